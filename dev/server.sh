@@ -17,20 +17,26 @@ random_port() {
 	echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000))
 }
 
+# Whether a process runs. One that has ended is a zombie until its parent looks, which an init of a container may do late or never.
+is_alive() {
+	local state
+	state=$(ps -o stat= -p "$1" 2>/dev/null) && [ "${state:0:1}" != Z ]
+}
+
 # wait_for PID COMMAND...: until the command succeeds; fails when the process ends first, or after a minute.
 wait_for() {
 	local pid=$1
 	shift
 	for _ in $(seq 600); do
 		! "$@" >/dev/null 2>&1 || return 0
-		kill -0 "$pid" 2>/dev/null || return 1
+		is_alive "$pid" || return 1
 		sleep 0.1
 	done
 	return 1
 }
 
 refuse_running() {
-	if [ -f "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null; then
+	if [ -f "$1" ] && is_alive "$(cat "$1")"; then
 		fail "it runs already, as process $(cat "$1")"
 	fi
 }
@@ -42,7 +48,7 @@ end_process() {
 	rm -f "$2"
 	kill -"$1" "$pid" 2>/dev/null || return 0
 	for _ in $(seq 600); do
-		kill -0 "$pid" 2>/dev/null || return 0
+		is_alive "$pid" || return 0
 		sleep 0.1
 	done
 	fail "process $pid does not end"

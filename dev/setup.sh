@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
 . dev/lib.sh
 
+MDBOOK_VERSION=0.5.2
+
 # Runs a command as root, or says who has to.
 as_root() {
 	if [ "$(id -u)" = 0 ]; then
@@ -119,7 +121,7 @@ need_postgres() {
 # The console is tested in a real browser, by npm packages that fetch none of their own.
 need_browser() {
 	{ has node && has npm; } || install_packages "the console's tests" nodejs npm
-	has chromium || install_packages "the console's tests" chromium
+	has chromium-headless-shell || install_packages "the console's tests" chromium-headless-shell
 }
 
 # Debian starts a service at once, on its usual port. One that was there before is its owner's business.
@@ -128,6 +130,13 @@ stop_installed_service() {
 		say "stopping the $1 service that the package has started (systemctl start $1 brings it back)"
 		as_root systemctl disable --now --quiet "$1"
 	fi
+}
+
+need_mdbook() {
+	need_rust
+	say "installing mdbook with cargo, for the web site of the book"
+	cargo install --quiet --locked --no-default-features --features search "mdbook@$MDBOOK_VERSION" ||
+		fail "cargo could not install mdbook $MDBOOK_VERSION"
 }
 
 case "${1:-build}" in
@@ -155,9 +164,13 @@ redis)
 	need_redis
 	;;
 lint)
-	has shellcheck || install_packages "shellcheck" shellcheck
+	has shellcheck || install_packages "the check of scripts" shellcheck
+	has python3 || install_packages "the check of wording" python3
+	;;
+docs)
+	has mdbook || need_mdbook
 	;;
 *)
-	fail "dev/setup.sh takes build, test, lint, kafka, kerberos, postgres or redis, not $1"
+	fail "dev/setup.sh takes build, test, lint, docs, kafka, kerberos, postgres or redis, not $1"
 	;;
 esac

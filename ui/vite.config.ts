@@ -1,5 +1,5 @@
-// The build of the console: hashed files in dist/assets, nothing inlined, so that the content security policy can forbid
-// everything inline. `dev/ui serve` develops against a running server.
+// Build of the console: hashed files in dist/assets and nothing inlined, because the content security policy forbids
+// inline code. `dev/ui serve` uses a running server.
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig } from "vite";
 

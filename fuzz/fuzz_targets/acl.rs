@@ -1,12 +1,14 @@
-//! An ACL file as Mosquitto has it, and what it lets one client do: a subscription that is granted whole must have no
-//! topic that may not be received, one that is refused must have none that may.
+//! Fuzzes an ACL file in Mosquitto's format and the access of one client. If a subscription is fully granted, the
+//! client can receive all of its topics. If it is refused, the client can receive none.
 
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use auth::{Acl, AclOptions, Grant, Identity, PartialSubscription, Permission, parse_mosquitto_acl};
+use auth::{
+    Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant, parse_mosquitto_acl,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&str, &str, &str, bool, &str)| {
@@ -17,9 +19,9 @@ fuzz_target!(|input: (&str, &str, &str, bool, &str)| {
     };
     let options = AclOptions {
         no_match: Permission::Deny,
-        partial_subscription: if is_partial { PartialSubscription::Filter } else { PartialSubscription::Refuse },
+        partial_subscription: if is_partial { PartialSubscriptionPolicy::Filter } else { PartialSubscriptionPolicy::Refuse },
     };
-    let acl = Acl::compile(&rules, options).expect("what the file says is checked when it is read");
+    let acl = Acl::compile(&rules, options).expect("the parser has checked the rules");
     if mqtt::validate_filter(filter).is_err() || mqtt::validate_topic_name(topic).is_err() {
         return;
     }
@@ -34,8 +36,8 @@ fuzz_target!(|input: (&str, &str, &str, bool, &str)| {
         return;
     }
     match session.subscribe(filter) {
-        Grant::Allowed { filter_deliveries: false } => assert!(session.may_receive(topic), "granted, but not delivered"),
-        Grant::Denied if is_partial => assert!(!session.may_receive(topic), "refused, but some of it is allowed"),
+        SubscriptionGrant::Allowed { filter_deliveries: false } => assert!(session.can_receive(topic), "granted, but not delivered"),
+        SubscriptionGrant::Denied if is_partial => assert!(!session.can_receive(topic), "refused, but a topic of it is allowed"),
         _ => {}
     }
 });

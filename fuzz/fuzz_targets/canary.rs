@@ -1,5 +1,5 @@
-//! A decoder with a bug on purpose: fuzzing it must fail, or fuzzing finds nothing at all. The bug needs a well-formed
-//! PUBLISH of 5.0 with two things that no seed has together.
+//! Fuzzes a decoder with a deliberate bug. This target must fail; otherwise fuzzing does not work on this machine. The
+//! bug needs a well-formed PUBLISH of MQTT 5.0 with two features that no seed combines.
 
 #![no_main]
 

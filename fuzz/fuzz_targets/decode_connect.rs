@@ -1,4 +1,4 @@
-//! The first packet of a connection, of which nothing is known.
+//! Fuzzes the decoding of the first packet of a connection, whose protocol version is unknown.
 
 #![no_main]
 

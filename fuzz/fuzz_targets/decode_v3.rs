@@ -1,4 +1,4 @@
-//! Packets of 3.1 and 3.1.1, in both directions.
+//! Fuzzes the decoding of packets of MQTT 3.1 and 3.1.1, in both directions.
 
 #![no_main]
 

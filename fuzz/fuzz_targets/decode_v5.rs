@@ -1,4 +1,4 @@
-//! Packets of 5.0, in both directions.
+//! Fuzzes the decoding of packets of MQTT 5.0, in both directions.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The first two bytes say how many batches there are and whether checksums are made right again; three bytes a batch; the rest are
-//! changes of four bytes each.
+//! Fuzzes the opening of a journal with changed bytes. The first two input bytes are the number of batches and whether
+//! checksums are corrected. Three bytes per batch follow. The rest are changes of four bytes each.
 
 #![no_main]
 

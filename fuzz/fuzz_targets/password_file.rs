@@ -1,4 +1,4 @@
-//! A password file: what is read must be read again from what is written, and mean the same.
+//! Fuzzes a password file. A parsed file, written and parsed again, has the same meaning.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fuzz_target!(|text: &[u8]| {
         }
     };
     let written = users.to_file_text();
-    let again = Users::parse(path, written.as_bytes()).expect("what is written can be read");
+    let again = Users::parse(path, written.as_bytes()).expect("a written file can be parsed");
     assert_eq!(again.to_file_text(), written);
     assert_eq!(again.len(), users.len());
 });

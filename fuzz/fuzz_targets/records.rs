@@ -1,11 +1,11 @@
-//! Any bytes as a journal's records, each after its length: what can be read means the same when it is written again, and the state
-//! that they come to is in order and no larger than they are.
+//! Fuzzes any bytes as the records of a journal, each with its length in front. A readable record has the same meaning
+//! when it is written again. The recovered state is in order and no larger than the records.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidewire_broker::durable::record::{Position, Record};
-use tidewire_broker::durable::recovery::{Recovered, Recovery};
+use tidewire_broker::durable::record::{JournalRecord, RecordPosition};
+use tidewire_broker::durable::recovery::{RecoveredState, Recovery};
 
 fuzz_target!(|bytes: &[u8]| {
     let (mut recovery, mut restarted) = (Recovery::new(), Recovery::new());
@@ -13,25 +13,25 @@ fuzz_target!(|bytes: &[u8]| {
     while let Some((length, more)) = rest.split_first() {
         let (payload, more) = more.split_at(usize::from(*length).min(more.len()));
         rest = more;
-        if let Ok(record) = Record::read(payload) {
+        if let Ok(record) = JournalRecord::read(payload) {
             writes_back(&record);
         }
-        if recovery.record(Position(position), payload).is_err() {
+        if recovery.record(RecordPosition(position), payload).is_err() {
             return;
         }
         restarted
-            .record(Position(position), payload)
-            .expect("the other one took it");
+            .record(RecordPosition(position), payload)
+            .expect("the other recovery has accepted it");
         position += 8 + payload.len() as u64;
     }
     let mut boot = Vec::new();
-    let record = Record::Boot {
+    let record = JournalRecord::Boot {
         unix_ms: 1,
         shards: 1,
         last_key: 0,
     };
     record.put(&mut boot);
-    restarted.record(Position(position), &boot).expect("it makes sense");
+    restarted.record(RecordPosition(position), &boot).expect("a boot record is valid");
     let (recovered, restarted) = (recovery.finish(), restarted.finish());
     is_in_order(&recovered, bytes.len());
     for (before, after) in recovered.sessions.iter().zip(&restarted.sessions) {
@@ -39,13 +39,13 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn writes_back(record: &Record<'_>) {
+fn writes_back(record: &JournalRecord<'_>) {
     let mut written = Vec::new();
     record.put(&mut written);
-    assert_eq!(Record::read(&written).as_ref(), Ok(record));
+    assert_eq!(JournalRecord::read(&written).as_ref(), Ok(record));
 }
 
-fn is_in_order(recovered: &Recovered, bytes: usize) {
+fn is_in_order(recovered: &RecoveredState, bytes: usize) {
     let mut things = recovered.retained.len() + recovered.delayed.len() + recovered.unrouted.len();
     for session in &recovered.sessions {
         things += 1 + session.entries.len() + session.subscriptions.len() + session.received.len();

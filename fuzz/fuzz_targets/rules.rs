@@ -1,4 +1,5 @@
-//! A rule, a template and a payload, with a NUL between: no panic, no endless cost, and the same again the second time.
+//! Fuzzes a rule, a template and a payload, separated by NUL: no panic, bounded cost, and the same output
+//! on a second run.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! A node of two shards on virtual time, driven by a script: packets that make sense, raw bytes, lost connections, time.
+//! Fuzzes a node of two shards on virtual time. A script sends valid packets and raw bytes, closes connections and
+//! advances the time.
 
 #![no_main]
 
@@ -15,7 +16,7 @@ const FILTERS: [&str; 8] = ["a", "a/+", "#", "+/b/#", "$share/g/a/#", "$exclusiv
 const CLIENTS: usize = 4;
 
 fuzz_target!(|script: &[u8]| {
-    // Longer scripts find the same, slower.
+    // Longer scripts find the same faults, but more slowly.
     let script = &script[..script.len().min(600)];
     let config = ShardConfig {
         session_expiry_max_s: 3,
@@ -50,7 +51,7 @@ fuzz_target!(|script: &[u8]| {
     assert_eq!(stats.shared_groups, 0);
 });
 
-/// Does one thing; returns how many bytes of the rest it used.
+/// Runs one step of the script. Returns the number of bytes of `rest` that it used.
 fn step(world: &mut World, wires: &mut [usize], which: usize, op: u8, a: u8, b: u8, rest: &[u8]) -> usize {
     let wire = wires[which];
     let name = ["w", "x", "y", "z"][usize::from(a >> 2) % 4];

@@ -1,4 +1,4 @@
-//! A topic filter, a line feed, a topic name.
+//! Fuzzes a topic filter and a topic name, separated by a line feed.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
-//! Bytes below MQTT: WebSocket frames, the upgrade request, the PROXY protocol header.
+//! Fuzzes the layers below MQTT: WebSocket frames, the upgrade request and the PROXY protocol header.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use net::websocket::frame::Decoder;
+use net::websocket::frame::FrameDecoder;
 use net::websocket::handshake::{UpgradeRules, upgrade};
 
 fuzz_target!(|input: (u8, &[u8])| {
@@ -13,12 +13,12 @@ fuzz_target!(|input: (u8, &[u8])| {
     let whole = payload(&[bytes]);
     let at = usize::from(cut).min(bytes.len());
     let (head, tail) = bytes.split_at(at);
-    assert_eq!(whole, payload(&[head, tail]), "a cut at {at} changes what is read");
+    assert_eq!(whole, payload(&[head, tail]), "a cut at {at} changes the payload");
 });
 
-/// What frames carry, and whether they ended the connection.
+/// Returns the payload of the frames, and whether they ended the connection.
 fn payload(parts: &[&[u8]]) -> (Vec<u8>, bool) {
-    let mut decoder = Decoder::default();
+    let mut decoder = FrameDecoder::default();
     let mut data = Vec::new();
     for part in parts {
         let mut buffer = part.to_vec();

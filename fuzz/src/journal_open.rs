@@ -1,17 +1,17 @@
-//! Opening a journal whose bytes were changed behind its back.
+//! Checks that a journal with changed bytes opens correctly or reports an error.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::{Batch, Log, LogConfig, Lsn, OpenError, Opened, Storage, StorageFile};
+use journal::{LogBatch, LogConfig, Lsn, OpenError, OpenReport, RecordLog, Storage, StorageFile};
 
 const SEGMENT_BYTES: u64 = 512;
 const BLOCK_MAGIC: [u8; 4] = [0xB1, 0x0C, 0xF5, 0x9A];
 
 type Replayed = Vec<(Lsn, Vec<u8>)>;
 
-/// What the bytes say: see the target.
+/// Runs a script. The target `journal_open` describes its format.
 pub fn check_journal(script: &[u8]) {
     let Some((&[batches, mends], script)) = script.split_first_chunk() else {
         return;
@@ -36,17 +36,17 @@ pub fn check_journal(script: &[u8]) {
     };
     assert!(
         mends || whole.starts_with(&replayed),
-        "something was replayed that was not appended"
+        "replay returned records that were not appended"
     );
     assert!(opened.next == log.committed());
     append(&mut log, &[1, 2, 3]);
     drop(log);
-    let (_, opened, again) = open(&disk).expect("what has opened opens again");
+    let (_, opened, again) = open(&disk).expect("an opened journal opens again");
     assert!(again.starts_with(&replayed) && opened.torn_bytes_cut == 0);
 }
 
-fn append(log: &mut Log, sizes: &[u8]) {
-    let mut batch = Batch::new();
+fn append(log: &mut RecordLog, sizes: &[u8]) {
+    let mut batch = LogBatch::new();
     for &size in sizes {
         batch.record(|bytes| bytes.extend(std::iter::repeat_n(size, usize::from(size))));
     }
@@ -54,7 +54,7 @@ fn append(log: &mut Log, sizes: &[u8]) {
     log.flush().expect("the disk of the fuzzer never fails");
 }
 
-fn open(disk: &Disk) -> Result<(Log, Opened, Replayed), OpenError> {
+fn open(disk: &Disk) -> Result<(RecordLog, OpenReport, Replayed), OpenError> {
     let config = LogConfig {
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 0,
@@ -65,11 +65,11 @@ fn open(disk: &Disk) -> Result<(Log, Opened, Replayed), OpenError> {
         replayed.push((position, payload.to_vec()));
         Ok(())
     };
-    let (log, opened) = Log::open(Arc::new(disk.clone()), config, &mut replay, &mut |_, _| {})?;
+    let (log, opened) = RecordLog::open(Arc::new(disk.clone()), config, &mut replay, &mut |_, _| {})?;
     Ok((log, opened, replayed))
 }
 
-/// Files in memory.
+/// Storage with files in memory.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<BTreeMap<String, File>>>);
 
@@ -81,7 +81,7 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which file, where in it (two bytes), and what is different.
+    /// Changes a byte. The four bytes of `change` are the file, the position (two bytes) and the XOR mask.
     fn change(&self, change: &[u8]) {
         let files = self.files();
         let Some(file) = files.values().nth(usize::from(change[0]) % files.len()) else {
@@ -94,7 +94,7 @@ impl Disk {
         }
     }
 
-    /// Makes the checksums of segment headers, block headers and records right, as far as they can be found.
+    /// Corrects the checksums of segment headers, block headers and records, as far as they can be found.
     fn mend(&self) {
         for file in self.files().values() {
             let mut bytes = file.bytes();
@@ -184,6 +184,10 @@ impl Storage for Disk {
 
     fn location(&self) -> String {
         "/data".to_owned()
+    }
+
+    fn directory(&self) -> String {
+        "/data/journal".to_owned()
     }
 
     fn unix_ms(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! What the fuzz targets check: invariants of the codec that hold for any bytes and any text; those of the journal are in a
-//! file of their own.
+//! Checks of the fuzz targets: invariants of the codec that hold for any bytes and any text. The module `journal_open`
+//! has those of the journal.
 
 mod journal_open;
 
@@ -10,17 +10,17 @@ use mqtt::{
     filter_matches, has_wildcards, levels, publish_size, validate_filter, validate_topic_name,
 };
 
-/// No input of the fuzzer is longer.
+/// Larger than any input of the fuzzer.
 const MAXIMUM_PACKET_SIZE: usize = 1 << 20;
 
-/// Checks the bytes as they are, and with the remaining length that fits them: without the latter nearly every change of
-/// length ends in an incomplete packet, and the fuzzer hardly gets beyond the fixed header.
+/// Checks the bytes unchanged, and with the Remaining Length corrected. Without the correction nearly every change
+/// of length makes the packet incomplete, and the fuzzer hardly gets beyond the fixed header.
 pub fn check_both(bytes: &[u8], check: impl Fn(&[u8])) {
     check(bytes);
     check(&reframed(bytes));
 }
 
-/// The packet with its remaining length replaced by the one it has.
+/// Returns the packet with its Remaining Length set to the real length.
 pub fn reframed(bytes: &[u8]) -> Vec<u8> {
     let Some((first, rest)) = bytes.split_first() else {
         return Vec::new();
@@ -38,7 +38,8 @@ pub fn reframed(bytes: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Decodes; what is a packet must survive encoding, need its last byte, and not depend on what follows.
+/// Decodes the bytes. A valid packet survives encoding, is incomplete without its last byte, and does not depend on
+/// later bytes.
 pub fn check_decode(bytes: &[u8], version: ProtocolVersion) {
     match decode(bytes, version, MAXIMUM_PACKET_SIZE) {
         Ok(Decoded::Incomplete { needed }) => check_needed(needed, bytes),
@@ -59,7 +60,7 @@ pub fn check_decode(bytes: &[u8], version: ProtocolVersion) {
     }
 }
 
-/// The same for the first packet of a connection.
+/// Checks the first packet of a connection in the same way.
 pub fn check_decode_connect(bytes: &[u8]) {
     match decode_connect(bytes, MAXIMUM_PACKET_SIZE) {
         Ok(Decoded::Incomplete { needed }) => check_needed(needed, bytes),
@@ -114,7 +115,7 @@ fn check_packet(packet: &Packet<'_>, version: ProtocolVersion) {
     }
 }
 
-/// Validation and matching against their definitions, on a filter and a topic.
+/// Compares validation and matching of a filter and a topic with their definitions.
 pub fn check_topic(filter: &str, topic: &str) {
     let is_name = validate_topic_name(topic).is_ok();
     assert_eq!(

@@ -1,7 +1,7 @@
-//! A virtual client: one client id, its connection and what it keeps of its session, as the standard prescribes.
+//! A virtual client: one client id, its connection, and its session state as the standard requires.
 //!
-//! It speaks through its link only. What it sends and gets is told to the oracle, which judges it; what only the protocol
-//! between two ends can show (identifiers, windows, DUP) is checked here.
+//! It communicates only through its link. The oracle judges the messages that it sends and receives. Rules between the
+//! two ends of a connection (packet identifiers, windows, DUP) are checked here.
 
 mod incoming;
 mod outgoing;
@@ -10,82 +10,84 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mqtt::{ConnAck, Decoded, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
-pub use outgoing::Order;
+pub use outgoing::PublishOrder;
 
 use crate::network::Network;
-use crate::oracle::{Left, Oracle};
-use crate::speak::{self, Terms};
+use crate::oracle::{LeaveMode, Oracle};
+use crate::packets::{self, ConnectFields};
 use crate::trace::Trace;
 
-/// A worker that has not read for longer reads everything before it finds anybody silent.
+/// Maximum gap between two ticks of a worker. After a longer one the worker reads all input before it checks
+/// keep-alives.
 const ON_THE_WAY_MS: u64 = 500;
 
-/// What a client needs to do anything.
-pub struct Scene<'a> {
+/// The parts of the world that a client uses.
+pub struct ClientContext<'a> {
     pub network: &'a mut Network,
     pub oracle: &'a mut Oracle,
     pub trace: &'a mut Trace,
-    /// Up to when the node has done what was due.
+    /// Time up to which the node has handled all due timers.
     pub ticked_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    Away,
-    /// CONNECT is sent.
+pub enum ClientStage {
+    Offline,
+    /// CONNECT has been sent.
     Connecting,
     Online,
 }
 
-pub struct Client {
+pub struct SimulatedClient {
     pub index: usize,
-    pub stage: Stage,
+    pub stage: ClientStage,
     pub link: Option<usize>,
-    /// It does not look at what comes.
-    pub is_dawdling: bool,
-    /// The connection on which it ended its session; it does not come back before the node has heard that.
-    pub parting: Option<usize>,
-    /// It has no session that would be worth resuming: the last CONNECT was never answered.
-    pub is_confused: bool,
-    /// It has forgotten its session, which the node may still have.
-    has_forgotten: bool,
-    /// Retained messages that came, for who audits.
+    /// The client does not read from its link.
+    pub is_not_reading: bool,
+    /// The connection whose DISCONNECT ended the session. The client does not reconnect before the node has closed it.
+    pub ending_link: Option<usize>,
+    /// The state of the session on the node is unknown, because the last CONNECT was not answered.
+    pub has_unknown_session: bool,
+    /// The client has discarded its session state, but the node may still have the session.
+    has_discarded_session: bool,
+    /// Received retained messages, for the audit.
     pub retained: Vec<(String, u64)>,
-    /// Answers owed on this connection, oldest first.
+    /// Pending answers on this connection, oldest first.
     pub answers: VecDeque<(PacketType, u16)>,
     pub is_ping_pending: bool,
-    /// When it has last sent anything.
+    /// Time of the last packet sent.
     sent_ms: u64,
-    /// From when on the node may close this connection, because nothing came for one and a half times the Keep Alive.
+    /// Time from which the node may close this connection, because it received nothing for one and a half times the
+    /// Keep Alive.
     silent_ms: u64,
-    /// When all was read last that the node had sent.
+    /// Time at which the client last read everything that the node had sent.
     read_ms: u64,
     id: String,
-    terms: Option<Terms>,
+    terms: Option<ConnectFields>,
     unread: Vec<u8>,
     aliases: BTreeMap<u16, String>,
-    requests: Vec<Request>,
-    /// Messages that the server has not completed, in the order they were sent first.
-    outgoing: Vec<Outgoing>,
+    requests: Vec<UnansweredRequest>,
+    /// Messages that the server has not completed, in the order of first sending.
+    outgoing: Vec<OutgoingPublish>,
     next_id: u16,
-    /// Of the server, for this connection.
+    /// Receive Maximum of the server for this connection.
     window: usize,
-    /// Messages of the server that are not completed, by identifier.
-    held: BTreeMap<u16, Held>,
-    /// All that came of this session.
-    came: Vec<Held>,
-    /// Of those, the ones sent on this connection.
+    /// Messages of the server that are not completed, by packet identifier.
+    held: BTreeMap<u16, HeldPublish>,
+    /// All messages received in this session.
+    received: Vec<HeldPublish>,
+    /// Packet identifiers in use on this connection.
     open: Vec<u16>,
 }
 
 #[derive(Clone, Debug)]
-enum Request {
+enum UnansweredRequest {
     Subscribe { id: u16, sent: u64 },
     Unsubscribe { id: u16, sent: u64, filter: &'static str },
 }
 
 #[derive(Clone, Debug)]
-struct Outgoing {
+struct OutgoingPublish {
     id: u16,
     serial: u64,
     topic: String,
@@ -93,36 +95,36 @@ struct Outgoing {
     qos: QoS,
     retain: bool,
     expiry_s: Option<u32>,
-    /// PUBREC has come: only PUBREL is sent again.
+    /// PUBREC received: only PUBREL is sent again.
     is_received: bool,
     is_sent_here: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldPublish {
     serial: u64,
     qos: QoS,
-    /// Through a shared subscription, or retained: it may come again in another way.
+    /// Not retained and not from a shared subscription. The others may be delivered again in another way.
     is_bound: bool,
-    /// It has come on an earlier connection, and not yet on this.
-    is_from_before: bool,
-    /// How many processes had ended then.
+    /// Received on an earlier connection, and not yet on this one.
+    is_from_earlier_connection: bool,
+    /// Number of crashes at that time.
     crashes: u64,
     retain: bool,
-    /// How many had come.
+    /// Number of messages received before it.
     number: usize,
 }
 
-impl Client {
-    pub fn new(index: usize) -> Client {
-        Client {
+impl SimulatedClient {
+    pub fn new(index: usize) -> SimulatedClient {
+        SimulatedClient {
             index,
-            stage: Stage::Away,
+            stage: ClientStage::Offline,
             link: None,
-            is_dawdling: false,
-            parting: None,
-            is_confused: false,
-            has_forgotten: false,
+            is_not_reading: false,
+            ending_link: None,
+            has_unknown_session: false,
+            has_discarded_session: false,
             retained: Vec::new(),
             answers: VecDeque::new(),
             is_ping_pending: false,
@@ -138,7 +140,7 @@ impl Client {
             next_id: 0,
             window: 1,
             held: BTreeMap::new(),
-            came: Vec::new(),
+            received: Vec::new(),
             open: Vec::new(),
         }
     }
@@ -151,13 +153,13 @@ impl Client {
         self.terms.as_ref().map_or(0, |terms| terms.expiry_s)
     }
 
-    /// Everything that it has asked was answered, and everything it was asked.
+    /// Returns whether all requests of both sides have been answered.
     pub fn is_settled(&self) -> bool {
         let is_idle = self.answers.is_empty() && self.requests.is_empty() && self.outgoing.is_empty();
-        self.stage == Stage::Online && is_idle && !self.is_ping_pending
+        self.stage == ClientStage::Online && is_idle && !self.is_ping_pending
     }
 
-    /// What has not been answered, for the report.
+    /// Describes open requests, for the report.
     pub fn unsettled(&self) -> String {
         format!(
             "client {} {:?}: requests {:?}, messages {:?}, held {:?}, answers {:?}",
@@ -167,15 +169,15 @@ impl Client {
 
     // --- connections ---
 
-    pub fn connect(&mut self, terms: Terms, capacity: usize, scene: &mut Scene<'_>) -> usize {
-        let link = scene.network.open(self.index, capacity);
-        scene
+    pub fn connect(&mut self, terms: ConnectFields, capacity: usize, context: &mut ClientContext<'_>) -> usize {
+        let link = context.network.open(self.index, capacity);
+        context
             .trace
             .line(|| format!("c{} connects by link {link}: {terms:?}", self.index));
-        scene.oracle.connecting(self.index, &terms, scene.ticked_ms);
+        context.oracle.connecting(self.index, &terms, context.ticked_ms);
         self.link = Some(link);
-        self.stage = Stage::Connecting;
-        self.is_dawdling = false;
+        self.stage = ClientStage::Connecting;
+        self.is_not_reading = false;
         self.is_ping_pending = false;
         self.unread.clear();
         self.aliases.clear();
@@ -186,118 +188,121 @@ impl Client {
             outgoing.is_sent_here = false;
         }
         for held in self.held.values_mut() {
-            held.is_from_before = true;
+            held.is_from_earlier_connection = true;
         }
         if terms.clean_start {
-            self.forget_session();
+            self.discard_session();
         }
-        let bytes = speak::connect(&terms, &self.id);
+        let bytes = packets::connect(&terms, &self.id);
         self.terms = Some(terms);
         self.silent_ms = u64::MAX;
-        self.read_ms = scene.oracle.now_ms;
-        self.write(&bytes, scene);
+        self.read_ms = context.oracle.now_ms;
+        self.write(&bytes, context);
         link
     }
 
-    fn forget_session(&mut self) {
-        self.has_forgotten = true;
+    fn discard_session(&mut self) {
+        self.has_discarded_session = true;
         self.outgoing.clear();
         self.held.clear();
-        self.came.clear();
+        self.received.clear();
     }
 
-    /// Leaves without a word: by a reset, or by FIN behind what it has sent.
-    pub fn cut(&mut self, with_reset: bool, scene: &mut Scene<'_>) {
+    /// Closes the connection without DISCONNECT: by a reset, or by FIN after the bytes sent.
+    pub fn cut(&mut self, with_reset: bool, context: &mut ClientContext<'_>) {
         let Some(link) = self.link.take() else { return };
-        scene
+        context
             .trace
             .line(|| format!("c{} cuts link {link}, reset {with_reset}", self.index));
-        // Before CONNACK nobody may read the CONNECT later.
-        if with_reset || self.stage == Stage::Connecting {
-            scene.network.links[link].reset();
+        // Before CONNACK the link is reset, so that the node cannot read the CONNECT later.
+        if with_reset || self.stage == ClientStage::Connecting {
+            context.network.links[link].reset();
         } else {
-            scene.network.links[link].finish();
+            context.network.links[link].finish();
         }
-        self.gone(scene);
+        self.connection_ended(context);
     }
 
-    /// Forgets the connection without closing it, to be taken over.
-    pub fn abandon(&mut self, scene: &mut Scene<'_>) {
-        if self.stage != Stage::Online {
+    /// Abandons the connection without closing it, so that the next one takes over.
+    pub fn abandon(&mut self, context: &mut ClientContext<'_>) {
+        if self.stage != ClientStage::Online {
             return;
         }
         let link = self.link.take();
-        scene.trace.line(|| format!("c{} abandons link {link:?}", self.index));
-        self.gone(scene);
+        context.trace.line(|| format!("c{} abandons link {link:?}", self.index));
+        self.connection_ended(context);
     }
 
-    pub fn disconnect(&mut self, expiry_s: Option<u32>, with_will: bool, scene: &mut Scene<'_>) {
+    pub fn disconnect(&mut self, expiry_s: Option<u32>, with_will: bool, context: &mut ClientContext<'_>) {
         let is_v5 = self.version() == ProtocolVersion::V5;
         let expiry_s = expiry_s.filter(|_| is_v5 && self.expiry_s() > 0);
         let with_will = with_will && is_v5;
-        let bytes = speak::disconnect(self.version(), expiry_s, with_will);
-        self.write(&bytes, scene);
+        let bytes = packets::disconnect(self.version(), expiry_s, with_will);
+        self.write(&bytes, context);
         let Some(link) = self.link.take() else { return };
-        scene.trace.line(|| {
+        context.trace.line(|| {
             format!(
-                "c{} says goodbye on link {link}, expiry {expiry_s:?}, will {with_will}",
+                "c{} disconnects on link {link}, expiry {expiry_s:?}, will {with_will}",
                 self.index
             )
         });
-        scene.network.links[link].finish();
-        self.stage = Stage::Away;
-        scene.oracle.left(self.index, Left::Goodbye { expiry_s, with_will });
-        self.parting = (expiry_s == Some(0)).then_some(link);
-        self.forget_what_has_ended(expiry_s.unwrap_or(u32::MAX));
+        context.network.links[link].finish();
+        self.stage = ClientStage::Offline;
+        context
+            .oracle
+            .left(self.index, LeaveMode::Disconnect { expiry_s, with_will });
+        self.ending_link = (expiry_s == Some(0)).then_some(link);
+        self.discard_ended_session(expiry_s.unwrap_or(u32::MAX));
     }
 
-    /// Whether the node may still be reading its goodbye.
-    pub fn is_parting(&self, network: &Network) -> bool {
-        self.parting.is_some_and(|link| !network.links[link].is_closed_by_node)
+    /// Returns whether the node may not have read the DISCONNECT yet.
+    pub fn is_ending_session(&self, network: &Network) -> bool {
+        self.ending_link
+            .is_some_and(|link| !network.links[link].is_closed_by_node)
     }
 
-    fn forget_what_has_ended(&mut self, expiry_s: u32) {
+    fn discard_ended_session(&mut self, expiry_s: u32) {
         if self.expiry_s() == 0 || expiry_s == 0 {
-            self.forget_session();
+            self.discard_session();
         }
     }
 
-    fn gone(&mut self, scene: &mut Scene<'_>) {
+    fn connection_ended(&mut self, context: &mut ClientContext<'_>) {
         match self.stage {
-            Stage::Connecting => {
-                if scene.oracle.gave_up(self.index) {
-                    self.is_confused = true;
-                    self.forget_session();
+            ClientStage::Connecting => {
+                if context.oracle.connect_abandoned(self.index) {
+                    self.has_unknown_session = true;
+                    self.discard_session();
                 }
             }
-            Stage::Online => {
-                scene.oracle.left(self.index, Left::Lost);
-                self.forget_what_has_ended(u32::MAX);
+            ClientStage::Online => {
+                context.oracle.left(self.index, LeaveMode::ConnectionLost);
+                self.discard_ended_session(u32::MAX);
             }
-            Stage::Away => {}
+            ClientStage::Offline => {}
         }
-        self.stage = Stage::Away;
+        self.stage = ClientStage::Offline;
     }
 
-    fn write(&mut self, bytes: &[u8], scene: &mut Scene<'_>) {
-        scene.trace.bytes(bytes);
-        self.note_sent(scene);
+    fn write(&mut self, bytes: &[u8], context: &mut ClientContext<'_>) {
+        context.trace.bytes(bytes);
+        self.record_sent(context);
         if let Some(link) = self.link {
-            scene.network.links[link].to_node.extend(bytes);
+            context.network.links[link].to_node.extend(bytes);
         }
     }
 
-    /// What comes too late changes nothing: what counts is what the node has received [MQTT-3.1.2-22], and nobody knows how long it
-    /// is on the way.
-    fn note_sent(&mut self, scene: &mut Scene<'_>) {
-        self.sent_ms = scene.oracle.now_ms;
+    /// A late packet changes nothing: the time at which the node receives it counts [MQTT-3.1.2-22], and transit times
+    /// are unknown.
+    fn record_sent(&mut self, context: &mut ClientContext<'_>) {
+        self.sent_ms = context.oracle.now_ms;
         if self.sent_ms.saturating_add(ON_THE_WAY_MS) < self.silent_ms {
             self.silent_ms = self.alive_until(self.sent_ms);
         }
-        scene.oracle.sessions[self.index].silent_ms = self.silent_ms;
+        context.oracle.sessions[self.index].silent_ms = self.silent_ms;
     }
 
-    /// How long the node waits for a sign of life after one at this time.
+    /// Returns how long the node waits after a packet at this time.
     fn alive_until(&self, ms: u64) -> u64 {
         match self.terms.as_ref().map_or(0, |terms| u64::from(terms.keep_alive_s)) {
             0 => u64::MAX,
@@ -305,136 +310,146 @@ impl Client {
         }
     }
 
-    /// The node reads nothing from a client that does not take its answers.
-    fn note_read(&mut self, had_any: bool, has_left: bool, scene: &mut Scene<'_>) {
-        let now_ms = scene.oracle.now_ms;
+    /// The node does not read from a client that does not read its answers.
+    fn record_read(&mut self, had_any: bool, has_left: bool, context: &mut ClientContext<'_>) {
+        let now_ms = context.oracle.now_ms;
         if had_any && now_ms >= self.alive_until(self.read_ms) {
             self.silent_ms = self.silent_ms.min(now_ms);
-            scene.oracle.sessions[self.index].silent_ms = self.silent_ms;
+            context.oracle.sessions[self.index].silent_ms = self.silent_ms;
         }
         if !has_left {
             self.read_ms = now_ms;
         }
     }
 
-    /// Bytes wait that the node does not take.
+    /// Returns whether the node is not reading the client's bytes.
     pub fn is_stuck(&self, network: &Network) -> bool {
         self.link.is_some_and(|link| network.links[link].to_node.len() > 4_000)
     }
 
     // --- reading ---
 
-    /// Takes up to `limit` bytes from the link. Returns whether there was anything.
-    pub fn read(&mut self, limit: usize, scene: &mut Scene<'_>) -> bool {
+    /// Reads up to `limit` bytes from the link. Returns whether there were any.
+    pub fn read(&mut self, limit: usize, context: &mut ClientContext<'_>) -> bool {
         let Some(link_index) = self.link else { return false };
-        let link = &mut scene.network.links[link_index];
+        let link = &mut context.network.links[link_index];
         let size = link.to_client.len().min(limit);
         let bytes: Vec<u8> = link.to_client.drain(..size).collect();
         let has_left = !link.to_client.is_empty();
         let is_over = link.is_closed_by_node && !has_left;
-        self.note_read(!bytes.is_empty(), has_left, scene);
-        scene.trace.bytes(&bytes);
+        self.record_read(!bytes.is_empty(), has_left, context);
+        context.trace.bytes(&bytes);
         self.unread.extend_from_slice(&bytes);
         let whole = std::mem::take(&mut self.unread);
-        let used = self.read_packets(&whole, scene);
+        let used = self.read_packets(&whole, context);
         if self.link == Some(link_index) {
             self.unread = whole[used..].to_vec();
         }
         if is_over && self.link == Some(link_index) {
-            scene
+            context
                 .trace
                 .line(|| format!("c{} finds link {link_index} closed", self.index));
             self.link = None;
-            self.gone(scene);
+            self.connection_ended(context);
         }
         !bytes.is_empty() || is_over
     }
 
-    fn read_packets(&mut self, bytes: &[u8], scene: &mut Scene<'_>) -> usize {
+    fn read_packets(&mut self, bytes: &[u8], context: &mut ClientContext<'_>) -> usize {
         let mut used = 0;
         loop {
             match mqtt::decode(&bytes[used..], self.version(), 1 << 24) {
                 Ok(Decoded::Complete { packet, size }) => {
                     used += size;
-                    self.packet(&packet, scene);
+                    self.packet(&packet, context);
                     if self.link.is_none() {
                         return used;
                     }
                 }
                 Ok(Decoded::Incomplete { .. }) => return used,
                 Err(error) => {
-                    let text = format!("client {} got nonsense: {error:?} {:02x?}", self.index, &bytes[used..]);
-                    scene.oracle.violated(|| text);
+                    let text = format!(
+                        "client {} received a malformed packet: {error:?} {:02x?}",
+                        self.index,
+                        &bytes[used..]
+                    );
+                    context.oracle.violated(|| text);
                     return bytes.len();
                 }
             }
         }
     }
 
-    fn packet(&mut self, packet: &Packet<'_>, scene: &mut Scene<'_>) {
-        if self.stage == Stage::Connecting && !matches!(packet, Packet::ConnAck(_)) {
-            let text = format!("client {} got {packet:?} before CONNACK [MQTT-3.2.0-1]", self.index);
-            scene.oracle.violated(|| text);
+    fn packet(&mut self, packet: &Packet<'_>, context: &mut ClientContext<'_>) {
+        if self.stage == ClientStage::Connecting && !matches!(packet, Packet::ConnAck(_)) {
+            let text = format!(
+                "client {} received {packet:?} before CONNACK [MQTT-3.2.0-1]",
+                self.index
+            );
+            context.oracle.violated(|| text);
         }
         match packet {
-            Packet::ConnAck(connack) => self.connack(connack, scene),
-            Packet::Publish(publish) => self.publish_came(publish, scene),
-            Packet::PubRel(ack) => self.pubrel_came(ack.packet_id.get(), scene),
-            Packet::PubAck(ack) => self.puback_came(ack.packet_id.get(), ack.reason, scene),
-            Packet::PubRec(ack) => self.pubrec_came(ack.packet_id.get(), ack.reason, scene),
-            Packet::PubComp(ack) => self.pubcomp_came(ack.packet_id.get(), scene),
-            Packet::SubAck(suback) => self.suback_came(suback.packet_id.get(), suback.reasons, scene),
-            Packet::UnsubAck(unsuback) => self.unsuback_came(unsuback.packet_id.get(), scene),
+            Packet::ConnAck(connack) => self.connack(connack, context),
+            Packet::Publish(publish) => self.receive_publish(publish, context),
+            Packet::PubRel(ack) => self.receive_pubrel(ack.packet_id.get(), context),
+            Packet::PubAck(ack) => self.receive_puback(ack.packet_id.get(), ack.reason, context),
+            Packet::PubRec(ack) => self.receive_pubrec(ack.packet_id.get(), ack.reason, context),
+            Packet::PubComp(ack) => self.receive_pubcomp(ack.packet_id.get(), context),
+            Packet::SubAck(suback) => self.receive_suback(suback.packet_id.get(), suback.reasons, context),
+            Packet::UnsubAck(unsuback) => self.receive_unsuback(unsuback.packet_id.get(), context),
             Packet::PingResp => self.is_ping_pending = false,
             Packet::Disconnect(disconnect) => {
                 let is_late =
-                    disconnect.reason == ReasonCode::KeepAliveTimeout && scene.oracle.now_ms >= self.silent_ms;
+                    disconnect.reason == ReasonCode::KeepAliveTimeout && context.oracle.now_ms >= self.silent_ms;
                 let waits_in_vain =
-                    disconnect.reason == ReasonCode::ImplementationSpecificError && scene.oracle.has_journal_failed;
-                if scene.oracle.sessions[self.index].is_sure && !is_late && !waits_in_vain {
-                    let text = format!("client {} was sent away: {disconnect:?}", self.index);
-                    scene.oracle.violated(|| text);
+                    disconnect.reason == ReasonCode::ImplementationSpecificError && context.oracle.has_journal_failed;
+                if context.oracle.sessions[self.index].is_sure && !is_late && !waits_in_vain {
+                    let text = format!("client {} was disconnected: {disconnect:?}", self.index);
+                    context.oracle.violated(|| text);
                 }
             }
             other => {
-                let text = format!("client {} got {other:?}, which no server sends", self.index);
-                scene.oracle.violated(|| text);
+                let text = format!(
+                    "client {} received {other:?}, which is reserved for clients",
+                    self.index
+                );
+                context.oracle.violated(|| text);
             }
         }
     }
 
-    fn connack(&mut self, connack: &ConnAck<'_>, scene: &mut Scene<'_>) {
-        scene.trace.line(|| {
+    fn connack(&mut self, connack: &ConnAck<'_>, context: &mut ClientContext<'_>) {
+        context.trace.line(|| {
             format!(
-                "c{} got CONNACK {:?}, present {}",
+                "c{} received CONNACK {:?}, present {}",
                 self.index, connack.reason, connack.session_present
             )
         });
         if connack.reason == ReasonCode::ServerUnavailable {
-            // The journal has failed. The node closes the connection, and what it knows of the session is as uncertain as ever.
+            // The journal has failed. The node closes the connection, and the state of the session remains unknown.
             return;
         }
         if connack.reason != ReasonCode::Success {
-            let text = format!("client {} was refused: {connack:?}", self.index);
-            return scene.oracle.violated(|| text);
+            let text = format!("client {} was rejected: {connack:?}", self.index);
+            return context.oracle.violated(|| text);
         }
-        self.stage = Stage::Online;
+        self.stage = ClientStage::Online;
         self.window = usize::from(connack.properties.receive_maximum().unwrap_or(u16::MAX)).min(8);
-        scene.oracle.connected(self.index, connack.session_present);
+        context.oracle.connected(self.index, connack.session_present);
         if !connack.session_present {
-            self.is_confused = false;
-            self.forget_session();
-            self.has_forgotten = false;
-        } else if !self.has_forgotten {
-            self.resend(scene);
+            self.has_unknown_session = false;
+            self.discard_session();
+            self.has_discarded_session = false;
+        } else if !self.has_discarded_session {
+            self.resend(context);
         } else if self.version().has_properties() {
             // [MQTT-3.2.2-4]
-            self.is_confused = true;
-            self.cut(false, scene);
+            self.has_unknown_session = true;
+            self.cut(false, context);
         } else {
-            // MQTT 3.1.1, 3.2.2.2: it may go on.
-            scene.oracle.unsure(self.index);
-            self.has_forgotten = false;
+            // MQTT 3.1.1, section 3.2.2.2: the client may continue.
+            context.oracle.mark_unsure(self.index);
+            self.has_discarded_session = false;
         }
     }
 }

@@ -1,18 +1,19 @@
-//! The deterministic simulator: a whole node, its disk, its network and its clients in one thread, from one seed.
+//! The deterministic simulator: a whole node with its disk, network and clients in one thread, driven by one seed.
 //!
-//! A run is a `World` made from a `Plan`: shards of the real broker and the real log over a disk that loses what was not synced,
-//! clients that speak the real codec, taps that forget what they have not kept, and an oracle that knows only what clients saw. Whatever happens is drawn from the seed, so
-//! that a failure is a number. No threads, no real time, nothing that is iterated in an order of chance.
+//! A run is a `World` built from a `SimulationPlan`: shards of the real broker and the real log on a disk that loses
+//! unsynced data, clients that use the real codec, taps that lose unsaved messages, and an oracle that knows only what
+//! clients have seen. All choices are drawn from the seed, so a failure is identified by a number. There are no
+//! threads, no real time, and no iteration in random order.
 
-mod accounts;
 mod client;
-mod keeper;
 mod network;
 mod node;
+mod node_journal;
 mod oracle;
-mod speak;
+mod packets;
+mod stats_check;
 mod tap;
-mod words;
+mod topics;
 mod worker;
 mod world;
 
@@ -20,6 +21,6 @@ pub mod plan;
 pub mod run;
 pub mod trace;
 
-pub use plan::{Durability, Plan};
-pub use run::{Failure, Settings, check, replay};
-pub use world::Outcome;
+pub use plan::{PlannedDurability, SimulationPlan};
+pub use run::{SeedFailure, Settings, check, replay};
+pub use world::RunOutcome;

@@ -1,20 +1,20 @@
-//! `simulate`: runs seeds and prints the one line with which a failure happens again.
+//! `simulate`: runs seeds and prints the command that reproduces a failure.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use simulation::trace::Trace;
-use simulation::{Durability, Settings, check, replay};
+use simulation::{PlannedDurability, Settings, check, replay};
 
 const USAGE: &str =
     "simulate [--seeds N] [--from SEED] [--seed SEED [--trace]] [--steps N] [--durability none|fsync|os]
 
-  --seeds N       runs so many seeds (200)
-  --from SEED     begins with this one (1)
-  --seed SEED     runs one seed
-  --trace         prints every event of it
-  --steps N       of each run (500)
-  --durability    what the node promises to keep (fsync)";
+  --seeds N       number of seeds to run (200)
+  --from SEED     first seed (1)
+  --seed SEED     run one seed
+  --trace         print every event of that seed
+  --steps N       steps per run (500)
+  --durability    durability that the node guarantees (fsync)";
 
 struct Arguments {
     seeds: u64,
@@ -74,7 +74,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         let number = || {
             value
                 .parse::<u64>()
-                .map_err(|_| format!("{option}: {value} is no number"))
+                .map_err(|_| format!("{option}: {value} is not a number"))
         };
         match option.as_str() {
             "--seeds" => parsed.seeds = number()?,
@@ -82,12 +82,12 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seed" => parsed.one = Some(number()?),
             "--steps" => parsed.settings.steps = number()? as usize,
             "--durability" => {
-                parsed.settings.durability = Durability::ALL
+                parsed.settings.durability = PlannedDurability::ALL
                     .into_iter()
                     .find(|durability| durability.name() == value)
-                    .ok_or(format!("--durability: {value} is none of none, fsync, os"))?;
+                    .ok_or(format!("--durability: expected none, fsync or os, got {value}"))?;
             }
-            _ => return Err(format!("{option}: no such option")),
+            _ => return Err(format!("{option}: unknown option")),
         }
     }
     Ok(parsed)

@@ -1,7 +1,7 @@
-//! The network: a pair of byte queues per connection, and what each end knows of the other's end.
+//! The network: two byte queues per connection, and the state of both ends.
 //!
-//! A queue is a socket's buffers and the wire in one. Bytes stay in order and are taken in pieces of any size; a reset loses what
-//! is under way, a FIN comes after it.
+//! A queue models the socket buffers and the wire. Bytes stay in order and are read in pieces of any size. A reset
+//! loses bytes in transit; a FIN follows them.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use storage::model::Random;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {
     Open,
-    /// FIN behind the bytes that are under way.
+    /// FIN after the bytes in transit.
     Finished,
-    /// RST: what is under way is lost.
+    /// RST: bytes in transit are lost.
     Reset,
 }
 
 #[derive(Debug)]
-pub struct Link {
-    /// Which client's.
+pub struct SimulatedLink {
+    /// Index of the client.
     pub client: usize,
     pub to_node: VecDeque<u8>,
     pub to_client: VecDeque<u8>,
-    /// Of what `to_client` holds: a reader that is slow makes the node wait.
+    /// Capacity of `to_client`. A slow reader makes the node wait.
     pub capacity: usize,
     pub client_end: ClientEnd,
     pub is_closed_by_node: bool,
@@ -30,12 +30,12 @@ pub struct Link {
 
 #[derive(Debug, Default)]
 pub struct Network {
-    pub links: Vec<Link>,
+    pub links: Vec<SimulatedLink>,
 }
 
 impl Network {
     pub fn open(&mut self, client: usize, capacity: usize) -> usize {
-        self.links.push(Link {
+        self.links.push(SimulatedLink {
             client,
             to_node: VecDeque::new(),
             to_client: VecDeque::new(),
@@ -46,9 +46,8 @@ impl Network {
         self.links.len() - 1
     }
 
-    /// The node is gone, and with it what it had sent and nobody has read: had it been read a moment before, that would have
-    /// been another run.
-    pub fn node_gone(&mut self) {
+    /// The node has ended. Unread bytes that it sent are lost. If they had been read before, that would be another run.
+    pub fn node_ended(&mut self) {
         for link in &mut self.links {
             link.to_node.clear();
             link.to_client.clear();
@@ -57,7 +56,7 @@ impl Network {
     }
 }
 
-impl Link {
+impl SimulatedLink {
     pub fn reset(&mut self) {
         self.client_end = ClientEnd::Reset;
         self.to_node.clear();
@@ -70,8 +69,8 @@ impl Link {
     }
 }
 
-/// Takes a piece from the front of a queue: often all, sometimes a few bytes.
-pub fn take_piece(queue: &mut VecDeque<u8>, random: &mut Random) -> Vec<u8> {
+/// Removes a piece from the front of a queue: often all of it, sometimes a few bytes.
+pub fn take_chunk(queue: &mut VecDeque<u8>, random: &mut Random) -> Vec<u8> {
     let size = match random.below(4) {
         0 => random.below(queue.len() + 1),
         1 => queue.len().min(1 + random.below(12)),

@@ -1,30 +1,31 @@
-//! The node: shards in one thread, their mail, their journal, and the connections whose CONNECT is being read.
+//! The node: shards in one thread, their mail, their journal, and the connections whose CONNECT has not been read
+//! completely.
 //!
-//! Everything the simulation knows of the broker's and the journal's interface is here, in `worker.rs` and in `keeper.rs`.
+//! Only this file, `worker.rs` and `node_journal.rs` use the interfaces of the broker and the journal.
 
 use std::sync::Arc;
 
-use broker::durable::record::Position;
-use broker::durable::recovery::{Recovered, Recovery};
-use broker::durable::restore::{Restored, restore};
-use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, Stats};
+use broker::durable::record::RecordPosition;
+use broker::durable::recovery::{RecoveredState, Recovery};
+use broker::durable::restore::{RestoreCounts, restore};
+use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, ShardStats};
 use journal::inspect::replay_all;
-use journal::{Batch, Log, LogConfig, Lsn, ReplayError};
+use journal::{LogBatch, LogConfig, Lsn, RecordLog, ReplayError};
 use mqtt::Decoded;
 
-use crate::keeper::{Keeper, Temper};
-use crate::network::{ClientEnd, Network, take_piece};
-use crate::tap::TapEnd;
-use crate::worker::{Letter, Surroundings, Worker};
+use crate::network::{ClientEnd, Network, take_chunk};
+use crate::node_journal::{JournalConditions, SimulatedJournal};
+use crate::tap::TapHandle;
+use crate::worker::{InboxItem, SimulatedWorker, TickContext};
 use storage::model::ModelDisk;
 use storage::model::Random;
 
-pub struct Node {
-    pub workers: Vec<Worker>,
-    pub keeper: Option<Keeper>,
-    /// Connections that nobody's shard knows yet, with what was read of their CONNECT.
+pub struct SimulatedNode {
+    pub workers: Vec<SimulatedWorker>,
+    pub journal: Option<SimulatedJournal>,
+    /// Connections that have no shard yet, with the bytes of their CONNECT read so far.
     handshakes: Vec<(usize, Vec<u8>)>,
-    /// The world's time when this process began; its monotonic clock begins at some other number.
+    /// World time at the start of this process. Its monotonic clock starts at another number.
     started_ms: u64,
     random: Random,
 }
@@ -34,61 +35,63 @@ pub struct Node {
 pub struct Clock {
     /// True time since the world began.
     pub ms: u64,
-    /// What the wall clock is ahead.
+    /// Difference of the wall clock to true time.
     pub unix_offset_ms: i64,
 }
 
-/// What a node is started with.
-pub struct Setup<'a> {
+/// Parameters of a start.
+pub struct NodeSetup<'a> {
     pub shards: u16,
     pub config: ShardConfig,
     pub clock: Clock,
-    /// Of what the workers draw by themselves.
+    /// Seed of the workers' own random choices.
     pub seed: u64,
-    pub temper: Temper,
+    pub conditions: JournalConditions,
     pub has_tap: bool,
-    /// Of a node that keeps something.
+    /// `None` without durability.
     pub journal: Option<(&'a ModelDisk, LogConfig)>,
 }
 
 const UNIX_BEGIN_MS: u64 = 1_700_000_000_000;
-/// As in `net`: what was before the process has a time too.
+/// As in `net`: times before the start of the process can be expressed.
 const MONOTONIC_BEGIN_MS: u64 = 1 << 42;
 
-impl Node {
-    /// Starts a process, from what the journal has if there is one. The error says why it cannot.
-    pub fn start(setup: Setup<'_>, random: &mut Random) -> Result<Node, String> {
+impl SimulatedNode {
+    /// Starts a process, restoring its state from the journal if there is one. The error says why it cannot start.
+    pub fn start(setup: NodeSetup<'_>, random: &mut Random) -> Result<SimulatedNode, String> {
         let now = now_at(setup.clock, setup.clock.ms);
         let output_buffer_bytes = setup.config.output_buffer_bytes;
         let mut shards = new_shards(setup.shards, setup.config, now, random);
-        let keeper = match setup.journal {
+        let journal = match setup.journal {
             Some((disk, config)) => {
-                let Temper {
-                    has_rot,
+                let JournalConditions {
+                    has_unreadable_records,
                     has_jumps,
                     replays_all,
                     ..
-                } = setup.temper;
+                } = setup.conditions;
                 if replays_all {
-                    // A disk that fails here is met again at once.
+                    // A disk failure here occurs again in `recover`.
                     let _ = replay_all(&*disk.storage());
                 }
                 let (log, restored) = recover(disk, config, &mut shards, now)?;
-                // What was rotten when it was to be written once more is gone for good; so is what had expired.
-                if restored.damaged > 0 && !has_rot && !(replays_all && has_jumps) {
-                    return Err(format!("the journal has lost what it refers to: {restored:?}"));
+                // Messages whose unreadable records were moved are lost, as are expired ones.
+                if restored.damaged > 0 && !has_unreadable_records && !(replays_all && has_jumps) {
+                    return Err(format!("the journal has lost messages that it refers to: {restored:?}"));
                 }
-                Some(Keeper::new(log, setup.temper))
+                Some(SimulatedJournal::new(log, setup.conditions))
             }
             None => None,
         };
         let has_tap = setup.has_tap;
         let workers = shards.into_iter().enumerate();
-        Ok(Node {
+        Ok(SimulatedNode {
             workers: workers
-                .map(|(id, shard)| Worker::new(id, setup.shards, shard, output_buffer_bytes, has_tap, setup.seed))
+                .map(|(id, shard)| {
+                    SimulatedWorker::new(id, setup.shards, shard, output_buffer_bytes, has_tap, setup.seed)
+                })
                 .collect(),
-            keeper,
+            journal,
             handshakes: Vec::new(),
             started_ms: setup.clock.ms,
             random: random.split(),
@@ -104,30 +107,30 @@ impl Node {
         self.handshakes.push((link, Vec::new()));
     }
 
-    /// One tick of one worker. Returns the links that it has let go of.
+    /// Runs one tick of one worker. Returns the links that it has closed.
     pub fn tick(&mut self, worker: usize, clock: Clock, network: &mut Network) -> Vec<usize> {
         let mut closed = Vec::new();
         let now = self.now(clock);
         if worker == 0 {
             self.read_handshakes(network, &mut closed);
         }
-        let mut surroundings = Surroundings {
+        let mut surroundings = TickContext {
             now,
             network,
             random: &mut self.random,
             closed: &mut closed,
-            keeper: self.keeper.as_mut(),
+            journal: self.journal.as_mut(),
         };
         self.workers[worker].begin_tick(&mut surroundings);
         self.workers[worker].append(&mut surroundings);
-        for (to, mail) in std::mem::take(&mut self.workers[worker].post) {
-            self.workers[to].inbox.push_back(Letter::Mail(mail));
+        for (to, mail) in std::mem::take(&mut self.workers[worker].outgoing_mail) {
+            self.workers[to].inbox.push_back(InboxItem::Mail(mail));
         }
         self.workers[worker].finish_tick(&mut surroundings);
         closed
     }
 
-    /// Up to when every worker has done what was due, on the world's clock.
+    /// Returns the world time up to which every worker has handled all due timers.
     pub fn ticked_ms(&self) -> u64 {
         let last = self.workers.iter().map(|w| w.last_tick_ms).min().unwrap_or(0);
         last.saturating_sub(MONOTONIC_BEGIN_MS) + self.started_ms
@@ -135,28 +138,28 @@ impl Node {
 
     pub fn is_busy(&self, clock: Clock) -> bool {
         let now = self.now(clock);
-        let is_reading = |keeper: &Keeper| (0..self.workers.len()).any(|worker| keeper.has_fetches(worker));
-        self.workers.iter().any(|w| w.is_busy(now)) || self.keeper.as_ref().is_some_and(is_reading)
+        let is_reading = |journal: &SimulatedJournal| (0..self.workers.len()).any(|worker| journal.has_fetches(worker));
+        self.workers.iter().any(|w| w.is_busy(now)) || self.journal.as_ref().is_some_and(is_reading)
     }
 
-    /// Everything that was appended is committed, or never will be.
-    pub fn is_level(&self) -> bool {
-        self.keeper
+    /// Returns whether everything that was appended is committed, or the journal has failed.
+    pub fn is_durable(&self) -> bool {
+        self.journal
             .as_ref()
-            .is_none_or(|keeper| keeper.is_level() || keeper.has_failed())
+            .is_none_or(|journal| journal.is_durable() || journal.has_failed())
     }
 
-    /// The taps have kept everything that they have taken.
-    pub fn is_tap_level(&self) -> bool {
-        self.taps().all(TapEnd::is_level)
+    /// Returns whether the taps have stored all messages that they received.
+    pub fn is_tap_durable(&self) -> bool {
+        self.taps().all(TapHandle::is_durable)
     }
 
-    pub fn taps(&self) -> impl Iterator<Item = &TapEnd> {
+    pub fn taps(&self) -> impl Iterator<Item = &TapHandle> {
         self.workers.iter().filter_map(|worker| worker.tap.as_ref())
     }
 
-    pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
+    pub fn stats(&self) -> ShardStats {
+        let mut sum = ShardStats::default();
         for worker in &self.workers {
             sum.add(&worker.shard.stats());
         }
@@ -171,9 +174,9 @@ impl Node {
                 closed.push(link_index);
                 continue;
             }
-            bytes.extend(take_piece(&mut link.to_node, &mut self.random));
+            bytes.extend(take_chunk(&mut link.to_node, &mut self.random));
             match home(&bytes, self.workers.len() as u16) {
-                Some(home) => self.workers[usize::from(home.0)].inbox.push_back(Letter::Arrival {
+                Some(home) => self.workers[usize::from(home.0)].inbox.push_back(InboxItem::Arrival {
                     link: link_index,
                     bytes,
                 }),
@@ -200,32 +203,37 @@ fn new_shards(count: u16, config: ShardConfig, now: Now, random: &mut Random) ->
     (0..count).map(new).collect()
 }
 
-/// Opens the log and fills the shards with what it says.
-fn recover(disk: &ModelDisk, config: LogConfig, shards: &mut [Shard], now: Now) -> Result<(Log, Restored), String> {
+/// Opens the log and restores the shards from it.
+fn recover(
+    disk: &ModelDisk,
+    config: LogConfig,
+    shards: &mut [Shard],
+    now: Now,
+) -> Result<(RecordLog, RestoreCounts), String> {
     let mut recovery = Recovery::new();
     let mut replay = |position: Lsn, bytes: &[u8]| {
         recovery
-            .record(Position(position.0), bytes)
+            .record(RecordPosition(position.0), bytes)
             .map_err(|error| ReplayError {
-                because: format!("{error}: {:?}", error.source),
+                reason: format!("{error}: {:?}", error.source),
             })
     };
-    let opened = Log::open(disk.storage(), config, &mut replay, &mut |_, _| {});
-    let (mut log, _) = opened.map_err(|error| format!("the journal does not open: {error:?}"))?;
+    let opened = RecordLog::open(disk.storage(), config, &mut replay, &mut |_, _| {});
+    let (mut log, _) = opened.map_err(|error| format!("opening the journal failed: {error:?}"))?;
     let restored = fill(&mut log, recovery.finish(), shards, now);
     Ok((log, restored))
 }
 
-fn fill(log: &mut Log, recovered: Recovered, shards: &mut [Shard], now: Now) -> Restored {
+fn fill(log: &mut RecordLog, recovered: RecoveredState, shards: &mut [Shard], now: Now) -> RestoreCounts {
     for shard in &mut *shards {
-        shard.keep_journal(recovered.last_key);
+        shard.start_journaling(recovered.last_key);
     }
     let reader = log.reader();
-    let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
+    let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
         let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
         reader.read_many(&positions, |index, record| each(index, record.ok()));
     };
-    let mut append = |batch: &mut Batch| {
+    let mut append = |batch: &mut LogBatch| {
         let at = log.append(batch);
         (at.base.0, at.end.0)
     };
@@ -239,11 +247,11 @@ fn now_at(clock: Clock, started_ms: u64) -> Now {
     }
 }
 
-/// The shard that a connection goes to, once its CONNECT is there.
+/// Returns the shard of a connection once its CONNECT is complete.
 fn home(bytes: &[u8], shards: u16) -> Option<ShardId> {
     match mqtt::decode_connect(bytes, 1 << 20) {
         Ok(Decoded::Incomplete { .. }) => None,
-        Ok(Decoded::Complete { packet, .. }) => Some(Shard::home(packet.client_id, shards).unwrap_or(ShardId(0))),
+        Ok(Decoded::Complete { packet, .. }) => Some(Shard::home_shard(packet.client_id, shards).unwrap_or(ShardId(0))),
         Err(_) => Some(ShardId(0)),
     }
 }

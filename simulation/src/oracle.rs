@@ -1,8 +1,9 @@
-//! What clients are owed, known from the packets that they sent and got and from when connections and processes ended; nothing
-//! of the implementation.
+//! The oracle: what clients must receive. It knows only the packets that they sent and received, and when connections
+//! and processes ended, but nothing of the implementation.
 //!
-//! Where the standard or what was lost on the way leaves a choice, nothing is owed, but it may come. What comes without being
-//! possible is a violation at once; what is owed and does not come is one at the end of a run. The first violation stays.
+//! Where the standard or a loss leaves a choice, a message may be delivered but is not owed. A delivery that is not
+//! allowed is a violation immediately; a missing delivery is one at the end of a run. Only the first violation is
+//! recorded.
 
 mod delivery;
 mod message;
@@ -16,71 +17,71 @@ use std::collections::BTreeMap;
 
 use mqtt::QoS;
 
-use crate::plan::{Durability, Plan};
+use crate::plan::{PlannedDurability, SimulationPlan};
 
-pub use delivery::Came;
-pub use message::{Draft, Message};
-pub use session::Left;
+pub use delivery::ReceivedMessage;
+pub use message::{OracleMessage, PublishDraft};
+pub use session::LeaveMode;
 
 use retained::RetainedTopic;
-use session::Session;
+use session::OracleSession;
 
-/// Timers may be late, and seconds are rounded.
+/// Tolerance for late timers and rounded seconds.
 const SLACK_MS: u64 = 1_500;
 
 pub struct Oracle {
     /// True time.
     pub now_ms: u64,
-    /// Counts what happens, so that before and after can be told.
+    /// Event counter; orders events.
     pub at: u64,
-    pub durability: Durability,
-    pub sessions: Vec<Session>,
-    messages: Vec<Message>,
-    /// What groups are owed: the serial and the filter.
+    pub durability: PlannedDurability,
+    pub sessions: Vec<OracleSession>,
+    messages: Vec<OracleMessage>,
+    /// Messages owed to share groups: serial and filter.
     group_owed: Vec<(u64, &'static str)>,
-    /// When a group last lost a member.
+    /// Event at which a group last lost a member.
     member_left: BTreeMap<&'static str, u64>,
-    /// The same of members that took messages at QoS 0.
-    careless_member_left: BTreeMap<&'static str, u64>,
+    /// The same for members that subscribed at QoS 0.
+    qos0_member_left: BTreeMap<&'static str, u64>,
     retained: BTreeMap<String, RetainedTopic>,
-    /// By how much deadlines may be off since the wall clock jumped.
+    /// Tolerance for deadlines after jumps of the wall clock.
     slop_ms: u64,
     has_jumps: bool,
     is_qos0_queued: bool,
-    /// By short queues, or because they could not be read back.
+    /// Messages may be dropped because of short queues or unreadable records.
     may_drop: bool,
-    /// When the last process ended.
+    /// Event at which the last process ended.
     crashed_at: u64,
-    /// Processes that have ended.
+    /// Number of processes that have ended.
     pub crashes: u64,
-    /// That of this process.
+    /// The journal of this process has failed.
     pub has_journal_failed: bool,
-    /// When the node has refused messages because its journal was full.
+    /// Events at which the node rejected messages because its journal was full.
     refused: Vec<u64>,
-    /// How many of them in this process.
+    /// Number of these in this process.
     refused_here: u64,
-    /// Messages that the node says it has dropped although they were owed, in all its lives.
+    /// Messages that the node reports as dropped although they were owed, in all processes.
     pub drops: u64,
     pub violation: Option<String>,
 }
 
 impl Oracle {
-    /// `clients` includes those that only look.
-    pub fn new(plan: &Plan, clients: usize) -> Oracle {
+    /// `clients` includes the observers.
+    pub fn new(plan: &SimulationPlan, clients: usize) -> Oracle {
         Oracle {
             now_ms: 0,
             at: 0,
             durability: plan.durability,
-            sessions: (0..clients).map(Session::new).collect(),
+            sessions: (0..clients).map(OracleSession::new).collect(),
             messages: Vec::new(),
             group_owed: Vec::new(),
             member_left: BTreeMap::new(),
-            careless_member_left: BTreeMap::new(),
+            qos0_member_left: BTreeMap::new(),
             retained: BTreeMap::new(),
             slop_ms: 0,
             has_jumps: plan.has_jumps,
             is_qos0_queued: plan.config.is_qos0_queued,
-            may_drop: plan.is_limited || plan.has_rot,
+            may_drop: plan.is_limited || plan.has_unreadable_records,
             crashed_at: 0,
             crashes: 0,
             has_journal_failed: false,
@@ -97,17 +98,17 @@ impl Oracle {
         }
     }
 
-    /// The number of this event.
+    /// Returns the number of a new event.
     fn event(&mut self) -> u64 {
         self.at += 1;
         self.at
     }
 
-    pub fn message(&self, serial: u64) -> Option<&Message> {
+    pub fn message(&self, serial: u64) -> Option<&OracleMessage> {
         self.messages.get((serial as usize).checked_sub(1)?)
     }
 
-    fn message_mut(&mut self, serial: u64) -> Option<&mut Message> {
+    fn message_mut(&mut self, serial: u64) -> Option<&mut OracleMessage> {
         self.messages.get_mut((serial as usize).checked_sub(1)?)
     }
 
@@ -115,16 +116,16 @@ impl Oracle {
         self.slop_ms += by_ms.unsigned_abs();
     }
 
-    /// The process has ended. `is_power_cut`: what was not synced is lost.
+    /// The process has ended. `is_power_cut` means that unsynced data is lost.
     pub fn crashed(&mut self, is_power_cut: bool) {
         self.crashed_at = self.event();
         self.crashes += 1;
         self.refused_here = 0;
         self.has_journal_failed = false;
         let keeps_acknowledged = match self.durability {
-            Durability::None => false,
-            Durability::Fsync => true,
-            Durability::Os => !is_power_cut,
+            PlannedDurability::None => false,
+            PlannedDurability::Fsync => true,
+            PlannedDurability::Os => !is_power_cut,
         };
         for client in 0..self.sessions.len() {
             self.session_crashed(client, keeps_acknowledged);
@@ -138,7 +139,7 @@ impl Oracle {
         self.forget_unanswered();
     }
 
-    /// The process says how many messages it has refused because its journal was full.
+    /// The process reports how many messages it has rejected because its journal was full.
     pub fn refused(&mut self, count: u64) {
         let at = self.event();
         let news = count.saturating_sub(self.refused_here);
@@ -146,8 +147,8 @@ impl Oracle {
         self.refused_here = count;
     }
 
-    /// When it first came, before it was sent again.
-    fn may_have_been_refused(&self, message: &Message) -> bool {
+    /// Returns whether the message may have been rejected before it was sent again.
+    fn may_have_been_refused(&self, message: &OracleMessage) -> bool {
         message
             .repeated
             .is_some_and(|again| self.has_refused(|at| message.sent < at && at < again))
@@ -157,24 +158,24 @@ impl Oracle {
         self.refused.iter().any(|at| when(*at))
     }
 
-    /// Everything that has happened in the node so far survives its process.
-    pub fn kept(&mut self) {
+    /// All changes in the node so far are durable.
+    pub fn all_durable(&mut self) {
         for client in 0..self.sessions.len() {
-            self.goodbye_kept(client);
+            self.disconnect_durable(client);
         }
     }
 
-    /// A process has begun, with nobody connected.
+    /// A process has started. No client is connected.
     pub fn booted(&mut self) {
         self.event();
         let now_ms = self.now_ms;
         for session in &mut self.sessions {
             session.booted(now_ms);
         }
-        self.cancel_mortal_wills();
+        self.cancel_wills_of_ended_sessions();
     }
 
-    /// Every worker has done what was due up to then.
+    /// Every worker has handled the timers due up to this time.
     pub fn ticked(&mut self, ticked_ms: u64) {
         for client in 0..self.sessions.len() {
             self.will_overdue(client, ticked_ms);

@@ -1,47 +1,48 @@
-//! What kind of run a seed is: how large the node is, which limits it has, what may go wrong and how often things happen.
+//! The plan of a run: size of the node, limits, possible faults, and frequencies of actions, all derived from the seed.
 //!
-//! Every run has its own mixture, because what all runs do a little of is never done much of in any.
+//! Every run has its own mixture, because rare actions would never accumulate if all runs had the same mixture.
 
 use broker::{ShardConfig, ShareStrategy};
-use journal::{LogConfig, Policy};
+use journal::{FlushPolicy, LogConfig};
 
-use crate::words::{FILTERS, TOPICS};
+use crate::topics::{FILTERS, TOPICS};
 use storage::model::Random;
 
-/// What survives the end of a process.
+/// Data that survives the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// There is no journal: nothing.
+pub enum PlannedDurability {
+    /// Nothing, because there is no journal.
     None,
-    /// What was acknowledged, whatever ends the process.
+    /// Acknowledged messages, however the process ends.
     Fsync,
-    /// What was acknowledged, unless the power fails.
+    /// Acknowledged messages, unless the power fails.
     Os,
 }
 
-impl Durability {
-    pub const ALL: [Durability; 3] = [Durability::None, Durability::Fsync, Durability::Os];
+impl PlannedDurability {
+    pub const ALL: [PlannedDurability; 3] = [PlannedDurability::None, PlannedDurability::Fsync, PlannedDurability::Os];
 
-    /// As the command line has it.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
-            Durability::None => "none",
-            Durability::Fsync => "fsync",
-            Durability::Os => "os",
+            PlannedDurability::None => "none",
+            PlannedDurability::Fsync => "fsync",
+            PlannedDurability::Os => "os",
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimulationPlan {
     pub seed: u64,
     pub steps: usize,
     pub shards: u16,
     pub clients: usize,
     pub config: ShardConfig,
-    pub durability: Durability,
+    pub durability: PlannedDurability,
     pub log: LogConfig,
-    /// How many of `words::TOPICS` and `words::FILTERS` are used: few, so that messages meet subscriptions, or all.
+    /// Number of `topics::TOPICS` and `topics::FILTERS` in use: few, so that messages match subscriptions often, or
+    /// all.
     pub topics: usize,
     pub filters: usize,
     /// Queues are so short that messages are dropped.
@@ -49,38 +50,39 @@ pub struct Plan {
     /// The wall clock jumps.
     pub has_jumps: bool,
     pub is_disk_bad: bool,
-    /// Single records of waiting messages cannot be read back.
-    pub has_rot: bool,
+    /// Single records of queued messages cannot be read.
+    pub has_unreadable_records: bool,
     /// Shards have a tap, which may be full at times.
     pub has_tap: bool,
     pub may_tap_be_full: bool,
-    /// With more in the journal that is not committed, workers read from nobody.
+    /// Workers stop reading from clients while more journal bytes than this are uncommitted.
     pub backlog_bytes_max: u64,
-    /// The journal's reader turns questions away.
+    /// The journal's reader rejects some requests.
     pub is_reader_busy: bool,
-    /// Checkpoints move a part of what they would, as on a disk with little free.
-    pub has_little_room: bool,
-    /// Every start replays all that is there, as after a repair.
+    /// Checkpoints move only a part of the old messages, as on a disk with little free space.
+    pub has_little_space: bool,
+    /// Every restart replays all segments, as after a repair.
     pub replays_all: bool,
-    /// Messages are published to `$delayed/…`. Not where the wall clock jumps, which is what tells after a restart how long is left.
+    /// Messages are published to `$delayed/…`. Not combined with jumps of the wall clock, which determines the
+    /// remaining delay after a restart.
     pub has_delays: bool,
     pub weights: [u32; STEPS],
     pub acts: [u32; ACTS],
-    /// In percent: clients that acknowledge at once, that read at once.
+    /// Percentage of clients that read and acknowledge immediately.
     pub promptness: u32,
-    /// In percent: how many of every second client come back to their subscriptions when they may.
+    /// Percentage of disconnected odd-numbered clients with subscriptions that reconnect when they may.
     pub returning: u32,
-    /// Nobody subscribes at QoS 0, so that no member of a group may lose what it was given.
+    /// No client subscribes at QoS 0, so that no group member loses messages.
     pub is_surely_shared: bool,
-    /// Every second client subscribes to `words::GROUP_FILTER` and nothing else, and the others do not.
+    /// Every second client subscribes only to `topics::GROUP_FILTER`, and the others never do.
     pub are_members_apart: bool,
-    /// Socket buffers of clients, in bytes.
+    /// Socket buffer size of clients, in bytes.
     pub link_capacity: usize,
 }
 
-/// What may happen next; an index into `Plan::weights`.
+/// A kind of step; an index into `SimulationPlan::weights`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SimulationStep {
     Tick,
     Act,
     Read,
@@ -92,30 +94,30 @@ pub enum Step {
     Disk,
     Checkpoint,
     Tap,
-    /// Somebody publishes over the API.
+    /// The server publishes a message, as over the API.
     Server,
 }
 
 pub const STEPS: usize = 12;
 
-pub const STEP_KINDS: [Step; STEPS] = [
-    Step::Tick,
-    Step::Act,
-    Step::Read,
-    Step::Pass,
-    Step::Crash,
-    Step::Audit,
-    Step::Jump,
-    Step::Flush,
-    Step::Disk,
-    Step::Checkpoint,
-    Step::Tap,
-    Step::Server,
+pub const STEP_KINDS: [SimulationStep; STEPS] = [
+    SimulationStep::Tick,
+    SimulationStep::Act,
+    SimulationStep::Read,
+    SimulationStep::Pass,
+    SimulationStep::Crash,
+    SimulationStep::Audit,
+    SimulationStep::Jump,
+    SimulationStep::Flush,
+    SimulationStep::Disk,
+    SimulationStep::Checkpoint,
+    SimulationStep::Tap,
+    SimulationStep::Server,
 ];
 
-/// What a client that is connected may do; an index into `Plan::acts`.
+/// An action of a connected client; an index into `SimulationPlan::acts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ClientAction {
     Publish,
     Subscribe,
     Unsubscribe,
@@ -123,34 +125,34 @@ pub enum Act {
     Disconnect,
     Cut,
     TakeOver,
-    Dawdle,
+    PauseReading,
     Ping,
 }
 
 pub const ACTS: usize = 9;
 
-pub const ACT_KINDS: [Act; ACTS] = [
-    Act::Publish,
-    Act::Subscribe,
-    Act::Unsubscribe,
-    Act::Answer,
-    Act::Disconnect,
-    Act::Cut,
-    Act::TakeOver,
-    Act::Dawdle,
-    Act::Ping,
+pub const ACT_KINDS: [ClientAction; ACTS] = [
+    ClientAction::Publish,
+    ClientAction::Subscribe,
+    ClientAction::Unsubscribe,
+    ClientAction::Answer,
+    ClientAction::Disconnect,
+    ClientAction::Cut,
+    ClientAction::TakeOver,
+    ClientAction::PauseReading,
+    ClientAction::Ping,
 ];
 
-impl Plan {
-    pub fn of(seed: u64, steps: usize, durability: Durability) -> Plan {
+impl SimulationPlan {
+    pub fn of(seed: u64, steps: usize, durability: PlannedDurability) -> SimulationPlan {
         let mut random = Random::new(seed);
         let r = &mut random;
         let is_limited = r.percent(10);
         let has_jumps = r.percent(10);
-        let has_rot = durability != Durability::None && r.percent(10);
-        let is_disk_bad = durability != Durability::None && r.percent(25);
+        let has_unreadable_records = durability != PlannedDurability::None && r.percent(10);
+        let is_disk_bad = durability != PlannedDurability::None && r.percent(25);
         let (topics, filters) = *r.pick(&[(1, 1), (2, 4), (2, 4), (4, 8), (TOPICS.len(), FILTERS.len())]);
-        let mut plan = Plan {
+        let mut plan = SimulationPlan {
             seed,
             steps,
             shards: *r.pick(&[1, 1, 2, 2, 3, 4]),
@@ -163,14 +165,14 @@ impl Plan {
             is_limited,
             has_jumps,
             is_disk_bad,
-            has_rot,
+            has_unreadable_records,
             has_tap: false,
             may_tap_be_full: false,
             has_delays: false,
             backlog_bytes_max: u64::MAX,
             is_reader_busy: false,
-            has_little_room: false,
-            replays_all: durability != Durability::None && seed % 5 == 2,
+            has_little_space: false,
+            replays_all: durability != PlannedDurability::None && seed % 5 == 2,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
@@ -181,50 +183,50 @@ impl Plan {
         };
         if r.percent(25) {
             plan.lengthen_queues(r);
-        } else if durability != Durability::None && r.percent(30) {
-            plan.let_wait(r);
+        } else if durability != PlannedDurability::None && r.percent(30) {
+            plan.delay_acknowledgements(r);
         }
-        plan.has_little_room = matches!(seed % 11, 3 | 4);
+        plan.has_little_space = matches!(seed % 11, 3 | 4);
         if seed % 12 == 6 {
             plan.share_queues();
         } else if seed % 6 == 3 {
             plan.leave_to_group();
-            // It is about what checkpoints write: where all is replayed they may forget some.
+            // The run checks checkpoints. A full replay would hide records that they omit.
             plan.replays_all = false;
         }
-        plan.config.is_all_kept = seed.is_multiple_of(5);
+        plan.config.journals_all_messages = seed.is_multiple_of(5);
         plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);
         plan.has_delays = !has_jumps && r.percent(15);
         if plan.has_tap {
-            plan.weights[Step::Tap as usize] = *r.pick(&[5, 20, 60]);
+            plan.weights[SimulationStep::Tap as usize] = *r.pick(&[5, 20, 60]);
         }
-        if durability != Durability::None && r.percent(15) {
+        if durability != PlannedDurability::None && r.percent(15) {
             plan.backlog_bytes_max = *r.pick(&[0, 300, 3_000]);
         }
         plan.is_reader_busy = r.percent(15);
         if r.percent(25) {
-            plan.weights[Step::Server as usize] = *r.pick(&[3, 10, 30]);
+            plan.weights[SimulationStep::Server as usize] = *r.pick(&[3, 10, 30]);
         }
         plan
     }
 
-    /// Members of a group have queues of their own, too, and leave it with what they have not been sent.
+    /// Group members have queues of their own, and leave the group with undelivered messages.
     fn share_queues(&mut self) {
         (self.topics, self.filters) = (2, 2);
         self.is_surely_shared = true;
         self.clients = self.clients.max(3);
         self.config.inflight_max = 1;
-        self.weights[Step::Crash as usize] = self.weights[Step::Crash as usize].min(1);
-        self.acts[Act::Publish as usize] = 80;
-        self.acts[Act::Answer as usize] = 8;
-        self.acts[Act::Unsubscribe as usize] = 0;
-        self.acts[Act::Cut as usize] = 6;
+        self.weights[SimulationStep::Crash as usize] = self.weights[SimulationStep::Crash as usize].min(1);
+        self.acts[ClientAction::Publish as usize] = 80;
+        self.acts[ClientAction::Answer as usize] = 8;
+        self.acts[ClientAction::Unsubscribe as usize] = 0;
+        self.acts[ClientAction::Cut as usize] = 6;
         self.promptness = 10;
     }
 
-    /// Every second client is in a group, and mostly away, while the others publish to it: the queue of the group is in the journal only,
-    /// is given out in many parts, and has been moved before.
+    /// Every second client is a group member and mostly offline while the others publish. The queue of the group is
+    /// only in the journal, is dispatched in many parts, and has been moved before.
     fn leave_to_group(&mut self) {
         (self.topics, self.filters) = (2, 1);
         self.are_members_apart = true;
@@ -235,17 +237,18 @@ impl Plan {
         self.config.group_window = 1 + (self.seed / 36 % 3) as usize;
         self.config.queued_messages_max = 100_000;
         self.log.segment_bytes = 512;
-        self.acts[Act::Publish as usize] = 60;
-        self.acts[Act::Unsubscribe as usize] = 0;
-        self.acts[Act::Cut as usize] = 4;
-        if self.durability != Durability::None {
-            self.weights[Step::Crash as usize] = 1;
-            self.weights[Step::Checkpoint as usize] = 8;
-            self.weights[Step::Flush as usize] = 60;
+        self.acts[ClientAction::Publish as usize] = 60;
+        self.acts[ClientAction::Unsubscribe as usize] = 0;
+        self.acts[ClientAction::Cut as usize] = 4;
+        if self.durability != PlannedDurability::None {
+            self.weights[SimulationStep::Crash as usize] = 1;
+            self.weights[SimulationStep::Checkpoint as usize] = 8;
+            self.weights[SimulationStep::Flush as usize] = 60;
         }
     }
 
-    /// Who leaves stays away, and much is published for it: its queue is in pages, and has been moved before it is read.
+    /// Clients stay offline for long while many messages are published for them. Their queues are in pages, and are
+    /// moved before they are read.
     fn lengthen_queues(&mut self, r: &mut Random) {
         self.returning = *r.pick(&[1, 3, 10]);
         self.config.inflight_max = *r.pick(&[1, 2]);
@@ -255,38 +258,39 @@ impl Plan {
         self.is_limited = false;
         (self.topics, self.filters) = (1, 1);
         self.log.segment_bytes = 512;
-        self.acts[Act::Publish as usize] = 60;
-        self.acts[Act::Cut as usize] = r.between(2, 6) as u32;
-        if self.durability != Durability::None {
-            self.weights[Step::Crash as usize] = 1;
-            self.weights[Step::Checkpoint as usize] = *r.pick(&[6, 12]);
-            self.weights[Step::Flush as usize] = 60;
+        self.acts[ClientAction::Publish as usize] = 60;
+        self.acts[ClientAction::Cut as usize] = r.between(2, 6) as u32;
+        if self.durability != PlannedDurability::None {
+            self.weights[SimulationStep::Crash as usize] = 1;
+            self.weights[SimulationStep::Checkpoint as usize] = *r.pick(&[6, 12]);
+            self.weights[SimulationStep::Flush as usize] = 60;
         }
     }
 
-    /// When the process ends, much has been read by clients and is not on the disk, or checkpoints have been made of much that nobody has read.
-    fn let_wait(&mut self, r: &mut Random) {
+    /// When the process ends, either clients have read much that is not on disk, or checkpoints contain much that
+    /// clients have not read.
+    fn delay_acknowledgements(&mut self, r: &mut Random) {
         (self.topics, self.filters) = (1, 1);
-        self.acts[Act::Publish as usize] = 60;
+        self.acts[ClientAction::Publish as usize] = 60;
         if r.percent(50) {
-            self.weights[Step::Crash as usize] = 3;
-            self.weights[Step::Flush as usize] = 12;
-            self.weights[Step::Read as usize] = 60;
+            self.weights[SimulationStep::Crash as usize] = 3;
+            self.weights[SimulationStep::Flush as usize] = 12;
+            self.weights[SimulationStep::Read as usize] = 60;
         } else {
-            self.weights[Step::Crash as usize] = 2;
-            self.weights[Step::Checkpoint as usize] = 12;
-            self.weights[Step::Flush as usize] = 60;
-            self.weights[Step::Read as usize] = 4;
+            self.weights[SimulationStep::Crash as usize] = 2;
+            self.weights[SimulationStep::Checkpoint as usize] = 12;
+            self.weights[SimulationStep::Flush as usize] = 60;
+            self.weights[SimulationStep::Read as usize] = 4;
         }
     }
 }
 
-/// Segments so small that a run fills many.
-fn log_config(r: &mut Random, durability: Durability) -> LogConfig {
+/// Segments are so small that a run fills many.
+fn log_config(r: &mut Random, durability: PlannedDurability) -> LogConfig {
     LogConfig {
         policy: match durability {
-            Durability::Os => Policy::Os,
-            Durability::None | Durability::Fsync => Policy::Fsync,
+            PlannedDurability::Os => FlushPolicy::Os,
+            PlannedDurability::None | PlannedDurability::Fsync => FlushPolicy::Fsync,
         },
         segment_bytes: *r.pick(&[512, 2_048, 8_192, 65_536]),
         max_bytes: 1 << 26,
@@ -294,38 +298,38 @@ fn log_config(r: &mut Random, durability: Durability) -> LogConfig {
     }
 }
 
-fn step_weights(r: &mut Random, durability: Durability, has_jumps: bool, is_disk_bad: bool) -> [u32; STEPS] {
-    let has_journal = durability != Durability::None;
+fn step_weights(r: &mut Random, durability: PlannedDurability, has_jumps: bool, is_disk_bad: bool) -> [u32; STEPS] {
+    let has_journal = durability != PlannedDurability::None;
     let journal = |weight: u32| if has_journal { weight } else { 0 };
     let mut weights = [0; STEPS];
-    weights[Step::Tick as usize] = r.between(20, 60) as u32;
-    weights[Step::Act as usize] = r.between(20, 60) as u32;
-    weights[Step::Read as usize] = r.between(15, 50) as u32;
-    weights[Step::Pass as usize] = *r.pick(&[1, 2, 5]);
-    weights[Step::Crash as usize] = if has_journal {
+    weights[SimulationStep::Tick as usize] = r.between(20, 60) as u32;
+    weights[SimulationStep::Act as usize] = r.between(20, 60) as u32;
+    weights[SimulationStep::Read as usize] = r.between(15, 50) as u32;
+    weights[SimulationStep::Pass as usize] = *r.pick(&[1, 2, 5]);
+    weights[SimulationStep::Crash as usize] = if has_journal {
         *r.pick(&[0, 1, 1, 2])
     } else {
         *r.pick(&[0, 0, 1, 2])
     };
-    weights[Step::Audit as usize] = u32::from(r.percent(50));
-    weights[Step::Jump as usize] = u32::from(has_jumps);
-    weights[Step::Flush as usize] = journal(*r.pick(&[12, 30, 60]));
-    weights[Step::Disk as usize] = u32::from(is_disk_bad);
-    weights[Step::Checkpoint as usize] = journal(*r.pick(&[0, 2, 6]));
+    weights[SimulationStep::Audit as usize] = u32::from(r.percent(50));
+    weights[SimulationStep::Jump as usize] = u32::from(has_jumps);
+    weights[SimulationStep::Flush as usize] = journal(*r.pick(&[12, 30, 60]));
+    weights[SimulationStep::Disk as usize] = u32::from(is_disk_bad);
+    weights[SimulationStep::Checkpoint as usize] = journal(*r.pick(&[0, 2, 6]));
     weights
 }
 
 fn act_weights(r: &mut Random) -> [u32; ACTS] {
     let mut acts = [0; ACTS];
-    acts[Act::Publish as usize] = r.between(20, 60) as u32;
-    acts[Act::Subscribe as usize] = r.between(4, 12) as u32;
-    acts[Act::Unsubscribe as usize] = r.between(0, 3) as u32;
-    acts[Act::Answer as usize] = r.between(15, 40) as u32;
-    acts[Act::Disconnect as usize] = r.between(0, 4) as u32;
-    acts[Act::Cut as usize] = r.between(0, 6) as u32;
-    acts[Act::TakeOver as usize] = r.between(0, 3) as u32;
-    acts[Act::Dawdle as usize] = r.between(0, 3) as u32;
-    acts[Act::Ping as usize] = 1;
+    acts[ClientAction::Publish as usize] = r.between(20, 60) as u32;
+    acts[ClientAction::Subscribe as usize] = r.between(4, 12) as u32;
+    acts[ClientAction::Unsubscribe as usize] = r.between(0, 3) as u32;
+    acts[ClientAction::Answer as usize] = r.between(15, 40) as u32;
+    acts[ClientAction::Disconnect as usize] = r.between(0, 4) as u32;
+    acts[ClientAction::Cut as usize] = r.between(0, 6) as u32;
+    acts[ClientAction::TakeOver as usize] = r.between(0, 3) as u32;
+    acts[ClientAction::PauseReading as usize] = r.between(0, 3) as u32;
+    acts[ClientAction::Ping as usize] = 1;
     acts
 }
 
@@ -336,7 +340,7 @@ fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
     ShardConfig {
         share_strategy,
         inflight_max,
-        // Queues are longest where little is in flight.
+        // Queues grow longest when few messages are in flight.
         page_entries: if inflight_max <= 2 { 2 } else { 4096 },
         group_window: if inflight_max <= 2 { 1 } else { 512 },
         receive_maximum: *r.pick(&[2, 8, 128]),

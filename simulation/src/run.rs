@@ -1,49 +1,49 @@
-//! Runs of seeds: one, many, and the shortest that still fails.
+//! Runs a seed, and shortens failing runs.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-use crate::plan::{Durability, Plan};
+use crate::plan::{PlannedDurability, SimulationPlan};
 use crate::trace::Trace;
-use crate::world::{Outcome, World};
+use crate::world::{RunOutcome, World};
 
-/// What all seeds of a session have in common.
+/// Settings common to all seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub steps: usize,
-    pub durability: Durability,
+    pub durability: PlannedDurability,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             steps: 500,
-            durability: Durability::Fsync,
+            durability: PlannedDurability::Fsync,
         }
     }
 }
 
-/// A seed that failed, cut to the fewest steps that still do.
+/// A failing seed, shortened to few steps.
 #[derive(Debug)]
-pub struct Failure {
+pub struct SeedFailure {
     pub seed: u64,
     pub steps: usize,
     pub violation: String,
     pub lines: Vec<String>,
 }
 
-impl Failure {
-    /// What led to it, and the one line with which it happens again. `settings` are those that it was found with.
+impl SeedFailure {
+    /// Returns the last events and the command that reproduces the failure. `settings` are those of the failing run.
     pub fn report(&self, settings: Settings) -> String {
-        let Failure {
+        let SeedFailure {
             seed,
             steps,
             violation,
             lines,
         } = self;
         format!(
-            "{}\nseed {seed} failed: {violation}\nagain: cargo run -p tidewire-simulation --profile simulate -- --seed {seed} --steps {steps} --durability {} --trace\n",
+            "{}\nseed {seed} failed: {violation}\nreproduce: cargo run -p tidewire-simulation --profile simulate -- --seed {seed} --steps {steps} --durability {} --trace\n",
             lines.join("\n"),
             settings.durability.name(),
         )
@@ -54,24 +54,24 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// One run. A panic of the broker is a violation like any other.
-pub fn replay(seed: u64, settings: Settings, mut trace: Trace) -> Outcome {
+/// Runs a seed once. A panic of the broker counts as a violation.
+pub fn replay(seed: u64, settings: Settings, mut trace: Trace) -> RunOutcome {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // In a build that aborts this is all that is seen.
+            // In a build that aborts, this is the only output.
             if !IS_QUIET.get() || cfg!(panic = "abort") {
                 hook(info);
             }
         }));
     });
-    let plan = Plan::of(seed, settings.steps, settings.durability);
+    let plan = SimulationPlan::of(seed, settings.steps, settings.durability);
     trace.line(|| format!("{plan:?}"));
     IS_QUIET.set(true);
     let result = panic::catch_unwind(AssertUnwindSafe(|| World::new(plan, trace).run()));
     IS_QUIET.set(false);
-    result.unwrap_or_else(|payload| Outcome {
+    result.unwrap_or_else(|payload| RunOutcome {
         violation: Some(format!("panic: {}", message_of(payload.as_ref()))),
         hash: 0,
         lines: Vec::new(),
@@ -84,18 +84,18 @@ fn message_of(payload: &(dyn std::any::Any + Send)) -> &str {
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("something that is not text")
+        .unwrap_or("payload is not text")
 }
 
-/// Runs a seed; of one that fails, finds the shortest run that does.
-pub fn check(seed: u64, settings: Settings) -> Result<Outcome, Failure> {
+/// Runs a seed. Shortens the run if it fails.
+pub fn check(seed: u64, settings: Settings) -> Result<RunOutcome, SeedFailure> {
     let outcome = replay(seed, settings, Trace::default());
     let Some(violation) = &outcome.violation else {
         return Ok(outcome);
     };
     let (steps, violation) = shortest(seed, settings, outcome.steps, violation.clone());
     let lines = replay(seed, Settings { steps, ..settings }, Trace::with_lines(false)).lines;
-    Err(Failure {
+    Err(SeedFailure {
         seed,
         steps,
         violation,
@@ -103,7 +103,8 @@ pub fn check(seed: u64, settings: Settings) -> Result<Outcome, Failure> {
     })
 }
 
-/// Bisects the number of steps. More steps need not fail because fewer do, so it is only a shorter run, not the shortest.
+/// Bisects the number of steps. A failure with n steps need not occur with more, so the result is shorter but not
+/// minimal.
 fn shortest(seed: u64, settings: Settings, steps: usize, violation: String) -> (usize, String) {
     let (mut low, mut high, mut found) = (0, steps.min(settings.steps), violation);
     while low + 1 < high {

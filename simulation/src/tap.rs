@@ -1,31 +1,32 @@
-//! A tap on every shard: it takes all messages, and what it has not kept when the process ends is lost.
+//! A model tap on every shard: it receives all messages, and loses messages that it has not stored when the process
+//! ends.
 //!
-//! It keeps at its own pace, in two lanes by topic, whatever the journal does, and now and then it is full. What clients were told has to
-//! be in the store, which nothing ever takes anything out of.
+//! It stores messages at its own pace, in two lanes selected by topic, independent of the journal, and is full at
+//! times. All acknowledged messages must be in the store. The store never loses anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use broker::tap::{Happening, MadeMessage, Receipt, Tap, TapClient, TapMessage, Tapped, Wants};
+use broker::tap::{Receipt, Tap, TapClient, TapEvent, TapEventMask, TapMessage, TapPublication, TapResult};
 use broker::{Now, Shard};
 
-use crate::words;
+use crate::topics;
 use storage::model::Random;
 
-/// What all taps of all processes have kept.
+/// Messages that all taps of all processes have stored.
 #[derive(Default)]
 pub struct TapStore {
-    /// Serial numbers, in the order in which they were kept.
-    pub kept: Vec<u64>,
-    /// Nothing more is taken of the first lane.
+    /// Serial numbers in the order of storing.
+    pub stored: Vec<u64>,
+    /// Messages of the first lane are rejected.
     pub is_full: bool,
 }
 
 impl TapStore {
-    /// How often each message is in it.
+    /// Returns how often each message was stored.
     pub fn counts(&self) -> BTreeMap<u64, usize> {
         let mut counts = BTreeMap::new();
-        for serial in &self.kept {
+        for serial in &self.stored {
             *counts.entry(*serial).or_default() += 1;
         }
         counts
@@ -33,66 +34,66 @@ impl TapStore {
 }
 
 const LANES: usize = 2;
-/// Of receipts for messages of both lanes.
+/// Lane of receipts for messages of both lanes.
 const JOINED: u16 = LANES as u16;
 
-/// What one tap has taken and how much of it is kept; gone with the process.
+/// Messages that one tap has received, and how many it has stored. Lost with the process.
 #[derive(Default)]
-struct Book {
-    lanes: [Lane; LANES],
+struct SimulatedTapState {
+    lanes: [TapLane; LANES],
     joined: Vec<[Receipt; 2]>,
     is_full: bool,
 }
 
 #[derive(Default)]
-struct Lane {
+struct TapLane {
     open: VecDeque<Option<u64>>,
-    kept: u64,
+    stored_count: u64,
 }
 
-/// The world's side of the tap of one shard.
-pub struct TapEnd(Arc<Mutex<Book>>);
+/// The world's handle of a shard's tap.
+pub struct TapHandle(Arc<Mutex<SimulatedTapState>>);
 
-struct ModelTap(Arc<Mutex<Book>>);
+struct ModelTap(Arc<Mutex<SimulatedTapState>>);
 
-impl TapEnd {
-    pub fn of(shard: &mut Shard) -> TapEnd {
-        let book = Arc::default();
-        shard.set_tap(Box::new(ModelTap(Arc::clone(&book))));
-        TapEnd(book)
+impl TapHandle {
+    pub fn of(shard: &mut Shard) -> TapHandle {
+        let state = Arc::default();
+        shard.set_tap(Box::new(ModelTap(Arc::clone(&state))));
+        TapHandle(state)
     }
 
-    pub fn is_level(&self) -> bool {
+    pub fn is_durable(&self) -> bool {
         locked(&self.0).lanes.iter().all(|lane| lane.open.is_empty())
     }
 
-    /// Some of what has been taken is kept.
-    pub fn keep_some(&self, store: &mut TapStore, random: &mut Random) {
-        let mut book = locked(&self.0);
-        book.is_full = store.is_full;
-        let lane = &mut book.lanes[random.below(LANES)];
+    /// Stores some of the received messages.
+    pub fn store_some(&self, store: &mut TapStore, random: &mut Random) {
+        let mut state = locked(&self.0);
+        state.is_full = store.is_full;
+        let lane = &mut state.lanes[random.below(LANES)];
         let count = random.below(lane.open.len() + 1);
-        lane.keep(count, store);
+        lane.store_messages(count, store);
     }
 
-    pub fn keep_all(&self, store: &mut TapStore) {
-        let mut book = locked(&self.0);
-        book.is_full = store.is_full;
-        for lane in &mut book.lanes {
-            lane.keep(lane.open.len(), store);
+    pub fn store_all(&self, store: &mut TapStore) {
+        let mut state = locked(&self.0);
+        state.is_full = store.is_full;
+        for lane in &mut state.lanes {
+            lane.store_messages(lane.open.len(), store);
         }
     }
 }
 
-impl Lane {
-    fn keep(&mut self, count: usize, store: &mut TapStore) {
-        store.kept.extend(self.open.drain(..count).flatten());
-        self.kept += count as u64;
+impl TapLane {
+    fn store_messages(&mut self, count: usize, store: &mut TapStore) {
+        store.stored.extend(self.open.drain(..count).flatten());
+        self.stored_count += count as u64;
     }
 }
 
-fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(state: &Mutex<SimulatedTapState>) -> MutexGuard<'_, SimulatedTapState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lane_of(topic: &str) -> usize {
@@ -100,10 +101,10 @@ fn lane_of(topic: &str) -> usize {
 }
 
 impl Tap for ModelTap {
-    fn begin_tick(&mut self, _: Now) -> Wants {
+    fn begin_tick(&mut self, _: Now) -> TapEventMask {
         match locked(&self.0).is_full {
-            true => Wants::MESSAGES | Wants::TO_BE_ASKED,
-            false => Wants::MESSAGES,
+            true => TapEventMask::MESSAGES | TapEventMask::CHECK_FULL,
+            false => TapEventMask::MESSAGES,
         }
     }
 
@@ -111,15 +112,15 @@ impl Tap for ModelTap {
         lane_of(message.topic) == 0
     }
 
-    fn message(&mut self, _: Now, message: &TapMessage<'_>) -> Tapped {
+    fn message(&mut self, _: Now, message: &TapMessage<'_>) -> TapResult {
         let lane_index = lane_of(message.topic);
         let lane = &mut locked(&self.0).lanes[lane_index];
-        lane.open.push_back(words::serial_of(message.payload));
-        let number = lane.kept + lane.open.len() as u64;
-        Tapped::Kept(Receipt::new(lane_index as u16, number))
+        lane.open.push_back(topics::serial_of(message.payload));
+        let number = lane.stored_count + lane.open.len() as u64;
+        TapResult::AckWhenStored(Receipt::new(lane_index as u16, number))
     }
 
-    fn happened(&mut self, _: Now, _: TapClient<'_>, _: &Happening<'_>) {}
+    fn client_event(&mut self, _: Now, _: TapClient<'_>, _: &TapEvent<'_>) {}
 
     fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
         let joined = &mut locked(&self.0).joined;
@@ -127,21 +128,26 @@ impl Tap for ModelTap {
         Receipt::new(JOINED, joined.len() as u64)
     }
 
-    fn take_made(&mut self) -> Vec<MadeMessage> {
+    fn take_publications(&mut self) -> Vec<TapPublication> {
         Vec::new()
     }
 
     fn end_tick(&mut self) {}
 
-    fn kept(&mut self, lane: u16) -> u64 {
-        let book = locked(&self.0);
-        match book.lanes.get(usize::from(lane)) {
-            Some(lane) => lane.kept,
+    fn stored_up_to(&mut self, lane: u16) -> u64 {
+        let state = locked(&self.0);
+        match state.lanes.get(usize::from(lane)) {
+            Some(lane) => lane.stored_count,
             None => {
-                // One that has been joined before may be joined with another.
-                let kept_of = |lane: u16, joined| book.lanes.get(usize::from(lane)).map_or(joined, |lane| lane.kept);
+                // A joined receipt may be joined with another one.
+                let kept_of = |lane: u16, joined| {
+                    state
+                        .lanes
+                        .get(usize::from(lane))
+                        .map_or(joined, |lane| lane.stored_count)
+                };
                 let mut count = 0;
-                for pair in &book.joined {
+                for pair in &state.joined {
                     if pair
                         .iter()
                         .any(|receipt| receipt.number() > kept_of(receipt.lane(), count))

@@ -1,12 +1,12 @@
-//! What happened: a hash of all of it, and the last lines of it as text where somebody wants to read them.
+//! Trace of a run: a hash of all events, and optionally the last events as text.
 //!
-//! The hash is of every byte that was exchanged and every choice. Lines are kept only when asked for: a run that has failed is
-//! simply run again with them.
+//! The hash covers every exchanged byte and every random choice. Lines are stored only on request: a failed run is
+//! repeated with them.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
-/// Lines kept before a failure.
+/// Maximum number of stored lines.
 pub const LINES_KEPT: usize = 40;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Trace {
     is_printed: bool,
 }
 
-/// FNV-1a, eight bytes at a time where there are so many.
+/// FNV-1a, eight bytes at a time.
 #[derive(Debug)]
 struct Fnv(u64);
 
@@ -45,7 +45,7 @@ impl Hasher for Fnv {
 }
 
 impl Trace {
-    /// Keeps the last lines; `is_printed` prints each as it happens.
+    /// Stores the last lines. With `is_printed` also prints each one.
     pub fn with_lines(is_printed: bool) -> Trace {
         Trace {
             lines: Some(VecDeque::new()),
@@ -62,7 +62,7 @@ impl Trace {
         self.hash.write(bytes);
     }
 
-    /// `line` is called only when lines are kept.
+    /// Calls `line` only if lines are stored.
     pub fn line(&mut self, line: impl FnOnce() -> String) {
         let Some(lines) = &mut self.lines else { return };
         let line = line();

@@ -1,35 +1,38 @@
-//! What a worker of `net` does around its shard, in the same order, over model links instead of sockets.
+//! A worker of `net` around its shard, in the same order, with model links instead of sockets.
 //!
-//! A tick: tell the shard what the last flush brought about → do what it asks → take letters, the news of the journal among them → read → timers → do what it asks →
-//! journal → hand over mail → write every connection that got something. How much of each is done is drawn from the seed.
+//! A tick: report the results of the last flush → handle effects → handle letters and commits → read → timers → handle
+//! effects → append to the journal → send mail → write output. The seed determines how much of each is done.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use broker::{CloseCause, ConnSlot, Effect, Event, Mail, Next, Now, Peer, ServerMessage, Shard, ShardId, Transport};
+use broker::{
+    CloseCause, ConnSlot, ConnectionEvent, Effect, Mail, NextAction, Now, Peer, ServerMessage, Shard, ShardId,
+    Transport,
+};
 use mqtt::QoS;
 
-use crate::accounts::Accounts;
-use crate::keeper::{Follower, Keeper};
-use crate::network::{ClientEnd, Network, take_piece};
-use crate::tap::TapEnd;
+use crate::network::{ClientEnd, Network, take_chunk};
+use crate::node_journal::{SimulatedJournal, WorkerJournal};
+use crate::stats_check::StatsCheck;
+use crate::tap::TapHandle;
 use storage::model::Random;
 
-/// Keep Alives are longer.
+/// Keep-alive intervals are longer than this.
 const LATE_MS: u64 = 500;
 
-/// How long a connection that is being closed may take to drain.
+/// Time that a closing connection may take to drain.
 const LINGER_MS: u64 = 2_000;
 
-pub enum Letter {
+pub enum InboxItem {
     Mail(Mail),
-    /// A connection whose CONNECT has been read elsewhere, with the bytes that are unread.
+    /// A connection whose CONNECT another worker has read, with the unread bytes.
     Arrival {
         link: usize,
         bytes: Vec<u8>,
     },
-    /// Over the API.
+    /// A message published over the API.
     Publish(ServerPublish),
 }
 
@@ -42,61 +45,61 @@ pub struct ServerPublish {
     pub expiry_s: Option<u32>,
 }
 
-pub struct Worker {
+pub struct SimulatedWorker {
     pub shard: Shard,
-    pub follower: Follower,
-    pub accounts: Accounts,
-    pub tap: Option<TapEnd>,
+    pub worker_journal: WorkerJournal,
+    pub stats_check: StatsCheck,
+    pub tap: Option<TapHandle>,
     id: usize,
-    pub inbox: VecDeque<Letter>,
-    /// When it has last done what was due.
+    pub inbox: VecDeque<InboxItem>,
+    /// Time of the last tick that ran the timers.
     pub last_tick_ms: u64,
-    /// Serial numbers of what was published over the API and is kept.
-    pub kept: Arc<Mutex<Vec<u64>>>,
-    /// Of the last tick.
+    /// Serial numbers of messages that were published over the API and are stored.
+    pub stored_serials: Arc<Mutex<Vec<u64>>>,
+    /// Time of the last tick.
     seen_ms: u64,
-    /// That was long ago: all that has come is read, and nobody counts as silent before the next tick.
+    /// The last tick was long ago: read all input, and check keep-alives only in the next tick.
     is_late: bool,
-    /// Mail that has been taken with the batches that it refers to, and for whom.
-    pub post: Vec<(usize, Mail)>,
+    /// Mail with its receiver, taken together with the batch that it refers to.
+    pub outgoing_mail: Vec<(usize, Mail)>,
     shards: u16,
-    slots: Vec<Option<Connection>>,
-    notices: Vec<Notice>,
+    slots: Vec<Option<SimulatedConnection>>,
+    notices: Vec<ShardNotice>,
     output_buffer_bytes: usize,
-    /// Draws what is between letters; in every second run nothing is.
-    whims: Option<Random>,
+    /// Selects events between letters. `None` in every second run.
+    interleaving: Option<Random>,
 }
 
-struct Connection {
+struct SimulatedConnection {
     link: usize,
     unread: Vec<u8>,
     is_paused: bool,
-    closing: Option<Closing>,
+    closing: Option<ClosingConnection>,
 }
 
 #[derive(Clone, Copy)]
-struct Closing {
+struct ClosingConnection {
     cause: CloseCause,
     since_ms: u64,
 }
 
-/// What the shard is told at the beginning of the next tick.
-enum Notice {
+/// Event that is reported to the shard in the next tick.
+enum ShardNotice {
     Drained(usize),
     Closed(usize, CloseCause),
 }
 
-/// What a tick needs of the world.
-pub struct Surroundings<'a> {
+/// The parts of the world that a tick uses.
+pub struct TickContext<'a> {
     pub now: Now,
     pub network: &'a mut Network,
     pub random: &'a mut Random,
-    /// Links that the node has let go of in this tick.
+    /// Links that the node has closed in this tick.
     pub closed: &'a mut Vec<usize>,
-    pub keeper: Option<&'a mut Keeper>,
+    pub journal: Option<&'a mut SimulatedJournal>,
 }
 
-impl Worker {
+impl SimulatedWorker {
     pub fn new(
         id: usize,
         shards: u16,
@@ -104,41 +107,41 @@ impl Worker {
         output_buffer_bytes: usize,
         has_tap: bool,
         seed: u64,
-    ) -> Worker {
-        Worker {
-            tap: has_tap.then(|| TapEnd::of(&mut shard)),
+    ) -> SimulatedWorker {
+        SimulatedWorker {
+            tap: has_tap.then(|| TapHandle::of(&mut shard)),
             shard,
-            follower: Follower::default(),
-            accounts: Accounts::default(),
+            worker_journal: WorkerJournal::default(),
+            stats_check: StatsCheck::default(),
             id,
             inbox: VecDeque::new(),
             last_tick_ms: 0,
-            kept: Arc::default(),
+            stored_serials: Arc::default(),
             seen_ms: 0,
             is_late: false,
-            post: Vec::new(),
+            outgoing_mail: Vec::new(),
             shards,
             slots: Vec::new(),
             notices: Vec::new(),
             output_buffer_bytes,
-            whims: (seed & 1 == 1).then(|| Random::new(seed.wrapping_add(id as u64))),
+            interleaving: (seed & 1 == 1).then(|| Random::new(seed.wrapping_add(id as u64))),
         }
     }
 
-    /// The inputs of a tick. `finish_tick` follows, when journal and mail have been taken.
-    pub fn begin_tick(&mut self, s: &mut Surroundings<'_>) {
+    /// Handles the inputs of a tick. `finish_tick` follows after the journal and the mail.
+    pub fn begin_tick(&mut self, s: &mut TickContext<'_>) {
         self.is_late = s.now.monotonic_ms > self.seen_ms + LATE_MS;
         self.seen_ms = s.now.monotonic_ms;
-        if let Some(keeper) = &mut s.keeper {
-            keeper.walk_on(&mut self.follower, &mut self.shard, s.now);
+        if let Some(journal) = &mut s.journal {
+            journal.continue_checkpoint(&mut self.worker_journal, &mut self.shard, s.now);
         }
         self.shard.begin_tap_tick(s.now);
         self.deliver_notices(s);
-        self.hear_of_journal(s);
+        self.receive_journal_events(s);
         self.do_effects(s);
         self.read_inbox(s);
         self.append_now_and_then(s);
-        match s.keeper.as_ref().is_some_and(|keeper| keeper.is_behind()) {
+        match s.journal.as_ref().is_some_and(|journal| journal.is_behind()) {
             true => self.shard.is_not_reading(s.now),
             false => self.read_links(s),
         }
@@ -150,69 +153,69 @@ impl Worker {
         self.do_effects(s);
     }
 
-    /// A tick that reads much appends more than one batch.
-    fn append_now_and_then(&mut self, s: &mut Surroundings<'_>) {
+    /// A tick that reads much appends several batches.
+    fn append_now_and_then(&mut self, s: &mut TickContext<'_>) {
         if s.random.one_in(3) {
             self.append(s);
         }
     }
 
-    /// What has been recorded, and then the mail that refers to it, before anything else is recorded.
-    pub fn append(&mut self, s: &mut Surroundings<'_>) {
+    /// Appends the batch, and takes the mail that refers to it before anything else is recorded.
+    pub fn append(&mut self, s: &mut TickContext<'_>) {
         self.shard.end_tap_tick(s.now);
-        if let Some(keeper) = &mut s.keeper {
-            keeper.append(&mut self.follower, &mut self.shard);
+        if let Some(journal) = &mut s.journal {
+            journal.append(&mut self.worker_journal, &mut self.shard);
         }
         for to in 0..self.shards {
             let mail = self.shard.take_mail(ShardId(to));
-            self.post.extend(mail.map(|mail| (usize::from(to), mail)));
+            self.outgoing_mail.extend(mail.map(|mail| (usize::from(to), mail)));
         }
     }
 
-    fn hear_of_journal(&mut self, s: &mut Surroundings<'_>) {
+    fn receive_journal_events(&mut self, s: &mut TickContext<'_>) {
         if s.random.below(4) > 0 {
-            self.shard.look_at_tap();
+            self.shard.run_stored_actions();
         }
-        let Some(keeper) = &mut s.keeper else { return };
+        let Some(journal) = &mut s.journal else { return };
         if s.random.below(4) > 0 {
-            keeper.hear(&mut self.follower, &mut self.shard, s.now);
+            journal.receive_commit(&mut self.worker_journal, &mut self.shard, s.now);
         }
-        while s.random.below(3) > 0 && keeper.answer(self.id, &mut self.shard, s.now, s.random) {}
+        while s.random.below(3) > 0 && journal.answer(self.id, &mut self.shard, s.now, s.random) {}
     }
 
-    /// Writes what is queued.
-    pub fn finish_tick(&mut self, s: &mut Surroundings<'_>) {
+    /// Writes the queued output.
+    pub fn finish_tick(&mut self, s: &mut TickContext<'_>) {
         for slot in 0..self.slots.len() {
             self.flush(slot, s);
         }
         self.shard.outbox().end_tick();
     }
 
-    /// Whether a tick would do something that does not depend on what others do.
+    /// Returns whether a tick would make progress without input from others.
     pub fn is_busy(&self, now: Now) -> bool {
         let is_due = self.shard.next_deadline().is_some_and(|at| at <= now.monotonic_ms);
         is_due
             || self.shard.is_waiting_for_tap()
-            || self.shard.is_walking()
+            || self.shard.is_checkpoint_active()
             || !self.notices.is_empty()
             || !self.inbox.is_empty()
     }
 
-    fn deliver_notices(&mut self, s: &mut Surroundings<'_>) {
+    fn deliver_notices(&mut self, s: &mut TickContext<'_>) {
         for notice in std::mem::take(&mut self.notices) {
             match notice {
-                Notice::Drained(slot) => {
+                ShardNotice::Drained(slot) => {
                     if let Some(connection) = &mut self.slots[slot] {
                         connection.is_paused = false;
                         self.shard.drained(s.now, ConnSlot(slot as u32));
                     }
                 }
-                Notice::Closed(slot, cause) => self.close(slot, cause, s),
+                ShardNotice::Closed(slot, cause) => self.close(slot, cause, s),
             }
         }
     }
 
-    fn close(&mut self, slot: usize, cause: CloseCause, s: &mut Surroundings<'_>) {
+    fn close(&mut self, slot: usize, cause: CloseCause, s: &mut TickContext<'_>) {
         let Some(connection) = self.slots[slot].take() else {
             return;
         };
@@ -221,7 +224,7 @@ impl Worker {
         s.closed.push(connection.link);
     }
 
-    fn do_effects(&mut self, s: &mut Surroundings<'_>) {
+    fn do_effects(&mut self, s: &mut TickContext<'_>) {
         let mut effects = Vec::new();
         self.shard.take_effects(&mut effects);
         for effect in effects {
@@ -232,18 +235,17 @@ impl Worker {
                         connection.is_paused = false;
                     }
                 }
-                // Everybody may come in, so that nothing has to be decided.
                 Effect::Fetch {
                     session,
                     connects,
                     positions,
                 } => {
-                    if let Some(keeper) = &mut s.keeper {
-                        keeper.fetch(self.id, session, connects, positions);
+                    if let Some(journal) = &mut s.journal {
+                        journal.fetch(self.id, session, connects, positions);
                     }
                 }
-                // Everybody may come in, so that nothing has to be decided.
-                Effect::Event(Event::SessionEnded { .. }) => self.accounts.ended += 1,
+                // All clients are authenticated immediately, so this effect does not occur.
+                Effect::Event(ConnectionEvent::SessionEnded { .. }) => self.stats_check.ended += 1,
                 Effect::Authenticate { .. } | Effect::Event(_) => {}
             }
         }
@@ -254,32 +256,32 @@ impl Worker {
             && connection.closing.is_none()
         {
             connection.unread.clear();
-            connection.closing = Some(Closing {
+            connection.closing = Some(ClosingConnection {
                 cause,
                 since_ms: now.monotonic_ms,
             });
         }
     }
 
-    fn read_inbox(&mut self, s: &mut Surroundings<'_>) {
+    fn read_inbox(&mut self, s: &mut TickContext<'_>) {
         let letters = match s.random.below(4) {
             0 => s.random.below(self.inbox.len() + 1),
             _ => self.inbox.len(),
         };
         for letter in self.inbox.drain(..letters).collect::<Vec<_>>() {
-            self.take_calls(s);
+            self.run_api_calls(s);
             match letter {
-                Letter::Mail(mail) => {
+                InboxItem::Mail(mail) => {
                     self.shard.mail(s.now, mail);
                 }
-                Letter::Arrival { link, bytes } => self.arrived(link, bytes, s),
-                Letter::Publish(publish) => self.publish(&publish, s.now),
+                InboxItem::Arrival { link, bytes } => self.arrived(link, bytes, s),
+                InboxItem::Publish(publish) => self.publish(&publish, s.now),
             }
         }
-        self.take_calls(s);
+        self.run_api_calls(s);
     }
 
-    /// As the API does: nobody is told of what may not be kept now.
+    /// Like the API: publishes nothing that cannot be stored now.
     fn publish(&mut self, publish: &ServerPublish, now: Now) {
         let message = || ServerMessage {
             topic: &publish.topic,
@@ -291,32 +293,34 @@ impl Worker {
             mark: 0,
         };
         let is_waited_for = publish.qos != QoS::AtMostOnce;
-        if is_waited_for && !self.shard.may_keep(now, &message()) {
+        if is_waited_for && !self.shard.can_store(now, &message()) {
             return;
         }
         self.shard.publish_from_server(now, message());
         if is_waited_for {
-            let (kept, serial) = (Arc::clone(&self.kept), publish.serial);
+            let (kept, serial) = (Arc::clone(&self.stored_serials), publish.serial);
             let tell = move || kept.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
-            self.shard.when_kept(Box::new(tell));
+            self.shard.call_when_stored(Box::new(tell));
         }
     }
 
-    /// Between two letters, as if these were letters, too: somebody outside asks to be told when all is kept, which is no record of
-    /// its own, and the commit thread has news.
-    fn take_calls(&mut self, s: &mut Surroundings<'_>) {
-        let Some(whims) = &mut self.whims else { return };
-        if whims.one_in(8) {
-            self.shard.when_all_is_kept(None, Box::new(|| ()));
+    /// Between two letters: an API call waits for all commits without writing a record, and the commit thread reports a
+    /// commit.
+    fn run_api_calls(&mut self, s: &mut TickContext<'_>) {
+        let Some(interleaving) = &mut self.interleaving else {
+            return;
+        };
+        if interleaving.one_in(8) {
+            self.shard.call_when_all_stored(None, Box::new(|| ()));
         }
-        if let Some(keeper) = &mut s.keeper
-            && whims.one_in(6)
+        if let Some(journal) = &mut s.journal
+            && interleaving.one_in(6)
         {
-            keeper.hear(&mut self.follower, &mut self.shard, s.now);
+            journal.receive_commit(&mut self.worker_journal, &mut self.shard, s.now);
         }
     }
 
-    pub fn arrived(&mut self, link: usize, bytes: Vec<u8>, s: &mut Surroundings<'_>) {
+    pub fn arrived(&mut self, link: usize, bytes: Vec<u8>, s: &mut TickContext<'_>) {
         let slot = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -324,7 +328,7 @@ impl Worker {
                 self.slots.len() - 1
             }
         };
-        self.slots[slot] = Some(Connection {
+        self.slots[slot] = Some(SimulatedConnection {
             link,
             unread: bytes,
             is_paused: false,
@@ -343,7 +347,7 @@ impl Worker {
         self.feed(slot, s);
     }
 
-    fn read_links(&mut self, s: &mut Surroundings<'_>) {
+    fn read_links(&mut self, s: &mut TickContext<'_>) {
         for slot in 0..self.slots.len() {
             let Some(connection) = &mut self.slots[slot] else {
                 continue;
@@ -353,13 +357,13 @@ impl Worker {
             }
             let link = &mut s.network.links[connection.link];
             if link.client_end == ClientEnd::Reset {
-                self.notices.push(Notice::Closed(slot, CloseCause::Network));
+                self.notices.push(ShardNotice::Closed(slot, CloseCause::Network));
                 continue;
             }
             if s.random.below(5) > 0 || self.is_late {
                 let bytes = match self.is_late {
                     true => link.to_node.drain(..).collect(),
-                    false => take_piece(&mut link.to_node, s.random),
+                    false => take_chunk(&mut link.to_node, s.random),
                 };
                 connection.unread.extend_from_slice(&bytes);
             }
@@ -374,8 +378,8 @@ impl Worker {
         }
     }
 
-    /// Returns whether the shard has taken all packets that are there.
-    fn feed(&mut self, slot: usize, s: &mut Surroundings<'_>) -> bool {
+    /// Returns whether the shard has handled all complete packets.
+    fn feed(&mut self, slot: usize, s: &mut TickContext<'_>) -> bool {
         loop {
             let Some(connection) = &mut self.slots[slot] else {
                 return false;
@@ -389,16 +393,16 @@ impl Worker {
             let received = self.shard.receive(s.now, ConnSlot(slot as u32), &connection.unread);
             connection.unread.drain(..received.consumed);
             match received.next {
-                Next::Read { .. } => return true,
-                // The rest waits for the next tick: journal and mail go before what is written.
-                Next::Flush => return false,
-                Next::Pause => connection.is_paused = true,
-                Next::Closed => connection.unread.clear(),
+                NextAction::Read { .. } => return true,
+                // The rest waits for the next tick, because journal and mail precede output.
+                NextAction::Flush => return false,
+                NextAction::Pause => connection.is_paused = true,
+                NextAction::Closed => connection.unread.clear(),
             }
         }
     }
 
-    fn flush(&mut self, slot: usize, s: &mut Surroundings<'_>) {
+    fn flush(&mut self, slot: usize, s: &mut TickContext<'_>) {
         let Some(connection) = &self.slots[slot] else {
             return;
         };
@@ -420,27 +424,27 @@ impl Worker {
         if !is_gone {
             link.to_client.extend(&written);
         }
-        outbox.wrote(conn, written.len());
+        outbox.record_written(conn, written.len());
         let is_empty = written.len() == queued;
         self.after_flush(slot, is_empty, was_held_back, s.now);
     }
 
     fn after_flush(&mut self, slot: usize, is_empty: bool, may_have_waited: bool, now: Now) {
         match self.slots[slot].as_ref().and_then(|connection| connection.closing) {
-            Some(Closing { cause, .. }) if is_empty => self.notices.push(Notice::Closed(slot, cause)),
+            Some(ClosingConnection { cause, .. }) if is_empty => self.notices.push(ShardNotice::Closed(slot, cause)),
             Some(_) => self.linger(slot, now),
-            None if is_empty && may_have_waited => self.notices.push(Notice::Drained(slot)),
+            None if is_empty && may_have_waited => self.notices.push(ShardNotice::Drained(slot)),
             None => {}
         }
     }
 
-    /// A connection that is being closed has not got rid of everything: its time may be over.
+    /// Closes a connection that has not drained within the linger time.
     fn linger(&mut self, slot: usize, now: Now) {
         let closing = self.slots[slot].as_ref().and_then(|connection| connection.closing);
-        if let Some(Closing { cause, since_ms }) = closing
+        if let Some(ClosingConnection { cause, since_ms }) = closing
             && now.monotonic_ms >= since_ms + LINGER_MS
         {
-            self.notices.push(Notice::Closed(slot, cause));
+            self.notices.push(ShardNotice::Closed(slot, cause));
         }
     }
 }

@@ -1,55 +1,55 @@
 //! The world: one node, its network and its clients, in one thread on virtual time.
 //!
-//! Every step is drawn from the seed. After each, the oracle says whether anything happened that must not; at the end all faults
-//! stop, everybody comes back and reads everything, and it says whether anything did not happen that must.
+//! Every step is drawn from the seed. After each step the oracle checks that nothing forbidden has happened. At the end
+//! all faults stop, all clients reconnect and read everything, and the oracle checks that nothing is missing.
 
 mod acts;
 mod finish;
 
 use broker::{ClientFilter, DropReason};
 
-use crate::client::{Client, Scene};
-use crate::keeper::{Keeper, Temper};
+use crate::client::{ClientContext, SimulatedClient};
 use crate::network::Network;
-use crate::node::{Clock, Node, Setup};
+use crate::node::{Clock, NodeSetup, SimulatedNode};
+use crate::node_journal::{JournalConditions, SimulatedJournal};
 use crate::oracle::Oracle;
-use crate::plan::{Durability, Plan, STEP_KINDS, Step};
+use crate::plan::{PlannedDurability, STEP_KINDS, SimulationPlan, SimulationStep};
 use crate::tap::TapStore;
 use crate::trace::Trace;
-use crate::worker::Worker;
+use crate::worker::SimulatedWorker;
 use storage::model::Random;
-use storage::model::{Fault, ModelDisk};
+use storage::model::{DiskFault, ModelDisk};
 
 pub struct World {
-    plan: Plan,
+    plan: SimulationPlan,
     random: Random,
     clock: Clock,
     network: Network,
     disk: ModelDisk,
-    /// What taps have kept, in all processes.
+    /// Messages stored by the taps of all processes.
     tap_store: TapStore,
-    node: Option<Node>,
-    /// The last one looks only: at what is retained.
-    clients: Vec<Client>,
+    node: Option<SimulatedNode>,
+    /// The last client is an observer of retained messages.
+    clients: Vec<SimulatedClient>,
     oracle: Oracle,
     trace: Trace,
     step: usize,
-    /// Records that were not given back, by processes before this one.
-    rotten: u64,
+    /// Number of records that former processes could not read.
+    unreadable: u64,
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub violation: Option<String>,
     pub hash: u64,
-    /// The last events, if they were asked for.
+    /// The last events, if requested.
     pub lines: Vec<String>,
     pub steps: usize,
 }
 
 impl World {
-    pub fn new(plan: Plan, trace: Trace) -> World {
+    pub fn new(plan: SimulationPlan, trace: Trace) -> World {
         let mut random = Random::new(plan.seed ^ 0x51D0_11A7_E5EE_D000);
         let clock = Clock {
             ms: 1_000,
@@ -57,7 +57,7 @@ impl World {
         };
         let everybody = plan.clients + 1;
         let mut world = World {
-            // The server publishes, too.
+            // The server also publishes.
             oracle: Oracle::new(&plan, everybody + 1),
             plan,
             disk: ModelDisk::new(random.split()),
@@ -66,16 +66,16 @@ impl World {
             network: Network::default(),
             tap_store: TapStore::default(),
             node: None,
-            clients: (0..everybody).map(Client::new).collect(),
+            clients: (0..everybody).map(SimulatedClient::new).collect(),
             trace,
             step: 0,
-            rotten: 0,
+            unreadable: 0,
         };
         world.start();
         world
     }
 
-    pub fn run(mut self) -> Outcome {
+    pub fn run(mut self) -> RunOutcome {
         self.oracle.now_ms = self.clock.ms;
         while self.step < self.plan.steps && self.oracle.violation.is_none() {
             self.step += 1;
@@ -83,12 +83,12 @@ impl World {
             self.trace.number(kind as u64);
             self.perform(kind);
             self.check_waits();
-            self.notice_power_cut();
+            self.detect_power_cut();
         }
         if self.oracle.violation.is_none() {
             self.finish();
         }
-        Outcome {
+        RunOutcome {
             violation: self.oracle.violation.take(),
             hash: self.trace.hash(),
             lines: self.trace.lines(),
@@ -96,32 +96,32 @@ impl World {
         }
     }
 
-    fn perform(&mut self, step: Step) {
+    fn perform(&mut self, step: SimulationStep) {
         match step {
-            Step::Tick if self.random.one_in(2) => {
+            SimulationStep::Tick if self.random.one_in(2) => {
                 (0..usize::from(self.plan.shards)).for_each(|worker| self.tick(worker))
             }
-            Step::Tick => {
+            SimulationStep::Tick => {
                 let worker = self.random.below(usize::from(self.plan.shards));
                 self.tick(worker);
             }
-            Step::Act => (0..self.random.between(1, 5)).for_each(|_| self.act()),
-            Step::Read => self.read_some(),
-            Step::Pass => self.pass(),
-            Step::Crash => self.crash(),
-            Step::Audit => self.audit(),
-            Step::Jump => self.jump(),
-            Step::Flush => self.flush(),
-            Step::Disk => self.spoil_disk(),
-            Step::Checkpoint => {
+            SimulationStep::Act => (0..self.random.between(1, 5)).for_each(|_| self.act()),
+            SimulationStep::Read => self.read_some(),
+            SimulationStep::Pass => self.pass(),
+            SimulationStep::Crash => self.crash(),
+            SimulationStep::Audit => self.audit(),
+            SimulationStep::Jump => self.jump(),
+            SimulationStep::Flush => self.flush(),
+            SimulationStep::Disk => self.inject_disk_fault(),
+            SimulationStep::Checkpoint => {
                 if let Some(node) = &mut self.node
-                    && let Some(keeper) = &mut node.keeper
+                    && let Some(journal) = &mut node.journal
                 {
-                    keeper.begin_checkpoint(node.workers.len(), &mut self.random);
+                    journal.begin_checkpoint(node.workers.len(), &mut self.random);
                 }
             }
-            Step::Tap => self.keep_in_taps(),
-            Step::Server => self.publish_as_server(),
+            SimulationStep::Tap => self.store_in_taps(),
+            SimulationStep::Server => self.publish_as_server(),
         }
     }
 
@@ -139,10 +139,10 @@ impl World {
             self.trace.line(|| format!("the node closes link {link} of c{client}"));
             self.oracle.link_closed(client, is_current);
         }
-        self.hear_what_is_kept(worker);
+        self.report_server_messages(worker);
         self.check_bounds(worker);
-        let keeper = self.node.as_ref().and_then(|node| node.keeper.as_ref());
-        self.oracle.has_journal_failed |= keeper.is_some_and(Keeper::has_failed);
+        let journal = self.node.as_ref().and_then(|node| node.journal.as_ref());
+        self.oracle.has_journal_failed |= journal.is_some_and(SimulatedJournal::has_failed);
         let drops = self.node.as_ref().map(|node| node.stats().drops);
         if let Some(drops) = drops {
             let by_tap = drops[DropReason::BufferFull as usize];
@@ -155,58 +155,60 @@ impl World {
     fn check_bounds(&mut self, worker: usize) {
         let Some(node) = &mut self.node else { return };
         let config = &self.plan.config;
-        let rotten = self.rotten + node.keeper.as_ref().map_or(0, |keeper| keeper.rotten);
+        let unreadable = self.unreadable + node.journal.as_ref().map_or(0, |journal| journal.unreadable);
         let damaged = node.stats().drops[DropReason::Damaged as usize];
-        // A record may be that of two entries of every session, also in the next process; without power nothing can be read.
-        if damaged > 2 * self.plan.clients as u64 * rotten && self.disk.has_power() {
-            let text = format!("{damaged} dropped as damaged, and {rotten} were");
+        // A record may belong to two entries of every session, also in the next process. Without power nothing is
+        // readable.
+        if damaged > 2 * self.plan.clients as u64 * unreadable && self.disk.has_power() {
+            let text = format!("{damaged} messages dropped as damaged, {unreadable} records were unreadable");
             self.oracle.violated(|| text);
         }
         let worker = &mut node.workers[worker];
-        if let Err(text) = worker.accounts.check(&worker.shard, config) {
+        if let Err(text) = worker.stats_check.check(&worker.shard, config) {
             self.oracle.violated(|| text);
         }
         let shard = &worker.shard;
         let (clients, _) = shard.clients(&ClientFilter::default(), 0, usize::MAX);
-        // What was dropped and is back after a crash may be beyond the limit: it is in the journal already.
-        if self.oracle.crashes > 0 && self.plan.durability != Durability::None {
+        // Dropped messages that a crash restores may exceed the limit, because they are in the journal.
+        if self.oracle.crashes > 0 && self.plan.durability != PlannedDurability::None {
             return;
         }
         let queued_max = config.queued_messages_max;
-        // Live messages that wait for retained ones are held besides, within the same limit.
+        // Live messages held for retained ones have a separate limit of the same size.
         if let Some(client) = clients.iter().find(|client| client.queued > 2 * queued_max) {
-            let text = format!("{queued_max} may be queued: {client:?}");
+            let text = format!("queue limit {queued_max} exceeded: {client:?}");
             self.oracle.violated(|| text);
         }
-        // What members give back is not dropped, and twice as much is taken while some of them have space: it goes with the next tick.
+        // Returned messages are not dropped, and up to twice the limit is accepted while members have space.
         let group_max = (2 * queued_max + usize::from(config.inflight_max)) * (self.plan.clients + 1);
         if let Some(group) = shard
             .shared_groups(usize::MAX)
             .iter()
             .find(|group| group.queued > group_max)
         {
-            let text = format!("{group_max} may be queued: {group:?}");
+            let text = format!("group queue limit {group_max} exceeded: {group:?}");
             self.oracle.violated(|| text);
         }
     }
 
-    /// Nobody waits for what the journal has, once the shard knows: if nothing else happened, it would be for ever.
+    /// Checks that no shard waits for a commit that it knows of. Without further events it would wait forever.
     fn check_waits(&mut self) {
         let Some(node) = &self.node else { return };
-        let overdue = |(id, worker): (usize, &Worker)| Some((id, worker.follower.overdue(&worker.shard)?));
-        if let Some((id, (end, told))) = node.workers.iter().enumerate().find_map(overdue) {
+        let overdue =
+            |(id, worker): (usize, &SimulatedWorker)| Some((id, worker.worker_journal.overdue(&worker.shard)?));
+        if let Some((id, (end, reported))) = node.workers.iter().enumerate().find_map(overdue) {
             self.oracle.violated(|| {
-                format!("shard {id} waits for {end}, and knows that the journal has what is before {told}")
+                format!("shard {id} waits for a commit up to {end}, but knows of a commit up to {reported}")
             });
         }
     }
 
     fn ticked_ms(&self) -> u64 {
-        self.node.as_ref().map_or(0, Node::ticked_ms)
+        self.node.as_ref().map_or(0, SimulatedNode::ticked_ms)
     }
 
     fn crash(&mut self) {
-        let is_power_cut = self.plan.durability != Durability::Os && self.random.one_in(2);
+        let is_power_cut = self.plan.durability != PlannedDurability::Os && self.random.one_in(2);
         self.end_process(is_power_cut);
         if self.random.one_in(2) {
             self.restart();
@@ -217,18 +219,18 @@ impl World {
         let Some(node) = self.node.take() else { return };
         self.trace.line(|| format!("crash, power cut {is_power_cut}"));
         self.oracle.drops += node.stats().drops.iter().sum::<u64>();
-        self.rotten += node.keeper.as_ref().map_or(0, |keeper| keeper.rotten);
+        self.unreadable += node.journal.as_ref().map_or(0, |journal| journal.unreadable);
         drop(node);
-        self.disk.heal();
+        self.disk.clear_faults();
         if is_power_cut {
             self.disk.power_cut();
         }
-        self.network.node_gone();
+        self.network.node_ended();
         self.oracle.crashed(is_power_cut);
-        // Most notice at once.
+        // Most clients notice at once.
         for client in 0..self.clients.len() {
             if self.random.one_in(2) {
-                self.with(client, |client, scene| client.read(usize::MAX, scene));
+                self.with(client, |client, context| client.read(usize::MAX, context));
             }
         }
     }
@@ -237,12 +239,12 @@ impl World {
         if self.node.is_some() {
             return;
         }
-        if self.plan.durability != Durability::None && self.random.one_in(3) {
+        if self.plan.durability != PlannedDurability::None && self.random.one_in(3) {
             self.plan.shards = self.random.between(1, 4) as u16;
         }
-        if self.plan.is_disk_bad && self.plan.durability != Durability::Os && self.random.one_in(6) {
-            // It does not get far.
-            self.disk.fail(Fault::PowerCut, self.random.below(8) as u64);
+        if self.plan.is_disk_bad && self.plan.durability != PlannedDurability::Os && self.random.one_in(6) {
+            // The disk fails soon.
+            self.disk.fail(DiskFault::PowerCut, self.random.below(8) as u64);
         }
         self.start();
     }
@@ -250,16 +252,16 @@ impl World {
     fn start(&mut self) {
         let shards = self.plan.shards;
         self.trace.line(|| format!("start with {shards} shards"));
-        let has_journal = self.plan.durability != Durability::None;
-        let setup = Setup {
+        let has_journal = self.plan.durability != PlannedDurability::None;
+        let setup = NodeSetup {
             shards,
             config: self.plan.config.clone(),
             clock: self.clock,
             seed: self.plan.seed ^ self.clock.ms.rotate_left(32),
-            temper: Temper {
-                has_rot: self.plan.has_rot,
+            conditions: JournalConditions {
+                has_unreadable_records: self.plan.has_unreadable_records,
                 is_reader_busy: self.plan.is_reader_busy,
-                has_little_room: self.plan.has_little_room,
+                has_little_space: self.plan.has_little_space,
                 backlog_bytes_max: self.plan.backlog_bytes_max,
                 replays_all: self.plan.replays_all,
                 has_jumps: self.plan.has_jumps,
@@ -267,74 +269,74 @@ impl World {
             has_tap: self.plan.has_tap,
             journal: has_journal.then(|| (&self.disk, self.plan.log.clone())),
         };
-        match Node::start(setup, &mut self.random) {
+        match SimulatedNode::start(setup, &mut self.random) {
             Ok(node) => {
                 self.node = Some(node);
                 self.oracle.booted();
             }
             Err(_) if !self.disk.has_power() => self.disk.power_cut(),
-            Err(because) => self.oracle.violated(|| format!("the node does not start: {because}")),
+            Err(because) => self.oracle.violated(|| format!("the node failed to start: {because}")),
         }
     }
 
     // --- the disk ---
 
-    /// The commit thread's turn.
+    /// The commit thread runs.
     fn flush(&mut self) {
         let Some(node) = &mut self.node else { return };
-        let Some(keeper) = &mut node.keeper else { return };
+        let Some(journal) = &mut node.journal else { return };
         match self.random.below(8) {
-            0 if self.plan.durability == Durability::Os => keeper.sync(),
-            0..=5 => keeper.flush(),
-            // A sync that has ended is noticed late.
+            0 if self.plan.durability == PlannedDurability::Os => journal.sync(),
+            0..=5 => journal.flush(),
+            // A finished sync is noticed late.
             _ => {}
         }
         if self.random.below(4) > 0 {
-            keeper.tell();
+            journal.report_commit();
         }
-        if keeper.is_level() {
-            self.oracle.kept();
+        if journal.is_durable() {
+            self.oracle.all_durable();
         }
-        let committed = keeper.log.committed();
+        let committed = journal.log.committed();
         self.trace.number(committed.0);
         self.trace
-            .line(|| format!("the journal has kept what is before {committed}"));
+            .line(|| format!("the journal is committed up to {committed}"));
     }
 
-    fn keep_in_taps(&mut self) {
+    fn store_in_taps(&mut self) {
         let Some(node) = &self.node else { return };
         if self.plan.may_tap_be_full && self.random.one_in(8) {
             self.tap_store.is_full = !self.tap_store.is_full;
         }
         for tap in node.taps() {
-            tap.keep_some(&mut self.tap_store, &mut self.random);
+            tap.store_some(&mut self.tap_store, &mut self.random);
         }
-        let kept = self.tap_store.kept.len();
+        let kept = self.tap_store.stored.len();
         self.trace.number(kept as u64);
-        self.trace.line(|| format!("taps have kept {kept}"));
+        self.trace.line(|| format!("taps have stored {kept} messages"));
     }
 
-    /// A fault of the disk may have been that the power went.
-    fn notice_power_cut(&mut self) {
+    /// A disk fault may have been a power cut.
+    fn detect_power_cut(&mut self) {
         if !self.disk.has_power() {
             self.end_process(true);
         }
     }
 
-    fn spoil_disk(&mut self) {
+    fn inject_disk_fault(&mut self) {
         if self.node.is_none() {
             return;
         }
         let calls = self.random.below(4) as u64;
         let fault = match self.random.below(8) {
-            0 => return self.disk.heal(),
-            1 => Fault::Write,
-            2 => Fault::Sync,
-            3 | 4 if self.plan.durability != Durability::Os => Fault::PowerCut,
-            _ => Fault::NoSpace,
+            0 => return self.disk.clear_faults(),
+            1 => DiskFault::Write,
+            2 => DiskFault::Sync,
+            3 | 4 if self.plan.durability != PlannedDurability::Os => DiskFault::PowerCut,
+            _ => DiskFault::NoSpace,
         };
         self.trace
-            .line(|| format!("the disk is to fail: {fault:?} in {calls} calls"));
+            .line(|| format!("the disk will fail: {fault:?} in {calls} calls"));
         self.disk.fail(fault, calls);
     }
 
@@ -365,8 +367,8 @@ impl World {
 
     // --- clients ---
 
-    /// One client or all of them. What they have read was promised: now and then that is when the process ends, if it has not
-    /// kept everything.
+    /// One client or all clients read. The packets that they read are guarantees, so sometimes the process ends then,
+    /// if not everything is durable.
     fn read_some(&mut self) {
         let has_read = if self.random.one_in(3) {
             (0..self.clients.len()).fold(false, |has_read, client| self.read(client) | has_read)
@@ -377,37 +379,37 @@ impl World {
         let is_open = self
             .node
             .as_ref()
-            .is_some_and(|node| !node.is_level() || !node.is_tap_level());
-        let may_crash = self.plan.weights[Step::Crash as usize] > 0;
+            .is_some_and(|node| !node.is_durable() || !node.is_tap_durable());
+        let may_crash = self.plan.weights[SimulationStep::Crash as usize] > 0;
         if has_read && is_open && may_crash && self.random.one_in(10) {
             self.crash();
         }
     }
 
     fn read(&mut self, client: usize) -> bool {
-        if self.clients[client].is_dawdling {
+        if self.clients[client].is_not_reading {
             return false;
         }
         let limit = match self.random.below(3) {
             0 => 1 + self.random.below(40),
             _ => usize::MAX,
         };
-        let has_read = self.with(client, |client, scene| client.read(limit, scene));
+        let has_read = self.with(client, |client, context| client.read(limit, context));
         if self.random.percent(self.plan.promptness) {
-            self.with(client, |client, scene| while client.answer(scene) {});
+            self.with(client, |client, context| while client.answer(context) {});
         }
         has_read
     }
 
-    /// Lets a client do something in its surroundings.
-    fn with<T>(&mut self, client: usize, act: impl FnOnce(&mut Client, &mut Scene<'_>) -> T) -> T {
+    /// Runs an action of a client with its context.
+    fn with<T>(&mut self, client: usize, act: impl FnOnce(&mut SimulatedClient, &mut ClientContext<'_>) -> T) -> T {
         let ticked_ms = self.ticked_ms();
-        let mut scene = Scene {
+        let mut context = ClientContext {
             network: &mut self.network,
             oracle: &mut self.oracle,
             trace: &mut self.trace,
             ticked_ms,
         };
-        act(&mut self.clients[client], &mut scene)
+        act(&mut self.clients[client], &mut context)
     }
 }

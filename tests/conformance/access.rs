@@ -1,18 +1,18 @@
-//! What the standard asks for where a client is refused something: wrong credentials, publishing, subscribing.
+//! Tests access control as the standard requires it: wrong credentials, and PUBLISH and SUBSCRIBE without permission.
 
 use std::sync::OnceLock;
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
-/// `mosquitto_passwd -b`: alice's is `wonderland`, bob's `builder`, carol's `hidden`.
+/// Password file made by `mosquitto_passwd -b`. The passwords: alice `wonderland`, bob `builder`, carol `hidden`.
 const PASSWORDS: &str = "\
 alice:$7$101$MN7fbLzX3QMSv09F$2mupi6/RSIbhkRn3Ycmtaz8QRQekZzDtYe+WpDH9Ap7E6AmSN5IuvBFXtpndE9vBP26IHoP91q77KnaAvAAOVw==
 bob:$7$101$xA9i9+owUgJFIY0A$FelAbcNIU78GT6BHcNzuHfpbSlB/XcpCVCi3lMYHGnX6O42WFZbRuLrkixsjCiRp0aJ7tHzOB9Th0OgYLjFWKA==
 carol:$7$101$yEoj7qMARxpxIjfX$ExkQ5F0Hp/kQfbASsrNekyy8Ip6O6qBB5KhQ3blw5yaFgqiu5Rn/JcMzRVIxzooluxTOsBiV27msYZEFrBv9xg==
 ";
 
-/// Alice and bob have the topics below the own name, carol has all, and those below `$hidden`.
+/// Alice and bob may use the topics below their own name. Carol may use all topics, and those below `$hidden`.
 const RULES: &str = "\
 user alice
 topic readwrite alice/#
@@ -25,7 +25,7 @@ topic readwrite #
 topic readwrite $hidden/#
 ";
 
-/// A server that wants credentials.
+/// Returns a server that requires credentials.
 pub fn server() -> &'static Server {
     static SECURED: OnceLock<Server> = OnceLock::new();
     SECURED.get_or_init(|| {
@@ -72,7 +72,10 @@ fn wrong_credentials_are_refused() {
             assert!(peer.expect_closed(PATIENCE).packets.is_empty());
             codes.push(connack.code);
         }
-        assert_eq!(codes[1], codes[2], "an unknown user looks like a wrong password");
+        assert_eq!(
+            codes[1], codes[2],
+            "an unknown user gets the same code as a wrong password"
+        );
         server().session(&alice(version)).disconnect();
     }
 }

@@ -1,15 +1,15 @@
-//! Topic aliases in both directions. Chapter 3.3.2.3.4.
+//! Tests topic aliases in both directions. Chapter 3.3.2.3.4.
 
 use std::collections::HashMap;
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 fn with_alias(topic: &str, payload: &str, alias: u16) -> Publish {
     Publish::new(topic, payload).property(prop::u16(prop::TOPIC_ALIAS, alias))
 }
 
-/// A client and the Topic Alias Maximum that the server has told it.
+/// Returns a client and the Topic Alias Maximum of its CONNACK.
 #[track_caller]
 fn publisher() -> (Peer, u16) {
     let mut peer = Server::shared().connect();
@@ -24,8 +24,8 @@ fn every_alias_up_to_the_maximum_is_accepted() {
     let root = topic();
     let mut subscriber = subscriber(V5, &format!("{root}/+"), 1);
     let (mut publisher, maximum) = publisher();
-    assert!(maximum > 0, "the server takes topic aliases");
-    // Each of a few hundred, then the far end.
+    assert!(maximum > 0, "the server accepts topic aliases");
+    // Uses the first few hundred aliases, then the highest one.
     let aliases: Vec<u16> = (1..=maximum.min(300)).chain([maximum]).collect();
     for alias in &aliases {
         publisher.publish(&with_alias(&format!("{root}/{alias}"), "set", *alias).qos(1));
@@ -70,7 +70,7 @@ fn alias_outside_the_range_closes_the_connection() {
             "an alias above the maximum",
         );
     }
-    let limited = crate::limits::server();
+    let limited = super::limits::server();
     let mut peer = limited.connect();
     let connack = peer.handshake(&Connect::new(V5, unique("alias")));
     let maximum = connack.properties.number(prop::TOPIC_ALIAS_MAXIMUM).unwrap_or(0) as u16;
@@ -96,17 +96,17 @@ fn aliases_end_with_the_connection() {
         peer,
         &bytes,
         &[PROTOCOL_ERROR, 0x94],
-        "an alias of the connection before",
+        "an alias of the previous connection",
     );
 }
 
-/// Ten topics, two aliases: some messages have an alias, some do not, and all can be told apart.
+/// Ten topics share two aliases: some messages have an alias, some do not, and the client resolves every topic.
 #[test]
 fn server_aliases_stay_within_the_clients_maximum() {
     let root = topic();
     let connect = lasting(V5).property(prop::u16(prop::TOPIC_ALIAS_MAXIMUM, 2));
     for _ in 0..2 {
-        // The second connection resumes the session, and its aliases begin anew.
+        // The second connection resumes the session. Its aliases start empty.
         let (mut peer, _) = resume(&connect);
         peer.subscribe(format!("{root}/+"), 1);
         let mut publisher = client(V5);

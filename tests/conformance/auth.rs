@@ -1,7 +1,7 @@
-//! Enhanced authentication as it looks to clients of a server that has no method. Chapters 3.15 and 4.12.
+//! Tests enhanced authentication with a server that has no authentication method configured. Chapters 3.15 and 4.12.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 fn method(name: &str) -> Vec<u8> {
     prop::text(prop::AUTHENTICATION_METHOD, name)

@@ -1,9 +1,9 @@
-//! CONNECT and CONNACK: what is refused and how, client ids, take-over. Chapters 3.1 and 3.2.
+//! Tests CONNECT and CONNACK: refused connections, client ids, session takeover. Chapters 3.1 and 3.2.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
-/// Sends bytes as the first of a connection; the server closes.
+/// Sends `bytes` as the first bytes of a connection and waits until the server closes it.
 #[track_caller]
 fn first_bytes_close(bytes: &[u8], what: &str) -> Closed {
     let mut peer = Server::shared().connect();
@@ -14,7 +14,7 @@ fn first_bytes_close(bytes: &[u8], what: &str) -> Closed {
     }
 }
 
-/// A CONNECT that breaks the format: 3.1.1 wants no CONNACK, 5.0 allows one that refuses.
+/// Sends a malformed CONNECT. MQTT 3.1.1 forbids a CONNACK; MQTT 5.0 allows one with an error code.
 #[track_caller]
 fn assert_malformed_connect(version: Version, bytes: &[u8], what: &str) {
     let closed = first_bytes_close(bytes, what);
@@ -34,7 +34,7 @@ fn assert_malformed_connect(version: Version, bytes: &[u8], what: &str) {
     }
 }
 
-/// A CONNECT with these flags and payload, MQTT 5 with no properties.
+/// Returns a CONNECT with these flags and payload, in MQTT 5 without properties.
 fn connect_with(version: Version, flags: u8, payload: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = if version == V5 { vec![0] } else { vec![] };
     bytes.extend(payload.concat());
@@ -45,7 +45,7 @@ fn text(bytes: &str) -> Vec<u8> {
     packet::string(bytes)
 }
 
-/// The will properties and fields of a will, as they stand in the payload.
+/// Returns the will fields of a CONNECT payload, in MQTT 5 with the will properties.
 fn will_fields(version: Version) -> Vec<u8> {
     let properties: &[u8] = if version == V5 { &[0] } else { &[] };
     [properties, &text("will/topic"), &text("will")].concat()
@@ -132,10 +132,10 @@ fn connect_that_breaks_the_format_gets_no_answer() {
         let body = packet::body(&whole);
         for length in 0..body.len() {
             let cut = packet::frame(0x10, &body[..length]);
-            assert_malformed_connect(version, &cut, "a CONNECT that is cut");
+            assert_malformed_connect(version, &cut, "a truncated CONNECT");
         }
         let longer = packet::frame(0x10, &[body, &[0]].concat());
-        assert_malformed_connect(version, &longer, "a CONNECT with a byte too many");
+        assert_malformed_connect(version, &longer, "a CONNECT with a surplus byte");
         assert_malformed_connect(version, &connect_with(version, 0x02, &[]), "no client id");
         let flags = [&[0x11], &whole[1..]].concat();
         assert_malformed_connect(version, &flags, "flags in the fixed header");
@@ -205,13 +205,13 @@ fn password_without_user_name_is_for_mqtt_5() {
     );
 }
 
-/// Every field at once: the password is checked, and the will arrives where and as it should.
+/// Sends every field at once: the password is checked, and the will arrives on its topic with its payload.
 #[test]
 fn payload_fields_have_a_fixed_order() {
     for version in NUMBERED {
-        let server = crate::access::server();
+        let server = super::access::server();
         let id = unique("order");
-        let mut watcher = server.session(&crate::access::alice(V5));
+        let mut watcher = server.session(&super::access::alice(V5));
         watcher.subscribe("alice/will", 1);
         let will = Will::new("alice/will", &id).qos(1);
         let peer = server.session(&Connect::new(version, &id).will(will).user("alice", "wonderland"));
@@ -259,7 +259,7 @@ fn empty_client_id_gets_a_unique_one() {
     assert!(!ids[0].is_empty());
     assert_ne!(ids[0], ids[1]);
     let (_, session_present) = resume(&Connect::new(V5, &ids[0]).persistent());
-    assert!(session_present, "the assigned id names the session");
+    assert!(session_present, "the assigned id identifies the session");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn connack_comes_first_and_once() {
     }
 }
 
-/// Reason codes of CONNACK in MQTT 5 that refuse.
+/// CONNACK reason codes of MQTT 5 for a refused connection.
 const REFUSALS: [u8; 21] = [
     0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C,
     0x9D, 0x9F,
@@ -302,7 +302,7 @@ const REFUSALS: [u8; 21] = [
 
 #[test]
 fn refusal_has_no_session_and_closes() {
-    // The session is there: that it is not reported is the refusal's doing.
+    // The session exists, so Session Present is 0 because of the refusal.
     let connect = lasting(V5);
     resume(&connect).0.disconnect();
     let refused = connect
@@ -312,7 +312,7 @@ fn refusal_has_no_session_and_closes() {
     let connack = peer.handshake(&refused);
     assert!(REFUSALS.contains(&connack.code), "{connack:?}");
     assert!(!connack.session_present);
-    // No DISCONNECT after a CONNACK that refuses [MQTT-3.14.0-1].
+    // No DISCONNECT follows a CONNACK that refuses the connection [MQTT-3.14.0-1].
     assert!(peer.expect_closed(PATIENCE).packets.is_empty());
 
     let mut peer = Server::shared().connect();
@@ -360,7 +360,7 @@ fn same_client_id_takes_the_session_over() {
     }
 }
 
-/// MQTT 3.1 numbers no statements; the same server serves it.
+/// MQTT 3.1 has no numbered statements, but the same server serves its clients.
 #[test]
 fn mqtt_3_1_clients_are_served() {
     let topic = topic();

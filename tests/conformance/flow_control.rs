@@ -1,9 +1,9 @@
-//! Receive Maximum and Maximum Packet Size. Chapters 4.9, 3.1.2.11.3, 3.1.2.11.4 and 3.3.4.
+//! Tests Receive Maximum and Maximum Packet Size. Chapters 4.9, 3.1.2.11.3, 3.1.2.11.4 and 3.3.4.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
-/// Takes ten deliveries with at most three open, reading all there is before each acknowledgement.
+/// Receives ten messages with at most three in flight. Reads everything available before each acknowledgement.
 #[test]
 fn deliveries_respect_receive_maximum() {
     let topic = topic();
@@ -20,9 +20,9 @@ fn deliveries_respect_receive_maximum() {
             open.push(peer.expect_publish());
         }
         open.extend(peer.ping().iter().map(|packet| packet.delivery(V5)));
-        assert!(open.len() <= 3, "{} deliveries at once", open.len());
+        assert!(open.len() <= 3, "{} deliveries in flight", open.len());
         let next = open.remove(0);
-        // The answer to PUBREC is PUBREL; PUBLISHes may come in between and are kept.
+        // The answer to PUBREC is PUBREL. PUBLISH packets that arrive before it are collected.
         peer.acknowledge(&next);
         received.push(next);
     }
@@ -49,7 +49,7 @@ fn exhausted_quota_delays_only_publish() {
     assert_eq!(peer.receive().payload, b"second");
 }
 
-/// The quota is not given back by PUBREC, only by PUBCOMP.
+/// Only PUBCOMP increments the send quota, PUBREC does not.
 #[test]
 fn publisher_above_receive_maximum_is_disconnected() {
     let mut peer = Server::shared().connect();
@@ -75,7 +75,7 @@ fn packets_stay_within_the_maximum_size() {
     let (mut peer, _) = resume(&connect);
     peer.subscribe(&topic, 2);
     let mut publisher = client(V5);
-    // Header, topic and property length around a payload that makes the packet exactly as large as allowed.
+    // With header, topic and property length, this payload makes the packet exactly as large as allowed.
     let overhead = |qos: u8| 1 + 2 + 2 + topic.len() + if qos > 0 { 2 } else { 0 } + 1;
     for qos in 0..3 {
         let fitting = "x".repeat(MAXIMUM - overhead(qos));
@@ -85,12 +85,12 @@ fn packets_stay_within_the_maximum_size() {
         assert_eq!(peer.receive().payload_str(), fitting, "QoS {qos}");
     }
     peer.disconnect();
-    // What was dropped counts as sent.
+    // A message that was dropped for its size counts as sent.
     let (mut peer, _) = resume(&connect);
     peer.ping_alone();
 }
 
-/// With no more room than its own CONNACK takes, a client still gets every answer, and none is larger.
+/// A client whose Maximum Packet Size equals its CONNACK still gets every answer, and no packet exceeds it.
 #[test]
 fn optional_properties_yield_to_the_maximum_size() {
     let connect = Connect::new(V5, unique("little room"));
@@ -130,13 +130,10 @@ fn optional_properties_yield_to_the_maximum_size() {
     let refusal = peer.expect_packet();
     sizes.push((refusal.name(), refusal.body.len() + 2));
     assert!(sizes.len() >= 7, "{sizes:?}");
-    assert!(
-        sizes.iter().all(|(_, size)| *size <= room),
-        "room for {room}: {sizes:?}"
-    );
+    assert!(sizes.iter().all(|(_, size)| *size <= room), "maximum {room}: {sizes:?}");
 }
 
-/// An answer that cannot be made smaller is not sent either.
+/// An answer that cannot be made small enough is not sent.
 #[test]
 fn answer_without_room_closes_the_connection() {
     let limited = |room| {
@@ -155,6 +152,6 @@ fn answer_without_room_closes_the_connection() {
         let closed = peer.expect_closed(PATIENCE);
         assert!(closed.connack_code(V5).is_none_or(|code| code == 0x95), "{closed:?}");
         let size = closed.packets.iter().map(|packet| packet.body.len() + 2).max();
-        assert!(size.unwrap_or(0) <= room as usize, "room for {room}: {closed:?}");
+        assert!(size.unwrap_or(0) <= room as usize, "maximum {room}: {closed:?}");
     }
 }

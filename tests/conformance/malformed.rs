@@ -1,7 +1,7 @@
-//! Packets that break the format. Chapters 2.1.3 (2.2.2 in 3.1.1), 1.5.5, 2.2.2 and 4.13 (4.8 in 3.1.1).
+//! Tests malformed packets. Chapters 2.1.3 (2.2.2 in 3.1.1), 1.5.5, 2.2.2 and 4.13 (4.8 in 3.1.1).
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 const ANY_ERROR: [u8; 2] = [MALFORMED_PACKET, PROTOCOL_ERROR];
 

@@ -1,8 +1,8 @@
-//! Checks the lists of statements and writes `docs/conformance.md` from them.
+//! Checks the lists of statements and writes `docs/internals/conformance.md` from them.
 //!
-//! The numbering of both standards is written down here once more, by section, so that no statement can be left out.
-//! Three labels of theirs are odd: 3.1.1 prints MQTT-3.1.2-7 as 3.1.2.7 and MQTT-3.8.3-4 as 3-8.3-4; 5.0 has no
-//! MQTT-2.2.1-1, and calls in its appendix MQTT-4.2.0-1 what its text calls MQTT-4.2-1.
+//! This file repeats the numbering of both standards, by section, so that a missing statement fails a test.
+//! Three labels are irregular. MQTT 3.1.1 prints MQTT-3.1.2-7 as 3.1.2.7 and MQTT-3.8.3-4 as 3-8.3-4. MQTT 5.0 has no
+//! MQTT-2.2.1-1, and its appendix calls MQTT-4.2-1 of the text MQTT-4.2.0-1.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use toml::{Table, Value};
 struct Standard {
     name: &'static str,
     file: &'static str,
-    /// Section, first and last number.
+    /// Section, first number and last number of the statements.
     numbering: &'static [(&'static str, u32, u32)],
     count: usize,
 }
@@ -105,7 +105,7 @@ fn statement(value: &Value) -> Statement {
     let status = STATUSES.iter().find(|(_, name)| *name == text("status"));
     Statement {
         status: status
-            .unwrap_or_else(|| panic!("{id}: what status is {:?}?", text("status")))
+            .unwrap_or_else(|| panic!("{id}: unknown status {:?}", text("status")))
             .0,
         id,
         binds: text("binds"),
@@ -135,7 +135,7 @@ fn every_statement_is_listed_once_and_in_order() {
 }
 
 #[test]
-fn every_statement_says_how_it_stands() {
+fn every_statement_has_tests_or_a_reason() {
     for statement in STANDARDS.iter().flat_map(statements) {
         let Statement { id, binds, text, .. } = &statement;
         assert!(
@@ -145,19 +145,19 @@ fn every_statement_says_how_it_stands() {
         assert!(text.ends_with('.') && text.len() > 10, "{id}: {text:?}");
         match statement.status {
             Status::Tested => {
-                assert!(!statement.tests.is_empty(), "{id}: tested by what?");
-                assert!(statement.reason.is_empty(), "{id}: a test needs no reason");
+                assert!(!statement.tests.is_empty(), "{id}: names no test");
+                assert!(statement.reason.is_empty(), "{id}: is tested and needs no reason");
             }
             Status::NotApplicable => assert!(
                 statement.tests.is_empty() && statement.reason.ends_with('.'),
-                "{id}: not applicable for what reason?"
+                "{id}: is not applicable and needs a reason"
             ),
-            Status::Gap => assert!(statement.reason.ends_with('.'), "{id}: what is missing?"),
+            Status::Gap => assert!(statement.reason.ends_with('.'), "{id}: is a gap and needs a reason"),
         }
     }
 }
 
-/// `module::name` in this directory, or `path/from/the/root.rs::name`.
+/// Resolves `module::name` in this directory, or `path/from/the/root.rs::name`.
 fn file_of(test: &str) -> (PathBuf, &str) {
     let (place, name) = test.rsplit_once("::").unwrap_or_else(|| panic!("{test} has no module"));
     let file = if place.contains('/') {
@@ -169,7 +169,7 @@ fn file_of(test: &str) -> (PathBuf, &str) {
 }
 
 #[test]
-fn every_test_that_is_named_exists() {
+fn every_listed_test_exists() {
     for statement in STANDARDS.iter().flat_map(statements) {
         for test in &statement.tests {
             let (file, name) = file_of(test);
@@ -185,28 +185,28 @@ fn every_test_that_is_named_exists() {
     }
 }
 
-/// `UPDATE=1 cargo test --test conformance` writes it.
+/// `UPDATE=1 cargo test -p tidewire --test it conformance` updates the page.
 #[test]
 fn page_is_up_to_date() {
-    let path = root().join("docs/conformance.md");
+    let path = root().join("docs/internals/conformance.md");
     let page = page();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &page).expect("docs/ is writable");
     }
     assert!(
         std::fs::read_to_string(&path).is_ok_and(|found| found == page),
-        "docs/conformance.md is out of date: UPDATE=1 cargo test --test conformance page_is_up_to_date"
+        "docs/internals/conformance.md is out of date: UPDATE=1 cargo test -p tidewire --test it conformance"
     );
 }
 
 fn page() -> String {
     let mut page = String::from(
-        "# Conformance\n\n\
-         <!-- Generated from tests/conformance/*.toml: UPDATE=1 cargo test --test conformance -->\n\n\
-         Every numbered normative statement of MQTT 3.1.1 and MQTT 5.0, in our own words, and the test that proves it.\n\
-         The tests drive the real program over sockets with packets written by hand (`cargo test --test conformance`);\n\
-         a name without a path is in `tests/conformance/`. MQTT 3.1 numbers no statements; its clients are served by the\n\
-         same code and take part in the tests.\n\n\
+        "<!-- Generated from tests/conformance/*.toml: UPDATE=1 cargo test -p tidewire --test it conformance -->\n\n\
+         # Conformance\n\n\
+         This page lists every numbered normative statement of MQTT 3.1.1 and MQTT 5.0, paraphrased, with the test that\n\
+         proves it. The tests send packets to the real program over sockets (`cargo test -p tidewire --test it conformance`).\n\
+         A test without a path is in `tests/conformance/`. MQTT 3.1 numbers no statements; the same code serves its clients,\n\
+         and they are part of the tests.\n\n\
          | standard | statements | tested | not applicable | gaps |\n|---|---:|---:|---:|---:|\n",
     );
     let lists: Vec<Vec<Statement>> = STANDARDS.iter().map(statements).collect();

@@ -1,9 +1,9 @@
-//! Keep alive, PINGREQ and DISCONNECT. Chapters 3.1.2.10, 3.12 and 3.14.
+//! Tests Keep Alive, PINGREQ and DISCONNECT. Chapters 3.1.2.10, 3.12 and 3.14.
 
 use std::time::Instant;
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn pingreq_is_answered() {
@@ -29,7 +29,7 @@ fn silence_beyond_the_keep_alive_closes_the_connection() {
         let connack = peer.handshake(&connect);
         let keep_alive = connack.properties.number(prop::SERVER_KEEP_ALIVE).unwrap_or(1);
         let limit = Duration::from_millis(u64::from(keep_alive) * 1500);
-        // A packet in between starts the time anew.
+        // A packet in between restarts the Keep Alive time.
         let_pass(limit / 3);
         peer.ping_alone();
         let start = Instant::now();

@@ -1,7 +1,7 @@
-//! Properties of MQTT 5 and what the server does with those of messages. Chapters 2.2.2 and 3.3.2.3.
+//! Tests properties of MQTT 5 and how the server handles those of messages. Chapters 2.2.2 and 3.3.2.3.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn no_properties_are_a_zero_length() {
@@ -47,7 +47,7 @@ fn message_properties_are_forwarded_unaltered() {
     assert_eq!(found.bytes(prop::RESPONSE_TOPIC), Some(&b"answers/go/here"[..]));
     assert_eq!(found.bytes(prop::CORRELATION_DATA), Some(&[0x00, 0xFF, 0x00, 0x80][..]));
     assert_eq!(found.user_properties(), pairs);
-    // Empty values are values, absent ones stay absent.
+    // Empty values are forwarded, absent properties stay absent.
     let empty = Publish::new(&topic, "payload").property(prop::text(prop::CORRELATION_DATA, ""));
     publisher.publish(&empty);
     assert_eq!(
@@ -102,7 +102,7 @@ fn expiry_counts_down_while_waiting() {
     let retained = subscriber(V5, &topic, 1).receive();
     let expiry = |message: &Delivery| message.properties.number(prop::MESSAGE_EXPIRY_INTERVAL);
     assert!(matches!(expiry(&at_once), Some(3599 | 3600)), "{:?}", expiry(&at_once));
-    // A busy machine may take longer, never less.
+    // A busy machine may take longer, but never less time.
     for waited in [queued, retained] {
         assert!(
             matches!(expiry(&waited), Some(3500..=3598)),
@@ -137,7 +137,7 @@ fn response_information_comes_only_on_request() {
     }
 }
 
-/// Answers that would explain themselves to a client that wants to know.
+/// Provokes answers that carry a Reason String unless the client declined problem information.
 #[test]
 fn problem_information_can_be_declined() {
     let connect = Connect::new(V5, unique("no problem"));

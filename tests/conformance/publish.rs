@@ -1,7 +1,7 @@
-//! PUBLISH as a client sends it: flags, identifiers and the answer. Chapters 3.3.1, 3.3.4 and 2.2.1 (2.3.1 in 3.1.1).
+//! Tests PUBLISH from a client: flags, identifiers and the answer. Chapters 3.3.1, 3.3.4 and 2.2.1 (2.3.1 in 3.1.1).
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn packet_id_zero_closes_the_connection() {
@@ -87,7 +87,7 @@ fn answer_follows_the_qos() {
     }
 }
 
-/// MQTT 5 may say that there was no subscriber; nothing else below 0x80 is defined.
+/// In MQTT 5 the code may also be 0x10, No matching subscribers. No other code below 0x80 is defined.
 #[test]
 fn acknowledgement_without_subscribers_is_a_success() {
     let mut peer = client(V5);

@@ -1,9 +1,9 @@
-//! The three delivery protocols, both ways. Chapters 4.3, 4.5 and 4.6.
+//! Tests the three delivery protocols in both directions. Chapters 4.3, 4.5 and 4.6.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
-/// Byte for byte, so that neither an identifier nor properties can hide.
+/// Compares the packet byte for byte, so that it cannot contain an identifier or properties.
 #[test]
 fn qos_0_has_no_packet_id_and_no_dup() {
     for version in NUMBERED {
@@ -30,7 +30,7 @@ fn deliveries_use_distinct_packet_ids() {
         let mut ids: Vec<u16> = sent.iter().filter_map(|message| message.packet_id).collect();
         ids.sort();
         ids.dedup();
-        assert_eq!(ids.len(), 10, "{version:?}: identifiers in use together differ");
+        assert_eq!(ids.len(), 10, "{version:?}: identifiers in use at the same time differ");
         assert!(sent.iter().all(|message| !message.is_duplicate));
         sent.iter().for_each(|message| subscriber.acknowledge(message));
     }
@@ -107,7 +107,7 @@ fn qos_2_identifier_is_new_after_pubcomp() {
     }
 }
 
-/// PUBREL for an unknown message is completed: the first PUBCOMP may have been lost.
+/// The server answers PUBREL for an unknown message with PUBCOMP, because the first PUBCOMP may have been lost.
 #[test]
 fn unknown_packet_ids_are_reported() {
     let mut peer = client(V4);
@@ -217,7 +217,7 @@ fn acknowledgements_keep_the_order() {
     }
 }
 
-/// Two publishers at a time; what each sends stays in order for each of two subscribers.
+/// Two publishers send at the same time. Each of two subscribers receives each publisher's messages in order.
 #[test]
 fn messages_of_a_topic_arrive_in_order() {
     for version in NUMBERED {

@@ -1,7 +1,7 @@
-//! Retained messages. Chapter 3.3.1.3, and Retain Handling and Retain As Published of chapter 3.8.3.1.
+//! Tests retained messages. Chapter 3.3.1.3, and Retain Handling and Retain As Published of chapter 3.8.3.1.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 const RETAIN_AS_PUBLISHED: u8 = 0x08;
 const RETAIN_HANDLING_1: u8 = 0x10;
@@ -13,7 +13,7 @@ fn retained_message_is_stored_with_its_qos() {
         for qos in 0..3 {
             let topic = topic();
             client(version).publish(&Publish::new(&topic, "kept").qos(qos).retain());
-            // Another client's answer can overtake a QoS 0 message, not one that was acknowledged.
+            // Another client's SUBACK can overtake a QoS 0 message, but not an acknowledged one.
             if qos == 0 {
                 Server::shared().wait_until("the message is retained", |_| !replay(version, &topic, 2).is_empty());
             }
@@ -48,8 +48,8 @@ fn qos_0_replaces_a_retained_message() {
     let mut publisher = client(V4);
     publisher.publish(&Publish::new(&topic, "QoS 1").qos(1).retain());
     publisher.publish(&Publish::new(&topic, "QoS 0").retain());
-    // The acknowledgement of this one tells that the one before has been handled too.
-    publisher.publish(&Publish::new(crate::topic(), "barrier").qos(1).retain());
+    // The acknowledgement of this message shows that the preceding QoS 0 message has been handled too.
+    publisher.publish(&Publish::new(super::topic(), "barrier").qos(1).retain());
     let messages = replay(V4, &topic, 1);
     assert_eq!(payloads(&messages), ["QoS 0"]);
 }
@@ -62,7 +62,7 @@ fn retained_message_outlives_the_session() {
         peer.publish(&Publish::new(&topic, "kept").qos(1).retain());
         let id = unique("short");
         let mut short = Server::shared().session(&Connect::new(version, id));
-        let of_short = crate::topic();
+        let of_short = super::topic();
         short.publish(&Publish::new(&of_short, "kept too").qos(1).retain());
         short.disconnect();
         peer.disconnect();
@@ -127,12 +127,12 @@ fn message_without_retain_leaves_the_stored_one() {
 }
 
 #[test]
-fn retain_handling_decides_what_is_sent() {
+fn retain_handling_selects_the_retained_messages() {
     let (topic, end) = (topic(), topic());
     retain(&topic, "kept", 1);
     retain(&end, SENTINEL, 1);
     let mut peer = client(V5);
-    // Options, and whether the retained message follows.
+    // The options, and whether the server sends the retained message.
     let steps = [
         (RETAIN_HANDLING_2, false),
         (RETAIN_HANDLING_1, false),
@@ -147,5 +147,5 @@ fn retain_handling_decides_what_is_sent() {
     }
     peer.unsubscribe(&topic);
     assert_eq!(subscribe_with(&mut peer, &topic, RETAIN_HANDLING_1, &[]), 0);
-    assert!(peer.receive().is_retained, "the subscription is new again");
+    assert!(peer.receive().is_retained, "after UNSUBSCRIBE the subscription is new");
 }

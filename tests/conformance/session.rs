@@ -1,7 +1,7 @@
-//! Session state: kept, resumed, resent, discarded. Chapters 3.1.2.4, 3.2.2.1.1, 4.1 and 4.4.
+//! Tests session state: stored, resumed, resent and discarded. Chapters 3.1.2.4, 3.2.2.1.1, 4.1 and 4.4.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn session_is_resumed() {
@@ -12,7 +12,7 @@ fn session_is_resumed() {
         peer.subscribe(&topic, 1);
         peer.disconnect();
         let (mut peer, session_present) = resume(&connect);
-        assert!(session_present, "{version:?}: the session was kept");
+        assert!(session_present, "{version:?}: the session still exists");
         client(version).publish(&Publish::new(&topic, "still subscribed").qos(1));
         assert_eq!(peer.receive().payload, b"still subscribed");
     }
@@ -31,17 +31,17 @@ fn clean_start_discards_the_old_session() {
         let clean = Connect::new(version, &connect.client_id);
         let (mut peer, session_present) = resume(&clean);
         assert!(!session_present, "{version:?}: clean start");
-        let end = crate::topic();
+        let end = super::topic();
         peer.subscribe(&end, 1);
         publisher.publish(&Publish::new(&topic, "to the old subscription").qos(1));
         publisher.publish(&Publish::new(&end, SENTINEL).qos(1));
         assert!(peer.receive_until(SENTINEL).is_empty());
         peer.disconnect();
-        assert!(!resume(&connect).1, "{version:?}: nothing is left of either session");
+        assert!(!resume(&connect).1, "{version:?}: both sessions are discarded");
     }
 }
 
-/// CleanSession in 3.1.1, a Session Expiry Interval of 0 in 5.0.
+/// Uses CleanSession in 3.1.1, a Session Expiry Interval of 0 in 5.0.
 #[test]
 fn clean_session_ends_with_its_connection() {
     for version in NUMBERED {
@@ -51,7 +51,7 @@ fn clean_session_ends_with_its_connection() {
         peer.disconnect();
         let (mut peer, session_present) = resume(&connect);
         assert!(!session_present, "{version:?}: the session has ended");
-        let end = crate::topic();
+        let end = super::topic();
         peer.subscribe(&end, 1);
         let mut publisher = client(version);
         publisher.publish(&Publish::new(&topic, "to the old subscription").qos(1));
@@ -61,7 +61,7 @@ fn clean_session_ends_with_its_connection() {
 }
 
 #[test]
-fn messages_wait_for_an_absent_client() {
+fn messages_are_queued_for_an_offline_client() {
     for version in NUMBERED {
         let (connect, topic) = (lasting(version), topic());
         let (mut peer, _) = resume(&connect);
@@ -200,7 +200,7 @@ fn qos_2_duplicate_after_reconnect_is_delivered_once() {
     }
 }
 
-/// A session that would expire after a second without a connection is there after two with one.
+/// A session with an expiry interval of one second exists after two seconds if its client stays connected.
 #[test]
 fn session_lasts_as_long_as_its_connection() {
     let topic = topic();
@@ -217,7 +217,7 @@ fn session_lasts_as_long_as_its_connection() {
     assert!(session_present, "the connection was open until just now");
 }
 
-/// The will, which is sent at the end of the session, tells that the session has ended.
+/// The will is published when the session ends, so it shows the end of the session.
 #[test]
 fn session_expires() {
     let topic = topic();
@@ -244,7 +244,7 @@ fn disconnect_can_end_the_session() {
     peer.expect_closed(PATIENCE);
     assert!(!resume(&connect).1, "DISCONNECT has set the expiry to 0");
 
-    // A session that began with 0 cannot be made to last.
+    // DISCONNECT cannot extend a session whose expiry interval was 0.
     let connect = Connect::new(V5, unique("short"));
     let peer = Server::shared().session(&connect);
     let longer = packet::disconnect(0x00, &prop::u32(prop::SESSION_EXPIRY_INTERVAL, 60));

@@ -1,15 +1,15 @@
-//! Shared subscriptions of MQTT 5. Chapter 4.8.2.
+//! Tests shared subscriptions of MQTT 5. Chapter 4.8.2.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
-/// A group of the caller's own on a topic of its own.
+/// Returns a share group and a topic that no other test uses.
 fn group() -> (String, String) {
     let topic = topic();
     (format!("$share/{}/{topic}", unique("group")), topic)
 }
 
-/// Reads from both members until one has a message; which one, and the message.
+/// Reads from both members until one receives a message. Returns the member and the message.
 #[track_caller]
 fn chosen(members: &mut [Peer; 2]) -> (usize, Delivery) {
     loop {
@@ -46,7 +46,7 @@ fn no_local_on_a_shared_subscription_closes_the_connection() {
     closes(V5, &bytes, &[PROTOCOL_ERROR], "No Local on a shared subscription");
 }
 
-/// Each message goes to one member. One that was delivered twice would show in the second round.
+/// Each message goes to one member. The second round would show a message that was delivered twice.
 #[test]
 fn one_member_gets_each_message() {
     let (filter, topic) = group();
@@ -81,7 +81,7 @@ fn each_members_granted_qos_is_respected() {
     }
 }
 
-/// A member's will tells the other one that the server has seen it go.
+/// A member's will shows the other member that the server has closed its connection.
 fn member_with_will(connect: Connect, filter: &str, will_topic: &str) -> (Peer, Connect) {
     let connect = connect.will(Will::new(will_topic, "the member has gone").qos(1));
     let (mut peer, _) = resume(&connect);
@@ -92,7 +92,7 @@ fn member_with_will(connect: Connect, filter: &str, will_topic: &str) -> (Peer, 
 #[test]
 fn qos_2_delivery_waits_for_its_member() {
     let (filter, topic) = group();
-    let end = crate::topic();
+    let end = super::topic();
     let (mut member, connect) = member_with_will(lasting(V5), &filter, &end);
     let mut publisher = client(V5);
     publisher.publish(&Publish::new(&topic, "begun").qos(2));
@@ -115,7 +115,7 @@ fn qos_2_delivery_waits_for_its_member() {
 #[test]
 fn begun_qos_2_delivery_ends_with_its_session() {
     let (filter, topic) = group();
-    let end = crate::topic();
+    let end = super::topic();
     let short = Connect::new(V5, unique("short"));
     let (mut member, _) = member_with_will(short, &filter, &end);
     let mut publisher = client(V5);
@@ -144,7 +144,8 @@ fn refused_message_goes_to_no_other_member() {
         let id = message.packet_id.expect("an identifier").to_be_bytes();
         members[at].send(&[answer, 0x03, id[0], id[1], 0x83]);
         members[at].ping_alone();
-        // Later messages come the same way: when both members have had one, the refused one is not on its way to either.
+        // Later messages take the same path: when both members have received one, the refused one is in flight to
+        // neither.
         let mut has_received = [false; 2];
         while has_received != [true; 2] {
             publisher.publish(&Publish::new(&topic, SENTINEL).qos(qos));

@@ -1,9 +1,10 @@
-//! UTF-8 Encoded Strings wherever a packet has one. Chapter 1.5.4 (1.5.3 in 3.1.1).
+//! Tests UTF-8 Encoded Strings in every packet that has one. Chapter 1.5.4 (1.5.3 in 3.1.1).
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
-/// A lone continuation byte, a cut sequence, a surrogate, an overlong form, beyond U+10FFFF, a byte UTF-8 never has.
+/// Ill-formed UTF-8: a lone continuation byte, a truncated sequence, a surrogate, an overlong form, a code point above
+/// U+10FFFF, and a byte that UTF-8 never contains.
 const ILL_FORMED: [&[u8]; 6] = [
     b"a\x80b",
     b"a\xC3(",
@@ -13,7 +14,7 @@ const ILL_FORMED: [&[u8]; 6] = [
     b"\xFF",
 ];
 
-/// Every packet with this string in each place that wants one; those of `connect` come first on a connection.
+/// Returns every packet with this string in each of its string fields. Those of `connect` are first packets.
 fn connects_with(version: Version, text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let connect = || Connect::new(version, unique("strings"));
     let mut packets = vec![
@@ -68,7 +69,7 @@ fn packets_with(version: Version, text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     packets
 }
 
-/// Each packet closes the connection, and no CONNECT is accepted.
+/// Asserts that each packet closes the connection and that no CONNECT is accepted.
 #[track_caller]
 fn assert_refused_everywhere(version: Version, text: &[u8]) {
     for (place, bytes) in connects_with(version, text) {

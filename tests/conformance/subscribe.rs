@@ -1,7 +1,7 @@
-//! SUBSCRIBE, SUBACK and what subscriptions deliver. Chapters 3.8, 3.9 and 3.3.4 (3.3.5 in 3.1.1).
+//! Tests SUBSCRIBE, SUBACK and the messages that subscriptions deliver. Chapters 3.8, 3.9 and 3.3.4 (3.3.5 in 3.1.1).
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn suback_repeats_the_packet_id() {
@@ -43,7 +43,7 @@ fn reserved_option_bits_close_the_connection() {
 }
 
 #[test]
-fn codes_stand_in_the_order_of_the_filters() {
+fn suback_codes_follow_the_order_of_the_filters() {
     for version in ALL_VERSIONS {
         let mut peer = client(version);
         let filters = [(topic(), 2), (topic(), 0), (topic(), 1), (topic(), 1), (topic(), 0)];
@@ -132,7 +132,7 @@ fn delivery_has_the_lower_qos() {
     }
 }
 
-/// One copy or one for each subscription: the highest QoS is among them, whichever filter has it.
+/// The server may send one copy, or one per subscription. One copy has the highest QoS, in any order of the filters.
 #[test]
 fn overlapping_filters_deliver_with_the_highest_qos() {
     for version in NUMBERED {
@@ -201,7 +201,7 @@ fn subscription_identifier_from_a_client_closes_the_connection() {
 }
 
 #[test]
-fn no_local_keeps_own_messages_away() {
+fn no_local_suppresses_own_messages() {
     let topic = topic();
     let mut peer = client(V5);
     assert_eq!(subscribe_with(&mut peer, &topic, 0x04 | 1, &[]), 1);

@@ -1,7 +1,7 @@
-//! Topic names, topic filters and how they match. Chapter 4.7.
+//! Tests topic names, topic filters and their matching. Chapter 4.7.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn wildcard_in_a_topic_name_is_refused() {
@@ -38,7 +38,7 @@ fn empty_names_and_filters_are_refused() {
     }
 }
 
-/// Below a root of the test's own: filters, and of these topics the ones they match.
+/// Filters, each with the topics that it matches. All are relative to a root that only this test uses.
 const TOPICS: [&str; 9] = ["", "/", "/a", "/a/", "/a/b", "/a/b/c", "/b", "//b", "/A"];
 const MATCHES: [(&str, &[&str]); 12] = [
     ("", &[""]),
@@ -79,13 +79,13 @@ fn filters_match_by_level() {
     }
 }
 
-/// Among users with rules of their own: by default a `$` topic is nobody's.
+/// Uses a server with access rules, because by default no client may use a `$` topic.
 #[test]
 fn leading_wildcard_does_not_match_dollar_topics() {
     for version in NUMBERED {
         let root = unique("dollar");
         let hidden = format!("$hidden/{root}");
-        let session = || crate::access::server().session(&crate::access::carol(version));
+        let session = || super::access::server().session(&super::access::carol(version));
         let mut peer = session();
         for filter in ["#", &format!("+/{root}"), &format!("+/{root}/#")] {
             peer.subscribe(filter, 0);
@@ -95,7 +95,7 @@ fn leading_wildcard_does_not_match_dollar_topics() {
         let mut publisher = session();
         publisher.publish(&Publish::new(&hidden, "hidden"));
         publisher.publish(&Publish::new(format!("open/{root}"), SENTINEL));
-        // `#` sees what other tests publish too: only the order of these two matters.
+        // `#` also matches messages of other tests, so only the order of these two matters.
         loop {
             let message = peer.receive();
             assert!(!message.topic.starts_with(b"$"), "{version:?}: {}", message.topic_str());
@@ -125,7 +125,7 @@ fn longest_topic_is_carried() {
 #[test]
 fn topics_are_compared_byte_by_byte() {
     let root = topic();
-    // Composed and decomposed, case, a trailing or doubled separator, spaces, dots, escapes.
+    // Topics differ in Unicode composition, case, a trailing or doubled separator, spaces, dots or escapes.
     let different = [
         "\u{e9}",
         "e\u{301}",

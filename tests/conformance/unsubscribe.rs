@@ -1,14 +1,14 @@
-//! UNSUBSCRIBE and UNSUBACK. Chapters 3.10 and 3.11.
+//! Tests UNSUBSCRIBE and UNSUBACK. Chapters 3.10 and 3.11.
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn unsuback_repeats_the_packet_id() {
     for version in ALL_VERSIONS {
         let topic = topic();
         let mut peer = subscriber(version, &topic, 0);
-        // The second time there is nothing to delete.
+        // The second UNSUBSCRIBE has no subscription to delete.
         for id in [0x1234, 0xFFFF] {
             peer.send(&packet::unsubscribe(version, id, &[&topic]));
             let unsuback = peer.expect_packet();
@@ -79,7 +79,7 @@ fn started_deliveries_are_completed() {
         peer.acknowledge(&first);
         peer.ping_alone();
         peer.abort();
-        // Not acknowledged, so it comes again although nothing is subscribed any more.
+        // The message is not acknowledged, so the server resends it although the subscription is deleted.
         let (mut peer, _) = resume(&connect);
         let again = peer.receive();
         assert_eq!(

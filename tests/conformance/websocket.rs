@@ -1,8 +1,8 @@
-//! MQTT over WebSocket. Chapter 6.
+//! Tests MQTT over WebSocket. Chapter 6.
 
+use super::*;
 use crate::support::websocket::{BINARY, CONTINUATION, TEXT, upgrade_request};
 use crate::support::*;
-use crate::*;
 
 #[test]
 fn packets_travel_in_binary_frames() {
@@ -74,12 +74,12 @@ fn server_selects_the_mqtt_sub_protocol() {
         assert_eq!(response.status, 101, "{offer}: {response:?}");
         assert_eq!(response.header("sec-websocket-protocol"), Some("mqtt"), "{offer}");
     }
-    // Nothing to select: refused, or accepted without a sub-protocol.
+    // The server may refuse the request, or accept it without a sub-protocol.
     let mut socket = WebSocket::connect(Server::shared().websocket());
     socket.send_raw(upgrade_request(Some("chat"), "").as_bytes());
     let selected = socket.read_response();
     let selected = selected
         .as_ref()
         .and_then(|response| response.header("sec-websocket-protocol"));
-    assert_eq!(selected, None, "selected what was not offered");
+    assert_eq!(selected, None, "selected a sub-protocol that the client did not offer");
 }

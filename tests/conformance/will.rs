@@ -1,9 +1,10 @@
-//! Wills: when they are published, when not, and as what. Chapters 3.1.2.5 to 3.1.2.7 and 3.1.3.2.
+//! Tests wills: when the server publishes or discards them, and with which properties. Chapters 3.1.2.5 to 3.1.2.7 and
+//! 3.1.3.2.
 
 use std::time::Instant;
 
+use super::*;
 use crate::support::*;
-use crate::*;
 
 fn with_will(version: Version, will: Will) -> Connect {
     Connect::new(version, unique("testator")).will(will)
@@ -21,11 +22,11 @@ fn will_is_published_when_the_connection_breaks() {
         let connect = with_will(version, Will::new(&topic, "gone"));
         resume(&connect).0.abort();
         assert_eq!(watcher.receive().payload, b"gone");
-        // A protocol error is no normal end either.
+        // A protocol error also publishes the will.
         let (mut peer, _) = resume(&connect);
         peer.send(&[0x00, 0x00]);
         assert_eq!(watcher.receive().payload, b"gone");
-        // Nor is being taken over.
+        // A session takeover also publishes the will.
         let (_peer, _) = resume(&connect);
         let (_other, _) = resume(&connect);
         assert_eq!(watcher.receive().payload, b"gone");
@@ -45,7 +46,7 @@ fn will_is_published_once() {
             ..connect.clone()
         };
         resume(&without).0.abort();
-        // The session is resumed once more: if the connection before had left a will, it was published before this.
+        // Resumes the session again: a will of the previous connection would have been published before this.
         let last = with_will(version, Will::new(&topic, SENTINEL));
         resume(&Connect {
             client_id: connect.client_id,
@@ -84,7 +85,7 @@ fn will_qos_is_respected() {
 }
 
 #[test]
-fn will_retain_decides_whether_it_is_kept() {
+fn will_retain_decides_whether_it_is_stored() {
     for version in NUMBERED {
         let (passing, kept) = (topic(), topic());
         let mut watcher = subscriber(version, &passing, 1);
@@ -121,7 +122,7 @@ fn will_waits_for_its_delay() {
     );
 }
 
-/// The will of another client, which is due later and arrives, tells that the first one was cancelled.
+/// The will of another client is due later. When it arrives, the first will has been cancelled.
 #[test]
 fn return_within_the_delay_cancels_the_will() {
     let topic = topic();
@@ -140,7 +141,7 @@ fn return_within_the_delay_cancels_the_will() {
 fn will_is_sent_early_when_the_session_ends() {
     let topic = topic();
     let mut watcher = subscriber(V5, &topic, 0);
-    // The session ends with the connection.
+    // The expiry interval is 0, so the session ends with the connection.
     resume(&with_will(V5, delayed(&topic, "no session", 3600))).0.abort();
     assert_eq!(watcher.receive().payload, b"no session");
     // The session expires.
@@ -148,7 +149,7 @@ fn will_is_sent_early_when_the_session_ends() {
     let connect = connect.property(prop::u32(prop::SESSION_EXPIRY_INTERVAL, 1));
     resume(&connect).0.abort();
     assert_eq!(watcher.receive().payload, b"expired");
-    // Another connection starts clean.
+    // A connection with Clean Start ends the old session.
     let connect = with_will(V5, delayed(&topic, "replaced", 3600)).persistent();
     resume(&connect).0.abort();
     let clean = Connect::new(V5, &connect.client_id);

@@ -1,13 +1,20 @@
-// The console in a real browser against the real binary. Each worker has a server of its own.
-//   CONSOLE_SLOW=4  as on a machine that is that much slower: pages get a quarter of the processor, answers of the server come late by up to 300 ms, and every limit is four
-//                   times as long. What fails then reads a page before it is drawn, or is a fault of the console that only slow machines show.
-//   CONSOLE_SEED=1  what the delays come from
+// Browser tests of the console against the real binary. Each worker has a server of its own, so spec files run in
+// parallel. The tests of a file run in order, unless the file is configured as parallel. Tests with @quiet measure
+// time: dev/ui runs them at the end with one worker.
+//   CONSOLE_SLOW=4  simulates a machine that is four times slower: pages get a quarter of the CPU, answers are delayed
+//                   by up to 300 ms, and all timeouts are four times longer. A failure then shows a spec that reads
+//                   a page too early, or a fault of the console on slow machines.
+//   CONSOLE_SEED=1  the seed of the delays
+import { existsSync } from "node:fs";
 import { defineConfig } from "@playwright/test";
 import { SEED, seconds, SLOW } from "./support/slow";
 
 if (SLOW > 1) console.log(`CONSOLE_SLOW=${SLOW} CONSOLE_SEED=${SEED}`);
 
-// What a test serves from a directory has no address, and so may not reach this machine unless told.
+// The headless shell needs half the CPU time of Chromium.
+const executablePath = process.env["CHROMIUM"] ?? ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"].find((path) => existsSync(path));
+
+// Pages served from a directory have no address, so the browser would block their access to this machine.
 const args = ["--no-sandbox", ...(process.env["CONSOLE_DIST"] ? ["--disable-features=LocalNetworkAccessChecks"] : [])];
 
 export default defineConfig({
@@ -15,14 +22,18 @@ export default defineConfig({
   outputDir: "../../target/console-tests",
   timeout: seconds(90),
   expect: { timeout: seconds(20), toPass: { timeout: seconds(40) } },
-  workers: 1,
+  // More workers than a machine with two cores has, because tests often wait for the server or a timer.
+  workers: 3,
   forbidOnly: true,
   reporter: [["list"]],
   use: {
     browserName: "chromium",
     viewport: { width: 1280, height: 900 },
-    launchOptions: { executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args },
+    launchOptions: { executablePath, args },
     actionTimeout: seconds(20),
-    trace: "retain-on-failure",
+    // Traces contain actions only. Screenshots and snapshots would cost a fifth of the CPU time or more, also in
+    // passing tests.
+    trace: { mode: "retain-on-failure", screenshots: false, snapshots: false },
+    screenshot: "only-on-failure",
   },
 });

@@ -1,5 +1,6 @@
-//! Backups of a server that takes messages, whose journal grows, is compacted and shortened meanwhile: each of them has all that had been
-//! acknowledged when it was begun, in order.
+//! Tests backups of a server under load, while its journal grows, is compacted and is truncated.
+//!
+//! Each backup contains, in order, all messages that were acknowledged before it began.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5};
+use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5, scaled};
 
-/// Segments come and go several times a second.
+/// With these limits the journal creates and removes several segments per second.
 const CONFIG: &str = r#"
 [node]
 workers = 2
@@ -22,12 +23,12 @@ segment_bytes = "64KiB"
 reserve_bytes = "0B"
 "#;
 const BACKUPS: usize = 5;
-/// Between two of them.
+/// Messages that are acknowledged between two backups.
 const MESSAGES: usize = 500;
-const KILLS: u32 = 20;
+const KILLS: u64 = 20;
 
 #[test]
-fn every_backup_under_load_has_what_was_acknowledged_before_it() {
+fn backups_under_load_contain_all_earlier_acknowledged_messages() {
     let mut server = Server::start(&Config::new(CONFIG));
     let away = Connect::new(V4, "away").persistent();
     let mut peer = server.session(&away);
@@ -51,7 +52,7 @@ fn every_backup_under_load_has_what_was_acknowledged_before_it() {
             }
         });
         let backups = (1..=BACKUPS).map(|number| {
-            server.wait_until("there is more", |_| {
+            server.wait_until("enough messages are acknowledged", |_| {
                 acknowledged.load(Ordering::Acquire) >= number * MESSAGES
             });
             let had = acknowledged.load(Ordering::Acquire);
@@ -65,7 +66,7 @@ fn every_backup_under_load_has_what_was_acknowledged_before_it() {
     });
     for (copy, had) in had {
         server.kill();
-        fs::remove_dir_all(server.dir().join("data")).expect("the server is gone");
+        fs::remove_dir_all(server.dir().join("data")).expect("the data directory can be removed");
         tidewire(&server, &["restore", "--data-dir", "data", "--from", &copy]);
         server.spawn_again();
         server.wait_until_ready();
@@ -78,7 +79,7 @@ fn every_backup_under_load_has_what_was_acknowledged_before_it() {
             .iter()
             .map(|delivery| delivery.payload_str())
             .eq(expected.iter().map(String::as_str));
-        assert!(is_whole, "{copy}: not all, or not in order");
+        assert!(is_whole, "{copy}: messages are missing or out of order");
         assert!(
             received.len() >= had,
             "{copy}: {} messages, {had} had been acknowledged",
@@ -88,9 +89,9 @@ fn every_backup_under_load_has_what_was_acknowledged_before_it() {
     }
 }
 
-/// As long as it is not whole, nobody takes it for a backup.
+/// An incomplete backup is not accepted as a backup.
 #[test]
-fn a_backup_that_was_killed_is_not_restored() {
+fn interrupted_backups_are_not_restored() {
     let mut server = Server::start(&Config::new(CONFIG));
     let away = Connect::new(V4, "away").persistent();
     let mut peer = server.session(&away);
@@ -107,15 +108,16 @@ fn a_backup_that_was_killed_is_not_restored() {
     let took = begun.elapsed();
     let whole = files(&server.dir().join("whole"));
     let (mut refused, mut restored) = (0, 0);
-    for round in 0..KILLS {
+    let kills = scaled(KILLS) as u32;
+    for round in 0..kills {
         let mut backup = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(["backup", "--data-dir", "data", "--to", "part"])
             .current_dir(server.dir())
             .stdout(Stdio::null())
             .spawn()
             .expect("the program runs");
-        thread::sleep(took * round / KILLS);
-        backup.kill().expect("it is ours");
+        thread::sleep(took * round / kills);
+        backup.kill().expect("the process is our child");
         let _ = backup.wait();
         let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(["restore", "--data-dir", "again", "--from", "part"])
@@ -126,13 +128,13 @@ fn a_backup_that_was_killed_is_not_restored() {
         match output.status.success() {
             true => {
                 restored += 1;
-                assert_eq!(files(&again), whole, "killed {round}/{KILLS} on the way");
+                assert_eq!(files(&again), whole, "killed {round}/{kills} during the copy");
             }
             false => {
                 refused += 1;
                 assert!(
                     !again.exists() || files(&again).is_empty(),
-                    "what is refused is not begun"
+                    "a rejected restore writes nothing"
                 );
             }
         }
@@ -140,23 +142,24 @@ fn a_backup_that_was_killed_is_not_restored() {
         let _ = fs::remove_dir_all(server.dir().join("part"));
     }
     println!("{refused} refused, {restored} whole");
-    assert!(refused > 0, "none was killed on the way");
+    assert!(refused > 0, "no process was killed during the copy");
     no_part_of_a_backup_is_served(&server, took, &whole);
 }
 
-/// A restore that is killed leaves nothing, or what no server takes for its data directory, or all.
+/// A killed restore leaves no files, or a directory that the server does not accept as data directory, or all files.
 fn no_part_of_a_backup_is_served(server: &Server, took: Duration, whole: &[PathBuf]) {
     let again = server.dir().join("again");
     let (mut refused, mut complete) = (0, 0);
-    for round in 0..KILLS {
+    let kills = scaled(KILLS) as u32;
+    for round in 0..kills {
         let mut restore = Command::new(env!("CARGO_BIN_EXE_tidewire"))
             .args(["restore", "--data-dir", "again", "--from", "whole"])
             .current_dir(server.dir())
             .stdout(Stdio::null())
             .spawn()
             .expect("the program runs");
-        thread::sleep(took * round / KILLS);
-        restore.kill().expect("it is ours");
+        thread::sleep(took * round / kills);
+        restore.kill().expect("the process is our child");
         let _ = restore.wait();
         let found = if again.exists() { files(&again) } else { Vec::new() };
         match again.join("restore-unfinished").exists() {
@@ -176,20 +179,20 @@ fn no_part_of_a_backup_is_served(server: &Server, took: Duration, whole: &[PathB
             false if found.is_empty() => {}
             false => {
                 complete += 1;
-                assert_eq!(found, whole, "killed {round}/{KILLS} on the way");
+                assert_eq!(found, whole, "killed {round}/{kills} during the copy");
             }
         }
         let _ = fs::remove_dir_all(&again);
     }
     println!("{refused} restores were killed on the way, {complete} were complete");
-    assert!(refused > 0, "none was killed on the way");
+    assert!(refused > 0, "no process was killed during the copy");
 }
 
-/// Without the mark of a backup.
+/// Returns the files of a backup or data directory without the marker file of the backup.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let (mut files, mut directories) = (Vec::new(), vec![directory.to_owned()]);
     while let Some(next) = directories.pop() {
-        for entry in fs::read_dir(next).expect("it is there").flatten() {
+        for entry in fs::read_dir(next).expect("the directory is readable").flatten() {
             match entry.path().is_dir() {
                 true => directories.push(entry.path()),
                 false => files.push(entry.path()),
@@ -201,7 +204,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     let relative = |path: PathBuf| path.strip_prefix(directory).map(Path::to_owned);
     files
         .into_iter()
-        .map(|path| relative(path).expect("it is below"))
+        .map(|path| relative(path).expect("the path is below the directory"))
         .collect()
 }
 

@@ -1,7 +1,8 @@
-//! A byte that flips in an old segment: one that replay does not read, and that holds messages which clients still wait for.
+//! Tests a flipped byte in an old journal segment that replay does not read and that holds messages for offline
+//! clients.
 //!
-//! Opening does not read it, so that it cannot be found at the start. It is told when it is read, with file and place, it is counted,
-//! and everything else comes.
+//! The server cannot detect the damage at startup because it does not read the segment then. It reports the damage with
+//! file and position on the first read, counts it, and delivers all other messages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,12 +13,12 @@ use serde_json::Value;
 use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5};
 
 const MESSAGES: usize = 2500;
-/// Of which the last have to follow a checkpoint.
+/// Index of the damaged message.
 const VICTIM: usize = 40;
 const RETAINED_AT: usize = 600;
 const GROUP: &str = "$share/group/cold/#";
 
-/// A checkpoint is made every MiB, and nothing is written once more before the journal has four.
+/// The server writes a checkpoint every MiB. Compaction starts when the journal has four MiB.
 const CONFIG: &str = r#"
 [node]
 workers = 2
@@ -28,11 +29,11 @@ max_bytes = "64MiB"
 segment_bytes = "256KiB"
 reserve_bytes = "0B"
 "#;
-/// Behind both victims.
+/// Log position after both damaged messages. Replay must begin at this position or later.
 const REPLAY_FROM: u64 = 1_000_000;
 
 #[test]
-fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_alone() {
+fn damage_before_the_checkpoint_loses_only_that_message() {
     let mut server = Server::start(&Config::new(CONFIG));
     let (keeper, member) = (
         Connect::new(V4, "keeper").persistent(),
@@ -46,7 +47,7 @@ fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_a
     let mut publisher = server.session(&Connect::new(V5, "publisher"));
     for number in 0..MESSAGES {
         if number == RETAINED_AT {
-            // In another segment than the other victim.
+            // This damaged message is in another segment than the first one.
             let retained = Publish::new("kept", payload(MESSAGES)).qos(1).retain();
             assert_eq!(publisher.publish(&retained), NO_MATCHING_SUBSCRIBERS);
         }
@@ -54,7 +55,7 @@ fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_a
     }
     publisher.disconnect();
     let journal = Journal::of(&server);
-    server.wait_until("there has been a checkpoint", |_| {
+    server.wait_until("a checkpoint is written", |_| {
         journal.inspect()["replay_from"].as_u64() > Some(REPLAY_FROM)
     });
     server.kill();
@@ -66,19 +67,19 @@ fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_a
         let is_named = said.lines().any(|line| place.is_in(line));
         assert!(is_named, "verify does not name {place:?}: {said}");
     }
-    assert!(!said.contains("repair"), "nothing has to be cut: {said}");
+    assert!(!said.contains("repair"), "no segment needs to be truncated: {said}");
 
     server.spawn_again();
     server.wait_until_ready();
-    // The retained topic is read at the start, which names the place and goes on.
+    // The server reads retained messages at startup. It logs the position of the damage and continues.
     let log = server.log();
-    assert_eq!((cold.told(&log), kept.told(&log)), (0, 1), "{log}");
+    assert_eq!((cold.reports_in(&log), kept.reports_in(&log)), (0, 1), "{log}");
     assert!(
-        log.contains("the journal could not give these back"),
-        "the start does not sum it up"
+        log.contains("cannot read messages from the journal"),
+        "the startup log has no summary of the damage"
     );
-    assert_eq!(damaged(&server), 1, "the retained one");
-    server.wait_until("there is an alarm about it", |server| {
+    assert_eq!(damaged(&server), 1, "the retained message is damaged");
+    server.wait_until("an alarm reports the damage", |server| {
         server.log().contains("journal_damaged")
     });
 
@@ -89,24 +90,28 @@ fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_a
     assert_has_all_but_the_victim(&mut keeper);
     assert_has_all_but_the_victim(&mut member);
     let log = server.log();
-    assert!(cold.told(&log) > 1, "{log}");
-    assert_eq!(damaged(&server), 3, "and one of the session, one of the group");
+    assert!(cold.reports_in(&log) > 1, "{log}");
+    assert_eq!(
+        damaged(&server),
+        3,
+        "one message of the session and one of the share group are also damaged"
+    );
     keeper.disconnect();
     member.disconnect();
 
-    // What was lost has been given up: nobody waits for it any more.
+    // The lost messages were given up, so no client waits for them any more.
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
     let after = server.log().split_off(log.len());
-    assert_eq!((cold.told(&after), kept.told(&after)), (0, 0), "{after}");
+    assert_eq!((cold.reports_in(&after), kept.reports_in(&after)), (0, 0), "{after}");
     assert_eq!(damaged(&server), 0);
 }
 
-/// It is found by what writes old messages once more, for a client that stays away. The segment is removed all the same, and the client is
-/// told of its loss, when it comes.
+/// Compaction finds the damage when it rewrites live records for an offline client. The segment is removed anyway, and
+/// the client is notified of its loss when it connects.
 #[test]
-fn a_damaged_message_does_not_keep_the_journal_behind_it() {
+fn damaged_messages_do_not_block_journal_truncation() {
     let mut server = Server::start(&Config::new(CONFIG));
     let keeper = Connect::new(V4, "keeper").persistent();
     let mut peer = server.session(&keeper);
@@ -117,7 +122,7 @@ fn a_damaged_message_does_not_keep_the_journal_behind_it() {
         assert_eq!(publisher.publish(&Publish::new("cold/a", payload(number)).qos(1)), 0);
     }
     let journal = Journal::of(&server);
-    server.wait_until("there has been a checkpoint", |_| {
+    server.wait_until("a checkpoint is written", |_| {
         journal.inspect()["replay_from"].as_u64() > Some(REPLAY_FROM)
     });
     server.kill();
@@ -136,10 +141,10 @@ fn a_damaged_message_does_not_keep_the_journal_behind_it() {
         assert_eq!(publisher.publish(&Publish::new("busy", payload(number)).qos(1)), 0);
         busy.receive();
     }
-    assert!(!is_there(), "the journal is kept from {cold:?} on");
+    assert!(!is_there(), "the journal still begins with {cold:?}");
     let log = server.log();
-    assert_eq!(cold.told(&log), 1, "{log}");
-    assert_eq!(damaged(&server), 0, "the client may still come");
+    assert_eq!(cold.reports_in(&log), 1, "{log}");
+    assert_eq!(damaged(&server), 0, "the client has not connected yet");
 
     server.kill();
     server.spawn_again();
@@ -151,12 +156,12 @@ fn a_damaged_message_does_not_keep_the_journal_behind_it() {
     assert_eq!(damaged(&server), 1);
 }
 
-/// Sixty times what is needed for it.
+/// Maximum number of messages to publish: sixty times the number that the test needs.
 const BUSY_MESSAGES_MAX: usize = 200_000;
 
 const NO_MATCHING_SUBSCRIBERS: u8 = 0x10;
 
-/// Found in the files of the journal, and nowhere else in them.
+/// Returns a text that occurs in the journal files only in the record of this message.
 fn marker(number: usize) -> String {
     format!("message-{number:06}-")
 }
@@ -174,13 +179,13 @@ fn assert_has_all_but_the_victim(peer: &mut Peer) {
     let expected: Vec<String> = (0..MESSAGES).filter(|number| *number != VICTIM).map(payload).collect();
     assert!(
         received == expected,
-        "{} messages came instead of {}",
+        "received {} messages, expected {}",
         received.len(),
         expected.len()
     );
 }
 
-/// Messages that the server says it has dropped because they were damaged.
+/// Returns the server's count of messages dropped because of damage.
 fn damaged(server: &Server) -> u64 {
     let metrics = server.http_get("/metrics").1;
     let line = metrics
@@ -194,7 +199,7 @@ struct Journal {
     data_dir: PathBuf,
 }
 
-/// Where a byte was flipped.
+/// Position of a flipped byte.
 #[derive(Debug)]
 struct Place {
     files: Vec<String>,
@@ -227,25 +232,26 @@ impl Journal {
     fn inspect(&self) -> Value {
         let (is_read, said) = self.command(&["inspect", "--json"]);
         assert!(is_read, "{said}");
-        serde_json::from_str(&said).expect("JSON was asked for")
+        serde_json::from_str(&said).expect("verify writes JSON")
     }
 
-    /// What it says of a damaged journal.
+    /// Returns the output of `verify` for a damaged journal.
     fn verify(&self) -> String {
         let (is_sound, said) = self.command(&["verify"]);
-        assert!(!is_sound, "verify finds nothing: {said}");
+        assert!(!is_sound, "verify finds no damage: {said}");
         said
     }
 
-    /// Flips a bit in all copies of the record with this text, which must stand before the place where replay begins.
+    /// Flips a bit in all copies of the record with this text. All copies must be before the position where replay
+    /// begins.
     fn damage(&self, text: &str) -> Place {
         let found = self.inspect();
-        let replay_from = found["replay_from"].as_u64().expect("there has been a checkpoint");
+        let replay_from = found["replay_from"].as_u64().expect("a checkpoint is written");
         let mut files = Vec::new();
         for segment in found["segments"].as_array().expect("a list") {
             let file = segment["name"].as_str().expect("a name");
             let path = self.path(file);
-            let mut bytes = fs::read(&path).expect("the segment is there");
+            let mut bytes = fs::read(&path).expect("the segment is readable");
             let at = bytes.windows(text.len()).position(|window| window == text.as_bytes());
             let Some(at) = at else { continue };
             bytes[at] ^= 1;
@@ -253,11 +259,11 @@ impl Journal {
             let end = segment["end"].as_u64().expect("a position");
             assert!(
                 end <= replay_from,
-                "replay begins at {replay_from}, {text} stands in {file}, which ends at {end}"
+                "replay begins at {replay_from}, but {text} is in {file}, which ends at {end}"
             );
             files.push(file.to_owned());
         }
-        assert!(!files.is_empty(), "{text} stands nowhere");
+        assert!(!files.is_empty(), "{text} is in no journal file");
         Place { files }
     }
 }
@@ -267,9 +273,9 @@ impl Place {
         line.contains("offset") && self.files.iter().any(|file| line.contains(file))
     }
 
-    /// How many lines of the log say that the record there cannot be read.
-    fn told(&self, log: &str) -> usize {
-        let is_it = |line: &&str| line.contains("a message cannot be read back from the journal") && self.is_in(line);
+    /// Returns the number of log lines that report an unreadable record at this position.
+    fn reports_in(&self, log: &str) -> usize {
+        let is_it = |line: &&str| line.contains("cannot read a message from the journal") && self.is_in(line);
         log.lines().filter(is_it).count()
     }
 }

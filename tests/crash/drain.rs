@@ -1,4 +1,4 @@
-//! Live traffic beside an application that comes back to a long queue: who publishes meanwhile does not wait for that to end.
+//! Tests live traffic while an application drains a long queue. Publishers do not wait until the queue is drained.
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -6,27 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::number;
+use super::number;
 use crate::support::{Config, Connect, PATIENCE, Peer, Publish, Reading, Server, V4, V5, kind, packet};
 
-/// Unless `TIDEWIRE_DRAIN_MESSAGES` says otherwise.
+/// Default queue length. `TIDEWIRE_DRAIN_MESSAGES` overrides it.
 const MESSAGES: u64 = 1_000_000;
 const PUBLISHERS: u64 = 4;
-/// Sent before their acknowledgements are read.
+/// Messages that a publisher sends before it reads their acknowledgements.
 const WINDOW: u64 = 500;
-/// Acknowledged together.
+/// Deliveries that the application acknowledges together.
 const ACKS: usize = 100;
-/// How long live traffic is measured with nothing beside it.
+/// Duration of the measurement of live traffic without a draining client.
 const ALONE: Duration = Duration::from_secs(2);
-/// Waiting for the end of the drain would be seconds. A machine that is busy with other things has tails of its own.
+/// A publisher that waited for the whole drain would wait for seconds. The limit allows for delays on a busy machine.
 const P99_MAX: Duration = Duration::from_millis(250);
 const P50_MAX: Duration = Duration::from_millis(50);
-/// A tenth of what a release build does with a machine of its own. The queue itself is no part of the memory.
+/// Minimum drain rate, a tenth of the rate of a release build on an idle machine.
 const RATE_MIN: f64 = 20_000.0;
+/// Maximum growth of resident memory during the drain. The measurement starts after the queue is filled.
 const MORE_RESIDENT_MAX_KIB: u64 = 96 * 1024;
 
 #[test]
-fn live_messages_are_acknowledged_while_a_long_queue_is_drained() {
+fn live_messages_are_acknowledged_while_a_queue_drains() {
     let messages = number("TIDEWIRE_DRAIN_MESSAGES", MESSAGES) / PUBLISHERS * PUBLISHERS;
     let server = Server::start(&Config::new(
         "[mqtt]\nmax_queued_messages = \"unlimited\"\nmax_queued_bytes = \"unlimited\"\n[durability]\nmax_bytes = \"4GiB\"\n",
@@ -43,34 +44,36 @@ fn live_messages_are_acknowledged_while_a_long_queue_is_drained() {
     let until = Instant::now() + ALONE;
     let alone = live.measure(|| Instant::now() < until);
     let is_drained = AtomicBool::new(false);
-    let (beside, took) = thread::scope(|scope| {
+    let (during, took) = thread::scope(|scope| {
         let drain = scope.spawn(|| {
             let begun = Instant::now();
-            // Also when it fails: the other one looks at this.
+            // Set the flag also if this thread fails, because the other thread waits for it.
             let result = catch_unwind(AssertUnwindSafe(|| drain(server.mqtt(), &application, messages)));
             is_drained.store(true, Relaxed);
             result.map(|()| begun.elapsed())
         });
-        let beside = live.measure(|| !is_drained.load(Relaxed));
-        let took = drain.join().expect("it catches panics");
-        (beside, took.unwrap_or_else(|panic| resume_unwind(panic)))
+        let during = live.measure(|| !is_drained.load(Relaxed));
+        let took = drain.join().expect("the drain thread catches panics");
+        (during, took.unwrap_or_else(|panic| resume_unwind(panic)))
     });
     let rate = messages as f64 / took.as_secs_f64();
     let more_kib = server.rss_peak_kib().saturating_sub(resident_kib);
-    println!("{messages} messages drained in {took:?}, {rate:.0}/s; PUBACK alone {alone}, beside it {beside}");
-    println!("{resident_kib} KiB resident with the queue waiting, {more_kib} KiB more at most");
+    println!(
+        "{messages} messages drained in {took:?}, {rate:.0}/s; PUBACK without drain {alone}, during the drain {during}"
+    );
+    println!("{resident_kib} KiB of resident memory before the drain, at most {more_kib} KiB more during the drain");
     assert!(rate >= RATE_MIN, "{rate} messages/s");
     assert!(
         more_kib <= MORE_RESIDENT_MAX_KIB,
-        "{more_kib} KiB more than {resident_kib} KiB"
+        "resident memory grew by {more_kib} KiB from {resident_kib} KiB"
     );
     assert!(
-        beside.p99 <= P99_MAX && beside.p50 <= P50_MAX,
-        "PUBACK beside the drain {beside}, alone {alone}"
+        during.p99 <= P99_MAX && during.p50 <= P50_MAX,
+        "PUBACK during the drain {during}, without a drain {alone}"
     );
 }
 
-/// So many messages of each publisher, all of them acknowledged.
+/// Publishes this many messages from each publisher and waits for all acknowledgements.
 fn fill(address: SocketAddr, messages: u64) {
     thread::scope(|scope| {
         for publisher in 0..PUBLISHERS {
@@ -98,7 +101,7 @@ fn fill(address: SocketAddr, messages: u64) {
     });
 }
 
-/// Takes all of it: every message once, those of each publisher in their order.
+/// Receives the whole queue: every message once, and the messages of each publisher in order.
 fn drain(address: SocketAddr, application: &Connect, messages: u64) {
     let mut peer = Peer::session(address, application);
     let mut next = [0; PUBLISHERS as usize];
@@ -119,10 +122,10 @@ fn drain(address: SocketAddr, application: &Connect, messages: u64) {
         let delivery = packet.delivery(V5);
         let mut numbers = delivery.payload_str().split_whitespace().map(str::parse::<u64>);
         let (Some(Ok(publisher)), Some(Ok(number))) = (numbers.next(), numbers.next()) else {
-            panic!("{delivery:?} is none of this test");
+            panic!("{delivery:?} is not a message of this test");
         };
         let expected = &mut next[publisher as usize];
-        assert_eq!(number, *expected, "the next message of publisher {publisher}");
+        assert_eq!(number, *expected, "publisher {publisher}: unexpected message number");
         *expected += 1;
         acks.extend(packet::acknowledge(kind::PUBACK, delivery.packet_id.expect("QoS 1")));
         waiting += 1;
@@ -135,7 +138,7 @@ fn drain(address: SocketAddr, application: &Connect, messages: u64) {
     peer.disconnect();
 }
 
-/// A publisher and a subscriber with a session that stays, one message after the other.
+/// Live traffic: a publisher and a subscriber with a durable session exchange one message at a time.
 struct Live {
     publisher: Peer,
     subscriber: Peer,
@@ -164,7 +167,7 @@ impl Live {
         }
     }
 
-    /// From PUBLISH to PUBACK, which waits for the disk.
+    /// Measures the time from PUBLISH to PUBACK, including the sync to disk.
     fn measure(&mut self, mut goes_on: impl FnMut() -> bool) -> Latency {
         let mut times = Vec::new();
         while goes_on() || times.is_empty() {

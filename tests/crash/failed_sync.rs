@@ -1,14 +1,15 @@
-//! A disk that refuses to keep what it was given: an `fdatasync` of the journal gets EIO, for good or once.
+//! Tests a disk that fails to persist data: an `fdatasync` of the journal gets EIO, permanently or once.
 //!
-//! The kernel may count what it could not write as clean, so that the next sync succeeds and the data is gone: once is as bad
-//! as for good. Nothing may be acknowledged from then on, everybody is told, and what was acknowledged before is there
-//! after a start on a sound disk. What the disk loses is for the model disk of the crate `storage`; here the binary is real.
+//! After a failed sync the kernel may mark unwritten pages as clean. The next sync then succeeds although the data is
+//! lost, so one failure is as bad as a permanent one. The server must not acknowledge anything afterwards and must
+//! reject clients. Messages acknowledged earlier exist after a restart on a sound disk. The model disk of the crate
+//! `storage` tests which data a disk loses. These tests use the real binary.
 
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::faulty_disk;
+use super::faulty_disk;
 use crate::support::{Connect, Peer, Publish, Server, V4, V5, prop};
 
 const QUOTA_EXCEEDED: u8 = 0x97;
@@ -16,25 +17,44 @@ const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_UNAVAILABLE_3: u8 = 0x03;
 const IMPLEMENTATION_SPECIFIC_ERROR: u8 = 0x83;
 const CLOSED_WITHIN: Duration = Duration::from_secs(20);
-/// More than a server has shards.
+/// Number of clients per test. A server has fewer shards.
 const CLIENTS: u32 = 16;
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
 #[test]
-fn syncs_that_fail_for_good_end_all_acknowledgements() {
+fn permanent_sync_failure_stops_acknowledgements() {
     let mut scene = Scene::begin();
     scene.publish_some();
     fs::write(faulty_disk::sync_fails(&scene.server), "").expect("the server's directory is writable");
     scene.assert_failed();
-    fs::remove_file(faulty_disk::sync_fails(&scene.server)).expect("nobody removed it");
+    fs::remove_file(faulty_disk::sync_fails(&scene.server)).expect("the file exists");
     scene.assert_stays_failed();
     scene.server.kill();
-    scene.assert_all_is_there_after_a_start();
+    scene.assert_acknowledged_survive_a_restart();
 }
 
-/// Also with an orderly end in between, which must not hang and not pretend that all was kept.
 #[test]
-fn one_sync_that_fails_is_final_though_later_ones_would_succeed() {
+fn failed_journal_ends_the_process_if_configured() {
+    let mut server = Server::start(&faulty_disk::config("[durability]\non_failure = \"exit\"\n"));
+    let mut keeper = server.session(&keeper());
+    keeper.subscribe("disk/#", 1);
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    publisher.publish(&Publish::new("disk/a", "acknowledged").qos(1));
+    fs::write(faulty_disk::sync_fails(&server), "").expect("the server's directory is writable");
+    publisher.send(&Publish::new("disk/b", "not acknowledged").qos(1).id(77).bytes(V5));
+    server.wait_until("the process has ended", |server| !server.is_running());
+    assert!(server.log().contains("durability.on_failure"), "{}", server.log());
+    fs::remove_file(faulty_disk::sync_fails(&server)).expect("the file exists");
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let mut keeper = server.session(&self::keeper());
+    assert_eq!(keeper.receive().payload_str(), "acknowledged");
+}
+
+/// Also stops the server cleanly. The shutdown must neither hang nor report that everything is durable.
+#[test]
+fn one_failed_sync_is_final() {
     let mut scene = Scene::begin();
     scene.publish_some();
     let once = faulty_disk::sync_fails(&scene.server).with_extension("once");
@@ -44,12 +64,13 @@ fn one_sync_that_fails_is_final_though_later_ones_would_succeed() {
     scene.assert_stays_failed();
     scene.server.terminate(STOPPED_WITHIN);
     scene.server.kill();
-    scene.assert_all_is_there_after_a_start();
+    scene.assert_acknowledged_survive_a_restart();
 }
 
-/// While a disk hangs so much is said that nothing more is read; when it fails, that waits for nothing any more.
+/// While the disk hangs, so many messages arrive that the server stops reading from connections. When the disk fails,
+/// the server continues without waiting for it.
 #[test]
-fn what_needs_no_journal_goes_on_though_the_disk_was_far_behind_when_it_failed() {
+fn traffic_without_journal_continues_after_sync_failure() {
     let server = Server::start(&faulty_disk::config(""));
     let mut keeper = server.session(&keeper());
     keeper.subscribe("disk/#", 1);
@@ -59,24 +80,25 @@ fn what_needs_no_journal_goes_on_though_the_disk_was_far_behind_when_it_failed()
         .map(|number| server.session(&Connect::new(V5, format!("p{number}"))))
         .collect();
     fs::write(faulty_disk::sync_held(&server), "").expect("the server's directory is writable");
-    let sending: Vec<_> = publishers.into_iter().map(say_much).collect();
+    let sending: Vec<_> = publishers.into_iter().map(publish_much).collect();
     server.wait_until("the journal is far behind", |server| {
         metric(server, "backlog_bytes") > 32 << 20
     });
     fs::write(faulty_disk::sync_fails(&server), "").expect("the server's directory is writable");
-    fs::remove_file(faulty_disk::sync_held(&server)).expect("nobody removed it");
+    fs::remove_file(faulty_disk::sync_held(&server)).expect("the file exists");
     server.wait_until("the journal has failed", |server| {
         metric(server, "state{state=\"failed\"}") == 1
     });
     bystander.ping_alone();
     server.session(&Connect::new(V5, "newcomer")).ping_alone();
     for each in sending {
-        each.join().expect("nobody is sent away in a way that it cannot take");
+        each.join()
+            .expect("every client is disconnected as its protocol version allows");
     }
 }
 
-/// Eight MiB at QoS 1, for as long as the server takes them.
-fn say_much(mut peer: Peer) -> thread::JoinHandle<()> {
+/// Publishes eight MiB at QoS 1 while the server accepts them.
+fn publish_much(mut peer: Peer) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for id in 1..=16 {
             let message = Publish::new("disk/much", vec![b'x'; 512 << 10]).qos(1).id(id);
@@ -93,17 +115,17 @@ fn metric(server: &Server, name: &str) -> u64 {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(&name))
-        .expect("there is such a metric");
-    line.parse().expect("it is a number")
+        .expect("the metric exists");
+    line.parse().expect("the metric is a number")
 }
 
-/// A subscriber that is away, publishers of both versions, and what was acknowledged to them.
+/// An offline subscriber, publishers of both protocol versions, and the messages acknowledged to them.
 struct Scene {
     server: Server,
     new: Peer,
     old: Peer,
     unlucky: Peer,
-    /// Those whose sessions end when nothing can be kept any more.
+    /// Clients whose sessions end when the server cannot persist anything any more.
     leaving: Vec<Peer>,
     next: u32,
     acknowledged: Vec<u32>,
@@ -142,7 +164,8 @@ impl Scene {
         }
     }
 
-    /// The message whose sync fails is never acknowledged, and who sent it is sent away; whoever comes later is told, in the metrics, the log, the alarms and `/readyz`, too.
+    /// The message whose sync fails is never acknowledged, and its publisher is disconnected. Later clients are
+    /// rejected. The metrics, the log, the alarms and `/readyz` report the failure too.
     fn assert_failed(&mut self) {
         let unlucky = self.message().id(1);
         self.unlucky.send(&unlucky.bytes(V5));
@@ -157,16 +180,16 @@ impl Scene {
         assert_eq!(self.new.publish(&refused), QUOTA_EXCEEDED);
         let unheard = self.message().id(self.old.packet_id());
         self.old.send(&unheard.bytes(V4));
-        // A publisher of 3.1.1 cannot be told, and would wait for ever.
+        // MQTT 3.1.1 has no negative acknowledgement, so the publisher would wait forever.
         assert!(self.old.expect_closed(CLOSED_WITHIN).packets.is_empty());
-        self.server.wait_until("there is an alarm about it", |server| {
+        self.server.wait_until("an alarm reports the failure", |server| {
             server.http_get("/metrics").1.contains("\ntidewire_alarms 1\n") && server.log().contains("journal_failed")
         });
         let log = self.server.log();
         let journal = self.server.dir().join("data/journal").display().to_string();
-        for part in [&*journal, ".log: Input/output error", "restart when the disk is sound"] {
+        for part in [&*journal, ".log: Input/output error", "repair the disk and restart"] {
             let is_told = |line: &str| line.contains("the journal has failed") && line.contains(part);
-            assert!(log.lines().any(is_told), "no line of the log says {part}");
+            assert!(log.lines().any(is_told), "no log line contains {part}");
         }
         let (status, body) = self.server.http_get("/readyz");
         assert!(
@@ -175,7 +198,7 @@ impl Scene {
         );
     }
 
-    /// Syncs would succeed again, and nobody relies on that. What needs no journal goes on.
+    /// Syncs would succeed again, but the server does not rely on that. Operations without the journal continue.
     fn assert_stays_failed(&mut self) {
         let refused = self.message();
         assert_eq!(self.new.publish(&refused), QUOTA_EXCEEDED);
@@ -184,15 +207,19 @@ impl Scene {
         for (version, code) in [(V5, SERVER_UNAVAILABLE), (V4, SERVER_UNAVAILABLE_3)] {
             let mut peer = self.server.connect();
             let connack = peer.handshake(&Connect::new(version, "durable").persistent());
-            assert_eq!(connack.code, code, "a session that would have to be kept");
+            assert_eq!(
+                connack.code, code,
+                "expected the code for a session that must be durable"
+            );
         }
         for peer in self.leaving.drain(..) {
             peer.disconnect();
         }
-        // Each is welcome while no sessions of its shard have ended, and also after they have.
-        self.server.wait_until("their sessions have ended", |server| {
-            server.http_get("/metrics").1.contains("\ntidewire_broker_sessions 2\n")
-        });
+        // Clients are accepted before and after sessions of their shard have ended.
+        self.server
+            .wait_until("the sessions of these clients have ended", |server| {
+                server.http_get("/metrics").1.contains("\ntidewire_broker_sessions 2\n")
+            });
         for number in 0..CLIENTS {
             self.server
                 .session(&Connect::new(V5, format!("passing {number}")))
@@ -202,25 +229,29 @@ impl Scene {
         let connack = peer.handshake(&Connect::new(V5, "keeper"));
         assert_eq!(
             connack.code, SERVER_UNAVAILABLE,
-            "the end of a session that would have to be kept"
+            "expected the code for a session end that must be durable"
         );
         let mut subscriber = self.server.session(&Connect::new(V5, "passing"));
         subscriber.subscribe("live/#", 1);
         assert_eq!(self.new.publish(&Publish::new("live/a", "hello").qos(1)), 0);
         assert_eq!(subscriber.receive().payload, b"hello");
         let mut unlucky = self.server.session(&Connect::new(V5, "unlucky"));
-        assert_eq!(unlucky.publish(&refused), QUOTA_EXCEEDED, "it may come back");
+        assert_eq!(unlucky.publish(&refused), QUOTA_EXCEEDED, "the client may reconnect");
         let (status, _) = self.server.http_get("/readyz");
         assert_eq!(status, 503);
     }
 
-    /// All that was acknowledged, in order and before anything else.
-    fn assert_all_is_there_after_a_start(&mut self) {
+    /// Restarts the server and expects all acknowledged messages, in order and before any other message.
+    fn assert_acknowledged_survive_a_restart(&mut self) {
         self.server.spawn_again();
         self.server.wait_until_ready();
         let mut publisher = self.server.session(&Connect::new(V5, "new"));
         let last = self.message();
-        assert_eq!(publisher.publish(&last), 0, "a sound disk keeps again");
+        assert_eq!(
+            publisher.publish(&last),
+            0,
+            "the server accepts messages on a sound disk"
+        );
         let mut subscriber = self.server.connect();
         let connack = subscriber.handshake(&keeper());
         assert_eq!((connack.code, connack.session_present), (0, true));
@@ -231,12 +262,12 @@ impl Scene {
             .collect();
         let count = self.acknowledged.len();
         assert_eq!(numbers[..count.min(numbers.len())], self.acknowledged);
-        // Of the rest only those may be there that had no answer at all: one that was refused may not.
+        // Messages without an answer may be delivered as well. Rejected messages must not be.
         let unanswered = [count as u32 + 1, count as u32 + 3];
         let rest = &numbers[count..];
         assert!(
             rest.iter().all(|number| unanswered.contains(number)),
-            "{rest:?} came besides"
+            "unexpected messages: {rest:?}"
         );
     }
 }

@@ -1,8 +1,10 @@
-/* Loaded into the server (LD_PRELOAD): the journal's disk fails as long as a file says so.
+/* Loaded into the server (LD_PRELOAD). It makes the disk of the journal fail while a control file exists.
  *
- * TIDEWIRE_TEST_FAULTS begins the names of these files. With `.sync` there, each fdatasync of a file of the journal gets EIO;
- * `.once` is removed by the one sync that it makes fail. What was written before stays written: the kernel of the machine has
- * not lost it, and nobody may count on that. With `.held` there, an fdatasync waits. With `.full` there, each second pwrite gets ENOSPC, and the others write half.
+ * TIDEWIRE_TEST_FAULTS is the prefix of the names of these files. While `.sync` exists, each fdatasync of a journal file
+ * gets EIO. The sync that fails because of `.once` also removes it. Earlier writes stay in the page cache of the test
+ * machine, but no test may rely on that. While `.buffers` exists, each fdatasync of a file in the buffer of an action
+ * gets EIO, and while `.platform` exists, each fdatasync of a file in the platform's ingest log. While `.held` exists, an fdatasync waits. While `.full` exists, every second pwrite gets ENOSPC and the others
+ * write half of their bytes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,28 +14,34 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int is_of_journal(int file) {
+static int is_below(const char *directory, int file) {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    return strstr(path, "/data/journal/") != NULL;
+    return strstr(path, directory) != NULL;
 }
 
-/* 0 where nobody asks for faults, or the file is none of the journal's. */
-static int control(char *path, size_t size, int file, const char *extension) {
+/* Returns 0 if no faults are configured or the file is not below the directory. */
+static int control_of(const char *directory, char *path, size_t size, int file, const char *extension) {
     const char *faults = getenv("TIDEWIRE_TEST_FAULTS");
-    if (faults == NULL || !is_of_journal(file)) return 0;
+    if (faults == NULL || !is_below(directory, file)) return 0;
     snprintf(path, size, "%s.%s", faults, extension);
     return 1;
+}
+
+static int control(char *path, size_t size, int file, const char *extension) {
+    return control_of("/data/journal/", path, size, file, extension);
 }
 
 int fdatasync(int file) {
     char path[4096];
     while (control(path, sizeof path, file, "held") && access(path, F_OK) == 0) usleep(5000);
     int is_failing = (control(path, sizeof path, file, "sync") && access(path, F_OK) == 0)
-        || (control(path, sizeof path, file, "once") && unlink(path) == 0);
+        || (control(path, sizeof path, file, "once") && unlink(path) == 0)
+        || (control_of("/integration/buffers/", path, sizeof path, file, "buffers") && access(path, F_OK) == 0)
+        || (control_of("/platform/log/", path, sizeof path, file, "platform") && access(path, F_OK) == 0);
     if (is_failing) {
         errno = EIO;
         return -1;

@@ -1,4 +1,4 @@
-//! A server on a disk that can be made to fail: `faulty_disk.c`, built here and loaded into it.
+//! Runs a server on a disk with simulated faults. Compiles `faulty_disk.c` and loads it into the server process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,34 @@ use std::process::Command;
 
 use crate::support::{Config, Server};
 
-/// For a server whose disk has faults once one of the files below is there.
+/// Configuration of a server whose disk fails while one of the control files below exists.
 pub fn config(toml: &str) -> Config {
     Config::new(toml)
         .environment("LD_PRELOAD", library().display().to_string())
         .environment("TIDEWIRE_TEST_FAULTS", "{dir}/faults")
 }
 
-/// Makes syncs of the journal fail while it is there; with the extension `once` a single one.
+/// Returns the control file that makes syncs of the journal fail. With the extension `once`, a single sync fails.
 pub fn sync_fails(server: &Server) -> PathBuf {
     server.dir().join("faults.sync")
 }
 
-/// Makes syncs of the journal wait while it is there.
+/// Returns the control file that makes syncs of action buffers fail.
+pub fn buffer_sync_fails(server: &Server) -> PathBuf {
+    server.dir().join("faults.buffers")
+}
+
+/// Returns the control file that makes syncs of the platform's ingest log fail.
+pub fn platform_sync_fails(server: &Server) -> PathBuf {
+    server.dir().join("faults.platform")
+}
+
+/// Returns the control file that makes syncs of the journal wait.
 pub fn sync_held(server: &Server) -> PathBuf {
     server.dir().join("faults.held")
 }
 
-/// Makes writes of the journal find no space, after half of what they write, while it is there.
+/// Returns the control file that makes writes to the journal fail with ENOSPC after half of their bytes.
 pub fn no_space(server: &Server) -> PathBuf {
     server.dir().join("faults.full")
 }
@@ -41,10 +51,10 @@ fn library() -> PathBuf {
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .args([&own, &source])
         .status()
-        .expect("there is a C compiler: the workspace has C in it");
+        .expect("a C compiler is installed, because the workspace contains C code");
     assert!(status.success(), "faulty_disk.c does not compile");
-    // Another test may be doing the same.
+    // Another test may build the library at the same time.
     let library = directory.join("faulty_disk.so");
-    fs::rename(&own, &library).expect("both are in one directory");
+    fs::rename(&own, &library).expect("both files are in one directory");
     library
 }

@@ -1,4 +1,4 @@
-//! No space: publishers are told or held, nothing acknowledged is lost, and it ends by itself.
+//! Tests a full disk: the server rejects or holds publishers, loses no acknowledged message, and recovers by itself.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::faulty_disk;
+use super::faulty_disk;
+use crate::support::api::Api;
 use crate::support::{Config, Connect, PATIENCE, Peer, Publish, Reading, Server, V4, V5, kind, packet};
 
 const QUOTA_EXCEEDED: u8 = 0x97;
 const PAYLOAD_BYTES: usize = 20_000;
 const DISK_BYTES: usize = 24 << 20;
-/// For an acknowledgement that is not to come.
+/// Wait time for an acknowledgement that must not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
 #[test]
-fn a_full_journal_refuses_holds_and_goes_on_when_its_messages_are_delivered() {
+fn full_journal_rejects_or_holds_publishers_until_delivery() {
     let config =
         "durability.max_bytes = \"8MiB\"\ndurability.segment_bytes = \"256KiB\"\ndurability.reserve_bytes = \"0B\"\n";
     let mut server = Server::start(&Config::new(config));
@@ -40,17 +40,17 @@ fn a_full_journal_refuses_holds_and_goes_on_when_its_messages_are_delivered() {
     scene.assert_delivered(&server, subscriber, received);
 }
 
-/// Also what is only retained: the journal could not say after a crash that it was.
+/// Checks that retained messages without subscribers are rejected too, because the journal could not restore them.
 fn assert_publishing_is_refused(api: &Api) {
     let (status, problem) = publish_retained(api);
     assert_eq!(status, 503, "{problem}");
-    let detail = problem["detail"].as_str().expect("a problem says what is wrong");
+    let detail = problem["detail"].as_str().expect("a problem response has a detail");
     assert!(
-        detail.starts_with("topic state/a: the server can keep no more now"),
+        detail.starts_with("cannot store a message for topic state/a: "),
         "{detail}"
     );
     let (status, _) = api.call("GET", "/api/v1/retained/state/a", &Value::Null);
-    assert_eq!(status, 404, "nothing is retained");
+    assert_eq!(status, 404, "no message is retained");
 }
 
 fn publish_retained(api: &Api) -> (u16, Value) {
@@ -59,13 +59,13 @@ fn publish_retained(api: &Api) -> (u16, Value) {
 }
 
 #[test]
-fn a_full_disk_refuses_holds_and_goes_on_when_there_is_space() {
+fn full_disk_rejects_or_holds_publishers_until_space_is_free() {
     full_disk(Disk::tmpfs);
 }
 
-/// Unlike a tmpfs it has blocks for root alone, a journal of its own, and decides late where data goes.
+/// Unlike tmpfs, ext4 reserves blocks for root, has its own journal and allocates blocks late.
 #[test]
-fn a_full_ext4_refuses_holds_and_goes_on_when_there_is_space() {
+fn full_ext4_rejects_or_holds_publishers_until_space_is_free() {
     full_disk(Disk::ext4);
 }
 
@@ -75,7 +75,7 @@ fn full_disk(mount: Mount) {
     ));
     server.kill();
     let Some(disk) = mount(&server, DISK_BYTES) else {
-        println!("skipped: this machine lets nobody mount a file system of its own");
+        println!("skipped: this machine does not allow mounting a file system");
         return;
     };
     server.spawn_again();
@@ -85,7 +85,7 @@ fn full_disk(mount: Mount) {
     disk.fill();
     scene.fill(&server);
     scene.assert_full(&server);
-    // A start needs no space either, and finds the disk as full as it was.
+    // A restart needs no space either. The disk is still full afterwards.
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
@@ -104,23 +104,23 @@ fn full_disk(mount: Mount) {
 }
 
 #[test]
-fn a_full_disk_ends_by_delivery_though_others_have_taken_most_of_the_reserve() {
+fn full_disk_recovers_by_delivery_with_a_small_reserve() {
     taken_reserve(Disk::tmpfs);
 }
 
 #[test]
-fn a_full_ext4_ends_by_delivery_though_others_have_taken_most_of_the_reserve() {
+fn full_ext4_recovers_by_delivery_with_a_small_reserve() {
     taken_reserve(Disk::ext4);
 }
 
-/// What the journal writes to make room must not take the space that delivery needs.
+/// The journal's writes that free space must not use up the space that delivery needs.
 fn taken_reserve(mount: Mount) {
     let mut server = Server::start(&Config::new(
         "mqtt.max_queued_messages = 100000\ndurability.segment_bytes = \"1MiB\"\ndurability.reserve_bytes = \"8MiB\"\n",
     ));
     server.kill();
     let Some(disk) = mount(&server, 48 << 20) else {
-        println!("skipped: this machine lets nobody mount a file system of its own");
+        println!("skipped: this machine does not allow mounting a file system");
         return;
     };
     server.spawn_again();
@@ -130,7 +130,7 @@ fn taken_reserve(mount: Mount) {
     scene.assert_full(&server);
     disk.take(5 << 20);
     let before = journal_bytes(&server, "replay");
-    server.wait_until("the journal has tried to make room", |server| {
+    server.wait_until("the journal has tried to free space", |server| {
         journal_bytes(server, "replay") < before || journal_bytes(server, "backlog") > 64 << 10
     });
     let mut subscriber = Peer::session(server.mqtt(), &subscriber());
@@ -148,15 +148,15 @@ fn journal_bytes(server: &Server, of: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// A file system that finds no space for what it had promised, in the middle of a write.
+/// The file system has no space left in the middle of a write, although it had reserved the space.
 #[test]
-fn writes_that_find_no_space_refuse_hold_and_go_on_where_they_were() {
+fn failed_journal_writes_resume_at_the_same_position() {
     let mut server = Server::start(&faulty_disk::config("durability.segment_bytes = \"256KiB\"\n"));
     let mut scene = Scene::begin(&server);
     scene.publish_some(&server);
     let control = faulty_disk::no_space(&server);
     fs::write(&control, "").expect("the server's directory is writable");
-    // The message whose write fails first has no answer until there is space.
+    // The message whose write fails first gets no answer until space is free.
     let mut first = server.session(&Connect::new(V5, "first"));
     first.send(&Scene::message(scene.next).id(1).bytes(V5));
     scene.acknowledged.push(scene.next);
@@ -167,8 +167,11 @@ fn writes_that_find_no_space_refuse_hold_and_go_on_where_they_were() {
     scene.fill(&server);
     scene.assert_full(&server);
     let mut held = scene.hold(&server);
-    assert!(matches!(first.read(SILENCE), Reading::Silence), "nothing has been kept");
-    fs::remove_file(&control).expect("nobody removed it");
+    assert!(
+        matches!(first.read(SILENCE), Reading::Silence),
+        "the message is not durable yet"
+    );
+    fs::remove_file(&control).expect("the file exists");
     let puback = first.expect_packet();
     assert_eq!((puback.kind(), puback.reason()), (kind::PUBACK, 0));
     scene.wait_until_accepted(&server);
@@ -185,11 +188,11 @@ fn subscriber() -> Connect {
     Connect::new(V4, "keeper").persistent()
 }
 
-/// A subscriber that is away, and what has been acknowledged to its publishers.
+/// An offline subscriber and the messages acknowledged to its publishers.
 struct Scene {
     acknowledged: Vec<u32>,
     next: u32,
-    /// The message that waits for its acknowledgement.
+    /// The message that has no acknowledgement yet.
     held: u32,
 }
 
@@ -211,7 +214,7 @@ impl Scene {
         Publish::new("disk/a", payload).qos(1)
     }
 
-    /// Publishes one message: whether it was accepted. What was refused is tried again under its number.
+    /// Publishes one message and returns whether it was accepted. A rejected message is retried under the same number.
     fn publish(&mut self, peer: &mut Peer) -> bool {
         match peer.publish(&Scene::message(self.next)) {
             0 => {
@@ -229,18 +232,18 @@ impl Scene {
     fn publish_some(&mut self, server: &Server) {
         let mut peer = server.session(&Connect::new(V5, "publisher"));
         for _ in 0..20 {
-            assert!(self.publish(&mut peer), "there is space at first");
+            assert!(self.publish(&mut peer), "the disk has space at first");
         }
         peer.disconnect();
     }
 
-    /// Publishes until it is refused.
+    /// Publishes until a message is rejected.
     fn fill(&mut self, server: &Server) {
         let mut peer = server.session(&Connect::new(V5, "publisher"));
         while self.publish(&mut peer) {
             assert!(
                 self.next < 5000,
-                "{} messages of {PAYLOAD_BYTES} bytes were taken",
+                "{} messages of {PAYLOAD_BYTES} bytes were accepted",
                 self.next
             );
         }
@@ -252,26 +255,26 @@ impl Scene {
         let (status, metrics) = server.http_get("/metrics");
         assert_eq!(status, 200);
         let line = "tidewire_journal_state{state=\"full\"} 1";
+        assert!(metrics.contains(line), "the metrics do not report a full journal");
         assert!(
-            metrics.contains(line),
-            "the metrics do not say that the journal is full"
+            server.log().contains("the journal is full"),
+            "the log does not report a full journal"
         );
-        assert!(server.log().contains("the journal is full"), "the log does not say it");
-        server.wait_until("there is an alarm about it", |server| {
+        server.wait_until("an alarm reports the full journal", |server| {
             server.http_get("/metrics").1.contains("\ntidewire_alarms 1\n")
         });
     }
 
-    /// The log says so, and the alarm ends.
+    /// Waits until the alarm is cleared. The log must report that the journal accepts messages again.
     fn assert_over(&self, server: &Server) {
-        server.wait_until("the alarm is over", |server| {
+        server.wait_until("the alarm is cleared", |server| {
             server.http_get("/metrics").1.contains("\ntidewire_alarms 0\n")
         });
         let log = server.log();
-        assert!(log.contains("the journal takes what is to be kept again"), "{log}");
+        assert!(log.contains("the journal accepts messages again"), "{log}");
     }
 
-    /// A publisher of 3.1.1 whose message is not acknowledged, and not refused either.
+    /// Publishes with MQTT 3.1.1 until a message is neither acknowledged nor rejected. Returns that publisher.
     fn hold(&mut self, server: &Server) -> Peer {
         let mut peer = server.session(&Connect::new(V4, "held"));
         let deadline = Instant::now() + PATIENCE;
@@ -282,33 +285,33 @@ impl Scene {
             match peer.read(SILENCE) {
                 Reading::Silence => return peer,
                 Reading::Packet(packet) if packet.kind() == kind::PUBACK => self.acknowledged.push(self.held),
-                other => panic!("a publisher of 3.1.1 is held, not answered by {other:?}"),
+                other => panic!("an MQTT 3.1.1 publisher must be held, but got {other:?}"),
             }
-            assert!(Instant::now() < deadline, "a publisher of 3.1.1 is never held");
+            assert!(Instant::now() < deadline, "the MQTT 3.1.1 publisher is never held");
         }
     }
 
-    /// What was held is acknowledged now, and the connection is alive.
+    /// Checks that held messages are acknowledged now and that the connection is alive.
     fn assert_released(&mut self, held: &mut Peer) {
         assert_eq!(held.expect_packet().kind(), kind::PUBACK);
         self.acknowledged.push(self.held);
         held.ping_alone();
     }
 
-    /// Tries until a message is accepted.
+    /// Publishes repeatedly until a message is accepted.
     fn wait_until_accepted(&mut self, server: &Server) {
         let mut peer = server.session(&Connect::new(V5, "publisher"));
         let deadline = Instant::now() + PATIENCE;
         while !self.publish(&mut peer) {
             assert!(
                 Instant::now() < deadline,
-                "still refused {PATIENCE:?} after there is space again"
+                "messages are still rejected {PATIENCE:?} after space was freed"
             );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// The same while the subscriber takes what is there for it; what it got.
+    /// Publishes until a message is accepted while the subscriber reads its queue. Returns the received messages.
     fn deliver_until_accepted(&mut self, server: &Server, subscriber: &mut Peer) -> Vec<u32> {
         let mut publisher = server.session(&Connect::new(V5, "publisher"));
         let mut received = Vec::new();
@@ -316,24 +319,25 @@ impl Scene {
         while !self.publish(&mut publisher) {
             assert!(
                 Instant::now() < deadline,
-                "still refused {PATIENCE:?} after all was delivered"
+                "messages are still rejected {PATIENCE:?} after all messages were delivered"
             );
             take(subscriber, &mut received, Duration::from_millis(10));
         }
         received
     }
 
-    /// All that was acknowledged has been received when the last of it is, in order.
+    /// Receives until the last acknowledged message arrives. By then all acknowledged messages must have arrived in
+    /// order.
     fn assert_delivered(&mut self, server: &Server, mut subscriber: Peer, mut received: Vec<u32>) {
         let mut publisher = server.session(&Connect::new(V5, "publisher"));
-        assert!(self.publish(&mut publisher), "there is space");
-        let last = *self.acknowledged.last().expect("the one just published");
+        assert!(self.publish(&mut publisher), "the disk has space");
+        let last = *self.acknowledged.last().expect("a message was just published");
         while received.last() != Some(&last) {
             let before = received.len();
             take(&mut subscriber, &mut received, PATIENCE);
             assert!(
                 received.len() > before,
-                "message {last} does not come; the last that did: {:?}",
+                "message {last} does not arrive; the last received message is {:?}",
                 received.last()
             );
         }
@@ -345,7 +349,7 @@ impl Scene {
             .collect();
         assert!(
             missing.is_empty(),
-            "acknowledged and never received: {missing:?} of {}",
+            "acknowledged but never received: {missing:?} of {}",
             self.acknowledged.len()
         );
         println!(
@@ -356,7 +360,7 @@ impl Scene {
     }
 }
 
-/// One message, if it comes in time, and its acknowledgement.
+/// Receives and acknowledges one message if it arrives in time.
 fn take(subscriber: &mut Peer, received: &mut Vec<u32>, within: Duration) {
     if let Reading::Packet(packet) = subscriber.read(within) {
         let delivery = packet.delivery(V4);
@@ -377,16 +381,16 @@ type Mount = fn(&Server, usize) -> Option<Disk>;
 struct Disk(PathBuf);
 
 impl Disk {
-    /// In memory. `None` where that is not allowed.
+    /// Mounts a tmpfs. Returns `None` if the test may not mount file systems.
     fn tmpfs(server: &Server, bytes: usize) -> Option<Disk> {
         Disk::mount(server, &format!("-t tmpfs -o size={bytes} tidewire-test"))
     }
 
-    /// In a file beside the data directory.
+    /// Creates the file system in a file next to the data directory.
     fn ext4(server: &Server, bytes: usize) -> Option<Disk> {
         let image = server.dir().join("disk.img");
         let file = fs::File::create(&image).expect("the server's directory is writable");
-        file.set_len(bytes as u64).expect("a sparse file takes no space");
+        file.set_len(bytes as u64).expect("a sparse file needs no space");
         let mut command = Command::new("mkfs.ext4");
         let made = command.args(["-q", "-F"]).arg(&image).output().ok()?;
         assert!(made.status.success(), "mkfs.ext4 fails: {made:?}");
@@ -401,7 +405,7 @@ impl Disk {
         output.status.success().then_some(Disk(at))
     }
 
-    /// Takes all space: writes until the disk takes no more.
+    /// Fills the disk: writes until a write fails.
     fn fill(&self) {
         let result = fs::write(self.0.join("filling"), vec![0; DISK_BYTES]);
         result.expect_err("the disk has less space than this");
@@ -418,7 +422,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: the server may still have files open there.
+        // Unmount lazily, because the server may still have files open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

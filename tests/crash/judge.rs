@@ -1,13 +1,13 @@
-//! Holds what was acknowledged against what was received.
+//! Compares acknowledged messages with received messages.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::load::Load;
-use crate::message::{Id, RETAINED};
-use crate::publisher::{Publisher, Sent, all_sent};
-use crate::subscriber::{Got, Subscriber, Want};
+use super::load::Load;
+use super::message::{Id, RETAINED};
+use super::publisher::{Publisher, Sent, all_sent};
+use super::subscriber::{Got, Subscriber, Want};
 
-/// Messages that a subscription must bring. `shared` filters begin with `$share/{name}/`.
+/// Returns the messages that a subscription must receive. Shared filters begin with `$share/{name}/`.
 pub fn expected(want: Want, publishers: &[Publisher]) -> HashSet<Id> {
     let acknowledged = all_sent(publishers).filter(|sent| sent.acknowledged.is_some());
     let ids = acknowledged.map(|sent| sent.id);
@@ -15,7 +15,7 @@ pub fn expected(want: Want, publishers: &[Publisher]) -> HashSet<Id> {
         .collect()
 }
 
-/// The filters of this suite: literal, `+` for a level, `#` at the end.
+/// Matches the filters of this suite: literal levels, `+` for a level and `#` at the end.
 fn matches(filter: &str, topic: &str) -> bool {
     let filter = match filter.strip_prefix("$share/") {
         Some(shared) => shared.split_once('/').expect("a share name").1,
@@ -32,7 +32,7 @@ fn matches(filter: &str, topic: &str) -> bool {
     filter.ends_with('#') || levels.next().is_none()
 }
 
-/// `who` is one subscriber, or all members of a shared subscription.
+/// Compares sent and received messages. `who` is one subscriber or all members of a shared subscription.
 pub fn judge(who: &[&Subscriber], publishers: &[Publisher], load: &Load) {
     let names: Vec<&str> = who.iter().map(|subscriber| subscriber.name).collect();
     let names = names.join(" and ");
@@ -42,7 +42,8 @@ pub fn judge(who: &[&Subscriber], publishers: &[Publisher], load: &Load) {
         for message in &subscriber.got {
             got.entry(message.id).or_default().push((subscriber.name, *message));
         }
-        // Members of a shared subscription that are more than one: what one gives back comes late to another.
+        // With several members of a shared subscription, a message that one member returns is redelivered late to
+        // another.
         if who.len() == 1 {
             in_order(subscriber, load);
         }
@@ -56,7 +57,10 @@ pub fn judge(who: &[&Subscriber], publishers: &[Publisher], load: &Load) {
     for (id, times) in &got {
         let times: Vec<String> = times.iter().map(|(name, got)| format!("{name} {got}")).collect();
         match sent.get(id) {
-            None => load.report(format!("{names} got {id}, which nobody sent: {}", times.join(", "))),
+            None => load.report(format!(
+                "{names} received {id}, which no publisher sent: {}",
+                times.join(", ")
+            )),
             Some(sent) if times.len() > 1 && id.lane.qos.min(want.qos) == 2 => {
                 let count = times.len();
                 load.report(format!("{names} got {id} {count} times: {}; {sent}", times.join(", ")));
@@ -66,7 +70,7 @@ pub fn judge(who: &[&Subscriber], publishers: &[Publisher], load: &Load) {
     }
 }
 
-/// First appearances in the order in which they were published.
+/// Checks that first deliveries arrive in publishing order.
 fn in_order(subscriber: &Subscriber, load: &Load) {
     let mut latest: HashMap<_, Got> = HashMap::new();
     let mut seen = HashSet::new();
@@ -83,7 +87,7 @@ fn in_order(subscriber: &Subscriber, load: &Load) {
     }
 }
 
-/// Deliveries and how many of them were repeated.
+/// Returns the number of deliveries and how many of them were redeliveries.
 pub fn count(subscribers: &[Subscriber]) -> (usize, usize) {
     let all = subscribers.iter().map(|subscriber| subscriber.got.len()).sum();
     let unique = |subscriber: &Subscriber| subscriber.got.iter().map(|got| got.id).collect::<HashSet<_>>().len();

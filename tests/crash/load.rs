@@ -1,14 +1,14 @@
-//! What all clients of a run share: how far it is, and what was found wrong.
+//! State shared by all clients of a run: progress and detected faults.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// More faults than these are counted only.
+/// Number of faults that are stored. Further faults are only counted.
 const FAULTS_SHOWN_MAX: usize = 20;
 
 #[derive(Default)]
 pub struct Load {
-    /// Packets of publishers and subscribers that got something done.
+    /// Number of packets that advanced an exchange of a publisher or subscriber.
     pub progress: AtomicU64,
     round: AtomicU32,
     is_draining: AtomicBool,
@@ -31,7 +31,7 @@ impl Load {
         self.progress.store(0, Relaxed);
     }
 
-    /// Nothing new is published any more.
+    /// Makes the publishers stop sending new messages.
     pub fn drain(&self) {
         self.is_draining.store(true, Relaxed);
     }
@@ -41,7 +41,7 @@ impl Load {
     }
 
     pub fn report(&self, fault: String) {
-        let mut faults = self.faults.lock().expect("nobody panics while holding it");
+        let mut faults = self.faults.lock().expect("the mutex is not poisoned");
         faults.count += 1;
         if faults.shown.len() < FAULTS_SHOWN_MAX {
             let round = self.round();
@@ -49,10 +49,10 @@ impl Load {
         }
     }
 
-    /// Fails if anything was reported.
+    /// Fails if a fault was reported.
     #[track_caller]
     pub fn assert_no_faults(&self, seed: u64) {
-        let faults = self.faults.lock().expect("nobody panics while holding it");
+        let faults = self.faults.lock().expect("the mutex is not poisoned");
         assert!(
             faults.count == 0,
             "seed {seed}, {} faults:\n{}",

@@ -1,15 +1,16 @@
-//! What is published: every message says in its payload which one it is, and the rest of its bytes follow from that.
+//! Messages of the crash tests. Each payload contains the message number. Its remaining bytes are derived from the
+//! number.
 
 use crate::support::Publish;
 
-/// Topics of one publisher, besides the retained one.
+/// Number of topics per publisher, not counting the retained topic.
 pub const TOPICS: u8 = 3;
-/// The number of the retained topic.
+/// Index of the retained topic.
 pub const RETAINED: u8 = TOPICS;
-/// Every so many-th retained message has no payload: it clears the topic.
+/// Interval of retained messages without payload, which clear the topic.
 const CLEARS: u32 = 5;
 
-/// Messages among which order holds.
+/// A sequence of messages that must arrive in order: one publisher, topic and QoS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
     pub publisher: u8,
@@ -17,7 +18,7 @@ pub struct Lane {
     pub qos: u8,
 }
 
-/// One message: the n-th of its lane, from 1.
+/// Identifies a message by its lane and its number in the lane, starting at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id {
     pub lane: Lane,
@@ -43,7 +44,7 @@ impl Id {
         }
     }
 
-    /// Name and filling; empty when it clears a retained topic.
+    /// Returns the message name and filler bytes. The payload is empty if the message clears a retained topic.
     pub fn payload(&self) -> Vec<u8> {
         if self.lane.topic == RETAINED && self.number.is_multiple_of(CLEARS) {
             return Vec::new();
@@ -55,7 +56,7 @@ impl Id {
         payload
     }
 
-    /// Mostly short; some need several blocks of the journal's files, or much of one.
+    /// Most payloads are short. Some need several journal blocks or a large part of one.
     fn filling_bytes(&self) -> usize {
         let mixed = self.number.wrapping_mul(2_654_435_761) >> 7;
         match mixed % 64 {
@@ -65,14 +66,14 @@ impl Id {
         }
     }
 
-    /// Panics when the payload is not what `payload` made.
+    /// Parses a received payload. Panics if it differs from the result of `payload`.
     #[track_caller]
     pub fn of_payload(payload: &[u8]) -> Id {
         let text = std::str::from_utf8(payload).expect("payloads are text");
         let mut numbers = text.split(' ').map(|field| field.parse::<u32>());
         let mut next = || match numbers.next() {
             Some(Ok(number)) => number,
-            _ => panic!("the server sent a payload that nobody published: {text:.60}"),
+            _ => panic!("the server sent a payload that no client published: {text:.60}"),
         };
         let lane = Lane {
             publisher: next() as u8,

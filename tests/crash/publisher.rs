@@ -1,41 +1,41 @@
-//! A publisher that survives: what it sent, what the server said of it, and how it goes on after a connection is lost.
+//! Publisher that outlives server crashes. It records sent messages and answers, and resumes after a lost connection.
 //!
-//! [MQTT-4.4.0-1]: what is not acknowledged is sent again in its order, PUBLISH with DUP and PUBREL without.
+//! It resends unacknowledged packets in their original order, PUBLISH with DUP and PUBREL without [MQTT-4.4.0-1].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::load::Load;
-use crate::message::{Id, Lane, RETAINED, TOPICS};
-use crate::random::Random;
+use super::load::Load;
+use super::message::{Id, Lane, RETAINED, TOPICS};
+use super::random::Random;
+use super::wire::{Heard, answer, hear, open};
 use crate::support::{Connect, Packet, Peer, Version, kind, packet};
-use crate::wire::{Heard, answer, hear, open};
 
-/// Messages under way at the same time.
+/// Maximum number of messages in flight.
 const WINDOW: usize = 24;
-/// How long a publisher with nothing to send waits before it looks whether it is to stop.
+/// Interval at which an idle publisher checks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(20);
 
 const PACKET_IDENTIFIER_NOT_FOUND: u8 = 0x92;
 
-/// A message on its way, until the exchange is complete.
+/// A message in flight.
 #[derive(Clone, Copy, Debug)]
 struct Underway {
     id: Id,
     packet_id: u16,
-    /// PUBREC has come.
+    /// PUBREC was received.
     is_released: bool,
 }
 
-/// One message and the first that the server said of it.
+/// A sent message and its first acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     pub id: Id,
-    /// The round in which it was first sent.
+    /// Round in which the message was first sent.
     pub round: u32,
-    /// The round in which PUBACK or PUBREC came.
+    /// Round in which PUBACK or PUBREC was received.
     pub acknowledged: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ pub struct Publisher {
     pub index: u8,
     connect: Connect,
     random: Random,
-    /// All messages, by lane; the n-th is number n + 1.
+    /// All sent messages per lane. Index n has message number n + 1.
     pub sent: BTreeMap<Lane, Vec<Sent>>,
     underway: VecDeque<Underway>,
     next_packet_id: u16,
@@ -73,7 +73,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes until the server is gone, or (`load.is_draining`) all is complete.
+    /// Publishes until the server is killed. If `load.is_draining`, returns when all exchanges are complete.
     pub fn run(&mut self, address: SocketAddr, load: &Load) {
         while let Some((mut peer, connack)) = open(address, &self.connect) {
             if self.has_session && !connack.session_present {
@@ -81,7 +81,7 @@ impl Publisher {
                 self.underway.clear();
             }
             self.has_session = true;
-            // Some lose their connection while the server lives.
+            // Some publishers lose their connection while the server is running.
             let mut patience = match self.random.one_in(4) && !load.is_draining() {
                 true => self.random.below(300),
                 false => u64::MAX,
@@ -111,7 +111,7 @@ impl Publisher {
         })
     }
 
-    /// Fills the window and hears one packet. False when the connection is gone.
+    /// Fills the window and reads one packet. Returns false if the connection is lost.
     fn step(&mut self, peer: &mut Peer, load: &Load) -> bool {
         while self.underway.len() < WINDOW && !load.is_draining() {
             let underway = self.next_message(load.round());
@@ -152,7 +152,7 @@ impl Publisher {
             true => RETAINED,
             false => self.random.below(u64::from(TOPICS)) as u8,
         };
-        // A retained topic has one order only if all is of one QoS.
+        // Order on the retained topic is only defined if all its messages have the same QoS.
         let qos = match topic {
             RETAINED => self.index % 2 + 1,
             _ => self.random.below(2) as u8 + 1,
@@ -186,7 +186,7 @@ impl Publisher {
         };
         load.progress.fetch_add(1, Relaxed);
         let Underway { id, is_released, .. } = self.underway[at];
-        // The server may have answered a PUBREL before, and the answer was lost.
+        // The server may have answered an earlier PUBREL, but the answer was lost.
         let is_known = packet.kind() == kind::PUBCOMP && packet.reason() == PACKET_IDENTIFIER_NOT_FOUND;
         if packet.reason() >= 0x80 && !is_known {
             load.report(format!("{id} was answered by {packet:?}"));
@@ -210,14 +210,14 @@ impl Publisher {
         sent.acknowledged = sent.acknowledged.or(Some(round));
     }
 
-    /// What may be retained now: the last acknowledged message, or a later one that was sent.
+    /// Returns the bounds of the retained message: the last acknowledged one, or a later one that was sent.
     pub fn retained_bounds(&self) -> Option<(u32, u32)> {
         let (_, lane) = self.sent.iter().find(|(lane, _)| lane.topic == RETAINED)?;
         let last = lane.iter().rev().find(|sent| sent.acknowledged.is_some());
         Some((last.map_or(0, |sent| sent.id.number), lane.len() as u32))
     }
 
-    /// Whether every exchange is complete.
+    /// Returns whether every exchange is complete.
     pub fn is_done(&self) -> bool {
         self.underway.is_empty()
     }
@@ -231,15 +231,15 @@ impl Publisher {
     }
 }
 
-/// What publishers know, for whoever judges.
+/// Returns all messages that the publishers sent, for the comparison.
 pub fn all_sent(publishers: &[Publisher]) -> impl Iterator<Item = &Sent> {
     publishers
         .iter()
         .flat_map(|publisher| publisher.sent.values().flatten())
 }
 
-/// A DISCONNECT that is not waited for.
+/// Sends a DISCONNECT without waiting for the server to close the connection.
 pub fn leave(peer: &mut Peer) {
-    // The connection is done with either way.
+    // An error can be ignored, because the connection is not used again.
     let _ = peer.try_send(&packet::DISCONNECT);
 }

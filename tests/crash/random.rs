@@ -1,10 +1,10 @@
-//! Choices from a seed (SplitMix64).
+//! Deterministic random numbers from a seed (SplitMix64).
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// `stream` tells choosers of one seed apart.
+    /// Creates a generator. Generators of the same seed with different `stream` values are independent.
     pub fn new(seed: u64, stream: u64) -> Random {
         let mut random = Random(seed ^ stream.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();
@@ -19,7 +19,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// From 0 to one below `bound`.
+    /// Returns a number from 0 to `bound` - 1.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

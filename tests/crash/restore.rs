@@ -1,32 +1,33 @@
-//! Restores over the API with a server that is killed at any moment of them: it has all of the data of before, or all of the backup.
+//! Tests restores over the API while the server is killed at random times. Afterwards the server has either all of the
+//! previous data or all data of the backup.
 
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::random::Random;
-use crate::support::{Config, Connect, Peer, Publish, Server, V5};
+use super::random::Random;
+use crate::support::api::Api;
+use crate::support::{Config, Connect, Peer, Publish, Server, V5, scaled};
 
-const ROUNDS: usize = 12;
-/// Of a start, and of an orderly end.
+const ROUNDS: u64 = 12;
+/// Upper limit of the time until the kill. It covers a start and an orderly shutdown.
 const KILL_WITHIN_MS: u64 = 250;
 
 #[test]
-fn a_server_that_is_killed_while_it_restores_has_all_of_the_old_or_all_of_the_new() {
+fn killed_restore_leaves_all_old_or_all_new_data() {
     let mut random = Random::new(7, 0);
     let mut server = Server::start(&Config::new("[platform]\nenabled = true\n"));
     set(&server, "then");
     let name = back_up(&server);
     let (mut restored, mut kept) = (0, 0);
-    for round in 0..ROUNDS {
+    for round in 0..scaled(ROUNDS) {
         set(&server, &format!("round {round}"));
         let api = Api::of(&server);
         api.ok("POST", &format!("/api/v1/backups/{name}/restore"), &json!({}));
         let is_prepared = round % 4 != 0;
         if is_prepared {
-            server.wait_until("it is prepared", |_| {
+            server.wait_until("the restore is prepared", |_| {
                 api.get("/api/v1/backups")["restore"]["state"] == "prepared"
             });
             if round % 2 == 0 {
@@ -35,7 +36,7 @@ fn a_server_that_is_killed_while_it_restores_has_all_of_the_old_or_all_of_the_ne
         }
         pause(&mut random);
         server.kill();
-        // A start that does not come far; of three, the old would come back.
+        // Interrupt at most one start. After three failed starts the server would return to the old data.
         for _ in 0..round / 2 % 2 {
             server.spawn_again();
             pause(&mut random);
@@ -47,7 +48,7 @@ fn a_server_that_is_killed_while_it_restores_has_all_of_the_old_or_all_of_the_ne
         match found == "then" {
             true => restored += 1,
             false => {
-                assert!(!is_prepared, "it was to be restored");
+                assert!(!is_prepared, "the prepared backup was not restored");
                 assert_eq!(found, format!("round {round}"));
                 kept += 1;
             }
@@ -60,7 +61,7 @@ fn a_server_that_is_killed_while_it_restores_has_all_of_the_old_or_all_of_the_ne
             api.ok("DELETE", &format!("/api/v1/set-aside/{name}"), &Value::Null);
         }
     }
-    println!("{restored} restored, {kept} as before");
+    println!("{restored} restored, {kept} unchanged");
     assert!(restored > 0);
 }
 
@@ -68,10 +69,11 @@ fn pause(random: &mut Random) {
     thread::sleep(Duration::from_millis(random.below(KILL_WITHIN_MS)));
 }
 
-/// In the journal and in a file beside it; that the platform's stores belong together, it sees at its start.
+/// Stores the value in the journal and in a file next to it. The server checks at startup that the platform's stores
+/// belong together.
 fn set(server: &Server, value: &str) {
     let mut peer = Peer::session(server.mqtt(), &Connect::new(V5, "publisher"));
-    // Nobody subscribes, which is no failure.
+    // The reason code for a message without subscribers is a success.
     assert!(peer.publish(&Publish::new("kept", value).qos(1).retain()) < 0x80);
     let api = Api::of(server);
     for user in api.get("/api/v1/users")["items"].as_array().expect("a list") {
@@ -82,11 +84,11 @@ fn set(server: &Server, value: &str) {
     api.ok("POST", "/api/v1/users", &user);
 }
 
-/// What both of them have.
+/// Returns the value that both stores have.
 fn get(server: &Server) -> String {
     let api = Api::of(server);
     let message = api.get("/api/v1/retained/kept")["payload"].clone();
-    let message = message.as_str().expect("it is there");
+    let message = message.as_str().expect("the message is retained");
     assert_eq!(api.get("/api/v1/users")["items"][0]["name"], message.replace(' ', "-"));
     message.to_owned()
 }
@@ -94,7 +96,7 @@ fn get(server: &Server) -> String {
 fn back_up(server: &Server) -> String {
     let api = Api::of(server);
     let name = api.ok("POST", "/api/v1/backups", &json!({}))["name"].clone();
-    server.wait_until("it is made", |_| {
+    server.wait_until("the backup is complete", |_| {
         api.get("/api/v1/backups")["items"]
             .as_array()
             .is_some_and(|items| items.len() == 1)

@@ -1,4 +1,5 @@
-//! The run: rounds of load, each ended by the end of the server, and at last everything brought to an end and judged.
+//! The crash test run. Each round of load ends with the end of the server. After the last round the clients complete
+//! all exchanges and the results are compared.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,20 +8,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::judge::{count, expected, judge};
-use crate::load::Load;
-use crate::message::{Id, RETAINED};
-use crate::publisher::{Publisher, all_sent};
-use crate::random::Random;
-use crate::subscriber::{Got, Habit, Subscriber, Want};
+use super::judge::{count, expected, judge};
+use super::load::Load;
+use super::message::{Id, RETAINED};
+use super::publisher::{Publisher, all_sent};
+use super::random::Random;
+use super::subscriber::{Got, Habit, Subscriber, Want};
+use super::wire::{Heard, hear};
 use crate::support::{Config, Connect, Peer, Server, V4, V5};
-use crate::wire::{Heard, hear};
 
-/// A server with small files, so that every run changes them often, and a checkpoint every few megabytes; its queues drop nothing. How many shards it has, and whether it
-/// waits for the disk or for the operating system, is another choice with every start: a kill loses nothing of either.
+/// Returns the server configuration. Small files and frequent checkpoints make every run rotate files often. The queues
+/// drop no messages. The number of shards and the durability policy are chosen again at every start, because a kill
+/// must lose no message with any of them.
 fn config(random: &mut Random, rounds: u32) -> Config {
     let workers = 1 + random.below(4);
-    // What slow subscribers have not taken grows with the rounds.
+    // The backlog of slow subscribers grows with the number of rounds.
     let max_mib = rounds.saturating_mul(8).max(128);
     let policy = if random.one_in(3) { "os" } else { "fsync" };
     Config::new(format!(
@@ -41,10 +43,10 @@ shutdown_grace = "200ms"
     ))
 }
 
-/// A round ends after so much has been done, or this long.
+/// Maximum duration of a round that does not reach its progress.
 const ROUND_MAX: Duration = Duration::from_secs(5);
 const PROGRESS_MAX: u64 = 20_000;
-/// For a retained message that may not come.
+/// Wait time for a retained message that may not arrive.
 const RETAINED_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(seed: u64, rounds: u32) {
@@ -74,18 +76,18 @@ pub fn run(seed: u64, rounds: u32) {
     let sent = all_sent(&clients.publishers).count();
     let (received, repeated) = count(&clients.subscribers);
     println!(
-        "{kills} kills in {round} rounds: {sent} messages, {received} deliveries, {repeated} of them repeated at QoS 1"
+        "{kills} kills in {round} rounds: {sent} messages, {received} deliveries, {repeated} of them redelivered at QoS 1"
     );
 }
 
-/// How a round ends.
+/// Describes how a round ends. The number is the progress at which it ends.
 #[derive(Debug)]
 enum End {
-    /// SIGKILL after so much progress.
+    /// SIGKILL.
     Kill(u64),
-    /// SIGSTOP after so much progress, SIGKILL later.
+    /// SIGSTOP, and SIGKILL after the duration.
     Freeze(u64, Duration),
-    /// SIGTERM after so much progress.
+    /// SIGTERM.
     Stop(u64),
 }
 
@@ -95,7 +97,7 @@ impl End {
         match random.below(6) {
             0 => End::Freeze(progress, Duration::from_millis(50 + random.below(250))),
             1 => End::Stop(progress),
-            // Many early ones: the first moments after a start are special.
+            // Kill early more often, because recovery and startup are most likely to have bugs.
             2 => End::Kill(progress / 20),
             _ => End::Kill(progress),
         }
@@ -120,7 +122,7 @@ impl End {
 }
 
 struct Clients {
-    /// Of the whole run.
+    /// Number of rounds of the whole run.
     rounds: u32,
     publishers: Vec<Publisher>,
     subscribers: Vec<Subscriber>,
@@ -153,7 +155,7 @@ impl Clients {
         }
     }
 
-    /// Load until the server's end; then it is started again.
+    /// Runs the load until the server ends, then restarts the server.
     fn round(&mut self, server: &mut Server, load: &Load, end: &End, random: &mut Random) {
         let address = server.mqtt();
         thread::scope(|scope| {
@@ -167,7 +169,7 @@ impl Clients {
         });
         server.set_config(config(random, self.rounds));
         server.spawn_again();
-        // Recovery is interrupted now and then, or what comes right after it.
+        // Sometimes the kill interrupts recovery or the first work after it.
         while random.one_in(3) {
             thread::sleep(Duration::from_millis(random.below(60)));
             server.kill();
@@ -177,7 +179,7 @@ impl Clients {
         server.wait_until_ready();
     }
 
-    /// Publishers complete what they have begun, then subscribers receive all of it.
+    /// Lets publishers complete their open messages, then lets subscribers receive everything.
     fn drain(&mut self, address: SocketAddr, load: &Load) {
         load.drain();
         thread::scope(|scope| {
@@ -201,7 +203,7 @@ impl Clients {
                     subscriber.drain(address, load, |got| match is_shared {
                         false => own.is_none_after(got, &mut taken),
                         true => {
-                            let mut shared = shared.lock().expect("nobody panics while holding it");
+                            let mut shared = shared.lock().expect("the mutex is not poisoned");
                             shared.is_none_after(got, &mut taken)
                         }
                     });
@@ -221,7 +223,7 @@ impl Clients {
         }
     }
 
-    /// What a new subscriber gets as retained. It comes from several shards, some of it after the answer to a PINGREQ.
+    /// Checks the retained messages of a new subscriber. Several shards send them, some after the PINGRESP.
     fn check_retained(&self, address: SocketAddr, load: &Load) {
         let mut peer = Peer::session(address, &Connect::new(V5, "retained"));
         peer.subscribe("retained/#", 1);
@@ -238,7 +240,7 @@ impl Clients {
             peer.acknowledge(&delivery);
             if !delivery.is_retained || id.lane.topic_name() != delivery.topic_str() {
                 load.report(format!(
-                    "{id} came as retained on {}: {delivery:?}",
+                    "{id} arrived as retained message on {}: {delivery:?}",
                     delivery.topic_str()
                 ));
             }
@@ -248,7 +250,7 @@ impl Clients {
         for publisher in self.publishers.iter().filter(|publisher| !is_right(&found, publisher)) {
             let (acknowledged, sent) = publisher.retained_bounds().unwrap_or((0, 0));
             load.report(format!(
-                "{} retains {:?}; {acknowledged} has been acknowledged, {sent} sent",
+                "{} retains {:?}; {acknowledged} messages are acknowledged, {sent} are sent",
                 publisher.retained_lane().topic_name(),
                 found.get(&publisher.index)
             ));
@@ -256,7 +258,8 @@ impl Clients {
     }
 }
 
-/// The last acknowledged message, or one sent after it; `None` stands for one that clears the topic.
+/// Returns whether the retained message is the last acknowledged one or a later one. `None` is a message that clears
+/// the topic.
 fn is_retained_right(publisher: &Publisher, found: Option<u32>) -> bool {
     let (acknowledged, sent) = publisher.retained_bounds().unwrap_or((0, 0));
     let lane = publisher.retained_lane();
@@ -270,7 +273,7 @@ fn is_retained_right(publisher: &Publisher, found: Option<u32>) -> bool {
 const SHARED: &str = "$share/group/load/#";
 const SHARED_WANT: Want = Want { filter: SHARED, qos: 2 };
 
-/// Messages that have yet to come.
+/// Messages that have not arrived yet.
 pub struct Missing(HashSet<Id>);
 
 impl Missing {
@@ -279,7 +282,7 @@ impl Missing {
         Missing(expected)
     }
 
-    /// Whether all have come, with what came since the first `taken`.
+    /// Returns whether all messages have arrived, counting those received since the first `taken`.
     pub fn is_none_after(&mut self, got: &[Got], taken: &mut usize) -> bool {
         for message in &got[*taken..] {
             self.0.remove(&message.id);

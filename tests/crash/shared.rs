@@ -1,19 +1,20 @@
-//! Shared subscriptions over crashes: what nobody takes waits with the group, and one member alone gets it in order.
+//! Tests shared subscriptions over crashes. Undelivered messages stay in the queue of the share group, and a single
+//! member receives them in order.
 //!
-//! MQTT promises members no order, because what one gives back comes late to another; or late to itself, when it loses its
-//! connection while something is on its way to it. Where nothing is given back there is one: that in which it was
-//! published [MQTT-4.6.0-5].
+//! MQTT promises no order to members of a share group. A message that one member returns reaches another member late,
+//! or the same member after a lost connection. Without returned messages the order is the publishing order
+//! [MQTT-4.6.0-5].
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::judge::{expected, judge};
-use crate::load::Load;
-use crate::publisher::{Publisher, all_sent};
-use crate::random::Random;
-use crate::rounds::Missing;
-use crate::subscriber::{Habit, Subscriber, Want};
+use super::judge::{expected, judge};
+use super::load::Load;
+use super::publisher::{Publisher, all_sent};
+use super::random::Random;
+use super::rounds::Missing;
+use super::subscriber::{Habit, Subscriber, Want};
 use crate::support::{Config, Connect, Server, V4, V5};
 
 const SEED: u64 = 1;
@@ -26,7 +27,8 @@ const WANT: Want = Want {
     qos: 2,
 };
 
-/// Nothing is dropped, and nothing written once more: what that does to the order of a group is told in docs/durability.md.
+/// The limits exclude drops and compaction: both may change the order within a group after a crash
+/// (docs/concepts/durability.md).
 fn config(random: &mut Random) -> Config {
     let workers = 1 + random.below(4);
     Config::new(format!(
@@ -34,9 +36,10 @@ fn config(random: &mut Random) -> Config {
     ))
 }
 
-/// Three members with sessions that stay, of which one comes in every second round, and in the others none.
+/// The share group has three members with durable sessions. One member connects in every second round, the others
+/// never.
 #[test]
-fn one_member_of_a_group_gets_what_waited_in_order_over_kills() {
+fn single_member_receives_queued_messages_in_order_over_kills() {
     let mut random = Random::new(SEED, 7);
     let mut server = Server::start(&config(&mut random));
     let mut publishers: Vec<Publisher> = (0..4)
@@ -94,9 +97,9 @@ fn one_member_of_a_group_gets_what_waited_in_order_over_kills() {
     );
 }
 
-/// The answer of the group's shard may come in the very moment in which what it waits for is kept.
+/// The reply of the group's shard may arrive at the same time as the commit of the record that the SUBACK waits for.
 #[test]
-fn each_member_with_a_session_that_stays_gets_its_suback() {
+fn members_with_durable_sessions_get_a_suback() {
     for _ in 0..5 {
         let server = Server::start(&Config::new("node.workers = 2\n"));
         for number in 0..50 {

@@ -1,31 +1,31 @@
-//! A subscriber that survives: what its application got, and which packet identifiers are taken.
+//! Subscriber that outlives server crashes. It records received messages and the packet identifiers in use.
 //!
-//! At QoS 2 a PUBLISH whose packet identifier has been seen and not released is no second message [MQTT-4.3.3]; the session of
-//! the client outlives its connections, as that of the server must.
+//! A QoS 2 PUBLISH with a packet identifier that is not released yet is a retransmission [MQTT-4.3.3]. The subscriber
+//! keeps its session state over reconnects, as the server must.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::load::Load;
-use crate::message::Id;
-use crate::publisher::leave;
-use crate::random::Random;
+use super::load::Load;
+use super::message::Id;
+use super::publisher::leave;
+use super::random::Random;
+use super::wire::{Heard, answer, hear, open};
 use crate::support::{Connect, Delivery, PATIENCE, Packet, Peer, V5, Version, kind, packet, prop};
-use crate::wire::{Heard, answer, hear, open};
 
-/// How long to wait before looking whether all has come.
+/// Interval at which the subscriber checks whether all messages have arrived.
 const GLANCE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
     Online,
-    /// The same, and its connection lasts as long as the server.
+    /// Always connected, without lost connections while the server is running.
     Steady,
-    /// Away in two rounds of three.
+    /// Offline in two of three rounds.
     Sometimes,
-    /// Takes a few messages and then acknowledges none, most of the time.
+    /// Usually acknowledges a few messages and then no more.
     Slow,
 }
 
@@ -35,7 +35,7 @@ pub struct Want {
     pub qos: u8,
 }
 
-/// A message that the application got.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
     pub id: Id,
@@ -65,11 +65,11 @@ pub struct Subscriber {
     connect: Connect,
     random: Random,
     pub got: Vec<Got>,
-    /// QoS 2: PUBLISH has come and PUBREL has not.
+    /// QoS 2 messages whose PUBREL has not arrived.
     unreleased: HashSet<u16>,
-    /// Came and was not acknowledged.
+    /// Received messages that are not acknowledged.
     unacknowledged: HashMap<u16, Id>,
-    /// Acknowledgements that this connection will still give.
+    /// Number of acknowledgements that the subscriber still sends on this connection.
     budget: u64,
 }
 
@@ -95,20 +95,20 @@ impl Subscriber {
         }
     }
 
-    /// Makes the session and the subscription.
+    /// Creates the session and the subscription.
     pub fn subscribe(&self, address: SocketAddr) {
         let mut peer = Peer::session(address, &self.connect);
         peer.subscribe(self.want.filter, self.want.qos);
         leave(&mut peer);
     }
 
-    /// Receives until the server is gone.
+    /// Receives until the server is killed.
     pub fn run(&mut self, address: SocketAddr, load: &Load) {
         if self.habit == Habit::Sometimes && !self.random.one_in(3) {
             return;
         }
         while let Some(mut peer) = self.connect(address, load) {
-            // Some lose their connection while the server lives.
+            // Some subscribers lose their connection while the server is running.
             let mut patience = match self.habit != Habit::Steady && self.random.one_in(4) {
                 true => self.random.below(300),
                 false => u64::MAX,
@@ -128,7 +128,8 @@ impl Subscriber {
         }
     }
 
-    /// Receives until `is_all` says that no message is missing and every exchange is complete, or nothing comes for too long.
+    /// Receives until `is_all` returns that no message is missing and every exchange is complete. Also ends if no
+    /// packet arrives for too long.
     pub fn drain(&mut self, address: SocketAddr, load: &Load, mut is_all: impl FnMut(&[Got]) -> bool) {
         let Some(mut peer) = self.connect(address, load) else {
             return load.report(format!("{} cannot connect to drain", self.name));
@@ -149,7 +150,7 @@ impl Subscriber {
         self.hear_the_rest(&mut peer, load);
     }
 
-    /// What comes before the answer to a PINGREQ: only what should not.
+    /// Handles all remaining packets up to the PINGRESP. None of them should be a new message.
     fn hear_the_rest(&mut self, peer: &mut Peer, load: &Load) {
         if peer.try_send(&packet::PINGREQ).is_err() {
             return load.report(format!("{} lost its connection", self.name));
@@ -173,7 +174,7 @@ impl Subscriber {
         Some(peer)
     }
 
-    /// False when the connection is gone.
+    /// Returns false if the connection is lost.
     fn handle(&mut self, peer: &mut Peer, packet: &Packet, load: &Load) -> bool {
         load.progress.fetch_add(1, Relaxed);
         match packet.kind() {
@@ -228,11 +229,12 @@ impl Subscriber {
         if delivery.qos != id.lane.qos.min(self.want.qos) {
             load.report(format!("{name} got {id} at QoS {}", delivery.qos));
         }
-        // [MQTT-3.3.1-1] At QoS 1 it may be another one: what the journal lost before the publisher sent it again.
+        // [MQTT-3.3.1-1]. A QoS 1 message without DUP may be a new publication: the publisher resends a message that
+        // was not durable before the kill.
         let is_again = delivery.qos == 2 && self.unacknowledged.get(&packet_id) == Some(&id);
         if is_again && !delivery.is_duplicate {
             load.report(format!(
-                "{name} got {id} again, packet identifier {packet_id}, without DUP"
+                "{name} received {id} again with packet identifier {packet_id}, but without DUP"
             ));
         }
     }

@@ -1,14 +1,14 @@
-//! Connections that may end at any moment.
+//! Connections that may close at any time.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::support::{Connack, Connect, PATIENCE, Packet, Peer, Reading, kind, packet};
 
-/// Server unavailable, of 3.1.1 and of 5.0, and Server shutting down.
+/// Server unavailable in MQTT 3.1.1 and in MQTT 5, and Server shutting down.
 const GOING: [u8; 3] = [0x03, 0x88, 0x8B];
 
-/// A connection and what the server said to CONNECT; `None` if either did not come about.
+/// Connects and returns the connection and its CONNACK. Returns `None` if the connection or the CONNACK failed.
 #[track_caller]
 pub fn open(address: SocketAddr, connect: &Connect) -> Option<(Peer, Connack)> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
@@ -26,12 +26,12 @@ pub fn open(address: SocketAddr, connect: &Connect) -> Option<(Peer, Connack)> {
     Some((peer, connack))
 }
 
-/// What came of waiting for a packet.
+/// Result of waiting for a packet.
 #[derive(Debug)]
 pub enum Heard {
     Packet(Packet),
     Nothing,
-    /// The connection is gone, or the server has said that it goes.
+    /// The connection is closed, or the server has announced its shutdown.
     End,
 }
 
@@ -44,7 +44,7 @@ pub fn hear(peer: &mut Peer, within: Duration) -> Heard {
     }
 }
 
-/// False when the connection is gone.
+/// Sends an acknowledgement. Returns false if the connection is closed.
 #[must_use]
 pub fn answer(peer: &mut Peer, of_kind: u8, packet_id: u16) -> bool {
     peer.try_send(&packet::acknowledge(of_kind, packet_id)).is_ok()

@@ -1,18 +1,20 @@
-//! What people who come from ThingsBoard rely on, each from end to end on the real binary: its load tool's calls and frames, exact
-//! counts, bounded memory, connections that cost little, chains, calls, gateways.
+//! End-to-end tests of the features that ThingsBoard users rely on, against the real binary.
+//!
+//! They cover the calls and frames of ThingsBoard's load tool, exact usage counts, bounded memory, memory per
+//! connection, rule chains, RPC calls and gateways.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n[durability]\npolicy = \"os\"\n";
 const TELEMETRY: &str = "v1/devices/me/telemetry";
-/// 2023-11-14; each message has a time of its own.
+/// Timestamp of the first message (2023-11-14). Each message has its own timestamp.
 const BEGIN_MS: i64 = 1_700_000_000_000;
 
 fn start() -> (Server, Rest) {
@@ -21,7 +23,7 @@ fn start() -> (Server, Rest) {
     (server, rest)
 }
 
-/// As the load tool makes them: the token is the name. Their identifiers.
+/// Creates devices as the load tool does, with the name as access token. Returns their names and identifiers.
 fn fleet(rest: &Rest, count: usize) -> Vec<(String, String)> {
     let profile = rest.ok(
         "POST",
@@ -48,7 +50,7 @@ fn usage(rest: &Rest) -> Json {
     rest.ok("GET", "/api/usage", &Json::Null)
 }
 
-/// Everything that was said has been processed.
+/// Waits until all messages are processed and returns the usage counts.
 fn settle(server: &Server, rest: &Rest, messages: u64) -> Json {
     server.wait_until_within(Duration::from_secs(120), "all messages are processed", |_| {
         usage(rest)["transportMessages"].as_u64() >= Some(messages)
@@ -64,9 +66,9 @@ fn meter(ts_ms: i64, pulses: i64) -> String {
     )
 }
 
-/// The load tool speaks MQTT 3.1 with `MQIsdp`, a client id of its library, the token as user name, no password, QoS 0.
+/// The load tool uses MQTT 3.1 (`MQIsdp`), its library's client identifier, the token as user name, no password, QoS 0.
 #[test]
-fn the_frames_of_thingsboards_load_tool_are_understood() {
+fn frames_of_the_thingsboard_load_tool_are_accepted() {
     let (server, rest) = start();
     let devices = fleet(&rest, 3);
     for (name, id) in &devices {
@@ -103,9 +105,9 @@ fn the_frames_of_thingsboards_load_tool_are_understood() {
     }
 }
 
-/// Telemetry of a fleet: counters are exact, and every value is read back as it was sent.
+/// Usage counters are exact and every stored value equals the sent value.
 #[test]
-fn what_is_sent_is_counted_stored_and_read_back_exactly() {
+fn fleet_telemetry_is_counted_and_stored_exactly() {
     const DEVICES: usize = 20;
     const EACH: i64 = 50;
     let (server, rest) = start();
@@ -147,16 +149,16 @@ fn what_is_sent_is_counted_stored_and_read_back_exactly() {
             assert_eq!(at("batteryLevel"), point(json!(50 + index % 50)));
         }
     }
-    // Three nodes for each message; connects, disconnects and activity pass two (the switch, and the log where it ends).
+    // Each message passes three nodes. Connect, disconnect and activity events pass two: the switch and the log node.
     let nodes = used["ruleEngineExecutions"].as_u64().expect("a number");
     assert!(nodes >= 3 * sent, "{nodes} for {sent} messages");
     let (_, metrics) = server.http_get("/metrics");
     assert!(metrics.contains(&format!("tidewire_platform_points_total {points}")));
 }
 
-/// More than is processed at once, at QoS 0: it waits in the log, not in memory, and nothing is lost.
+/// QoS 0 messages that arrive faster than they are processed wait in the log, not in memory. None is lost.
 #[test]
-fn memory_stays_bounded_when_more_comes_than_is_processed() {
+fn unprocessed_messages_do_not_accumulate_in_memory() {
     const PEERS: usize = 4;
     const EACH: usize = 25_000;
     let (server, rest) = start();
@@ -197,9 +199,9 @@ fn memory_stays_bounded_when_more_comes_than_is_processed() {
     assert!(most < before + (160 << 10), "{most} KiB");
 }
 
-/// ThingsBoard's article has 66 KB for each connected device; all of them come back at once.
+/// ThingsBoard's article reports 66 KB per connected device. Then all devices reconnect at the same time.
 #[test]
-fn a_connected_device_costs_little_and_all_of_them_may_come_back_at_once() {
+fn thousands_of_devices_need_little_memory_and_can_reconnect() {
     const FEW: usize = 100;
     const MANY: usize = 600;
     let (server, rest) = start();
@@ -221,22 +223,22 @@ fn a_connected_device_costs_little_and_all_of_them_may_come_back_at_once() {
     settle(&server, &rest, MANY as u64);
     let many = server.rss_kib();
     let each = many.saturating_sub(few) as f64 / (MANY - FEW) as f64;
-    println!("{each:.1} KiB for each connected device");
+    println!("{each:.1} KiB per connected device");
     assert!(each < 16.0, "{each} KiB");
     drop(peers);
     let begun = Instant::now();
     let mut peers = connect(0..MANY);
-    println!("{MANY} devices are back after {:?}", begun.elapsed());
+    println!("{MANY} devices reconnected within {:?}", begun.elapsed());
     peers.iter_mut().for_each(|peer| _ = peer.ping());
     let sessions = format!("tidewire_platform_sessions {MANY}");
-    server.wait_until("all are there", |server| {
+    server.wait_until("all devices are connected", |server| {
         server.http_get("/metrics").1.contains(&sessions)
     });
 }
 
-/// The chain that the load tool puts in place of the root: it counts messages, at the tenant.
+/// The load tool replaces the root chain with a chain that counts messages for the tenant.
 #[test]
-fn a_chain_with_a_message_count_counts_every_message_at_the_tenant() {
+fn message_count_node_counts_every_message_of_the_tenant() {
     const SENT: i64 = 500;
     let (server, rest) = start();
     let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
@@ -296,9 +298,9 @@ fn a_chain_with_a_message_count_counts_every_message_at_the_tenant() {
     assert_eq!(counted(&found), SENT);
 }
 
-/// What people say over REST reaches a device that is there at once, and its answer comes back.
+/// Attribute updates and RPC calls from REST reach a connected device immediately. REST returns the device's answer.
 #[test]
-fn shared_attributes_and_calls_over_rest_reach_a_device_at_once() {
+fn rest_updates_and_calls_reach_a_connected_device_quickly() {
     let (server, rest) = start();
     let id = rest.device("A", "TOKEN");
     let mut peer = server.session(&login(V4, "TOKEN"));
@@ -325,9 +327,9 @@ fn shared_attributes_and_calls_over_rest_reach_a_device_at_once() {
     assert_eq!(answer, json!({"is": 3}));
 }
 
-/// One connection, a thousand devices behind it that nobody made before.
+/// One connection sends telemetry of a thousand devices that do not exist before.
 #[test]
-fn a_gateway_speaks_for_a_thousand_devices() {
+fn gateway_creates_and_reports_a_thousand_devices() {
     const DEVICES: usize = 1000;
     let (server, rest) = start();
     let gateway = json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}});

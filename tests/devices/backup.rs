@@ -1,17 +1,19 @@
-//! Backups of the device platform while its server works: each holds what was acknowledged before it began.
+//! Tests backups of the device platform while devices publish.
+//!
+//! Each backup contains every point that was acknowledged before the backup began.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+use super::world::{NOW, World, device, open, points};
 use crate::support::*;
-use crate::world::{NOW, World, device, open, points};
 
 const BACKUPS: usize = 3;
 
 #[test]
-fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
+fn backup_under_load_contains_all_points_acknowledged_before_it() {
     let (mut world, id) = World::new(|devices, tenant| device(devices, tenant, "D", "T"));
     let directory = world.server.dir().to_owned();
     let mut peer = world.connect(V4, "T");
@@ -31,7 +33,7 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
             let wanted = acknowledged.load(SeqCst) + 100;
             world
                 .server
-                .wait_until("there is something new", |_| acknowledged.load(SeqCst) >= wanted);
+                .wait_until("more points are acknowledged", |_| acknowledged.load(SeqCst) >= wanted);
             let before = acknowledged.load(SeqCst);
             let told = done(tidewire(
                 &directory,
@@ -45,7 +47,7 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
     world.server.kill();
 
     for (number, before) in before.into_iter().enumerate() {
-        fs::remove_dir_all(directory.join("data")).expect("the server is gone");
+        fs::remove_dir_all(directory.join("data")).expect("the data directory can be removed");
         done(tidewire(
             &directory,
             &["restore", "--data-dir", "data", "--from", &copy(number)],
@@ -55,7 +57,7 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
         stored.sort_by_key(|point| point.ts_ms);
         assert!(stored.len() as u64 >= before, "{} of {before}", stored.len());
         for (number, point) in stored.iter().enumerate() {
-            let expected = (NOW + number as i64, &timeseries::Value::Long(number as i64));
+            let expected = (NOW + number as i64, &timeseries::PointValue::Long(number as i64));
             assert_eq!((point.ts_ms, &point.value), expected);
         }
         devices.shut_down();
@@ -69,7 +71,7 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
     world.connect(V4, "T").ping_alone();
 }
 
-/// Ends what others do, also when a test fails.
+/// Stops the publishing threads when it is dropped, also if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -78,7 +80,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The last one is on another disk, where there is one.
+/// Path of a backup. The last backup is on another disk if the machine has one.
 fn copy(number: usize) -> String {
     match number + 1 == BACKUPS && Path::new("/dev/shm").is_dir() {
         true => format!("/dev/shm/tidewire-test-{}", std::process::id()),

@@ -1,13 +1,13 @@
-//! Calls to devices that are not there yet: they wait, some of them over a restart.
+//! RPC calls to offline devices wait for the device. Persistent calls also survive a restart.
 
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const CALLS: &str = "v1/devices/me/rpc/request/";
@@ -23,14 +23,15 @@ fn call(method: &str, more: Json) -> Json {
 
 fn begin(rest: &Rest, way: &str, device: &str, body: &Json) -> String {
     let answer = rest.ok("POST", &format!("/api/rpc/{way}/{device}"), body);
-    answer["rpcId"].as_str().expect("a kept call").to_owned()
+    answer["rpcId"].as_str().expect("a persistent call").to_owned()
 }
 
-fn kept(id: &str) -> String {
+/// Returns the API path of a persistent call.
+fn call_path(id: &str) -> String {
     format!("/api/rpc/persistent/{id}")
 }
 
-/// The number and the method of the next call.
+/// Returns the request number and the method of the next call.
 fn next(peer: &mut Peer) -> (String, String) {
     let call = peer.receive();
     let number = call.topic_str().strip_prefix(CALLS).expect("the topic of calls");
@@ -39,7 +40,7 @@ fn next(peer: &mut Peer) -> (String, String) {
 }
 
 #[test]
-fn kept_calls_outlive_a_restart_and_reach_the_device_in_order() {
+fn persistent_calls_survive_a_restart_and_arrive_in_order() {
     let mut server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("A", "TOKEN");
@@ -52,7 +53,7 @@ fn kept_calls_outlive_a_restart_and_reach_the_device_in_order() {
     let second = begin(&rest, "oneway", &device, &call("second", json!({})));
     let deleted = begin(&rest, "twoway", &device, &call("deleted", json!({})));
     let late = begin(&rest, "twoway", &device, &call("late", json!({"expirationTime": 1})));
-    let rpc = rest.ok("GET", &kept(&first), &Json::Null);
+    let rpc = rest.ok("GET", &call_path(&first), &Json::Null);
     assert_eq!(
         (&rpc["status"], &rpc["additionalInfo"]),
         (&json!("QUEUED"), &json!({"who": "me"}))
@@ -66,9 +67,9 @@ fn kept_calls_outlive_a_restart_and_reach_the_device_in_order() {
         (&rpc["request"]["body"], &rpc["request"]["oneway"]),
         (&body, &json!(false))
     );
-    assert_eq!(rest.ok("GET", &kept(&late), &Json::Null)["status"], "EXPIRED");
-    rest.ok("DELETE", &kept(&deleted), &Json::Null);
-    assert_eq!(rest.call("GET", &kept(&deleted), &Json::Null).0, 404);
+    assert_eq!(rest.ok("GET", &call_path(&late), &Json::Null)["status"], "EXPIRED");
+    rest.ok("DELETE", &call_path(&deleted), &Json::Null);
+    assert_eq!(rest.call("GET", &call_path(&deleted), &Json::Null).0, 404);
 
     server.kill();
     server.spawn_again();
@@ -82,11 +83,11 @@ fn kept_calls_outlive_a_restart_and_reach_the_device_in_order() {
     peer.publish(&Publish::new(format!("v1/devices/me/rpc/response/{number}"), r#"{"did":1}"#).qos(1));
     assert_eq!(next(&mut peer).1, "second");
     assert_eq!(next(&mut peer).1, "third");
-    let rpc = rest.wait_for(&server, &kept(&first), |rpc| rpc["status"] == "SUCCESSFUL");
+    let rpc = rest.wait_for(&server, &call_path(&first), |rpc| rpc["status"] == "SUCCESSFUL");
     assert_eq!(rpc["response"], json!({"did": 1}));
-    // Acknowledged by the peer: the end of a call of one way, not of one that wants an answer.
+    // The peer acknowledged both. This completes a one-way call, but a two-way call also needs an answer.
     for id in [&second, &third] {
-        rest.wait_for(&server, &kept(id), |rpc| rpc["status"] == "DELIVERED");
+        rest.wait_for(&server, &call_path(id), |rpc| rpc["status"] == "DELIVERED");
     }
     let list = format!("/api/rpc/persistent/device/{device}?pageSize=10&page=0");
     assert_eq!(rest.ok("GET", &list, &Json::Null)["totalElements"], 4);
@@ -101,13 +102,13 @@ fn kept_calls_outlive_a_restart_and_reach_the_device_in_order() {
     let at_once = begin(&rest, "oneway", &device, &call("at QoS 0", json!({})));
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.subscribe(format!("{CALLS}+"), 0);
-    assert_eq!(next(&mut peer).1, "at QoS 0", "and not what was delivered");
-    rest.wait_for(&server, &kept(&at_once), |rpc| rpc["status"] == "DELIVERED");
+    assert_eq!(next(&mut peer).1, "at QoS 0", "delivered calls are not sent again");
+    rest.wait_for(&server, &call_path(&at_once), |rpc| rpc["status"] == "DELIVERED");
 }
 
-/// As ThingsBoard, which reads and writes it: somebody's script indents what it sends.
+/// ThingsBoard parses and serializes the parameters again, so whitespace from an indenting client disappears.
 #[test]
-fn parameters_reach_the_device_without_spaces_and_otherwise_as_they_were_sent() {
+fn call_parameters_lose_only_their_whitespace() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("A", "TOKEN");
@@ -124,7 +125,7 @@ fn parameters_reach_the_device_without_spaces_and_otherwise_as_they_were_sent() 
 }
 
 #[test]
-fn a_call_waits_for_the_device_until_its_time_is_over() {
+fn call_waits_for_an_offline_device_until_its_timeout() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("A", "TOKEN");
@@ -143,7 +144,7 @@ fn a_call_waits_for_the_device_until_its_time_is_over() {
 }
 
 #[test]
-fn calls_wait_for_devices_behind_gateways_and_over_http() {
+fn calls_wait_for_gateway_devices_and_http_devices() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let gateway = json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}});
@@ -161,20 +162,20 @@ fn calls_wait_for_devices_behind_gateways_and_over_http() {
     );
     let answer = json!({"device": "B", "id": sent["data"]["id"], "data": {"is": "open"}});
     peer.publish(&Publish::new("v1/gateway/rpc", answer.to_string()).qos(1));
-    let rpc = rest.wait_for(&server, &kept(&kept_call), |rpc| rpc["status"] == "SUCCESSFUL");
+    let rpc = rest.wait_for(&server, &call_path(&kept_call), |rpc| rpc["status"] == "SUCCESSFUL");
     assert_eq!(rpc["response"], json!({"is": "open"}));
 
     let polling = rest.device("P", "POLL");
     let kept_call = begin(&rest, "oneway", &polling, &call("poll", json!({})));
-    let (status, body) = crate::http::request(server.http(), "GET", "/api/v1/POLL/rpc?timeout=15000", "", "");
+    let (status, body) = super::http::request(server.http(), "GET", "/api/v1/POLL/rpc?timeout=15000", "", "");
     let body: Json = serde_json::from_str(&body).expect("JSON");
     assert_eq!((status, &body["method"]), (200, &json!("poll")));
-    rest.wait_for(&server, &kept(&kept_call), |rpc| rpc["status"] == "DELIVERED");
+    rest.wait_for(&server, &call_path(&kept_call), |rpc| rpc["status"] == "DELIVERED");
     server.terminate(Duration::from_secs(30));
 }
 
 #[test]
-fn a_gateway_that_left_a_device_gets_no_calls_for_it() {
+fn gateway_gets_no_calls_for_a_device_it_disconnected() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let gateway = json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}});
@@ -185,13 +186,13 @@ fn a_gateway_that_left_a_device_gets_no_calls_for_it() {
     for topic in ["v1/gateway/connect", "v1/gateway/disconnect"] {
         peer.publish(&Publish::new(topic, r#"{"device":"B"}"#).qos(1));
     }
-    // Its answer comes when all before it has been looked at.
+    // The answer to this request comes after all earlier messages are processed.
     peer.publish(&Publish::new("v1/gateway/connect", r#"{"device":"C"}"#).qos(1));
     let asked = r#"{"id":1,"device":"C","client":true,"key":"none"}"#;
     peer.publish(&Publish::new("v1/gateway/attributes/request", asked).qos(1));
     assert_eq!(peer.receive().topic_str(), "v1/gateway/attributes/response");
     let waiting = begin(&rest, "twoway", &device, &call("later", json!({})));
-    assert_eq!(rest.ok("GET", &kept(&waiting), &Json::Null)["status"], "QUEUED");
+    assert_eq!(rest.ok("GET", &call_path(&waiting), &Json::Null)["status"], "QUEUED");
     peer.publish(&Publish::new("v1/gateway/connect", r#"{"device":"B"}"#).qos(1));
     let told: Json = serde_json::from_str(peer.receive().payload_str()).expect("JSON");
     assert_eq!(

@@ -1,14 +1,14 @@
-//! Devices that log in with certificates, over a TLS listener that asks for one; all certificates are made here.
+//! Devices authenticate with client certificates over a TLS listener. The tests generate all certificates.
 
 use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
 use crate::support::*;
 
-/// Of the server and of devices.
+/// Certificate authority that issues the server certificate and the device certificates.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -19,7 +19,7 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// Certificate and key, PEM.
+    /// Returns the certificate and its key in PEM format.
     fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.extended_key_usages = vec![usage];
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// A device that logs in with this certificate.
+    /// Creates a device whose credentials are this certificate. Returns the device identifier.
     fn device(&self, name: &str, certificate: &str) -> String {
         let credentials = json!({"credentialsType": "X509_CERTIFICATE", "credentialsValue": certificate});
         let device = json!({"name": name, "type": "default"});
@@ -65,7 +65,7 @@ impl World {
         device["id"]["id"].as_str().expect("an identifier").to_owned()
     }
 
-    /// Whether the server takes a message from whoever shows this.
+    /// Returns whether the server accepts a message from a client with this certificate.
     fn publish(&self, shown: Option<&(String, String)>, more: &[&str], body: &str) -> bool {
         let dir = self.server.dir();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
@@ -106,7 +106,7 @@ impl World {
 }
 
 #[test]
-fn a_device_is_who_its_certificate_says() {
+fn device_is_identified_by_its_certificate() {
     let authority = Authority::new();
     let world = World::new(&authority);
     let client = |name: &str| authority.issue(name, ExtendedKeyUsagePurpose::ClientAuth);
@@ -116,23 +116,23 @@ fn a_device_is_who_its_certificate_says() {
     let with_token = world.rest.device("Three", "TOKEN");
     assert!(world.publish(Some(&first), &[], "{\"a\":1}"));
     world.wait_for_value(&one, "a", "1");
-    // It wins over a user name.
+    // The certificate takes precedence over the user name.
     assert!(world.publish(Some(&second), &["--username", "TOKEN"], "{\"a\":2}"));
     world.wait_for_value(&two, "a", "2");
-    // A certificate that is no device's opens the door and no more: the token says who it is.
+    // With a valid certificate that belongs to no device, the token identifies the device.
     assert!(world.publish(Some(&unknown), &["--username", "TOKEN"], "{\"a\":3}"));
     world.wait_for_value(&with_token, "a", "3");
     assert!(!world.publish(Some(&unknown), &["--username", "NO-TOKEN"], "{\"a\":4}"));
     assert!(!world.publish(None, &["--username", "NO-TOKEN"], "{\"a\":4}"));
-    // Of an authority that the listener does not know.
+    // The listener does not trust the authority of this certificate.
     let stranger = Authority::new().issue("first", ExtendedKeyUsagePurpose::ClientAuth);
     assert!(!world.publish(Some(&stranger), &["--username", "TOKEN"], "{\"a\":4}"));
-    // The same credentials twice are refused, as is what is no certificate.
+    // Duplicate credentials and an invalid certificate are rejected.
     let again = json!({"device": {"name": "Four"}, "credentials": {"credentialsType": "X509_CERTIFICATE", "credentialsValue": first.0}});
     let (status, refused) = world.rest.call("POST", "/api/device-with-credentials", &again);
     assert_eq!((status, &refused["errorCode"]), (400, &json!(31)), "{refused}");
 
-    // Other credentials: the old ones are worth nothing.
+    // After the credentials change, the old certificate is rejected.
     let third = client("third");
     let path = format!("/api/device/{one}/credentials");
     let mut credentials = world.rest.ok("GET", &path, &Json::Null);

@@ -1,16 +1,18 @@
-//! Calls over REST go along the rule chain of their device, which stops some, changes others, and goes on with what comes of them.
+//! RPC calls from REST pass the rule chain of their device.
+//!
+//! The chain can stop a call, change it, and process its result.
 
 use std::thread;
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const CALLS: &str = "v1/devices/me/rpc/request/";
-const NOT_CALLED: &str = "no node of the device's rule chain has called the device in time";
+const NOT_CALLED: &str = "no node of the device's rule chain sent the request in time";
 
 fn node(class: &str, name: &str, configuration: &Json) -> Json {
     json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "debugMode": false, "configuration": configuration,
@@ -21,7 +23,8 @@ fn script(class: &str, name: &str, text: &str) -> Json {
     node(class, name, &json!({"scriptLang": "JS", "jsScript": text}))
 }
 
-/// Calls of "forbidden" end; all others are told who calls, and what comes of them is telemetry of the device.
+/// Installs a chain that stops calls of the method "forbidden" and adds the device name to the parameters of all
+/// others. The chain saves the result of a call as telemetry of the device.
 fn put_chain(rest: &Rest) {
     let nodes = [
         node("filter.TbMsgTypeSwitchNode", "Kinds", &json!({"version": 0})),
@@ -54,7 +57,7 @@ fn put_chain(rest: &Rest) {
     rest.ok("POST", "/api/ruleChain/metadata", &metadata);
 }
 
-/// With a device "A".
+/// Starts a server and creates a device "A". Returns the device identifier.
 fn start() -> (Server, Rest, String) {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
@@ -67,7 +70,7 @@ fn call(method: &str) -> Json {
     json!({"method": method, "params": {"n": 1}, "timeout": 5000})
 }
 
-/// The last value of this key, once the chain has saved one.
+/// Waits until the chain has saved a value for this key and returns the latest one.
 fn saved(server: &Server, rest: &Rest, device: &str, key: &str) -> String {
     let path = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys={key}&useStrictDataTypes=false");
     let found = rest.wait_for(server, &path, |found| found[key][0]["value"].is_string());
@@ -75,7 +78,7 @@ fn saved(server: &Server, rest: &Rest, device: &str, key: &str) -> String {
 }
 
 #[test]
-fn a_chain_changes_calls_and_goes_on_with_what_the_device_answers() {
+fn chain_changes_calls_and_processes_the_answer() {
     let (server, rest, device) = start();
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.subscribe(format!("{CALLS}+"), 1);
@@ -103,7 +106,7 @@ fn a_chain_changes_calls_and_goes_on_with_what_the_device_answers() {
 }
 
 #[test]
-fn calls_that_a_chain_stops_reach_no_device_and_their_callers_are_told() {
+fn call_stopped_by_the_chain_fails_without_reaching_the_device() {
     let (server, rest, device) = start();
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.subscribe(format!("{CALLS}+"), 1);
@@ -136,12 +139,12 @@ fn calls_that_a_chain_stops_reach_no_device_and_their_callers_are_told() {
     );
     assert!(
         peer.receive().payload_str().contains("allowed"),
-        "nothing came before it"
+        "the stopped calls did not reach the device"
     );
 }
 
 #[test]
-fn a_chain_goes_on_by_failure_when_the_device_is_not_there() {
+fn call_to_an_offline_device_leaves_the_node_by_failure() {
     let (server, rest, device) = start();
     let (status, answer) = rest.call("POST", &format!("/api/plugins/rpc/twoway/{device}"), &call("open"));
     assert_eq!(status, 409, "{answer}");
@@ -149,7 +152,7 @@ fn a_chain_goes_on_by_failure_when_the_device_is_not_there() {
 }
 
 #[test]
-fn a_call_that_is_kept_has_what_the_chain_made_of_it() {
+fn persistent_call_has_the_parameters_changed_by_the_chain() {
     let (server, rest, device) = start();
     let mut body = call("open");
     body["persistent"] = json!(true);
@@ -158,5 +161,9 @@ fn a_call_that_is_kept_has_what_the_chain_made_of_it() {
     let rpc = rest.ok("GET", &format!("/api/rpc/persistent/{id}"), &Json::Null);
     let params: Json = serde_json::from_str(rpc["request"]["body"]["params"].as_str().expect("a text")).expect("JSON");
     assert_eq!(params, json!({"n": 1, "device": "A", "twoway": true}));
-    assert_eq!(saved(&server, &rest, &device, "rpcId"), id, "the chain goes on with it");
+    assert_eq!(
+        saved(&server, &rest, &device, "rpcId"),
+        id,
+        "the chain receives the call's identifier"
+    );
 }

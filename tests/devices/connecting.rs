@@ -1,12 +1,12 @@
-//! Who is let in as a device, and what it may do with topics.
+//! Authentication of devices, and the topics that a device may use.
 
 use serde_json::json;
 
+use super::world::{World, device, device_with_password, login};
 use crate::support::*;
-use crate::world::{World, device, device_with_password, login};
 
 #[test]
-fn what_there_is_not_for_devices_is_said_at_the_beginning() {
+fn connack_announces_features_unavailable_to_devices() {
     let (world, ()) = World::new(|devices, tenant| _ = device(devices, tenant, "A", "TOKEN"));
     let mut peer = Peer::connect(world.server.mqtt());
     let told = peer.handshake(&login(V5, "TOKEN")).properties;
@@ -19,7 +19,7 @@ fn what_there_is_not_for_devices_is_said_at_the_beginning() {
     assert_eq!(
         told.number(prop::WILDCARD_SUBSCRIPTION_AVAILABLE),
         None,
-        "its filters have one"
+        "device topic filters may contain a wildcard"
     );
     let identifier = prop::varint(prop::SUBSCRIPTION_IDENTIFIER, 5);
     peer.send(&packet::subscribe(
@@ -32,7 +32,7 @@ fn what_there_is_not_for_devices_is_said_at_the_beginning() {
 }
 
 #[test]
-fn credentials() {
+fn device_credentials_are_checked() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN-A");
         let both = json!({"userName": "user", "password": "secret"});
@@ -74,7 +74,7 @@ fn credentials() {
                 assert_eq!(code, if version == V5 { 0x87 } else { 5 });
             }
             if code == 0 {
-                // A plain client would be granted this.
+                // A plain client may subscribe to this topic, a device may not.
                 assert!(peer.subscribe_code("any/topic", 0) >= 0x80, "{version:?} {client_id}");
             }
         }
@@ -82,7 +82,7 @@ fn credentials() {
 }
 
 #[test]
-fn subscriptions() {
+fn device_may_subscribe_only_to_its_api_topics() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN");
     });
@@ -120,7 +120,7 @@ fn subscriptions() {
 }
 
 #[test]
-fn a_second_connection_of_a_device_ends_the_first() {
+fn second_connection_of_a_device_closes_the_first() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN");
         device(devices, tenant, "B", "OTHER");
@@ -129,7 +129,7 @@ fn a_second_connection_of_a_device_ends_the_first() {
     let mut other = world.server.session(&named("OTHER"));
     let mut first = world.server.session(&named("TOKEN"));
     for _ in 0..4 {
-        // The client id says nothing: it is the device that counts.
+        // The server compares the device, not the client identifier.
         let mut second = world.server.session(&login(V4, "TOKEN"));
         first.expect_closed(PATIENCE);
         second.ping();
@@ -139,7 +139,7 @@ fn a_second_connection_of_a_device_ends_the_first() {
 }
 
 #[test]
-fn topics_that_nobody_knows_and_payloads_that_nobody_understands() {
+fn unknown_topics_and_invalid_payloads_are_rejected() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN");
     });

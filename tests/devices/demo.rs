@@ -1,22 +1,22 @@
-//! `tidewire demo`: somebody new sees devices, values and alarms, and nothing is left of them afterwards.
+//! `tidewire demo` shows devices, values and alarms, and removes all its data when it ends.
 
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::{CONFIG, open};
 use crate::support::*;
-use crate::world::{CONFIG, open};
 
 #[test]
-fn a_demonstration_shows_values_and_alarms_and_leaves_nothing() {
+fn demo_shows_values_and_alarms_and_removes_its_data() {
     let config = Config {
         subcommand: Some("demo"),
         ..Config::default()
     };
     let mut server = Server::start(&config);
-    server.wait_until("the fleet is there", |server| {
+    server.wait_until("the simulated devices report", |server| {
         server.log().contains("10 simulated devices report every second")
     });
     let rest = Rest::login(&server);
@@ -48,16 +48,23 @@ fn a_demonstration_shows_values_and_alarms_and_leaves_nothing() {
         .lines()
         .filter(|line| line.contains("WARN") || line.contains("ERROR"))
         .collect();
-    assert!(complaints.is_empty(), "an orderly stop is silent: {complaints:#?}");
+    assert!(
+        complaints.is_empty(),
+        "a clean stop logs no warnings or errors: {complaints:#?}"
+    );
     let devices = open(&server);
     assert_eq!(devices.entities().directory().device_count(), 0);
-    assert_eq!(devices.entities().directory().profiles().count(), 1, "the default one");
+    assert_eq!(
+        devices.entities().directory().profiles().count(),
+        1,
+        "only the default profile remains"
+    );
     devices.shut_down();
 }
 
-/// The users are there for who asks for them, who is told what that means.
+/// `--demo` creates the demo users and logs a warning about their publicly known passwords.
 #[test]
-fn the_users_of_the_demonstration_are_there_when_asked_for() {
+fn demo_users_are_created_on_request_with_a_warning() {
     let config = Config {
         subcommand: Some("--demo"),
         ..Config::default()
@@ -75,14 +82,14 @@ fn the_users_of_the_demonstration_are_there_when_asked_for() {
     );
 }
 
-/// What a demonstration leaves that was killed is taken away by `demo --remove` from a server that runs, and nothing else is.
+/// After a demo was killed, `demo --remove` deletes its data from a running server and nothing else.
 #[test]
-fn what_a_killed_demonstration_leaves_can_be_removed() {
+fn demo_remove_deletes_the_data_of_a_killed_demo() {
     let mut server = Server::start(&Config {
         subcommand: Some("demo"),
         ..Config::default()
     });
-    server.wait_until("the fleet is there", |server| {
+    server.wait_until("the simulated devices report", |server| {
         server.log().contains("10 simulated devices report every second")
     });
     server.kill();
@@ -102,7 +109,7 @@ fn what_a_killed_demonstration_leaves_can_be_removed() {
     assert_eq!(left["data"][0]["id"]["id"], own.as_str());
     assert_eq!(count("/api/tenant/dashboards"), 0);
     assert_eq!(count("/api/tenant/assets"), 0);
-    assert_eq!(count("/api/deviceProfiles"), 1, "the default one");
+    assert_eq!(count("/api/deviceProfiles"), 1, "only the default profile remains");
     let again = remove(&server);
     assert!(again.starts_with("0 simulated devices"), "{again}");
 }

@@ -1,7 +1,7 @@
-//! What devices are told: attributes, calls, answers.
+//! Messages from the server to devices: attribute updates, RPC calls and answers.
 
+use super::world::{World, device, talking_chain};
 use crate::support::*;
-use crate::world::{World, device, talking_chain};
 
 struct Names {
     attributes: &'static str,
@@ -28,7 +28,7 @@ const SHORT: Names = Names {
 };
 
 #[test]
-fn attributes_are_pushed_and_calls_go_both_ways() {
+fn attributes_are_pushed_and_calls_work_in_both_directions() {
     let (world, ()) = World::new(|devices, tenant| {
         talking_chain(devices, tenant);
         device(devices, tenant, "A", "TOKEN");
@@ -66,7 +66,7 @@ fn attributes_are_pushed_and_calls_go_both_ways() {
 }
 
 #[test]
-fn limits_of_the_session() {
+fn device_can_request_its_session_limits() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN");
     });
@@ -79,9 +79,9 @@ fn limits_of_the_session() {
     assert!(answer.payload_str().contains("\"maxPayloadSize\":65536"));
 }
 
-/// As ThingsBoard's SDK expects: it asks for firmware without a subscription that has the answers.
+/// ThingsBoard's SDK requests firmware without a subscription to the response topic.
 #[test]
-fn who_asks_is_answered_without_a_subscription() {
+fn requests_are_answered_without_a_subscription() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN");
     });

@@ -1,14 +1,14 @@
-//! What went through a rule node that is debugged is there after a restart.
+//! Debug events of rule nodes survive a restart.
 
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
-/// Of the root chain, whose nodes are all debugged from now on.
+/// Enables debug mode on all nodes of the root chain. Returns the identifier of its first node.
 fn debug_first_node(rest: &Rest) -> String {
     let chains = rest.ok("GET", "/api/ruleChains?pageSize=1&page=0", &Json::Null);
     let chain = chains["data"][0]["id"]["id"].as_str().expect("a chain");
@@ -22,7 +22,7 @@ fn debug_first_node(rest: &Rest) -> String {
 }
 
 #[test]
-fn devices_that_come_by_themselves_are_news_for_the_chain() {
+fn provisioned_devices_send_a_creation_event_to_the_chain() {
     let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let rest = Rest::login(&server);
     rest.ok(
@@ -42,7 +42,7 @@ fn devices_that_come_by_themselves_are_news_for_the_chain() {
     let mut gateway = server.session(&login(V4, "GATE"));
     gateway.publish(&Publish::new("v1/gateway/telemetry", r#"{"Behind":[{"t":1}]}"#).qos(1));
     let mut found = Vec::new();
-    server.wait_until("the chain has heard of both", |_| {
+    server.wait_until("the chain has an event of both devices", |_| {
         let path = format!("/api/events/RULE_NODE/{node}?pageSize=100&page=0&sortProperty=ts&sortOrder=ASC");
         let events = rest.ok("POST", &path, &json!({"msgDirectionType": "IN"}));
         let events = events["data"].as_array().cloned().unwrap_or_default();
@@ -83,8 +83,8 @@ fn events_of_debugged_nodes_survive_a_restart() {
         let has_it = |event: &Json| event["body"]["data"].as_str().is_some_and(|data| data.contains("42"));
         (events.len(), events.iter().any(has_it))
     };
-    server.wait_until("the message went through the node", |_| count(&rest).1);
-    // The connection ends with the server: that is an event, too.
+    server.wait_until("the node has an event of the message", |_| count(&rest).1);
+    // Stopping the server closes the connection, which is another event.
     drop(peer);
     server.terminate(Duration::from_secs(30));
     server.kill();
@@ -95,7 +95,7 @@ fn events_of_debugged_nodes_survive_a_restart() {
 }
 
 #[test]
-fn what_failed_of_a_devices_messages_is_told_and_survives_a_restart() {
+fn error_events_of_device_messages_survive_a_restart() {
     let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let rest = Rest::login(&server);
     let device = rest.device("Meter", "TOKEN");

@@ -1,15 +1,15 @@
-//! Gateways, which speak for devices by their names.
+//! Gateways send and receive messages for devices that they identify by name.
 
-use platform::model::{Device, Scope};
+use platform::model::{AttributeScope, Device};
 use serde_json::json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::{NOW, World, device, gateway, login, points};
 use crate::support::*;
-use crate::world::{NOW, World, device, gateway, login, points};
 
 #[test]
-fn a_gateway_speaks_for_its_devices() {
+fn gateway_creates_and_reports_its_devices() {
     let (mut world, ()) = World::new(|devices, tenant| {
         gateway(devices, tenant, "G", "GATE");
     });
@@ -43,7 +43,7 @@ fn a_gateway_speaks_for_its_devices() {
             r#"{"id":3,"device":"A","client":false,"key":"none"}"#,
             r#"{"id":3,"device":"A"}"#,
         ),
-        // Asking for one that there is not connects it.
+        // An attribute request for an unknown device creates and connects it.
         (
             r#"{"id":4,"device":"C","client":true,"key":"model"}"#,
             r#"{"id":4,"device":"C"}"#,
@@ -58,27 +58,30 @@ fn a_gateway_speaks_for_its_devices() {
     peer.publish(&Publish::new("v1/gateway/disconnect", r#"{"device":"A"}"#).qos(1));
     peer.disconnect();
     let tenant = world.tenant;
-    world.beside(|devices| {
+    world.while_stopped(|devices| {
         let of_name = |name: &str| {
-            let found: Option<Device> = devices.entities().find_by_name(tenant.0, name).expect("it can be read");
+            let found: Option<Device> = devices
+                .entities()
+                .find_by_name(tenant.0, name)
+                .expect("the stored entity is readable");
             found.expect("the gateway made it")
         };
         let (a, b) = (of_name("A"), of_name("B"));
         assert_eq!((a.kind.as_str(), b.kind.as_str()), ("thermometer", "default"));
         for (device, value) in [(&a, 20), (&b, 21)] {
-            let points = points(devices, device.id.expect("it is stored"), "t");
+            let points = points(devices, device.id.expect("the entity is stored"), "t");
             assert_eq!(points.len(), 1);
-            assert_eq!(points[0].value, Value::Long(value));
+            assert_eq!(points[0].value, PointValue::Long(value));
         }
-        let id = a.id.expect("it is stored").entity();
-        let found = devices.platform().attributes(id, Scope::ClientScope, None);
-        assert_eq!(found.expect("they can be read").len(), 2);
+        let id = a.id.expect("the entity is stored").entity();
+        let found = devices.platform().attributes(id, AttributeScope::ClientScope, None);
+        assert_eq!(found.expect("the stored values are readable").len(), 2);
     });
 }
 
-/// It need not say `connect`: the first word about a device connects it, until its gateway goes.
+/// The first message about a device connects it, without a `connect` message, until its gateway disconnects.
 #[test]
-fn what_a_device_is_told_goes_to_the_gateway_that_spoke_of_it() {
+fn messages_for_a_device_go_to_the_gateway_that_reported_it() {
     let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let rest = Rest::login(&server);
     let gateway = json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}});
@@ -114,7 +117,7 @@ fn what_a_device_is_told_goes_to_the_gateway_that_spoke_of_it() {
 }
 
 #[test]
-fn who_is_no_gateway_speaks_for_nobody() {
+fn plain_device_cannot_use_gateway_topics() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN");
     });

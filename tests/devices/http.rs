@@ -1,41 +1,21 @@
-//! The device interface over HTTP: statuses and bodies, and long polling.
+//! The device API over HTTP: status codes, bodies and long polling.
 
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::thread;
 
-use timeseries::Value;
+use timeseries::PointValue;
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::{NOW, World, device, points, provisioning_profile, talking_chain};
+pub use crate::support::http::request;
 use crate::support::*;
-use crate::world::{NOW, World, device, points, provisioning_profile, talking_chain};
 
 fn call(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     request(address, method, path, "", body)
 }
 
-/// `headers` are lines; JSON is sent if they say nothing else.
-pub fn request(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
-    let mut stream = std::net::TcpStream::connect(address).expect("the API listens");
-    let length = body.len();
-    let content_type = match headers.contains("Content-Type: ") {
-        true => "",
-        false => "Content-Type: application/json\r\n",
-    };
-    write!(
-        stream,
-        "{method} {path} HTTP/1.0\r\nHost: localhost\r\n{content_type}Content-Length: {length}\r\n{headers}\r\n{body}"
-    )
-    .expect("the API takes a request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the API answers");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("a status line"), body.to_owned())
-}
-
 #[test]
-fn statuses_and_bodies() {
+fn device_api_returns_expected_statuses_and_bodies() {
     let (mut world, id) = World::new(|devices, tenant| {
         provisioning_profile(devices, tenant);
         device(devices, tenant, "A", "TOKEN")
@@ -76,14 +56,14 @@ fn statuses_and_bodies() {
     world.server.wait_until("the attribute is stored", |_| {
         call(at, "GET", asked, "") == (200, r#"{"client":{"model":"M"}}"#.to_owned())
     });
-    world.beside(|devices| {
-        assert_eq!(points(devices, id, "a")[0].value, Value::Long(1));
+    world.while_stopped(|devices| {
+        assert_eq!(points(devices, id, "a")[0].value, PointValue::Long(1));
     });
 }
 
-/// Whoever only asks and waits is there, too.
+/// Requests and long polls also count as device activity.
 #[test]
-fn who_asks_over_http_is_active_and_told_its_limits() {
+fn http_requests_are_activity_and_can_read_session_limits() {
     let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let rest = Rest::login(&server);
     let asked = [
@@ -105,7 +85,7 @@ fn who_asks_over_http_is_active_and_told_its_limits() {
 }
 
 #[test]
-fn calls_in_both_directions_without_mqtt() {
+fn http_device_can_send_and_receive_calls() {
     let (world, ()) = World::new(|devices, tenant| {
         talking_chain(devices, tenant);
         device(devices, tenant, "A", "TOKEN");
@@ -113,8 +93,8 @@ fn calls_in_both_directions_without_mqtt() {
     let at = world.server.http();
     let set = r#"{"method":"setShared","params":{"limit":5}}"#;
     let updates = thread::spawn(move || call(at, "GET", "/api/v1/TOKEN/attributes/updates?timeout=15000", ""));
-    // The device waits for a change as soon as a change reaches it.
-    world.server.wait_until("the waiting device is told", |_| {
+    // An update that reaches the device shows that its long poll is waiting.
+    world.server.wait_until("the waiting device gets the update", |_| {
         assert_eq!(call(at, "POST", "/api/v1/TOKEN/rpc", set), (200, set.to_owned()));
         updates.is_finished()
     });
@@ -125,7 +105,7 @@ fn calls_in_both_directions_without_mqtt() {
     let calls = thread::spawn(move || call(at, "GET", "/api/v1/TOKEN/rpc?timeout=15000", ""));
     let mut peer = world.connect(V4, "TOKEN");
     let ask = Publish::new("v1/devices/me/rpc/request/1", r#"{"method":"callMe","params":{"x":1}}"#).qos(1);
-    world.server.wait_until("the waiting device is called", |_| {
+    world.server.wait_until("the waiting device gets the call", |_| {
         peer.publish(&ask);
         calls.is_finished()
     });

@@ -1,7 +1,7 @@
-//! The server is killed again and again under load at QoS 1: each point that was acknowledged is there, only what was sent is there, and
-//! messages, points and alarms are counted once each, whatever was processed again after a kill.
+//! The test repeatedly kills the server under QoS 1 load.
 //!
-//! `TIDEWIRE_KILLS` is how often (20).
+//! Afterwards every acknowledged point is stored and no other values are. Messages, points and alarms are counted once,
+//! although recovery processes some messages again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::{NOW, login};
 use crate::support::*;
-use crate::world::{NOW, login};
 
+const KILLS: u64 = 20;
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n[durability]\nsegment_bytes = \"1MiB\"\n[limits]\nshutdown_grace = \"500ms\"\n";
-/// On connections of their own, and behind one gateway that speaks for all of its devices in each message.
+/// Devices with their own connection, and devices behind one gateway that reports all of them in each message.
 const DEVICES: [&str; 3] = ["D0", "D1", "D2"];
 const GATEWAY: &str = "GATE";
 const BEHIND: [&str; 2] = ["G0", "G1"];
-/// Messages that wait for their acknowledgement on each connection.
+/// Unacknowledged messages per connection.
 const WINDOW: usize = 64;
 
-/// What one connection said over all rounds.
+/// Messages that one connection sent in all rounds.
 #[derive(Default)]
 struct Said {
     sent: i64,
@@ -31,8 +32,8 @@ struct Said {
 }
 
 #[test]
-fn what_was_acknowledged_is_stored_once_though_the_server_is_killed() {
-    let kills: u64 = std::env::var("TIDEWIRE_KILLS").map_or(20, |text| text.parse().expect("a number of kills"));
+fn acknowledged_points_are_stored_once_despite_kills() {
+    let kills = scaled(KILLS);
     let mut server = Server::start(&Config::new(CONFIG));
     let ids = make(&Rest::login(&server));
     let mut said: HashMap<&str, Said> = HashMap::new();
@@ -49,21 +50,21 @@ fn what_was_acknowledged_is_stored_once_though_the_server_is_killed() {
             })
         });
         let loads: Vec<_> = loads.collect();
-        // Another moment in each round, from the first acknowledgements on.
+        // Each round kills the server at a different time after the first acknowledgements.
         let enough = 1 + 271 * (round * 7 % 11);
-        server.wait_until("so many messages are acknowledged", |_| {
+        server.wait_until("enough messages are acknowledged", |_| {
             acknowledged.load(Relaxed) >= enough
         });
         server.kill();
         said.extend(
             loads
                 .into_iter()
-                .map(|load| load.join().expect("it ends with the server")),
+                .map(|load| load.join().expect("the thread ends with the server")),
         );
         server.spawn_again();
         if round % 5 == 4 {
-            // While it reads its log again.
-            server.wait_until("it listens", |server| {
+            // The next kill may happen during log replay.
+            server.wait_until("the server listens", |server| {
                 std::net::TcpStream::connect(server.mqtt()).is_ok()
             });
             server.kill();
@@ -89,7 +90,7 @@ fn what_was_acknowledged_is_stored_once_though_the_server_is_killed() {
             .count();
         let hot = points(&rest, id, "hot");
         assert_eq!(hot.len(), stored.len(), "{name}: both values of each message");
-        // In order they come and go as often as the value does.
+        // Processed in order, alarms are raised and cleared as often as the value changes.
         let rises = hot.values().fold((0, false), |(rises, was_hot), hot| {
             let is_hot = *hot == json!(true);
             (rises + u64::from(is_hot && !was_hot), is_hot)
@@ -120,7 +121,7 @@ fn what_was_acknowledged_is_stored_once_though_the_server_is_killed() {
     assert_eq!(found["totalElements"].as_u64(), Some(alarms));
 }
 
-/// All of one profile, with an alarm that comes and goes; their identifiers.
+/// Creates the devices with one profile whose alarm is raised and cleared by a value. Returns names and identifiers.
 fn make(rest: &Rest) -> Vec<(&'static str, String)> {
     let when = |hot: bool| {
         json!({"condition": {"spec": {"type": "SIMPLE"}, "condition": [{"key": {"type": "TIME_SERIES", "key": "hot"}, "valueType": "BOOLEAN",
@@ -141,7 +142,7 @@ fn make(rest: &Rest) -> Vec<(&'static str, String)> {
     all.map(|name| device(name, Json::Null)).collect()
 }
 
-/// As fast as they are acknowledged, until the server is gone.
+/// Publishes as fast as messages are acknowledged, until the server is killed.
 fn load(mut peer: Peer, name: &str, said: &mut Said, total: &AtomicU64) {
     let mut waiting: HashMap<u16, i64> = HashMap::new();
     let mut is_there = true;
@@ -153,7 +154,7 @@ fn load(mut peer: Peer, name: &str, said: &mut Said, total: &AtomicU64) {
             let message = message(name, n).qos(1).id(id);
             is_there = peer.try_send(&message.bytes(V4)).is_ok();
         }
-        // What it had answered before it was killed comes all the same.
+        // Acknowledgements that the server sent before the kill still arrive.
         match peer.read(PATIENCE) {
             Reading::Packet(packet) if packet.kind() == kind::PUBACK => {
                 let n = waiting.remove(&packet.packet_id()).expect("a message that was sent");
@@ -162,7 +163,7 @@ fn load(mut peer: Peer, name: &str, said: &mut Said, total: &AtomicU64) {
             }
             Reading::Packet(packet) => panic!("unexpected: {packet:?}"),
             Reading::Closed => return,
-            Reading::Silence => panic!("the server neither answers nor is gone"),
+            Reading::Silence => panic!("the server neither answers nor closes the connection"),
         }
     }
 }
@@ -176,15 +177,15 @@ fn message(name: &str, n: i64) -> Publish {
     Publish::new("v1/gateway/telemetry", json!(all).to_string())
 }
 
-/// All that is in the log has been processed.
+/// Waits until the whole log is processed.
 fn wait_until_read(server: &Server) {
-    server.wait_until_within(Duration::from_secs(60), "the log is read", |server| {
+    server.wait_until_within(Duration::from_secs(60), "the log is processed", |server| {
         let (_, metrics) = server.http_get("/metrics");
         metrics.lines().any(|line| line == "tidewire_platform_lag_messages 0")
     });
 }
 
-/// By the number of the message.
+/// Returns the points by message number.
 fn points(rest: &Rest, device: &str, key: &str) -> BTreeMap<i64, Json> {
     let path = format!(
         "/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys={key}&startTs=0&endTs={}&limit=10000000&orderBy=ASC&useStrictDataTypes=true",

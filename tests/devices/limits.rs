@@ -1,15 +1,17 @@
-//! Limits of tenant profiles on the wire: a device over one is not acknowledged and its connection ends, others go on.
+//! Limits of tenant profiles for device messages.
+//!
+//! The server does not acknowledge a message over a limit and closes the connection. Other devices are not affected.
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const TELEMETRY: &str = "v1/devices/me/telemetry";
 
-/// The tenant of the demonstration has these limits from now on.
+/// Sets these limits for the demo tenant.
 fn limit(server: &Server, configuration: Json) {
     let admin = Rest::login_as(server, "sysadmin");
     let default = admin.ok("GET", "/api/tenantProfileInfo/default", &Json::Null);
@@ -27,7 +29,7 @@ fn publish(peer: &mut Peer, body: &str) -> u8 {
     peer.publish(&Publish::new(TELEMETRY, body).qos(1))
 }
 
-/// Sends a message and sees the connection end instead of an acknowledgement.
+/// Sends a message and expects the server to close the connection without an acknowledgement.
 fn expect_ended(mut peer: Peer, topic: &str, body: &str, qos: u8, reason: u8) {
     let version = peer.version();
     let message = Publish::new(topic, body).qos(qos).id(77);
@@ -42,7 +44,7 @@ fn expect_ended(mut peer: Peer, topic: &str, body: &str, qos: u8, reason: u8) {
 }
 
 #[test]
-fn a_device_over_its_rate_is_not_heard() {
+fn device_over_its_rate_limit_is_disconnected() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let id = rest.device("A", "TOKEN");
@@ -55,7 +57,7 @@ fn a_device_over_its_rate_is_not_heard() {
         let mut peer = connect(&server, version, "TOKEN");
         assert_eq!(publish(&mut peer, &format!("{{\"{version:?}\":1}}")), 0);
         if at == 0 {
-            // Attributes count as telemetry does; a question does not.
+            // Attribute updates count against the telemetry limit, attribute requests do not.
             assert_eq!(
                 peer.publish(&Publish::new("v1/devices/me/attributes", "{\"a\":1}").qos(1)),
                 0
@@ -64,7 +66,7 @@ fn a_device_over_its_rate_is_not_heard() {
         }
     }
     for (at, version) in ALL_VERSIONS.into_iter().enumerate() {
-        // A new connection has no new limit.
+        // A new connection does not reset the limit.
         for qos in [1, 0] {
             expect_ended(connect(&server, version, "TOKEN"), TELEMETRY, "{\"over\":1}", qos, 0x96);
         }
@@ -74,7 +76,7 @@ fn a_device_over_its_rate_is_not_heard() {
         }
     }
     let mut other = connect(&server, V4, "OTHER");
-    assert_eq!(publish(&mut other, "{\"a\":1}"), 0, "each device has its own");
+    assert_eq!(publish(&mut other, "{\"a\":1}"), 0, "each device has its own limit");
     let latest = rest.wait_for(
         &server,
         &format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries"),
@@ -104,7 +106,7 @@ fn a_device_over_its_rate_is_not_heard() {
 }
 
 #[test]
-fn a_tenant_that_has_used_its_month_is_off_until_it_may_use_more() {
+fn tenant_over_its_monthly_quota_is_disabled_until_it_is_raised() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     rest.device("A", "TOKEN");
@@ -147,7 +149,7 @@ fn a_tenant_that_has_used_its_month_is_off_until_it_may_use_more() {
     assert_eq!(publish(&mut connect(&server, V4, "TOKEN"), "{\"a\":1}"), 0);
     state("ENABLED");
     shown_limit("100");
-    // The state stays as it is.
+    // The state does not change.
     limit(&server, json!({"type": "DEFAULT"}));
     shown_limit("0");
 }

@@ -1,10 +1,10 @@
-//! Devices and plain clients of one listener see nothing of each other.
+//! Devices and plain clients of one listener do not receive each other's messages.
 
+use super::world::{World, device, talking_chain};
 use crate::support::*;
-use crate::world::{World, device, talking_chain};
 
 #[test]
-fn devices_and_clients_see_nothing_of_each_other() {
+fn devices_and_plain_clients_have_separate_namespaces() {
     let (world, ()) = World::new(|devices, tenant| {
         talking_chain(devices, tenant);
         device(devices, tenant, "A", "TOKEN");
@@ -25,7 +25,7 @@ fn devices_and_clients_see_nothing_of_each_other() {
         peer.publish(&said.clone());
         peer.publish(&said.retain());
     }
-    // A client's topic of the same name is the client's.
+    // A plain client can use the name of a device topic as an ordinary topic.
     client.publish(&Publish::new("v1/devices/me/attributes", "{\"x\":1}").qos(1).retain());
     assert_eq!(everything.receive().payload_str(), "{\"x\":1}");
     assert_eq!(shared.receive().payload_str(), "{\"x\":1}");

@@ -1,15 +1,17 @@
-//! What was acknowledged first is seen first, over MQTT and HTTP: by rule chains and by whoever asks; and it is there after a kill.
+//! Order and durability of acknowledged device messages over MQTT and HTTP.
+//!
+//! Rule chains and readers see them in the order of their acknowledgements. They are still stored after a kill.
 
 use serde_json::{Value as Json, json};
 
-use crate::http::request;
-use crate::rest::Rest;
+use super::http::request;
+use super::rest::Rest;
+use super::world::{NOW, login};
 use crate::support::*;
-use crate::world::{NOW, login};
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n[limits]\nshutdown_grace = \"500ms\"\n";
 
-/// Much to process, all of which is acknowledged: what follows waits behind it.
+/// Publishes many messages and waits for their acknowledgements. Later messages queue behind them.
 fn pile_up(busy: &mut Peer) {
     const MESSAGES: u16 = 8;
     let values: Vec<String> = (0..10_000).map(|n| format!("\"k{n}\":{n}")).collect();
@@ -46,7 +48,7 @@ fn enriching_chain(rest: &Rest) {
 }
 
 #[test]
-fn a_rule_chain_and_a_reader_see_what_was_acknowledged_in_its_order() {
+fn chains_and_readers_see_messages_in_acknowledgement_order() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     enriching_chain(&rest);
@@ -58,7 +60,8 @@ fn a_rule_chain_and_a_reader_see_what_was_acknowledged_in_its_order() {
     let values = format!("/api/plugins/telemetry/DEVICE/{device}/values");
     for n in 1..=4_i64 {
         pile_up(&mut busy);
-        // Telemetry, over one and the other; then an attribute of it and one of a user, each acknowledged before the next.
+        // The device sends telemetry over MQTT and HTTP and then an attribute. Then a user sets an attribute. Each step
+        // waits for the acknowledgement of the previous one.
         let telemetry = format!("{{\"ts\":{},\"values\":{{\"i\":{n}}}}}", NOW + n);
         let of_device = format!("{{\"said\":{n}}}");
         if n % 2 == 0 {
@@ -73,14 +76,14 @@ fn a_rule_chain_and_a_reader_see_what_was_acknowledged_in_its_order() {
         assert_eq!(
             asked,
             (200, format!("{{\"client\":{{\"said\":{n}}}}}")),
-            "a device sees what it said"
+            "a device reads the attribute that it sent"
         );
         pile_up(&mut busy);
         let last = format!("{{\"ts\":{},\"values\":{{\"j\":{n}}}}}", NOW + n);
         assert_eq!(request(at, "POST", "/api/v1/TOKEN/telemetry", "", &last).0, 200);
         let path = format!("/api/plugins/telemetry/DEVICE/{device}/attributes/SHARED_SCOPE");
         rest.ok("POST", &path, &json!({"n": n, "gone": n}));
-        // It was in force when it was acknowledged, and what was said before met the one before.
+        // The user's attribute applied from its acknowledgement on. Earlier telemetry was enriched with the old value.
         let shared = rest.ok("GET", &format!("{values}/attributes/SHARED_SCOPE?keys=n"), &Json::Null);
         assert_eq!(shared[0]["value"], n, "{shared}");
         let points = rest.ok("GET", &format!("{values}/timeseries?keys=j,shared_n"), &Json::Null);
@@ -102,7 +105,7 @@ fn a_rule_chain_and_a_reader_see_what_was_acknowledged_in_its_order() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill_though_it_was_not_processed() {
+fn acknowledged_but_unprocessed_messages_survive_a_kill() {
     let mut server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let [device, claimed, told] = ["D", "Claimed", "Told"].map(|name| rest.device(name, name));
@@ -137,7 +140,7 @@ fn what_was_acknowledged_is_there_after_a_kill_though_it_was_not_processed() {
     let rest = Rest::login(&server);
     let path = format!("/api/plugins/telemetry/DEVICE/{device}/values/attributes/SERVER_SCOPE?keys=by");
     assert_eq!(rest.ok("GET", &path, &Json::Null)[0]["value"], "user");
-    // Both claims hold, with their secret only.
+    // Both claim requests survived. A wrong secret uses up a claim request.
     let customer = Rest::login_as(&server, "customer");
     for (name, secret, expected) in [
         ("Claimed", "s", (200, "SUCCESS")),
@@ -153,7 +156,7 @@ fn what_was_acknowledged_is_there_after_a_kill_though_it_was_not_processed() {
             "{name} {secret}: {answer}"
         );
     }
-    // What was used is used after one more.
+    // A new claim request is valid after another restart. A claimed device stays claimed.
     assert_eq!(request(server.http(), "POST", "/api/v1/Told/claim", "", claim).0, 200);
     server.kill();
     server.spawn_again();

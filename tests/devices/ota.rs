@@ -1,18 +1,20 @@
-//! Firmware and software: uploaded over REST, told to devices as attributes, fetched in chunks over MQTT and HTTP; and what the audit
-//! log has of it.
+//! Firmware and software updates (OTA packages).
+//!
+//! Users upload packages over REST. The server announces them to devices as attributes. Devices fetch them in chunks
+//! over MQTT or HTTP. The audit log records the changes.
 
 use platform::ids::Uuid;
 use platform::model::{Device, OtaPackage, OtaPackageType};
 use serde_json::{Value as Json, json};
 
-use crate::http::request;
-use crate::rest::Rest;
+use super::http::request;
+use super::rest::Rest;
+use super::world::{NOW, login, while_stopped};
 use crate::support::*;
-use crate::world::{NOW, beside, login};
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 pub const FIRMWARE: &str = "the firmware of a meter, 34 bytes.";
-/// SHA-256 of it.
+/// SHA-256 of `FIRMWARE`.
 const CHECKSUM: &str = "4fdfc3073284702b8b25dad83caa14a9c303ab965caf1e3cb90cc2825faf19a1";
 
 const FILE_HEAD: &str = "--b0undary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"meter; new.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n";
@@ -34,7 +36,7 @@ fn upload(rest: &Rest, package: &Json, query: &str, bytes: &str) -> (u16, Json) 
     (status, serde_json::from_str(&answer).unwrap_or(Json::Null))
 }
 
-/// Version 1.0, with its bytes.
+/// Creates firmware version 1.0 and uploads its bytes.
 pub fn uploaded_firmware(rest: &Rest, profile: &Json) -> Json {
     let package = create(rest, profile, "FIRMWARE", "1.0");
     let (status, uploaded) = upload(rest, &package, "checksumAlgorithm=SHA256", FIRMWARE);
@@ -51,9 +53,9 @@ fn expect(peer: &mut Peer, topic: &str) -> Vec<u8> {
     }
 }
 
-/// What a device said of the size of chunks holds for its request, and so does the package.
+/// The chunk size and the package are fixed by the first chunk of a request.
 #[test]
-fn a_download_goes_on_as_it_began() {
+fn download_keeps_its_chunk_size_and_package() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let id = rest.device("Meter", "TOKEN");
@@ -78,13 +80,13 @@ fn a_download_goes_on_as_it_began() {
     assert_eq!(fetch(1, 1, ""), FIRMWARE[10..20]);
     assert_eq!(fetch(1, 2, "8"), FIRMWARE[16..24]);
     assert_eq!(fetch(1, 3, ""), FIRMWARE[24..32]);
-    // The first chunk begins anew, and so does another request.
+    // Requesting the first chunk again restarts the download. So does another request number.
     assert_eq!(fetch(1, 0, ""), "22222222");
     assert_eq!(fetch(2, 0, ""), "2".repeat(30));
 }
 
 #[test]
-fn firmware_reaches_the_devices_of_a_profile() {
+fn profile_firmware_is_announced_to_its_devices() {
     let mut server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("Meter", "TOKEN");
@@ -139,9 +141,13 @@ fn firmware_reaches_the_devices_of_a_profile() {
         (&uploaded["dataSize"], &uploaded["checksum"], &uploaded["fileName"]),
         (&json!(34), &json!(CHECKSUM), &json!("meter; new.bin"))
     );
-    assert_eq!(upload(&rest, &package, sha, FIRMWARE).0, 400, "it has bytes already");
+    assert_eq!(
+        upload(&rest, &package, sha, FIRMWARE).0,
+        400,
+        "the package already has data"
+    );
 
-    // The profile's devices are told.
+    // The server announces the firmware to the devices of the profile.
     wanted["version"] = Json::Null;
     rest.ok("POST", "/api/deviceProfile", &wanted);
     let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
@@ -152,7 +158,7 @@ fn firmware_reaches_the_devices_of_a_profile() {
         latest["fw_state"][0]["value"] == "INITIATED" && latest["target_fw_version"][0]["value"] == "1.0"
     });
 
-    // In chunks, over MQTT and HTTP, also after a kill.
+    // Devices fetch it in chunks over MQTT and HTTP, also after a kill.
     for round in 0..2 {
         for (chunk, bytes) in [(0, &FIRMWARE[..20]), (1, &FIRMWARE[20..]), (2, "")] {
             peer.publish(&Publish::new(format!("v2/fw/request/7/chunk/{chunk}"), "20").qos(1));
@@ -164,7 +170,7 @@ fn firmware_reaches_the_devices_of_a_profile() {
         peer.publish(&Publish::new("v2/fw/request/8/chunk/0", "").qos(1));
         assert_eq!(expect(&mut peer, "v2/fw/response/8/chunk/0"), FIRMWARE.as_bytes());
         peer.publish(&Publish::new("v2/fw/request/9/chunk/0", "many").qos(1));
-        assert!(String::from_utf8_lossy(&expect(&mut peer, "v2/fw/error")).contains("expected bytes"));
+        assert!(String::from_utf8_lossy(&expect(&mut peer, "v2/fw/error")).contains("expected 1 to"));
         let http = |query: &str| request(server.http(), "GET", &format!("/api/v1/TOKEN/{query}"), "", "");
         assert_eq!(http("firmware?title=meter&version=1.0"), (200, FIRMWARE.to_owned()));
         assert_eq!(
@@ -203,7 +209,7 @@ fn firmware_reaches_the_devices_of_a_profile() {
     let download = format!("/api/otaPackage/{}/download", id_of(&package));
     assert_eq!(rest.raw("GET", &download, ""), (200, FIRMWARE.to_owned()));
 
-    // Software of the device's own; what is used is not deleted, and what a device has no more is taken back.
+    // Assign software to the device. An assigned package cannot be deleted. Unassigning it deletes its attributes.
     let software = create(&rest, &profile, "SOFTWARE", "3");
     assert_eq!(upload(&rest, &software, "checksumAlgorithm=CRC32", "app").0, 200);
     let mut own = rest.ok("GET", &format!("/api/device/{device}"), &Json::Null);
@@ -234,7 +240,7 @@ fn firmware_reaches_the_devices_of_a_profile() {
     assert_eq!(rest.raw("DELETE", &gone, "").0, 200);
     assert_eq!(rest.call("GET", &gone, &Json::Null).0, 404);
 
-    // Lists, and who may.
+    // Package lists and access rights.
     let list = rest.ok("GET", "/api/otaPackages?pageSize=10&page=0", &Json::Null);
     assert_eq!(
         (&list["totalElements"], &list["data"][0]["title"]),
@@ -269,10 +275,10 @@ fn firmware_reaches_the_devices_of_a_profile() {
         403
     );
 
-    the_audit_log_has_it(&server, &rest, &customer, &device, id_of(&software));
+    check_audit_log(&server, &rest, &customer, &device, id_of(&software));
 }
 
-fn the_audit_log_has_it(_: &Server, rest: &Rest, customer: &Rest, device: &str, software: &str) {
+fn check_audit_log(_: &Server, rest: &Rest, customer: &Rest, device: &str, software: &str) {
     let path = format!(
         "/api/audit/logs/entity/OTA_PACKAGE/{software}?pageSize=10&page=0&sortProperty=createdTime&sortOrder=ASC"
     );
@@ -324,9 +330,9 @@ fn the_audit_log_has_it(_: &Server, rest: &Rest, customer: &Rest, device: &str, 
         .collect();
     assert!(
         times.len() > 5 && times.is_sorted_by(|a, b| a >= b),
-        "the newest first: {times:?}"
+        "the newest entry is first: {times:?}"
     );
-    // Attributes and calls leave entries, telemetry none.
+    // Attribute updates and calls are recorded, telemetry is not.
     let at = format!("/api/plugins/telemetry/DEVICE/{device}");
     rest.ok("POST", &format!("{at}/attributes/SERVER_SCOPE"), &json!({"a": 1}));
     rest.ok("POST", &format!("{at}/timeseries/ANY"), &json!({"a": 1}));
@@ -345,7 +351,7 @@ fn the_audit_log_has_it(_: &Server, rest: &Rest, customer: &Rest, device: &str, 
         [0, 1].map(|at| newest["data"][at]["actionType"].clone()),
         ["RPC_CALL", "ATTRIBUTES_UPDATED"]
     );
-    // For administrators of the tenant alone.
+    // Only tenant administrators may read the audit log.
     assert_eq!(customer.call("GET", none, &Json::Null).0, 403);
 }
 
@@ -357,20 +363,20 @@ fn metric(server: &Server, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Until nothing more is sent, though nothing that was is read.
-fn wait_until_it_is_held(server: &Server) {
+/// Waits until the server stops sending because the device does not read.
+fn wait_until_sending_stops(server: &Server) {
     let mut same = (0, 0);
-    server.wait_until("all that was asked for has been looked at", |server| {
+    server.wait_until("all chunk requests are processed", |server| {
         let sent = metric(server, "tidewire_platform_downlinks_sent_total");
         same = if sent == same.0 { (sent, same.1 + 1) } else { (sent, 0) };
         same.1 > 40 && metric(server, "tidewire_platform_lag_messages") == 0
     });
 }
 
-/// A device that asks for many large chunks and reads none of them for a while gets all of them; one that goes loses what it has not got, which
-/// is counted.
+/// A device that requests many large chunks and reads them late receives all of them. If it disconnects, the remaining
+/// chunks are dropped and counted.
 #[test]
-fn a_slow_device_gets_all_that_it_asks_for() {
+fn slow_device_receives_all_requested_chunks() {
     const CHUNK: usize = 3 << 20;
     const ASKED: usize = 24;
     let server = Server::start(&Config::new(CONFIG));
@@ -389,7 +395,7 @@ fn a_slow_device_gets_all_that_it_asks_for() {
             let topic = format!("v2/fw/request/{request}/chunk/{}", request % 2);
             peer.send(&Publish::new(topic, CHUNK.to_string()).bytes(V4));
         }
-        wait_until_it_is_held(&server);
+        wait_until_sending_stops(&server);
         for request in 0..ASKED {
             let chunk = request % 2;
             let found = peer.receive();
@@ -411,25 +417,25 @@ fn a_slow_device_gets_all_that_it_asks_for() {
         let asked = Publish::new(format!("v2/fw/request/{request}/chunk/0"), CHUNK.to_string());
         peer.send(&asked.bytes(V4));
     }
-    wait_until_it_is_held(&server);
+    wait_until_sending_stops(&server);
     peer.abort();
-    server.wait_until("each is counted as sent or dropped", |server| {
+    server.wait_until("each chunk is counted as sent or dropped", |server| {
         let now_sent = metric(server, "tidewire_platform_downlinks_sent_total") - sent;
         let now_dropped = metric(server, "tidewire_platform_downlinks_dropped_total");
         now_dropped > 0 && now_sent + now_dropped == ASKED as u64
     });
 }
 
-/// Its peak, in KiB.
+/// Returns the server's peak memory in KiB.
 fn peak_kib(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the process is running");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
     number.and_then(|number| number.trim().parse().ok()).expect("a number")
 }
 
 #[test]
-fn a_large_package_is_in_memory_only_in_pieces() {
+fn large_package_is_streamed_in_pieces() {
     const BYTES: usize = (64 << 20) + 12_345;
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
@@ -453,7 +459,7 @@ fn a_large_package_is_in_memory_only_in_pieces() {
         "{grown} KiB more for a package of {} KiB",
         BYTES >> 10
     );
-    // Chunks that begin in one piece and end in another.
+    // These chunks cross the border between two stored pieces.
     saved["firmwareId"] = package["id"].clone();
     rest.ok("POST", "/api/device", &saved);
     let mut peer = server.session(&login(V4, "TOKEN"));
@@ -471,7 +477,7 @@ fn a_large_package_is_in_memory_only_in_pieces() {
             part.len()
         );
     }
-    // What ends before its end leaves the package as it was.
+    // A truncated upload does not change the package.
     let package = create(&rest, &saved["deviceProfileId"], "FIRMWARE", "3.0");
     let path = format!("/api/otaPackage/{}?checksumAlgorithm=MD5", id_of(&package));
     let cut = format!("{FILE_HEAD}{}", &bytes[..3 << 20]);
@@ -480,14 +486,14 @@ fn a_large_package_is_in_memory_only_in_pieces() {
     assert_eq!(upload(&rest, &package, "checksumAlgorithm=MD5", "whole").0, 200);
 }
 
-/// The process ended between the change and telling devices.
+/// The process ended after it stored the change and before it announced the package to devices.
 #[test]
-fn devices_that_were_not_told_of_their_package_are_told_at_the_next_start() {
+fn unannounced_package_is_announced_at_the_next_start() {
     let mut server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("Meter", "TOKEN");
     let id = Uuid::parse(&device).expect("an id");
-    beside(&mut server, |devices| {
+    while_stopped(&mut server, |devices| {
         let entities = devices.entities();
         let stored: Device = entities.get(id).expect("the device");
         let package = OtaPackage {
@@ -513,7 +519,7 @@ fn devices_that_were_not_told_of_their_package_are_told_at_the_next_start() {
         &format!("{path}/attributes/SHARED_SCOPE?keys=fw_version"),
         |found| found[0]["value"] == "1.10",
     );
-    // As it is written: a version is no number.
+    // The version stays a string: "1.10" is not the number 1.1.
     rest.wait_for(&server, &format!("{path}/timeseries"), |latest| {
         latest["fw_state"][0]["value"] == "INITIATED" && latest["target_fw_version"][0]["value"] == "1.10"
     });

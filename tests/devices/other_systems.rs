@@ -1,20 +1,21 @@
-//! What rule chains send to other systems, and how messages go on with what these say: a web server, a broker, Kafka.
+//! Rule nodes that send messages to a web server, an MQTT broker or Kafka, and pass on the response.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use serde_json::{Value as Json, json};
 
-use crate::kafka_server::Kafka;
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::login;
+use crate::support::kafka::Kafka;
 use crate::support::*;
-use crate::world::login;
 
-const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
+/// Allows connections to systems on this machine.
+const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\noutbound_networks = [\"127.0.0.0/8\", \"::1\"]\n";
 const TELEMETRY: &str = "v1/devices/me/telemetry";
 
-/// Answers each request with what it was asked, or with 503 if the path says so.
+/// Starts a web server that echoes the request in its response, or responds with 503 if the path asks for it.
 fn web_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -62,8 +63,8 @@ fn node(class: &str, name: &str, configuration: &Json) -> Json {
         "debugSettings": {"allEnabled": true}, "configuration": configuration})
 }
 
-/// The root chain: telemetry to another system, what is said is saved; failures go to a node of their own. The path of that node's events,
-/// and of the other one's.
+/// Installs a root chain that sends telemetry to another system and saves the response. Failures go to a separate node.
+/// Returns the event paths of the failure node and the save node.
 fn put_chain(rest: &Rest, other: &Json) -> (String, String) {
     let chains = rest.ok("GET", "/api/ruleChains?pageSize=10&page=0", &Json::Null);
     let nodes = [
@@ -88,10 +89,10 @@ fn put_chain(rest: &Rest, other: &Json) -> (String, String) {
     (events(3), events(2))
 }
 
-/// Metadata of the first message that went into the node.
+/// Returns the metadata of the first message that entered the node.
 fn metadata_of(rest: &Rest, server: &Server, events: &str) -> Json {
     let mut found = Json::Null;
-    server.wait_until("something went into the node", |_| {
+    server.wait_until("a message enters the node", |_| {
         let all = rest.ok("POST", events, &json!({"msgDirectionType": "IN"}));
         found = all["data"][0]["body"]["metadata"].clone();
         found.is_string()
@@ -100,7 +101,7 @@ fn metadata_of(rest: &Rest, server: &Server, events: &str) -> Json {
 }
 
 #[test]
-fn a_rest_call_goes_on_with_the_answer_and_fails_with_its_status() {
+fn rest_call_node_passes_on_the_response_or_its_error_status() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("D", "D");
@@ -146,7 +147,7 @@ fn a_rest_call_goes_on_with_the_answer_and_fails_with_its_status() {
 }
 
 #[test]
-fn messages_reach_a_broker_in_their_order() {
+fn mqtt_node_delivers_messages_in_order() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("D", "D");
@@ -170,21 +171,68 @@ fn messages_reach_a_broker_in_their_order() {
 }
 
 #[test]
-fn records_reach_kafka_and_say_where_they_lie() {
+fn kafka_node_reports_partition_and_offset() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     rest.device("D", "D");
-    let kafka = Kafka::start(1);
-    kafka.topic("t-D", 1);
-    let configuration = json!({"topicPattern": "t-${deviceName}", "keyPattern": "k", "bootstrapServers": kafka.address,
+    let kafka = Kafka::shared();
+    let pattern = unique(&format!("t-{}", std::process::id()));
+    let name = format!("{pattern}-D");
+    kafka.create_topic(&name, 1);
+    let configuration = json!({"topicPattern": format!("{pattern}-${{deviceName}}"), "keyPattern": "k", "bootstrapServers": kafka.address,
         "acks": "-1", "linger": 0});
     let (_, saving) = put_chain(&rest, &node("kafka.TbKafkaNode", "produce", &configuration));
     let mut peer = server.session(&login(V4, "D"));
     peer.publish(&Publish::new(TELEMETRY, r#"{"v":1}"#).qos(1));
     let metadata = metadata_of(&rest, &server, &saving);
     let told = ["topic", "partition", "offset"].map(|name| metadata[name].as_str());
-    assert_eq!(told, ["t-D", "0", "0"].map(Some));
-    let found = kafka.read("t-D");
+    assert_eq!(told, [&*name, "0", "0"].map(Some));
+    let found = kafka.read(&name);
     let records: Vec<_> = found.iter().map(|record| (&*record.key, &*record.value)).collect();
     assert_eq!(records, [("k", r#"{"v":1}"#)]);
+}
+
+/// Forwards connections from a free port of `bind` to the address `to`.
+fn forward(bind: &str, to: &str) -> SocketAddr {
+    let listener = TcpListener::bind((bind, 0)).expect("a free port");
+    let (address, to) = (listener.local_addr().expect("an address"), to.to_owned());
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(&to).expect("the target listens");
+            for (mut from, mut into) in [(&near, &far), (&far, &near)].map(|(a, b)| (copy_of(a), copy_of(b))) {
+                thread::spawn(move || std::io::copy(&mut from, &mut into));
+            }
+        }
+    });
+    address
+}
+
+fn copy_of(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a socket")
+}
+
+#[test]
+fn kafka_broker_advertised_on_loopback_is_rejected() {
+    // The bootstrap server is on an allowed address. Kafka advertises 127.0.0.1.
+    let allowed = CONFIG.replace("127.0.0.0/8", "127.0.0.2");
+    let server = Server::start(&Config::new(allowed));
+    let rest = Rest::login(&server);
+    rest.device("D", "D");
+    let kafka = Kafka::start(1);
+    kafka.topic("t", 1);
+    let bootstrap = forward("127.0.0.2", &kafka.address);
+    let configuration = json!({"topicPattern": "t", "keyPattern": "k", "bootstrapServers": bootstrap.to_string(),
+        "acks": "-1", "linger": 0});
+    let (failing, _) = put_chain(&rest, &node("kafka.TbKafkaNode", "produce", &configuration));
+    let mut peer = server.session(&login(V4, "D"));
+    peer.publish(&Publish::new(TELEMETRY, r#"{"v":1}"#).qos(1));
+    let metadata = metadata_of(&rest, &server, &failing);
+    let error = metadata["error"].as_str().unwrap_or_default();
+    let expected = format!(
+        "the Kafka node cannot connect to {}: 127.0.0.1 is a loopback address",
+        kafka.address
+    );
+    assert!(error.starts_with(&expected), "{error}");
+    assert!(error.contains("platform.outbound_networks"), "{error}");
+    assert_eq!(kafka.read("t").len(), 0);
 }

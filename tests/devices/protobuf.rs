@@ -1,11 +1,11 @@
-//! Devices whose profile says Protobuf: what they send, what they are told, and that topics for JSON and HTTP stay JSON.
+//! Devices whose profile selects Protobuf payloads. JSON topics and HTTP still use JSON.
 
 use serde_json::{Value as Json, json};
 
-use crate::http::request;
-use crate::rest::Rest;
+use super::http::request;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const TELEMETRY: &str = "syntax = \"proto3\"; package telemetry; message Reading { optional double temperature = 1; optional int64 count = 2; }";
@@ -13,7 +13,7 @@ const ATTRIBUTES: &str = "syntax = \"proto3\"; message Attributes { optional str
 const CALL: &str = "syntax = \"proto3\"; message Call { optional int32 requestId = 1; optional string method = 2; optional Params params = 3; message Params { repeated int32 of = 1; } }";
 const ANSWER: &str = "syntax = \"proto3\"; message Answer { optional int32 is = 1; }";
 
-/// A field of bytes or text.
+/// Encodes a field of type bytes or string.
 fn text(number: u8, text: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2, text.len() as u8];
     field.extend(text);
@@ -24,7 +24,7 @@ fn reading(temperature: f64, count: u8) -> Vec<u8> {
     [&[0x09][..], &temperature.to_le_bytes(), &[0x10, count]].concat()
 }
 
-/// `is_lenient`: payloads may be JSON, and what it is told on `v1/devices/me/…` is.
+/// Creates a Protobuf device. With `is_lenient`, it may send JSON payloads and gets JSON on `v1/devices/me/…`.
 fn device(rest: &Rest, is_lenient: bool) -> String {
     let payload = json!({
         "transportPayloadType": "PROTOBUF",
@@ -44,7 +44,7 @@ fn device(rest: &Rest, is_lenient: bool) -> String {
 }
 
 #[test]
-fn a_topic_of_its_own_is_taken_from_the_moment_on_that_the_profile_is_saved() {
+fn custom_profile_topic_works_as_soon_as_the_profile_is_saved() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let id = device(&rest, false);
@@ -54,9 +54,9 @@ fn a_topic_of_its_own_is_taken_from_the_moment_on_that_the_profile_is_saved() {
     rest.wait_for(&server, &path, |found| found["count"][0]["value"] == 1);
 }
 
-/// The profile's own filter stands for that of shared attributes, which come to their usual topic.
+/// The profile's custom filter subscribes to shared attributes. Updates still arrive on the standard topic.
 #[test]
-fn who_may_speak_json_is_told_json_on_the_long_topics() {
+fn json_compatible_device_gets_json_on_default_topics() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let id = device(&rest, true);
@@ -79,7 +79,7 @@ fn who_may_speak_json_is_told_json_on_the_long_topics() {
 }
 
 #[test]
-fn a_device_speaks_protobuf_and_is_answered_in_it() {
+fn device_sends_and_receives_protobuf() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let id = device(&rest, false);
@@ -100,7 +100,7 @@ fn a_device_speaks_protobuf_and_is_answered_in_it() {
     wait_for("timeseries", "count", json!(2));
     say("v2/t/p", &reading(24.5, 3));
     wait_for("timeseries", "count", json!(3));
-    // The topic for JSON, and HTTP, whatever the profile says.
+    // The JSON topic and HTTP accept JSON with any profile.
     say("v2/t/j", b"{\"count\":4}");
     wait_for("timeseries", "count", json!(4));
     let (status, _) = request(server.http(), "POST", "/api/v1/TOKEN/telemetry", "", "{\"count\":5}");
@@ -169,14 +169,14 @@ fn a_device_speaks_protobuf_and_is_answered_in_it() {
     });
     assert_eq!(answered, json!({"is": 3}));
 
-    // What is none of the schema ends the connection.
+    // A payload that does not match the schema closes the connection.
     peer.send(&Publish::new("v1/devices/me/telemetry", "{\"count\":6}").bytes(V4));
     peer.expect_closed(PATIENCE);
 }
 
-/// ThingsBoard's own messages, whatever schemas the profile has.
+/// Gateways use ThingsBoard's own Protobuf messages, independent of the profile's schemas.
 #[test]
-fn a_gateway_speaks_protobuf_and_is_told_in_it() {
+fn gateway_sends_and_receives_protobuf() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let known = device(&rest, false);
@@ -198,7 +198,7 @@ fn a_gateway_speaks_protobuf_and_is_told_in_it() {
         ("v1/gateway/connect", [text(1, b"X"), text(2, b"thermometer")].concat()),
         ("v1/gateway/telemetry", of_x(3, &text(1, &group))),
         ("v1/gateway/attributes", of_x(2, &text(1, &value))),
-        // Its answer comes when all before it has been looked at.
+        // The answer to this request comes after all earlier messages are processed.
         (
             "v1/gateway/attributes/request",
             [vec![0x08, 7], text(2, b"X"), vec![0x18, 1], text(4, b"t")].concat(),

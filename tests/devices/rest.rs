@@ -1,23 +1,23 @@
-//! People's side of the platform: a session of the REST interface.
+//! Client for the platform's REST API.
 
 use serde_json::{Value as Json, json};
 
-use crate::http::request;
+use crate::support::http::request;
 use crate::support::*;
 
-/// A demonstration user of the server, logged in.
+/// Session of a logged-in demo user.
 pub struct Rest {
     at: std::net::SocketAddr,
     token: String,
 }
 
 impl Rest {
-    /// The tenant's administrator of a server with `platform.demo`.
+    /// Logs in as the tenant administrator of a server with `platform.demo`.
     pub fn login(server: &Server) -> Rest {
         Rest::login_as(server, "tenant")
     }
 
-    /// `sysadmin`, `tenant` or `customer` of the demonstration.
+    /// Logs in as the demo user `sysadmin`, `tenant` or `customer`.
     pub fn login_as(server: &Server, name: &str) -> Rest {
         let mut rest = Rest {
             at: server.http(),
@@ -40,13 +40,13 @@ impl Rest {
         (status, serde_json::from_str(&text).unwrap_or(Json::Null))
     }
 
-    /// Whatever comes back, as text.
+    /// Returns the response body as text.
     pub fn raw(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let authorization = format!("X-Authorization: Bearer {}\r\n", self.token);
         request(self.at, method, path, &authorization, body)
     }
 
-    /// `multipart/form-data`; what comes back as text.
+    /// Sends a `multipart/form-data` request and returns the response body as text.
     pub fn form(&self, path: &str, boundary: &str, body: &str) -> (u16, String) {
         let headers = format!(
             "X-Authorization: Bearer {}\r\nContent-Type: multipart/form-data; boundary={boundary}\r\n",
@@ -62,7 +62,7 @@ impl Rest {
         answer
     }
 
-    /// Asks until the answer is as it should be.
+    /// Repeats the request until the response meets the condition.
     #[track_caller]
     pub fn wait_for(&self, server: &Server, path: &str, is_so: impl Fn(&Json) -> bool) -> Json {
         let mut last = Json::Null;
@@ -73,7 +73,7 @@ impl Rest {
         last
     }
 
-    /// A device with this token; its identifier.
+    /// Creates a device with this access token. Returns its identifier.
     pub fn device(&self, name: &str, token: &str) -> String {
         let device = self.ok(
             "POST",

@@ -1,20 +1,20 @@
-//! Scripts of a tenant, and everybody else.
+//! Slow or failing scripts of one tenant do not delay other tenants.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::http::request;
-use crate::rest::Rest;
+use super::http::request;
+use super::rest::Rest;
+use super::world::login;
 use crate::support::*;
-use crate::world::login;
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const TELEMETRY: &str = "v1/devices/me/telemetry";
 const SCRIPT_FILTER: &str = "org.thingsboard.rule.engine.filter.TbJsFilterNode";
 
-/// The administrator of another tenant.
+/// Logs in as the administrator of a second tenant.
 pub fn another_tenant(server: &Server) -> Rest {
     let admin = Rest::login_as(server, "sysadmin");
     let tenant = admin.ok("POST", "/api/tenant", &json!({"title": "Second"}));
@@ -32,7 +32,7 @@ pub fn another_tenant(server: &Server) -> Rest {
     Rest::login_as(server, "second")
 }
 
-/// All that the tenant's devices say goes through this script.
+/// Installs a root chain that runs this script for every device message of the tenant.
 fn put_script(tenant: &Rest, script: &str) {
     let chains = tenant.ok("GET", "/api/ruleChains?pageSize=10&page=0", &Json::Null);
     let node = json!({"type": SCRIPT_FILTER, "name": "script", "additionalInfo": {}, "debugMode": false,
@@ -42,7 +42,7 @@ fn put_script(tenant: &Rest, script: &str) {
     tenant.ok("POST", "/api/ruleChain/metadata", &metadata);
 }
 
-/// A device of a tenant with this script sends a hundred messages. How long one of another tenant waits.
+/// A device of a tenant with this script sends a hundred messages. Returns the delay of a message of another tenant.
 fn waited(script: &str) -> Duration {
     let server = Server::start(&Config::new(CONFIG));
     let (first, second) = (Rest::login(&server), another_tenant(&server));
@@ -62,19 +62,19 @@ fn waited(script: &str) -> Duration {
 }
 
 #[test]
-fn a_script_that_goes_beyond_its_time_again_and_again_rests() {
+fn script_with_repeated_timeouts_is_suspended() {
     let waited = waited("while (true) {}");
     assert!(waited < Duration::from_secs(5), "{waited:?}");
 }
 
 #[test]
-fn slow_scripts_of_a_tenant_get_half_of_the_time() {
+fn slow_scripts_of_one_tenant_get_at_most_half_the_time() {
     let waited = waited("const end = Date.now() + 300; while (Date.now() < end); return true;");
     assert!(waited < Duration::from_secs(5), "{waited:?}");
 }
 
 #[test]
-fn a_tenant_tries_few_scripts_at_a_time() {
+fn concurrent_script_tests_of_a_tenant_are_limited() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let body = json!({"script": "while (true) {}", "scriptType": "filter", "msg": "{}"});
@@ -93,10 +93,10 @@ fn a_tenant_tries_few_scripts_at_a_time() {
         "{statuses:?}"
     );
     assert!(statuses.contains(&200) && statuses.contains(&429), "{statuses:?}");
-    // What ends the function early is not even run.
+    // A script that closes the enclosing function is rejected without being run.
     let body = json!({"script": "return true; }); while (true) {} (function () { return true;", "scriptType": "filter", "msg": "{}"});
     let answer = rest.ok("POST", "/api/ruleChain/testScript", &body);
     let error = answer["error"].as_str().unwrap_or_default();
-    assert!(error.starts_with("its script is not JavaScript"), "{answer}");
+    assert!(error.starts_with("the script is not valid JavaScript"), "{answer}");
     assert_eq!(request(server.http(), "GET", "/metrics", "", "").0, 200);
 }

@@ -1,19 +1,20 @@
-//! ThingsBoard's device and gateway SDK and its REST client of PyPI, unmodified: what they are told by the server, and what is stored of
-//! what they say.
+//! Runs ThingsBoard's Python device and gateway SDK and its REST client, unmodified from PyPI.
+//!
+//! The tests check the server's answers to them and the data that the server stores.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-use crate::ota::{FIRMWARE, uploaded_firmware};
-use crate::rest::Rest;
+use super::ota::{FIRMWARE, uploaded_firmware};
+use super::rest::Rest;
+use super::world::{World, device, gateway, points, provisioning_profile, talking_chain};
 use crate::support::*;
-use crate::world::{World, device, gateway, points, provisioning_profile, talking_chain};
 
 #[test]
-fn the_python_sdk_works_unmodified() {
+fn unmodified_python_sdk_works() {
     let (mut world, id) = World::new(|devices, tenant| {
         talking_chain(devices, tenant);
         provisioning_profile(devices, tenant);
@@ -26,21 +27,21 @@ fn the_python_sdk_works_unmodified() {
         &world.server,
         &["suite.py", &host, &port, "TOKEN", "GATE", "key", "secret"],
     );
-    world.beside(|devices| {
+    world.while_stopped(|devices| {
         assert_eq!(points(devices, id, "m").len(), 100);
-        assert_eq!(points(devices, id, "temperature")[0].value, Value::Double(22.5));
+        assert_eq!(points(devices, id, "temperature")[0].value, PointValue::Double(22.5));
     });
 }
 
 #[test]
-fn the_python_rest_client_works_unmodified() {
+fn unmodified_python_rest_client_works() {
     let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     run(&server, &["rest.py", &format!("http://{}", server.http())]);
 }
 
-/// The SDK subscribes to neither its answers nor its chunks.
+/// The SDK subscribes neither to responses nor to chunks.
 #[test]
-fn the_python_sdk_updates_firmware() {
+fn python_sdk_updates_firmware() {
     let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let rest = Rest::login(&server);
     let id = rest.device("Meter", "TOKEN");
@@ -57,13 +58,13 @@ fn the_python_sdk_updates_firmware() {
     });
 }
 
-/// Returns what it says.
+/// Runs a Python script and returns its output.
 fn run(server: &Server, arguments: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/interop/thingsboard/run");
     let output = Command::new(script)
         .args(arguments)
         .output()
-        .expect("bash and Python are there");
+        .expect("bash and Python are installed");
     let (said, complained) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),

@@ -1,14 +1,14 @@
-//! What a tenant cannot have of another: its rule chains, and its devices as originators.
+//! A tenant can use neither the rule chains of another tenant nor its devices as originators.
 
 use platform::ids::{DeviceProfileId, RuleChainId, Uuid};
 use platform::model::{DeviceProfile, RuleChain};
-use platform::repository::{Change, Record};
+use platform::repository::{EntityRecord, RepositoryChange};
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
-use crate::scripts::another_tenant;
+use super::rest::Rest;
+use super::scripts::another_tenant;
+use super::world::{login, while_stopped};
 use crate::support::*;
-use crate::world::{beside, login};
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const TELEMETRY: &str = "v1/devices/me/telemetry";
@@ -41,10 +41,10 @@ fn values(tenant: &Rest, device: &str) -> Json {
 }
 
 #[test]
-fn a_rule_chain_of_another_tenant_is_none() {
+fn rule_chain_of_another_tenant_is_not_found() {
     let mut server = Server::start(&Config::new(CONFIG));
     let (first, second) = (Rest::login(&server), another_tenant(&server));
-    // Whatever comes by this chain has a mark.
+    // This chain adds a mark to every message.
     let chain = first.ok("POST", "/api/ruleChain", &json!({"name": "Marking"}));
     let script = "msg.mark = 1; return {msg: msg, metadata: metadata, msgType: msgType};";
     let marks = node(
@@ -57,29 +57,29 @@ fn a_rule_chain_of_another_tenant_is_none() {
     let profiles = second.ok("GET", "/api/deviceProfiles?pageSize=10&page=0", &Json::Null);
     let profile = id(&profiles["data"][0]).to_owned();
 
-    // As if it had been stored by a version that did not look.
+    // Write the profile directly, as if a version without the check had stored it.
     let profile = DeviceProfileId(Uuid::parse(&profile).expect("a UUID"));
     let foreign = RuleChainId(Uuid::parse(id(&chain)).expect("a UUID"));
-    beside(&mut server, |devices| {
+    while_stopped(&mut server, |devices| {
         let entities = devices.entities();
         let stored: DeviceProfile = entities.get(profile.0).expect("the profile");
         let changed = DeviceProfile {
             default_rule_chain_id: Some(foreign),
             ..stored.clone()
         };
-        let record = Record::of(&changed, stored.version.unwrap_or(1) + 1).expect("a record");
-        let change = Change::Put { record, replaces: None };
+        let record = EntityRecord::of(&changed, stored.version.unwrap_or(1) + 1).expect("a record");
+        let change = RepositoryChange::Put { record, replaces: None };
         entities.repository().apply(&[change]).expect("a change");
     });
     let (first, second) = (Rest::login(&server), Rest::login_as(&server, "second"));
     let mut peer = server.session(&login(V4, "METER"));
     assert_eq!(peer.publish(&Publish::new(TELEMETRY, "{\"v\":1}").qos(1)), 0);
-    server.wait_until("the root chain saves it", |_| {
+    server.wait_until("the root chain saves the value", |_| {
         values(&second, &device)["v"][0]["value"] == "1"
     });
     assert_eq!(values(&second, &device)["mark"], Json::Null);
 
-    // By way of a node of its own root chain.
+    // A node of the tenant's own root chain refers to the foreign chain.
     let root = second.ok("GET", "/api/ruleChains?pageSize=10&page=0", &Json::Null)["data"][0].clone();
     let enters = node("flow.TbRuleChainInputNode", &json!({"ruleChainId": id(&chain)}));
     put_nodes(&second, id(&root), &[saves.clone(), enters]);
@@ -90,10 +90,10 @@ fn a_rule_chain_of_another_tenant_is_none() {
     );
     let told = second.wait_for(&server, &events, |found| found["totalElements"] != 0);
     let error = told["data"][0]["body"]["error"].as_str().unwrap_or_default();
-    assert!(error.contains("there is no rule chain"), "{told}");
+    assert!(error.contains("does not exist in this tenant"), "{told}");
     assert_eq!(values(&second, &device)["mark"], Json::Null);
 
-    // What a generator says is of its tenant, or of nobody.
+    // A generator node cannot send messages in the name of another tenant's device.
     let victim = first.device("Victim", "VICTIM");
     let said = "return {msg: {forged: 1}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};";
     let generator = |originator: &str| {
@@ -105,15 +105,15 @@ fn a_rule_chain_of_another_tenant_is_none() {
     put_nodes(&second, id(&forging), &[generator(&victim), saves.clone()]);
     let honest = second.ok("POST", "/api/ruleChain", &json!({"name": "Honest"}));
     put_nodes(&second, id(&honest), &[generator(&device), saves]);
-    server.wait_until("its own device has values", |_| {
+    server.wait_until("the tenant's own device has values", |_| {
         values(&second, &device)["forged"][0]["value"] == "1"
     });
     assert_eq!(values(&first, &victim)["forged"], Json::Null);
 }
 
-/// Without its chain, and then without any.
+/// First the profile's rule chain is missing, then the tenant has no rule chain at all.
 #[test]
-fn what_devices_say_is_never_dropped_without_a_word() {
+fn message_without_a_rule_chain_is_reported() {
     let mut server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     let device = rest.device("Meter", "METER");
@@ -126,16 +126,16 @@ fn what_devices_say_is_never_dropped_without_a_word() {
     let (status, refusal) = rest.call("DELETE", &format!("/api/ruleChain/{}", id(&chain)), &Json::Null);
     assert_eq!(status, 400, "{refusal}");
     let remove = |server: &mut Server, is_meant: fn(&RuleChain) -> bool| {
-        beside(server, |devices| {
+        while_stopped(server, |devices| {
             let repository = devices.entities().repository();
             let mut all = Vec::new();
-            let look = &mut |record: Record| all.push(record.read::<RuleChain>().expect("a rule chain"));
+            let look = &mut |record: EntityRecord| all.push(record.read::<RuleChain>().expect("a rule chain"));
             repository
                 .for_each(platform::ids::EntityType::RuleChain, look)
                 .expect("rule chains");
             for chain in all.into_iter().filter(is_meant) {
                 let id = chain.id.expect("a stored chain").entity();
-                repository.apply(&[Change::Delete(id)]).expect("a change");
+                repository.apply(&[RepositoryChange::Delete(id)]).expect("a change");
             }
         });
     };
@@ -143,7 +143,7 @@ fn what_devices_say_is_never_dropped_without_a_word() {
     let rest = Rest::login(&server);
     let mut peer = server.session(&login(V4, "METER"));
     assert_eq!(peer.publish(&Publish::new(TELEMETRY, "{\"v\":1}").qos(1)), 0);
-    server.wait_until("the root chain saves it", |_| {
+    server.wait_until("the root chain saves the value", |_| {
         values(&rest, &device)["v"][0]["value"] == "1"
     });
     remove(&mut server, |chain| chain.root);

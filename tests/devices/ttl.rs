@@ -1,10 +1,10 @@
-//! Times to live over REST: of a tenant's profile, and of values that are saved with one of their own.
+//! Time to live (TTL) of stored values, set by the tenant profile or by the REST call that saves the values.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};
 
-use crate::rest::Rest;
+use super::rest::Rest;
 use crate::support::*;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -19,7 +19,7 @@ fn points(rest: &Rest, server: &Server, device: &str, key: &str, count: usize) {
 }
 
 #[test]
-fn history_ends_where_the_profile_says_and_values_have_their_own_times() {
+fn values_expire_after_the_profile_ttl_or_their_own() {
     let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
     let rest = Rest::login(&server);
     let device = rest.device("Meter", "TOKEN");
@@ -55,7 +55,7 @@ fn history_ends_where_the_profile_says_and_values_have_their_own_times() {
     profile["profileData"]["configuration"]["defaultStorageTtlDays"] = json!(1);
     admin.ok("POST", "/api/tenantProfile", &profile);
     points(&rest, &server, &device, "a", 24);
-    // A key with its own: two days and a half from now on.
+    // This value has its own TTL of two and a half days.
     let body = json!({"ts": now_ms - 50 * HOUR_MS, "values": {"c": 0}});
     assert_eq!(save(&rest, &format!("ANY/{}", 60 * 3600), &body).0, 200);
     points(&rest, &server, &device, "c", 1);

@@ -1,17 +1,17 @@
-//! What devices say, and what is stored of it.
+//! Messages from devices to the server and the data that the server stores.
 
 use std::time::Duration;
 
-use platform::model::Scope;
+use platform::model::AttributeScope;
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-use crate::rest::Rest;
+use super::rest::Rest;
+use super::world::{NOW, World, device, login, points};
 use crate::support::*;
-use crate::world::{NOW, World, device, login, points};
 
 #[test]
-fn telemetry_in_all_forms() {
+fn telemetry_is_accepted_in_all_formats() {
     let (mut world, id) = World::new(|devices, tenant| device(devices, tenant, "A", "TOKEN"));
     let messages = [
         (
@@ -39,37 +39,37 @@ fn telemetry_in_all_forms() {
                 "{version:?} {topic}"
             );
         }
-        // At QoS 0 nothing says that it has arrived, but all before an answer has.
+        // QoS 0 has no acknowledgement, but an answer to a later request shows that earlier messages were processed.
         peer.ping();
         peer.disconnect();
     }
-    world.beside(|devices| {
-        let values: Vec<Value> = points(devices, id, "a").into_iter().map(|point| point.value).collect();
+    world.while_stopped(|devices| {
+        let values: Vec<PointValue> = points(devices, id, "a").into_iter().map(|point| point.value).collect();
         let expected = [
-            Value::Long(1),
-            Value::Double(2.5),
-            Value::Double(22.5),
-            Value::String("text".into()),
+            PointValue::Long(1),
+            PointValue::Double(2.5),
+            PointValue::Double(22.5),
+            PointValue::String("text".into()),
         ];
         assert_eq!(values, expected);
-        assert_eq!(points(devices, id, "b")[0].value, Value::Bool(true));
+        assert_eq!(points(devices, id, "b")[0].value, PointValue::Bool(true));
         let now = points(devices, id, "now");
-        assert!(now[0].ts_ms > NOW, "a value without a time has that of the server");
-        assert_eq!(now[0].value, Value::Json("{\"k\":[1,2]}".into()));
+        assert!(now[0].ts_ms > NOW, "a value without a timestamp gets the server time");
+        assert_eq!(now[0].value, PointValue::Json("{\"k\":[1,2]}".into()));
     });
 }
 
 #[test]
-fn attributes_and_what_is_asked_of_them() {
+fn attributes_are_stored_and_can_be_requested() {
     let (world, ()) = World::new(|devices, tenant| {
         let id = device(devices, tenant, "A", "TOKEN");
-        let limits = platform::decode::Limits::default();
+        let limits = platform::decode::DecodeLimits::default();
         let shared = platform::decode::attributes(br#"{"s":1,"t":"x"}"#, &limits).expect("attributes");
         let mut outlet = platform::NoOutlet;
         devices
             .platform()
-            .save_attributes(id.entity(), Scope::SharedScope, &shared, NOW, &mut outlet)
-            .expect("they are stored");
+            .save_attributes(id.entity(), AttributeScope::SharedScope, &shared, NOW, &mut outlet)
+            .expect("the attributes are stored");
     });
     let forms = [
         (
@@ -105,34 +105,36 @@ fn attributes_and_what_is_asked_of_them() {
 }
 
 #[test]
-fn what_is_known_of_a_device_outlives_the_server() {
+fn device_state_survives_a_restart() {
     let (mut world, id) = World::new(|devices, tenant| device(devices, tenant, "A", "TOKEN"));
     let mut peer = world.connect(V4, "TOKEN");
     peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":1}").qos(1));
     peer.disconnect();
     let state = |devices: &devices::Devices| {
-        let found = devices.platform().attributes(id.entity(), Scope::ServerScope, None);
-        let found = found.expect("they can be read").into_iter();
+        let found = devices
+            .platform()
+            .attributes(id.entity(), AttributeScope::ServerScope, None);
+        let found = found.expect("the stored values are readable").into_iter();
         found
             .map(|attribute| (attribute.key, attribute.value))
             .collect::<Vec<_>>()
     };
-    let before = world.beside(state);
+    let before = world.while_stopped(state);
     let is_set = |key: &str| {
         let value = before.iter().find(|(known, _)| known == key).map(|(_, value)| value);
         assert!(
-            value.is_some_and(|value| matches!(value, Value::Bool(true) | Value::Long(1..))),
+            value.is_some_and(|value| matches!(value, PointValue::Bool(true) | PointValue::Long(1..))),
             "{key}: {before:?}"
         );
     };
     for key in ["active", "lastConnectTime", "lastActivityTime", "lastDisconnectTime"] {
         is_set(key);
     }
-    assert_eq!(world.beside(state), before);
+    assert_eq!(world.while_stopped(state), before);
 }
 
 #[test]
-fn pings_are_activity_unless_the_configuration_says_otherwise() {
+fn pings_are_activity_unless_disabled() {
     for counts in [true, false] {
         let server = Server::start(&Config::new(format!(
             "[platform]\nenabled = true\ndemo = true\npings_are_activity = {counts}\n"
@@ -152,7 +154,7 @@ fn pings_are_activity_unless_the_configuration_says_otherwise() {
                 found[0]["value"].as_i64() > before[0]["value"].as_i64()
             });
         } else {
-            // Heard after the ping would have been.
+            // This message is processed after the ping.
             server.session(&login(V4, "B")).subscribe("v1/devices/me/attributes", 1);
             rest.wait_for(&server, &state(&other, "active"), |found| found[0]["value"] == true);
             assert_eq!(rest.ok("GET", &path, &Json::Null)[0]["value"], before[0]["value"]);
@@ -161,8 +163,8 @@ fn pings_are_activity_unless_the_configuration_says_otherwise() {
 }
 
 #[test]
-fn devices_provision_themselves() {
-    let (world, ()) = World::new(crate::world::provisioning_profile);
+fn devices_can_provision_themselves() {
+    let (world, ()) = World::new(super::world::provisioning_profile);
     let mut peer = world.server.session(&Connect::new(V4, "provision"));
     peer.subscribe("/provision/response", 1);
     let ask = |peer: &mut Peer, body: &str| {
@@ -191,9 +193,13 @@ fn devices_provision_themselves() {
     };
     let body = b"\x0a\x05Other\x1a\x0d\x0a\x03key\x12\x06secret\x22\x07\x0a\x05\x0a\x03T-O";
     assert_eq!(ask_in_protobuf(&mut peer, body), b"\x08\x01\x10\x00\x1a\x03T-O");
-    assert_eq!(ask_in_protobuf(&mut peer, body), b"\x08\x03", "it is there already");
+    assert_eq!(
+        ask_in_protobuf(&mut peer, body),
+        b"\x08\x03",
+        "the device already exists"
+    );
     drop(world.connect(V4, "T-O"));
-    // It may do nothing else.
+    // A provisioning connection may do nothing else.
     assert_eq!(peer.subscribe_code("v1/devices/me/attributes", 0), 0x80);
     let mut device = world.connect(V4, "NEW-TOKEN");
     device.subscribe("v1/devices/me/attributes", 1);

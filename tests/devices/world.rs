@@ -1,13 +1,15 @@
-//! A server with devices: entities are made, and what was stored is read, in the server's data directory while it is down.
+//! Test server with devices.
+//!
+//! While the server is stopped, the tests create entities and read stored values directly in its data directory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use devices::{Devices, Options};
+use devices::{Devices, DevicesOptions};
 use platform::ids::{DeviceId, TenantId};
 use platform::model::{CredentialsType, Device, DeviceCredentials, DeviceProfile, Tenant};
 use serde_json::{Value as Json, json};
-use timeseries::{Order, Query, TimedValue};
+use timeseries::{PointOrder, Query, TimedValue};
 
 use crate::support::*;
 
@@ -22,10 +24,10 @@ pub struct World {
 }
 
 impl World {
-    /// With what `make` makes of the tenant's entities.
+    /// Starts a server with the entities that `make` creates. Also returns the result of `make`.
     pub fn new<T>(make: impl FnOnce(&Devices, TenantId) -> T) -> (World, T) {
         let mut server = Server::start(&Config::new(CONFIG));
-        let (tenant, made) = beside(&mut server, |devices| {
+        let (tenant, made) = while_stopped(&mut server, |devices| {
             let tenant = Tenant {
                 title: "Tenant".to_owned(),
                 ..Tenant::default()
@@ -37,9 +39,9 @@ impl World {
         (World { server, tenant }, made)
     }
 
-    /// With the server down, which is up again afterwards.
-    pub fn beside<T>(&mut self, look: impl FnOnce(&Devices) -> T) -> T {
-        beside(&mut self.server, look)
+    /// Stops the server, runs `look` on its data and starts the server again.
+    pub fn while_stopped<T>(&mut self, look: impl FnOnce(&Devices) -> T) -> T {
+        while_stopped(&mut self.server, look)
     }
 
     pub fn connect(&self, version: Version, token: &str) -> Peer {
@@ -51,7 +53,7 @@ pub fn login(version: Version, token: &str) -> Connect {
     Connect::new(version, unique("c")).user_name(token)
 }
 
-pub fn beside<T>(server: &mut Server, look: impl FnOnce(&Devices) -> T) -> T {
+pub fn while_stopped<T>(server: &mut Server, look: impl FnOnce(&Devices) -> T) -> T {
     server.terminate(Duration::from_secs(30));
     server.kill();
     let devices = open(server);
@@ -63,9 +65,9 @@ pub fn beside<T>(server: &mut Server, look: impl FnOnce(&Devices) -> T) -> T {
     made
 }
 
-/// All that is in the log has been processed.
+/// Opens the data directory and waits until the whole log is processed.
 pub fn open(server: &Server) -> Arc<Devices> {
-    let mut options = Options::default();
+    let mut options = DevicesOptions::default();
     options.log.segment_bytes = 1 << 20;
     let devices = Devices::open(&server.dir().join("data"), options).expect("the platform opens");
     server.wait_until("the log is replayed", |_| devices.stats().lag.messages == 0);
@@ -108,7 +110,7 @@ pub fn device_with_password(devices: &Devices, tenant: TenantId, name: &str, bas
     saved.expect("a device with a new name").id.expect("a stored device")
 }
 
-/// A profile by which devices provision themselves.
+/// Creates a profile that lets devices provision themselves.
 pub fn provisioning_profile(devices: &Devices, tenant: TenantId) {
     let mut profile = DeviceProfile {
         tenant_id: tenant,
@@ -131,8 +133,8 @@ fn node(kind: &str, name: &str, configuration: Json) -> Json {
     json!({"type": format!("org.thingsboard.rule.engine.{kind}"), "name": name, "configuration": configuration})
 }
 
-/// A root chain by which devices can have shared attributes set (`setShared`), and themselves be called (`callMe`): what they
-/// answered becomes a shared attribute.
+/// Installs a root chain for calls from devices. `setShared` sets shared attributes. `callMe` calls the device and
+/// saves its answer as a shared attribute.
 pub fn talking_chain(devices: &Devices, tenant: TenantId) {
     let nodes = [
         node("filter.TbMsgTypeSwitchNode", "types", json!({"version": 0})),
@@ -192,9 +194,9 @@ pub fn talking_chain(devices: &Devices, tenant: TenantId) {
     let entities = devices.entities();
     let root = entities
         .root_chain(tenant)
-        .expect("it can be read")
+        .expect("the stored entity is readable")
         .expect("a new tenant has one");
-    let id = root.id.expect("it is stored");
+    let id = root.id.expect("the entity is stored");
     entities
         .save_rule_chain_metadata(id, metadata, NOW)
         .expect("the chain is stored");
@@ -204,9 +206,9 @@ pub fn talking_chain(devices: &Devices, tenant: TenantId) {
 pub fn points(devices: &Devices, device: DeviceId, key: &str) -> Vec<TimedValue> {
     let query = Query::Points {
         range: 0..i64::MAX,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 10_000_000,
     };
     let found = devices.platform().store().query(device.0.into(), &[key], &query);
-    found.expect("it can be read").remove(0)
+    found.expect("the stored entity is readable").remove(0)
 }

@@ -1,11 +1,12 @@
-//! Restoring over the API: what is restored, what is set aside, and that the data of before is in force when it cannot be.
+//! Tests restores over the API: which data is restored, which data is set aside, and that the previous data stays in
+//! force when a restore fails.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
 fn retain(api: &Api<'_>, payload: &str) {
@@ -17,20 +18,20 @@ fn retained(server: &Server) -> Value {
     Api::of(server).get("/api/v1/retained/kept")["payload"].clone()
 }
 
-/// A finished one.
+/// Makes a backup, waits until it is finished and returns its name.
 fn back_up(server: &Server, api: &Api<'_>) -> String {
     let name = api.ok("POST", "/api/v1/backups", &json!({}))["name"].clone();
-    server.wait_until("it is made", |_| {
+    server.wait_until("the backup is finished", |_| {
         let items = api.get("/api/v1/backups")["items"].clone();
         items.as_array().unwrap().iter().any(|one| one["name"] == name)
     });
     name.as_str().unwrap().to_owned()
 }
 
-/// Asks for it, and waits until it is prepared or has failed.
+/// Requests a restore and waits until it is prepared or has failed.
 fn prepare(server: &Server, api: &Api<'_>, name: &str) -> Value {
     api.ok("POST", &format!("/api/v1/backups/{name}/restore"), &json!({}));
-    server.wait_until("it is verified", |_| {
+    server.wait_until("the backup is verified", |_| {
         api.get("/api/v1/backups")["restore"]["state"] != "preparing"
     });
     api.get("/api/v1/backups")
@@ -38,7 +39,7 @@ fn prepare(server: &Server, api: &Api<'_>, name: &str) -> Value {
 
 fn restart(server: &Server, api: &Api<'_>) {
     api.ok("POST", "/api/v1/restore/restart", &json!({}));
-    server.wait_until("it has ended what it did", |server| {
+    server.wait_until("the restore has ended", |server| {
         let state = server.dir().join("data/restore");
         state.join("outcome.json").exists() && !state.join("intent.json").exists()
     });
@@ -50,7 +51,7 @@ fn data(server: &Server, name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_backup_is_restored_in_the_same_process_and_the_data_of_before_is_set_aside() {
+fn restore_runs_in_process_and_sets_previous_data_aside() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     retain(&api, "old");
@@ -106,11 +107,11 @@ fn a_backup_is_restored_in_the_same_process_and_the_data_of_before_is_set_aside(
             .unwrap()
             .contains("ada")
     );
-    assert_eq!(state["items"][0]["name"], name, "it is there still");
+    assert_eq!(state["items"][0]["name"], name, "the backup still exists");
     let audit = api.get("/api/v1/audit?operation=restore_now");
-    assert_eq!(audit["items"][0]["user"], "admin", "the audit log goes on");
+    assert_eq!(audit["items"][0]["user"], "admin", "the audit log continues");
 
-    // Back to what was set aside: a data directory as any other.
+    // Restores the data directory that was set aside. It is an ordinary data directory.
     let back = data(&server, "backups/back");
     let from = data(&server, &format!("set-aside/{aside}"));
     let made = std::process::Command::new(env!("CARGO_BIN_EXE_tidewire"))
@@ -134,7 +135,7 @@ fn a_backup_is_restored_in_the_same_process_and_the_data_of_before_is_set_aside(
 }
 
 #[test]
-fn what_is_damaged_is_refused_with_the_file_and_the_reason() {
+fn damaged_backups_are_rejected_with_file_and_reason() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     retain(&api, "old");
@@ -159,13 +160,13 @@ fn what_is_damaged_is_refused_with_the_file_and_the_reason() {
 }
 
 #[test]
-fn data_that_the_server_does_not_start_with_is_taken_back() {
+fn restore_of_unusable_data_is_rolled_back() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let name = back_up(&server, &api);
     retain(&api, "new");
     prepare(&server, &api, &name);
-    // What no check of a backup finds.
+    // The check of a backup does not detect this damage.
     fs::write(data(&server, "restore/new/banned.json"), "no JSON").unwrap();
     restart(&server, &api);
     assert_eq!(retained(&server), "new");
@@ -176,7 +177,7 @@ fn data_that_the_server_does_not_start_with_is_taken_back() {
     assert_eq!((&state["restore"], &state["set_aside"]), (&Value::Null, &json!([])));
     assert!(server.log().contains("the backup was not restored"), "{}", server.log());
 
-    // A change of the configuration that was good then.
+    // A configuration change that was valid when the backup was made.
     let api = Api::of(&server);
     prepare(&server, &api, &name);
     fs::remove_file(data(&server, "restore/outcome.json")).unwrap();

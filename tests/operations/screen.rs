@@ -1,5 +1,5 @@
-//! `tidewire top` on a real pseudo-terminal: what stands on the screen, at which size, after which key; and that the terminal is
-//! afterwards as it was.
+//! Tests `tidewire top` on a real pseudo-terminal: the screen content per size and key, and that the program restores
+//! the terminal at the end.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,12 +9,12 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::json;
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
 const ESCAPE: char = '\u{1b}';
 
-/// A terminal with the program on it.
+/// A pseudo-terminal in which the program runs.
 struct Screen {
     own: File,
     other: File,
@@ -67,9 +67,9 @@ impl Screen {
         self.own.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// All that was written, once nobody writes any more.
+    /// Returns all output once the program has closed the terminal.
     fn end(mut self) -> String {
-        // Of a terminal that nobody holds any more reading fails.
+        // Reading fails once no process holds the other end of the terminal.
         drop(self.other);
         let mut buffer = [0; 65536];
         while let Ok(size) = self.own.read(&mut buffer) {
@@ -78,7 +78,7 @@ impl Screen {
         String::from_utf8_lossy(&self.written).into_owned()
     }
 
-    /// The screen once it is so; the program draws it anew at least every second.
+    /// Waits until the screen satisfies the condition. The program redraws it at least every second.
     #[track_caller]
     fn wait(&mut self, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
@@ -89,7 +89,8 @@ impl Screen {
             }
             assert!(
                 std::time::Instant::now() < deadline,
-                "it did not become so:\n{}",
+                "the screen did not satisfy the condition:
+{}",
                 rows.join("\n")
             );
             let mut buffer = [0; 65536];
@@ -99,7 +100,7 @@ impl Screen {
     }
 }
 
-/// What a terminal of that size shows: of it, what the program uses.
+/// Returns the screen of a terminal of this size. It supports only the control sequences that the program uses.
 fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
     let text = String::from_utf8_lossy(written);
     let mut grid = vec![vec![' '; columns]; rows];
@@ -108,7 +109,7 @@ fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
     while let Some(one) = rest.next() {
         match one {
             ESCAPE => {
-                assert_eq!(rest.next(), Some('['), "another sequence than those that are used");
+                assert_eq!(rest.next(), Some('['), "unsupported control sequence");
                 let mut parameters = String::new();
                 let Some(last) = rest.find(|c| {
                     let is_last = c.is_ascii_alphabetic();
@@ -122,7 +123,7 @@ fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
                 match (last, parameters.as_str()) {
                     ('H', at) => {
                         let mut at = at.split(';').map(|number| number.parse::<usize>().unwrap_or(1) - 1);
-                        // What was drawn for a larger one is cut.
+                        // Output for a larger terminal is cut.
                         row = at.next().unwrap_or(0).min(rows - 1);
                         column = at.next().unwrap_or(0).min(columns - 1);
                     }
@@ -133,13 +134,13 @@ fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
                     }
                     ('J', "2") => grid.iter_mut().for_each(|line| line.fill(' ')),
                     ('m', _) | ('h' | 'l', "?1049" | "?25") => {}
-                    other => panic!("another sequence than those that are used: {other:?}"),
+                    other => panic!("unsupported control sequence: {other:?}"),
                 }
             }
             '\r' => column = 0,
             '\n' => row = (row + 1).min(rows - 1),
             one => {
-                // In the last column the cursor stays: a line that were longer would show so.
+                // The cursor stays in the last column, so a line that is too long overwrites its last character.
                 grid[row][column.min(columns - 1)] = one;
                 column = (column + 1).min(columns);
                 if column == columns {
@@ -154,7 +155,7 @@ fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
 }
 
 #[test]
-fn top_fills_a_terminal_of_any_size_and_leaves_it_as_it_was() {
+fn top_fills_any_terminal_size_and_restores_the_terminal() {
     let server = Server::start(&Config::new(""));
     let made = Api::of(&server).ok(
         "POST",
@@ -192,7 +193,7 @@ fn top_fills_a_terminal_of_any_size_and_leaves_it_as_it_was() {
     let raw = tcgetattr(&screen.other).unwrap();
     assert!(
         !raw.local_modes.contains(LocalModes::ICANON),
-        "keys are read as they are pressed"
+        "keys take effect without Enter"
     );
 
     screen.press("h");
@@ -220,12 +221,12 @@ fn top_fills_a_terminal_of_any_size_and_leaves_it_as_it_was() {
     let end = screen.end();
     assert!(
         end.ends_with("\u{1b}[?25h\u{1b}[?1049l"),
-        "the cursor is seen and the screen is the one from before: {end:?}"
+        "the cursor is visible and the previous screen is restored: {end:?}"
     );
 }
 
 #[test]
-fn top_says_that_the_server_is_gone_and_goes_on_when_it_is_back() {
+fn top_reports_a_lost_server_and_resumes_after_reconnect() {
     let mut server = Server::start(&Config::new(""));
     let made = Api::of(&server).ok(
         "POST",
@@ -237,7 +238,7 @@ fn top_says_that_the_server_is_gone_and_goes_on_when_it_is_back() {
     screen.wait(|rows| rows[23].contains("every 1 s") && rows.iter().any(|row| row.starts_with("clients")));
     server.kill();
     let rows = screen.wait(|rows| rows[23].contains("no answer"));
-    // What was known stays, and below it stands why there is nothing newer, and how to end.
+    // The last known values stay. Below them stand the reason for missing updates and the key that quits.
     assert!(rows.iter().any(|row| row.starts_with("clients")), "{rows:?}");
     assert!(!rows[22].is_empty() && rows[23].contains("q end"), "{rows:?}");
     println!("{}", rows.join("\n"));

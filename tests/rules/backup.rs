@@ -1,16 +1,16 @@
-//! A backup of a server that runs: definitions and what waits for actions come back with it.
+//! Tests a backup of a running server: a restore brings back the definitions and the messages buffered for actions.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::command_line::tidewire;
+use super::command_line::tidewire;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 const MESSAGES: usize = 50;
 
 #[test]
-fn what_waits_for_an_action_comes_back_from_a_backup() {
+fn buffered_messages_are_restored_from_a_backup() {
     let mut server = Server::start(&Config::new(""));
     let web = WebServer::away();
     {
@@ -42,7 +42,7 @@ fn what_waits_for_an_action_comes_back_from_a_backup() {
     server.spawn_again();
     server.wait_until_ready();
     web.come();
-    server.wait_until("all messages are there", |_| web.bodies().len() >= MESSAGES);
+    server.wait_until("all messages have arrived", |_| web.bodies().len() >= MESSAGES);
     let expected: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();
     assert_eq!(web.bodies(), expected);
     assert_eq!(Api::of(&server).get("/api/v1/rules")[0]["id"], Value::from("r"));

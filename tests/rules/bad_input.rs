@@ -1,12 +1,13 @@
-//! What goes wrong outside and in messages: told in the API, the log and the metrics, and in the way of nothing else.
+//! Tests failing targets and bad messages: the API, the log and the metrics report the failure, and other messages are
+//! not affected.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
-/// The value of a metric with these labels.
+/// Returns the value of a metric with these labels.
 #[track_caller]
 pub fn metric(server: &Server, name: &str, labels: &[&str]) -> f64 {
     let (status, text) = server.http_get("/metrics");
@@ -20,7 +21,7 @@ pub fn metric(server: &Server, name: &str, labels: &[&str]) -> f64 {
         .expect("a number")
 }
 
-/// An action to a web server of a connector of the same name, and a rule for `NAME/#`.
+/// Creates a connector and an action `NAME` for a web server, and a rule for `NAME/#`.
 fn add(api: &Api<'_>, name: &str, url: &str, parameters: &Value) {
     api.ok(
         "POST",
@@ -35,7 +36,7 @@ fn add(api: &Api<'_>, name: &str, url: &str, parameters: &Value) {
 }
 
 #[test]
-fn a_target_that_is_away_or_refuses_us_is_told_and_stops_no_other() {
+fn failing_targets_are_reported_and_do_not_block_others() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let (good, away) = (WebServer::here(), WebServer::away());
@@ -48,11 +49,11 @@ fn a_target_that_is_away_or_refuses_us_is_told_and_stops_no_other() {
     for name in ["away", "wrong", "bad", "good"] {
         client.publish(&Publish::new(format!("{name}/1"), name).qos(1));
     }
-    server.wait_until("the good one has it", |_| good.bodies() == ["good"]);
+    server.wait_until("the working target has its message", |_| good.bodies() == ["good"]);
 
     for (name, reason) in [("away", away.address.to_string()), ("wrong", "401".into())] {
         let path = format!("/api/v1/actions/http:{name}");
-        server.wait_until("its health tells", |_| {
+        server.wait_until("the action reports that its target is unreachable", |_| {
             api.get(&path)["health"]["state"] == "disconnected"
         });
         let action = api.get(&path);
@@ -62,13 +63,13 @@ fn a_target_that_is_away_or_refuses_us_is_told_and_stops_no_other() {
         let label = format!("action=\"http:{name}\"");
         assert_eq!(metric(&server, "tidewire_action_state", &[&label, "disconnected"]), 1.0);
         assert_eq!(metric(&server, "tidewire_action_queued_messages", &[&label]), 1.0);
-        server.wait_until("the log tells", |server| {
+        server.wait_until("the log has the reason", |server| {
             let log = server.log();
             let mut lines = log.lines().filter(|line| line.contains(&format!("http:{name}")));
-            lines.any(|line| line.contains(&reason) && line.contains("away"))
+            lines.any(|line| line.contains(&reason) && line.contains("unreachable"))
         });
     }
-    server.wait_until("what is refused is counted", |server| {
+    server.wait_until("rejected messages are counted", |server| {
         metric(server, "tidewire_action_failed_total", &["action=\"http:bad\""]) == 1.0
     });
     let action = api.get("/api/v1/actions/http:bad");
@@ -99,7 +100,7 @@ fn a_target_that_is_away_or_refuses_us_is_told_and_stops_no_other() {
 }
 
 #[test]
-fn a_poison_message_is_told_and_stops_no_other() {
+fn poison_messages_are_reported_and_do_not_block_others() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let web = WebServer::here();
@@ -118,8 +119,8 @@ fn a_poison_message_is_told_and_stops_no_other() {
         client.publish(&Publish::new("good/1", payload).qos(1));
         assert_eq!(watcher.receive().payload, payload.as_bytes());
     }
-    // The other rule takes each as it is, and this one what it can: `${payload}` is nothing in its output.
-    server.wait_until("all that can be sent is", |_| web.bodies().len() == 4);
+    // The other rule accepts every message. This rule accepts all for which `${payload}` is defined in its output.
+    server.wait_until("all valid messages are sent", |_| web.bodies().len() == 4);
     let rule = api.get("/api/v1/rules/strict");
     assert_eq!(
         (&rule["metrics"]["failed"], &rule["metrics"]["passed"]),
@@ -133,7 +134,7 @@ fn a_poison_message_is_told_and_stops_no_other() {
         "{rule:#}"
     );
     let log = server.log();
-    assert!(log.contains("a rule fails") && log.contains("strict"), "{log}");
+    assert!(log.contains("a rule failed") && log.contains("strict"), "{log}");
     let labels = ["rule=\"strict\""];
     assert_eq!(metric(&server, "tidewire_rule_matched_total", &labels), 3.0);
     assert_eq!(metric(&server, "tidewire_rule_failed_total", &labels), 2.0);
@@ -141,7 +142,7 @@ fn a_poison_message_is_told_and_stops_no_other() {
 }
 
 #[test]
-fn what_can_never_work_is_refused_with_its_field() {
+fn invalid_definitions_are_rejected_with_their_field() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let away = WebServer::away();
@@ -188,7 +189,7 @@ fn what_can_never_work_is_refused_with_its_field() {
             "connectors",
             json!({"type": "http", "name": "c", "config": {"url": "http://h", "headers": {"a": "env:TIDEWIRE_TEST_NO_SUCH"}}}),
             "config.headers.a",
-            "no variable",
+            "no environment variable",
         ),
     ] {
         let (status, problem) = api.call("POST", &format!("/api/v1/{path}"), &definition);

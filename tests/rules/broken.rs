@@ -1,17 +1,18 @@
-//! Actions that cannot run: what was acknowledged is kept for them, or counted as lost where somebody has switched them off.
+//! Tests actions that cannot run. Acknowledged messages stay buffered for them, or are counted as dropped if an
+//! operator disabled the action.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 fn metrics(api: &Api<'_>, rule: &str) -> Value {
     api.get(&format!("/api/v1/rules/{rule}"))["metrics"].clone()
 }
 
 #[test]
-fn what_was_acknowledged_waits_for_an_action_whose_secret_is_gone() {
+fn acknowledged_messages_wait_for_a_missing_secret() {
     let mut server = Server::start(&Config::new(""));
     let secret = server.dir().join("token");
     std::fs::write(&secret, "Bearer x").unwrap();
@@ -41,22 +42,22 @@ fn what_was_acknowledged_waits_for_an_action_whose_secret_is_gone() {
     let action = api.get("/api/v1/actions/http:web");
     let problems = action["problems"].to_string();
     assert!(problems.contains("token"), "{action:#}");
-    server.wait_until("it is told that the target is away", |_| {
+    server.wait_until("the action reports that the target is unreachable", |_| {
         api.get("/api/v1/actions/http:web")["health"]["state"] == "disconnected"
     });
     assert_eq!(api.get("/api/v1/actions/http:web")["metrics"]["queued_messages"], 1);
-    server.wait_until("there is an alarm", |_| {
+    server.wait_until("an alarm is active", |_| {
         api.get("/api/v1/alarms")["active"][0]["name"] == "action:http:web"
     });
 
     std::fs::write(&secret, "Bearer x").unwrap();
     api.ok("POST", "/api/v1/connectors/web/enable", &Value::Null);
-    server.wait_until("it has arrived", |_| web.bodies() == ["important"]);
+    server.wait_until("the message has arrived", |_| web.bodies() == ["important"]);
     assert_eq!(api.get("/api/v1/actions/http:web")["problems"], json!([]));
 }
 
 #[test]
-fn what_rules_have_for_an_action_that_is_switched_off_is_counted() {
+fn messages_for_a_disabled_action_are_counted() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});
@@ -66,7 +67,7 @@ fn what_rules_have_for_an_action_that_is_switched_off_is_counted() {
     api.ok("POST", "/api/v1/rules", &rule);
     let mut client = server.session(&Connect::new(V5, "c"));
     client.publish(&Publish::new("in", "x").qos(1));
-    server.wait_until("both are counted", |_| {
+    server.wait_until("both messages are counted", |_| {
         metrics(&api, "r")["actions.failed.out_of_service"] == 2
     });
     assert_eq!(metrics(&api, "r")["actions.failed"], 2);
@@ -77,7 +78,7 @@ fn what_rules_have_for_an_action_that_is_switched_off_is_counted() {
 }
 
 #[test]
-fn a_buffer_takes_no_more_of_the_disk_than_its_quota_says() {
+fn action_buffer_disk_use_is_bounded_by_its_quota() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let mut file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});

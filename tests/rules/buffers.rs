@@ -1,18 +1,18 @@
-//! What the buffers of actions promise, on the real binary: what waits in memory is gone with the process and nothing else is, whoever
-//! publishes too much is held back, and what went from memory to the disk keeps its order.
+//! Tests the guarantees of action buffers with the real binary. A process crash loses only messages in memory,
+//! back-pressure holds publishers when a buffer is full, and messages spilled from memory to disk stay in order.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::bad_input::metric;
+use super::bad_input::metric;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 const ACTION: &str = "/api/v1/actions/http:hook";
-/// The most that is waited with in memory.
+/// Memory limit of the buffer.
 const MEMORY: u64 = 65_536;
 
-/// All under `t/` goes to the web server.
+/// Creates a rule and an action that send everything below `t/` to the web server.
 fn define(api: &Api<'_>, web: &WebServer, buffer: &Value) {
     let config = json!({"url": format!("http://{}", web.address)});
     api.ok(
@@ -29,12 +29,13 @@ fn define(api: &Api<'_>, web: &WebServer, buffer: &Value) {
     api.ok("POST", "/api/v1/rules", &rule);
 }
 
-/// So many bytes, of which its number is the first.
+/// Returns a payload of this size that begins with the number.
 fn payload(number: u32, bytes: usize) -> String {
     format!("{number:08}{}", "x".repeat(bytes - 8))
 }
 
-/// Publishes 1000 bytes each from `first` on until the server takes no more, or so many. The numbers of those that were acknowledged.
+/// Publishes `count` messages of 1000 bytes, numbered from `first`, until the server rejects one. Returns the numbers
+/// of the acknowledged messages.
 fn publish(server: &Server, first: u32, count: u32) -> Vec<u32> {
     publish_of(server, first, count, 1000)
 }
@@ -59,16 +60,16 @@ fn arrived(web: &WebServer) -> Vec<u32> {
 
 #[track_caller]
 fn wait_for(server: &Server, web: &WebServer, expected: &[u32]) {
-    server.wait_until("all that was acknowledged has arrived", |_| {
+    server.wait_until("all acknowledged messages have arrived", |_| {
         arrived(web).len() >= expected.len()
     });
     let arrived = arrived(web);
-    assert_eq!(arrived.len(), expected.len(), "none comes twice");
-    assert!(arrived == expected, "they come in their order: {arrived:?}");
+    assert_eq!(arrived.len(), expected.len(), "no message arrives twice");
+    assert!(arrived == expected, "the messages arrive in order: {arrived:?}");
 }
 
 #[test]
-fn memory_holds_publishers_back_and_loses_what_waits_with_the_process_only() {
+fn memory_buffer_applies_back_pressure_and_loses_only_on_crash() {
     let mut server = Server::start(&Config::new(""));
     let web = WebServer::away();
     define(
@@ -86,7 +87,7 @@ fn memory_holds_publishers_back_and_loses_what_waits_with_the_process_only() {
     server.spawn_again();
     server.wait_until_ready();
     assert_eq!(Api::of(&server).get(ACTION)["metrics"]["queued_messages"], 0);
-    // The definition is there, and what is acknowledged from now on arrives, though it was held back on the way.
+    // The definition still exists. Messages acknowledged from now on arrive, although back-pressure delayed them.
     let kept = publish(&server, 1000, 1000);
     assert!((10..70).contains(&kept.len()), "{} in {MEMORY} bytes", kept.len());
     web.come();
@@ -97,9 +98,9 @@ fn memory_holds_publishers_back_and_loses_what_waits_with_the_process_only() {
     assert_eq!(metrics["failed"], 0, "{metrics:#}");
 }
 
-/// Whoever pauses an action does not want its target to be flooded because the machine is started again.
+/// A paused action must not flood its target after a restart of the machine.
 #[test]
-fn a_pause_lasts_over_a_restart_until_it_is_ended() {
+fn pause_survives_a_restart_until_resumed() {
     let mut server = Server::start(&Config::new(""));
     let web = WebServer::away();
     web.come();
@@ -114,19 +115,19 @@ fn a_pause_lasts_over_a_restart_until_it_is_ended() {
     publish(&server, 20, 20);
     assert_eq!(api.get(ACTION)["metrics"]["queued_messages"], 40);
     api.ok("POST", &format!("{ACTION}/resume"), &Value::Null);
-    server.wait_until("what has waited is sent", |_| {
+    server.wait_until("the buffered messages are sent", |_| {
         api.get(ACTION)["metrics"]["queued_messages"] == 0
     });
-    // It is enabled to work.
+    // Enabling a paused action also resumes it.
     api.ok("POST", &format!("{ACTION}/pause"), &Value::Null);
     api.ok("POST", &format!("{ACTION}/disable"), &Value::Null);
     let view = api.ok("POST", &format!("{ACTION}/enable"), &Value::Null);
     assert_eq!(view["is_paused"], false);
 }
 
-/// Whether a message would come to a full buffer is found out by running its rule: that must not count it.
+/// The server runs a rule to find out whether a message would go to a full buffer. That run must not count the message.
 #[test]
-fn a_rule_counts_each_accepted_message_once_while_its_action_is_full() {
+fn rule_counts_messages_once_while_its_action_is_full() {
     let server = Server::start(&Config::new(""));
     let (api, web) = (Api::of(&server), WebServer::away());
     define(&api, &web, &json!({"mode": "memory", "memory_bytes": MEMORY}));
@@ -148,11 +149,11 @@ fn a_rule_counts_each_accepted_message_once_while_its_action_is_full() {
     };
     let mut accepted = publish(&server, 0, 1000).len();
     assert!((10..70).contains(&accepted), "{accepted} in {MEMORY} bytes");
-    assert_eq!(seen(), accepted, "the one that was refused is not counted");
+    assert_eq!(seen(), accepted, "the rejected message is not counted");
     for first in [2000, 3000, 4000] {
-        // A worker that has not given it anything yet does not know that it is full.
+        // A worker that has not sent anything to the action yet does not know that its buffer is full.
         let more = publish(&server, first, 100).len();
-        assert!(more < 100, "it is full");
+        assert!(more < 100, "the buffer is full");
         accepted += more;
     }
     assert_eq!(seen(), accepted);
@@ -162,8 +163,8 @@ fn a_rule_counts_each_accepted_message_once_while_its_action_is_full() {
 }
 
 #[test]
-fn hybrid_goes_on_the_disk_beyond_its_memory_and_loses_what_waits_with_the_process_only() {
-    /// As much as is being tried stays in memory, 8 MiB at most: more than that.
+fn hybrid_buffer_spills_to_disk_and_loses_messages_only_on_crash() {
+    /// Messages in flight to the target stay in memory, at most 8 MiB. This is more.
     const MANY: u32 = 1_400;
     const BYTES: usize = 10_000;
     let mut server = Server::start(&Config::new(""));
@@ -172,31 +173,31 @@ fn hybrid_goes_on_the_disk_beyond_its_memory_and_loses_what_waits_with_the_proce
     define(&Api::of(&server), &web, &buffer);
     let files = |server: &Server| {
         let metrics = Api::of(server).get(ACTION)["metrics"].clone();
-        metrics["file_bytes"].as_u64().expect("it is told")
+        metrics["file_bytes"].as_u64().expect("the metric exists")
     };
     assert_eq!(publish(&server, 0, 30).len(), 30);
     let small = files(&server);
     assert_eq!(publish_of(&server, 30, MANY - 30, BYTES).len(), MANY as usize - 30);
-    // Looked at once in a while.
-    server.wait_until("what is more than the memory is on the disk", |_| {
+    // The server checks the memory use periodically.
+    server.wait_until("messages beyond the memory limit are on disk", |_| {
         files(&server) > small + (4 << 20)
     });
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
     assert_eq!(Api::of(&server).get(ACTION)["metrics"]["queued_messages"], 0);
-    assert!(files(&server) <= small, "nobody can want it any more");
+    assert!(files(&server) <= small, "delivered messages use no disk space");
     let kept = publish_of(&server, 10_000, MANY, BYTES);
     assert_eq!(kept.len(), MANY as usize);
     web.come();
-    // From the disk, and then in memory again.
+    // First from the disk, then from memory again.
     wait_for(&server, &web, &kept);
     let more = publish(&server, 20_000, 30);
     wait_for(&server, &web, &[kept, more].concat());
 }
 
 #[test]
-fn hybrid_holds_publishers_back_when_memory_and_disk_are_full() {
+fn hybrid_buffer_applies_back_pressure_when_full() {
     let server = Server::start(&Config::new(""));
     let web = WebServer::away();
     let buffer = json!({"mode": "hybrid", "memory_bytes": MEMORY, "segment_bytes": MEMORY, "max_bytes": 1 << 20});

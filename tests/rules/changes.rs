@@ -1,11 +1,11 @@
-//! Actions that are changed while clients publish: what was acknowledged reaches the target all the same.
+//! Tests changes of actions while clients publish: all acknowledged messages reach the target.
 
 use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::bad_input::metric;
+use super::bad_input::metric;
+use crate::support::api::Api;
 use crate::support::*;
 
 const CHANGES: u64 = 12;
@@ -28,7 +28,7 @@ fn definition(server: &Server, change: u64) -> Value {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
+fn changing_an_action_loses_no_acknowledged_message() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     api.ok("POST", "/api/v1/actions", &definition(&server, 0));
@@ -51,7 +51,7 @@ fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
             for (number, client) in clients.iter_mut().enumerate() {
                 let payload = format!("{number} {}", sent.len());
                 let reason = client.publish(&Publish::new(format!("t/{number}"), payload.clone()).qos(1));
-                assert_eq!(reason, 0x10, "{payload}: taken, and no client subscribes");
+                assert_eq!(reason, 0x10, "{payload}: accepted without matching subscribers");
                 sent.push(payload);
             }
         }
@@ -66,14 +66,14 @@ fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
     let mut sent = sent;
     sent.sort();
     assert_eq!(arrived, sent);
-    server.wait_until("all changes have counted together", |_| {
+    server.wait_until("the counters include all changes", |_| {
         let metrics = &api.get("/api/v1/actions/file:lines")["metrics"];
         metrics["matched"] == sent.len() && metrics["sent"] == sent.len()
     });
 }
 
 #[test]
-fn an_action_goes_on_counting_whatever_is_changed() {
+fn action_counters_survive_changes() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     api.ok("POST", "/api/v1/actions", &definition(&server, 0));
@@ -87,7 +87,7 @@ fn an_action_goes_on_counting_whatever_is_changed() {
             client.publish(&Publish::new("t/1", "x").qos(1));
         }
         expected += count;
-        server.wait_until("all is sent, with what was before", |_| {
+        server.wait_until("all messages are sent, including earlier ones", |_| {
             api.get(path)["metrics"]["sent"] == expected
         });
         let metrics = api.get(path)["metrics"].clone();
@@ -114,14 +114,15 @@ fn an_action_goes_on_counting_whatever_is_changed() {
     assert_eq!(
         api.get(path)["metrics"]["matched"],
         0,
-        "another action of the same name"
+        "a new action of the same name starts at zero"
     );
     assert_eq!(metric(&server, "tidewire_action_abandoned_total", &[]), 0.0);
 }
 
-/// A target that takes a request and never answers: the action takes its time to stop, and nobody who looks has to wait for that.
+/// The target accepts a request and never answers, so the action takes long to stop. Status requests must not wait for
+/// that.
 #[test]
-fn looking_does_not_wait_for_an_action_that_stops() {
+fn status_requests_do_not_wait_for_a_stopping_action() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -139,7 +140,7 @@ fn looking_does_not_wait_for_an_action_that_stops() {
         .session(&Connect::new(V5, "c"))
         .publish(&Publish::new("t", "x").qos(1));
     let path = "/api/v1/actions/http:out";
-    server.wait_until("the message is on its way", |_| {
+    server.wait_until("the message is in flight", |_| {
         api.get(path)["metrics"]["in_flight"] == 1
     });
     let other = Api::of(&server);
@@ -152,6 +153,6 @@ fn looking_does_not_wait_for_an_action_that_stops() {
         }
         looked
     });
-    assert!(looked > 3, "{looked}: the change locks everybody out");
+    assert!(looked > 3, "{looked}: the change blocks status requests");
     drop(target);
 }

@@ -1,15 +1,15 @@
-//! The commands as an operator types them: against a running server, and without one.
+//! Tests the commands for rules, connectors and actions, with a running server and without one.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
-/// The program, with nothing but these arguments.
+/// Runs the program with only these arguments.
 pub fn tidewire(directory: &Path, args: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
         .current_dir(directory)
@@ -19,7 +19,7 @@ pub fn tidewire(directory: &Path, args: &[&str]) -> Ran {
     Ran::new(&output)
 }
 
-/// The same, told where the server is as its own configuration would.
+/// Runs tidewire with the server's data directory and API address as options.
 pub fn tidewire_at(server: &Server, args: &[&str]) -> Ran {
     let data_dir = format!("node.data_dir={}", server.dir().join("data").display());
     let bind = format!("api.bind={}", server.http());
@@ -44,7 +44,7 @@ impl Ran {
         }
     }
 
-    /// What it printed.
+    /// Returns the standard output of a successful run.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
@@ -61,7 +61,7 @@ const RULE: &str =
     "-- description: too hot\n-- actions: console\nSELECT payload.t AS t\nFROM \"m/#\"\nWHERE payload.t > 30\n";
 
 #[test]
-fn a_rule_goes_through_its_life() {
+fn rule_commands_cover_the_life_cycle_of_a_rule() {
     let server = Server::start(&Config::new(""));
     let file = server.dir().join("hot.sql");
     let put = |text: &str| {
@@ -90,7 +90,7 @@ fn a_rule_goes_through_its_life() {
         history.lines().count() == 5 && history.contains("made") && history.contains("sql"),
         "{history}"
     );
-    // What was shown can be given back.
+    // The shown definition is accepted as input.
     std::fs::write(server.dir().join("shown.json"), shown.to_string()).expect("the directory is writable");
     tidewire_at(&server, &["rule", "put", "shown.json"]).ok();
     tidewire_at(&server, &["rule", "enable", "hot"]).ok();
@@ -101,7 +101,7 @@ fn a_rule_goes_through_its_life() {
 }
 
 #[test]
-fn a_rule_is_tried_without_a_server() {
+fn rule_test_runs_without_a_server() {
     let directory = std::env::temp_dir().join(unique(&format!("tidewire-offline-{}", std::process::id())));
     std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
     std::fs::write(directory.join("hot.sql"), RULE).expect("it is writable");
@@ -131,7 +131,7 @@ fn a_rule_is_tried_without_a_server() {
 }
 
 #[test]
-fn connectors_and_actions_are_run_from_the_command_line() {
+fn connectors_and_actions_are_managed_from_the_command_line() {
     let server = Server::start(&Config::new(""));
     let web = WebServer::away();
     let write = |name: &str, text: String| std::fs::write(server.dir().join(name), text).expect("it is writable");
@@ -173,7 +173,7 @@ fn connectors_and_actions_are_run_from_the_command_line() {
     tidewire_at(&server, &["action", "pause", "http:out"]).ok();
     let list = tidewire_at(&server, &["action", "list"]).ok();
     assert!(list.contains("http:out  paused"), "{list}");
-    // Whatever is changed meanwhile.
+    // Overwrites the action although it was changed in between.
     tidewire_at(&server, &["action", "put", "out.json"]).ok();
     tidewire_at(&server, &["action", "restart", "http:out"]).ok();
     let list = tidewire_at(&server, &["action", "list"]).ok();
@@ -200,8 +200,8 @@ fn connectors_and_actions_are_run_from_the_command_line() {
     }
 }
 
-/// A rule for `t` that sends to a target that is away.
-fn with_a_target_that_is_away(server: &Server, web: &WebServer) {
+/// Creates a rule for `t` whose action sends to an unreachable target.
+fn define_unreachable_target(server: &Server, web: &WebServer) {
     let api = Api::of(server);
     let config = json!({"url": format!("http://{}", web.address)});
     api.ok(
@@ -216,10 +216,10 @@ fn with_a_target_that_is_away(server: &Server, web: &WebServer) {
 }
 
 #[test]
-fn what_is_purged_is_not_sent() {
+fn purged_messages_are_not_sent() {
     let server = Server::start(&Config::new(""));
     let web = WebServer::away();
-    with_a_target_that_is_away(&server, &web);
+    define_unreachable_target(&server, &web);
     tidewire_at(&server, &["action", "pause", "http:out"]).ok();
     let mut publisher = server.session(&Connect::new(V5, "p"));
     for number in 0..3 {
@@ -227,18 +227,18 @@ fn what_is_purged_is_not_sent() {
     }
     let api = Api::of(&server);
     let queued = || api.get("/api/v1/actions/http:out")["metrics"]["queued_messages"].clone();
-    server.wait_until("they wait", |_| queued() == 3);
+    server.wait_until("three messages are queued", |_| queued() == 3);
     tidewire_at(&server, &["action", "purge", "http:out"]).ok();
-    server.wait_until("nothing waits", |_| queued() == 0);
+    server.wait_until("no message is queued", |_| queued() == 0);
     web.come();
     tidewire_at(&server, &["action", "resume", "http:out"]).ok();
     publisher.publish(&Publish::new("t", "new").qos(1));
-    server.wait_until("the next one is sent", |_| !web.bodies().is_empty());
+    server.wait_until("the next message is sent", |_| !web.bodies().is_empty());
     assert_eq!(web.bodies(), ["new"]);
 }
 
 #[test]
-fn the_console_action_writes_what_comes_into_the_log() {
+fn console_action_writes_messages_to_the_log() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let parameters = json!({"line": "${clientid} says ${payload}", "lines_per_second_max": 2});
@@ -250,22 +250,22 @@ fn the_console_action_writes_what_comes_into_the_log() {
     let rule = json!({"id": "r", "sql": "SELECT * FROM \"t\"", "actions": ["console:look"]});
     api.ok("POST", "/api/v1/rules", &rule);
     let mut publisher = server.session(&Connect::new(V5, "p"));
-    // A line break is no second line of the log.
+    // A line break in a message does not start a new line of the log.
     publisher.publish(&Publish::new("t", "one\nWARN two").qos(1));
-    server.wait_until("it is in the log", |server| {
+    server.wait_until("the message is in the log", |server| {
         server.log().contains("p says one\\nWARN two")
     });
     for _ in 0..50 {
         publisher.publish(&Publish::new("t", "more").qos(1));
     }
-    server.wait_until("what is left out is counted", |server| {
+    server.wait_until("omitted messages are counted", |server| {
         publisher.publish(&Publish::new("t", "more").qos(1));
-        server.log().contains("left_out=")
+        server.log().contains("skipped_lines=")
     });
 }
 
 #[test]
-fn who_may_not_is_told_so() {
+fn unauthorized_commands_report_the_reason() {
     let server = Server::start(&Config::new(""));
     let url = format!("http://{}", server.http());
     std::fs::write(server.dir().join("wrong"), "not it\n").expect("it is writable");
@@ -281,7 +281,7 @@ fn who_may_not_is_told_so() {
     ];
     let refused = tidewire(server.dir(), &list);
     assert!(
-        refused.code == 1 && refused.err.contains("user or password is wrong (401)"),
+        refused.code == 1 && refused.err.contains("wrong user name or password (401)"),
         "{refused:?}"
     );
     let nobody = tidewire(

@@ -1,9 +1,10 @@
-//! Definitions in the configuration and in rule files: pinned, checked all at once, taken over at SIGHUP.
+//! Tests definitions in the configuration and in rule files: they are read-only, checked together, and reloaded at
+//! SIGHUP.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::command_line::{tidewire, tidewire_at};
+use super::command_line::{tidewire, tidewire_at};
+use crate::support::api::Api;
 use crate::support::*;
 
 const CONFIG: &str = r#"
@@ -44,7 +45,7 @@ fn wait_for_log(server: &Server, text: &str) {
 }
 
 #[test]
-fn what_is_declared_runs_and_is_pinned() {
+fn declared_definitions_run_and_are_read_only() {
     let server = start();
     let api = Api::of(&server);
     let hot = api.get("/api/v1/rules/hot");
@@ -78,16 +79,16 @@ fn what_is_declared_runs_and_is_pinned() {
     let mut client = server.session(&Connect::new(V4, "c"));
     client.publish(&Publish::new("m/1", r#"{"t": 1}"#).qos(1));
     client.publish(&Publish::new("all/1", "x").qos(1));
-    server.wait_until("both are sent", |_| {
+    server.wait_until("both messages are sent", |_| {
         api.get("/api/v1/actions/file:lines")["metrics"]["sent"] == 2
     });
     let kept = std::fs::read_to_string(server.dir().join("data/integration/definitions.json"));
-    assert!(kept.is_err(), "what is declared is kept nowhere else: {kept:?}");
+    assert!(kept.is_err(), "declared definitions are stored nowhere else: {kept:?}");
     assert!(!server.log().contains("hunter2"));
 }
 
 #[test]
-fn a_reload_takes_over_all_or_nothing() {
+fn reload_applies_all_changes_or_none() {
     let server = start();
     let api = Api::of(&server);
     api.ok(
@@ -117,13 +118,13 @@ fn a_reload_takes_over_all_or_nothing() {
     assert_eq!(ids, ["all", "bad", "hot", "mine"]);
     std::fs::remove_file(server.dir().join("hot.sql")).expect("it is there");
     reload(&server);
-    server.wait_until("the rule is gone", |_| {
+    server.wait_until("the rule is removed", |_| {
         api.call("GET", "/api/v1/rules/hot", &Value::Null).0 == 404
     });
 }
 
 #[test]
-fn every_mistake_is_told_at_once() {
+fn all_declaration_errors_are_reported_together() {
     let directory = std::env::temp_dir().join(unique(&format!("tidewire-check-{}", std::process::id())));
     std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
     let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it is writable");
@@ -140,11 +141,11 @@ fn every_mistake_is_told_at_once() {
     assert_eq!(check.code, 2, "{check:?}");
     for part in [
         "r.sql:1: unknown key \"descripton\"",
-        "twice.sql:1: rule \"all\" is declared in rules.all (",
+        "twice.sql:1: rule \"all\" is also declared in rules.all (",
         "tidewire.toml:4: rules.all: sql: line 1, column 10",
         "tidewire.toml:7: rules.no: found a table",
         "tidewire.toml:10: connectors.web: config.url",
-        "tidewire.toml:14: connectors.secret: config.headers.a: the environment",
+        "tidewire.toml:14: connectors.secret: config.headers.a: the server has no environment variable",
         "tidewire.toml:18: actions.out: delivery.in_flight",
     ] {
         assert!(check.err.contains(part), "no {part} in {}", check.err);

@@ -1,12 +1,13 @@
-//! Definitions over the API: what is wrong is named, what is secret is not shown, what was can come back.
+//! Tests definitions over the API: errors name the wrong field, secrets are not shown, and deleted definitions can be
+//! created again from their shown text.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
 #[test]
-fn what_is_wrong_is_named_and_nothing_changes() {
+fn invalid_requests_name_the_error_and_change_nothing() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let cases = [
@@ -54,7 +55,7 @@ fn what_is_wrong_is_named_and_nothing_changes() {
 }
 
 #[test]
-fn secrets_are_kept_and_never_shown() {
+fn secrets_are_stored_and_never_shown() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let connector = json!({"type": "http", "name": "web", "config": {"url": "http://127.0.0.1:1", "headers": {"authorization": "Bearer hunter2"}}});
@@ -68,7 +69,7 @@ fn secrets_are_kept_and_never_shown() {
     let kept = std::fs::read_to_string(server.dir().join("data/integration/definitions.json")).expect("a file");
     assert!(kept.contains("hunter2") && kept.contains("changed"));
     assert!(!server.log().contains("hunter2"));
-    // What a secret is shown as is none where none is kept.
+    // The placeholder of a secret is invalid if no secret is stored.
     shown["name"] = "copy".into();
     let (status, problem) = api.call("POST", "/api/v1/connectors", &shown);
     assert_eq!(
@@ -79,7 +80,7 @@ fn secrets_are_kept_and_never_shown() {
 }
 
 #[test]
-fn a_rule_comes_back_as_it_was() {
+fn deleted_rule_is_recreated_from_its_shown_text() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let rule = |sql: &str| json!({"id": "r", "sql": sql});
@@ -101,7 +102,7 @@ fn a_rule_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_rule_is_tried_before_it_is_made() {
+fn rule_can_be_tested_before_creation() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let run = json!({
@@ -118,9 +119,9 @@ fn a_rule_is_tried_before_it_is_made() {
     assert_eq!(api.ok("POST", "/api/v1/rules/test", &run)["is_matched"], false);
 }
 
-/// Two operators have the same thing open: the second one is told before it overwrites the first one's change.
+/// Two operators edit the same definition. The second one gets an error before overwriting the first one's change.
 #[test]
-fn who_saves_over_a_change_of_somebody_else_is_told() {
+fn saving_over_a_concurrent_change_is_rejected() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let cases = [
@@ -149,13 +150,13 @@ fn who_saves_over_a_change_of_somebody_else_is_told() {
             changed["description"] = description.into();
             api.call_if("PUT", &path, tag, &changed)
         };
-        assert_eq!(put(Some("*"), "").0, 412, "{path} is not there");
+        assert_eq!(put(Some("*"), "").0, 412, "{path} does not exist");
         let (status, made, _) = api.call_if("POST", &format!("/api/v1/{kind}"), None, &definition);
         assert_eq!(status, 201, "{path}");
         let read = api.call_if("GET", &path, None, &Value::Null).1;
         assert_eq!(read, made, "{path}");
         let read = read.expect("an entity tag");
-        // What it does meanwhile is no change of it.
+        // Activity of the action does not change the ETag of its definition.
         assert_eq!(api.call_if("GET", &path, None, &Value::Null).1.as_ref(), Some(&read));
         let (status, first, _) = put(Some(&read), "of the first");
         assert_eq!(status, 200, "{path}");
@@ -175,7 +176,7 @@ fn who_saves_over_a_change_of_somebody_else_is_told() {
         assert_eq!(
             put(first.as_deref(), "of the first").0,
             412,
-            "{path}: it would enable it again"
+            "{path}: saving would enable the definition again"
         );
         assert_eq!(api.get(&path)["enable"], false);
         assert_eq!(put(None, "whatever is there").0, 200, "{path}");

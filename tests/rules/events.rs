@@ -1,11 +1,11 @@
-//! What rules see of packets other than PUBLISH: the properties that clients send with them, by EMQX's names.
+//! Tests events for packets other than PUBLISH: their columns have EMQX's names for the properties that clients send.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
-/// The line about this event.
+/// Returns the line of this event.
 fn seen(lines: &str, event: &str) -> Value {
     let mut lines = lines
         .lines()
@@ -14,7 +14,7 @@ fn seen(lines: &str, event: &str) -> Value {
 }
 
 #[test]
-fn properties_of_what_clients_send_are_columns() {
+fn properties_of_client_packets_are_columns() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});
@@ -46,7 +46,7 @@ fn properties_of_what_clients_send_are_columns() {
     client.send(&packet::disconnect(0, &properties));
     let path = server.dir().join("seen.jsonl");
     let text = || std::fs::read_to_string(&path).unwrap_or_default();
-    server.wait_until("all of it is in the file", |_| text().lines().count() == 5);
+    server.wait_until("all events are in the file", |_| text().lines().count() == 5);
     let text = text();
 
     let connected = seen(&text, "client.connected");
@@ -74,9 +74,9 @@ fn properties_of_what_clients_send_are_columns() {
     assert_eq!(seen(&text, "client.disconnected")["disconn_props"], disconn_props);
 }
 
-/// `sockname`, also of clients that are refused.
+/// The column `sockname` is also present for rejected clients.
 #[test]
-fn events_say_through_which_listener_a_client_came() {
+fn events_name_the_listener_of_the_client() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});
@@ -96,7 +96,7 @@ fn events_say_through_which_listener_a_client_came() {
     page.expect_packet();
     let path = server.dir().join("seen.jsonl");
     let text = || std::fs::read_to_string(&path).unwrap_or_default();
-    server.wait_until("all of it is in the file", |_| text().lines().count() == 7);
+    server.wait_until("all events are in the file", |_| text().lines().count() == 7);
     let mut found: Vec<(String, String, String)> = Vec::new();
     for line in text().lines() {
         let line: Value = serde_json::from_str(line).expect("a line is JSON");
@@ -120,9 +120,9 @@ fn events_say_through_which_listener_a_client_came() {
     assert_eq!(found, expected);
 }
 
-/// The arguments of EMQX's republish.
+/// Uses the arguments of EMQX's republish function.
 #[test]
-fn properties_are_republished_as_emqx_writes_it() {
+fn republished_properties_follow_emqx() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let republish = |arguments: Value| json!([{"function": "republish", "args": arguments}]);
@@ -160,9 +160,9 @@ fn properties_are_republished_as_emqx_writes_it() {
     assert_eq!(properties.user_properties(), [("a".to_owned(), "1".to_owned())]);
 }
 
-/// To subscribers only, by a value or a template.
+/// With `direct_dispatch`, as a value or a template, the message goes to subscribers only.
 #[test]
-fn what_is_dispatched_directly_is_seen_by_no_rule_and_not_retained() {
+fn direct_dispatch_skips_rules_and_retained_messages() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let rule = |id: &str, from: &str, arguments: Value| json!({"id": id, "sql": format!("SELECT payload, topic FROM \"{from}\""), "actions": [{"function": "republish", "args": arguments}]});

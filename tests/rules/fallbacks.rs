@@ -1,10 +1,11 @@
-//! What an action gives up: it reaches its fallback actions, also over a crash, and ends there.
+//! Tests fallback actions: they receive the messages that an action gives up, also after a crash, and have no fallback
+//! themselves.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 fn add_connector(api: &Api<'_>, name: &str, web: &WebServer) {
     let config = json!({"url": format!("http://{}", web.address)});
@@ -15,7 +16,7 @@ fn add_connector(api: &Api<'_>, name: &str, web: &WebServer) {
     );
 }
 
-/// To the web server of the connector of this name.
+/// Returns an action that sends to the web server of the connector with this name.
 fn http(name: &str, fallbacks: &Value) -> Value {
     json!({
         "type": "http", "name": name, "connector": name, "parameters": {"body": "${payload}"}, "fallback_actions": fallbacks,
@@ -30,9 +31,9 @@ fn metrics(api: &Api<'_>, action: &str) -> Value {
     api.get(&format!("/api/v1/actions/{action}"))["metrics"].clone()
 }
 
-/// With that one's templates filled in; also what was waiting when the process was killed.
+/// The fallback action's templates apply. It also receives messages that were buffered when the process was killed.
 #[test]
-fn what_is_refused_goes_to_the_fallback_action_and_is_published_anew() {
+fn rejected_messages_go_to_the_fallback_and_are_republished() {
     let mut server = Server::start(&Config::new(""));
     let web = WebServer::away();
     {
@@ -50,7 +51,7 @@ fn what_is_refused_goes_to_the_fallback_action_and_is_published_anew() {
         );
         assert_eq!(api.get("/api/v1/actions/file:dead")["fallback_of"], json!(["http:web"]));
         assert_eq!(api.call("DELETE", "/api/v1/actions/file:dead", &Value::Null).0, 409);
-        // It takes what is published anew, too.
+        // The rule also matches republished messages.
         let rule = json!({"id": "r", "sql": "SELECT payload, topic FROM \"#\"", "actions": ["http:web"]});
         api.ok("POST", "/api/v1/rules", &rule);
     }
@@ -61,21 +62,21 @@ fn what_is_refused_goes_to_the_fallback_action_and_is_published_anew() {
     for number in 0..20 {
         client.publish(&Publish::new(format!("t/{number}"), number.to_string()).qos(1));
     }
-    // They wait in the buffer of the action, with what the others are to get.
+    // The messages are in the action's buffer, with the data for the fallback actions.
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
     web.refusing(400).come();
     let lines = server.dir().join("dead.jsonl");
     let text = || std::fs::read_to_string(&lines).unwrap_or_default();
-    server.wait_until("all of it is in the file", |_| text().lines().count() >= 20);
+    server.wait_until("all messages are in the file", |_| text().lines().count() >= 20);
     for (number, line) in text().lines().enumerate() {
         let line: Value = serde_json::from_str(line).expect("a line is JSON");
         let expected = (&json!(number.to_string()), &json!(format!("t/{number}")));
         assert_eq!((&line["payload"], &line["topic"]), expected);
     }
     let mut watcher = server.session(&Connect::new(V5, "watcher").persistent());
-    // In order per topic; each of these has its own.
+    // Order is only guaranteed per topic, and each message has its own topic.
     let mut received: Vec<String> = (0..20)
         .map(|_| watcher.receive())
         .map(|it| format!("{} {}", it.topic_str(), String::from_utf8_lossy(&it.payload)))
@@ -85,8 +86,10 @@ fn what_is_refused_goes_to_the_fallback_action_and_is_published_anew() {
     expected.sort();
     assert_eq!(received, expected);
     let api = Api::of(&server);
-    server.wait_until("it is done with", |_| metrics(&api, "http:web")["queued_messages"] == 0);
-    // A rule does not see what comes of what it has made: nothing goes round.
+    server.wait_until("no message is queued", |_| {
+        metrics(&api, "http:web")["queued_messages"] == 0
+    });
+    // A rule does not see messages that result from its own output, so there is no loop.
     let counts = metrics(&api, "http:web");
     let counts = ["failed", "fallen_back", "fallback_lost"].map(|name| counts[name].clone());
     assert_eq!(counts, [json!(20), json!(40), json!(0)]);
@@ -98,7 +101,7 @@ fn what_is_refused_goes_to_the_fallback_action_and_is_published_anew() {
 }
 
 #[test]
-fn what_a_fallback_action_refuses_is_counted_there_and_ends() {
+fn messages_rejected_by_a_fallback_are_counted_and_dropped() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let web = WebServer::answering(400);
@@ -113,7 +116,7 @@ fn what_a_fallback_action_refuses_is_counted_there_and_ends() {
     api.ok("POST", "/api/v1/rules", &rule);
     let mut client = server.session(&Connect::new(V5, "c"));
     client.publish(&Publish::new("t", "x").qos(1));
-    server.wait_until("it has ended", |_| {
+    server.wait_until("all messages are counted", |_| {
         metrics(&api, "http:second")["fallback_lost"] == 1 && metrics(&api, "http:second")["queued_messages"] == 0
     });
     let counts = |action, names: [&str; 3]| names.map(|name| metrics(&api, action)[name].clone());
@@ -126,7 +129,7 @@ fn what_a_fallback_action_refuses_is_counted_there_and_ends() {
         [json!(1), json!(1), json!(0)]
     );
     assert_eq!(metrics(&api, "http:third")["matched"], 0);
-    // One that is not enabled gets nothing, and that is told.
+    // A disabled fallback action gets nothing, and the server reports it.
     api.ok("POST", "/api/v1/actions/http:second/disable", &Value::Null);
     assert_eq!(
         api.get("/api/v1/actions/http:first")["missing_fallback_actions"],
@@ -137,7 +140,7 @@ fn what_a_fallback_action_refuses_is_counted_there_and_ends() {
 }
 
 #[test]
-fn a_fallback_that_cannot_be_is_refused_with_its_field() {
+fn invalid_fallbacks_are_rejected_with_their_field() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     add_connector(&api, "web", &WebServer::away());
@@ -152,7 +155,7 @@ fn a_fallback_that_cannot_be_is_refused_with_its_field() {
     };
     for (fallback, expected) in [
         (json!("http:web"), "is the action itself"),
-        (json!("dead"), "which is type:name"),
+        (json!("dead"), "expected type:name"),
         (json!("file:nowhere"), "there is no action"),
         (
             json!({"kind": "reference", "type": "file", "name": "nowhere"}),
@@ -180,7 +183,8 @@ fn a_fallback_that_cannot_be_is_refused_with_its_field() {
     );
 }
 
-/// Of this overflow policy, with a quota of some hundred of the messages below, whose target is away.
+/// Creates an action with this overflow policy, a quota of a few hundred of the messages below, and an unreachable
+/// target.
 fn small(api: &Api<'_>, web: &WebServer, overflow: &str) {
     add_connector(api, "web", web);
     let mut action = http("web", &json!(["file:dead"]));
@@ -203,16 +207,16 @@ fn dead_letters(server: &Server) -> Vec<String> {
         .collect()
 }
 
-/// In the order in which they came or not.
+/// Asserts that all messages arrived, in any order.
 fn assert_all_are_there(mut found: Vec<String>, total: usize) {
     found.sort();
     found.dedup();
     let expected: Vec<String> = (0..total).map(|number| format!("{number:0>1000}")).collect();
-    assert!(found == expected, "{} of {total} messages are there", found.len());
+    assert!(found == expected, "{} of {total} messages arrived", found.len());
 }
 
 #[test]
-fn what_a_full_buffer_drops_goes_to_the_fallback_action_and_is_acknowledged_when_that_has_it() {
+fn overflow_is_acknowledged_when_the_fallback_has_it() {
     const TOTAL: usize = 1500;
     for overflow in ["drop-oldest", "drop-newest"] {
         let mut server = Server::start(&Config::new(""));
@@ -225,7 +229,10 @@ fn what_a_full_buffer_drops_goes_to_the_fallback_action_and_is_acknowledged_when
         let mut client = server.session(&Connect::new(V5, "c"));
         for number in 0..TOTAL {
             let message = Publish::new("t", format!("{number:0>1000}")).qos(1);
-            assert!(client.publish(&message) < 0x80, "{overflow}: nobody is held back");
+            assert!(
+                client.publish(&message) < 0x80,
+                "{overflow}: publishers are not held back"
+            );
         }
         {
             let api = Api::of(&server);
@@ -236,13 +243,13 @@ fn what_a_full_buffer_drops_goes_to_the_fallback_action_and_is_acknowledged_when
                 "{counts:#}"
             );
         }
-        // All of it was acknowledged.
+        // All messages are acknowledged, so they survive the kill.
         server.kill();
         server.spawn_again();
         server.wait_until_ready();
         web.come();
         let api = Api::of(&server);
-        server.wait_until("it is done with", |_| {
+        server.wait_until("no message is queued", |_| {
             ["http:web", "file:dead"]
                 .iter()
                 .all(|action| metrics(&api, action)["queued_messages"] == 0)
@@ -257,9 +264,9 @@ fn what_a_full_buffer_drops_goes_to_the_fallback_action_and_is_acknowledged_when
     }
 }
 
-/// Nobody can be held back for QoS 0.
+/// Back-pressure does not apply to QoS 0.
 #[test]
-fn what_waits_for_a_full_buffer_too_long_goes_to_the_fallback_action() {
+fn messages_blocked_too_long_go_to_the_fallback() {
     const TOTAL: usize = 9000;
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
@@ -271,17 +278,17 @@ fn what_waits_for_a_full_buffer_too_long_goes_to_the_fallback_action() {
         client.send(&Publish::new("t", format!("{number:0>1000}")).bytes(V5));
     }
     client.ping_alone();
-    server.wait_until("the rule has seen all", |_| {
+    server.wait_until("the rule has matched all messages", |_| {
         api.get("/api/v1/rules/r")["metrics"]["matched"] == TOTAL
     });
     let discarded = api.get("/api/v1/rules/r")["metrics"]["actions.discarded"].as_u64();
     assert!(discarded > Some(1000), "{discarded:?}");
-    server.wait_until("they are in the file", |_| {
+    server.wait_until("the discarded messages are in the file", |_| {
         dead_letters(&server).len() as u64 == discarded.unwrap_or_default()
     });
     assert_eq!(metrics(&api, "http:web")["fallen_back"].as_u64(), discarded);
     web.come();
-    server.wait_until("the others are with the target", |_| {
+    server.wait_until("the other messages have reached the target", |_| {
         web.bodies().len() + dead_letters(&server).len() >= TOTAL
     });
     assert_all_are_there([dead_letters(&server), web.bodies()].concat(), TOTAL);

@@ -1,5 +1,5 @@
-//! What is refused and what is dropped, as rules see it: under both names that EMQX has for each event, with its words for the reasons where it
-//! has one.
+//! Tests events for rejected and dropped messages. Rules see each event under both names that EMQX has for it, with
+//! EMQX's words for the reasons where they exist.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
-/// `mosquitto_passwd -b`: alice's is `wonderland`.
+/// Password file made by `mosquitto_passwd -b`: the password of alice is `wonderland`.
 const PASSWORDS: &str = "alice:$7$101$MN7fbLzX3QMSv09F$2mupi6/RSIbhkRn3Ycmtaz8QRQekZzDtYe+WpDH9Ap7E6AmSN5IuvBFXtpndE9vBP26IHoP91q77KnaAvAAOVw==\n";
 const RIGHTS: &str = "user alice\ntopic readwrite alice/#\n";
 
-/// Writes the event, by each of its names, into a file of its own.
+/// Writes the event into one file for each of its names.
 fn watch(server: &Server, names: [&str; 2], condition: &str) {
     let api = Api::of(server);
     for (number, name) in names.iter().enumerate() {
@@ -29,7 +29,7 @@ fn watch(server: &Server, names: [&str; 2], condition: &str) {
     }
 }
 
-/// The given columns of each line, once there are so many; the same by either name.
+/// Waits for `count` lines and returns these columns of each. Asserts that both files have the same events.
 fn seen<const N: usize>(server: &Server, count: usize, columns: [&str; N]) -> Vec<[Value; N]> {
     let [first, second] = [0, 1].map(|number| {
         let path = server.dir().join(format!("seen{number}.jsonl"));
@@ -43,13 +43,13 @@ fn seen<const N: usize>(server: &Server, count: usize, columns: [&str; N]) -> Ve
         };
         text().lines().map(row).collect::<Vec<_>>()
     });
-    assert_eq!(first, second, "both names stand for the same");
+    assert_eq!(first, second, "both names give the same events");
     assert_eq!(first.len(), count, "{first:?}");
     first
 }
 
 #[test]
-fn each_check_of_a_right_is_an_event() {
+fn each_authorization_check_is_an_event() {
     let toml = "[access]\nanonymous = \"never\"\npassword_file = \"{dir}/passwords\"\nacl_file = \"{dir}/rights\"\n";
     let config = Config::new(toml)
         .file("passwords", PASSWORDS.to_owned())
@@ -82,7 +82,7 @@ fn each_check_of_a_right_is_an_event() {
 }
 
 #[test]
-fn a_message_that_nobody_wants_is_an_event() {
+fn messages_without_subscribers_are_events() {
     let server = Server::start(&Config::new(""));
     watch(&server, ["$events/message/dropped", "$events/message_dropped"], "true");
     let mut meter = server.session(&Connect::new(V5, "meter"));
@@ -107,7 +107,7 @@ fn a_message_that_nobody_wants_is_an_event() {
 }
 
 #[test]
-fn each_reason_for_which_a_delivery_is_dropped_is_told() {
+fn each_delivery_drop_event_has_its_reason() {
     let toml = "[mqtt]\nmax_queued_messages = 2\n[durability]\npolicy = \"memory\"\n";
     let server = Server::start(&Config::new(toml));
     let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
@@ -118,7 +118,7 @@ fn each_reason_for_which_a_delivery_is_dropped_is_told() {
     client.subscribe("t", 1);
     client.subscribe("t0", 0);
     client.disconnect();
-    // Its queue takes two; the oldest goes.
+    // The queue holds two messages, so the oldest is dropped.
     for payload in ["first", "second", "third"] {
         meter.publish(&Publish::new("t", payload).qos(1));
     }
@@ -127,11 +127,11 @@ fn each_reason_for_which_a_delivery_is_dropped_is_told() {
     let told = |reason: &str, topic: &str| [reason, "away", topic].map(|text| json!(text));
     let mut expected = vec![told("queue_full", "t"), told("qos0_msg", "t0")];
     assert_eq!(seen(&server, 2, columns), expected);
-    // What waits goes with the session.
+    // Queued messages are discarded with the session.
     server.session(&Connect::new(V5, "away")).disconnect();
     expected.extend([told("session_ended", "t"), told("session_ended", "t")]);
     assert_eq!(seen(&server, 4, columns), expected);
-    // It waits longer than it may.
+    // The message expires in the queue.
     let mut client = server.session(&away);
     client.subscribe("t", 1);
     client.disconnect();
@@ -143,7 +143,7 @@ fn each_reason_for_which_a_delivery_is_dropped_is_told() {
     assert_eq!(seen(&server, 5, columns), expected);
     client.ping_alone();
     client.disconnect();
-    // It does not take packets of this size.
+    // The message exceeds the Maximum Packet Size of the client.
     let mut client = server.session(&away.property(property::u32(property::MAXIMUM_PACKET_SIZE, 60)));
     meter.publish(&Publish::new("t", "x".repeat(100)).qos(1));
     expected.push(told("too_large", "t"));
@@ -151,9 +151,9 @@ fn each_reason_for_which_a_delivery_is_dropped_is_told() {
     client.ping_alone();
 }
 
-/// What it was about is not read from the journal for that.
+/// The server does not read the message from the journal for the event.
 #[test]
-fn of_what_is_in_the_journal_only_the_client_and_the_reason_are_told() {
+fn drop_events_of_journal_messages_have_client_and_reason() {
     let server = Server::start(&Config::new("[mqtt]\nmax_queued_messages = 2\n"));
     let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
     watch(&server, names, "true");
@@ -169,14 +169,14 @@ fn of_what_is_in_the_journal_only_the_client_and_the_reason_are_told() {
     assert_eq!(seen(&server, 1, columns), [expected.map(|text| json!(text))]);
 }
 
-/// As many events as drops, also of what a full output buffer refuses.
+/// Each drop causes an event, also a drop because of a full output buffer.
 #[test]
-fn a_reader_that_is_too_slow_for_qos_0_is_told_by_each_message() {
+fn each_qos_0_drop_for_a_slow_reader_is_an_event() {
     const PAYLOAD_BYTES: usize = 16 * 1024;
     let server = Server::start(&Config::new("[limits]\noutput_buffer_bytes = \"4KiB\"\n"));
     let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
     watch(&server, names, "clientid = 'slow'");
-    // It reads nothing from now on; what the kernel has room for is not known.
+    // The client stops reading. The size of the kernel's socket buffers is unknown.
     let mut slow = server.session(&Connect::new(V5, "slow"));
     slow.subscribe("t", 0);
     let mut meter = server.session(&Connect::new(V5, "meter"));
@@ -201,11 +201,11 @@ fn a_reader_that_is_too_slow_for_qos_0_is_told_by_each_message() {
     assert!(told.iter().all(|row| *row == expected), "{:?}", told[0]);
 }
 
-/// The subscription is wider than what may be read.
+/// The subscription covers topics that the access rules do not allow the client to read.
 #[test]
-fn what_a_subscriber_may_not_read_is_told_with_the_message() {
+fn unauthorized_delivery_is_an_event_with_the_message() {
     let toml = "[access]\npassword_file = \"{dir}/passwords\"\nacl_file = \"{dir}/rights\"\n";
-    // What stands before the first user is for anonymous clients.
+    // Access rules before the first user apply to anonymous clients.
     let rights = "topic write house/#\nuser alice\ntopic read house/#\ntopic deny house/safe\n";
     let config = Config::new(toml)
         .file("passwords", PASSWORDS.to_owned())
@@ -229,10 +229,11 @@ fn what_a_subscriber_may_not_read_is_told_with_the_message() {
     assert_eq!(dropped(&server, "not_authorized_to_receive"), 1);
 }
 
-/// The disk gives back something else than it was given: of the message nothing is known but for whom it was.
+/// The disk returns corrupted bytes. The event then has only the receiver of the message.
 #[test]
-fn what_the_journal_cannot_give_back_is_told_and_the_rest_comes() {
-    const MESSAGES: usize = 1000;
+fn unreadable_messages_are_events_and_others_are_delivered() {
+    // The queue of a session holds 1,000 messages. The last message may arrive before the others are sent.
+    const MESSAGES: usize = 900;
     let server = Server::start(&Config::new(""));
     let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
     watch(&server, names, "true");
@@ -245,7 +246,7 @@ fn what_the_journal_cannot_give_back_is_told_and_the_rest_comes() {
     for number in 0..MESSAGES {
         meter.publish(&Publish::new("t", payload(number)).qos(1));
     }
-    // Far back in the queue, so that it is nowhere but there.
+    // The message is far back in the queue, so its only copy is in the journal.
     let victim = payload(MESSAGES - 100);
     flip(&server, victim.as_bytes());
     let mut client = server.session(&away);
@@ -253,14 +254,14 @@ fn what_the_journal_cannot_give_back_is_told_and_the_rest_comes() {
     let received = client.receive_until("end");
     let received: Vec<&str> = received.iter().map(|delivery| delivery.payload_str()).collect();
     let expected: Vec<String> = (0..MESSAGES).map(payload).filter(|it| *it != victim).collect();
-    assert!(received == expected, "{} messages came", received.len());
+    assert!(received == expected, "{} messages arrived", received.len());
     let expected = ["delivery.dropped", "damaged", "away", "undefined"];
     let columns = ["event", "reason", "clientid", "topic"];
     assert_eq!(seen(&server, 1, columns), [expected.map(|text| json!(text))]);
     assert_eq!(dropped(&server, "damaged"), 1);
 }
 
-/// Changes a bit of the one place of the journal where this stands.
+/// Changes a bit in the only occurrence of this text in the journal.
 fn flip(server: &Server, text: &[u8]) {
     let entries = std::fs::read_dir(server.dir().join("data/journal")).expect("there is a journal");
     let mut found = 0;
@@ -278,10 +279,10 @@ fn flip(server: &Server, text: &[u8]) {
             .expect("a file of the journal");
         found += 1;
     }
-    assert_eq!(found, 1, "places in the journal");
+    assert_eq!(found, 1, "occurrences in the journal");
 }
 
-/// What the server has counted.
+/// Returns the server's count of messages dropped for this reason.
 fn dropped(server: &Server, reason: &str) -> u64 {
     let (_, metrics) = server.http_get("/metrics");
     let begin = format!("tidewire_broker_messages_dropped_total{{reason=\"{reason}\"}} ");

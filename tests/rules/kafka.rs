@@ -1,32 +1,32 @@
-//! From MQTT to a real Kafka and back, over rules and a source.
+//! Tests messages from MQTT to a real Kafka and back, through rules and a source.
 
 use serde_json::json;
 
-use crate::api::Api;
-use crate::kafka_server::Kafka;
+use crate::support::api::Api;
+use crate::support::kafka::Kafka;
 use crate::support::*;
 
 const MESSAGES: usize = 2000;
 
 #[test]
-fn what_goes_to_kafka_comes_back_once_each_and_in_order() {
-    let kafka = Kafka::start(1);
-    kafka.topic("telemetry", 4);
-    // All of it waits for the one subscriber.
+fn kafka_round_trip_delivers_once_and_in_order() {
+    let kafka = Kafka::shared();
+    let telemetry = kafka.topic("telemetry", 4);
+    // All messages are queued for one subscriber.
     let server = Server::start(&Config::new("[mqtt]\nmax_queued_messages = 10000\n"));
     let api = Api::of(&server);
     let connector = json!({"type": "kafka", "name": "k", "config": {"bootstrap_hosts": kafka.address}});
     api.ok("POST", "/api/v1/connectors", &connector);
     let action = json!({
         "type": "kafka", "name": "out", "connector": "k",
-        "parameters": {"kafka_topic": "telemetry", "key": "${clientid}", "value": "${payload}"},
+        "parameters": {"kafka_topic": telemetry, "key": "${clientid}", "value": "${payload}"},
     });
     api.ok("POST", "/api/v1/actions", &action);
     let rule = json!({"id": "out", "sql": "SELECT clientid, payload FROM \"up/#\"", "actions": ["kafka:out"]});
     api.ok("POST", "/api/v1/rules", &rule);
     let source = json!({
         "type": "kafka", "name": "in", "connector": "k",
-        "parameters": {"kafka_topics": ["telemetry"], "group_id": "g", "offset_reset": "earliest"},
+        "parameters": {"kafka_topics": [telemetry], "group_id": telemetry, "offset_reset": "earliest"},
         "publish": {"topic": "down/${key}", "payload": "${value}", "qos": 1},
     });
     api.ok("POST", "/api/v1/sources", &source);

@@ -1,4 +1,4 @@
-//! Kafka is away for long: who waits for it does not knock all the time.
+//! Tests a long outage of Kafka: actions and sources must not try to reconnect all the time.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
-/// Connections are taken and closed at once, as by a load balancer that has nobody behind it.
+/// The listener accepts connections and closes them at once, as a load balancer without backends does.
 #[test]
-fn an_action_and_a_source_try_to_connect_now_and_then() {
+fn actions_and_sources_limit_their_reconnects() {
     const SECONDS: u32 = 6;
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("it has an address");

@@ -1,7 +1,5 @@
-//! Kafka fails, its topic goes, its leaders move, the server is killed, the buffer is full: what was acknowledged is in Kafka
-//! in the end, in the order of each client, and nothing was dropped.
-//!
-//! `TIDEWIRE_FAULT_SECONDS` says how long each outage lasts, 3 unless told otherwise.
+//! Tests failures of Kafka, deleted topics, leader changes, kills of the server and full buffers. In the end all
+//! acknowledged messages are in Kafka in the order of each client, and none was dropped.
 
 use std::collections::HashSet;
 use std::thread;
@@ -9,26 +7,25 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::Api;
-use crate::kafka_load::{Load, Reconciled, bridge, wait_until_sent};
-use crate::kafka_server::{Found, Kafka};
+use super::kafka_load::{Load, Reconciled, bridge, wait_until_sent};
+use crate::support::api::Api;
+use crate::support::kafka::{Found, Kafka};
 use crate::support::*;
 
-const KILLS: u32 = 20;
-/// Records that may be on their way to Kafka when it is killed: 4 batches of 1000, by default.
+const KILLS: u64 = 20;
+/// Maximum number of records in flight when Kafka is killed: by default 4 batches of 1000.
 const IN_FLIGHT: usize = 4000;
 
 fn outage() -> Duration {
-    let seconds = std::env::var("TIDEWIRE_FAULT_SECONDS").map_or(3, |text| text.parse().expect("a number of seconds"));
-    Duration::from_secs(seconds)
+    Duration::from_secs(scaled(3).min(60))
 }
 
-/// For what has gathered in an outage.
+/// Time limit for sending the messages buffered during an outage.
 fn patience() -> Duration {
     Duration::from_secs(60) + outage()
 }
 
-/// Tells what came of it, of which no more than `twice_max` may have come once more.
+/// Prints the result. At most `twice_max` messages may be duplicates.
 #[track_caller]
 fn assert_once(what: &str, twice_max: usize, reconciled: &Reconciled) {
     let Reconciled {
@@ -39,18 +36,18 @@ fn assert_once(what: &str, twice_max: usize, reconciled: &Reconciled) {
     println!("{what}: {acknowledged} acknowledged, {records} records, {twice} of them once more");
     assert!(
         *twice <= twice_max,
-        "{what}: {twice} came once more, of which {twice_max} may"
+        "{what}: {twice} duplicates, at most {twice_max} are allowed"
     );
 }
 
-/// As long as a topic is there, an idempotent producer writes nothing to it twice.
+/// An idempotent producer writes no duplicates as long as the topic exists.
 #[track_caller]
 fn assert_none_twice(found: &[Found]) {
     let distinct: HashSet<_> = found.iter().map(|record| (&record.key, &record.value)).collect();
-    assert_eq!(distinct.len(), found.len(), "some came once more");
+    assert_eq!(distinct.len(), found.len(), "there are duplicates");
 }
 
-/// Nothing that the action was given was given up.
+/// Asserts that the action dropped no message.
 #[track_caller]
 fn assert_nothing_dropped(api: &Api<'_>) {
     let metrics = &api.get("/api/v1/actions/kafka:out")["metrics"];
@@ -60,12 +57,12 @@ fn assert_nothing_dropped(api: &Api<'_>) {
 }
 
 #[test]
-fn kafka_is_stopped_and_killed_in_mid_load() {
+fn kafka_is_stopped_and_killed_under_load() {
     let kafka = Kafka::start(1);
-    kafka.topic("load", 4);
+    let kafka_topic = kafka.topic("load", 4);
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
-    bridge(&api, &kafka, "load", json!({}));
+    bridge(&api, &kafka, &kafka_topic, json!({}));
     for end in ["stop", "kill"] {
         let load = Load::start(server.mqtt(), end);
         load.wait_for(500);
@@ -74,14 +71,14 @@ fn kafka_is_stopped_and_killed_in_mid_load() {
         thread::sleep(outage());
         assert!(
             load.acknowledged() > before + 100,
-            "publishers go on while Kafka is away"
+            "publishers continue while Kafka is unreachable"
         );
         kafka.call("start", &[]);
         load.wait_for(500);
         let acknowledged = load.finish();
         wait_until_sent(&server, &api, patience());
         let found = kafka
-            .read("load")
+            .read(&kafka_topic)
             .into_iter()
             .filter(|record| record.key.starts_with(end));
         let twice_max = if end == "kill" { IN_FLIGHT } else { 0 };
@@ -95,12 +92,12 @@ fn kafka_is_stopped_and_killed_in_mid_load() {
 }
 
 #[test]
-fn the_topic_is_deleted_and_made_again() {
-    let kafka = Kafka::start(1);
-    kafka.topic("gone", 4);
+fn topic_is_deleted_and_recreated() {
+    let kafka = Kafka::shared();
+    let kafka_topic = kafka.topic("gone", 4);
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
-    bridge(&api, &kafka, "gone", json!({}));
+    bridge(&api, &kafka, &kafka_topic, json!({}));
     let load = Load::start(server.mqtt(), "before");
     load.wait_for(500);
     let acknowledged = load.finish();
@@ -108,31 +105,35 @@ fn the_topic_is_deleted_and_made_again() {
     assert_once(
         "before the topic is deleted",
         0,
-        &acknowledged.reconcile(&kafka.read("gone")),
+        &acknowledged.reconcile(&kafka.read(&kafka_topic)),
     );
-    kafka.delete_topic("gone");
+    kafka.delete_topic(&kafka_topic);
     let load = Load::start(server.mqtt(), "after");
     load.wait_for(500);
-    server.wait_until("it is told", |_| {
+    server.wait_until("the action reports the missing topic", |_| {
         let health = api.get("/api/v1/actions/kafka:out")["health"].to_string();
         health.contains("does not exist")
     });
     thread::sleep(outage());
-    kafka.topic("gone", 4);
+    kafka.create_topic(&kafka_topic, 4);
     load.wait_for(500);
     let acknowledged = load.finish();
     wait_until_sent(&server, &api, patience());
-    assert_once("the topic was away", 0, &acknowledged.reconcile(&kafka.read("gone")));
+    assert_once(
+        "the topic was deleted",
+        0,
+        &acknowledged.reconcile(&kafka.read(&kafka_topic)),
+    );
     assert_nothing_dropped(&api);
 }
 
 #[test]
 fn leaders_move_between_three_nodes() {
     let kafka = Kafka::start(3);
-    kafka.topic("moved", 6);
+    let kafka_topic = kafka.topic("moved", 6);
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
-    bridge(&api, &kafka, "moved", json!({}));
+    bridge(&api, &kafka, &kafka_topic, json!({}));
     let load = Load::start(server.mqtt(), "moved");
     for (node, end) in [("1", "stop"), ("2", "kill"), ("3", "stop")] {
         load.wait_for(500);
@@ -146,26 +147,26 @@ fn leaders_move_between_three_nodes() {
     assert_once(
         "leaders moved",
         IN_FLIGHT,
-        &acknowledged.reconcile(&kafka.read("moved")),
+        &acknowledged.reconcile(&kafka.read(&kafka_topic)),
     );
     assert_nothing_dropped(&api);
 }
 
 #[test]
-fn the_server_is_killed_again_and_again() {
-    let kafka = Kafka::start(1);
-    kafka.topic("kills", 4);
+fn server_is_killed_repeatedly() {
+    let kafka = Kafka::shared();
+    let kafka_topic = kafka.topic("kills", 4);
     let mut server = Server::start(&Config::new(""));
     bridge(
         &Api::of(&server),
         &kafka,
-        "kills",
+        &kafka_topic,
         json!({"buffer": {"segment_bytes": 65_536}}),
     );
     let load = Load::start(server.mqtt(), "kills");
-    for round in 0..KILLS {
-        // A little load at each start: the server dies while it still replays, while it sends, and in between.
-        load.wait_for(u64::from(10 + 60 * (round % 7)));
+    for round in 0..scaled(KILLS) {
+        // Some load at each start: the kill hits the server during replay, while it sends, and in between.
+        load.wait_for(10 + 60 * (round % 7));
         server.kill();
         server.spawn_again();
         server.wait_until_ready();
@@ -174,24 +175,24 @@ fn the_server_is_killed_again_and_again() {
     let acknowledged = load.finish();
     let api = Api::of(&server);
     wait_until_sent(&server, &api, patience());
-    let reconciled = acknowledged.reconcile(&kafka.read("kills"));
-    // Of each round no more than what the round had: what was sent and is not in the buffer's log as sent.
-    assert_once(&format!("{KILLS} kills"), reconciled.acknowledged, &reconciled);
+    let reconciled = acknowledged.reconcile(&kafka.read(&kafka_topic));
+    // Each round may duplicate at most its own messages: those sent but not yet marked as sent in the buffer's log.
+    assert_once("the server was killed", reconciled.acknowledged, &reconciled);
     assert_nothing_dropped(&api);
 }
 
 #[test]
-fn a_full_buffer_holds_publishers_back() {
+fn full_buffer_applies_back_pressure() {
     let kafka = Kafka::start(1);
-    kafka.topic("full", 4);
+    let kafka_topic = kafka.topic("full", 4);
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let buffer = json!({"max_bytes": 131_072, "segment_bytes": 65_536});
-    bridge(&api, &kafka, "full", json!({"buffer": buffer}));
+    bridge(&api, &kafka, &kafka_topic, json!({"buffer": buffer}));
     let load = Load::start(server.mqtt(), "full");
     load.wait_for(200);
     kafka.call("kill", &[]);
-    server.wait_until_within(patience(), "publishers are told that there is no room", |_| {
+    server.wait_until_within(patience(), "publishers are rejected because the buffer is full", |_| {
         load.refused() > 0
     });
     thread::sleep(outage());
@@ -202,42 +203,46 @@ fn a_full_buffer_holds_publishers_back() {
     assert_once(
         "the buffer was full",
         IN_FLIGHT,
-        &acknowledged.reconcile(&kafka.read("full")),
+        &acknowledged.reconcile(&kafka.read(&kafka_topic)),
     );
     assert_nothing_dropped(&api);
 }
 
-/// Batches are on their way all the time. What Kafka had confirmed before went with the topic: it is in the files that Kafka
-/// has not removed yet. A batch that Kafka wrote there when the topic went is answered with "unknown topic", and comes again.
+/// Batches are always in flight. Confirmed records of a deleted topic are in the files that Kafka has not removed yet.
+/// If Kafka deletes the topic while it writes a batch, it answers "unknown topic", and the batch is sent again.
 #[test]
-fn the_topic_is_deleted_with_batches_in_flight() {
-    let kafka = Kafka::start(1);
-    kafka.topic("gone", 4);
+fn topic_is_deleted_with_batches_in_flight() {
+    let kafka = Kafka::shared();
+    let kafka_topic = kafka.topic("gone", 4);
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
-    bridge(&api, &kafka, "gone", json!({}));
+    bridge(&api, &kafka, &kafka_topic, json!({}));
     let load = Load::start(server.mqtt(), "gone");
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for _ in 0..2 {
         load.wait_for(500);
-        kafka.delete_topic("gone");
-        let mut deleted = kafka.read_deleted("gone", &mut seen);
-        assert!(!deleted.is_empty(), "Kafka had some");
+        server.wait_until_within(patience(), "Kafka has some messages", |_| !kafka.is_empty(&kafka_topic));
+        kafka.delete_topic(&kafka_topic);
+        let mut deleted = kafka.read_deleted(&kafka_topic, &mut seen);
+        assert!(!deleted.is_empty(), "the deleted topic had records");
         assert_none_twice(&deleted);
         found.append(&mut deleted);
         let before = load.acknowledged();
         thread::sleep(outage());
-        assert!(load.acknowledged() > before + 100, "publishers go on meanwhile");
-        kafka.topic("gone", 4);
+        assert!(
+            load.acknowledged() > before + 100,
+            "publishers continue during the outage"
+        );
+        kafka.create_topic(&kafka_topic, 4);
         load.wait_for(500);
-        // The next deletion is not to find an outage of before.
-        server.wait_until_within(patience(), "it is sent again", |_| {
-            api.get("/api/v1/actions/kafka:out")["health"]["state"] == "connected" && !kafka.is_empty("gone")
+        // The next deletion must not overlap with an earlier outage.
+        server.wait_until_within(patience(), "messages are sent again", |_| {
+            api.get("/api/v1/actions/kafka:out")["health"]["state"] == "connected" && !kafka.is_empty(&kafka_topic)
         });
     }
     let acknowledged = load.finish();
     wait_until_sent(&server, &api, patience());
-    let mut left = kafka.read("gone");
+    let mut left = kafka.read(&kafka_topic);
     assert_none_twice(&left);
     found.append(&mut left);
     assert_once(
@@ -248,25 +253,25 @@ fn the_topic_is_deleted_with_batches_in_flight() {
     assert_nothing_dropped(&api);
 }
 
-/// All nodes are there all the time, and leaders move.
+/// All nodes stay up, and leaders move.
 #[test]
-fn leaders_are_elected_in_mid_load() {
+fn leaders_are_elected_under_load() {
     let kafka = Kafka::start(3);
-    kafka.topic("elected", 6);
+    let kafka_topic = kafka.topic("elected", 6);
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
-    bridge(&api, &kafka, "elected", json!({}));
+    bridge(&api, &kafka, &kafka_topic, json!({}));
     let load = Load::start(server.mqtt(), "elected");
     for node in ["1", "2", "3"] {
         load.wait_for(300);
         kafka.call("stop", &[node]);
         kafka.call("start", &[]);
-        let moved = kafka.wait_until_settled("elected");
-        assert!(moved > 0, "others lead than those that are preferred");
+        let moved = kafka.wait_until_settled(&kafka_topic);
+        assert!(moved > 0, "no leader has moved from the preferred replica");
         load.wait_for(300);
         kafka.call("elect", &[]);
         server.wait_until_within(patience(), "the preferred ones lead", |_| {
-            kafka.misplaced("elected") == 0
+            kafka.misplaced(&kafka_topic) == 0
         });
         load.wait_for(300);
     }
@@ -275,7 +280,7 @@ fn leaders_are_elected_in_mid_load() {
     assert_once(
         "leaders were elected three times",
         0,
-        &acknowledged.reconcile(&kafka.read("elected")),
+        &acknowledged.reconcile(&kafka.read(&kafka_topic)),
     );
     assert_nothing_dropped(&api);
 }

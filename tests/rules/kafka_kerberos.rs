@@ -1,16 +1,17 @@
-//! Kerberos, of builds that have it: `dev/cargo test --workspace --features tidewire/gssapi --test rules kerberos`.
+//! Tests Kerberos in builds that include it:
+//! `dev/cargo test --workspace --features tidewire/gssapi --test it kerberos`.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::kafka_server::Kafka;
+use crate::support::api::Api;
+use crate::support::kafka::Kafka;
 use crate::support::*;
 
 #[test]
-fn who_we_are_is_proved_by_a_key_and_a_wrong_one_is_told() {
-    let kafka = Kafka::start_with(&["1", "kerberos"]);
-    kafka.topic("telemetry", 1);
-    let realm = kafka.kerberos.clone().expect("the script tells where");
+fn keytab_authenticates_and_a_wrong_keytab_is_reported() {
+    let kafka = Kafka::start_with(1, &["kerberos"]);
+    kafka.create_topic("telemetry", 1);
+    let realm = kafka.kerberos.clone().expect("the script prints the realm");
     let file = |name: &str| realm.join(name).to_string_lossy().into_owned();
     let server = Server::start(&Config::new("").environment("KRB5_CONFIG", file("krb5.conf")));
     let api = Api::of(&server);
@@ -21,7 +22,7 @@ fn who_we_are_is_proved_by_a_key_and_a_wrong_one_is_told() {
         let config = json!({"bootstrap_hosts": kafka.sasl, "authentication": authentication});
         json!({"type": "kafka", "name": name, "config": config})
     };
-    // The key of somebody else: there is no ticket for it.
+    // This keytab has the key of another principal, which gets no ticket.
     api.ok("POST", "/api/v1/connectors", &connector("wrong", "kafka.keytab"));
     let tried = api.ok("POST", "/api/v1/connectors/wrong/test", &Value::Null);
     assert_eq!(tried["is_reachable"], false, "{tried}");
@@ -36,7 +37,7 @@ fn who_we_are_is_proved_by_a_key_and_a_wrong_one_is_told() {
     api.ok("POST", "/api/v1/rules", &rule);
     let mut meter = server.session(&Connect::new(V5, "meter"));
     assert_eq!(meter.publish(&Publish::new("up/1", "hello").qos(1)), 0x10);
-    server.wait_until("Kafka has it", |_| {
+    server.wait_until("Kafka has the message", |_| {
         api.get("/api/v1/actions/kafka:out")["metrics"]["sent"] == 1
     });
     let found = kafka.read("telemetry");

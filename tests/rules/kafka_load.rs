@@ -1,8 +1,9 @@
-//! Publishers at QoS 1 that go on whatever happens to the server, remember what was acknowledged, and hold it against what
-//! Kafka has, or another target.
+//! Publishers at QoS 1 that continue through restarts of the server. They record acknowledged messages and compare them
+//! with the content of Kafka or another target.
 //!
-//! A message is `NUMBER` in the topic `up/CLIENT`, and goes to Kafka with the client as its key. What was sent and not acknowledged may be there or not.
-//! What is there once more than once is counted; the first of each message has to be in the order in which the client sent.
+//! A message is `NUMBER` in the topic `up/CLIENT`, and its Kafka key is the client. A message that was sent but not
+//! acknowledged may be present or absent. Duplicates are counted. The first copies of the messages must be in the order
+//! in which the client sent them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{SocketAddr, TcpStream};
@@ -13,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::api::Api;
-use crate::kafka_server::{Found, Kafka};
+use crate::support::api::Api;
+use crate::support::kafka::{Found, Kafka};
 use crate::support::*;
 
 const CLIENTS: usize = 4;
-/// Sent before the acknowledgements are waited for.
+/// Messages that a publisher sends before it waits for their acknowledgements.
 const AT_ONCE: u64 = 10;
-/// About as many per second and client as this goes into a second, times [`AT_ONCE`].
+/// Pause between these groups. The rate per client is about [`AT_ONCE`] messages per pause.
 const PACE: Duration = Duration::from_millis(10);
-/// A server that is being started again, or one that holds back.
+/// Time limit for a server that restarts or applies back-pressure.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
-/// Takes all under `up/` to the Kafka topic, with the action changed by `delivery`.
+/// Creates a rule and an action that send everything below `up/` to the Kafka topic, with these `delivery` settings.
 pub fn bridge(api: &Api<'_>, kafka: &Kafka, kafka_topic: &str, delivery: serde_json::Value) {
     let connector = json!({"type": "kafka", "name": "k", "config": {"bootstrap_hosts": kafka.address}});
     api.ok("POST", "/api/v1/connectors", &connector);
@@ -41,19 +42,19 @@ pub fn bridge(api: &Api<'_>, kafka: &Kafka, kafka_topic: &str, delivery: serde_j
     api.ok("POST", "/api/v1/rules", &rule);
 }
 
-/// Waits until the action has nothing more to send.
+/// Waits until the action has sent all messages.
 pub fn wait_until_sent(server: &Server, api: &Api<'_>, within: Duration) {
     wait_until_action_sent(server, api, "kafka:out", within);
 }
 
-/// The same of another action.
+/// Waits until the action with this name has sent all messages.
 pub fn wait_until_action_sent(server: &Server, api: &Api<'_>, id: &str, within: Duration) {
     server.wait_until_within(within, &format!("all that waits in {id} has been sent"), |_| {
         api.get(&format!("/api/v1/actions/{id}"))["metrics"]["queued_messages"] == 0
     });
 }
 
-/// Publishers on threads of their own.
+/// Publishers, each on its own thread.
 pub struct Load {
     is_over: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
@@ -61,14 +62,14 @@ pub struct Load {
     threads: Vec<JoinHandle<Sent>>,
 }
 
-/// What one publisher knows.
+/// Messages that one publisher sent.
 struct Sent {
     client: String,
     acknowledged: Vec<u64>,
 }
 
 impl Load {
-    /// `name`: of the clients of this load.
+    /// Starts publishers whose client ids begin with `name`.
     pub fn start(address: SocketAddr, name: &str) -> Load {
         let mut load = Load {
             is_over: Arc::default(),
@@ -94,12 +95,12 @@ impl Load {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Messages that were answered with "quota exceeded".
+    /// Messages rejected with reason code 0x97, Quota exceeded.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more have been acknowledged.
+    /// Waits until this many more messages have been acknowledged.
     #[track_caller]
     pub fn wait_for(&self, more: u64) {
         let (wanted, end) = (self.acknowledged() + more, Instant::now() + 3 * PATIENCE);
@@ -113,7 +114,7 @@ impl Load {
         }
     }
 
-    /// Ends it; what is still sent is waited for.
+    /// Stops the publishers and waits for their messages in flight.
     pub fn finish(self) -> Acknowledged {
         self.is_over.store(true, Ordering::Relaxed);
         let sent = self.threads.into_iter().map(|thread| thread.join().expect("no panic"));
@@ -153,13 +154,13 @@ impl Publisher {
         matches!(peer.read(PATIENCE), Reading::Packet(connack) if connack.kind() == kind::CONNACK).then_some(peer)
     }
 
-    /// Sends some messages and reads what is said of them. Whether the connection is still there.
+    /// Sends some messages and reads their acknowledgements. Returns whether the connection is still open.
     fn round(&mut self, peer: &mut Peer) -> bool {
         let first = self.next;
         let topic = format!("up/{}", self.client);
         for number in first..first + AT_ONCE {
             let message = Publish::new(&topic, number.to_string()).qos(1);
-            // What was sent before the connection was lost is never sent again.
+            // Messages sent before the connection was lost are never resent.
             self.next = number + 1;
             if peer
                 .try_send(&message.id((number - first) as u16 + 1).bytes(V5))
@@ -193,10 +194,10 @@ impl Publisher {
     }
 }
 
-/// What publishers were told is safe.
+/// Messages that were acknowledged to publishers.
 pub struct Acknowledged(Vec<Sent>);
 
-/// How it compares with what is in Kafka.
+/// Result of comparing acknowledged messages with the content of Kafka.
 #[derive(Debug)]
 pub struct Reconciled {
     pub acknowledged: usize,
@@ -205,7 +206,7 @@ pub struct Reconciled {
 }
 
 impl Acknowledged {
-    /// Fails with the first message that is missing, or that came after a later one of its client.
+    /// Fails with the first message that is missing or arrived after a later message of its client.
     #[track_caller]
     pub fn reconcile(&self, found: &[Found]) -> Reconciled {
         let mut there: BTreeMap<&str, HashSet<u64>> = BTreeMap::new();
@@ -220,7 +221,7 @@ impl Acknowledged {
             let before = last.insert(&record.key, (record.partition, number));
             if let Some((partition, before)) = before {
                 assert_eq!(partition, record.partition, "{} is in two partitions", record.key);
-                assert!(before < number, "{} {number} came behind {before}", record.key);
+                assert!(before < number, "{} {number} arrived after {before}", record.key);
             }
         }
         let mut missing = Vec::new();

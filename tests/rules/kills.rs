@@ -1,18 +1,18 @@
-//! The server is killed again and again while clients publish at QoS 1: what was acknowledged reaches the web server.
+//! Kills the server repeatedly while clients publish at QoS 1. All acknowledged messages must reach the web server.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
-const KILLS: usize = 20;
+const KILLS: u64 = 20;
 
 #[test]
-fn what_was_acknowledged_arrives_though_the_server_is_killed() {
+fn acknowledged_messages_arrive_despite_kills() {
     let mut server = Server::start(&Config::new("[durability]\nsegment_bytes = \"256KiB\"\n"));
     let web = WebServer::here();
     {
@@ -29,9 +29,9 @@ fn what_was_acknowledged_arrives_though_the_server_is_killed() {
     }
     let mut acknowledged = HashSet::new();
     let mut next = 0;
-    for round in 0..KILLS {
+    for round in 0..scaled(KILLS) {
         let mut client = server.session(&Connect::new(V5, "publisher"));
-        let until = Instant::now() + Duration::from_millis(30 + 17 * (round as u64 % 7));
+        let until = Instant::now() + Duration::from_millis(30 + 17 * (round % 7));
         while Instant::now() < until {
             client.publish(&Publish::new("t/1", format!("m{next}")).qos(1));
             acknowledged.insert(format!("m{next}"));

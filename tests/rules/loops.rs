@@ -1,12 +1,12 @@
-//! Nodes whose actions send each other what they have: it goes round once.
+//! Tests nodes whose actions send all messages to each other: each message goes round once.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
-/// A connector to `there`, an action that sends everything as it is, and a rule for `filter`.
+/// Creates a connector to `there`, an action that sends messages unchanged, and a rule for `filter`.
 fn send_to(here: &Server, there: &Server, filter: &str) {
     let api = Api::of(here);
     let config = json!({"server": there.mqtt().to_string(), "client_id": unique("bridge")});
@@ -31,7 +31,7 @@ fn send_to(here: &Server, there: &Server, filter: &str) {
     });
 }
 
-/// What rules of a server have counted, in all.
+/// Returns the sum of a metric over all rules of a server.
 fn counted(server: &Server, name: &str) -> u64 {
     let rules = Api::of(server).get("/api/v1/rules");
     let items = rules.as_array().or(rules["items"].as_array()).expect("a list");
@@ -44,7 +44,7 @@ fn watcher(server: &Server, filter: &str) -> Peer {
     watcher
 }
 
-/// The number of a message, as often as it came.
+/// Returns the numbers of the received messages, with duplicates.
 fn received(watcher: &mut Peer, count: usize) -> Vec<String> {
     let mut payloads: Vec<String> = (0..count).map(|_| watcher.receive().payload_str().to_owned()).collect();
     payloads.sort();
@@ -52,7 +52,7 @@ fn received(watcher: &mut Peer, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn two_nodes_whose_actions_send_each_other_everything_do_not_loop() {
+fn nodes_with_mutual_actions_do_not_loop() {
     let servers = [Server::start(&Config::new("")), Server::start(&Config::new(""))];
     send_to(&servers[0], &servers[1], "mesh/#");
     send_to(&servers[1], &servers[0], "mesh/#");
@@ -60,11 +60,11 @@ fn two_nodes_whose_actions_send_each_other_everything_do_not_loop() {
     let mut client = servers[0].session(&Connect::new(V5, "c"));
     for number in 0..10 {
         let message = Publish::new("mesh/x", number.to_string()).qos(1);
-        // Somebody else's marks are in nobody's way, however many there are.
+        // Bridge marks of other systems have no effect, however many a message has.
         let others = (0..10 * number).map(|other| property::user("tidewire-bridge", &format!("other/{other}")));
         client.publish(&others.fold(message, Publish::property));
     }
-    // Where it was published it comes once more, as with sources: the second node cannot know that it is from there.
+    // The publishing node receives the message once more, as with sources: the second node does not know its origin.
     let once: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     let twice: Vec<String> = once
         .iter()
@@ -72,8 +72,8 @@ fn two_nodes_whose_actions_send_each_other_everything_do_not_loop() {
         .collect();
     assert_eq!(received(&mut watchers[0], 20), twice);
     assert_eq!(received(&mut watchers[1], 10), once);
-    // Each came back to where it had gone out, and ended there.
-    servers[0].wait_until("all have come back", |server| {
+    // Each message returned to its first node and stopped there.
+    servers[0].wait_until("all messages have returned", |server| {
         counted(server, "actions.came_back") == 10
     });
     assert_eq!(
@@ -86,9 +86,9 @@ fn two_nodes_whose_actions_send_each_other_everything_do_not_loop() {
     }
 }
 
-/// Also over a third one, and through a rule that publishes it anew under another topic.
+/// Tests a ring with a third node and a rule that republishes the message under another topic.
 #[test]
-fn a_ring_of_nodes_does_not_loop() {
+fn ring_of_nodes_does_not_loop() {
     let servers = [(); 3].map(|()| Server::start(&Config::new("")));
     for (here, there) in [(0, 1), (1, 2), (2, 0)] {
         send_to(&servers[here], &servers[there], "ring/#");
@@ -99,18 +99,18 @@ fn a_ring_of_nodes_does_not_loop() {
     Api::of(&servers[1]).ok("POST", "/api/v1/rules", &rule);
     let mut client = servers[0].session(&Connect::new(V5, "c"));
     client.publish(&Publish::new("ring/x", "once").qos(1));
-    // The message and what was made of it each come round to the first node and end there.
-    servers[0].wait_until("both have come round", |server| {
+    // The message and its republished copy each return to the first node and stop there.
+    servers[0].wait_until("both messages have returned", |server| {
         counted(server, "actions.came_back") == 2
     });
-    // What came round passes the first node's watcher: nothing else follows it.
+    // Returning messages match the watcher rule of the first node, but no further rule.
     let matched: Vec<u64> = servers.iter().map(|server| counted(server, "matched")).collect();
     assert_eq!(matched, [3, 3, 2]);
 }
 
-/// Each node's own target takes nothing, and what it gives up goes to the other node.
+/// Each node's own target rejects everything, so the fallback action sends the messages to the other node.
 #[test]
-fn two_nodes_whose_fallback_actions_send_each_other_everything_do_not_loop() {
+fn nodes_with_mutual_fallback_actions_do_not_loop() {
     let servers = [Server::start(&Config::new("")), Server::start(&Config::new(""))];
     let refusing = WebServer::answering(400);
     for (here, there) in [(0, 1), (1, 0)] {
@@ -138,18 +138,20 @@ fn two_nodes_whose_fallback_actions_send_each_other_everything_do_not_loop() {
     let mut watchers = servers.each_ref().map(|server| watcher(server, "mesh/#"));
     let mut client = servers[0].session(&Connect::new(V5, "c"));
     client.publish(&Publish::new("mesh/x", "once").qos(1));
-    // It comes once more to where it was published, and is not sent to the other a second time.
+    // The publishing node receives the message once more and does not send it a second time.
     assert_eq!(received(&mut watchers[0], 2), ["once", "once"]);
     assert_eq!(received(&mut watchers[1], 1), ["once"]);
     let api = Api::of(&servers[0]);
     let metrics = || api.get("/api/v1/actions/http:web")["metrics"].clone();
-    servers[0].wait_until("it has ended", |_| metrics()["fallback_lost"] == 1);
+    servers[0].wait_until("the returned message is counted as lost", |_| {
+        metrics()["fallback_lost"] == 1
+    });
     assert_eq!(
         (&metrics()["fallen_back"], &metrics()["failed"]),
         (&json!(1), &json!(2))
     );
     let reason = api.get("/api/v1/actions/http:web").to_string();
-    assert!(reason.contains("has gone out through its connector before"), "{reason}");
+    assert!(reason.contains("has already passed its connector"), "{reason}");
     assert_eq!(
         [counted(&servers[0], "matched"), counted(&servers[1], "matched")],
         [2, 1]
@@ -159,9 +161,9 @@ fn two_nodes_whose_fallback_actions_send_each_other_everything_do_not_loop() {
     }
 }
 
-/// What came in from a broker may go out there, under another topic: that is no loop.
+/// A message received from a broker may be sent to it under another topic. That is not a loop.
 #[test]
-fn what_a_source_has_taken_in_may_go_out_through_the_same_connector() {
+fn source_messages_may_leave_through_the_same_connector() {
     let (here, there) = (Server::start(&Config::new("")), Server::start(&Config::new("")));
     let api = Api::of(&here);
     let config = json!({"server": there.mqtt().to_string(), "client_id": "both"});
@@ -187,7 +189,7 @@ fn what_a_source_has_taken_in_may_go_out_through_the_same_connector() {
         api.get("/api/v1/sources/mqtt:far")["health"]["state"] == "connected"
     });
     let far = Api::of(&there);
-    there.wait_until("it has subscribed", |_| {
+    there.wait_until("the source has subscribed", |_| {
         let (status, list) = far.call("GET", "/api/v1/clients/both/subscriptions", &Value::Null);
         status == 200 && list.to_string().contains("asked/#")
     });

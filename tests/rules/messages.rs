@@ -1,17 +1,17 @@
-//! What becomes of a message.
+//! Tests rules and events for messages: rule output, republishing, delivery, acknowledgement and drops.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 fn server() -> Server {
     Server::start(&Config::new(""))
 }
 
 #[test]
-fn what_a_rule_selects_is_written_to_a_file_before_it_is_acknowledged() {
+fn rule_output_is_written_to_a_file_before_the_puback() {
     let server = server();
     let api = Api::of(&server);
     let path = server.dir().join("lines.jsonl");
@@ -26,12 +26,12 @@ fn what_a_rule_selects_is_written_to_a_file_before_it_is_acknowledged() {
     let mut meter = server.session(&Connect::new(V5, "meter-1"));
     for n in 0..100 {
         let payload = json!({"n": n, "temp": n}).to_string();
-        // Nobody has subscribed.
+        // The topic has no subscribers.
         assert_eq!(meter.publish(&Publish::new("meters/7", payload).qos(1)), 0x10);
     }
     meter.publish(&Publish::new("elsewhere", r#"{"n": 1, "temp": 99}"#).qos(1));
     let lines = || std::fs::read_to_string(&path).unwrap_or_default();
-    server.wait_until("all lines are there", |_| lines().lines().count() == 69);
+    server.wait_until("all lines are written", |_| lines().lines().count() == 69);
     let first: serde_json::Value = serde_json::from_str(lines().lines().next().expect("a line")).expect("JSON");
     assert_eq!(
         first,
@@ -41,13 +41,13 @@ fn what_a_rule_selects_is_written_to_a_file_before_it_is_acknowledged() {
     assert_eq!(rule["metrics"]["matched"], 100);
     assert_eq!(rule["metrics"]["passed"], 69);
     assert_eq!(rule["metrics"]["failed.no_result"], 31);
-    server.wait_until("all is confirmed", |_| {
+    server.wait_until("all messages are confirmed", |_| {
         api.get("/api/v1/actions/file:lines")["metrics"]["sent"] == 69
     });
 }
 
 #[test]
-fn a_message_is_published_anew_and_seen_by_other_rules_but_not_by_its_own() {
+fn republished_messages_match_other_rules_only() {
     let server = server();
     let api = Api::of(&server);
     let republish =
@@ -68,7 +68,7 @@ fn a_message_is_published_anew_and_seen_by_other_rules_but_not_by_its_own() {
 }
 
 #[test]
-fn clients_coming_and_going_are_events() {
+fn connects_and_disconnects_are_events() {
     let server = server();
     let api = Api::of(&server);
     let rule = json!({
@@ -86,9 +86,9 @@ fn clients_coming_and_going_are_events() {
     assert_eq!(payload(&mut watcher), "client.disconnected normal");
 }
 
-/// A buffer that is full holds back those who publish for it, and drops nothing; others do not notice.
+/// A full buffer delays only publishers whose messages go to it, and drops nothing.
 #[test]
-fn publishers_are_held_back_while_a_buffer_is_full() {
+fn full_buffer_applies_back_pressure_to_publishers() {
     let server = server();
     let api = Api::of(&server);
     let web = WebServer::away();
@@ -113,16 +113,16 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
             false
         }
     });
-    let refused = refused.expect("the buffer takes no more than its limit");
+    let refused = refused.expect("the buffer is bounded by its limit");
     assert!(
         (50..400).contains(&refused),
         "{refused} messages of 1000 bytes in 256 KiB"
     );
     old.send(&message(5000).id(9).bytes(V4));
-    // Not answered, and others are served.
+    // The publisher gets no answer, and other clients are served.
     assert_eq!(new.publish(&Publish::new("other", "x").qos(1)), 0x10);
     new.ping_alone();
-    // The same over HTTP.
+    // A publish over HTTP is delayed in the same way.
     let over_http = |topic: &str, n: usize| json!({"topic": topic, "payload": format!("{n:0>1000}"), "qos": 1});
     let refused = (6000..6100).find(|&n| match api.call("POST", "/api/v1/publish", &over_http("t/1", n)).0 {
         503 => true,
@@ -131,12 +131,12 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
             false
         }
     });
-    refused.expect("the buffer takes no more than its limit");
+    refused.expect("the buffer is bounded by its limit");
     let both = json!({"messages": [over_http("other", 1), over_http("t/1", 1)]});
     let (status, problem) = api.call("POST", "/api/v1/publish/bulk", &both);
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(
-        status == 503 && detail.contains(" of 2 messages have been published"),
+        status == 503 && detail.contains(" of 2 messages were published"),
         "{problem:#}"
     );
     api.ok("POST", "/api/v1/publish", &over_http("other", 1));
@@ -144,7 +144,7 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
     assert_eq!(old.expect(4).packet_id(), 9);
     accepted.push(5000);
     accepted.sort_unstable();
-    server.wait_until("all that was accepted has arrived", |_| {
+    server.wait_until("all accepted messages have arrived", |_| {
         web.bodies().len() >= accepted.len()
     });
     let mut arrived: Vec<usize> = web
@@ -157,9 +157,9 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
     assert_eq!(arrived, accepted);
 }
 
-/// What was published over HTTP is in the buffer of its action when the answer comes.
+/// The HTTP response confirms that a published message is in the buffer of its action.
 #[test]
-fn what_is_published_over_http_is_kept_before_the_answer() {
+fn http_publish_is_durable_before_the_response() {
     let mut server = server();
     let web = WebServer::away();
     {
@@ -184,14 +184,14 @@ fn what_is_published_over_http_is_kept_before_the_answer() {
     server.spawn_again();
     server.wait_until_ready();
     web.come();
-    server.wait_until("all of it has arrived", |_| web.bodies().len() >= 121);
+    server.wait_until("all messages have arrived", |_| web.bodies().len() >= 121);
     let arrived: std::collections::BTreeSet<String> = web.bodies().into_iter().collect();
     assert_eq!(arrived.len(), 121);
 }
 
-/// Delivered, acknowledged, dropped: told of the subscriber, with who published.
+/// The events for delivered, acknowledged and dropped messages name the subscriber and the publisher.
 #[test]
-fn what_becomes_of_a_message_is_an_event_with_its_publisher() {
+fn message_outcomes_are_events_with_the_publisher() {
     let server = server();
     let api = Api::of(&server);
     let rule = json!({
@@ -261,9 +261,9 @@ fn logins_and_pings_are_events() {
     assert!(sign(&mut watcher).starts_with("client.ping undefined undefined "));
 }
 
-/// Whoever waits for a target that is away waits alone, with and without a journal of the broker's own.
+/// An unreachable target delays only its own publishers, with and without the broker's own journal.
 #[test]
-fn a_target_that_is_away_holds_up_only_those_who_wait_for_it() {
+fn unreachable_target_delays_only_its_own_publishers() {
     for policy in ["fsync", "memory"] {
         let server = Server::start(&Config::new(format!("[durability]\npolicy = \"{policy}\"\n")));
         let api = Api::of(&server);

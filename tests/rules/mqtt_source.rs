@@ -1,14 +1,15 @@
-//! An MQTT source as a client of another broker: what that has kept while we were away arrives, and a source that is deleted leaves nothing
-//! behind.
+//! Tests an MQTT source as a client of another broker. Messages queued there while the source was offline arrive, and a
+//! deleted source leaves nothing behind.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
 const SOURCE: &str = "/api/v1/sources/mqtt:in";
 
-/// A server with a source of everything below `far/` on the other, published here below `near/`, and an action of the same connector.
+/// Returns a server with a source and an action of one connector. The source subscribes to `far/#` on the other broker
+/// and publishes below `near/`.
 pub fn bridged(other: &Server) -> Server {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
@@ -29,7 +30,7 @@ pub fn bridged(other: &Server) -> Server {
     server
 }
 
-/// What the bridge is subscribed to.
+/// Returns the filters to which the bridge is subscribed.
 pub fn filters(api: &Api<'_>) -> Vec<String> {
     filters_of(api, "bridge")
 }
@@ -50,7 +51,7 @@ fn filters_of(api: &Api<'_>, client: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_the_other_broker_has_kept_arrives_though_an_action_uses_the_connector_first() {
+fn queued_messages_arrive_if_an_action_connects_first() {
     let other = Server::start(&Config::new(""));
     let far = Api::of(&other);
     let mut server = bridged(&other);
@@ -74,15 +75,17 @@ fn what_the_other_broker_has_kept_arrives_though_an_action_uses_the_connector_fi
         );
     }
     let api = Api::of(&server);
-    server.wait_until("its health tells", |_| {
+    server.wait_until("the source is connected", |_| {
         api.get(SOURCE)["health"]["state"] == "connected"
     });
-    server.wait_until("all are counted", |_| api.get(SOURCE)["metrics"]["received"] == 20);
+    server.wait_until("all messages are counted", |_| {
+        api.get(SOURCE)["metrics"]["received"] == 20
+    });
 }
 
-/// Out through an action, and in through a source, each with its defaults.
+/// Messages leave through an action and return through a source, both with default settings.
 #[test]
-fn a_message_keeps_its_properties_on_both_ways_over_a_bridge() {
+fn bridge_preserves_properties_in_both_directions() {
     let other = Server::start(&Config::new(""));
     let server = bridged(&other);
     let api = Api::of(&server);
@@ -124,7 +127,7 @@ fn a_message_keeps_its_properties_on_both_ways_over_a_bridge() {
 }
 
 #[test]
-fn qos_and_retain_of_what_a_source_publishes_are_templates() {
+fn qos_and_retain_of_source_messages_are_templates() {
     let other = Server::start(&Config::new(""));
     let server = bridged(&other);
     let api = Api::of(&server);
@@ -153,29 +156,29 @@ fn qos_and_retain_of_what_a_source_publishes_are_templates() {
 }
 
 #[test]
-fn a_source_that_is_disabled_or_deleted_ends_its_subscription() {
+fn disabled_or_deleted_source_unsubscribes() {
     let other = Server::start(&Config::new(""));
     let far = Api::of(&other);
     let server = bridged(&other);
     let api = Api::of(&server);
     other.wait_until("the source is subscribed", |_| filters(&far) == ["far/#"]);
     api.ok("POST", &format!("{SOURCE}/disable"), &Value::Null);
-    other.wait_until("it is not", |_| filters(&far).is_empty());
+    other.wait_until("the source is unsubscribed", |_| filters(&far).is_empty());
     api.ok("POST", &format!("{SOURCE}/enable"), &Value::Null);
-    other.wait_until("it is again", |_| filters(&far) == ["far/#"]);
+    other.wait_until("the source is subscribed again", |_| filters(&far) == ["far/#"]);
     let changed = json!({
         "type": "mqtt", "name": "in", "connector": "far",
         "parameters": {"subscriptions": [{"filter": "far/#"}, {"filter": "more/#"}]},
     });
     api.ok("PUT", SOURCE, &changed);
-    other.wait_until("it has both", |_| filters(&far).len() == 2);
+    other.wait_until("both filters are subscribed", |_| filters(&far).len() == 2);
     api.ok("DELETE", SOURCE, &Value::Null);
-    other.wait_until("nothing is left", |_| filters(&far).is_empty());
+    other.wait_until("no subscription is left", |_| filters(&far).is_empty());
 }
 
-/// In one session a message comes once, whatever it fits: the second source would get nothing, or part of it.
+/// A session receives a message once even if several filters match it, so a second source would miss messages.
 #[test]
-fn sources_of_one_connector_must_not_fit_the_same_topics() {
+fn sources_of_a_connector_must_not_overlap() {
     let other = Server::start(&Config::new(""));
     let server = bridged(&other);
     let api = Api::of(&server);
@@ -204,12 +207,12 @@ fn sources_of_one_connector_must_not_fit_the_same_topics() {
             "{text}"
         );
     }
-    // What is disabled has no subscription: then it is enabled that is refused.
+    // A disabled source has no subscription, so the server rejects enabling it instead.
     let mut disabled = source("more", "far", &["far/+"]);
     disabled["enable"] = json!(false);
     api.ok("POST", "/api/v1/sources", &disabled);
     refused("POST", "/api/v1/sources/mqtt:more/enable", &Value::Null);
-    // Itself is no other; and another connector is another session.
+    // A source may overlap with its own old filter, and with sources of other connectors, which have other sessions.
     api.ok("PUT", SOURCE, &source("in", "far", &["far/+"]));
     api.ok(
         "PUT",
@@ -224,7 +227,7 @@ fn sources_of_one_connector_must_not_fit_the_same_topics() {
     );
     api.ok("POST", "/api/v1/sources", &source("own", "second", &["far/#"]));
     for (client, count) in [("bridge", 3), ("second", 1)] {
-        other.wait_until("it is subscribed", |_| {
+        other.wait_until("the source is subscribed", |_| {
             filters_of(&Api::of(&other), client).len() == count
         });
     }
@@ -233,15 +236,15 @@ fn sources_of_one_connector_must_not_fit_the_same_topics() {
         publisher.publish(&Publish::new(topic, "x").qos(1));
     }
     let received = |id: &str| api.get(&format!("/api/v1/sources/{id}"))["metrics"]["received"].clone();
-    server.wait_until("each has what it fits", |_| {
+    server.wait_until("each source has its matching messages", |_| {
         (received("mqtt:in"), received("mqtt:more"), received("mqtt:own")) == (json!(2), json!(2), json!(3))
     });
     assert_eq!(api.get(SOURCE)["problems"], json!([]));
 }
 
-/// Each takes from the other what it has, and publishes it under the same topic.
+/// Each node receives the other's messages and publishes them under the same topic.
 #[test]
-fn two_nodes_that_take_from_each_other_do_not_loop() {
+fn nodes_with_mutual_sources_do_not_loop() {
     let servers = [Server::start(&Config::new("")), Server::start(&Config::new(""))];
     for (here, there) in [(0, 1), (1, 0)] {
         let api = Api::of(&servers[here]);
@@ -270,9 +273,9 @@ fn two_nodes_that_take_from_each_other_do_not_loop() {
     assert_eq!(watchers[1].receive().payload, b"once");
     let received =
         |here: usize| Api::of(&servers[here]).get("/api/v1/sources/mqtt:other")["metrics"]["received"].clone();
-    servers[0].wait_until("it has come back", |_| received(0) == 1);
+    servers[0].wait_until("the message has returned", |_| received(0) == 1);
     client.publish(&Publish::new("mesh/x", "twice").qos(1));
     assert_eq!(watchers[1].receive().payload, b"twice");
-    servers[0].wait_until("it has come back", |_| received(0) == 2);
-    assert_eq!(received(1), 2, "nobody has taken in what had been there");
+    servers[0].wait_until("the message has returned", |_| received(0) == 2);
+    assert_eq!(received(1), 2, "no source received its own message again");
 }

@@ -1,5 +1,5 @@
-//! PostgreSQL, Redis, Mosquitto and Kafka as they are: who is not there, who does not take our credentials and what they refuse is told in
-//! the API, the log and the metrics, and stops nothing else.
+//! Tests PostgreSQL, Redis, Mosquitto and Kafka as real servers. The API, the log and the metrics report unreachable
+//! servers, rejected credentials and rejected messages, and other work continues.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,13 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::bad_input::metric;
-use crate::kafka_server::Kafka;
+use super::bad_input::metric;
+use crate::support::api::Api;
+use crate::support::kafka::Kafka;
+use crate::support::shared::POSTGRES;
 use crate::support::*;
 
-/// What a script in `dev/` has started; it ends with this.
+/// A server that a script in `dev/` started. Dropping this value stops it.
 pub struct Started {
     script: PathBuf,
     directory: PathBuf,
@@ -50,7 +51,7 @@ impl Drop for Started {
     }
 }
 
-/// With one user, `me`, whose password is `right`.
+/// Starts a broker with one user, `me`, whose password is `right`.
 struct Mosquitto {
     process: Child,
     directory: PathBuf,
@@ -71,7 +72,7 @@ impl Mosquitto {
             made.expect("mosquitto_passwd is installed: dev/setup.sh test")
                 .success()
         );
-        let address = nobody();
+        let address = closed_address();
         let port = address.rsplit(':').next().unwrap_or_default();
         let passwords = passwords.display();
         let text = format!("listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\nuser root\n");
@@ -100,22 +101,22 @@ impl Drop for Mosquitto {
     }
 }
 
-/// Where nobody listens.
-fn nobody() -> String {
+/// Returns an address on which no server listens.
+fn closed_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.local_addr().expect("it has an address").to_string()
 }
 
-/// A kind of target, and what may be wrong with it.
+/// A kind of target with its possible faults.
 struct Target<'a> {
     kind: &'a str,
     config: Value,
-    /// What takes the place of entries of the configuration, and what is told then.
+    /// Replacements for entries of the configuration, and the error that each must cause.
     wrong: &'a [(&'a str, Value, &'a str)],
     parameters: Value,
-    /// A payload that it never takes, and what is told then.
+    /// A payload that the target never accepts, and the expected error.
     poison: (&'a str, &'a str),
-    /// A parameter with a template that has no end.
+    /// A parameter with an unterminated template.
     bad: Value,
     bad_field: &'a str,
 }
@@ -148,9 +149,9 @@ impl Target<'_> {
             client.publish(&Publish::new("good", payload).qos(1));
         }
         for (number, (field, _, told)) in self.wrong.iter().enumerate() {
-            self.is_told_to_be_away(server, &api, &format!("wrong{number}"), told, field);
+            self.assert_unreachable_is_reported(server, &api, &format!("wrong{number}"), told, field);
         }
-        self.has_refused_one(server, &api);
+        self.assert_rejected_message_is_reported(server, &api);
         let mut parameters = self.parameters.clone();
         parameters[self.bad_field.split(['.', '[']).next().unwrap_or_default()] = self.bad.clone();
         let action = json!({"type": self.kind, "name": "bad", "connector": "good", "parameters": parameters});
@@ -159,10 +160,10 @@ impl Target<'_> {
         assert_eq!((status, &problem["field"]), (422, &json!(field)), "{problem:#}");
     }
 
-    fn is_told_to_be_away(&self, server: &Server, api: &Api<'_>, name: &str, told: &str, field: &str) {
+    fn assert_unreachable_is_reported(&self, server: &Server, api: &Api<'_>, name: &str, told: &str, field: &str) {
         let id = format!("{}:{name}", self.kind);
         let path = format!("/api/v1/actions/{id}");
-        server.wait_until(&format!("{id} tells what is wrong with {field}"), |_| {
+        server.wait_until(&format!("{id} reports the error of {field}"), |_| {
             let health = &api.get(&path)["health"];
             let error = health["last_error"].as_str().unwrap_or_default().to_lowercase();
             health["state"] == "disconnected" && error.contains(told)
@@ -173,20 +174,21 @@ impl Target<'_> {
         let label = format!("action=\"{id}\"");
         assert_eq!(metric(server, "tidewire_action_state", &[&label, "disconnected"]), 1.0);
         assert_eq!(metric(server, "tidewire_action_queued_messages", &[&label]), 1.0);
-        server.wait_until("the log tells", |server| {
+        server.wait_until("the log has the reason", |server| {
             let log = server.log().to_lowercase();
             assert!(!log.contains("guessed-it"));
-            let mut lines = log.lines().filter(|line| line.contains(&id) && line.contains("away"));
+            let is_reported = |line: &&str| line.contains("unreachable") || line.contains("rejects messages");
+            let mut lines = log.lines().filter(|line| line.contains(&id)).filter(is_reported);
             lines.any(|line| line.contains(told))
         });
         let result = api.ok("POST", &format!("/api/v1/connectors/{name}/test"), &Value::Null);
         assert_eq!(result["is_reachable"], false, "{result:#}");
     }
 
-    fn has_refused_one(&self, server: &Server, api: &Api<'_>) {
+    fn assert_rejected_message_is_reported(&self, server: &Server, api: &Api<'_>) {
         let id = format!("{}:good", self.kind);
         let path = format!("/api/v1/actions/{id}");
-        server.wait_until(&format!("{id} has sent what can be sent"), |_| {
+        server.wait_until(&format!("{id} has sent all acceptable messages"), |_| {
             let metrics = &api.get(&path)["metrics"];
             metrics["sent"] == 2 && metrics["failed"] == 1 && metrics["queued_messages"] == 0
         });
@@ -204,11 +206,11 @@ impl Target<'_> {
 }
 
 #[test]
-fn what_is_wrong_with_postgresql_is_told() {
-    let postgres = Started::new("postgres", &[]);
-    let (host, port) = postgres.address.rsplit_once(':').expect("an address");
+fn postgresql_errors_are_reported() {
+    let address = POSTGRES.value("TIDEWIRE_POSTGRES");
+    let (host, port) = address.rsplit_once(':').expect("an address");
     let port: u16 = port.parse().expect("a port");
-    let away: u16 = nobody()
+    let away: u16 = closed_address()
         .rsplit(':')
         .next()
         .and_then(|port| port.parse().ok())
@@ -230,14 +232,14 @@ fn what_is_wrong_with_postgresql_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_redis_is_told() {
+fn redis_errors_are_reported() {
     let redis = Started::new("redis", &["--requirepass", "right"]);
     let target = Target {
         kind: "redis",
         config: json!({"servers": [redis.address], "password": "right"}),
         wrong: &[
             ("password", json!("guessed-it"), "authentication failed"),
-            ("servers", json!([nobody()]), "refused"),
+            ("servers", json!([closed_address()]), "refused"),
         ],
         parameters: json!({"command": ["INCRBY", "n", "${payload}"]}),
         poison: ("warm", "not an integer"),
@@ -248,7 +250,7 @@ fn what_is_wrong_with_redis_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_an_mqtt_broker_is_told() {
+fn mqtt_broker_errors_are_reported() {
     let mosquitto = Mosquitto::start();
     let target = Target {
         kind: "mqtt",
@@ -258,7 +260,7 @@ fn what_is_wrong_with_an_mqtt_broker_is_told() {
         }),
         wrong: &[
             ("password", json!("guessed-it"), "not authorized"),
-            ("server", json!(nobody()), "refused"),
+            ("server", json!(closed_address()), "refused"),
         ],
         parameters: json!({"topic": "out/${payload}", "qos": "1"}),
         poison: ("#", "topic"),
@@ -268,31 +270,38 @@ fn what_is_wrong_with_an_mqtt_broker_is_told() {
     target.check(&Server::start(&Config::new("")));
 }
 
-#[test]
-fn what_is_wrong_with_kafka_is_told() {
-    let kafka = Kafka::start(1);
-    for name in ["t-1", "t-2"] {
-        kafka.topic(name, 1);
+/// Creates two topics, `PREFIX-1` and `PREFIX-2`, and returns the prefix.
+fn kafka_topics(kafka: &Kafka) -> String {
+    let prefix = unique(&format!("t-{}", std::process::id()));
+    for number in [1, 2] {
+        kafka.create_topic(&format!("{prefix}-{number}"), 1);
     }
-    let away = nobody();
+    prefix
+}
+
+#[test]
+fn kafka_errors_are_reported() {
+    let kafka = Kafka::shared();
+    let prefix = kafka_topics(&kafka);
+    let warm = format!("{prefix}-warm");
+    let away = closed_address();
     let target = Target {
         kind: "kafka",
         config: json!({"bootstrap_hosts": kafka.address, "connect_timeout_ms": 2000}),
         wrong: &[("bootstrap_hosts", json!(away), &away)],
-        parameters: json!({"kafka_topic": "t-${payload}"}),
-        poison: ("warm", "t-warm"),
-        bad: json!("t-${payload"),
+        parameters: json!({"kafka_topic": format!("{prefix}-${{payload}}")}),
+        poison: ("warm", &warm),
+        bad: json!(format!("{prefix}-${{payload")),
         bad_field: "kafka_topic",
     };
     target.check(&Server::start(&Config::new("")));
 }
 
 #[test]
-fn a_password_that_kafka_does_not_take_is_told() {
-    let kafka = Kafka::start(1);
-    for name in ["t-1", "t-2"] {
-        kafka.topic(name, 1);
-    }
+fn rejected_kafka_password_is_reported() {
+    let kafka = Kafka::shared();
+    let prefix = kafka_topics(&kafka);
+    let warm = format!("{prefix}-warm");
     let login =
         |mechanism: &str, password: &str| json!({"mechanism": mechanism, "username": "tidewire", "password": password});
     let target = Target {
@@ -308,9 +317,9 @@ fn a_password_that_kafka_does_not_take_is_told() {
                 "authentication failed",
             ),
         ],
-        parameters: json!({"kafka_topic": "t-${payload}"}),
-        poison: ("warm", "t-warm"),
-        bad: json!("t-${payload"),
+        parameters: json!({"kafka_topic": format!("{prefix}-${{payload}}")}),
+        poison: ("warm", &warm),
+        bad: json!(format!("{prefix}-${{payload")),
         bad_field: "kafka_topic",
     };
     let server = Server::start(&Config::new(""));
@@ -319,13 +328,13 @@ fn a_password_that_kafka_does_not_take_is_told() {
     for connector in ["good", "wrong0", "wrong1"] {
         let source = json!({
             "type": "kafka", "name": connector, "connector": connector,
-            "parameters": {"kafka_topics": ["t-1"], "group_id": connector, "offset_reset": "earliest"},
+            "parameters": {"kafka_topics": [format!("{prefix}-1")], "group_id": format!("{prefix}-{connector}"), "offset_reset": "earliest"},
         });
         api.ok("POST", "/api/v1/sources", &source);
     }
     for name in ["wrong0", "wrong1"] {
         let id = format!("kafka:{name}");
-        server.wait_until(&format!("the source {id} tells what is wrong"), |_| {
+        server.wait_until(&format!("the source {id} reports its error"), |_| {
             let source = api.get(&format!("/api/v1/sources/{id}"));
             assert!(!source.to_string().contains("guessed-it"), "{source:#}");
             let error = source["health"]["last_error"]
@@ -342,11 +351,11 @@ fn a_password_that_kafka_does_not_take_is_told() {
             .lines()
             .filter(|line| line.contains(&format!("source=\"{id}\"")) || line.contains(&format!("source={id}")));
         assert!(
-            lines.any(|line| line.contains("away") && line.contains("authentication failed")),
+            lines.any(|line| line.contains("connection of the source lost") && line.contains("authentication failed")),
             "{log}"
         );
     }
-    server.wait_until("the right password brings what there is", |_| {
+    server.wait_until("the source with the right password receives the record", |_| {
         let source = api.get("/api/v1/sources/kafka:good");
         source["health"]["state"] == "connected" && source["metrics"]["received"] == 1
     });

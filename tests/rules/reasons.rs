@@ -1,14 +1,14 @@
-//! Why clients are refused and connections end, as rules see it: EMQX's words.
+//! Tests the reasons in events for rejected clients and closed connections: rules see EMQX's reason names.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
-/// The password is `wonderland`.
+/// Password file in which the password is `wonderland`.
 const PASSWORDS: &str = "alice:$7$101$MN7fbLzX3QMSv09F$2mupi6/RSIbhkRn3Ycmtaz8QRQekZzDtYe+WpDH9Ap7E6AmSN5IuvBFXtpndE9vBP26IHoP91q77KnaAvAAOVw==\n";
 
-/// A server that wants credentials, with these events of clients in the file `seen.jsonl`.
+/// Returns a server that requires credentials and writes these client events to the file `seen.jsonl`.
 fn server(events: &str) -> Server {
     let config = Config::new("[access]\nanonymous = \"never\"\npassword_file = \"{dir}/passwords\"\n");
     let server = Server::start(&config.file("passwords", PASSWORDS.to_owned()));
@@ -20,12 +20,12 @@ fn server(events: &str) -> Server {
     server
 }
 
-/// What was told of a client, once there is something.
+/// Waits for events of a client and returns them.
 #[track_caller]
 fn seen(server: &Server, event: &str, client_id: &str) -> Value {
     let path = server.dir().join("seen.jsonl");
     let mut found = Value::Null;
-    server.wait_until(&format!("{event} of {client_id} is told"), |_| {
+    server.wait_until(&format!("{event} of {client_id} is reported"), |_| {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let mut lines = whole
@@ -44,7 +44,7 @@ fn alice(client_id: &str) -> Connect {
 }
 
 #[test]
-fn each_end_of_a_connection_has_the_reason_that_emqx_gives() {
+fn disconnect_events_have_emqx_reasons() {
     let server = server("\"$events/client/disconnected\"");
     let api = Api::of(&server);
     server.session(&alice("normal")).disconnect();
@@ -91,7 +91,7 @@ fn each_end_of_a_connection_has_the_reason_that_emqx_gives() {
 }
 
 #[test]
-fn a_connack_that_refuses_says_what_the_client_asked_for() {
+fn rejecting_connack_event_has_the_connect_fields() {
     let server = server("\"$events/client/connack\", \"$events/auth/check_authn_complete\"");
     for version in [V4, V5] {
         let id = format!("guest-{version:?}");
@@ -124,7 +124,7 @@ fn a_connack_that_refuses_says_what_the_client_asked_for() {
     }
     let _taken = server.session(&alice("host"));
     assert_eq!(seen(&server, "client.connack", "host")["reason_code"], "success");
-    // Nothing is known of a CONNECT that cannot be read.
+    // A malformed CONNECT provides no columns.
     let mut peer = server.connect();
     peer.send(&packet::connect_raw("MQTT", 9, 0x02, 60, &packet::string("strange")));
     peer.expect_closed(PATIENCE);

@@ -1,5 +1,5 @@
-//! The server is killed again and again in mid-load: what was acknowledged is at every kind of target in the end, in the order of each
-//! client; and what a source of Kafka takes in reaches its subscriber.
+//! Kills the server repeatedly under load. In the end every kind of target has all acknowledged messages in the order
+//! of each client, and messages from a Kafka source reach their subscriber.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,17 +13,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::kafka_load::{Load, Reconciled, wait_until_action_sent};
-use crate::kafka_server::{Found, Kafka};
-use crate::real_servers::Started;
+use super::kafka_load::{Load, Reconciled, wait_until_action_sent};
+use super::real_servers::Started;
+use super::web_server::WebServer;
+use crate::support::api::Api;
+use crate::support::kafka::{Found, Kafka};
+use crate::support::shared::POSTGRES;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 const KILLS: u64 = 12;
 const SENT_WITHIN: Duration = Duration::from_secs(60);
 
-/// A line with the client and the number, however they are separated.
+/// Parses a line with the client and the number.
 fn found(line: &str) -> Found {
     let (key, value) = line.split_once(' ').expect("client and number");
     Found {
@@ -40,8 +41,9 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn psql(postgres: &Started, sql: &str) -> String {
-    let (host, port) = postgres.address.rsplit_once(':').expect("an address");
+fn psql(sql: &str) -> String {
+    let address = POSTGRES.value("TIDEWIRE_POSTGRES");
+    let (host, port) = address.rsplit_once(':').expect("an address");
     let mut command = Command::new("psql");
     command
         .env("PGPASSWORD", "tidewire")
@@ -55,9 +57,10 @@ fn redis(server: &Started, arguments: &[&str]) -> String {
     output(command.args(["-h", host, "-p", port]).args(arguments))
 }
 
-/// Everything that is published under `up/` goes to all of these.
+/// Targets that receive all messages published below `up/`.
 struct Targets {
-    postgres: Started,
+    /// Name of the table in the PostgreSQL that all tests share.
+    table: String,
     redis: Started,
     web: WebServer,
 }
@@ -72,13 +75,10 @@ const ACTIONS: [&str; 5] = [
 
 impl Targets {
     fn start() -> Targets {
-        let postgres = Started::new("postgres", &[]);
-        psql(
-            &postgres,
-            "CREATE TABLE arrived (n bigserial, client text, number text)",
-        );
+        let table = format!("arrived_{}", std::process::id());
+        psql(&format!("CREATE TABLE {table} (n bigserial, client text, number text)"));
         Targets {
-            postgres,
+            table,
             redis: Started::new("redis", &[]),
             web: WebServer::here(),
         }
@@ -86,7 +86,8 @@ impl Targets {
 
     fn define(&self, server: &Server) {
         let api = Api::of(server);
-        let (host, port) = self.postgres.address.rsplit_once(':').expect("an address");
+        let address = POSTGRES.value("TIDEWIRE_POSTGRES");
+        let (host, port) = address.rsplit_once(':').expect("an address");
         let port: u16 = port.parse().expect("a port");
         let credentials =
             json!({"host": host, "port": port, "database": "postgres", "user": "postgres", "password": "tidewire"});
@@ -100,7 +101,7 @@ impl Targets {
             api.ok("POST", "/api/v1/connectors", &connector);
         }
         let parameters = [
-            json!({"sql": "INSERT INTO arrived (client, number) VALUES (${clientid}, ${payload})"}),
+            json!({"sql": format!("INSERT INTO {} (client, number) VALUES (${{clientid}}, ${{payload}})", self.table)}),
             json!({"command": ["XADD", "stream", "*", "client", "${clientid}", "number", "${payload}"]}),
             json!({"command": ["RPUSH", "list", "${clientid} ${payload}"]}),
             json!({"body": "${clientid} ${payload}"}),
@@ -119,17 +120,17 @@ impl Targets {
         api.ok("POST", "/api/v1/rules", &rule);
     }
 
-    /// What each has, in the order in which it came there.
+    /// Returns the messages of each target in their order of arrival.
     fn found(&self, server: &Server) -> [Vec<Found>; 5] {
-        let rows = psql(&self.postgres, "SELECT client, number FROM arrived ORDER BY n");
+        let rows = psql(&format!("SELECT client, number FROM {} ORDER BY n", self.table));
         let stream = redis(&self.redis, &["XRANGE", "stream", "-", "+"]);
-        // An identifier, two names and two values.
+        // Each entry has an identifier, two names and two values.
         let stream: Vec<&str> = stream.lines().collect();
         let stream = stream
             .chunks(5)
             .map(|entry| found(&format!("{} {}", entry[2], entry[4])));
         let list = redis(&self.redis, &["LRANGE", "list", "0", "-1"]);
-        let lines = fs::read_to_string(server.dir().join("lines.jsonl")).expect("the file is there");
+        let lines = fs::read_to_string(server.dir().join("lines.jsonl")).expect("the file exists");
         let line = |line: &str| {
             let line: Value = serde_json::from_str(line).expect("a line is JSON, also after a kill");
             let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
@@ -146,12 +147,12 @@ impl Targets {
 }
 
 #[test]
-fn what_was_acknowledged_is_at_every_target_though_the_server_is_killed() {
+fn acknowledged_messages_reach_every_target_despite_kills() {
     let targets = Targets::start();
     let mut server = Server::start(&Config::new(""));
     targets.define(&server);
     let load = Load::start(server.mqtt(), "kills");
-    for round in 0..KILLS {
+    for round in 0..scaled(KILLS) {
         load.wait_for(10 + 50 * (round % 5));
         server.kill();
         server.spawn_again();
@@ -169,14 +170,14 @@ fn what_was_acknowledged_is_at_every_target_though_the_server_is_killed() {
             records,
             twice,
         } = acknowledged.reconcile(&found);
-        println!("{KILLS} kills, {id}: {acknowledged} acknowledged, {records} arrived, {twice} of them once more");
-        assert!(twice <= acknowledged, "{id}: of each round no more than the round had");
+        println!("{id}: {acknowledged} acknowledged, {records} arrived, {twice} of them once more");
+        assert!(twice <= acknowledged, "{id}: at most one duplicate per message");
         let metrics = &api.get(&format!("/api/v1/actions/{id}"))["metrics"];
         assert_eq!(metrics["failed"], 0, "{metrics:#}");
     }
 }
 
-/// A subscriber with a session that outlives its connections: what it got, first of each, by key.
+/// A subscriber with a durable session. It records the first copy of each received message by key.
 struct Subscriber {
     is_over: Arc<AtomicBool>,
     got: Arc<Mutex<Got>>,
@@ -208,7 +209,7 @@ impl Subscriber {
         subscriber
     }
 
-    /// Until the connection is lost.
+    /// Receives messages until the connection is lost.
     fn receive(address: SocketAddr, is_over: &AtomicBool, got: &Mutex<Got>) -> std::io::Result<()> {
         let stream = TcpStream::connect(address).inspect_err(|_| thread::sleep(Duration::from_millis(5)))?;
         let mut peer = Peer::over(stream).speak(V5);
@@ -216,7 +217,7 @@ impl Subscriber {
         while !is_over.load(Ordering::Relaxed) {
             match peer.read(Duration::from_millis(100)) {
                 Reading::Packet(packet) if packet.kind() == kind::CONNACK => {
-                    assert!(packet.connack(V5).session_present, "the session is kept over kills");
+                    assert!(packet.connack(V5).session_present, "the session survives kills");
                 }
                 Reading::Packet(packet) => {
                     let delivery = packet.delivery(V5);
@@ -253,12 +254,12 @@ impl Got {
     }
 }
 
-/// Offsets are committed when the server has the messages: nothing that is in Kafka is passed over.
+/// The source commits offsets after the server has stored the messages, so no Kafka record is skipped.
 #[test]
-fn what_is_in_kafka_reaches_the_subscriber_though_the_server_is_killed() {
+fn kafka_records_reach_the_subscriber_despite_kills() {
     const KEYS: u64 = 8;
-    let kafka = Kafka::start(1);
-    kafka.topic("in", 4);
+    let kafka = Kafka::shared();
+    let kafka_topic = kafka.topic("in", 4);
     let mut server = Server::start(&Config::new("[mqtt]\nmax_queued_messages = 100000\n"));
     let mut first = server.session(&Subscriber::connect());
     first.subscribe("down/#", 1);
@@ -269,7 +270,7 @@ fn what_is_in_kafka_reaches_the_subscriber_though_the_server_is_killed() {
         api.ok("POST", "/api/v1/connectors", &connector);
         let source = json!({
             "type": "kafka", "name": "in", "connector": "k",
-            "parameters": {"kafka_topics": ["in"], "group_id": "g", "offset_reset": "earliest", "session_timeout_ms": 6000,
+            "parameters": {"kafka_topics": [kafka_topic], "group_id": kafka_topic, "offset_reset": "earliest", "session_timeout_ms": 6000,
                 "batch_records_max": 20, "commit_interval_ms": 200},
             "publish": {"topic": "down/${key}", "payload": "${value}", "qos": 1},
         });
@@ -278,12 +279,12 @@ fn what_is_in_kafka_reaches_the_subscriber_though_the_server_is_killed() {
     let subscriber = Subscriber::start(server.mqtt());
     let producer = kafka.producer();
     let mut written = 0;
-    for round in 0..KILLS {
+    for round in 0..scaled(KILLS) {
         for _ in 0..100 + 20 * (round % 5) {
-            producer.send("in", &format!("k{}", written % KEYS), &written.to_string());
+            producer.send(&kafka_topic, &format!("k{}", written % KEYS), &written.to_string());
             written += 1;
         }
-        // It dies while it takes in, and before the offsets are committed.
+        // The kill hits the server while it receives records, before it commits the offsets.
         let before = subscriber.count();
         let some = before + 1 + 13 * (round as usize % 4);
         server.wait_until_within(SENT_WITHIN, "some more have come", |_| {
@@ -296,10 +297,7 @@ fn what_is_in_kafka_reaches_the_subscriber_though_the_server_is_killed() {
     producer.flush();
     server.wait_until_within(SENT_WITHIN, "all have come", |_| subscriber.count() as u64 == written);
     let got = subscriber.got.lock().unwrap_or_else(PoisonError::into_inner);
-    println!(
-        "{KILLS} kills: {written} in Kafka, all arrived, {} of them once more",
-        got.twice
-    );
+    println!("{written} in Kafka, all arrived, {} of them once more", got.twice);
     for (key, numbers) in &got.by_key {
         assert!(numbers.is_sorted(), "{key}: {numbers:?}");
     }

@@ -1,13 +1,13 @@
-//! What `SELECT *` gives of a message of a source, live and when a rule is tried.
+//! Tests the columns that `SELECT *` returns for a message of a source, live and in a test run of a rule.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::kafka_server::Kafka;
-use crate::mqtt_source::{bridged, filters};
+use super::mqtt_source::{bridged, filters};
+use crate::support::api::Api;
+use crate::support::kafka::Kafka;
 use crate::support::*;
 
-/// Writes what it sees into the file `seen.jsonl`.
+/// Adds a rule that writes its input to the file `seen.jsonl`.
 fn add_rule(server: &Server, api: &Api<'_>, from: &str) {
     let file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});
     api.ok("POST", "/api/v1/actions", &file);
@@ -15,15 +15,15 @@ fn add_rule(server: &Server, api: &Api<'_>, from: &str) {
     api.ok("POST", "/api/v1/rules", &rule);
 }
 
-/// The only line of the file.
+/// Waits for the only line of the file and returns it.
 fn seen(server: &Server) -> Value {
     let path = server.dir().join("seen.jsonl");
     let text = || std::fs::read_to_string(&path).unwrap_or_default();
-    server.wait_until("a line is there", |_| text().ends_with('\n'));
+    server.wait_until("the file has a line", |_| text().ends_with('\n'));
     serde_json::from_str(&text()).expect("one line of JSON")
 }
 
-/// The columns that are defined.
+/// Returns the names of the defined columns.
 fn names(event: &Value) -> Vec<&str> {
     let columns = event.as_object().expect("an object").iter();
     let defined = columns.filter(|(_, value)| *value != "undefined");
@@ -32,7 +32,7 @@ fn names(event: &Value) -> Vec<&str> {
     names
 }
 
-/// A rule that is tried sees an event with the same columns.
+/// Asserts that a test run of the rule sees an event with the same columns.
 #[track_caller]
 fn is_tried_with_the_same(api: &Api<'_>, from: &str, live: &Value) {
     let run = json!({"sql": format!("SELECT * FROM \"{from}\"")});
@@ -55,7 +55,7 @@ fn is_an_id(id: &Value) -> bool {
 }
 
 #[test]
-fn a_message_of_an_mqtt_source_has_the_columns_of_emqx() {
+fn mqtt_source_messages_have_emqx_columns() {
     let other = Server::start(&Config::new(""));
     let server = bridged(&other);
     let api = Api::of(&server);
@@ -97,11 +97,11 @@ fn a_message_of_an_mqtt_source_has_the_columns_of_emqx() {
 }
 
 #[test]
-fn a_record_of_a_kafka_source_has_the_columns_of_emqx() {
-    let kafka = Kafka::start(1);
-    kafka.topic("telemetry", 1);
+fn kafka_source_records_have_emqx_columns() {
+    let kafka = Kafka::shared();
+    let telemetry = kafka.topic("telemetry", 1);
     let producer = kafka.producer();
-    producer.send("telemetry", "k1", "21");
+    producer.send(&telemetry, "k1", "21");
     producer.flush();
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
@@ -110,7 +110,7 @@ fn a_record_of_a_kafka_source_has_the_columns_of_emqx() {
     api.ok("POST", "/api/v1/connectors", &connector);
     let source = json!({
         "type": "kafka", "name": "in", "connector": "k",
-        "parameters": {"kafka_topics": ["telemetry"], "group_id": "g", "offset_reset": "earliest"},
+        "parameters": {"kafka_topics": [telemetry], "group_id": telemetry, "offset_reset": "earliest"},
     });
     api.ok("POST", "/api/v1/sources", &source);
     let live = seen(&server);
@@ -133,7 +133,7 @@ fn a_record_of_a_kafka_source_has_the_columns_of_emqx() {
     ];
     assert_eq!(names(&live), columns);
     assert!(is_an_id(&live["id"]), "{live:#}");
-    assert_eq!((&live["topic"], &live["key"]), (&json!("telemetry"), &json!("k1")));
+    assert_eq!((&live["topic"], &live["key"]), (&json!(telemetry), &json!("k1")));
     assert_eq!((&live["value"], &live["payload"]), (&json!("21"), &json!("21")));
     assert_eq!((&live["partition"], &live["offset"]), (&json!(0), &json!(0)));
     assert_eq!((&live["ts_type"], &live["headers"]), (&json!("create"), &json!({})));

@@ -1,4 +1,4 @@
-//! The live tail of a rule, as the command shows it and over a WebSocket of its own.
+//! Tests the live tail of a rule, with the command and over a WebSocket.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::support::api::Api;
 use crate::support::*;
 
-/// `tidewire rule tail`, from when the server shows what happens.
+/// A running `tidewire rule tail` to which the server already sends frames.
 struct Watching {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -51,7 +51,7 @@ impl Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         _ = self.child.kill();
         _ = self.child.wait();
     }
@@ -65,7 +65,7 @@ fn server_with_rule() -> Server {
 }
 
 #[test]
-fn inputs_outputs_and_errors_are_shown_as_they_happen() {
+fn tail_shows_inputs_outputs_and_errors_live() {
     let server = server_with_rule();
     let mut client = server.session(&Connect::new(V4, "c"));
     client.publish(&Publish::new("m/0", "before").qos(1));
@@ -94,7 +94,7 @@ fn inputs_outputs_and_errors_are_shown_as_they_happen() {
 }
 
 #[test]
-fn what_is_not_shown_is_counted_and_a_deleted_rule_ends_it() {
+fn tail_counts_omitted_messages_and_ends_with_the_rule() {
     let server = server_with_rule();
     let mut client = server.session(&Connect::new(V4, "c"));
     let mut watching = Watching::start(&server, &["--per-second", "1"]);
@@ -108,14 +108,14 @@ fn what_is_not_shown_is_counted_and_a_deleted_rule_ends_it() {
             }
             published
         });
-        // What comes within the same second is not shown, and counted by the next that is.
+        // Further messages within the same second are not shown. The next shown message contains their count.
         assert_eq!(watching.next()["left_out"], 0);
         let left_out = watching.next()["left_out"].as_u64().expect("a number");
         is_enough.store(true, Ordering::Relaxed);
         let published: u64 = publisher.join().expect("it publishes");
         assert!(
             left_out > 0 && left_out + 2 <= published,
-            "{left_out} left out of {published}"
+            "{left_out} of {published} omitted"
         );
     });
     Api::of(&server).ok("DELETE", "/api/v1/rules/hot", &Value::Null);
@@ -129,7 +129,7 @@ fn what_is_not_shown_is_counted_and_a_deleted_rule_ends_it() {
 }
 
 #[test]
-fn only_who_may_and_only_over_a_web_socket() {
+fn tail_requires_permission_and_a_websocket() {
     let server = server_with_rule();
     let api = Api::of(&server);
     assert_eq!(server.http_get("/api/v1/rules/hot/tail").0, 401);

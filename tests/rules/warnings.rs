@@ -1,20 +1,20 @@
-//! Rules that are right by themselves and will not work with what else there is: told in the answer, in the log and with the rule, until it is
-//! mended.
+//! Tests valid rules that cannot work with the other definitions. The response, the log and the rule show a warning
+//! until the cause is fixed.
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::web_server::WebServer;
+use crate::support::api::Api;
 use crate::support::*;
-use crate::web_server::WebServer;
 
 fn rule(id: &str, sql: &str, actions: Value) -> Value {
     json!({"id": id, "sql": sql, "actions": actions})
 }
 
 #[test]
-fn a_source_that_does_not_exist_is_told_until_it_does() {
+fn missing_source_is_a_warning_until_it_exists() {
     let mut server = Server::start(&Config::new(""));
-    let missing = "there is no such source";
+    let missing = "the source does not exist";
     let sql = "SELECT * FROM \"$bridges/mqtt:far\", \"t/#\"";
     {
         let api = Api::of(&server);
@@ -30,7 +30,7 @@ fn a_source_that_does_not_exist_is_told_until_it_does() {
             log.lines().any(|line| line.contains("WARN") && line.contains(missing)),
             "{log}"
         );
-        // Any source of this type, and there is none.
+        // The wildcard matches any source of this type, but no source exists.
         let any = api.ok(
             "POST",
             "/api/v1/rules",
@@ -38,7 +38,7 @@ fn a_source_that_does_not_exist_is_told_until_it_does() {
         );
         assert!(any["warnings"].to_string().contains(missing), "{any:#}");
     }
-    // A start tells it too.
+    // The warning is also logged at each start.
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
@@ -47,7 +47,7 @@ fn a_source_that_does_not_exist_is_told_until_it_does() {
         .lines()
         .filter(|line| line.contains("WARN") && line.contains(missing))
         .count();
-    assert_eq!(told, 4, "two rules, twice");
+    assert_eq!(told, 4, "two rules, each logged twice");
 
     let api = Api::of(&server);
     let config = json!({"server": "127.0.0.1:9", "client_id": "b"});
@@ -59,7 +59,7 @@ fn a_source_that_does_not_exist_is_told_until_it_does() {
     });
     api.ok("POST", "/api/v1/sources", &source);
     let warnings = api.get("/api/v1/rules/r")["warnings"].to_string();
-    assert!(warnings.contains("not enabled"), "{warnings}");
+    assert!(warnings.contains("is disabled"), "{warnings}");
     api.ok("POST", "/api/v1/sources/mqtt:far/enable", &Value::Null);
     for id in ["r", "any"] {
         assert_eq!(api.get(&format!("/api/v1/rules/{id}"))["warnings"], json!([]));
@@ -67,7 +67,7 @@ fn a_source_that_does_not_exist_is_told_until_it_does() {
 }
 
 #[test]
-fn a_topic_that_select_does_not_give_is_told() {
+fn missing_topic_in_select_is_a_warning() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let config = json!({"server": "127.0.0.1:9", "client_id": "b"});
@@ -105,19 +105,19 @@ fn a_topic_that_select_does_not_give_is_told() {
         ("SELECT * FROM \"t\"", "own", "site"),
     ] {
         let warnings = warned(sql, action);
-        let told = warnings[0].as_str().expect("a text");
+        let warning = warnings[0].as_str().expect("a text");
         assert_eq!(warnings.len(), 1, "{sql}");
         let told_all = [format!("mqtt:{action}"), format!("{field:?}"), "actions[1]".to_owned()];
         assert!(
-            told_all.iter().all(|text| told.contains(text.as_str())),
-            "{sql}: {told}"
+            told_all.iter().all(|text| warning.contains(text.as_str())),
+            "{sql}: {warning}"
         );
     }
 }
 
-/// Statuses that stand for "again" are the action's.
+/// The action configures which HTTP statuses cause a retry.
 #[test]
-fn a_status_is_retried_if_the_action_says_so() {
+fn configured_http_statuses_are_retried() {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let bad =
@@ -176,7 +176,7 @@ fn a_status_is_retried_if_the_action_says_so() {
             let is_told = health["last_error"]
                 .as_str()
                 .is_some_and(|error| error.contains(status));
-            // While the target is away, tries are not counted.
+            // Retries are not counted while the target is unreachable.
             let is_tried = metrics["retried"].as_u64() > Some(2) || health["state"] == "disconnected";
             is_told
                 && match is_retried {

@@ -1,4 +1,4 @@
-//! A web server that takes what is posted to it: HTTP/1.1, kept connections, a thread for each.
+//! A web server that accepts POST requests: HTTP/1.1 with keep-alive and one thread per connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Its address; nobody listens there yet.
+    /// Returns a server with a reserved address that does not listen yet.
     pub fn away() -> WebServer {
         WebServer {
             address: free_port(),
@@ -30,7 +30,7 @@ impl WebServer {
         server
     }
 
-    /// Takes everything, and says this of it.
+    /// Returns the server with this status for all requests.
     pub fn answering(status: u16) -> WebServer {
         let server = WebServer {
             status,
@@ -40,7 +40,7 @@ impl WebServer {
         server
     }
 
-    /// The same address, where everything that comes is answered with this.
+    /// Returns a server at the same address that answers all requests with this status.
     pub fn refusing(self, status: u16) -> WebServer {
         WebServer { status, ..self }
     }
@@ -57,7 +57,7 @@ impl WebServer {
     }
 
     pub fn bodies(&self) -> Vec<String> {
-        self.bodies.lock().expect("nobody panics with it").clone()
+        self.bodies.lock().expect("the mutex is not poisoned").clone()
     }
 }
 
@@ -81,8 +81,8 @@ fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>, status: u16) -> Option<
         let mut body = vec![0; length];
         requests.read_exact(&mut body).ok()?;
         let body = String::from_utf8(body).expect("these tests send text");
-        bodies.lock().expect("nobody panics with it").push(body);
-        // In one piece: a second small write would wait until the first is acknowledged.
+        bodies.lock().expect("the mutex is not poisoned").push(body);
+        // The response is one write, because a second small write would wait until the first is acknowledged.
         let answer = format!("HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n");
         answers.write_all(answer.as_bytes()).ok()?;
     }

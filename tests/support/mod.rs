@@ -1,10 +1,8 @@
-//! What the end-to-end suites share: a raw MQTT peer, packets written out by hand, and a guard around a server process.
+//! Shared code of the end-to-end suites: a raw MQTT peer, hand-written packets, and a guard around a server process.
 //!
-//! Not a client library and not the project's codec: everything here is written from the specification a second time, so
-//! that a test can be wrong only on its own, never together with the code under test. Everything blocks, panics with a
-//! sentence when an expectation fails, and waits for a condition, never for a length of time.
-//!
-//! Include it with `#[path = "../support/mod.rs"] mod support;`.
+//! It uses neither an MQTT client library nor the project's codec. The packets are written independently from the
+//! specification, so that tests do not share bugs with the code under test. All calls block, panic with a description
+//! when an expectation fails, and wait for conditions instead of fixed times.
 //!
 //! ```ignore
 //! let server = Server::shared();
@@ -15,15 +13,21 @@
 //! assert_eq!(subscriber.expect_publish().payload, b"hello");
 //! ```
 
-// Each suite uses its own part of this.
+// No suite uses all of this code.
 #![allow(dead_code, unused_imports, clippy::print_stderr)]
 
+pub mod api;
+pub mod http;
+pub mod kafka;
+pub mod kafka_log;
 pub mod packet;
 pub mod peer;
 pub mod ports;
 pub mod property;
 pub mod reader;
+pub mod scale;
 pub mod server;
+pub mod shared;
 pub mod target;
 pub mod websocket;
 
@@ -34,12 +38,13 @@ pub use peer::{Closed, Peer, Reading};
 pub use ports::free_port;
 pub use property as prop;
 pub use reader::{Connack, Delivery, Packet, Properties, Value};
+pub use scale::scaled;
 pub use server::{Config, Server};
 pub use websocket::{Frame, WebSocket};
 
 pub use Version::{V3, V4, V5};
 
-/// How long an answer may take before a test fails. Generous: the machine may be busy, and no passing test waits for it.
+/// Timeout for an answer of the server. It is long because the machine may be busy. Passing tests do not wait for it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The protocol level of a CONNECT.
@@ -93,14 +98,15 @@ pub mod kind {
     ];
 }
 
-/// A name no other test of this process uses: tests share a server, so client ids and topics must not meet.
+/// Returns a name that is unique in this process. Tests share a server and need different client identifiers and
+/// topics.
 pub fn unique(prefix: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Deterministic bytes that look random (xorshift64*): same seed, same bytes, on every machine.
+/// Returns pseudo-random bytes (xorshift64*). The same seed gives the same bytes on every machine.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..length)

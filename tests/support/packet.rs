@@ -1,19 +1,18 @@
-//! Packets to send, written out by hand for MQTT 3.1, 3.1.1 and 5.0.
+//! Builders of packets to send, for MQTT 3.1, 3.1.1 and 5.0.
 //!
-//! Builders make well-formed packets unless told otherwise; for malformed ones start from `frame`, or take the bytes of a
-//! builder and spoil them.
+//! Builders make well-formed packets by default. For a malformed packet, use `frame` or change the bytes of a builder.
 
 use super::Version::{self, V3, V5};
 use super::{kind, property as prop};
 
-/// Length prefix and bytes: a UTF-8 Encoded String or Binary Data [MQTT-1.5.4, 1.5.6]. At most 65,535 bytes.
+/// Encodes a UTF-8 Encoded String or Binary Data as length and bytes [MQTT-1.5.4, 1.5.6]. At most 65,535 bytes.
 pub fn string(bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let bytes = bytes.as_ref();
     let length = u16::try_from(bytes.len()).expect("a string has at most 65,535 bytes");
     [&length.to_be_bytes()[..], bytes].concat()
 }
 
-/// In the fewest bytes.
+/// Encodes a Variable Byte Integer in the minimum number of bytes.
 pub fn variable_byte_integer(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
@@ -26,12 +25,12 @@ pub fn variable_byte_integer(mut value: usize) -> Vec<u8> {
     }
 }
 
-/// A packet of any first byte, with a correct Remaining Length.
+/// Returns a packet with any first byte and a correct Remaining Length.
 pub fn frame(first: u8, body: &[u8]) -> Vec<u8> {
     [vec![first], variable_byte_integer(body.len()), body.to_vec()].concat()
 }
 
-/// The body of a packet made by `frame` or a builder: what follows the Remaining Length.
+/// Returns the body of a packet, which follows the Remaining Length.
 pub fn body(packet: &[u8]) -> &[u8] {
     let length_bytes = packet[1..]
         .iter()
@@ -42,21 +41,21 @@ pub fn body(packet: &[u8]) -> &[u8] {
 }
 
 pub const PINGREQ: [u8; 2] = [0xC0, 0x00];
-/// Normal disconnection, in any version.
+/// DISCONNECT for a normal disconnection, valid in all versions.
 pub const DISCONNECT: [u8; 2] = [0xE0, 0x00];
 
-/// MQTT 5 DISCONNECT with reason code and properties.
+/// Returns an MQTT 5 DISCONNECT with reason code and properties.
 pub fn disconnect(reason: u8, properties: &[u8]) -> Vec<u8> {
     frame(0xE0, &[vec![reason], prop::list(properties)].concat())
 }
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP of reason 0x00, in the short form every version reads.
+/// Returns a PUBACK, PUBREC, PUBREL or PUBCOMP with reason 0x00 in the short form that is valid in all versions.
 pub fn acknowledge(of_kind: u8, packet_id: u16) -> Vec<u8> {
     let flags = if of_kind == kind::PUBREL { 0x02 } else { 0x00 };
     frame(of_kind << 4 | flags, &packet_id.to_be_bytes())
 }
 
-/// SUBSCRIBE; each filter with its options byte (in 3.x that is the QoS). `properties` are sent by V5 only.
+/// Returns a SUBSCRIBE. Each filter has an options byte, which is the QoS in MQTT 3.x. Only V5 sends `properties`.
 pub fn subscribe(version: Version, packet_id: u16, filters: &[(impl AsRef<[u8]>, u8)], properties: &[u8]) -> Vec<u8> {
     let mut bytes = packet_id.to_be_bytes().to_vec();
     if version == V5 {
@@ -80,7 +79,7 @@ pub fn unsubscribe(version: Version, packet_id: u16, filters: &[impl AsRef<[u8]>
     frame(0xA2, &bytes)
 }
 
-/// The protocol name and level that belong to a version.
+/// Returns the protocol name and level of a version.
 pub fn protocol(version: Version) -> (&'static str, u8) {
     match version {
         V3 => ("MQIsdp", 3),
@@ -88,8 +87,8 @@ pub fn protocol(version: Version) -> (&'static str, u8) {
     }
 }
 
-/// A CONNECT whose every field is the caller's: `payload` is what follows the Keep Alive (in MQTT 5 it begins with the
-/// property list).
+/// Returns a CONNECT with these fields. `payload` is everything after the Keep Alive. In MQTT 5 it begins with the
+/// property list.
 pub fn connect_raw(name: impl AsRef<[u8]>, level: u8, flags: u8, keep_alive: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = string(name);
     bytes.push(level);
@@ -99,7 +98,7 @@ pub fn connect_raw(name: impl AsRef<[u8]>, level: u8, flags: u8, keep_alive: u16
     frame(0x10, &bytes)
 }
 
-/// A well-formed CONNECT: clean session, keep alive 60 s, no will and no credentials unless added.
+/// A well-formed CONNECT. Defaults: clean session, keep alive 60 s, no will, no credentials.
 #[derive(Clone, Debug)]
 pub struct Connect {
     pub version: Version,
@@ -126,7 +125,7 @@ impl Connect {
         }
     }
 
-    /// A session that outlives its connection: clean session 0, in MQTT 5 with a Session Expiry Interval of 300 s.
+    /// Requests a persistent session: clean session 0, and in MQTT 5 a Session Expiry Interval of 300 s.
     pub fn persistent(mut self) -> Connect {
         self.is_clean = false;
         if self.version == V5 {
@@ -185,7 +184,7 @@ impl Connect {
         connect_raw(name, level, self.flags(), self.keep_alive, &self.payload())
     }
 
-    /// What follows the Keep Alive.
+    /// Returns the CONNECT payload, which follows the Keep Alive and the properties.
     pub fn payload(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.version == V5 {
@@ -241,7 +240,7 @@ impl Will {
     }
 }
 
-/// A PUBLISH to send: QoS 0, not retained, unless told otherwise. A QoS above 0 has packet id 1 unless `id` is called.
+/// A PUBLISH to send. Defaults: QoS 0, not retained. Above QoS 0 the packet identifier is 1 unless `id` is called.
 #[derive(Clone, Debug)]
 pub struct Publish {
     pub topic: Vec<u8>,

@@ -1,7 +1,8 @@
-//! One end of an MQTT connection over TCP: raw bytes out, packets in.
+//! Client side of an MQTT connection over TCP. It sends raw bytes and receives packets.
 //!
-//! Expectations panic at the caller's line. A read waits for a packet, the end of the stream or `PATIENCE`; to show that
-//! something does *not* come, let something come after it (`ping`, or a sentinel message) and look at what was before.
+//! Expectations panic at the caller's line. A read waits for a packet, the end of the stream or `PATIENCE`. To check
+//! that a packet does *not* arrive, request a later packet (`ping` or a sentinel message) and check the packets before
+//! it.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,24 +12,24 @@ use std::time::{Duration, Instant};
 use super::Version::{self, V4, V5};
 use super::{Connack, Connect, Delivery, PATIENCE, Packet, Publish, kind, packet};
 
-/// What one read came to.
+/// Result of one read.
 #[derive(Debug)]
 pub enum Reading {
     Packet(Packet),
-    /// End of stream, or the connection was reset.
+    /// The stream ended or the connection was reset.
     Closed,
-    /// Neither a packet nor the end within the time given.
+    /// Neither a packet nor the end of the stream arrived in time.
     Silence,
 }
 
-/// A connection the server closed, with everything it had sent before that.
+/// A connection that the server closed, with all packets that it sent before.
 #[derive(Debug)]
 pub struct Closed {
     pub packets: Vec<Packet>,
 }
 
 impl Closed {
-    /// The reason code of the server's DISCONNECT, if it sent one; it must be the last packet.
+    /// Returns the reason code of the server's DISCONNECT, if it sent one. The DISCONNECT must be the last packet.
     #[track_caller]
     pub fn disconnect_reason(&self) -> Option<u8> {
         let at = self
@@ -44,7 +45,7 @@ impl Closed {
         Some(self.packets[at].disconnect_reason())
     }
 
-    /// The code of the CONNACK, if there was one.
+    /// Returns the code of the CONNACK, if the server sent one.
     #[track_caller]
     pub fn connack_code(&self, version: Version) -> Option<u8> {
         let connack = self.packets.iter().find(|packet| packet.kind() == kind::CONNACK)?;
@@ -57,25 +58,25 @@ pub struct Peer {
     stream: TcpStream,
     version: Version,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that have been handed out.
+    /// Number of bytes of `buffer` that were already returned.
     used: usize,
-    /// Packets that were read while waiting for another one.
+    /// Packets that were read while waiting for another packet.
     set_aside: VecDeque<Packet>,
     next_packet_id: u16,
 }
 
 impl Peer {
-    /// Opens the connection and sends nothing. Until `handshake` packets are read as those of 3.1.1.
+    /// Opens the connection and sends nothing. Before `handshake`, packets are parsed as MQTT 3.1.1.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Peer {
         Peer::over(connect_tcp(address))
     }
 
     pub fn over(stream: TcpStream) -> Peer {
-        stream.set_nodelay(true).expect("a socket takes TCP_NODELAY");
+        stream.set_nodelay(true).expect("a socket accepts TCP_NODELAY");
         stream
             .set_write_timeout(Some(PATIENCE))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         Peer {
             stream,
             version: V4,
@@ -86,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// Opens the connection and the session; fails unless the CONNACK says 0.
+    /// Opens the connection and the session. Fails unless the CONNACK has code 0.
     #[track_caller]
     pub fn session(address: SocketAddr, connect: &Connect) -> Peer {
         let mut peer = Peer::connect(address);
@@ -95,7 +96,7 @@ impl Peer {
         peer
     }
 
-    /// Sends a CONNECT and reads the CONNACK, whatever it says.
+    /// Sends a CONNECT and returns the CONNACK with any code.
     #[track_caller]
     pub fn handshake(&mut self, connect: &Connect) -> Connack {
         self.version = connect.version;
@@ -103,7 +104,7 @@ impl Peer {
         self.expect_packet().connack(connect.version)
     }
 
-    /// How packets that arrive are read from now on; `handshake` does it by itself.
+    /// Sets the protocol version for parsing received packets. `handshake` also sets it.
     pub fn speak(mut self, version: Version) -> Peer {
         self.version = version;
         self
@@ -121,7 +122,7 @@ impl Peer {
         &self.stream
     }
 
-    // --- out
+    // --- Sending
 
     #[track_caller]
     pub fn send(&mut self, bytes: &[u8]) {
@@ -130,16 +131,17 @@ impl Peer {
         }
     }
 
-    /// For bytes that may make the server close the connection before it has read them all.
+    /// Sends bytes and returns errors, because the server may close the connection before it has read all bytes.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Writes until all is written, the server closes, or it has taken nothing for `stall`. How much it took.
+    /// Writes until all bytes are written, the server closes, or it reads nothing for `stall`. Returns the number of
+    /// bytes written.
     pub fn send_until_blocked(&mut self, bytes: &[u8], stall: Duration) -> usize {
         self.stream
             .set_write_timeout(Some(stall))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         let mut written = 0;
         while written < bytes.len() {
             match self.stream.write(&bytes[written..]) {
@@ -150,11 +152,11 @@ impl Peer {
         }
         self.stream
             .set_write_timeout(Some(PATIENCE))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         written
     }
 
-    /// Ends the sending direction only (FIN).
+    /// Closes only the sending direction (FIN).
     pub fn half_close(&mut self) {
         self.stream.shutdown(Shutdown::Write).expect("a connected socket");
     }
@@ -162,23 +164,23 @@ impl Peer {
     /// Drops the connection without a DISCONNECT.
     pub fn abort(self) {}
 
-    /// DISCONNECT 0x00, then waits for the server to close: the session is done with when this returns.
+    /// Sends DISCONNECT 0x00 and waits until the server closes. The server has then processed the disconnect.
     #[track_caller]
     pub fn disconnect(mut self) {
         self.send(&packet::DISCONNECT);
         self.expect_closed(PATIENCE);
     }
 
-    /// A packet identifier that this peer has not used for its last 65,534 requests.
+    /// Returns a packet identifier that this peer has not used in its last 65,534 requests.
     pub fn packet_id(&mut self) -> u16 {
         let id = self.next_packet_id;
         self.next_packet_id = id.checked_add(1).unwrap_or(1);
         id
     }
 
-    // --- in
+    // --- Receiving
 
-    /// The next packet, or what else happened first.
+    /// Reads the next packet, the end of the stream or a timeout.
     pub fn read(&mut self, within: Duration) -> Reading {
         if let Some(packet) = self.set_aside.pop_front() {
             return Reading::Packet(packet);
@@ -207,7 +209,7 @@ impl Peer {
         }
     }
 
-    /// Reads once from the socket; 0 is the end of the stream.
+    /// Reads once from the socket. Returns 0 at the end of the stream.
     fn fill(&mut self, within: Duration) -> io::Result<usize> {
         self.buffer.drain(..self.used);
         self.used = 0;
@@ -230,7 +232,7 @@ impl Peer {
         }
     }
 
-    /// The next packet of one type; others (messages, mostly) are set aside, in order, for later reads.
+    /// Returns the next packet of this type. Other packets, mostly messages, stay queued in order for later reads.
     #[track_caller]
     pub fn expect(&mut self, of_kind: u8) -> Packet {
         if let Some(at) = self.set_aside.iter().position(|packet| packet.kind() == of_kind) {
@@ -249,13 +251,13 @@ impl Peer {
         }
     }
 
-    /// The next packet must be a PUBLISH; it is not acknowledged.
+    /// Reads the next packet, which must be a PUBLISH. Does not acknowledge it.
     #[track_caller]
     pub fn expect_publish(&mut self) -> Delivery {
         self.expect_packet().delivery(self.version)
     }
 
-    /// The next packet must be a PUBLISH; it is acknowledged as its QoS asks for.
+    /// Reads the next packet, which must be a PUBLISH, and acknowledges it as its QoS requires.
     #[track_caller]
     pub fn receive(&mut self) -> Delivery {
         let delivery = self.expect_publish();
@@ -263,7 +265,7 @@ impl Peer {
         delivery
     }
 
-    /// Completes the delivery of a message: nothing for QoS 0, PUBACK for 1, PUBREC to PUBCOMP for 2.
+    /// Completes the delivery of a message: PUBACK for QoS 1, PUBREC to PUBCOMP for QoS 2.
     #[track_caller]
     pub fn acknowledge(&mut self, delivery: &Delivery) {
         let Some(id) = delivery.packet_id else { return };
@@ -275,12 +277,12 @@ impl Peer {
         assert_eq!(
             (pubrel.first, pubrel.packet_id()),
             (0x62, id),
-            "a PUBREL for the same message"
+            "expected a PUBREL for the same message"
         );
         self.send(&packet::acknowledge(kind::PUBCOMP, id));
     }
 
-    /// Reads to the end of the stream, which must come within the time given.
+    /// Reads to the end of the stream, which must arrive in time.
     #[track_caller]
     pub fn expect_closed(&mut self, within: Duration) -> Closed {
         let deadline = Instant::now() + within;
@@ -294,7 +296,7 @@ impl Peer {
         }
     }
 
-    /// The server must send this DISCONNECT (MQTT 5) and close; other packets may come before.
+    /// Expects the server to send this DISCONNECT (MQTT 5) and to close. Other packets may arrive before.
     #[track_caller]
     pub fn expect_disconnect(&mut self, reason: u8) -> Closed {
         let closed = self.expect_closed(PATIENCE);
@@ -308,18 +310,19 @@ impl Peer {
         closed
     }
 
-    /// Only where nothing can be made to come afterwards: costs the whole time.
+    /// Expects no packet for the whole time. Use it only if no later packet can be requested.
     #[track_caller]
     pub fn expect_nothing(&mut self, within: Duration) {
         match self.read(within) {
             Reading::Silence => {}
-            other => panic!("expected nothing, got {other:?}"),
+            other => panic!("expected no packet, got {other:?}"),
         }
     }
 
-    // --- whole exchanges
+    // --- Complete exchanges
 
-    /// PINGREQ, and everything that came before its PINGRESP: the server has handled all that this peer sent before.
+    /// Sends a PINGREQ and returns the packets before its PINGRESP. The server has then processed all earlier packets
+    /// of this peer.
     #[track_caller]
     pub fn ping(&mut self) -> Vec<Packet> {
         self.send(&packet::PINGREQ);
@@ -333,11 +336,11 @@ impl Peer {
         }
     }
 
-    /// PINGREQ; nothing may come before its PINGRESP.
+    /// Sends a PINGREQ. The next packet must be its PINGRESP.
     #[track_caller]
     pub fn ping_alone(&mut self) {
         let before = self.ping();
-        assert!(before.is_empty(), "expected nothing but a PINGRESP, got {before:?}");
+        assert!(before.is_empty(), "expected only a PINGRESP, got {before:?}");
     }
 
     /// Subscribes to one filter with an options byte and returns the reason code.
@@ -348,7 +351,7 @@ impl Peer {
         let suback = self.expect(kind::SUBACK);
         assert_eq!(suback.packet_id(), id, "the SUBACK answers another SUBSCRIBE");
         let codes = suback.reason_codes(self.version);
-        assert_eq!(codes.len(), 1, "one filter, one reason code");
+        assert_eq!(codes.len(), 1, "expected one reason code for one filter");
         codes[0]
     }
 
@@ -369,18 +372,18 @@ impl Peer {
         }
     }
 
-    /// Subscribes to one filter; the QoS in `options` must be granted.
+    /// Subscribes to one filter. The server must grant the QoS in `options`.
     #[track_caller]
     pub fn subscribe(&mut self, filter: impl AsRef<[u8]>, options: u8) {
         let code = self.subscribe_code(filter, options);
         assert_eq!(
             code,
             options & 0x03,
-            "the subscription was not granted as asked: {code:#04x}"
+            "the subscription was not granted as requested: {code:#04x}"
         );
     }
 
-    /// Unsubscribes from one filter and returns the reason code (MQTT 5; 0 before).
+    /// Unsubscribes from one filter and returns the reason code, which is 0 before MQTT 5.
     #[track_caller]
     pub fn unsubscribe(&mut self, filter: impl AsRef<[u8]>) -> u8 {
         let id = self.packet_id();
@@ -394,7 +397,7 @@ impl Peer {
         }
     }
 
-    /// Publishes with a fresh packet id, completes the exchange and returns the reason code of PUBACK or PUBREC.
+    /// Publishes with a new packet identifier, completes the exchange and returns the reason code of PUBACK or PUBREC.
     #[track_caller]
     pub fn publish(&mut self, message: &Publish) -> u8 {
         let message = message.clone().id(self.packet_id());
@@ -420,7 +423,7 @@ impl Peer {
         answer.reason()
     }
 
-    /// Messages up to the one with this payload, which is not among them; QoS 1 and 2 are acknowledged.
+    /// Receives and acknowledges messages up to the one with this payload. Returns them without that one.
     #[track_caller]
     pub fn receive_until(&mut self, sentinel: impl AsRef<[u8]>) -> Vec<Delivery> {
         let mut messages = Vec::new();
@@ -434,7 +437,7 @@ impl Peer {
     }
 }
 
-/// Connects, with patience for a full accept queue.
+/// Connects and retries while the accept queue is full.
 #[track_caller]
 pub fn connect_tcp(address: SocketAddr) -> TcpStream {
     match TcpStream::connect_timeout(&address, PATIENCE) {

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A port nobody listens on, outside the range from which the kernel takes ports for outgoing connections: port 0 would
-/// give one that a client of another test may get before the server binds it.
+/// Returns a free port outside the range from which the kernel takes ports for outgoing connections. With port 0, a
+/// client of another test could get the same port before the server binds it.
 pub fn free_port() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 20_000;

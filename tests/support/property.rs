@@ -1,6 +1,6 @@
-//! MQTT 5 properties as bytes: identifiers and one encoder per type of value.
+//! MQTT 5 properties as bytes: identifiers and one encoder per value type.
 //!
-//! Nothing here checks anything: `prop::byte(prop::TOPIC_ALIAS, 1)` gives the wrong type of value on purpose.
+//! The encoders check nothing. For example, `prop::byte(prop::TOPIC_ALIAS, 1)` encodes a wrong value type on purpose.
 
 use super::packet::{string, variable_byte_integer};
 
@@ -44,12 +44,12 @@ pub fn u32(id: u8, value: u32) -> Vec<u8> {
     [&[id], &value.to_be_bytes()[..]].concat()
 }
 
-/// A Variable Byte Integer: the Subscription Identifier is the only one.
+/// Encodes a Variable Byte Integer. Only the Subscription Identifier has this type.
 pub fn varint(id: u8, value: u32) -> Vec<u8> {
     [vec![id], variable_byte_integer(value as usize)].concat()
 }
 
-/// A UTF-8 string, well-formed or not, or Binary Data: they look the same on the wire.
+/// Encodes a UTF-8 string, well-formed or not, or Binary Data. Both have the same encoding.
 pub fn text(id: u8, value: impl AsRef<[u8]>) -> Vec<u8> {
     [vec![id], string(value)].concat()
 }

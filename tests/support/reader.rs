@@ -1,16 +1,16 @@
-//! Packets received: cut from the stream and taken apart, strictly, independent of the project's codec.
+//! Strict parser for received packets, independent of the project's codec.
 //!
-//! What a server may not send (bad flags, unknown properties, trailing bytes) is a panic: the test fails.
+//! It panics on everything that a server must not send, such as invalid flags, unknown properties or trailing bytes.
 
 use super::Version::{self, V5};
 use super::{kind, property as prop};
 
-/// One packet off the wire.
+/// A received packet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Type and flags.
+    /// First byte with packet type and flags.
     pub first: u8,
-    /// What follows the Remaining Length.
+    /// Bytes that follow the Remaining Length.
     pub body: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Packet {
 }
 
 impl Packet {
-    /// The first packet of `bytes` and its length, or `None` while it is incomplete.
+    /// Returns the first packet of `bytes` and its length, or `None` if it is incomplete.
     pub fn cut(bytes: &[u8]) -> Option<(Packet, usize)> {
         let (mut length, mut at) = (0usize, 1);
         loop {
@@ -63,19 +63,19 @@ impl Packet {
         kind::NAMES[usize::from(self.kind())]
     }
 
-    /// Of PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK or UNSUBACK.
+    /// Returns the packet id of PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK or UNSUBACK.
     #[track_caller]
     pub fn packet_id(&self) -> u16 {
         assert!(self.body.len() >= 2, "{self:?} has no packet identifier");
         u16::from_be_bytes([self.body[0], self.body[1]])
     }
 
-    /// Of PUBACK, PUBREC, PUBREL, PUBCOMP (0x00 when left out).
+    /// Returns the reason code of PUBACK, PUBREC, PUBREL or PUBCOMP (0x00 when omitted).
     pub fn reason(&self) -> u8 {
         self.body.get(2).copied().unwrap_or(0x00)
     }
 
-    /// Properties of an acknowledgement of MQTT 5, empty when left out.
+    /// Returns the properties of an MQTT 5 acknowledgement, which are empty if omitted.
     #[track_caller]
     pub fn properties(&self) -> Properties {
         let start = match self.kind() {
@@ -89,14 +89,14 @@ impl Packet {
         Cursor::new(&self.body[start..]).properties()
     }
 
-    /// Of DISCONNECT (0x00 when left out).
+    /// Returns the reason code of DISCONNECT (0x00 when omitted).
     #[track_caller]
     pub fn disconnect_reason(&self) -> u8 {
         assert_eq!(self.kind(), kind::DISCONNECT, "expected a DISCONNECT, got {self:?}");
         self.body.first().copied().unwrap_or(0x00)
     }
 
-    /// The reason codes of a SUBACK or UNSUBACK.
+    /// Returns the reason codes of a SUBACK or UNSUBACK.
     #[track_caller]
     pub fn reason_codes(&self, version: Version) -> Vec<u8> {
         assert!(
@@ -171,7 +171,7 @@ pub struct Connack {
     pub properties: Properties,
 }
 
-/// A PUBLISH that arrived.
+/// A received PUBLISH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     pub topic: Vec<u8>,
@@ -204,7 +204,7 @@ pub enum Value {
     Pair(Vec<u8>, Vec<u8>),
 }
 
-/// In the order they were sent.
+/// Properties in the order in which they were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties(pub Vec<(u8, Value)>);
 
@@ -213,29 +213,33 @@ impl Properties {
         self.0.iter().find(|(found, _)| *found == id).map(|(_, value)| value)
     }
 
-    /// A property that is a number of any width.
+    /// Returns a numeric property of any width.
     pub fn number(&self, id: u8) -> Option<u32> {
         match self.get(id)? {
             Value::Byte(value) => Some(u32::from(*value)),
             Value::Two(value) => Some(u32::from(*value)),
             Value::Four(value) | Value::Variable(value) => Some(*value),
-            other => panic!("property {id:#04x} is no number: {other:?}"),
+            other => panic!("property {id:#04x} is not a number: {other:?}"),
         }
     }
 
-    /// A property that is a string or binary.
+    /// Returns a string or binary property.
     pub fn bytes(&self, id: u8) -> Option<&[u8]> {
         match self.get(id)? {
             Value::Bytes(value) => Some(value),
-            other => panic!("property {id:#04x} is no string: {other:?}"),
+            other => panic!("property {id:#04x} is not a string: {other:?}"),
         }
     }
 
-    /// Every number of a property that may appear several times.
+    /// Returns all values of a numeric property that may occur several times.
     pub fn numbers(&self, id: u8) -> Vec<u32> {
         let all = self.0.iter().filter(|(found, _)| *found == id);
-        all.map(|(id, value)| Properties(vec![(*id, value.clone())]).number(*id).expect("just put in"))
-            .collect()
+        all.map(|(id, value)| {
+            Properties(vec![(*id, value.clone())])
+                .number(*id)
+                .expect("the value was just added")
+        })
+        .collect()
     }
 
     pub fn user_properties(&self) -> Vec<(String, String)> {
@@ -248,7 +252,7 @@ impl Properties {
     }
 }
 
-/// Takes a body apart from the left.
+/// Reads fields from the beginning of a body.
 pub struct Cursor<'a> {
     bytes: &'a [u8],
 }
@@ -312,7 +316,7 @@ impl<'a> Cursor<'a> {
         self.take(self.bytes.len()).to_vec()
     }
 
-    /// A property list with its length.
+    /// Reads a property list and its length.
     #[track_caller]
     pub fn properties(&mut self) -> Properties {
         let length = self.varint();

@@ -1,8 +1,9 @@
-//! A broker process of the test's own: started with its own data directory and ports, ended with the test.
+//! Starts a broker process with its own data directory and ports, and stops it at the end of the test.
 //!
-//! `Server::shared` is one per test binary, for every test that only talks to it; tests that measure memory or need a
-//! configuration start their own. A shell between us and the broker kills it and removes its directory when this process
-//! is gone, however it went. A server can be killed and started again on the same directory and ports.
+//! `Server::shared` is one server per test binary for all tests that only exchange packets. Tests that measure memory
+//! or need a configuration start their own. A shell between the test and the broker kills the broker and removes its
+//! directory when the test process ends for any reason. A server can be killed and restarted on the same directory and
+//! ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,18 +17,18 @@ use super::target::Target;
 use super::websocket::WebSocket;
 use super::{Connect, PATIENCE, Peer, V4, free_port, unique};
 
-/// What a server is started with, besides its listeners and data directory.
+/// Start parameters of a server. The listeners and the data directory are set automatically.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// The configuration file of tidewire; listeners on loopback and the data directory are set besides.
+    /// Configuration file of tidewire, without the listeners and the data directory.
     pub toml: String,
-    /// The same in `mosquitto.conf`, for a suite that is also run against it.
+    /// Equivalent `mosquitto.conf`, for suites that also run against mosquitto.
     pub mosquitto: String,
-    /// Files to put into the data directory; `{dir}` in the texts above names it.
+    /// Files to write to the server's directory. `{dir}` in the configurations is replaced with its path.
     pub files: Vec<(&'static str, String)>,
-    /// What tidewire is told to do, if not to serve.
+    /// Subcommand to run instead of serving.
     pub subcommand: Option<&'static str>,
-    /// Environment variables; `{dir}` in a value is the server's directory.
+    /// Environment variables. `{dir}` in a value is replaced with the path of the server's directory.
     pub environment: Vec<(&'static str, String)>,
 }
 
@@ -55,7 +56,7 @@ impl Config {
     }
 }
 
-/// Where a server listens; the ports are free when they are chosen.
+/// Addresses of a server. The ports are free when they are chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
     pub mqtt: SocketAddr,
@@ -69,22 +70,23 @@ pub struct Server {
     pid: u32,
     dir: PathBuf,
     config: Config,
-    /// The shell that guards the broker; none for a broker that was running already.
+    /// The shell that guards the broker. `None` if the broker was already running.
     guard: Option<Child>,
 }
 
 impl Server {
-    /// The server that tests of this binary share: default configuration, anonymous clients from loopback.
+    /// Returns the server that tests of this binary share. It has the default configuration and accepts anonymous
+    /// clients from loopback.
     #[track_caller]
     pub fn shared() -> &'static Server {
         static SHARED: OnceLock<Server> = OnceLock::new();
         SHARED.get_or_init(|| Server::start(&Config::default()))
     }
 
-    /// Starts a server and waits until it serves. Fails with its log if it does not.
+    /// Starts a server and waits until it is ready. Fails with the server's log if it does not start.
     #[track_caller]
     pub fn start(config: &Config) -> Server {
-        // Another process may take a port between our look and the server's bind.
+        // Another process may bind a port between our check and the server's bind.
         for _ in 0..3 {
             match Server::try_start(config) {
                 Ok(server) => return server,
@@ -92,7 +94,7 @@ impl Server {
                 Err(log) => panic!("the server does not start; its log:\n{log}"),
             }
         }
-        panic!("the server found its ports taken, three times");
+        panic!("the ports of the server were in use in three attempts");
     }
 
     fn try_start(config: &Config) -> Result<Server, String> {
@@ -140,7 +142,7 @@ impl Server {
         })
     }
 
-    /// SIGKILL, whatever the process is doing. Directory and log stay.
+    /// Sends SIGKILL. The directory and the log are not removed.
     pub fn kill(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let mut order = guard.stdin.take().expect("the input is piped");
@@ -148,24 +150,34 @@ impl Server {
         guard.wait().expect("the guard is our child");
     }
 
-    /// SIGSTOP: the process lives and does nothing, its sockets are open.
+    /// Returns whether the process exists.
+    pub fn is_running(&self) -> bool {
+        is_running(self.pid)
+    }
+
+    /// Sends SIGSTOP. The process stops running, but its sockets stay open.
     pub fn freeze(&self) {
         signal(self.pid, "STOP");
     }
 
-    /// What the next start reads.
+    /// Sends SIGCONT. The process continues where `freeze` stopped it.
+    pub fn thaw(&self) {
+        signal(self.pid, "CONT");
+    }
+
+    /// Sets the configuration that the next start reads.
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
     }
 
-    /// Starts the process again after `kill`, and does not wait for it.
+    /// Restarts the process after `kill`. Does not wait until it is ready.
     pub fn spawn_again(&mut self) {
         let command = Target::from_environment().command(&self.dir, &self.ports, &self.config);
         let (guard, pid) = spawn(&self.dir, command);
         (self.guard, self.pid) = (Some(guard), pid);
     }
 
-    /// Fails with the server's log if it ends instead.
+    /// Waits until the server is ready. Fails with the server's log if the process ends.
     #[track_caller]
     pub fn wait_until_ready(&self) {
         let target = Target::from_environment();
@@ -199,37 +211,37 @@ impl Server {
         &self.dir
     }
 
-    /// What the server has written to standard output and standard error.
+    /// Returns the output of the server on standard output and standard error.
     pub fn log(&self) -> String {
         log_of(&self.dir)
     }
 
-    /// A TCP connection on which nothing has been sent.
+    /// Opens a TCP connection and sends nothing.
     #[track_caller]
     pub fn connect(&self) -> Peer {
         Peer::connect(self.ports.mqtt)
     }
 
-    /// A connection with an accepted CONNECT.
+    /// Opens a connection and sends a CONNECT, which must be accepted.
     #[track_caller]
     pub fn session(&self, connect: &Connect) -> Peer {
         Peer::session(self.ports.mqtt, connect)
     }
 
-    /// A WebSocket connection, upgraded, on which no packet has been sent.
+    /// Opens an upgraded WebSocket connection and sends no MQTT packet.
     #[track_caller]
     pub fn web_socket(&self) -> WebSocket {
         WebSocket::open(self.ports.websocket)
     }
 
-    /// One GET of the HTTP side: status and body.
+    /// Sends an HTTP GET and returns status and body.
     #[track_caller]
     pub fn http_get(&self, path: &str) -> (u16, String) {
         let mut stream = super::peer::connect_tcp(self.ports.http);
         stream
             .set_read_timeout(Some(PATIENCE))
-            .expect("a socket takes a timeout");
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("the server takes a request");
+            .expect("a socket accepts a timeout");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("the server accepts a request");
         let mut answer = String::new();
         stream
             .read_to_string(&mut answer)
@@ -243,13 +255,13 @@ impl Server {
         (status, body.to_owned())
     }
 
-    /// A new client is served: CONNECT, PINGREQ, DISCONNECT.
+    /// Checks that a new client can complete CONNECT, PINGREQ and DISCONNECT.
     #[track_caller]
     pub fn assert_alive(&self) {
         self.assert_alive_as(&Connect::new(V4, unique("alive")));
     }
 
-    /// The same, for a server that wants credentials.
+    /// Does the same as `assert_alive` with this CONNECT, for a server that requires credentials.
     #[track_caller]
     pub fn assert_alive_as(&self, connect: &Connect) {
         assert!(
@@ -262,13 +274,13 @@ impl Server {
         peer.disconnect();
     }
 
-    /// Resident memory in KiB.
+    /// Returns the resident memory in KiB.
     #[track_caller]
     pub fn rss_kib(&self) -> u64 {
         self.status_kib("VmRSS:")
     }
 
-    /// The most that has been resident since it was started, or since `forget_rss_peak`.
+    /// Returns the peak of resident memory since the start or the last `forget_rss_peak`, in KiB.
     #[track_caller]
     pub fn rss_peak_kib(&self) -> u64 {
         self.status_kib("VmHWM:")
@@ -283,17 +295,17 @@ impl Server {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the broker is running");
         let line = status.lines().find(|line| line.starts_with(key));
         let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-        kib.expect("Linux tells of the memory of a live process, in KiB")
+        kib.expect("Linux reports the memory of a live process in KiB")
     }
 
-    /// File descriptors the broker has open.
+    /// Returns the number of open file descriptors of the broker.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid))
             .expect("the broker is running")
             .count()
     }
 
-    /// Waits until `condition` holds, looking every 5 ms.
+    /// Waits until `condition` holds. Checks it every 5 ms.
     #[track_caller]
     pub fn wait_until(&self, what: &str, condition: impl FnMut(&Server) -> bool) {
         self.wait_until_within(PATIENCE, what, condition);
@@ -308,7 +320,7 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM and waits for the end of the process, which must come within the time given.
+    /// Sends SIGTERM and waits for the process to end, which must happen in time.
     #[track_caller]
     pub fn terminate(&self, within: Duration) {
         signal(self.pid, "TERM");
@@ -327,14 +339,15 @@ impl Drop for Server {
         }
         match &mut self.guard {
             Some(guard) => end(guard),
-            // Killed and not started again; empty for a broker that was running already.
+            // There is no guard if the server was killed and not restarted, or if the broker was already running.
             None if self.dir.as_os_str().is_empty() => {}
             None => _ = fs::remove_dir_all(&self.dir),
         }
     }
 }
 
-/// Starts the broker under a shell that ends it when our end of the pipe is closed. Returns the broker's pid.
+/// Starts the broker under a shell that kills it when our end of the pipe is closed. Returns the shell and the broker's
+/// pid.
 fn spawn(dir: &Path, broker: Vec<String>) -> (Child, u32) {
     const GUARD: &str = r#"
         dir=$1; shift
@@ -354,13 +367,13 @@ fn spawn(dir: &Path, broker: Vec<String>) -> (Child, u32) {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("there is a shell");
+        .expect("a shell is installed");
     let mut first_line = String::new();
     let output: ChildStdout = guard.stdout.take().expect("the output is piped");
     BufReader::new(output)
         .read_line(&mut first_line)
-        .expect("the guard tells the pid");
-    let pid = first_line.trim().parse().expect("the guard tells the pid");
+        .expect("the guard prints the pid");
+    let pid = first_line.trim().parse().expect("the guard prints the pid");
     (guard, pid)
 }
 
@@ -373,11 +386,11 @@ fn signal(pid: u32, name: &str) {
     let status = Command::new("sh")
         .args(["-c", &format!("kill -{name} {pid}")])
         .status()
-        .expect("there is a shell");
-    assert!(status.success(), "the broker (pid {pid}) has gone");
+        .expect("a shell is installed");
+    assert!(status.success(), "the broker (pid {pid}) is not running");
 }
 
-/// Whether the process exists and has not ended (a zombie waits for its guard).
+/// Returns whether the process is running. A zombie counts as ended.
 fn is_running(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
@@ -397,7 +410,7 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// Whether something accepts connections there.
+/// Returns whether the address accepts connections.
 pub fn accepts(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }

@@ -1,10 +1,10 @@
-//! Which broker a suite drives. The project's own unless `TIDEWIRE_TEST_TARGET` says otherwise:
+//! Selects the broker under test. The default is this build of tidewire. `TIDEWIRE_TEST_TARGET` selects another one:
 //!
-//! - `tidewire:/path/to/it`: another build of ours, a release for instance;
-//! - `mosquitto` or `mosquitto:/path/to/it`: started by us, with the `mosquitto` part of each `Config`;
-//! - `host:port,pid`: a broker that is running already, for tests that need no configuration.
+//! - `tidewire:/path/to/it`: another build of tidewire, for example a release.
+//! - `mosquitto` or `mosquitto:/path/to/it`: mosquitto, started with the `mosquitto` part of each `Config`.
+//! - `host:port,pid`: a broker that is already running, for tests that need no configuration.
 //!
-//! This is for checking the tests: where a broker of good standing fails one, either of the two may be wrong.
+//! Another broker helps to check the tests: if an established broker fails a test, the test may be wrong.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -45,7 +45,7 @@ impl Target {
         matches!(self, Target::Tidewire { .. })
     }
 
-    /// The command that starts the broker in `dir`, with its configuration written there.
+    /// Writes the configuration to `dir` and returns the command that starts the broker there.
     pub fn command(&self, dir: &Path, ports: &Ports, config: &Config) -> Vec<String> {
         let in_dir = |text: &str| text.replace("{dir}", &dir.display().to_string());
         let file = dir.join("config");
@@ -66,7 +66,7 @@ impl Target {
             let set = set.map(|(name, value)| format!("{name}={}", in_dir(value)));
             command.splice(0..0, ["env".to_owned()].into_iter().chain(set));
         }
-        // mosquitto has no long form of it.
+        // mosquitto has no long form of this option.
         command.extend([
             if self.is_tidewire() { "--config" } else { "-c" }.to_owned(),
             file.display().to_string(),
@@ -74,10 +74,10 @@ impl Target {
         command
     }
 
-    /// Whether the server says so, or as much as can be seen from outside: every listener answers.
+    /// Returns whether the server reports that it is ready. For other brokers, checks that every listener answers.
     pub fn is_ready(&self, ports: &Ports) -> bool {
         let addresses = match self {
-            // Its ports are taken before it is ready.
+            // tidewire binds its ports before it is ready.
             Target::Tidewire { .. } => return says_ready(ports.http),
             Target::Mosquitto { .. } => vec![ports.mqtt, ports.websocket],
             Target::Running { mqtt, .. } => vec![*mqtt],
@@ -104,7 +104,7 @@ fn running(name: &str) -> Option<Target> {
     })
 }
 
-/// Places on the command line, so that the configuration file is all the test's.
+/// Sets the addresses and the directory on the command line, so that the configuration file contains only test options.
 fn tidewire_command(program: &str, dir: &Path, ports: &Ports) -> Vec<String> {
     let settings = [
         format!("node.data_dir={}", dir.join("data").display()),

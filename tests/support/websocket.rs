@@ -1,4 +1,4 @@
-//! A WebSocket client of the test's own: handshake and frames by hand (RFC 6455), so that every rule can be broken.
+//! WebSocket client (RFC 6455) that can also send invalid handshakes and frames.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ pub const CLOSE: u8 = 0x8;
 pub const PING: u8 = 0x9;
 pub const PONG: u8 = 0xA;
 
-/// The nonce of the example in RFC 6455, 1.3, and the answer to it.
+/// Example nonce of RFC 6455, section 1.3, and the expected answer.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
@@ -25,11 +25,11 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// Status line and headers of the answer to a handshake.
+/// Status line and headers of a handshake response.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
-    /// Names in lower case.
+    /// Header names are in lower case.
     pub headers: Vec<(String, String)>,
 }
 
@@ -45,9 +45,9 @@ impl Response {
 #[derive(Debug)]
 pub struct WebSocket {
     stream: TcpStream,
-    /// Received and not yet cut into frames.
+    /// Received bytes that are not split into frames yet.
     buffer: Vec<u8>,
-    /// Payload of data frames, not yet cut into packets.
+    /// Payload of data frames that is not split into packets yet.
     mqtt: Vec<u8>,
 }
 
@@ -56,10 +56,10 @@ impl WebSocket {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> WebSocket {
         let stream = connect_tcp(address);
-        stream.set_nodelay(true).expect("a socket takes TCP_NODELAY");
+        stream.set_nodelay(true).expect("a socket accepts TCP_NODELAY");
         stream
             .set_write_timeout(Some(PATIENCE))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         WebSocket {
             stream,
             buffer: Vec::new(),
@@ -67,7 +67,7 @@ impl WebSocket {
         }
     }
 
-    /// A connection upgraded at `/mqtt` with the sub-protocol `mqtt`.
+    /// Opens a connection and upgrades it at `/mqtt` with the sub-protocol `mqtt`.
     #[track_caller]
     pub fn open(address: SocketAddr) -> WebSocket {
         let mut socket = WebSocket::connect(address);
@@ -81,7 +81,7 @@ impl WebSocket {
         socket
     }
 
-    /// Sends the handshake for `/mqtt`, offering `protocols` if given, and reads the answer, whatever it is.
+    /// Sends the handshake for `/mqtt`, with `protocols` if given, and returns the response with any status.
     #[track_caller]
     pub fn upgrade(&mut self, protocols: Option<&str>) -> Response {
         self.send_raw(upgrade_request(protocols, "").as_bytes());
@@ -94,18 +94,18 @@ impl WebSocket {
 
     #[track_caller]
     pub fn send_raw(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server takes the bytes");
+        self.stream.write_all(bytes).expect("the server accepts the bytes");
     }
 
     pub fn try_send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// As `Peer::send_until_blocked`.
+    /// Does the same as `Peer::send_until_blocked`.
     pub fn send_until_blocked(&mut self, bytes: &[u8], stall: Duration) -> usize {
         self.stream
             .set_write_timeout(Some(stall))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         let mut written = 0;
         while let Ok(count) = self.stream.write(&bytes[written..])
             && count > 0
@@ -114,23 +114,23 @@ impl WebSocket {
         }
         self.stream
             .set_write_timeout(Some(PATIENCE))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         written
     }
 
-    /// One masked frame, as a client must send it.
+    /// Sends one masked frame, as the standard requires of a client.
     #[track_caller]
     pub fn send_frame(&mut self, is_final: bool, opcode: u8, payload: &[u8]) {
         self.send_raw(&frame(is_final, opcode, Some([0x37, 0xFA, 0x21, 0x3D]), payload));
     }
 
-    /// MQTT bytes in one binary frame.
+    /// Sends MQTT bytes in one binary frame.
     #[track_caller]
     pub fn send(&mut self, packets: &[u8]) {
         self.send_frame(true, BINARY, packets);
     }
 
-    /// Head of an HTTP answer; `None` if the server closes before there is one.
+    /// Reads the head of an HTTP response. Returns `None` if the server closes before it is complete.
     pub fn read_response(&mut self) -> Option<Response> {
         let deadline = Instant::now() + PATIENCE;
         let end = loop {
@@ -154,7 +154,7 @@ impl WebSocket {
         })
     }
 
-    /// False at the end of the stream; panics past the deadline.
+    /// Reads more bytes. Returns false at the end of the stream. Panics after the deadline.
     #[track_caller]
     fn fill(&mut self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -165,7 +165,7 @@ impl WebSocket {
         );
         self.stream
             .set_read_timeout(Some(left))
-            .expect("a socket takes a timeout");
+            .expect("a socket accepts a timeout");
         let mut chunk = [0; 16 * 1024];
         match self.stream.read(&mut chunk) {
             Ok(0) => false,
@@ -182,7 +182,7 @@ impl WebSocket {
         }
     }
 
-    /// The next frame, or `None` at the end of the stream.
+    /// Returns the next frame, or `None` at the end of the stream.
     #[track_caller]
     pub fn read_frame(&mut self) -> Option<Frame> {
         self.read_frame_by(Instant::now() + PATIENCE)
@@ -201,7 +201,7 @@ impl WebSocket {
         }
     }
 
-    /// The next MQTT packet; control frames in between are skipped, data frames must be binary [MQTT-6.0.0-1].
+    /// Returns the next MQTT packet. Skips control frames. Data frames must be binary [MQTT-6.0.0-1].
     #[track_caller]
     pub fn expect_packet(&mut self) -> Packet {
         loop {
@@ -218,14 +218,14 @@ impl WebSocket {
         }
     }
 
-    /// Reads to the end of the stream, answering a Close frame; frames that came before.
+    /// Reads to the end of the stream, answers a Close frame and returns all frames.
     #[track_caller]
     pub fn expect_closed(&mut self, within: Duration) -> Vec<Frame> {
         let deadline = Instant::now() + within;
         let mut frames = Vec::new();
         while let Some(frame) = self.read_frame_by(deadline) {
             if frame.opcode == CLOSE {
-                // The server may be gone already.
+                // The server may already have closed the connection.
                 let _ = self.try_send_raw(&self::frame(true, CLOSE, Some([0; 4]), &frame.payload));
             }
             frames.push(frame);
@@ -234,7 +234,7 @@ impl WebSocket {
     }
 }
 
-/// The handshake of RFC 6455 for `/mqtt`; `extra` header lines end in CRLF each.
+/// Returns the RFC 6455 handshake for `/mqtt`. Each `extra` header line ends in CRLF.
 pub fn upgrade_request(protocols: Option<&str>, extra: &str) -> String {
     let protocols = protocols
         .map(|names| format!("Sec-WebSocket-Protocol: {names}\r\n"))
@@ -245,7 +245,7 @@ pub fn upgrade_request(protocols: Option<&str>, extra: &str) -> String {
     )
 }
 
-/// A frame with the shortest length form; `mask` as a client must have it and a server must not.
+/// Returns a frame with the shortest length form. Clients must set `mask`, servers must not.
 pub fn frame(is_final: bool, opcode: u8, mask: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
     let mask_bit = if mask.is_some() { 0x80 } else { 0x00 };
     let mut bytes = vec![(is_final as u8) << 7 | opcode];
@@ -265,7 +265,7 @@ pub fn frame(is_final: bool, opcode: u8, mask: Option<[u8; 4]>, payload: &[u8]) 
     bytes
 }
 
-/// The first frame of `bytes` and its length, or `None` while it is incomplete. A server must not mask.
+/// Returns the first frame of `bytes` and its length, or `None` if it is incomplete. A server must not mask frames.
 fn cut(bytes: &[u8]) -> Option<(Frame, usize)> {
     let (first, second) = (*bytes.first()?, *bytes.get(1)?);
     assert_eq!(first & 0x70, 0, "the server sent reserved bits without an extension");

@@ -1,23 +1,24 @@
-//! The seam through which users and rules change at run time. The binary implements it: it knows the live tables, where they
-//! are kept, and which of them the configuration pins.
+//! Run-time changes of users and access rules. The binary implements this trait, because it owns the live tables, their
+//! files, and the configuration that pins some of them.
 
 use std::fmt;
 use std::io;
 
-use auth::{AclErrors, AclOptions, Bans, PasswordHash, Rule, UserError, UserSummary};
+use auth::{AccessRule, AclErrors, AclOptions, Bans, PasswordHash, UserError, UserSummary};
 
 /// Called on threads that may block (disk), never on a shard's thread.
 ///
-/// A change is persisted first and then takes effect: when `Ok` comes back it is on disk, in force for new sessions, and
-/// where it is about what users may do, every shard has been told to look at its sessions again (`Shard::access_changed`).
+/// A change is persisted before it takes effect. When a method returns `Ok`, the change is on disk and applies to new
+/// sessions; if it concerns permissions, all shards have also been asked to check existing sessions again
+/// (`Shard::access_changed`).
 pub trait AccessAdmin: Send + Sync + 'static {
-    /// MQTT users that can be seen here, sorted by name.
+    /// Returns the MQTT users that the API can show, sorted by name.
     fn users(&self) -> Vec<UserSummary>;
 
-    /// Refuses a name that exists.
+    /// Fails if the name exists.
     fn add_user(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), ChangeError>;
 
-    /// Leaves alone what is `None`.
+    /// Leaves values unchanged that are `None`.
     fn change_user(
         &self,
         name: &str,
@@ -29,30 +30,30 @@ pub trait AccessAdmin: Send + Sync + 'static {
 
     fn acl(&self) -> AclRules;
 
-    /// Who may not connect. A change of them holds for logins at once; ending connections is the caller's.
+    /// The bans. A change applies to new connections at once; the caller must disconnect existing ones.
     fn bans(&self) -> &Bans;
 
-    /// Replaces the whole list. It has been checked with the options that `acl` returns.
-    fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError>;
+    /// Replaces the whole list, which the caller has checked with the options from `acl`.
+    fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError>;
 }
 
-/// The rules in force, in the order in which they are asked.
+/// The rules in force, in evaluation order.
 #[derive(Clone, Debug, Default)]
 pub struct AclRules {
-    pub rules: Vec<Rule>,
+    pub rules: Vec<AccessRule>,
     pub options: AclOptions,
-    /// Where the list is set when it cannot be changed here: `access.rules (/etc/tidewire.toml:12)`.
+    /// Where the configuration sets the list, if it does: `access.rules (/etc/tidewire.toml:12)`.
     pub pinned_by: Option<String>,
 }
 
-/// Why a change was not made. Nothing has changed then.
+/// Why a change was rejected. Nothing was changed.
 #[derive(Debug)]
 pub enum ChangeError {
-    /// File, environment or command line has the last word; the text is the key and where it is set.
+    /// Set by the file, environment or command line. The text is the key and its location.
     Pinned {
         source: String,
     },
-    /// It is not what it was when it was read.
+    /// Changed by another request since it was read.
     Changed,
     User(UserError),
     Rules(AclErrors),
@@ -62,11 +63,11 @@ pub enum ChangeError {
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChangeError::Pinned { source } => write!(f, "it is set by {source} and cannot be changed here"),
-            ChangeError::Changed => f.write_str("it was changed meanwhile"),
+            ChangeError::Pinned { source } => write!(f, "set by {source}: cannot be changed through the API"),
+            ChangeError::Changed => f.write_str("changed by another request"),
             ChangeError::User(error) => error.fmt(f),
             ChangeError::Rules(errors) => errors.fmt(f),
-            ChangeError::Storage(_) => f.write_str("the change could not be written to disk"),
+            ChangeError::Storage(_) => f.write_str("cannot write the change to disk"),
         }
     }
 }

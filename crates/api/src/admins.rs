@@ -1,11 +1,11 @@
-//! Who may log in to the API: the administrators and viewers of this node, in a file of their own.
+//! The console users of this node (administrators and viewers), stored in a file of their own. They are not MQTT users.
 //!
-//! The file has the format of an MQTT password file, so that `tidewire passwd` works on it; the third field `superuser`
-//! makes an admin, without it the user is a viewer. They are not MQTT users. Verifying takes tens of milliseconds: never on
-//! the runtime's own threads.
+//! The file has the format of an MQTT password file, so `tidewire passwd` can edit it. The third field `superuser`
+//! marks an administrator; other users are viewers. Verifying a password takes tens of milliseconds and must not run
+//! on the runtime's own threads.
 //!
-//! Who was given a password by somebody else stands in a file beside it, and may do nothing but set one of their own. There is
-//! always an admin.
+//! A second file lists users with a one-time password, which another user has generated. They may only set a new
+//! password. There is always at least one administrator.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,27 +16,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use auth::{
-    CreateError, Credentials, LoadError, Outcome, Password, PasswordHash, Provider, UserError, Users, UsersProvider,
-    VerifiedPasswords,
+    CreateError, Credentials, LoadError, Password, PasswordHash, Provider, ProviderOutcome, UserError, Users,
+    UsersProvider, VerifiedPasswords,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// Name of the user that the first start makes.
+/// Name of the user that the first start creates.
 pub const FIRST_ADMIN: &str = "admin";
 const FILE: &str = "admins";
-/// Beside it, the names of those whose password somebody else knows, one a line.
+/// Next to `FILE`: the names of users with a one-time password, one per line.
 const ONE_TIME_FILE: &str = "admins-one-time";
-/// Beside it, the password of the first admin for as long as it holds.
+/// Next to `FILE`: the generated password of the first administrator, until it is changed.
 const FIRST_PASSWORD_FILE: &str = "admin-password";
-/// Without those that are mistaken for others.
+/// Without letters and digits that look alike.
 const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-/// 32 letters are 5 bits each: 100 bits.
+/// 20 letters of 5 bits each: 100 bits.
 const PASSWORD_LENGTH: usize = 20;
 
-/// What a login may do. An admin may do everything, a viewer may only look.
+/// Permissions of a login. An admin may do everything, a viewer may only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -48,11 +48,11 @@ pub struct Admins {
     path: PathBuf,
     users: Arc<Users>,
     provider: UsersProvider,
-    /// Who has to set a password of their own; locked for the length of a change.
+    /// Users with a one-time password. Locked for the duration of a change.
     one_time: Mutex<BTreeSet<String>>,
 }
 
-/// What may be shown of a user.
+/// The fields of a user that the API shows.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminSummary {
     pub name: String,
@@ -61,7 +61,7 @@ pub(crate) struct AdminSummary {
     pub has_first_password: bool,
 }
 
-/// A password that was made for a user. Shown once; only its hash is kept.
+/// A generated password. It is shown once; only its hash is stored.
 pub struct OneTimePassword(Zeroizing<String>);
 
 impl OneTimePassword {
@@ -77,8 +77,8 @@ impl fmt::Debug for OneTimePassword {
 }
 
 impl Admins {
-    /// Reads `<data_dir>/admins`, or makes it with one user, `admin`, whose password comes back. It is kept in
-    /// `<data_dir>/admin-password` until it is changed: who did not see it when it was made still finds it.
+    /// Reads `<data_dir>/admins`. If the file is missing, creates it with the user `admin` and returns the generated
+    /// password, which is also stored in `<data_dir>/admin-password` until it is changed.
     pub fn open_or_create(data_dir: &Path) -> Result<(Admins, Option<OneTimePassword>), AdminsError> {
         let path = data_dir.join(FILE);
         match Users::load(&path) {
@@ -95,13 +95,13 @@ impl Admins {
         }
     }
 
-    /// Reads a file that must be there.
+    /// Reads an existing file.
     pub fn open(path: &Path) -> Result<Admins, AdminsError> {
         let users = Users::load(path).map_err(AdminsError::Load)?;
         Admins::new(path.to_owned(), users)
     }
 
-    /// Where the password of the first admin can be read, unless it has been changed.
+    /// Returns the file with the generated password of the first administrator, if the password was not changed yet.
     pub fn first_password_file(data_dir: &Path) -> Option<PathBuf> {
         Some(data_dir.join(FIRST_PASSWORD_FILE)).filter(|path| path.exists())
     }
@@ -113,8 +113,8 @@ impl Admins {
         admins
             .users
             .add(FIRST_ADMIN, hash, true)
-            .expect("the name is good and the table empty");
-        // In this order: an admin whose password is nowhere to be found could never log in.
+            .expect("the name is valid and the table is empty");
+        // The password first: an administrator whose password is not stored anywhere could never log in.
         let password_file = data_dir.join(FIRST_PASSWORD_FILE);
         replace_lines(&password_file, password.expose()).map_err(|error| AdminsError::Write {
             path: password_file,
@@ -126,8 +126,8 @@ impl Admins {
 
     fn new(path: PathBuf, users: Users) -> Result<Admins, AdminsError> {
         let users = Arc::new(users);
-        // A login is rare enough to pay for its hash every time.
-        let nothing_kept = VerifiedPasswords::new(0).map_err(AdminsError::Password)?;
+        // No cache of verified passwords: logins are rare enough to compute the hash each time.
+        let no_cache = VerifiedPasswords::new(0).map_err(AdminsError::Password)?;
         let one_time = match fs::read_to_string(path.with_file_name(ONE_TIME_FILE)) {
             Ok(text) => text.lines().map(str::to_owned).collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
@@ -136,7 +136,7 @@ impl Admins {
         Ok(Admins {
             one_time: Mutex::new(one_time),
             path,
-            provider: UsersProvider::new(users.clone(), nothing_kept),
+            provider: UsersProvider::new(users.clone(), no_cache),
             users,
         })
     }
@@ -153,7 +153,7 @@ impl Admins {
         Some(role_of(user.is_superuser))
     }
 
-    /// Who administers with a password that nobody else knows.
+    /// Returns the administrators without a one-time password.
     pub(crate) fn administrators(&self) -> Vec<String> {
         let one_time = self.lock();
         let users = self.users.list().into_iter();
@@ -161,14 +161,14 @@ impl Admins {
         own.map(|user| user.name).collect()
     }
 
-    /// Changes with the password.
+    /// Returns the stored hash, which changes with the password.
     pub(crate) fn password_hash(&self, name: &str) -> Option<String> {
         let text = self.users.to_file_text();
         let mut lines = text.lines();
         lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
     }
 
-    /// Slow, and as slow for a name that does not exist.
+    /// Slow, and equally slow for an unknown name.
     pub(crate) fn verify(&self, name: &str, password: Password) -> Option<Role> {
         let credentials = Credentials {
             client_id: String::new(),
@@ -177,12 +177,12 @@ impl Admins {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
         match self.provider.authenticate(&credentials) {
-            Outcome::Allow { .. } => self.role(name),
-            Outcome::Deny(_) | Outcome::Ignore => None,
+            ProviderOutcome::Allow { .. } => self.role(name),
+            ProviderOutcome::Deny(_) | ProviderOutcome::Ignore => None,
         }
     }
 
-    /// Slow. On disk when it returns; when that fails the old password holds.
+    /// Slow. The password is on disk when this returns; on an error the old password stays valid.
     pub(crate) fn set_password(&self, name: &str, password: &Password) -> Result<(), AdminsError> {
         let hash = PasswordHash::create(password).map_err(AdminsError::Password)?;
         let mut one_time = self.lock();
@@ -190,14 +190,14 @@ impl Admins {
         if name == FIRST_ADMIN {
             self.forget_first_password();
         }
-        if let Err(error) = self.keep_one_time(&mut one_time, |names| _ = names.remove(name)) {
-            // The new password holds; the user is asked for another one.
-            warn!(%error, "a one-time password that was changed is still held for one");
+        if let Err(error) = self.save_one_time(&mut one_time, |names| _ = names.remove(name)) {
+            // The new password is valid; the user is asked to change it once more.
+            warn!(%error, "removing the one-time mark of a changed password failed");
         }
         Ok(())
     }
 
-    /// Sorted by name.
+    /// Returns the users sorted by name.
     pub(crate) fn list(&self) -> Vec<AdminSummary> {
         let one_time = self.lock();
         let summary = |user: auth::UserSummary| AdminSummary {
@@ -209,17 +209,17 @@ impl Admins {
         self.users.list().into_iter().map(summary).collect()
     }
 
-    /// Whether somebody else has made the password.
+    /// Whether another user has generated the password.
     pub(crate) fn has_one_time_password(&self, name: &str) -> bool {
         self.lock().contains(name)
     }
 
-    /// Slow. A new user with a password that has to be changed before anything else.
+    /// Slow. Adds a user with a one-time password.
     pub(crate) fn add(&self, name: &str, role: Role) -> Result<OneTimePassword, AdminsError> {
         self.with_one_time_password(name, |users, hash| users.add(name, hash, role == Role::Admin))
     }
 
-    /// Slow. In place of a password that was forgotten.
+    /// Slow. Replaces a forgotten password with a one-time password.
     pub(crate) fn reset_password(&self, name: &str) -> Result<OneTimePassword, AdminsError> {
         let password = self.with_one_time_password(name, |users, hash| users.set_password(name, hash))?;
         if name == FIRST_ADMIN {
@@ -243,7 +243,7 @@ impl Admins {
         if name == FIRST_ADMIN {
             self.forget_first_password();
         }
-        self.keep_one_time(&mut one_time, |names| _ = names.remove(name))
+        self.save_one_time(&mut one_time, |names| _ = names.remove(name))
     }
 
     fn refuse_last_admin(&self, name: &str) -> Result<(), AdminsError> {
@@ -254,7 +254,7 @@ impl Admins {
         }
     }
 
-    /// The mark first: a password that others know is never taken for one's own.
+    /// Writes the one-time mark before the password, so that a one-time password is never unmarked.
     fn with_one_time_password(
         &self,
         name: &str,
@@ -264,22 +264,22 @@ impl Admins {
         let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
         let mut one_time = self.lock();
         let was_there = one_time.contains(name);
-        self.keep_one_time(&mut one_time, |names| _ = names.insert(name.to_owned()))?;
+        self.save_one_time(&mut one_time, |names| _ = names.insert(name.to_owned()))?;
         let changed = self.change(name, |users| change(users, hash));
         if changed.is_err() && !was_there {
-            self.keep_one_time(&mut one_time, |names| _ = names.remove(name))?;
+            self.save_one_time(&mut one_time, |names| _ = names.remove(name))?;
         }
         changed.map(|()| password)
     }
 
-    /// On disk when it returns; when that fails everything is as before.
+    /// The change is on disk when this returns; on an error it is rolled back.
     fn change(&self, name: &str, change: impl FnOnce(&Users) -> Result<(), UserError>) -> Result<(), AdminsError> {
         let before = self.users.snapshot(name);
         change(&self.users).map_err(AdminsError::User)?;
         self.save().inspect_err(|_| self.users.restore(name, before))
     }
 
-    fn keep_one_time(
+    fn save_one_time(
         &self,
         names: &mut BTreeSet<String>,
         change: impl FnOnce(&mut BTreeSet<String>),
@@ -296,12 +296,12 @@ impl Admins {
         Ok(())
     }
 
-    // A set is replaced whole, so a panic elsewhere cannot have broken it.
+    // The set is replaced as a whole, so a panic in another thread cannot leave it inconsistent.
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.one_time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the user's password is still the one that the first start made.
+    /// Whether the user still has the generated password of the first start.
     pub(crate) fn has_first_password(&self, name: &str) -> bool {
         name == FIRST_ADMIN && self.path.with_file_name(FIRST_PASSWORD_FILE).exists()
     }
@@ -310,7 +310,7 @@ impl Admins {
         let file = self.path.with_file_name(FIRST_PASSWORD_FILE);
         match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                warn!(%error, file = %file.display(), "the file with the first password, which holds no more, stays");
+                warn!(%error, file = %file.display(), "deleting the file with the outdated first password failed");
             }
             _ => {}
         }
@@ -326,7 +326,7 @@ fn replace_lines(path: &Path, lines: &str) -> io::Result<()> {
     storage::copy::replace(path, text.as_bytes())
 }
 
-/// `xxxxx-xxxxx-xxxxx-xxxxx`.
+/// Returns a random password such as `xxxxx-xxxxx-xxxxx-xxxxx`.
 fn random_password() -> Result<OneTimePassword, CreateError> {
     let mut random = Zeroizing::new([0u8; PASSWORD_LENGTH]);
     getrandom::fill(&mut *random).map_err(|_| CreateError::NoRandomness)?;
@@ -353,7 +353,7 @@ pub enum AdminsError {
         path: PathBuf,
         error: io::Error,
     },
-    /// Nobody could change anything any more.
+    /// The change would leave no administrator.
     LastAdmin,
 }
 
@@ -365,9 +365,11 @@ impl fmt::Display for AdminsError {
             AdminsError::Password(error) => error.fmt(f),
             AdminsError::User(error) => error.fmt(f),
             AdminsError::Read { path, error } => {
-                write!(f, "cannot read {ONE_TIME_FILE} beside {}: {error}", path.display())
+                write!(f, "cannot read {ONE_TIME_FILE} next to {}: {error}", path.display())
             }
-            AdminsError::LastAdmin => f.write_str("this is the last administrator; make somebody else one first"),
+            AdminsError::LastAdmin => {
+                f.write_str("this is the last administrator: give another user the role `admin` first")
+            }
         }
     }
 }
@@ -375,7 +377,7 @@ impl fmt::Display for AdminsError {
 impl std::error::Error for AdminsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // The text of the others has it all.
+            // The text of the other variants includes their source.
             AdminsError::Load(error) => error.source(),
             AdminsError::Write { .. }
             | AdminsError::Password(_)
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_start_makes_one_admin_and_the_second_finds_it() {
+    fn first_start_creates_one_admin() {
         let data_dir = directory("first");
         let (admins, password) = Admins::open_or_create(&data_dir).unwrap();
         let password = password.unwrap();
@@ -412,7 +414,7 @@ mod tests {
             Some(Role::Admin)
         );
         assert_eq!(again.verify(FIRST_ADMIN, Password::new("wrong")), None);
-        assert_eq!(again.verify("nobody", Password::new(password.expose())), None);
+        assert_eq!(again.verify("missing", Password::new(password.expose())), None);
         assert!(
             !fs::read_to_string(data_dir.join(FILE))
                 .unwrap()
@@ -423,7 +425,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_file_is_for_its_owner_only() {
+    fn file_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let data_dir = directory("mode");
         Admins::open_or_create(&data_dir).unwrap();
@@ -433,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn a_password_that_cannot_be_kept_is_not_in_force() {
-        let data_dir = directory("unkept");
+    fn password_change_without_disk_is_rolled_back() {
+        let data_dir = directory("not-saved");
         let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
         fs::remove_dir_all(&data_dir).unwrap();
         admins
@@ -446,10 +448,10 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_password_is_on_disk_and_keeps_the_role() {
+    fn changed_password_is_persisted_and_keeps_the_role() {
         let data_dir = directory("change");
         let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
-        let file = Admins::first_password_file(&data_dir).expect("it is kept until it is changed");
+        let file = Admins::first_password_file(&data_dir).expect("the password was not changed yet");
         assert_eq!(fs::read_to_string(file).unwrap().trim_end(), first.unwrap().expose());
         admins.set_password(FIRST_ADMIN, &Password::new("another one")).unwrap();
         assert_eq!(Admins::first_password_file(&data_dir), None);
@@ -462,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_admin_stays_and_a_one_time_password_is_marked_until_it_is_changed() {
+    fn last_admin_stays_and_one_time_password_is_marked() {
         let data_dir = directory("users");
         let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
         assert!(matches!(admins.remove(FIRST_ADMIN), Err(AdminsError::LastAdmin)));
@@ -498,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn one_time_passwords_differ_and_never_print() {
+    fn one_time_passwords_differ_and_are_never_printed() {
         let (a, b) = (random_password().unwrap(), random_password().unwrap());
         assert_ne!(a.expose(), b.expose());
         assert_eq!(a.expose().len(), 23);

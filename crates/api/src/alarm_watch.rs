@@ -1,5 +1,5 @@
-//! Looks every second (less often for what is costly) for what is wrong with the node, and tells of alarms that begin and end: the log, `$SYS` as EMQX does,
-//! rules on `$events/sys/alarm_activated`, the API.
+//! Checks the node for problems every second (expensive checks less often), and reports alarms that begin or end:
+//! in the log, on `$SYS` like EMQX, to rules on `$events/sys/alarm_activated`, and over the API.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,36 +11,36 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::alarms::{Alarm, Condition};
+use crate::alarms::{AlarmCondition, NodeAlarm};
 use crate::app::{App, unix_ms};
 use crate::process::ProcessView;
 use crate::sys_publisher::topic_level;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Certificates last for months, and listing them reads files.
+/// Certificates are valid for months, and listing them reads files.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
 
-/// Counting them takes a look at each: a hundred thousand connections are not to be counted every second.
+/// Counting the open files reads an entry of /proc for each: too expensive to do every second with 100,000 connections.
 const OPEN_FILES_EVERY: Duration = Duration::from_secs(10);
 
-/// A certificate that ends within this time should have a successor.
+/// A certificate that expires within this time needs a replacement.
 const EXPIRES_WITHIN_MS: i64 = 14 * 24 * 3_600_000;
 
-/// Each shard is asked.
+/// The check queries every shard.
 const DAMAGE_EVERY: Duration = Duration::from_secs(10);
 
-/// Of the files the process may have open, in percent: connections are refused at 100.
+/// Alarm threshold in percent of the limit of open files. At 100 percent connections are rejected.
 const OPEN_FILES_PERCENT: u64 = 90;
 
-/// A shard that has no time for `$SYS` must not keep alarms from being told elsewhere.
+/// Limits how long a busy shard can delay the other reports of an alarm.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Until told to stop.
+/// Runs until `stopped` is set.
 pub async fn watch(app: App, mut stopped: watch::Receiver<bool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watch = Watch {
+    let mut watch = AlarmWatcher {
         events: app
             .config()
             .engine
@@ -48,6 +48,7 @@ pub async fn watch(app: App, mut stopped: watch::Receiver<bool>) {
             .map(|engine| engine.node_events(app.net().clone())),
         app,
         held_back: HashMap::new(),
+        failed_at_limit: HashMap::new(),
         open_files: None,
         open_files_at: None,
         damaged: 0,
@@ -60,54 +61,57 @@ pub async fn watch(app: App, mut stopped: watch::Receiver<bool>) {
             _ = ticks.tick() => {}
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
         }
-        watch.look().await;
+        watch.check_all().await;
     }
 }
 
-struct Watch {
+struct AlarmWatcher {
     app: App,
     events: Option<NodeEvents>,
-    /// By action.
+    /// Previous counter of held-back publishers, by action.
     held_back: HashMap<String, u64>,
-    open_files: Option<Condition>,
+    /// Previous counter of failures at a limit, by rule.
+    failed_at_limit: HashMap<String, u64>,
+    open_files: Option<AlarmCondition>,
     open_files_at: Option<Instant>,
-    /// Messages, since the start.
+    /// Number of damaged messages since the start.
     damaged: u64,
     damaged_at: Option<Instant>,
-    certificates: Vec<Condition>,
+    certificates: Vec<AlarmCondition>,
     certificates_at: Option<Instant>,
 }
 
-impl Watch {
-    async fn look(&mut self) {
+impl AlarmWatcher {
+    async fn check_all(&mut self) {
         let (mut found, unsure) = self.integration();
         found.extend(self.journal());
-        found.extend(self.damage().await);
+        found.extend(self.ingest_log());
+        found.extend(self.journal_damage().await);
         found.extend(self.open_files());
         found.extend(self.certificates().await);
-        let changed = self.app.alarms().look(found, &unsure, unix_ms(SystemTime::now()));
+        let changed = self.app.alarms().update(found, &unsure, unix_ms(SystemTime::now()));
         for alarm in &changed {
             log(alarm);
         }
         self.publish(&changed).await;
         if let Some(events) = &mut self.events {
-            let told: Vec<AlarmEvent> = changed.into_iter().map(event).collect();
-            events.tell(&told).await;
+            let events_of_changes: Vec<AlarmEvent> = changed.into_iter().map(event).collect();
+            events.send(&events_of_changes).await;
         }
     }
 
-    fn journal(&self) -> Option<Condition> {
+    fn journal(&self) -> Option<AlarmCondition> {
         let (name, message, because) = match self.app.net().journal()?.state {
-            journal::State::Ok => return None,
-            journal::State::Full { because } => (
+            journal::LogState::Ok => return None,
+            journal::LogState::Full { reason: because } => (
                 "journal_full",
-                "The journal is full: what would have to be kept is refused or waits. Free space, or raise durability.max_bytes",
+                "The journal is full: messages that must be stored are rejected or wait. Free disk space, or raise durability.max_bytes",
                 because,
             ),
-            journal::State::Failed { because } => (
+            journal::LogState::Failed { reason: because } => (
                 "journal_failed",
-                "The disk does not keep what it is given: nothing that has to be kept is acknowledged any more. \
-                 Restart when the disk is sound",
+                "Writing the journal failed: messages that must be stored are no longer acknowledged. \
+                 Restart after the disk is repaired",
                 because,
             ),
         };
@@ -118,43 +122,71 @@ impl Watch {
         ))
     }
 
-    /// What the journal has lost stays an alarm until the restart: there is no moment in which it is over.
-    async fn damage(&mut self) -> Option<Condition> {
+    fn ingest_log(&self) -> Option<AlarmCondition> {
+        let (name, message, reason) = match self.app.config().devices.as_ref()?.log_state() {
+            journal::LogState::Ok => return None,
+            journal::LogState::Full { reason } => (
+                "ingest_log_full",
+                "The ingest log of the device platform is full: messages of devices are rejected or wait. Free disk \
+                 space, or raise platform.max_log_bytes",
+                reason,
+            ),
+            journal::LogState::Failed { reason } => (
+                "ingest_log_failed",
+                "Writing the ingest log of the device platform failed: messages of devices are no longer acknowledged. \
+                 Restart after the disk is repaired",
+                reason,
+            ),
+        };
+        Some(condition(name, format!("{message}: {reason}"), &[("reason", &reason)]))
+    }
+
+    /// Damage of the journal stays an alarm until a restart, because lost messages cannot be recovered.
+    async fn journal_damage(&mut self) -> Option<AlarmCondition> {
         if self.damaged_at.is_none_or(|at| at.elapsed() >= DAMAGE_EVERY)
             && let Ok(stats) = self.app.stats().await
         {
             self.damaged_at = Some(Instant::now());
             self.damaged = stats.drops[DropReason::Damaged as usize];
         }
-        damage(self.damaged)
+        journal_damage_condition(self.damaged)
     }
 
-    fn integration(&mut self) -> (Vec<Condition>, HashSet<String>) {
+    fn integration(&mut self) -> (Vec<AlarmCondition>, HashSet<String>) {
         let Some(engine) = &self.app.config().engine else {
             return (Vec::new(), HashSet::new());
         };
         let troubles = engine.troubles();
-        let mut found: Vec<Condition> = troubles
+        let mut found: Vec<AlarmCondition> = troubles
             .found
             .into_iter()
             .map(|trouble| {
                 let what = trouble.name.replacen(':', " ", 1);
-                let message = format!("The {what} does not work: {}", trouble.because);
-                condition(&trouble.name, message, &[("reason", &trouble.because)])
+                let message = format!("The {what} has failed: {}", trouble.reason);
+                condition(&trouble.name, message, &[("reason", &trouble.reason)])
             })
             .collect();
         for (action, times) in &troubles.held_back {
             if self.held_back.get(action).is_some_and(|before| before < times) {
-                let message =
-                    format!("The buffer of the action {action} is full: those who publish for it are held back");
+                let message = format!("The buffer of the action {action} is full: its publishers are slowed down");
                 found.push(condition(&format!("buffer:{action}"), message, &[]));
             }
         }
         self.held_back = troubles.held_back.into_iter().collect();
-        (found, troubles.unsure.into_iter().collect())
+        for (rule, messages) in &troubles.failed_at_limit {
+            if self.failed_at_limit.get(rule).unwrap_or(&0) < messages {
+                let message = format!(
+                    "The rule {rule} fails for messages that exceed the limits of a rule for time, steps or memory. \
+                     docs/reference/limits.md lists the limits"
+                );
+                found.push(condition(&format!("rule_limit:{rule}"), message, &[]));
+            }
+        }
+        self.failed_at_limit = troubles.failed_at_limit.into_iter().collect();
+        (found, troubles.undecided.into_iter().collect())
     }
 
-    fn open_files(&mut self) -> Option<Condition> {
+    fn open_files(&mut self) -> Option<AlarmCondition> {
         if self.open_files_at.is_none_or(|at| at.elapsed() >= OPEN_FILES_EVERY) {
             self.open_files_at = Some(Instant::now());
             self.open_files = open_files(&ProcessView::now());
@@ -162,11 +194,11 @@ impl Watch {
         self.open_files.clone()
     }
 
-    async fn certificates(&mut self) -> Vec<Condition> {
+    async fn certificates(&mut self) -> Vec<AlarmCondition> {
         let is_due = self.certificates_at.is_none_or(|at| at.elapsed() >= CERTIFICATES_EVERY);
         if let Some(admin) = self.app.config().certificates.clone().filter(|_| is_due) {
             self.certificates_at = Some(Instant::now());
-            // A panic there has been told.
+            // `block` has already reported a panic.
             if let Ok(held) = self.app.block(move || admin.list()).await {
                 let now = unix_ms(SystemTime::now()) as i64;
                 let own = |chain: &[Vec<u8>]| Some(certificate::describe(chain.first()?)?.not_after_unix_s);
@@ -179,27 +211,27 @@ impl Watch {
         self.certificates.clone()
     }
 
-    /// To `$SYS/brokers/<node>/alarms/…`.
-    async fn publish(&self, alarms: &[Alarm]) {
-        let is_told = self.app.config().sys.is_some_and(|sys| sys.is_emqx_tree);
-        if !is_told || alarms.is_empty() {
+    /// Publishes alarms to `$SYS/brokers/<node>/alarms/…`.
+    async fn publish(&self, alarms: &[NodeAlarm]) {
+        let is_enabled = self.app.config().sys.is_some_and(|sys| sys.is_emqx_tree);
+        if !is_enabled || alarms.is_empty() {
             return;
         }
         let node = topic_level(&self.app.node().name);
-        let told: Vec<(String, String)> = alarms.iter().map(|alarm| sys_topic(&node, alarm)).collect();
+        let messages: Vec<(String, String)> = alarms.iter().map(|alarm| sys_topic(&node, alarm)).collect();
         let visit = move |shard: &mut Shard, now| {
-            for (topic, payload) in &told {
+            for (topic, payload) in &messages {
                 shard.publish_sys(now, topic, payload, false);
             }
         };
-        // What a busy shard does not take is lost.
+        // A busy shard may not publish it; alarms on `$SYS` are best effort.
         let _ = timeout(PUBLISHED_WITHIN, self.app.on_shard(ShardId(0), visit)).await;
     }
 }
 
-fn condition(name: &str, message: String, details: &[(&str, &str)]) -> Condition {
+fn condition(name: &str, message: String, details: &[(&str, &str)]) -> AlarmCondition {
     let details = details.iter();
-    Condition {
+    AlarmCondition {
         name: name.to_owned(),
         message,
         details: details
@@ -208,19 +240,19 @@ fn condition(name: &str, message: String, details: &[(&str, &str)]) -> Condition
     }
 }
 
-fn open_files(process: &ProcessView) -> Option<Condition> {
+fn open_files(process: &ProcessView) -> Option<AlarmCondition> {
     let (open, max) = (process.open_files?, process.open_files_max?);
     if open * 100 < max * OPEN_FILES_PERCENT {
         return None;
     }
     let message = format!(
-        "{open} of {max} files are open: further clients will be refused. Raise the limit (LimitNOFILE, ulimit -n)"
+        "{open} of {max} files are open: new clients will be rejected. Raise the limit (LimitNOFILE, ulimit -n)"
     );
     let details = [("open", &*open.to_string()), ("max", &*max.to_string())];
     Some(condition("open_files", message, &details))
 }
 
-fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Condition> {
+fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<AlarmCondition> {
     let left_ms = not_after_unix_ms - now_unix_ms;
     if left_ms > EXPIRES_WITHIN_MS {
         return None;
@@ -228,7 +260,7 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Co
     let end = rfc3339(u64::try_from(not_after_unix_ms).unwrap_or_default());
     let message = match left_ms {
         ..=0 => format!(
-            "The certificate of the listener {listener} has expired on {end}: clients that check it do not connect"
+            "The certificate of the listener {listener} has expired on {end}: clients that verify it cannot connect"
         ),
         _ => format!("The certificate of the listener {listener} expires on {end}"),
     };
@@ -239,23 +271,23 @@ fn expiry(listener: &str, not_after_unix_ms: i64, now_unix_ms: i64) -> Option<Co
     ))
 }
 
-fn log(alarm: &Alarm) {
-    let Alarm { name, message, .. } = alarm;
+fn log(alarm: &NodeAlarm) {
+    let NodeAlarm { name, message, .. } = alarm;
     match alarm.deactivated_at_unix_ms {
         None => tracing::warn!(name, message, "alarm"),
-        Some(_) => tracing::info!(name, "an alarm is over"),
+        Some(_) => tracing::info!(name, "alarm ended"),
     }
 }
 
-fn damage(messages: u64) -> Option<Condition> {
+fn journal_damage_condition(messages: u64) -> Option<AlarmCondition> {
     let message = format!(
-        "The disk gave back other bytes than were written: {messages} messages that the journal had are lost. The log names files and \
-         places; `tidewire journal verify` finds what else is damaged"
+        "Stored messages are damaged: {messages} messages of the journal are lost. The log names the files and \
+         offsets; `tidewire journal verify` finds further damage"
     );
     (messages > 0).then(|| condition("journal_damaged", message, &[("messages", &messages.to_string())]))
 }
 
-fn event(alarm: Alarm) -> AlarmEvent {
+fn event(alarm: NodeAlarm) -> AlarmEvent {
     AlarmEvent {
         name: alarm.name,
         message: alarm.message,
@@ -265,8 +297,8 @@ fn event(alarm: Alarm) -> AlarmEvent {
     }
 }
 
-/// EMQX's topic and payload.
-fn sys_topic(node: &str, alarm: &Alarm) -> (String, String) {
+/// Returns topic and payload as EMQX defines them.
+fn sys_topic(node: &str, alarm: &NodeAlarm) -> (String, String) {
     let end = alarm.deactivated_at_unix_ms;
     let level = if end.is_some() { "deactivate" } else { "activate" };
     let mut payload = json!({
@@ -290,7 +322,7 @@ mod tests {
     const DAY_MS: i64 = 24 * 3_600_000;
 
     #[test]
-    fn a_certificate_is_spoken_of_two_weeks_before_it_expires() {
+    fn certificate_alarm_begins_two_weeks_before_expiry() {
         assert_eq!(expiry("tls.default", 15 * DAY_MS, 0), None);
         let soon = expiry("tls.default", 13 * DAY_MS, 0).unwrap();
         assert_eq!(soon.name, "certificate:tls.default");
@@ -300,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn open_files_are_spoken_of_before_there_are_none_left() {
+    fn open_files_alarm_begins_before_the_limit() {
         let process = |open| ProcessView {
             open_files: Some(open),
             open_files_max: Some(1000),
@@ -317,16 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_spoken_of() {
-        assert_eq!(damage(0), None);
-        let lost = damage(3).unwrap();
+    fn lost_messages_raise_an_alarm() {
+        assert_eq!(journal_damage_condition(0), None);
+        let lost = journal_damage_condition(3).unwrap();
         assert_eq!(lost.name, "journal_damaged");
         assert!(lost.message.contains("3 messages"), "{}", lost.message);
     }
 
     #[test]
-    fn the_topics_are_emqxs() {
-        let mut alarm = Alarm {
+    fn topics_and_payloads_match_emqx() {
+        let mut alarm = NodeAlarm {
             name: "journal_full".into(),
             message: "m".into(),
             details: [("reason".to_owned(), "r".to_owned())].into(),

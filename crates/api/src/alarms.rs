@@ -1,5 +1,5 @@
-//! The node's alarms: what an operator has to do something about, from when it began until it is over. In memory only: what still
-//! holds after a restart begins anew.
+//! The node's alarms: problems that need an operator, with their begin and end. They are only in memory; a problem that
+//! persists after a restart begins a new alarm.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,60 +7,62 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Of those that have ended; the oldest go.
+/// Limit of ended alarms; the oldest are dropped.
 pub const ENDED_MAX: usize = 1000;
 
-/// Looks in a row that must not find it any more: what comes and goes is one alarm.
+/// An alarm ends after this many checks in a row without its problem, so that an intermittent problem is one alarm.
 const ENDS_AFTER: u32 = 3;
 
-/// What is wrong at one look.
+/// A problem that a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
+pub struct AlarmCondition {
     pub name: String,
     pub message: String,
     pub details: BTreeMap<String, String>,
 }
 
-/// One alarm of the node.
+/// An alarm of the node.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Alarm {
-    /// What it is about: `journal_full`, `action:http:orders`, …
+#[schemars(rename = "Alarm")]
+pub struct NodeAlarm {
+    /// Subject of the alarm: `journal_full`, `action:http:orders`, …
     pub name: String,
-    /// What is wrong, in words; of an active alarm as it is now.
+    /// Description of the problem; for an active alarm, the current one.
     pub message: String,
     pub details: BTreeMap<String, String>,
     pub activated_at_unix_ms: u64,
-    /// `null`: it is active.
+    /// `null`: the alarm is active.
     pub deactivated_at_unix_ms: Option<u64>,
 }
 
 #[derive(Default)]
 pub struct Alarms {
-    state: Mutex<State>,
+    state: Mutex<AlarmsState>,
 }
 
 #[derive(Default)]
-struct State {
-    active: BTreeMap<String, Active>,
-    /// The newest last.
-    ended: VecDeque<Alarm>,
+struct AlarmsState {
+    active: BTreeMap<String, ActiveAlarm>,
+    /// Oldest first.
+    ended: VecDeque<NodeAlarm>,
 }
 
-struct Active {
-    alarm: Alarm,
+struct ActiveAlarm {
+    alarm: NodeAlarm,
     not_found: u32,
 }
 
 impl Alarms {
-    /// Takes what one look has found. `unsure` names what may hold or not: it neither begins nor ends. Returns what has begun or ended.
-    pub fn look(&self, found: Vec<Condition>, unsure: &HashSet<String>, unix_ms: u64) -> Vec<Alarm> {
+    /// Processes the result of one check, and returns the alarms that began or ended. `unsure` names alarms whose state
+    /// is unknown; they neither begin nor end.
+    pub fn update(&self, found: Vec<AlarmCondition>, unsure: &HashSet<String>, unix_ms: u64) -> Vec<NodeAlarm> {
         let mut state = self.state();
         let mut changed = Vec::new();
         for active in state.active.values_mut() {
             active.not_found += 1;
         }
         for condition in found {
-            let alarm = Alarm {
+            let alarm = NodeAlarm {
                 name: condition.name.clone(),
                 message: condition.message,
                 details: condition.details,
@@ -69,7 +71,7 @@ impl Alarms {
             };
             let active = state.active.entry(condition.name).or_insert_with(|| {
                 changed.push(alarm.clone());
-                Active {
+                ActiveAlarm {
                     alarm: alarm.clone(),
                     not_found: 0,
                 }
@@ -77,7 +79,7 @@ impl Alarms {
             active.not_found = 0;
             (active.alarm.message, active.alarm.details) = (alarm.message, alarm.details);
         }
-        let State { active, ended } = &mut *state;
+        let AlarmsState { active, ended } = &mut *state;
         active.retain(|name, active| {
             if unsure.contains(name) {
                 active.not_found = 0;
@@ -96,10 +98,10 @@ impl Alarms {
         changed
     }
 
-    /// The newest first.
-    pub fn active(&self) -> Vec<Alarm> {
+    /// Newest first.
+    pub fn active(&self) -> Vec<NodeAlarm> {
         let state = self.state();
-        let mut alarms: Vec<Alarm> = state.active.values().map(|active| active.alarm.clone()).collect();
+        let mut alarms: Vec<NodeAlarm> = state.active.values().map(|active| active.alarm.clone()).collect();
         alarms.sort_by_key(|alarm| std::cmp::Reverse(alarm.activated_at_unix_ms));
         alarms
     }
@@ -108,17 +110,17 @@ impl Alarms {
         self.state().active.len()
     }
 
-    /// The last to end first.
-    pub fn ended(&self) -> Vec<Alarm> {
+    /// Most recently ended first.
+    pub fn ended(&self) -> Vec<NodeAlarm> {
         self.state().ended.iter().rev().cloned().collect()
     }
 
-    /// Returns how many there were.
+    /// Returns the number of deleted alarms.
     pub fn forget_ended(&self) -> usize {
         std::mem::take(&mut self.state().ended).len()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AlarmsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,15 +129,15 @@ impl Alarms {
 mod tests {
     use super::*;
 
-    fn condition(name: &str, message: &str) -> Condition {
-        Condition {
+    fn condition(name: &str, message: &str) -> AlarmCondition {
+        AlarmCondition {
             name: name.into(),
             message: message.into(),
             details: BTreeMap::new(),
         }
     }
 
-    fn names(alarms: &[Alarm]) -> Vec<(&str, bool)> {
+    fn names(alarms: &[NodeAlarm]) -> Vec<(&str, bool)> {
         alarms
             .iter()
             .map(|alarm| (alarm.name.as_str(), alarm.deactivated_at_unix_ms.is_none()))
@@ -143,46 +145,46 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_begins_at_once_and_ends_when_it_is_over_for_three_looks() {
+    fn alarm_begins_at_once_and_ends_after_three_checks() {
         let alarms = Alarms::default();
         let none = HashSet::new();
-        let begun = alarms.look(vec![condition("a", "first")], &none, 10);
+        let begun = alarms.update(vec![condition("a", "first")], &none, 10);
         assert_eq!(names(&begun), [("a", true)]);
-        assert!(alarms.look(vec![condition("a", "second")], &none, 11).is_empty());
+        assert!(alarms.update(vec![condition("a", "second")], &none, 11).is_empty());
         assert_eq!(alarms.active()[0].message, "second");
         assert_eq!(alarms.active()[0].activated_at_unix_ms, 10);
-        assert!(alarms.look(Vec::new(), &none, 12).is_empty());
-        assert!(alarms.look(Vec::new(), &none, 13).is_empty());
-        // It is back before it was over.
-        assert!(alarms.look(vec![condition("a", "third")], &none, 14).is_empty());
-        assert!(alarms.look(Vec::new(), &none, 15).is_empty());
-        assert!(alarms.look(Vec::new(), &none, 16).is_empty());
-        let ended = alarms.look(Vec::new(), &none, 17);
+        assert!(alarms.update(Vec::new(), &none, 12).is_empty());
+        assert!(alarms.update(Vec::new(), &none, 13).is_empty());
+        // It returns before the alarm has ended.
+        assert!(alarms.update(vec![condition("a", "third")], &none, 14).is_empty());
+        assert!(alarms.update(Vec::new(), &none, 15).is_empty());
+        assert!(alarms.update(Vec::new(), &none, 16).is_empty());
+        let ended = alarms.update(Vec::new(), &none, 17);
         assert_eq!(names(&ended), [("a", false)]);
         assert_eq!(alarms.ended()[0].deactivated_at_unix_ms, Some(17));
         assert!(alarms.active().is_empty());
     }
 
     #[test]
-    fn what_is_not_known_neither_begins_nor_ends_an_alarm() {
+    fn unknown_state_neither_begins_nor_ends_an_alarm() {
         let alarms = Alarms::default();
         let unsure: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
-        alarms.look(vec![condition("a", "")], &HashSet::new(), 0);
+        alarms.update(vec![condition("a", "")], &HashSet::new(), 0);
         for second in 1..20 {
-            assert!(alarms.look(Vec::new(), &unsure, second).is_empty());
+            assert!(alarms.update(Vec::new(), &unsure, second).is_empty());
         }
         assert_eq!(names(&alarms.active()), [("a", true)]);
     }
 
     #[test]
-    fn the_oldest_that_have_ended_are_forgotten() {
+    fn oldest_ended_alarms_are_dropped() {
         let alarms = Alarms::default();
         let none = HashSet::new();
         for number in 0..ENDED_MAX as u64 + 5 {
-            alarms.look(vec![condition(&number.to_string(), "")], &none, number);
+            alarms.update(vec![condition(&number.to_string(), "")], &none, number);
         }
         for _ in 0..ENDS_AFTER {
-            alarms.look(Vec::new(), &none, 5000);
+            alarms.update(Vec::new(), &none, 5000);
         }
         assert_eq!(alarms.ended().len(), ENDED_MAX);
         assert_eq!(alarms.forget_ended(), ENDED_MAX);

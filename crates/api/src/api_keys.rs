@@ -1,7 +1,7 @@
-//! Keys with which programs use the API: a name, a role and a secret, which is shown once and kept as its hash.
+//! API keys of programs: a name, a role and a secret, which is shown once and stored as a hash.
 //!
-//! The secret has 256 random bits, so that a plain hash of it is enough and guessing needs no limit. A key is looked up for each
-//! request: what is changed holds at once. When it was last used is remembered in memory.
+//! The secret has 256 random bits, so an unsalted hash is sufficient and attempts need no rate limit. Each request
+//! looks the key up, so a change applies at once. The time of the last use is only in memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,38 +20,39 @@ use zeroize::Zeroizing;
 use crate::admins::Role;
 
 pub const KEYS_MAX: usize = 1000;
-/// Of names and descriptions.
+/// Limit of names and descriptions.
 pub const TEXT_BYTES_MAX: usize = 256;
-/// Tells a key from a login, and secret scanners what they have found.
+/// Distinguishes keys from login tokens, and helps secret scanners to recognise them.
 const PREFIX: &str = "twk_";
 const SECRET_BYTES: usize = 32;
-/// Before the hash of a screen's key: a version that knows no screens finds no such key, where it would take it for one that reads all.
+/// Prefix of the stored hash of a screen's key. A server version without screens does not find such a key, instead of
+/// accepting it for the whole API.
 const OF_SCREEN: &str = "screen:";
 
-/// A key as it is kept.
+/// A stored key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ApiKey {
+pub struct StoredApiKey {
     pub name: String,
-    /// SHA-256 of the secret, base64; of a screen with [`OF_SCREEN`] before it.
+    /// SHA-256 of the secret, base64. With the prefix [`OF_SCREEN`] for a key of a screen.
     hash: String,
     pub role: Role,
     #[serde(default)]
     pub description: String,
     pub is_enabled: bool,
     pub created_at_unix_ms: u64,
-    /// Who has made it.
+    /// User who created the key.
     pub by: String,
-    /// None: never.
+    /// `None`: it never expires.
     pub expires_at_unix_ms: Option<u64>,
-    /// A key of a screen shows this dashboard of the device platform, and is good for nothing else.
+    /// For the key of a screen: the only dashboard that it can show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dashboard: Option<Uuid>,
-    /// 0: not since the start.
+    /// 0: not used since the start.
     #[serde(skip)]
     last_used_unix_ms: Arc<AtomicU64>,
 }
 
-/// What a new key is to be.
+/// Fields of a new key.
 pub struct NewApiKey {
     pub name: String,
     pub role: Role,
@@ -63,47 +64,47 @@ pub struct NewApiKey {
     pub dashboard: Option<Uuid>,
 }
 
-impl ApiKey {
+impl StoredApiKey {
     pub fn last_used_unix_ms(&self) -> Option<u64> {
         Some(self.last_used_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    fn marked(mut self) -> ApiKey {
+    fn with_screen_prefix(mut self) -> StoredApiKey {
         if self.dashboard.is_some() && !self.hash.starts_with(OF_SCREEN) {
             self.hash.insert_str(0, OF_SCREEN);
         }
         self
     }
 
-    fn is_good(&self, now_unix_ms: u64) -> bool {
+    fn is_usable(&self, now_unix_ms: u64) -> bool {
         self.is_enabled && self.expires_at_unix_ms.is_none_or(|at| at > now_unix_ms)
     }
 }
 
-/// Sorted by name.
-type Table = BTreeMap<String, ApiKey>;
+/// Keys by name.
+type ApiKeyTable = BTreeMap<String, StoredApiKey>;
 
 #[derive(Default)]
 pub struct ApiKeys {
-    /// None: kept in memory only.
+    /// `None`: the keys are only in memory.
     path: Option<PathBuf>,
-    /// What is read for each request; replaced whole.
-    by_hash: Mutex<Arc<BTreeMap<String, ApiKey>>>,
-    /// Locked for the length of a change.
-    all: Mutex<Table>,
+    /// The table that requests read, by hash. Replaced as a whole.
+    by_hash: Mutex<Arc<BTreeMap<String, StoredApiKey>>>,
+    /// Locked for the duration of a change.
+    all: Mutex<ApiKeyTable>,
 }
 
 impl ApiKeys {
-    /// Reads the file, if it is there.
+    /// Reads the file, if it exists.
     pub fn open(path: Option<&Path>) -> io::Result<ApiKeys> {
-        let list: Vec<ApiKey> = match path.map(fs::read) {
+        let list: Vec<StoredApiKey> = match path.map(fs::read) {
             Some(Ok(bytes)) => serde_json::from_slice(&bytes)?,
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => Vec::new(),
         };
-        let all: Table = list
+        let all: ApiKeyTable = list
             .into_iter()
-            .map(ApiKey::marked)
+            .map(StoredApiKey::with_screen_prefix)
             .map(|key| (key.name.clone(), key))
             .collect();
         Ok(ApiKeys {
@@ -117,38 +118,38 @@ impl ApiKeys {
         token.starts_with(PREFIX)
     }
 
-    /// The key that a token is, if it is good, and none of a screen.
+    /// Returns name and role of a valid key that does not belong to a screen.
     pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<(String, Role)> {
         let key = self.look_up(&hash(token), now_unix_ms)?;
         Some((key.name, key.role))
     }
 
-    /// The key of a screen that a token is, if it is good, and the dashboard.
+    /// Returns name and dashboard of a valid key of a screen.
     pub fn find_screen(&self, token: &str, now_unix_ms: u64) -> Option<(String, Uuid)> {
         let key = self.look_up(&format!("{OF_SCREEN}{}", hash(token)), now_unix_ms)?;
         Some((key.name, key.dashboard?))
     }
 
-    fn look_up(&self, hash: &str, now_unix_ms: u64) -> Option<ApiKey> {
+    fn look_up(&self, hash: &str, now_unix_ms: u64) -> Option<StoredApiKey> {
         let table = self.by_hash.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let key = table.get(hash).filter(|key| key.is_good(now_unix_ms))?;
+        let key = table.get(hash).filter(|key| key.is_usable(now_unix_ms))?;
         key.last_used_unix_ms.store(now_unix_ms, Ordering::Relaxed);
         Some(key.clone())
     }
 
-    pub fn list(&self) -> Vec<ApiKey> {
+    pub fn list(&self) -> Vec<StoredApiKey> {
         self.lock().values().cloned().collect()
     }
 
-    /// The key, and its secret, which nobody can tell again.
-    pub fn add(&self, new: NewApiKey) -> Result<(ApiKey, Zeroizing<String>), ApiKeyError> {
+    /// Adds a key, and returns it with its secret, which cannot be retrieved later.
+    pub fn add(&self, new: NewApiKey) -> Result<(StoredApiKey, Zeroizing<String>), ApiKeyError> {
         check_name(&new.name)?;
         check_description(&new.description)?;
         check_role(new.role, new.dashboard)?;
         let mut random = Zeroizing::new([0u8; SECRET_BYTES]);
         getrandom::fill(&mut *random).map_err(|_| ApiKeyError::NoRandomness)?;
         let secret = Zeroizing::new(format!("{PREFIX}{}", Base64UrlUnpadded::encode_string(&*random)));
-        let key = ApiKey {
+        let key = StoredApiKey {
             name: new.name,
             hash: hash(&secret),
             role: new.role,
@@ -160,7 +161,7 @@ impl ApiKeys {
             dashboard: new.dashboard,
             last_used_unix_ms: Arc::default(),
         }
-        .marked();
+        .with_screen_prefix();
         self.change(|all| {
             if all.contains_key(&key.name) {
                 return Err(ApiKeyError::Exists);
@@ -174,8 +175,8 @@ impl ApiKeys {
         Ok((key, secret))
     }
 
-    /// Changes a key and gives it back.
-    pub fn alter(&self, name: &str, alter: impl FnOnce(&mut ApiKey)) -> Result<ApiKey, ApiKeyError> {
+    /// Changes a key and returns it.
+    pub fn change_key(&self, name: &str, alter: impl FnOnce(&mut StoredApiKey)) -> Result<StoredApiKey, ApiKeyError> {
         self.change(|all| {
             let key = all.get_mut(name).ok_or(ApiKeyError::Unknown)?;
             alter(key);
@@ -189,8 +190,8 @@ impl ApiKeys {
         self.change(|all| all.remove(name).map(drop).ok_or(ApiKeyError::Unknown))
     }
 
-    /// On disk and in force when it returns.
-    fn change<R>(&self, change: impl FnOnce(&mut Table) -> Result<R, ApiKeyError>) -> Result<R, ApiKeyError> {
+    /// The change is on disk and in force when this returns.
+    fn change<R>(&self, change: impl FnOnce(&mut ApiKeyTable) -> Result<R, ApiKeyError>) -> Result<R, ApiKeyError> {
         let mut all = self.lock();
         let mut changed = all.clone();
         let result = change(&mut changed)?;
@@ -202,13 +203,13 @@ impl ApiKeys {
         Ok(result)
     }
 
-    // A table is replaced whole, so a panic elsewhere cannot have broken it.
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    // The table is replaced as a whole, so a panic in another thread cannot leave it inconsistent.
+    fn lock(&self) -> MutexGuard<'_, ApiKeyTable> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn by_hash(all: &Table) -> BTreeMap<String, ApiKey> {
+fn by_hash(all: &ApiKeyTable) -> BTreeMap<String, StoredApiKey> {
     all.values().map(|key| (key.hash.clone(), key.clone())).collect()
 }
 
@@ -216,12 +217,12 @@ fn hash(token: &str) -> String {
     Base64UrlUnpadded::encode_string(&Sha256::digest(token.as_bytes()))
 }
 
-fn save(path: &Path, all: &Table) -> io::Result<()> {
-    let list: Vec<&ApiKey> = all.values().collect();
+fn save(path: &Path, all: &ApiKeyTable) -> io::Result<()> {
+    let list: Vec<&StoredApiKey> = all.values().collect();
     storage::copy::replace(path, &serde_json::to_vec_pretty(&list)?)
 }
 
-/// A name that a path and a line of the log can hold.
+/// Checks that a name can be part of a path and a log line.
 fn check_name(name: &str) -> Result<(), ApiKeyError> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > TEXT_BYTES_MAX || !name.chars().all(is_good) {
@@ -244,7 +245,7 @@ fn check_role(role: Role, dashboard: Option<Uuid>) -> Result<(), ApiKeyError> {
     }
 }
 
-/// Why a change was not made. Nothing has changed then.
+/// Why a change was rejected. Nothing was changed.
 #[derive(Debug)]
 pub enum ApiKeyError {
     Exists,
@@ -260,17 +261,17 @@ pub enum ApiKeyError {
 impl fmt::Display for ApiKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ApiKeyError::Exists => f.write_str("there is a key of that name already"),
-            ApiKeyError::Unknown => f.write_str("there is no key of that name"),
-            ApiKeyError::TooMany => write!(f, "there are {KEYS_MAX} keys already, which is the limit"),
+            ApiKeyError::Exists => f.write_str("a key with this name already exists"),
+            ApiKeyError::Unknown => f.write_str("no key has this name"),
+            ApiKeyError::TooMany => write!(f, "the limit of {KEYS_MAX} keys is reached"),
             ApiKeyError::Name => write!(
                 f,
-                "a name has 1 to {TEXT_BYTES_MAX} letters, digits, hyphens, underscores and dots"
+                "a name must have 1 to {TEXT_BYTES_MAX} letters, digits, hyphens, underscores and dots"
             ),
-            ApiKeyError::Description => write!(f, "a description has at most {TEXT_BYTES_MAX} bytes"),
-            ApiKeyError::RoleOfScreen => f.write_str("a screen changes nothing, so that its key has the role `viewer`"),
-            ApiKeyError::NoRandomness => f.write_str("the operating system gives no random bytes"),
-            ApiKeyError::Storage(_) => f.write_str("the change could not be written to disk"),
+            ApiKeyError::Description => write!(f, "the description is longer than {TEXT_BYTES_MAX} bytes"),
+            ApiKeyError::RoleOfScreen => f.write_str("the key of a screen must have the role `viewer`"),
+            ApiKeyError::NoRandomness => f.write_str("the operating system returned no random bytes"),
+            ApiKeyError::Storage(_) => f.write_str("cannot write the change to disk"),
         }
     }
 }
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_good_until_it_expires_is_disabled_or_removed_also_after_a_restart() {
+    fn key_is_valid_until_expired_disabled_or_removed() {
         let path = std::env::temp_dir().join(format!("tidewire-keys-{}.json", std::process::id()));
         let _ = fs::remove_file(&path);
         let keys = ApiKeys::open(Some(&path)).unwrap();
@@ -314,7 +315,7 @@ mod tests {
             assert_eq!(keys.find(&secret, 1000), None);
             assert_eq!(keys.find("twk_made-up", 999), None);
         }
-        keys.alter("ci", |key| key.is_enabled = false).unwrap();
+        keys.change_key("ci", |key| key.is_enabled = false).unwrap();
         assert_eq!(keys.find(&secret, 1), None);
         keys.remove("ci").unwrap();
         assert!(matches!(keys.remove("ci"), Err(ApiKeyError::Unknown)));
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_no_plain_hash_of_a_screens_key_and_old_ones_are_read() {
+    fn screen_key_hash_has_a_prefix_and_old_files_are_read() {
         let path = std::env::temp_dir().join(format!("tidewire-screen-keys-{}.json", std::process::id()));
         let _ = fs::remove_file(&path);
         let keys = ApiKeys::open(Some(&path)).unwrap();
@@ -336,12 +337,12 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         let stored = |hash: &str| text.contains(&format!("\"{hash}\""));
         assert!(!stored(&hash(&secret)) && stored(&format!("{OF_SCREEN}{}", hash(&secret))));
-        // As it was written before.
+        // Without the prefix, as an earlier version wrote it.
         fs::write(&path, text.replace(OF_SCREEN, "")).unwrap();
         let keys = ApiKeys::open(Some(&path)).unwrap();
         assert_eq!(keys.find_screen(&secret, 1), dashboard.map(|id| ("hall".into(), id)));
         assert_eq!(keys.find(&secret, 1), None);
-        // As a version that knows no screens writes it again.
+        // Without the dashboard, as a version without screens writes it.
         let mut list: serde_json::Value = serde_json::from_str(&text).unwrap();
         list[0].as_object_mut().unwrap().remove("dashboard");
         fs::write(&path, list.to_string()).unwrap();
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_screen_is_no_other_key_and_never_an_administrators() {
+    fn screen_key_is_valid_for_screens_only() {
         let keys = ApiKeys::default();
         let dashboard = Uuid::parse("4e1a4a50-b3a2-11ef-9cd2-0242ac120002");
         let screen = |name: &str, role| NewApiKey {
@@ -369,12 +370,12 @@ mod tests {
             keys.add(screen("x", Role::Admin)),
             Err(ApiKeyError::RoleOfScreen)
         ));
-        let altered = keys.alter("hall", |key| key.role = Role::Admin);
+        let altered = keys.change_key("hall", |key| key.role = Role::Admin);
         assert!(matches!(altered, Err(ApiKeyError::RoleOfScreen)));
     }
 
     #[test]
-    fn names_are_checked_and_unique() {
+    fn names_are_valid_and_unique() {
         let keys = ApiKeys::default();
         for name in ["", "a b", "a/b", "ü"] {
             assert!(matches!(keys.add(new(name, None)), Err(ApiKeyError::Name)), "{name}");

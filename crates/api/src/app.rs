@@ -1,6 +1,7 @@
-//! What every endpoint can reach. One per `start`; cloning is one reference count.
+//! The state that all endpoints share. One per `start`; cloning increments a reference count.
 
-use std::io;
+use std::net::IpAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,34 +13,35 @@ use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
 use crate::alarms::Alarms;
 use crate::api_keys::ApiKeys;
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
 use crate::disk::DiskView;
 use crate::history::History;
 use crate::login_limiter::LoginLimiter;
 use crate::logins::Logins;
-use crate::thingsboard::World;
+use crate::server::ApiStartError;
+use crate::thingsboard::PlatformAccess;
 
-/// Password hashes computed at the same time; each takes 19 MiB and a core for tens of milliseconds.
+/// Limit of concurrent password hashes. Each needs 19 MiB and a core for tens of milliseconds.
 const HASHES_AT_ONCE: usize = 2;
 
-/// WebSockets at the same time: they are no requests, and last.
-const VIEWERS_MAX: usize = 32;
+/// Limit of open WebSockets, which are not counted as requests.
+pub(crate) const VIEWERS_MAX: usize = 32;
 
-/// Archives that are sent at the same time; each has a thread.
-const DOWNLOADS_MAX: usize = 2;
+/// Limit of concurrent downloads of archives. Each has a thread.
+pub(crate) const DOWNLOADS_MAX: usize = 2;
 
-/// Of the data directory.
+/// File in the data directory.
 const API_KEYS_FILE: &str = "api-keys.json";
 
 #[derive(Clone)]
 pub struct App {
-    inner: Arc<Inner>,
+    inner: Arc<AppState>,
 }
 
-struct Inner {
+struct AppState {
     config: ApiConfig,
-    net: net::Handle,
+    net: net::ServerHandle,
     access: Arc<dyn AccessAdmin>,
     admins: Admins,
     api_keys: ApiKeys,
@@ -51,30 +53,30 @@ struct Inner {
     requests: Semaphore,
     viewers: Arc<Semaphore>,
     downloads: Arc<Semaphore>,
-    /// Changes of users and rules, one after the other.
+    /// Serializes changes of users, rules and certificates.
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
     counters: ApiCounters,
     alarms: Alarms,
     history: History,
-    /// Replaced as a whole when it is reloaded.
+    /// Replaced as a whole at a reload.
     configuration: Mutex<Arc<Vec<ConfigValue>>>,
     openapi: OnceLock<Bytes>,
 }
 
-/// What the HTTP side counts of itself.
+/// Counters of the HTTP server.
 #[derive(Debug, Default)]
 pub struct ApiCounters {
     pub connections: AtomicU64,
     pub connections_refused: AtomicU64,
     pub requests: AtomicU64,
     pub requests_refused: AtomicU64,
-    /// Answers by the first digit of their status: index 2 to 5.
+    /// Answers by the first digit of their status: indices 2 to 5.
     pub answers: [AtomicU64; 6],
     pub logins: AtomicU64,
     pub logins_failed: AtomicU64,
     pub logins_limited: AtomicU64,
-    /// Now.
+    /// Current number.
     pub open_connections: AtomicU64,
 }
 
@@ -84,12 +86,12 @@ impl ApiCounters {
     }
 }
 
-/// Whether traffic should come here.
+/// Whether the node accepts traffic.
 #[derive(Debug, Default)]
 pub struct Readiness {
     is_started: AtomicBool,
     is_stopping: AtomicBool,
-    /// How much of the journal has been read, in percent, while that is being read.
+    /// Share of the journal that the start has read, in percent.
     journal_percent: AtomicU8,
 }
 
@@ -110,13 +112,13 @@ impl Readiness {
         self.is_started.load(Ordering::Acquire)
     }
 
-    /// Why not, if not.
-    pub fn reasons(&self) -> Vec<String> {
+    /// Returns why the node is not ready. Empty if it is ready.
+    pub fn not_ready_reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         if !self.is_started() {
             reasons.push(match self.journal_percent.load(Ordering::Acquire) {
                 0 => "the server is starting".to_owned(),
-                percent => format!("the server is starting: {percent} % of the journal have been read"),
+                percent => format!("the server is starting: {percent} % of the journal read"),
             });
         }
         if self.is_stopping.load(Ordering::Acquire) {
@@ -129,17 +131,22 @@ impl Readiness {
 impl App {
     pub fn new(
         config: ApiConfig,
-        net: net::Handle,
+        net: net::ServerHandle,
         access: Arc<dyn AccessAdmin>,
         admins: Admins,
         node: NodeInfo,
-    ) -> io::Result<App> {
+    ) -> Result<App, ApiStartError> {
         let data_dir = config.data_dir.as_deref();
-        let api_keys = ApiKeys::open(data_dir.map(|directory| directory.join(API_KEYS_FILE)).as_deref())?;
-        let audit = Audit::open(data_dir)?;
+        let in_file = |name: &str| {
+            let path = data_dir.unwrap_or(Path::new("")).join(name);
+            move |source| ApiStartError::File { path, source }
+        };
+        let path = data_dir.map(|directory| directory.join(API_KEYS_FILE));
+        let api_keys = ApiKeys::open(path.as_deref()).map_err(in_file(API_KEYS_FILE))?;
+        let audit = Audit::open(data_dir).map_err(in_file(audit::FILE))?;
         let requests = Semaphore::new(config.limits.requests_max);
         Ok(App {
-            inner: Arc::new(Inner {
+            inner: Arc::new(AppState {
                 config,
                 net,
                 access,
@@ -168,7 +175,7 @@ impl App {
         &self.inner.config
     }
 
-    pub fn net(&self) -> &net::Handle {
+    pub fn net(&self) -> &net::ServerHandle {
         &self.inner.net
     }
 
@@ -192,8 +199,8 @@ impl App {
         &self.inner.node
     }
 
-    /// The device platform, if this node is one.
-    pub fn world(&self) -> Option<&Arc<World>> {
+    /// The device platform, if it is enabled.
+    pub fn platform_access(&self) -> Option<&Arc<PlatformAccess>> {
         self.config().platform.as_ref()
     }
 
@@ -213,7 +220,7 @@ impl App {
         &self.inner.requests
     }
 
-    /// Those who watch something over a WebSocket.
+    /// Limits the open WebSockets.
     pub fn viewers(&self) -> &Arc<Semaphore> {
         &self.inner.viewers
     }
@@ -238,12 +245,12 @@ impl App {
         &self.inner.alarms
     }
 
-    /// The node's numbers over time.
+    /// The node's metrics over time.
     pub fn history(&self) -> &History {
         &self.inner.history
     }
 
-    /// What is in force, as the operator is shown it.
+    /// The configuration in force, for display.
     pub fn configuration(&self) -> Arc<Vec<ConfigValue>> {
         let configuration = self.inner.configuration.lock();
         configuration.unwrap_or_else(PoisonError::into_inner).clone()
@@ -266,9 +273,13 @@ impl App {
         self.node().started_at.elapsed().unwrap_or_default()
     }
 
-    /// Metrics and statistics need no login: they are on loopback only, or declared public.
-    pub fn is_metrics_open(&self) -> bool {
-        self.config().metrics_public || self.config().bind.ip().to_canonical().is_loopback()
+    /// Whether this peer may read metrics and statistics without a login: they are configured as public, or the port
+    /// and
+    /// the peer are both on loopback. Connections of the server itself do not come from loopback
+    /// ([`crate::server::PeerAddress`]).
+    pub fn is_metrics_open(&self, peer: IpAddr) -> bool {
+        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+        self.config().metrics_public || (is_loopback(self.config().bind.ip()) && is_loopback(peer))
     }
 }
 

@@ -1,8 +1,9 @@
-//! The audit log: who changed what over the API, when, from where, and what came of it.
+//! The audit log of the API: user, operation, time, address and result of each change.
 //!
-//! Lines of JSON in `audit.jsonl` of the data directory, in the order of their numbers, on disk before the answer leaves. A full file
-//! becomes `audit.1.jsonl`, and so on; the oldest goes. Secrets in what was sent are hidden by their names, and long texts are cut.
-//! Reading looks at files from the newest back, off the runtime's threads.
+//! `audit.jsonl` in the data directory has one JSON object per line, ordered by number. An entry is on disk before the
+//! answer is sent. A full file is renamed to `audit.1.jsonl`, and so on; the oldest file is deleted. Secrets in request
+//! bodies are replaced, by the names of their fields; long texts are shortened. Reading starts with the newest file and
+//! runs on blocking threads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,19 +15,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::error;
 
-const FILE: &str = "audit.jsonl";
-/// Whether a file of this name in the data directory is of the log.
+pub(crate) const FILE: &str = "audit.jsonl";
+/// Whether a file name in the data directory belongs to the audit log.
 pub fn is_audit_file(name: &str) -> bool {
     name.starts_with("audit.") && name.ends_with(".jsonl")
 }
 
-/// Of one file.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Files beside the one that is written.
+/// Limit of one file.
+pub(crate) const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Limit of renamed files.
 const OLD_FILES: usize = 4;
-/// Of what was sent, as JSON.
+/// Limit of a logged request body, as JSON.
 const BODY_BYTES_MAX: usize = 4096;
-/// Of one text in it.
+/// Limit of one text in a logged body.
 const TEXT_CHARACTERS_MAX: usize = 200;
 
 const HIDDEN: &str = "***";
@@ -45,7 +46,7 @@ const SECRETS: [&str; 10] = [
     "access.users",
 ];
 
-/// Operations that need an admin and change no setting: they would fill the log.
+/// Operations that need an admin but change no setting. They would fill the log.
 const NO_CHANGE: [&str; 7] = [
     "publish",
     "publish_bulk",
@@ -56,40 +57,40 @@ const NO_CHANGE: [&str; 7] = [
     "try_connector",
 ];
 
-/// Something that was done, or tried.
+/// An operation that a user performed or attempted.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {
-    /// Entries are numbered.
+    /// Sequence number.
     pub number: u64,
     pub at_unix_ms: u64,
     /// The user, or `key:` and the name of an API key.
     pub user: String,
-    /// Where the request came from.
+    /// Address of the client.
     pub address: String,
-    /// As the OpenAPI document has it.
+    /// Operation ID of the OpenAPI document.
     pub operation: String,
     pub method: String,
     pub path: String,
-    /// What was sent, without secrets; long texts are cut.
+    /// Request body without secrets; long texts are shortened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
-    /// HTTP status of the answer: 2xx when it was done.
+    /// HTTP status of the answer. 2xx: the operation succeeded.
     pub status: u16,
 }
 
-/// What a listing wants; empty fields match all.
+/// Conditions of a list; absent conditions match all entries.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     pub user: Option<String>,
     pub operation: Option<String>,
-    /// Part of the line, ignoring case.
+    /// Part of the entry's line, ignoring case.
     pub text: Option<String>,
     pub from_unix_ms: Option<u64>,
     pub until_unix_ms: Option<u64>,
 }
 
 impl AuditFilter {
-    fn takes(&self, entry: &AuditEntry, line: &str) -> bool {
+    fn matches(&self, entry: &AuditEntry, line: &str) -> bool {
         self.user.as_ref().is_none_or(|user| *user == entry.user)
             && self.operation.as_ref().is_none_or(|one| *one == entry.operation)
             && self.from_unix_ms.is_none_or(|from| entry.at_unix_ms >= from)
@@ -101,13 +102,13 @@ impl AuditFilter {
     }
 }
 
-/// Where a handler's body is put for the log; an extension of the request.
+/// Extension of a request in which the handler stores the body for the log.
 #[derive(Clone, Default)]
 pub struct SentBody(Arc<OnceLock<Value>>);
 
 impl SentBody {
-    /// Takes note of a body, if it is JSON.
-    pub fn note(&self, bytes: &[u8]) {
+    /// Stores a body, if it is JSON.
+    pub fn store(&self, bytes: &[u8]) {
         if let Ok(mut value) = serde_json::from_slice::<Value>(bytes) {
             redact(&mut value);
             let is_long = value.to_string().len() > BODY_BYTES_MAX;
@@ -116,7 +117,7 @@ impl SentBody {
             } else {
                 value
             };
-            // The first is the body.
+            // The first value is the body of the request.
             let _ = self.0.set(value);
         }
     }
@@ -126,7 +127,7 @@ impl SentBody {
     }
 }
 
-/// Hides secrets and cuts long texts.
+/// Replaces secrets and shortens long texts.
 pub fn redact(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -154,23 +155,23 @@ pub fn redact(value: &mut Value) {
     }
 }
 
-/// Whether an operation is one for the log.
+/// Whether an operation is logged.
 pub fn is_change(operation: &str) -> bool {
     !NO_CHANGE.contains(&operation)
 }
 
-/// Without a directory nothing is kept.
+/// Without a directory, entries are discarded.
 #[derive(Default)]
 pub struct Audit {
     directory: Option<PathBuf>,
-    writer: Mutex<Writer>,
+    writer: Mutex<AuditWriter>,
 }
 
 #[derive(Default)]
-struct Writer {
+struct AuditWriter {
     file: Option<File>,
     bytes: u64,
-    /// Of the last entry.
+    /// Number of the last entry.
     number: u64,
 }
 
@@ -186,7 +187,7 @@ impl Audit {
             writer: Mutex::default(),
         };
         let number = (0..=OLD_FILES).find_map(|age| audit.last_number(age)).unwrap_or(0);
-        audit.writer = Mutex::new(Writer {
+        audit.writer = Mutex::new(AuditWriter {
             file: Some(file),
             bytes,
             number,
@@ -194,7 +195,7 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Writes an entry, whose number is given here. What cannot be written is in the ordinary log.
+    /// Writes an entry and assigns its number. If writing fails, the entry goes to the server log.
     pub fn write(&self, mut entry: AuditEntry) {
         let mut writer = self.lock();
         if writer.file.is_none() {
@@ -204,11 +205,11 @@ impl Audit {
         entry.number = writer.number;
         if let Err(error) = self.try_write(&mut writer, &entry) {
             error!(%error, user = entry.user, operation = entry.operation, path = entry.path, status = entry.status,
-                "the audit log cannot be written; this entry is here only");
+                "writing the audit log failed; the entry is only in this log");
         }
     }
 
-    fn try_write(&self, writer: &mut Writer, entry: &AuditEntry) -> io::Result<()> {
+    fn try_write(&self, writer: &mut AuditWriter, entry: &AuditEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         if writer.bytes > 0 && writer.bytes + line.len() as u64 > FILE_BYTES_MAX {
@@ -222,7 +223,7 @@ impl Audit {
         Ok(())
     }
 
-    fn rotate(&self, writer: &mut Writer) -> io::Result<()> {
+    fn rotate(&self, writer: &mut AuditWriter) -> io::Result<()> {
         let Some(directory) = &self.directory else {
             return Ok(());
         };
@@ -237,7 +238,7 @@ impl Audit {
         Ok(())
     }
 
-    /// The newest first: up to `limit` entries with numbers below `before`, and whether there may be more.
+    /// Returns up to `limit` entries with numbers below `before`, newest first, and whether there may be more.
     pub fn read(&self, filter: &AuditFilter, before: u64, limit: usize) -> (Vec<AuditEntry>, bool) {
         let mut found = Vec::new();
         for age in 0..=OLD_FILES {
@@ -245,7 +246,7 @@ impl Audit {
                 let Ok(entry) = serde_json::from_str::<AuditEntry>(line) else {
                     continue;
                 };
-                if entry.number < before && filter.takes(&entry, line) {
+                if entry.number < before && filter.matches(&entry, line) {
                     if found.len() == limit {
                         return (found, true);
                     }
@@ -262,7 +263,7 @@ impl Audit {
         entries.find_map(|entry| Some(entry.ok()?.number))
     }
 
-    /// A line that was cut by a crash is skipped by who reads it.
+    /// Readers skip a line that a crash has truncated.
     fn text(&self, age: usize) -> String {
         let bytes = self
             .directory
@@ -271,7 +272,7 @@ impl Audit {
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Writer> {
+    fn lock(&self) -> MutexGuard<'_, AuditWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -283,7 +284,7 @@ fn path(directory: &Path, age: usize) -> PathBuf {
     }
 }
 
-/// Ends a line that a crash has cut.
+/// Opens the current file, and terminates a line that a crash has truncated.
 fn append(directory: &Path) -> io::Result<File> {
     let path = path(directory, 0);
     let is_cut = fs::read(&path).is_ok_and(|bytes| bytes.last().is_some_and(|last| *last != b'\n'));
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn files_rotate_and_numbers_go_on_after_a_restart_and_a_cut_line() {
+    fn rotation_and_numbers_survive_restart_and_truncation() {
         let directory = std::env::temp_dir().join(format!("tidewire-audit-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
@@ -330,7 +331,7 @@ mod tests {
         let (newest, is_more) = audit.read(&AuditFilter::default(), u64::MAX, 2);
         assert_eq!((newest[0].number, newest[1].number, is_more), (30, 29, true));
         let (all, _) = audit.read(&AuditFilter::default(), u64::MAX, 1000);
-        assert_eq!(all.len(), 3 * OLD_FILES + 3, "three to a file, the oldest files gone");
+        assert_eq!(all.len(), 3 * OLD_FILES + 3, "three per file, without the oldest files");
         let bytes: u64 = fs::read_dir(&directory)
             .unwrap()
             .map(|file| file.unwrap().metadata().unwrap().len())
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_long_texts_are_not_kept() {
+    fn secrets_and_long_texts_are_not_logged() {
         let body = SentBody::default();
         let sent = json!({
             "name": "ada",
@@ -361,11 +362,11 @@ mod tests {
             "list": [{ "token": "sesame" }],
             "sql": "S".repeat(1000),
         });
-        body.note(sent.to_string().as_bytes());
-        let kept = body.take().unwrap();
-        assert!(!kept.to_string().contains("sesame"), "{kept}");
-        assert_eq!((&kept["name"], &kept["config"]["n"]), (&json!("ada"), &json!(1)));
-        assert_eq!(kept["config"]["url"], "redis://***@host/0");
-        assert_eq!(kept["sql"].as_str().unwrap().chars().count(), TEXT_CHARACTERS_MAX + 1);
+        body.store(sent.to_string().as_bytes());
+        let logged = body.take().unwrap();
+        assert!(!logged.to_string().contains("sesame"), "{logged}");
+        assert_eq!((&logged["name"], &logged["config"]["n"]), (&json!("ada"), &json!(1)));
+        assert_eq!(logged["config"]["url"], "redis://***@host/0");
+        assert_eq!(logged["sql"].as_str().unwrap().chars().count(), TEXT_CHARACTERS_MAX + 1);
     }
 }

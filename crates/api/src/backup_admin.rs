@@ -1,5 +1,4 @@
-//! The seam through which backups are made and looked at while the server runs. The binary implements it: it knows what is in the
-//! data directory.
+//! Backups at run time. The binary implements this trait, because it knows the contents of the data directory.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,104 +6,104 @@ use std::time::SystemTime;
 
 /// Called on threads that may block (disk), never on a shard's thread.
 pub trait BackupAdmin: Send + Sync + 'static {
-    fn state(&self) -> Result<BackupState, BackupError>;
+    fn state(&self) -> Result<BackupState, BackupAdminError>;
 
-    /// Begins one and returns its name; it goes on meanwhile.
-    fn start(&self) -> Result<String, BackupError>;
+    /// Starts a backup in the background and returns its name.
+    fn start(&self) -> Result<String, BackupAdminError>;
 
-    /// The directory of a finished one.
-    fn path(&self, name: &str) -> Result<PathBuf, BackupError>;
+    /// Returns the directory of a finished backup.
+    fn path(&self, name: &str) -> Result<PathBuf, BackupAdminError>;
 
-    /// Also of the one that is being made, which ends.
-    fn remove(&self, name: &str) -> Result<(), BackupError>;
+    /// Deletes a backup. Cancels it if it is in progress.
+    fn remove(&self, name: &str) -> Result<(), BackupAdminError>;
 
-    /// Begins to verify one and to copy it beside the data; when that is done, the next start of the server restores it.
-    fn restore(&self, name: &str) -> Result<(), BackupError>;
+    /// Starts to verify a backup and to copy it next to the data. After that, the next start of the server restores it.
+    fn restore(&self, name: &str) -> Result<(), BackupAdminError>;
 
-    /// Nothing will be restored.
-    fn cancel_restore(&self) -> Result<(), BackupError>;
+    /// Cancels the prepared restore.
+    fn cancel_restore(&self) -> Result<(), BackupAdminError>;
 
-    /// The server starts anew, with what is prepared.
-    fn restore_now(&self) -> Result<(), BackupError>;
+    /// Restarts the server with the prepared data.
+    fn restore_now(&self) -> Result<(), BackupAdminError>;
 
-    /// Deletes the data that was in force before a restore.
-    fn remove_set_aside(&self, name: &str) -> Result<(), BackupError>;
+    /// Deletes data that a restore has replaced.
+    fn remove_replaced_data(&self, name: &str) -> Result<(), BackupAdminError>;
 }
 
 #[derive(Clone, Debug)]
 pub struct BackupState {
-    /// Where they are.
+    /// Directory of the backups.
     pub directory: PathBuf,
-    pub running: Option<RunningBackup>,
-    /// Of the last one that did not come to its end.
-    pub failure: Option<FailedBackup>,
-    /// The newest first.
-    pub finished: Vec<Backup>,
-    pub restoring: Option<Restoring>,
-    /// What became of the last restore.
-    pub restored: Option<RestoreOutcome>,
-    /// The newest first.
-    pub set_aside: Vec<SetAside>,
+    pub running: Option<BackupProgress>,
+    /// The last backup that failed.
+    pub failure: Option<BackupFailure>,
+    /// Newest first.
+    pub finished: Vec<BackupInfo>,
+    pub restoring: Option<RestoreProgress>,
+    /// Result of the last restore.
+    pub restored: Option<FinishedRestore>,
+    /// Newest first.
+    pub replaced_data: Vec<ReplacedData>,
 }
 
-/// A backup that is on its way to be restored.
+/// A backup that will be restored.
 #[derive(Clone, Debug)]
-pub enum Restoring {
-    /// It is verified and copied.
-    Preparing(RunningBackup),
-    /// The next start restores it.
+pub enum RestoreProgress {
+    /// The backup is being verified and copied.
+    Preparing(BackupProgress),
+    /// The next start restores the backup.
     Prepared { name: String, at: SystemTime },
 }
 
 #[derive(Clone, Debug)]
-pub struct RestoreOutcome {
+pub struct FinishedRestore {
     pub name: String,
     pub at: SystemTime,
-    /// Without one it was restored.
+    /// `None`: the restore succeeded.
     pub failure: Option<String>,
-    /// Where the data of before is.
-    pub set_aside: Option<String>,
+    /// Name of the directory with the previous data.
+    pub previous_data: Option<String>,
 }
 
-/// Data that was in force before a restore.
+/// Data that a restore has replaced.
 #[derive(Clone, Debug)]
-pub struct SetAside {
+pub struct ReplacedData {
     pub name: String,
     pub at: SystemTime,
     pub bytes: u64,
 }
 
 #[derive(Clone, Debug)]
-pub struct RunningBackup {
+pub struct BackupProgress {
     pub name: String,
     pub started_at: SystemTime,
     pub copied_bytes: u64,
-    /// As far as can be told beforehand.
+    /// An estimate.
     pub total_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
-pub struct FailedBackup {
+pub struct BackupFailure {
     pub name: String,
     pub at: SystemTime,
-    pub because: String,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug)]
-pub struct Backup {
+pub struct BackupInfo {
     pub name: String,
     pub made_at: SystemTime,
     pub bytes: u64,
-    /// What is in it, in words.
-    pub holds: String,
+    /// Summary of the contents.
+    pub contents: String,
 }
 
 #[derive(Debug)]
-pub enum BackupError {
+pub enum BackupAdminError {
     Unknown,
-    /// One at a time.
+    /// Another backup is in progress.
     Running,
-    /// There are as many as may be kept.
+    /// The limit of backups is reached.
     TooMany {
         max: usize,
     },
@@ -112,47 +111,47 @@ pub enum BackupError {
         needed_bytes: u64,
         free_bytes: u64,
     },
-    /// Of restores, too.
+    /// A restore is being prepared or waits for a restart.
     Restoring,
     NotPrepared,
-    /// The server is starting with what was restored, and may yet go back.
-    OnTrial,
-    /// Data of before restores.
-    TooMuchSetAside {
+    /// The server is starting with restored data, and may still return to the previous data.
+    RestoreUnconfirmed,
+    /// The limit of replaced data directories is reached.
+    TooMuchReplacedData {
         max: usize,
     },
     Files {
-        because: String,
+        reason: String,
     },
 }
 
-impl fmt::Display for BackupError {
+impl fmt::Display for BackupAdminError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BackupError::Unknown => f.write_str("there is no backup of that name"),
-            BackupError::Running => f.write_str("a backup is being made; it has to end first"),
-            BackupError::TooMany { max } => write!(f, "there are {max} backups, which is the limit; delete some first"),
-            BackupError::Space {
+            BackupAdminError::Unknown => f.write_str("no backup has this name"),
+            BackupAdminError::Running => f.write_str("another backup is in progress; wait until it has finished"),
+            BackupAdminError::TooMany { max } => {
+                write!(f, "the limit of {max} backups is reached; delete a backup first")
+            }
+            BackupAdminError::Space {
                 needed_bytes,
                 free_bytes,
             } => write!(
                 f,
-                "a backup may need {needed_bytes} bytes, and the disk has {free_bytes} that may be used"
+                "the backup may need {needed_bytes} bytes, but the disk has only {free_bytes} bytes available"
             ),
-            BackupError::Restoring => {
-                f.write_str("a backup waits to be restored, or is being prepared for that; cancel that first")
+            BackupAdminError::Restoring => f.write_str("a restore is prepared or being prepared; cancel it first"),
+            BackupAdminError::NotPrepared => f.write_str("no restore is prepared"),
+            BackupAdminError::RestoreUnconfirmed => {
+                f.write_str("the server is starting with a restored backup; wait until it is ready")
             }
-            BackupError::NotPrepared => f.write_str("no backup is prepared to be restored"),
-            BackupError::OnTrial => {
-                f.write_str("the server is starting with a backup that was restored; wait until it is ready")
-            }
-            BackupError::TooMuchSetAside { max } => write!(
+            BackupAdminError::TooMuchReplacedData { max } => write!(
                 f,
-                "the data of before {max} restores is still set aside, which is the limit; delete some first"
+                "the replaced data of {max} restores is still stored, which is the limit; delete some of it first"
             ),
-            BackupError::Files { because } => f.write_str(because),
+            BackupAdminError::Files { reason: because } => f.write_str(because),
         }
     }
 }
 
-impl std::error::Error for BackupError {}
+impl std::error::Error for BackupAdminError {}

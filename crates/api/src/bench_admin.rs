@@ -1,5 +1,5 @@
-//! The seam through which the load tool is run against this node. The binary implements it: it starts a process of its own for each
-//! run, so that the load is not made by the server's threads, and keeps the results.
+//! Benchmarks of this node with the load tool. The binary implements this trait: it starts a process for each run, so
+//! that the server's threads do not generate the load, and stores the results.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,55 +12,55 @@ use serde::{Deserialize, Serialize};
 pub trait BenchAdmin: Send + Sync + 'static {
     fn state(&self) -> BenchState;
 
-    /// Begins a run and returns its name.
+    /// Starts a run and returns its name.
     fn start(&self, order: BenchOrder) -> Result<String, BenchError>;
 
-    /// Asks the run to end before its time; it still reports.
+    /// Stops the run early; it still writes a report.
     fn stop(&self) -> Result<(), BenchError>;
 
     fn result(&self, name: &str) -> Result<BenchResult, BenchError>;
 
-    /// The report as a page.
+    /// Returns the file of the report page.
     fn page(&self, name: &str) -> Result<PathBuf, BenchError>;
 
     fn remove(&self, name: &str) -> Result<(), BenchError>;
 }
 
-/// Which scenario, and how large.
+/// Scenario and size of a run.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BenchmarkOrder")]
 pub struct BenchOrder {
-    /// One of those that are listed.
+    /// Name of a listed scenario.
     pub scenario: String,
-    /// Multiplies the clients.
-    #[serde(default = "one")]
+    /// Factor for the number of clients.
+    #[serde(default = "unscaled")]
     pub scale: f64,
-    /// Seconds for which publishing is measured.
+    /// Duration of the measurement in seconds.
     pub duration_s: f64,
-    /// Has to be `true`: the load slows down whatever else this node does.
+    /// Must be `true`: the load slows down all other work of this node.
     #[serde(default)]
     pub confirmed: bool,
 }
 
-fn one() -> f64 {
+fn unscaled() -> f64 {
     1.0
 }
 
 #[derive(Clone, Debug)]
 pub struct BenchState {
-    /// Why none can be run: by which configuration key.
+    /// Why benchmarks are disabled, with the configuration key.
     pub off_because: Option<String>,
     pub clients_max: u64,
     pub duration_max_s: f64,
     pub scenarios: Vec<BenchScenario>,
     pub running: Option<RunningBench>,
     pub failure: Option<FailedBench>,
-    /// The newest first.
+    /// Newest first.
     pub finished: Vec<FinishedBench>,
 }
 
-/// A scenario as it is without a scale.
+/// A scenario with scale 1.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkScenario")]
 pub struct BenchScenario {
@@ -76,32 +76,32 @@ pub struct RunningBench {
     pub name: String,
     pub order: BenchOrder,
     pub started_at: SystemTime,
-    /// Where it is, such as `measuring`.
+    /// Current phase, such as `measuring`.
     pub phase: String,
-    /// It was asked to end.
+    /// The run was asked to stop.
     pub is_stopping: bool,
-    /// The last of them is now.
+    /// Oldest first; the last one is the current second.
     pub seconds: Vec<BenchSecond>,
 }
 
-/// One second of a run, as the load tool tells it.
+/// One second of a run, as reported by the load tool.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkSecond")]
 pub struct BenchSecond {
     /// `connecting`, `warm_up`, `measuring`, `returning` or `comparing`.
     pub phase: String,
     pub elapsed_s: f64,
-    /// Until publishing ends.
+    /// Time until publishing ends.
     pub remaining_s: Option<f64>,
-    /// That are to be connected.
+    /// Number of clients that the run connects.
     pub clients: u64,
     pub connected: u64,
     pub published_per_s: f64,
     pub delivered_per_s: f64,
-    /// Latency from when a message was due to when a subscriber had it.
+    /// Latency from the scheduled time of a message to its arrival at the subscriber.
     pub p50_ms: f64,
     pub p99_ms: f64,
-    /// Refused connections, subscriptions and messages, and lost connections, since the beginning.
+    /// Rejected connections, subscriptions and messages, and lost connections, since the start of the run.
     pub errors: u64,
 }
 
@@ -109,7 +109,7 @@ pub struct BenchSecond {
 pub struct FailedBench {
     pub name: String,
     pub at: SystemTime,
-    pub because: String,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug)]
@@ -117,12 +117,12 @@ pub struct FinishedBench {
     pub name: String,
     pub at: SystemTime,
     pub order: BenchOrder,
-    /// Nothing lost, nothing twice, and whatever else the load tool asks for by itself.
+    /// No message was lost or duplicated, and the load tool's other checks passed.
     pub is_good: bool,
     pub is_interrupted: bool,
 }
 
-/// What came of one.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkResult")]
 pub struct BenchResult {
@@ -138,7 +138,7 @@ pub struct BenchResult {
     pub errors: Vec<BenchErrors>,
 }
 
-/// One number; two results have the same ones in the same order.
+/// A measured number. All results have the same numbers in the same order.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkMeasure")]
 pub struct BenchMeasure {
@@ -169,9 +169,9 @@ pub struct BenchErrors {
 
 #[derive(Debug)]
 pub enum BenchError {
-    /// By the configuration.
+    /// Disabled by the configuration.
     Off {
-        because: String,
+        reason: String,
     },
     Unknown,
     Running,
@@ -179,27 +179,27 @@ pub enum BenchError {
     TooMany {
         max: usize,
     },
-    /// Of what was sent.
+    /// An invalid field of the request.
     Order {
         field: &'static str,
-        because: String,
+        reason: String,
     },
-    /// No listener, no process, no file.
+    /// No listener, process or file could be used.
     Failed {
-        because: String,
+        reason: String,
     },
 }
 
 impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BenchError::Unknown => f.write_str("there is no benchmark of that name"),
-            BenchError::Running => f.write_str("a benchmark is running; it has to end first"),
+            BenchError::Unknown => f.write_str("no benchmark has this name"),
+            BenchError::Running => f.write_str("a benchmark is running; wait until it has finished"),
             BenchError::NotRunning => f.write_str("no benchmark is running"),
-            BenchError::TooMany { max } => write!(f, "there are {max} reports, which is the limit; delete some first"),
-            BenchError::Off { because } | BenchError::Order { because, .. } | BenchError::Failed { because } => {
-                f.write_str(because)
-            }
+            BenchError::TooMany { max } => write!(f, "the limit of {max} reports is reached; delete a report first"),
+            BenchError::Off { reason: because }
+            | BenchError::Order { reason: because, .. }
+            | BenchError::Failed { reason: because } => f.write_str(because),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a JSON body: bounded in bytes and time, unknown fields refused, the field named in the error.
+//! Reads JSON bodies: limits their size and time, rejects unknown fields, and names the invalid field in the error.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Request};
@@ -8,29 +8,29 @@ use serde::de::DeserializeOwned;
 use crate::app::App;
 use crate::audit::SentBody;
 use crate::guard::BodyLimit;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 use crate::strict::Strict;
 use crate::suggest::nearest;
 
-/// A JSON body as a value. What goes wrong is a `Problem`.
+/// A JSON body. Errors become a `HttpProblem`.
 pub struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
-    type Rejection = Problem;
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, HttpProblem> {
         check_content_type(request.headers())?;
         let BodyLimit(limit) = request.extensions().get().copied().unwrap_or_default();
         let sent = request.extensions().get::<SentBody>().cloned();
         let bytes = read(request.into_body(), limit, app).await?;
         if let Some(sent) = sent {
-            sent.note(&bytes);
+            sent.store(&bytes);
         }
         parse(&bytes).map(Json)
     }
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_content_type(headers: &HeaderMap) -> Result<(), HttpProblem> {
     let value = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -39,28 +39,29 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    // A browser sends JSON across origins only after a preflight, which is refused: this check is part of the defence.
-    let detail = "the body has to be JSON, with `Content-Type: application/json`";
-    Err(Problem::of_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into()).expected("application/json"))
+    // Browsers send JSON across origins only after a preflight, which the server rejects. So this check also prevents
+    // cross-site requests.
+    let detail = "the body must be JSON with `Content-Type: application/json`";
+    Err(HttpProblem::of_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into()).expected("application/json"))
 }
 
-pub async fn read(body: Body, limit: usize, app: &App) -> Result<axum::body::Bytes, Problem> {
+pub async fn read(body: Body, limit: usize, app: &App) -> Result<axum::body::Bytes, HttpProblem> {
     let limits = &app.config().limits;
     match tokio::time::timeout(limits.body_timeout, to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if is_over_limit(&error) => {
             let detail = format!("the body is larger than {limit} bytes");
-            Err(Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, detail))
+            Err(HttpProblem::of_status(StatusCode::PAYLOAD_TOO_LARGE, detail))
         }
-        Ok(Err(_)) => Err(Problem::bad_request("the body could not be read")),
-        Err(_) => Err(Problem::of_status(
+        Ok(Err(_)) => Err(HttpProblem::bad_request("cannot read the body")),
+        Err(_) => Err(HttpProblem::of_status(
             StatusCode::REQUEST_TIMEOUT,
-            "the body did not come in time".into(),
+            "the body was not received in time".into(),
         )),
     }
 }
 
-/// axum says so only by the text of the innermost error; there is no other way for `to_bytes` to fail with that text.
+/// axum exposes this condition only as the text of the innermost error. No other error of `to_bytes` has this text.
 fn is_over_limit(error: &axum::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -72,7 +73,7 @@ fn is_over_limit(error: &axum::Error) -> bool {
     false
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpProblem> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(Strict(&mut deserializer)).map_err(|error| {
         let path = error.path().to_string();
@@ -80,17 +81,17 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })?;
     deserializer
         .end()
-        .map_err(|error| Problem::bad_request(format!("after the JSON value: {error}")))?;
+        .map_err(|error| HttpProblem::bad_request(format!("unexpected text after the JSON value: {error}")))?;
     Ok(value)
 }
 
-/// Makes a problem of serde's message, which is the only place where it names unknown and expected fields.
-pub fn describe(message: &str, path: &str) -> Problem {
+/// Converts an error message of serde. Only the message contains the unknown and the expected fields.
+pub fn describe(message: &str, path: &str) -> HttpProblem {
     let at = if path == "." { "" } else { path };
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let is_unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
     let Some((&word, known)) = quoted.split_first().filter(|_| is_unknown) else {
-        let problem = Problem::bad_request(message.to_owned());
+        let problem = HttpProblem::bad_request(message.to_owned());
         return if at.is_empty() { problem } else { problem.at(at) };
     };
     let hint = nearest(word, known.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
@@ -99,13 +100,13 @@ pub fn describe(message: &str, path: &str) -> Problem {
     } else {
         "value"
     };
-    let detail = format!("unknown {what} `{}`{}", abridged(word), hint.unwrap_or_default());
-    // serde's path of an unknown field ends with the field itself.
+    let detail = format!("unknown {what} `{}`{}", shortened(word), hint.unwrap_or_default());
+    // For an unknown field, serde's path already ends with the field.
     let field = if at.is_empty() { word } else { at };
-    Problem::bad_request(detail).at(field).expected(known.join(", "))
+    HttpProblem::bad_request(detail).at(field).expected(known.join(", "))
 }
 
-fn abridged(text: &str) -> &str {
+fn shortened(text: &str) -> &str {
     text.char_indices().nth(80).map_or(text, |(end, _)| &text[..end])
 }
 
@@ -116,42 +117,42 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Outer {
+    struct OuterBody {
         #[allow(dead_code)]
         topic: String,
         #[serde(default)]
         #[allow(dead_code)]
-        list: Vec<Inner>,
+        list: Vec<InnerBody>,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Inner {
+    struct InnerBody {
         #[allow(dead_code)]
         count: u32,
     }
 
     fn problem(json: &str) -> (String, Option<String>) {
-        let problem = parse::<Outer>(json.as_bytes()).unwrap_err();
+        let problem = parse::<OuterBody>(json.as_bytes()).unwrap_err();
         (problem.detail, problem.field)
     }
 
     #[test]
-    fn an_unknown_field_is_named_with_what_was_meant() {
+    fn unknown_field_is_named_with_a_suggestion() {
         let (detail, field) = problem(r#"{"topc": "a"}"#);
         assert_eq!(detail, "unknown field `topc`; did you mean `topic`?");
         assert_eq!(field.as_deref(), Some("topc"));
     }
 
     #[test]
-    fn the_path_leads_to_the_field() {
+    fn error_contains_the_path_of_the_field() {
         let (detail, field) = problem(r#"{"topic": "a", "list": [{"count": 1}, {"count": "x"}]}"#);
         assert!(detail.starts_with("invalid type: string"), "{detail}");
         assert_eq!(field.as_deref(), Some("list[1].count"));
     }
 
     #[test]
-    fn an_array_is_no_object_at_any_depth() {
+    fn array_in_place_of_an_object_is_rejected() {
         assert!(problem(r#"["a", []]"#).0.starts_with("invalid type: sequence"));
         let (detail, field) = problem(r#"{"topic": "a", "list": [[1]]}"#);
         assert!(detail.starts_with("invalid type: sequence"), "{detail}");
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_and_trailing_text_are_refused() {
+    fn invalid_json_and_trailing_text_are_rejected() {
         assert!(problem("{").0.contains("EOF"));
         assert!(problem(r#"{"topic": "a"} x"#).0.contains("after the JSON value"));
     }

@@ -1,5 +1,5 @@
-//! The seam through which the certificates of listeners are shown, replaced and loaded anew. The binary implements it: it knows
-//! the files and who listens with them.
+//! Certificates of listeners at run time. The binary implements this trait, because it knows the files and the
+//! listeners that use them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,36 +10,36 @@ use net::tls::ClientCertificates;
 pub trait CertificateAdmin: Send + Sync + 'static {
     fn list(&self) -> Vec<ServerCertificate>;
 
-    /// Writes both files and has every listener that uses one of them take them over. When `Err` comes back nothing has changed,
-    /// unless it is `Workers`.
+    /// Writes both files and reloads every listener that uses one of them. After an `Err` other than `Workers`, nothing
+    /// has changed.
     fn replace(&self, listener: &str, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), CertificateError>;
 
-    /// Takes over what is on disk, on all listeners. Open connections stay.
+    /// Reloads the certificates of all listeners from disk. Open connections stay.
     fn reload(&self) -> Result<(), CertificateError>;
 }
 
-/// What one listener shows to its clients.
+/// The certificate of a listener.
 #[derive(Clone, Debug)]
 pub struct ServerCertificate {
-    /// `tls.default`; `api` is the API's.
+    /// Name of the listener, such as `tls.default`; `api` is the port of the API.
     pub listener: String,
     pub certificate_file: PathBuf,
     pub key_file: PathBuf,
     pub client_certificates: ClientCertificates,
-    /// DER, the listener's own first.
+    /// DER, the listener's certificate first.
     pub chain: Vec<Vec<u8>>,
-    pub on_disk: OnDisk,
+    pub on_disk: DiskState,
 }
 
-/// The files, compared with what is in force.
+/// The files, compared with the chain in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OnDisk {
+pub enum DiskState {
     Same,
-    /// They wait for a reload.
+    /// The files take effect at a reload.
     Changed,
-    /// A reload or a restart would fail.
+    /// A reload or restart would fail.
     Unusable {
-        because: String,
+        reason: String,
     },
 }
 
@@ -51,29 +51,29 @@ pub enum CertificateField {
 
 #[derive(Debug)]
 pub enum CertificateError {
-    /// No such listener, or one without TLS.
+    /// The listener does not exist or has no TLS.
     Unknown,
-    /// What was sent cannot be used.
-    Rejected { field: CertificateField, because: String },
-    /// The files belong to somebody else.
-    NotOurs { because: String },
-    /// What is on disk cannot be used, or nothing can be written there.
-    Files { because: String },
-    /// The files are there, but not every worker has taken them over.
-    Workers { because: String },
+    /// The certificate or key of the request cannot be used.
+    Rejected { field: CertificateField, reason: String },
+    /// Another program manages the files.
+    ExternallyManaged { reason: String },
+    /// The files on disk cannot be used or written.
+    Files { reason: String },
+    /// The files were written, but some workers still use the old certificate.
+    Workers { reason: String },
 }
 
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CertificateError::Unknown => f.write_str("there is no listener of that name that has a certificate"),
-            CertificateError::Rejected { because, .. }
-            | CertificateError::NotOurs { because }
-            | CertificateError::Files { because } => f.write_str(because),
-            CertificateError::Workers { because } => {
+            CertificateError::Unknown => f.write_str("no listener with a certificate has this name"),
+            CertificateError::Rejected { reason: because, .. }
+            | CertificateError::ExternallyManaged { reason: because }
+            | CertificateError::Files { reason: because } => f.write_str(because),
+            CertificateError::Workers { reason: because } => {
                 write!(
                     f,
-                    "the files are written, but not everybody has taken them over: {because}"
+                    "the files were written, but some workers still use the old certificate: {because}"
                 )
             }
         }

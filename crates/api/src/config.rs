@@ -1,4 +1,4 @@
-//! What the HTTP side is started with, resolved; the binary translates its configuration into this.
+//! The resolved configuration of the HTTP server. The binary converts its own configuration into it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,43 +12,46 @@ use crate::backup_admin::BackupAdmin;
 use crate::bench_admin::BenchAdmin;
 use crate::certificate_admin::CertificateAdmin;
 use crate::config_admin::ConfigAdmin;
+use crate::endpoints::book::Book;
 use crate::log_ring::LogRing;
 use crate::sys_publisher::SysConfig;
-use crate::thingsboard::World as PlatformAccess;
+use crate::thingsboard::PlatformAccess;
 
 #[derive(Clone)]
 pub struct ApiConfig {
     pub bind: SocketAddr,
-    /// With it the port speaks HTTPS only. ALPN is not needed: HTTP/1.1 is all that is spoken.
+    /// If set, the port accepts only HTTPS. No ALPN, because the server only supports HTTP/1.1.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// How long a login is good for.
+    /// Lifetime of a login.
     pub token_lifetime: Duration,
-    /// Metrics and statistics without a login even when the port is open to other machines. On loopback they always are.
+    /// Serve metrics and statistics without a login also to other machines. On loopback they never need one.
     pub metrics_public: bool,
-    /// Names, beside `localhost` and addresses, under which a loopback port may be asked, such as a reverse proxy's.
+    /// Host names that a loopback port accepts besides `localhost` and IP addresses, such as that of a reverse proxy.
     pub allowed_hosts: Vec<String>,
     /// Publish statistics below `$SYS`.
     pub sys: Option<SysConfig>,
-    /// Rules, actions and connectors.
+    /// The rule engine, with actions and connectors.
     pub engine: Option<integration::Engine>,
     /// The device platform.
     pub devices: Option<Arc<devices::Devices>>,
-    /// The device platform as people reach it.
+    /// The REST interface of the device platform for users.
     pub platform: Option<Arc<PlatformAccess>>,
-    /// Bound already: where nothing but the device platform's interface is served.
+    /// A bound listener that serves only the device platform's interface.
     pub platform_listener: Option<Arc<TcpListener>>,
-    /// Where API keys and the audit log are; without it, keys end with the process, and there is no such log.
+    /// Directory of API keys and the audit log. Without it, keys are only in memory and there is no audit log.
     pub data_dir: Option<PathBuf>,
-    /// Of the data directory; without it there are none.
+    /// Backups of the data directory. `None`: not available.
     pub backups: Option<Arc<dyn BackupAdmin>>,
-    /// Of this node; without it there are none.
+    /// Benchmarks of this node. `None`: not available.
     pub benchmarks: Option<Arc<dyn BenchAdmin>>,
-    /// Those of the listeners; without it there are none to see.
+    /// Certificates of the listeners. `None`: no listener has one.
     pub certificates: Option<Arc<dyn CertificateAdmin>>,
-    /// Changes the configuration; without it nobody does.
+    /// Changes the configuration. `None`: the configuration is read-only.
     pub configuration: Option<Arc<dyn ConfigAdmin>>,
-    /// The last lines of the log.
+    /// The last lines of the server log.
     pub log: Arc<LogRing>,
+    /// The book under `/docs`.
+    pub book: Book,
     pub limits: ApiLimits,
 }
 
@@ -71,27 +74,28 @@ impl ApiConfig {
             certificates: None,
             configuration: None,
             log: Arc::default(),
+            book: |_| None,
             limits: ApiLimits::default(),
         }
     }
 }
 
-/// What peers can make the HTTP side hold, and for how long.
+/// Limits on the resources that clients of the HTTP server can use.
 #[derive(Clone, Debug)]
 pub struct ApiLimits {
-    /// Connections at the same time; one more is told so and closed.
+    /// Simultaneous connections. Further ones get 503 and are closed.
     pub connections_max: usize,
-    /// Requests being answered at the same time; one more gets 503.
+    /// Simultaneous requests. Further ones get 503.
     pub requests_max: usize,
-    /// From the first byte (or the end of the last answer) to the end of a request's header.
+    /// From the first byte, or the end of the previous answer, to the end of a request's header.
     pub header_timeout: Duration,
     /// From the header to the end of the body.
     pub body_timeout: Duration,
-    /// From the header to the beginning of the answer.
+    /// From the header to the start of the answer.
     pub request_timeout: Duration,
-    /// How long a peer may not take any byte of an answer.
+    /// How long a client may accept no bytes of an answer.
     pub write_stall_timeout: Duration,
-    /// How long one connection is kept, whatever it does.
+    /// Maximum lifetime of a connection.
     pub connection_lifetime: Duration,
 }
 
@@ -109,40 +113,40 @@ impl Default for ApiLimits {
     }
 }
 
-/// One value of the configuration, for the operator to see.
+/// A value of the configuration, for display.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConfigValue {
-    /// As in the file: `mqtt.max_qos`.
+    /// Key as in the file: `mqtt.max_qos`.
     pub key: String,
-    /// As in the file; a secret is `***`.
+    /// Value as in the file; `***` for a secret.
     pub value: String,
-    /// Where it comes from: a file and its line, a variable, the command line, or the default.
+    /// Origin: a file and its line, an environment variable, the command line, or the default.
     pub origin: String,
     pub is_default: bool,
-    /// Written down outside; the API does not override it.
+    /// Set by the file, environment or command line; the API cannot override it.
     pub is_pinned: bool,
-    /// Whether a change waits for a restart.
+    /// Whether a change takes effect only after a restart.
     pub needs_restart: bool,
     pub description: String,
-    /// `duration`, `integer`, `list of network`.
+    /// Type of the value: `duration`, `integer`, `list of network`.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// All values that there are, where they can be counted.
+    /// All allowed values, if they can be listed.
     pub choices: Vec<String>,
-    /// Why it cannot be changed over the API; `null`: it can.
+    /// Why the API cannot change the value; `null`: it can.
     pub fixed_because: Option<String>,
-    /// Changed over the API, which can be forgotten again.
+    /// The value was changed over the API. The change can be removed.
     pub is_runtime: bool,
-    /// What is in force until the restart that the value waits for; `null`: the value is in force.
+    /// The value in force until the restart; `null`: `value` is in force.
     pub until_restart: Option<String>,
 }
 
-/// What the node says about itself.
+/// Information about the node.
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
     pub name: String,
     pub version: String,
     pub started_at: SystemTime,
-    /// One sentence on what survives a crash, as it is in force.
+    /// One sentence about the data that survives a crash.
     pub durability: String,
 }

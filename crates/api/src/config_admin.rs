@@ -1,5 +1,5 @@
-//! The seam through which the configuration is changed while the server runs. The binary implements it: it knows the options, the files
-//! that set them, and what a change of them does.
+//! Run-time changes of the configuration. The binary implements this trait, because it knows the options, the files
+//! that set them, and the effects of a change.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,73 +9,77 @@ use serde::Serialize;
 
 use crate::config::ConfigValue;
 
-/// By key: the value as it is typed after `--set key=`; none: what was changed at run time is forgotten, and the file or the default holds again.
+/// New values by key, in the syntax of `--set key=`. `None` removes a run-time change, so that the file or the default
+/// applies again.
 pub type ConfigChanges = BTreeMap<String, Option<String>>;
 
 /// Called on threads that may block (disk, workers), never on a shard's thread.
 pub trait ConfigAdmin: Send + Sync + 'static {
-    /// What would change. Changes nothing.
-    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError>;
+    /// Returns what a change would do. Changes nothing.
+    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigChangeError>;
 
-    /// Writes it down and takes it over; gives what has changed. Unless it is `Workers`, an `Err` means that nothing has changed.
+    /// Writes the changes and applies them; returns the changed values. After an `Err` other than `Workers`, nothing
+    /// has changed.
     ///
-    /// `tell` gets the configuration as soon as it is in force, even in part, and before another change is.
+    /// Calls `tell` with the configuration as soon as it is in force, even partly, and before the next change.
     fn apply(
         &self,
         changes: &ConfigChanges,
         tell: &dyn Fn(Vec<ConfigValue>),
-    ) -> Result<Vec<ConfigDifference>, ConfigError>;
+    ) -> Result<Vec<ConfigDifference>, ConfigChangeError>;
 
-    /// Ends in an orderly way and starts anew, unless the configuration on disk keeps it from starting, or something goes on that it would end.
-    /// Does not wait for the end.
-    fn restart(&self) -> Result<(), ConfigError>;
+    /// Starts an orderly shutdown and restart, and does not wait for it. Fails if the configuration on disk prevents a
+    /// start, or if a task is running that must not be interrupted.
+    fn restart(&self) -> Result<(), ConfigChangeError>;
 }
 
-/// One value that is another then.
+/// A value that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ConfigDifference {
     pub key: String,
-    /// As it is in force; `null`: it is not set, and has no default.
+    /// Value in force; `null`: not set, without a default.
     pub before: Option<String>,
-    /// `null`: it will not be set.
+    /// `null`: the value will not be set.
     pub after: Option<String>,
-    /// Where the value will come from.
+    /// Origin of the new value.
     pub origin: String,
-    /// False: the file says so since it was read last, and it is taken over along with the rest.
+    /// `false`: not part of the request. The file has changed since it was last read, and is applied, too.
     pub is_asked_for: bool,
-    /// It is written down and waits for a restart.
+    /// The change is stored and takes effect after a restart.
     pub needs_restart: bool,
 }
 
 #[derive(Debug)]
-pub enum ConfigError {
-    /// Of keys in the changes.
+pub enum ConfigChangeError {
+    /// Invalid changes, with their keys.
     Rejected(Vec<(String, String)>),
-    /// What is in the files cannot be used as it is, whatever is changed.
-    Files { because: String },
-    /// Something goes on that a restart would end.
-    Busy { because: String },
-    /// It could not be written down.
-    Storage { because: String },
-    /// It is written down, but not all of it is in force.
-    Workers { because: String },
+    /// The configuration files cannot be used, independently of the change.
+    Files { reason: String },
+    /// A task is running that a restart would interrupt.
+    Busy { reason: String },
+    /// The change could not be written.
+    Storage { reason: String },
+    /// The change was written, but is not completely in force.
+    Workers { reason: String },
 }
 
-impl fmt::Display for ConfigError {
+impl fmt::Display for ConfigChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigError::Rejected(errors) => match errors.first() {
+            ConfigChangeError::Rejected(errors) => match errors.first() {
                 Some((key, because)) => write!(f, "{key}: {because}"),
-                None => f.write_str("it cannot be used"),
+                None => f.write_str("the configuration cannot be used"),
             },
-            ConfigError::Files { because } => write!(f, "the files of the configuration stand in the way: {because}"),
-            ConfigError::Busy { because } => f.write_str(because),
-            ConfigError::Storage { because } => write!(f, "the change could not be written down: {because}"),
-            ConfigError::Workers { because } => {
-                write!(f, "it is written down, but not all of it is in force: {because}")
+            ConfigChangeError::Files { reason: because } => {
+                write!(f, "the configuration files cannot be used: {because}")
+            }
+            ConfigChangeError::Busy { reason: because } => f.write_str(because),
+            ConfigChangeError::Storage { reason: because } => write!(f, "cannot write the change: {because}"),
+            ConfigChangeError::Workers { reason: because } => {
+                write!(f, "the change was written, but is not completely in force: {because}")
             }
         }
     }
 }
 
-impl std::error::Error for ConfigError {}
+impl std::error::Error for ConfigChangeError {}

@@ -1,4 +1,4 @@
-//! How much room there is on the disk of the data directory.
+//! Size and free space of the data directory's disk.
 
 use std::path::Path;
 
@@ -6,16 +6,16 @@ use rustix::fs::statvfs;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The disk on which the data directory is.
+/// The disk of the data directory.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct DiskView {
-    /// What this process may still write.
+    /// Bytes that this process may still write.
     pub free_bytes: u64,
     pub total_bytes: u64,
 }
 
 impl DiskView {
-    /// `None`: the operating system does not say.
+    /// `None`: the operating system does not report it.
     pub fn of(directory: &Path) -> Option<DiskView> {
         let status = statvfs(directory).ok()?;
         Some(DiskView {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_has_room_and_what_is_not_there_has_none() {
+    fn free_space_is_known_for_existing_directories_only() {
         let disk = DiskView::of(&std::env::temp_dir()).unwrap();
         assert!(disk.free_bytes <= disk.total_bytes && disk.total_bytes > 1 << 20);
         assert!(DiskView::of(Path::new("/no/such/directory")).is_none());

@@ -1,21 +1,25 @@
-//! One endpoint as the list in `routes.rs` declares it: what the router serves and what the OpenAPI document says, together,
-//! so that they cannot drift apart.
+//! An endpoint of the list in `routes.rs`. It declares the route and its OpenAPI description together, so that
+//! they cannot differ.
+
+use std::pin::Pin;
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::{Method, StatusCode};
-use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::app::App;
 use crate::audit;
-use crate::guard::{BodyLimit, Need, guard};
+use crate::guard::{BodyLimit, RequiredAccess, guard};
 
-/// Of a body that may be large: a dashboard, a rule chain.
+/// Limit of a body that may be large, such as a dashboard or a rule chain.
 const JSON_BYTES_MAX: usize = 16 << 20;
 
-/// Beside what an administrator changes: what takes secrets along, and what everybody may change.
+/// Audited operations besides the changes of administrators: downloads that contain secrets, and changes that all users
+/// may make.
 const ALSO_AUDITED: [&str; 2] = ["change_password", "download_backup"];
 
 /// Makes the schema of a type, or a reference to it.
@@ -23,15 +27,42 @@ pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 pub struct Endpoint {
     pub method: Method,
-    /// As the router and OpenAPI write it: `/api/v1/clients/{client_id}`. `{*topic}` takes slashes, too.
+    /// In the syntax of the router and of OpenAPI: `/api/v1/clients/{client_id}`. `{*topic}` also matches slashes.
     pub path: &'static str,
     pub operation: Operation,
-    pub need: Need,
+    pub need: RequiredAccess,
     body_limit: BodyLimit,
-    handler: MethodRouter<App>,
+    handler: AnyHandler,
 }
 
-/// The documented side.
+/// A handler behind a trait object. The router and its layers are compiled once for this type, not once per handler:
+/// that halves the time to compile this crate.
+#[derive(Clone)]
+struct AnyHandler(Arc<dyn Fn(Request, App) -> Handling + Send + Sync>);
+
+type Handling = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+impl AnyHandler {
+    fn new<H: Handler<T, App>, T: 'static>(handler: H) -> AnyHandler {
+        AnyHandler(Arc::new(move |request, app| {
+            Box::pin(handler.clone().call(request, app))
+        }))
+    }
+}
+
+/// The handler of a request that the guard has admitted.
+pub struct AdmittedRequest {
+    handler: AnyHandler,
+    app: App,
+}
+
+impl AdmittedRequest {
+    pub async fn run(self, request: Request) -> Response {
+        (self.handler.0)(request, self.app).await
+    }
+}
+
+/// The documentation of an endpoint.
 pub struct Operation {
     pub id: &'static str,
     pub tag: &'static str,
@@ -40,40 +71,40 @@ pub struct Operation {
     pub path_parameters: Vec<(&'static str, &'static str)>,
     pub query: Option<SchemaOf>,
     pub body: Option<SchemaOf>,
-    /// `If-Match` may say what is expected to be there.
+    /// `If-Match` may contain the ETag of the expected version.
     pub takes_if_match: bool,
     /// Answers have an `ETag`.
     pub has_etag: bool,
-    pub answers: Vec<Answer>,
+    pub answers: Vec<DocumentedResponse>,
     pub failures: Vec<StatusCode>,
 }
 
-pub struct Answer {
+pub struct DocumentedResponse {
     pub status: StatusCode,
     pub description: &'static str,
-    pub content: Option<Content>,
+    pub content: Option<ResponseContent>,
 }
 
-pub enum Content {
+pub enum ResponseContent {
     Json(SchemaOf),
     Text(&'static str),
 }
 
 impl Endpoint {
     pub fn get<H: Handler<T, App>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint {
-        Endpoint::new(Method::GET, path, id, on(MethodFilter::GET, handler))
+        Endpoint::new(Method::GET, path, id, AnyHandler::new(handler))
     }
 
     pub fn post<H: Handler<T, App>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint {
-        Endpoint::new(Method::POST, path, id, on(MethodFilter::POST, handler))
+        Endpoint::new(Method::POST, path, id, AnyHandler::new(handler))
     }
 
     pub fn put<H: Handler<T, App>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint {
-        Endpoint::new(Method::PUT, path, id, on(MethodFilter::PUT, handler))
+        Endpoint::new(Method::PUT, path, id, AnyHandler::new(handler))
     }
 
     pub fn delete<H: Handler<T, App>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint {
-        Endpoint::new(Method::DELETE, path, id, on(MethodFilter::DELETE, handler))
+        Endpoint::new(Method::DELETE, path, id, AnyHandler::new(handler))
     }
 
     pub fn of<H: Handler<T, App>, T: 'static>(
@@ -82,16 +113,15 @@ impl Endpoint {
         id: &'static str,
         handler: H,
     ) -> Endpoint {
-        let filter = MethodFilter::try_from(method.clone()).expect("an endpoint has one of the usual methods");
-        Endpoint::new(method, path, id, on(filter, handler))
+        Endpoint::new(method, path, id, AnyHandler::new(handler))
     }
 
-    /// What changes something needs an admin, unless said otherwise.
-    fn new(method: Method, path: &'static str, id: &'static str, handler: MethodRouter<App>) -> Endpoint {
+    /// Requests that change something need an admin by default, others a viewer.
+    fn new(method: Method, path: &'static str, id: &'static str, handler: AnyHandler) -> Endpoint {
         let need = if method == Method::GET {
-            Need::Viewer
+            RequiredAccess::Viewer
         } else {
-            Need::Admin
+            RequiredAccess::Admin
         };
         Endpoint {
             method,
@@ -120,13 +150,13 @@ impl Endpoint {
         self
     }
 
-    pub fn says(mut self, summary: &'static str, description: &'static str) -> Endpoint {
+    pub fn describe(mut self, summary: &'static str, description: &'static str) -> Endpoint {
         self.operation.summary = summary;
         self.operation.description = description;
         self
     }
 
-    pub fn needs(mut self, need: Need) -> Endpoint {
+    pub fn needs(mut self, need: RequiredAccess) -> Endpoint {
         self.need = need;
         self
     }
@@ -148,7 +178,7 @@ impl Endpoint {
         self
     }
 
-    /// The handler looks at `IfMatch`.
+    /// The handler checks `IfMatch`.
     pub fn takes_if_match(mut self) -> Endpoint {
         self.operation.takes_if_match = true;
         self.fails(StatusCode::PRECONDITION_FAILED)
@@ -160,7 +190,7 @@ impl Endpoint {
         self
     }
 
-    /// Any JSON, of which only the description tells.
+    /// Any JSON. Only the description explains its structure.
     pub fn takes_json(self) -> Endpoint {
         self.takes_limited_json(JSON_BYTES_MAX)
     }
@@ -177,7 +207,7 @@ impl Endpoint {
         self.answer(
             StatusCode::OK,
             description,
-            Some(Content::Json(|generator| generator.subschema_for::<T>())),
+            Some(ResponseContent::Json(|generator| generator.subschema_for::<T>())),
         )
     }
 
@@ -185,24 +215,24 @@ impl Endpoint {
         self.answer(
             StatusCode::CREATED,
             description,
-            Some(Content::Json(|generator| generator.subschema_for::<T>())),
+            Some(ResponseContent::Json(|generator| generator.subschema_for::<T>())),
         )
     }
 
-    /// An answer that is not a success and yet not a problem.
+    /// An answer that is neither a success nor a problem.
     pub fn answers_with<T: JsonSchema>(self, status: StatusCode, description: &'static str) -> Endpoint {
         self.answer(
             status,
             description,
-            Some(Content::Json(|generator| generator.subschema_for::<T>())),
+            Some(ResponseContent::Json(|generator| generator.subschema_for::<T>())),
         )
     }
 
     pub fn returns_text(self, content_type: &'static str, description: &'static str) -> Endpoint {
-        self.answer(StatusCode::OK, description, Some(Content::Text(content_type)))
+        self.answer(StatusCode::OK, description, Some(ResponseContent::Text(content_type)))
     }
 
-    /// 200 without a body, where a protocol wants that instead of 204.
+    /// Status 200 without a body, for protocols that require it instead of 204.
     pub fn returns_empty(self, description: &'static str) -> Endpoint {
         self.answer(StatusCode::OK, description, None)
     }
@@ -211,13 +241,13 @@ impl Endpoint {
         self.answer(StatusCode::NO_CONTENT, description, None)
     }
 
-    /// The connection becomes something else.
+    /// The connection changes its protocol.
     pub fn upgrades(self, description: &'static str) -> Endpoint {
         self.answer(StatusCode::SWITCHING_PROTOCOLS, description, None)
     }
 
-    fn answer(mut self, status: StatusCode, description: &'static str, content: Option<Content>) -> Endpoint {
-        self.operation.answers.push(Answer {
+    fn answer(mut self, status: StatusCode, description: &'static str, content: Option<ResponseContent>) -> Endpoint {
+        self.operation.answers.push(DocumentedResponse {
             status,
             description,
             content,
@@ -225,24 +255,28 @@ impl Endpoint {
         self
     }
 
-    /// Beside those that follow from what it needs and takes.
+    /// Adds a failure to those that follow from the login and the body.
     pub fn fails(mut self, status: StatusCode) -> Endpoint {
         self.operation.failures.push(status);
         self
     }
 
-    /// The handler behind the guard.
+    /// Returns the handler behind the guard.
     pub fn into_route(self, app: &App) -> (&'static str, MethodRouter<App>) {
         let (app, need, limit) = (app.clone(), self.need, self.body_limit);
-        let is_change = self.method != Method::GET && need == Need::Admin && audit::is_change(self.operation.id);
+        let is_change =
+            self.method != Method::GET && need == RequiredAccess::Admin && audit::is_change(self.operation.id);
         let audited = (is_change || ALSO_AUDITED.contains(&self.operation.id)).then_some(self.operation.id);
-        let guarded = move |mut request: Request, next: Next| {
-            let app = app.clone();
-            async move {
-                request.extensions_mut().insert(limit);
-                guard(&app, need, audited, request, next).await
-            }
+        let filter = MethodFilter::try_from(self.method).expect("an endpoint has a standard method");
+        let handler = self.handler;
+        let guarded = move |mut request: Request| async move {
+            request.extensions_mut().insert(limit);
+            let next = AdmittedRequest {
+                handler,
+                app: app.clone(),
+            };
+            guard(&app, need, audited, request, next).await
         };
-        (self.path, self.handler.layer(from_fn(guarded)))
+        (self.path, on(filter, guarded))
     }
 }

@@ -1,15 +1,16 @@
-//! The node's numbers over time: what the console's charts begin with. Rates and levels, sampled once a second by
-//! `sampler.rs`, kept in rings of falling resolution from ten minutes to thirty days.
+//! The node's metrics over time, for the console's charts. `sampler.rs` adds rates and levels once a second. Ring
+//! buffers with
+//! decreasing resolution store them, from ten minutes to thirty days.
 //!
-//! A coarse point is the mean of its samples. A restart forgets the finest points; `history_store.rs` keeps the others. Bounded by construction: `TIERS` times the
-//! number of series times four bytes, some 600 KB when all is full.
+//! A coarse point is the mean of its samples. A restart loses the finest points; `history_store.rs` persists the
+//! others. The memory is bounded: `TIERS` times the number of series times four bytes, about 600 KB when full.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// Length of a step in milliseconds and number of points: 10 minutes, 6 hours, 24 hours, 7 days, 30 days.
+/// Step in milliseconds and number of points of each tier: 10 minutes, 6 hours, 24 hours, 7 days, 30 days.
 pub const TIERS: [(u64, usize); 5] = [
     (1_000, 600),
     (15_000, 1_440),
@@ -18,32 +19,32 @@ pub const TIERS: [(u64, usize); 5] = [
     (3_600_000, 720),
 ];
 
-/// Samples in a point of the finest means.
+/// Samples per point of the finest tier with means.
 const SAMPLES_PER_POINT: u32 = (TIERS[1].0 / TIERS[0].0) as u32;
 
-/// The longest time that is remembered.
+/// The longest stored time.
 pub const WINDOW_S_MAX: u64 = 30 * 24 * 3600;
 
-/// The values of all series at a time, in the order that `sampler.rs` has for them. NaN is not known.
+/// The values of all series at one time, in the order of `sampler.rs`. NaN: unknown.
 #[derive(Debug, PartialEq)]
 pub struct Sample {
     pub at_unix_ms: u64,
     pub values: Box<[f32]>,
 }
 
-/// A coarse point that is complete, and the index of its resolution in `TIERS`.
-pub type Ended = (usize, Arc<Sample>);
+/// A complete coarse point and its index in `TIERS`.
+pub type CompletePoint = (usize, Arc<Sample>);
 
-/// Shared by the one who samples and those who look.
+/// Shared by the sampler and the readers.
 pub struct History {
     tiers: Mutex<Vec<Tier>>,
     latest: watch::Sender<Option<Arc<Sample>>>,
 }
 
-/// A part of the past at one resolution.
-pub struct Window {
+/// A part of the history at one resolution.
+pub struct HistoryWindow {
     pub step_ms: u64,
-    /// From old to new.
+    /// Oldest first.
     pub points: Vec<Arc<Sample>>,
 }
 
@@ -51,7 +52,7 @@ struct Tier {
     step_ms: u64,
     points_max: usize,
     points: VecDeque<Arc<Sample>>,
-    /// What the point in the making has so far.
+    /// Mean of the incomplete point.
     pending: Mean,
 }
 
@@ -77,8 +78,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Gives back the coarse points that have ended with it.
-    pub fn push(&self, sample: Sample) -> Vec<Ended> {
+    /// Adds a sample and returns the coarse points that it completes.
+    pub fn push(&self, sample: Sample) -> Vec<CompletePoint> {
         let sample = Arc::new(sample);
         let mut ended = Vec::new();
         for (index, tier) in self.lock().iter_mut().enumerate() {
@@ -88,19 +89,21 @@ impl History {
         ended
     }
 
-    /// Takes over coarse points of the process before, each resolution from old to new. Of a step that was under way, what the
-    /// finest of them has is its beginning. Gives back the points that have ended in doing so.
-    pub fn restore(&self, load: impl Fn(usize) -> Vec<Sample>) -> Vec<Ended> {
+    /// Restores the coarse points of the previous process; `load` returns those of one tier, oldest first. An
+    /// incomplete step starts with the points of the finest tier. Returns the points that this completes.
+    pub fn restore(&self, load: impl Fn(usize) -> Vec<Sample>) -> Vec<CompletePoint> {
         let mut tiers = self.lock();
         let mut ended = Vec::new();
         for (index, tier) in tiers.iter_mut().enumerate().skip(1) {
-            load(index).into_iter().for_each(|point| tier.keep(Arc::new(point)));
+            load(index)
+                .into_iter()
+                .for_each(|point| tier.add_point(Arc::new(point)));
         }
         let finest: Vec<Arc<Sample>> = tiers[1].points.iter().cloned().collect();
         for (index, tier) in tiers.iter_mut().enumerate().skip(2) {
             let last = tier.points.back().map_or(0, |point| point.at_unix_ms);
             for point in finest.iter().filter(|point| point.at_unix_ms > last) {
-                // It stands at its end, which is in the next step already.
+                // A point has the time of its end, which already belongs to the next step.
                 let sample = Arc::new(Sample {
                     at_unix_ms: point.at_unix_ms - 1,
                     values: point.values.clone(),
@@ -111,21 +114,21 @@ impl History {
         ended
     }
 
-    /// Each new sample; who is slow sees the newest only.
+    /// Returns a receiver of samples. A slow receiver only sees the newest one.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Sample>>> {
         self.latest.subscribe()
     }
 
-    /// The last `window_ms` before `now_unix_ms`, at the finest resolution that reaches so far.
-    pub fn window(&self, window_ms: u64, now_unix_ms: u64) -> Window {
+    /// Returns the last `window_ms` before `now_unix_ms`, at the finest resolution that covers them.
+    pub fn window(&self, window_ms: u64, now_unix_ms: u64) -> HistoryWindow {
         let tiers = self.lock();
         let reaches = |tier: &&Tier| tier.step_ms * tier.points_max as u64 >= window_ms;
         let tier = tiers
             .iter()
             .find(reaches)
-            .unwrap_or_else(|| tiers.last().expect("there are tiers"));
+            .unwrap_or_else(|| tiers.last().expect("TIERS is not empty"));
         let from = now_unix_ms.saturating_sub(window_ms);
-        Window {
+        HistoryWindow {
             step_ms: tier.step_ms,
             points: tier
                 .points
@@ -136,17 +139,18 @@ impl History {
         }
     }
 
-    // Every update leaves the rings valid, so a panic elsewhere cannot have broken them.
+    // Each update leaves the rings consistent, so a panic in another thread cannot break them.
     fn lock(&self) -> MutexGuard<'_, Vec<Tier>> {
         self.tiers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Tier {
-    /// Gives back the point that has ended with it, if it is a mean. `weight`: of how many samples this is the mean.
+    /// Adds a sample, and returns the coarse point that it completes. `weight`: number of samples of which it is the
+    /// mean.
     fn push(&mut self, sample: &Arc<Sample>, weight: u32) -> Option<Arc<Sample>> {
         if self.step_ms == TIERS[0].0 {
-            self.keep(sample.clone());
+            self.add_point(sample.clone());
             return None;
         }
         let step = sample.at_unix_ms / self.step_ms;
@@ -157,14 +161,14 @@ impl Tier {
         {
             let at_unix_ms = (last + 1) * self.step_ms;
             let point = Arc::new(Sample { at_unix_ms, values });
-            self.keep(point.clone());
+            self.add_point(point.clone());
             ended = Some(point);
         }
         self.pending.add(&sample.values, weight);
         ended
     }
 
-    fn keep(&mut self, point: Arc<Sample>) {
+    fn add_point(&mut self, point: Arc<Sample>) {
         if self.points.len() == self.points_max {
             self.points.pop_front();
         }
@@ -173,7 +177,7 @@ impl Tier {
 }
 
 impl Mean {
-    /// What there was, if there was anything; `step` begins.
+    /// Returns the mean so far, if any, and starts `step`.
     fn take(&mut self, step: u64) -> Option<Box<[f32]>> {
         self.step = step;
         if self.sums.is_empty() {
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_are_kept_to_the_second_and_longer_as_means() {
+    fn ten_minutes_have_seconds_and_longer_windows_means() {
         let history = History::default();
         for second in 0..3600 {
             history.push(sample(second, second as f32));
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_ring_is_bounded_and_a_longer_window_gets_the_longest() {
+    fn rings_are_bounded_and_long_windows_get_the_longest() {
         let history = History::default();
         for second in (0..10_000_000).step_by(900) {
             history.push(sample(second, 1.0));
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_sees_the_newest() {
+    fn slow_receiver_sees_the_newest_sample() {
         let history = History::default();
         let mut viewer = history.subscribe();
         history.push(sample(0, 1.0));

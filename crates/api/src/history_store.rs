@@ -1,8 +1,9 @@
-//! The coarse points of `history.rs` on the disk, so that charts of hours and days survive a restart: the embedded time series store,
-//! in `history` of the data directory, one entity for each resolution. What is older than its resolution reaches is dropped, so that
-//! it stays at some megabytes. A crash forgets what came since the last flush, five minutes at most.
+//! Stores the coarse points of `history.rs` on disk, so that charts of hours and days survive a restart. Uses the
+//! embedded time series store in the directory `history` of the data directory, with one entity per resolution. Points
+//! older than their resolution covers are deleted, so the store needs a few megabytes. A crash loses the points since
+//! the last flush, at most five minutes.
 //!
-//! Reads and writes files: never on the runtime's threads.
+//! Reads and writes files: must not run on the runtime's threads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use timeseries::{
-    Class, ColumnStore, Config, Directory, EntityId, Kept, Order, Point, Position, Query, Store, StoreError, Value,
-    ValueRef, WriteError,
+    ColumnStore, LogPosition, Point, PointDestination, PointOrder, PointValue, Query, RetentionClass, StorageDirectory,
+    StoreConfig, StoreError, TelemetryEntityId, TimeseriesStore, ValueRef, WriteError,
 };
 
-use crate::history::{Ended, Sample, TIERS};
+use crate::history::{CompletePoint, Sample, TIERS};
 use crate::sampler;
 
-/// Within the data directory.
+/// Directory in the data directory.
 pub const DIRECTORY_NAME: &str = "history";
 
-/// What is zero nearly always is kept where it is not.
+/// Prefix of series that are mostly zero. Zeros are not stored.
 const SPARSE: &str = "dropped_per_s.";
 
-/// Pieces of background work at a time.
+/// Limit of background tasks per flush.
 const WORK_MAX: usize = 16;
 
 pub struct HistoryStore {
@@ -34,15 +35,15 @@ pub struct HistoryStore {
 
 impl HistoryStore {
     pub fn open(data_dir: &Path) -> Result<HistoryStore, Box<dyn std::error::Error>> {
-        let directory = Directory::open(data_dir, DIRECTORY_NAME)?;
-        let config = Config {
+        let directory = StorageDirectory::open(data_dir, DIRECTORY_NAME)?;
+        let config = StoreConfig {
             head_bytes_max: 4 << 20,
             series_max: 10_000,
-            ..Config::default()
+            ..StoreConfig::default()
         };
         let store = ColumnStore::open(Arc::new(directory), config)?;
         for (tier, (step_ms, points_max)) in TIERS.into_iter().enumerate() {
-            let class = Class(tier as u8);
+            let class = RetentionClass(tier as u8);
             store.set_class(entity(tier), class)?;
             store.set_ttl(class, Some(step_ms * points_max as u64))?;
         }
@@ -53,20 +54,20 @@ impl HistoryStore {
         })
     }
 
-    /// The points of one resolution, from old to new.
+    /// Returns the points of one resolution, oldest first.
     pub fn load(&self, tier: usize, now_unix_ms: u64) -> Result<Vec<Sample>, StoreError> {
         let (step_ms, points_max) = TIERS[tier];
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let query = Query::Points {
             range: now_unix_ms.saturating_sub(step_ms * points_max as u64) as i64..now_unix_ms as i64 + 1,
-            order: Order::Ascending,
+            order: PointOrder::Ascending,
             limit: points_max,
         };
         let mut samples: BTreeMap<i64, Box<[f32]>> = BTreeMap::new();
         for (index, values) in self.store.query(entity(tier), &names, &query)?.into_iter().enumerate() {
             for point in values {
                 let values = samples.entry(point.ts_ms).or_insert_with(|| self.unknown());
-                if let Value::Double(value) = point.value {
+                if let PointValue::Double(value) = point.value {
                     values[index] = value as f32;
                 }
             }
@@ -78,13 +79,13 @@ impl HistoryStore {
         Ok(samples.into_iter().map(sample).collect())
     }
 
-    /// Values of which nothing is kept.
+    /// Default values of the series: 0 for sparse series, otherwise unknown.
     fn unknown(&self) -> Box<[f32]> {
         let value = |name: &String| if name.starts_with(SPARSE) { 0.0 } else { f32::NAN };
         self.names.iter().map(value).collect()
     }
 
-    pub fn write(&self, ended: &[Ended]) -> Result<(), WriteError> {
+    pub fn write(&self, ended: &[CompletePoint]) -> Result<(), WriteError> {
         let mut points = Vec::new();
         for (tier, sample) in ended {
             for (name, value) in self.names.iter().zip(&sample.values) {
@@ -95,16 +96,16 @@ impl HistoryStore {
                         key: name,
                         ts_ms: sample.at_unix_ms as i64,
                         value: ValueRef::Double(f64::from(*value)),
-                        kept: Kept::Everywhere,
+                        destination: PointDestination::HistoryAndLatest,
                     });
                 }
             }
         }
-        let position = Position(self.position.fetch_add(1, Ordering::Relaxed) + 1);
+        let position = LogPosition(self.position.fetch_add(1, Ordering::Relaxed) + 1);
         self.store.write(&points, position).map(drop)
     }
 
-    /// Everything is on the disk when it returns, and what is too old is on its way out.
+    /// All points are on disk when this returns. Then old points are deleted in the background.
     pub fn flush(&self, now_unix_ms: u64) -> Result<(), StoreError> {
         self.store.flush()?;
         for _ in 0..WORK_MAX {
@@ -116,8 +117,8 @@ impl HistoryStore {
     }
 }
 
-fn entity(tier: usize) -> EntityId {
-    EntityId((tier as u128).to_be_bytes())
+fn entity(tier: usize) -> TelemetryEntityId {
+    TelemetryEntityId((tier as u128).to_be_bytes())
 }
 
 #[cfg(test)]
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn coarse_points_come_back_and_their_means_go_on() {
+    fn coarse_points_and_means_survive_a_restart() {
         let directory = std::env::temp_dir().join(format!("tidewire-history-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
@@ -155,7 +156,7 @@ mod tests {
         let store = HistoryStore::open(&directory).unwrap();
         let after = History::default();
         let again = after.restore(|tier| store.load(tier, now).unwrap());
-        assert!(again.is_empty(), "nothing had ended that was not written");
+        assert!(again.is_empty(), "all complete points were written");
         let values = |history: &History, window_s: u64, now: u64| -> Vec<(u64, f32)> {
             let window = history.window(window_s * 1000, now);
             assert!(window.points.iter().all(|point| point.values[15].is_nan()));
@@ -169,7 +170,7 @@ mod tests {
                 "{window_s}"
             );
         }
-        // The hour that was under way is the mean of all of it, not only of what came after the restart.
+        // The mean of the incomplete hour includes the samples before the restart.
         for second in 5400..7300 {
             store.write(&after.push(sample(second))).unwrap();
             before.push(sample(second));

@@ -1,8 +1,9 @@
-//! Who changes what somebody else has changed meanwhile is told so: the entity tag of what is shown, and `If-Match` of a change
-//! [RFC 9110, 8.8.3 and 13.1.1]. Without the header a change holds whatever is there.
+//! Detects conflicting changes: the entity tag of a definition, and the header `If-Match` of a change [RFC 9110, 8.8.3
+//! and 13.1.1]. Without the header, a change always applies.
 //!
-//! A tag is a hash of what operators define, as it is shown, not of how it does and not of a secret, which a change leaves alone unless
-//! it brings another one. What has become again what it was has its old tag.
+//! A tag is a hash of an operator's definition, as the API shows it. It includes neither the state nor secrets; a
+//! change leaves secrets alone unless it contains new ones. A definition that returns to an earlier version has the
+//! earlier tag.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -15,38 +16,38 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// Of the hash, in the tag.
+/// Bytes of the hash in a tag.
 const BYTES: usize = 12;
 
-/// An entity tag with its quotes.
+/// An entity tag including its quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tag(String);
+pub struct EntityTag(String);
 
-impl Tag {
-    pub fn of(defined: &impl Serialize) -> Tag {
-        let text = serde_json::to_vec(defined).expect("what is shown can be written");
+impl EntityTag {
+    pub fn of(defined: &impl Serialize) -> EntityTag {
+        let text = serde_json::to_vec(defined).expect("a view can be serialized");
         let mut tag = String::from("\"");
         for byte in &Sha256::digest(&text)[..BYTES] {
-            write!(tag, "{byte:02x}").expect("a String takes everything");
+            write!(tag, "{byte:02x}").expect("writing to a String cannot fail");
         }
         tag.push('"');
-        Tag(tag)
+        EntityTag(tag)
     }
 }
 
-/// A body with its tag.
-pub struct Tagged<T>(pub Tag, pub T);
+/// A body and its tag.
+pub struct Tagged<T>(pub EntityTag, pub T);
 
 impl<T: Serialize> IntoResponse for Tagged<T> {
     fn into_response(self) -> Response {
-        let Tagged(Tag(tag), body) = self;
+        let Tagged(EntityTag(tag), body) = self;
         ([(header::ETAG, tag)], Json(body)).into_response()
     }
 }
 
-/// What a change expects to be there; nothing, if it does not say.
+/// Tags that a change expects; `None` without the header.
 pub struct IfMatch(Option<Vec<String>>);
 
 impl<S: Sync> FromRequestParts<S> for IfMatch {
@@ -67,25 +68,25 @@ impl IfMatch {
         IfMatch(headers.contains_key(header::IF_MATCH).then(|| tags.collect()))
     }
 
-    /// Whether this may be changed, of which `None` is there now. A weak tag is none that could match.
-    pub fn holds(&self, present: Option<&Tag>) -> bool {
+    /// Whether the change may proceed. `present` is the current tag, `None` if the definition does not exist. A weak
+    /// tag never matches.
+    pub fn matches(&self, present: Option<&EntityTag>) -> bool {
         match (&self.0, present) {
             (None, _) => true,
             (Some(_), None) => false,
-            (Some(expected), Some(Tag(present))) => expected.iter().any(|one| one == "*" || one == present),
+            (Some(expected), Some(EntityTag(present))) => expected.iter().any(|one| one == "*" || one == present),
         }
     }
 }
 
-/// The refusal; `what` with its article and its name.
-pub fn changed(what: &str) -> Problem {
-    let detail = format!(
-        "{what} was changed meanwhile, or deleted: read it again, or leave out If-Match to save over what is there"
-    );
-    Problem::new(
+/// The error of a conflicting change. `what` is a noun phrase with article and name.
+pub fn changed(what: &str) -> HttpProblem {
+    let detail =
+        format!("{what} was changed or deleted by another request: read it again, or omit If-Match to overwrite it");
+    HttpProblem::new(
         StatusCode::PRECONDITION_FAILED,
         "changed-meanwhile",
-        "It was changed meanwhile",
+        "Changed by another request",
         detail,
     )
 }
@@ -108,10 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn a_change_holds_for_the_tag_that_it_was_made_for() {
-        let (present, other) = (Tag::of(&["a"]), Tag::of(&["b"]));
+    fn change_applies_only_to_the_expected_tag() {
+        let (present, other) = (EntityTag::of(&["a"]), EntityTag::of(&["b"]));
         assert_ne!(present, other);
-        assert_eq!(present, Tag::of(&["a"]));
+        assert_eq!(present, EntityTag::of(&["a"]));
         let quoted: &'static str = Box::leak(present.0.clone().into_boxed_str());
         let weak: &'static str = Box::leak(format!("W/{quoted}").into_boxed_str());
         let listed: &'static str = Box::leak(format!("\"x\", {quoted}").into_boxed_str());
@@ -128,7 +129,7 @@ mod tests {
             (&["*"], true, true),
             (&["*"], false, false),
         ] {
-            let found = with(values).holds(is_there.then_some(&present));
+            let found = with(values).matches(is_there.then_some(&present));
             assert_eq!(found, expected, "{values:?} {is_there}");
         }
     }

@@ -1,14 +1,14 @@
-//! The HTTP side of a node: health, metrics, the API under `/api/v1`, its OpenAPI document and the console; and the
-//! publisher of `$SYS`, which reads the same numbers.
+//! The HTTP server of a node: health, metrics, the API under `/api/v1`, its OpenAPI document and the console. Also the
+//! publisher of `$SYS`, which uses the same statistics.
 //!
-//! It runs on two threads of its own and reaches the broker only by closures that a shard runs between two batches
-//! (`net::Handle`). It never touches the data plane, and nothing depends on it but the binary. Everything a peer can make
-//! it hold is bounded: connections, requests at once, header, body and write time, logins, login attempts.
+//! It has two threads of its own. It accesses the broker only with closures that a shard runs between two batches
+//! (`net::Handle`), and never touches the data plane. Only the binary depends on it. All resources that a client can
+//! occupy are limited: connections, requests, time for headers, bodies and writes, logins and login attempts.
 //!
-//! Start with `routes.rs`: the one list of endpoints, from which router and OpenAPI document are made. `server.rs` is
-//! what happens to a connection, `guard.rs` what happens to every request before its endpoint.
+//! Start with `routes.rs`, the list of all endpoints, from which the router and the OpenAPI document are generated.
+//! `server.rs` handles connections, and `guard.rs` checks each request before its endpoint runs.
 
-// A `Problem` is made at most once per request; a box at every use would cost more to read than it saves.
+// A request creates at most one `Problem`. Boxing it everywhere would cost readability and save little.
 #![allow(clippy::result_large_err)]
 
 mod access_admin;
@@ -25,11 +25,11 @@ mod body;
 mod certificate_admin;
 mod config;
 mod config_admin;
-mod console_files;
 mod device_api;
 mod disk;
 mod endpoint;
 mod endpoints;
+mod fixed_limits;
 mod guard;
 mod history;
 mod history_store;
@@ -62,18 +62,22 @@ pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
 pub use audit::is_audit_file;
 pub use backup_admin::{
-    Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RestoreOutcome, Restoring, RunningBackup, SetAside,
+    BackupAdmin, BackupAdminError, BackupFailure, BackupInfo, BackupProgress, BackupState, FinishedRestore,
+    ReplacedData, RestoreProgress,
 };
 pub use bench_admin::{
     BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState,
     BenchVerdict, FailedBench, FinishedBench, RunningBench,
 };
-pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate};
+pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
 pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
-pub use config_admin::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError};
+pub use config_admin::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference};
+pub use endpoints::openapi::own_document;
+pub use fixed_limits::fixed_limits;
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
-pub use log_ring::{LogLevel, LogRing};
-pub use server::{ApiHandle, StartError, TlsReloader, bind, start, start_on};
+pub use log_ring::{LogLineLevel, LogRing};
+pub use metrics::{Family as MetricFamily, families as metric_families};
+pub use server::{ApiHandle, ApiStartError, TlsReloader, bind, start, start_on};
 pub use suggest::nearest;
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};
-pub use thingsboard::World as PlatformAccess;
+pub use thingsboard::{PlatformAccess, platform_document};

@@ -1,4 +1,4 @@
-//! The last lines of the log, in memory, for whoever looks at a node from afar. The binary puts them in, the API shows them.
+//! The last lines of the server log in memory. The binary adds them, and the API returns them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Lines that are kept …
+/// Limit of lines …
 pub const LINES_MAX: usize = 5000;
-/// … and bytes of text in them.
-const BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Of one line.
+/// … and of bytes of text in them.
+pub(crate) const BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Limit of one line.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// From what matters most.
+/// Most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum LogLevel {
+#[schemars(rename = "LogLevel")]
+pub enum LogLineLevel {
     Error,
     Warn,
     Info,
@@ -26,11 +27,11 @@ pub enum LogLevel {
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LogLine {
-    /// Lines are numbered from the start of the server.
+    /// Sequence number since the start of the server.
     pub number: u64,
     pub at_unix_ms: u64,
-    pub level: LogLevel,
-    /// Which part of the server says it.
+    pub level: LogLineLevel,
+    /// Component that logged the line.
     pub target: String,
     /// The message, and its fields as `name=value`.
     pub text: String,
@@ -38,19 +39,19 @@ pub struct LogLine {
 
 #[derive(Debug, Default)]
 pub struct LogRing {
-    lines: Mutex<Lines>,
+    lines: Mutex<LogRingLines>,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    kept: VecDeque<LogLine>,
+struct LogRingLines {
+    lines: VecDeque<LogLine>,
     bytes: usize,
     number: u64,
 }
 
 impl LogRing {
-    /// Keeps a line, and forgets the oldest when there is no room.
-    pub fn push(&self, at_unix_ms: u64, level: LogLevel, target: &str, mut text: String) {
+    /// Adds a line, and drops the oldest ones above the limit.
+    pub fn push(&self, at_unix_ms: u64, level: LogLineLevel, target: &str, mut text: String) {
         if text.len() > LINE_BYTES_MAX {
             let end = (0..=LINE_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
             text.truncate(end.unwrap_or(0));
@@ -66,17 +67,17 @@ impl LogRing {
             target: target.to_owned(),
             text,
         };
-        lines.kept.push_back(line);
-        while lines.kept.len() > LINES_MAX || lines.bytes > BYTES_MAX {
-            let Some(oldest) = lines.kept.pop_front() else { break };
+        lines.lines.push_back(line);
+        while lines.lines.len() > LINES_MAX || lines.bytes > BYTES_MAX {
+            let Some(oldest) = lines.lines.pop_front() else { break };
             lines.bytes -= oldest.text.len();
         }
     }
 
-    /// The newest first: up to `limit` lines with numbers below `before`, and whether there are more.
+    /// Returns up to `limit` lines with numbers below `before`, newest first, and whether there are more.
     pub fn read(&self, wanted: impl Fn(&LogLine) -> bool, before: u64, limit: usize) -> (Vec<LogLine>, bool) {
         let lines = self.lock();
-        let newest = lines.kept.iter().rev();
+        let newest = lines.lines.iter().rev();
         let mut found: Vec<LogLine> = newest
             .filter(|line| line.number < before && wanted(line))
             .take(limit + 1)
@@ -87,8 +88,8 @@ impl LogRing {
         (found, is_more)
     }
 
-    // A panic elsewhere leaves a line more or less, which is no harm.
-    fn lock(&self) -> MutexGuard<'_, Lines> {
+    // A panic in another thread can at most lose or duplicate a line.
+    fn lock(&self) -> MutexGuard<'_, LogRingLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,10 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_lines_go_and_long_ones_are_cut() {
+    fn oldest_lines_are_dropped_and_long_ones_shortened() {
         let ring = LogRing::default();
         for n in 0..LINES_MAX + 10 {
-            ring.push(n as u64, LogLevel::Info, "t", format!("line {n}"));
+            ring.push(n as u64, LogLineLevel::Info, "t", format!("line {n}"));
         }
         let (newest, is_more) = ring.read(|_| true, u64::MAX, 2);
         assert_eq!(
@@ -114,9 +115,9 @@ mod tests {
             (LINES_MAX - 2, 11, false)
         );
         for _ in 0..2000 {
-            ring.push(0, LogLevel::Error, "t", "ü".repeat(LINE_BYTES_MAX));
+            ring.push(0, LogLineLevel::Error, "t", "ü".repeat(LINE_BYTES_MAX));
         }
-        let (errors, _) = ring.read(|line| line.level <= LogLevel::Warn, u64::MAX, LINES_MAX);
+        let (errors, _) = ring.read(|line| line.level <= LogLineLevel::Warn, u64::MAX, LINES_MAX);
         assert!(errors.len() <= BYTES_MAX / LINE_BYTES_MAX && errors[0].text.ends_with('…'));
     }
 }

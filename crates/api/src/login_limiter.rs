@@ -1,7 +1,7 @@
-//! Slows down guessing: failed logins per address, a burst and then a steady rate.
+//! Limits failed logins per address: a burst, then a steady rate.
 //!
-//! An IPv6 customer has a whole /64, so that is what counts as one address. The table is bounded; when it is full the
-//! address that has been good for longest makes room, so that a flood of addresses cannot lock out everybody else.
+//! An IPv6 customer usually has a /64, so a /64 counts as one address. The table is bounded. If it is full, it drops
+//! the address with the fewest recent failures, so that an attack from many addresses cannot lock out other users.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,17 +14,17 @@ const EVERY: Duration = Duration::from_secs(6);
 
 #[derive(Default)]
 pub struct LoginLimiter {
-    /// When an address will have its whole burst again.
+    /// When an address has its whole burst available again.
     full_at: Mutex<HashMap<IpAddr, Instant>>,
 }
 
 impl LoginLimiter {
-    /// Counts an attempt, or says how long to wait for the next.
+    /// Counts an attempt, or returns how long to wait for the next one.
     pub fn admit(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut table = self.lock();
         let address = network(address);
         if !table.contains_key(&address) && table.len() >= ADDRESSES_MAX {
-            make_room(&mut table, now);
+            evict_if_full(&mut table, now);
         }
         let full_at = table.entry(address).or_insert(now);
         let next = (*full_at).max(now) + EVERY;
@@ -36,20 +36,20 @@ impl LoginLimiter {
         Ok(())
     }
 
-    /// The attempt was a good login, which costs nothing.
+    /// The login succeeded: does not count the attempt.
     pub fn refund(&self, address: IpAddr) {
         if let Some(full_at) = self.lock().get_mut(&network(address)) {
             *full_at -= EVERY;
         }
     }
 
-    // Every update leaves the map valid, so a panic elsewhere cannot have broken it.
+    // Each update leaves the map consistent, so a panic in another thread cannot break it.
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Instant>> {
         self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn make_room(table: &mut HashMap<IpAddr, Instant>, now: Instant) {
+fn evict_if_full(table: &mut HashMap<IpAddr, Instant>, now: Instant) {
     table.retain(|_, full_at| *full_at > now);
     let first_to_fill = || {
         table
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_then_one_attempt_per_interval() {
+    fn burst_passes_then_one_attempt_per_interval() {
         let (limiter, now) = (LoginLimiter::default(), Instant::now());
         let a = address("10.0.0.1");
         assert!((0..BURST).all(|_| limiter.admit(a, now).is_ok()));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn good_logins_cost_nothing() {
+    fn successful_logins_are_not_counted() {
         let (limiter, now) = (LoginLimiter::default(), Instant::now());
         let a = address("::1");
         for _ in 0..10 * BURST {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ipv6_network_counts_as_one_address() {
+    fn ipv6_network_counts_as_one_address() {
         let (limiter, now) = (LoginLimiter::default(), Instant::now());
         for n in 0..BURST {
             limiter.admit(address(&format!("2001:db8::{n}")), now).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_keeps_the_worst() {
+    fn full_table_keeps_the_worst_addresses() {
         let (limiter, now) = (LoginLimiter::default(), Instant::now());
         let worst = address("192.0.2.1");
         while limiter.admit(worst, now).is_ok() {}

@@ -1,7 +1,7 @@
-//! Who is logged in: opaque random tokens, kept as their hashes, in memory only. A restart ends every login.
+//! Logins: random tokens, stored as hashes, only in memory. A restart ends all logins.
 //!
-//! Looking a token up by its SHA-256 is not constant-time and need not be: nobody can choose a token so that its hash comes
-//! close to another's. Bounded: a user with too many logins loses the one that expires first.
+//! Looking a token up by its SHA-256 is not constant-time. It need not be: an attacker cannot construct a token whose
+//! hash is close to another one. The table is bounded: a user with too many logins loses the one that expires first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +11,19 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-const LOGINS_PER_USER_MAX: usize = 64;
-const LOGINS_MAX: usize = 4096;
+pub(crate) const LOGINS_PER_USER_MAX: usize = 64;
+pub(crate) const LOGINS_MAX: usize = 4096;
 const TOKEN_BYTES: usize = 32;
-/// Tells secret scanners what they have found.
+/// Helps secret scanners to recognise a token.
 const TOKEN_PREFIX: &str = "tw_";
 
 type TokenHash = [u8; 32];
 
 pub struct Logins {
-    table: Mutex<HashMap<TokenHash, Entry>>,
+    table: Mutex<HashMap<TokenHash, LoginEntry>>,
 }
 
-struct Entry {
+struct LoginEntry {
     user: Arc<str>,
     expires_at: Instant,
 }
@@ -35,17 +35,17 @@ impl Logins {
         }
     }
 
-    /// `None` when the operating system gives no random bytes.
+    /// `None`: the operating system returned no random bytes.
     pub fn issue(&self, user: &str, now: Instant, lifetime: Duration) -> Option<Zeroizing<String>> {
         let mut random = Zeroizing::new([0u8; TOKEN_BYTES]);
         getrandom::fill(&mut *random).ok()?;
         let token = Zeroizing::new(format!("{TOKEN_PREFIX}{}", Base64UrlUnpadded::encode_string(&*random)));
         let mut table = self.lock();
         table.retain(|_, entry| entry.expires_at > now);
-        make_room(&mut table, user);
+        evict_if_full(&mut table, user);
         table.insert(
             hash(&token),
-            Entry {
+            LoginEntry {
                 user: user.into(),
                 expires_at: now + lifetime,
             },
@@ -53,19 +53,19 @@ impl Logins {
         Some(token)
     }
 
-    /// The user of a token that is still good.
+    /// Returns the user of a valid token.
     pub fn find(&self, token: &str, now: Instant) -> Option<Arc<str>> {
         let table = self.lock();
         let entry = table.get(&hash(token)).filter(|entry| entry.expires_at > now)?;
         Some(entry.user.clone())
     }
 
-    /// False when there was no such login.
+    /// Returns `false` if there was no such login.
     pub fn revoke(&self, token: &str) -> bool {
         self.lock().remove(&hash(token)).is_some()
     }
 
-    /// Ends every login of a user.
+    /// Ends all logins of a user.
     pub fn revoke_user(&self, user: &str) {
         self.lock().retain(|_, entry| &*entry.user != user);
     }
@@ -74,15 +74,15 @@ impl Logins {
         self.lock().len()
     }
 
-    // Every update leaves the map valid, so a panic elsewhere cannot have broken it.
-    fn lock(&self) -> MutexGuard<'_, HashMap<TokenHash, Entry>> {
+    // Each update leaves the map consistent, so a panic in another thread cannot break it.
+    fn lock(&self) -> MutexGuard<'_, HashMap<TokenHash, LoginEntry>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn make_room(table: &mut HashMap<TokenHash, Entry>, user: &str) {
+fn evict_if_full(table: &mut HashMap<TokenHash, LoginEntry>, user: &str) {
     let of_user = table.values().filter(|entry| &*entry.user == user).count();
-    let is_in_the_way = |entry: &Entry| of_user < LOGINS_PER_USER_MAX || &*entry.user == user;
+    let is_in_the_way = |entry: &LoginEntry| of_user < LOGINS_PER_USER_MAX || &*entry.user == user;
     if of_user >= LOGINS_PER_USER_MAX || table.len() >= LOGINS_MAX {
         let first = table
             .iter()
@@ -105,7 +105,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_token_is_good_until_it_expires_or_is_revoked() {
+    fn token_is_valid_until_it_expires_or_is_revoked() {
         let (logins, now) = (Logins::new(), Instant::now());
         let token = logins.issue("ada", now, HOUR).unwrap();
         assert_eq!(token.len(), 46);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_too_many_logins_loses_its_oldest_and_nobody_elses() {
+    fn user_with_too_many_logins_loses_its_oldest() {
         let (logins, now) = (Logins::new(), Instant::now());
         let other = logins.issue("bob", now, HOUR).unwrap();
         let tokens: Vec<_> = (0..=LOGINS_PER_USER_MAX)
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_table_is_bounded_and_expired_logins_leave() {
+    fn table_is_bounded_and_drops_expired_logins() {
         let (logins, now) = (Logins::new(), Instant::now());
         for n in 0..LOGINS_MAX + 10 {
             logins.issue(&format!("user {n}"), now, HOUR).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn revoking_a_user_ends_all_of_its_logins() {
+    fn revoking_a_user_ends_all_its_logins() {
         let (logins, now) = (Logins::new(), Instant::now());
         let (a, b) = (
             logins.issue("ada", now, HOUR).unwrap(),

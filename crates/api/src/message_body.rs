@@ -1,24 +1,24 @@
-//! Messages as JSON: payloads as text or base64, the MQTT 5 properties that travel with a message by their names.
+//! Messages as JSON: payloads as text or base64, and the MQTT 5 properties of a message by name.
 
 use base64ct::{Base64, Encoding};
 use mqtt::{Properties, Property, PropertyWriter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// How a payload stands in JSON.
+/// Encoding of a payload in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PayloadEncoding {
-    /// As text; for payloads that are UTF-8.
+    /// Plain text, for UTF-8 payloads.
     #[default]
     Plain,
     Base64,
 }
 
 impl PayloadEncoding {
-    /// Text if it is text.
+    /// Returns plain text for a UTF-8 payload, otherwise base64.
     pub fn encode(payload: Vec<u8>) -> (String, PayloadEncoding) {
         match String::from_utf8(payload) {
             Ok(text) => (text, PayloadEncoding::Plain),
@@ -26,11 +26,11 @@ impl PayloadEncoding {
         }
     }
 
-    pub fn decode(self, text: String) -> Result<Vec<u8>, Problem> {
+    pub fn decode(self, text: String) -> Result<Vec<u8>, HttpProblem> {
         match self {
             PayloadEncoding::Plain => Ok(text.into_bytes()),
             PayloadEncoding::Base64 => Base64::decode_vec(&text)
-                .map_err(|_| Problem::invalid("payload", "not base64").expected("base64 with padding")),
+                .map_err(|_| HttpProblem::invalid("payload", "not base64").expected("base64 with padding")),
         }
     }
 }
@@ -64,11 +64,11 @@ pub struct UserProperty {
     pub value: String,
 }
 
-/// A string of MQTT has at most this many bytes, and no U+0000 [MQTT-1.5.4-2].
+/// A string of MQTT has at most this many bytes and does not contain U+0000 [MQTT-1.5.4-2].
 const STRING_BYTES_MAX: usize = 65_535;
 
 impl MessageProperties {
-    /// Without message expiry, which the broker keeps as a number.
+    /// Without the message expiry interval, which the broker stores as a number.
     pub fn from_wire(bytes: &[u8], expires_in_s: Option<u32>) -> MessageProperties {
         let properties = Properties::from_validated(bytes);
         let owned = |text: &str| text.to_owned();
@@ -88,8 +88,8 @@ impl MessageProperties {
         }
     }
 
-    /// The properties that are forwarded, as wire bytes.
-    pub fn to_wire(&self) -> Result<Vec<u8>, Problem> {
+    /// Returns the forwarded properties as wire bytes.
+    pub fn to_wire(&self) -> Result<Vec<u8>, HttpProblem> {
         let correlation_data = self.correlation_data()?;
         self.check()?;
         let mut bytes = Vec::new();
@@ -109,27 +109,27 @@ impl MessageProperties {
         Ok(bytes)
     }
 
-    fn correlation_data(&self) -> Result<Option<Vec<u8>>, Problem> {
+    fn correlation_data(&self) -> Result<Option<Vec<u8>>, HttpProblem> {
         let Some(text) = &self.correlation_data else {
             return Ok(None);
         };
         let bytes = Base64::decode_vec(text)
             .ok()
             .filter(|bytes| bytes.len() <= STRING_BYTES_MAX);
-        let problem = || Problem::invalid("properties.correlation_data", "not base64 of at most 65535 bytes");
+        let problem = || HttpProblem::invalid("properties.correlation_data", "not base64 of at most 65535 bytes");
         bytes.map(Some).ok_or_else(problem)
     }
 
-    fn check(&self) -> Result<(), Problem> {
+    fn check(&self) -> Result<(), HttpProblem> {
         check_string("properties.content_type", self.content_type.as_deref())?;
         if let Some(topic) = &self.response_topic {
             // [MQTT-3.3.2-14]
             mqtt::validate_topic_name(topic).map_err(|error| {
-                Problem::invalid("properties.response_topic", error.to_string()).expected("a topic name")
+                HttpProblem::invalid("properties.response_topic", error.to_string()).expected("a topic name")
             })?;
         }
         if self.payload_format_indicator.is_some_and(|indicator| indicator > 1) {
-            return Err(Problem::invalid("properties.payload_format_indicator", "out of range").expected("0 or 1"));
+            return Err(HttpProblem::invalid("properties.payload_format_indicator", "out of range").expected("0 or 1"));
         }
         for (index, property) in self.user_properties.iter().enumerate() {
             check_string(
@@ -145,10 +145,10 @@ impl MessageProperties {
     }
 }
 
-fn check_string(field: &str, text: Option<&str>) -> Result<(), Problem> {
+fn check_string(field: &str, text: Option<&str>) -> Result<(), HttpProblem> {
     match text {
-        Some(text) if text.len() > STRING_BYTES_MAX => Err(Problem::invalid(field, "longer than 65535 bytes")),
-        Some(text) if text.contains('\0') => Err(Problem::invalid(field, "contains U+0000")),
+        Some(text) if text.len() > STRING_BYTES_MAX => Err(HttpProblem::invalid(field, "longer than 65535 bytes")),
+        Some(text) if text.contains('\0') => Err(HttpProblem::invalid(field, "contains U+0000")),
         _ => Ok(()),
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn properties_survive_the_wire() {
+    fn properties_round_trip_through_wire_bytes() {
         let properties = MessageProperties {
             content_type: Some("text/plain".into()),
             response_topic: Some("a/b".into()),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mqtt_cannot_carry_is_refused_with_its_field() {
+    fn invalid_properties_are_rejected_with_their_field() {
         let bad = |change: fn(&mut MessageProperties)| {
             let mut properties = MessageProperties::default();
             change(&mut properties);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_are_text_where_they_are_text() {
+    fn utf8_payloads_are_plain_text() {
         assert_eq!(
             PayloadEncoding::encode(b"21.5".to_vec()),
             ("21.5".into(), PayloadEncoding::Plain)

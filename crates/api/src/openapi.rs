@@ -1,46 +1,46 @@
-//! The OpenAPI 3.1 document, made from the list of endpoints and from the types that serde reads and writes.
+//! The OpenAPI 3.1 document, generated from the list of endpoints and the types that serde reads and writes.
 
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::{Content, Endpoint, Operation, SchemaOf};
-use crate::guard::Need;
-use crate::problem::{CONTENT_TYPE, Problem};
+use crate::endpoint::{Endpoint, Operation, ResponseContent, SchemaOf};
+use crate::guard::RequiredAccess;
+use crate::problem::{CONTENT_TYPE, HttpProblem};
 
-/// What is documented.
+/// Properties of a document.
 pub struct About {
     pub title: &'static str,
     pub description: &'static str,
-    /// What a refusal is, and its content type.
+    /// Schema and content type of an error.
     pub problem: SchemaOf,
     pub problem_type: &'static str,
     pub security_schemes: fn() -> Value,
 }
 
-/// The project's own interface.
+/// The server's own API.
 pub const OWN: About = About {
     title: "tidewire",
     description: DESCRIPTION,
-    problem: |generator| generator.subschema_for::<Problem>(),
+    problem: |generator| generator.subschema_for::<HttpProblem>(),
     problem_type: CONTENT_TYPE,
     security_schemes: || json!({ "token": { "type": "http", "scheme": "bearer" } }),
 };
 
-const DESCRIPTION: &str = "Everything an operator can see of a tidewire node and do to it. Log in with `POST /api/v1/login` and \
+const DESCRIPTION: &str = "Monitoring and administration of a tidewire node. Log in with `POST /api/v1/login` and \
     send the token as `Authorization: Bearer <token>`. Errors are problem details (RFC 9457).";
 
 pub fn document(about: &About, endpoints: &[Endpoint], version: &str) -> Value {
-    let mut schemas = Schemas::new();
+    let mut schemas = SchemaGenerators::new();
     let mut paths: Map<String, Value> = Map::new();
-    // Without a tag it is no part of the API.
+    // An endpoint without a tag is not part of the API.
     for endpoint in endpoints.iter().filter(|endpoint| !endpoint.operation.tag.is_empty()) {
         let path = paths
             .entry(endpoint.path.replace("{*", "{"))
             .or_insert_with(|| json!({}));
         path[endpoint.method.as_str().to_ascii_lowercase()] = operation(endpoint, &mut schemas);
     }
-    let problem = schemas.answered(about.problem);
+    let problem = schemas.response_schema(about.problem);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -54,7 +54,7 @@ pub fn document(about: &About, endpoints: &[Endpoint], version: &str) -> Value {
         "components": {
             "schemas": schemas.into_definitions(),
             "responses": { "Problem": {
-                "description": "Why not.",
+                "description": "The error.",
                 "content": { about.problem_type: { "schema": problem } },
             } },
             "securitySchemes": (about.security_schemes)(),
@@ -62,42 +62,42 @@ pub fn document(about: &About, endpoints: &[Endpoint], version: &str) -> Value {
     })
 }
 
-/// What is read and what is written may differ: a default makes a field optional for the reader only.
-struct Schemas {
-    read: SchemaGenerator,
-    written: SchemaGenerator,
+/// Schemas of requests and answers may differ: a default value makes a field optional only in requests.
+struct SchemaGenerators {
+    request: SchemaGenerator,
+    response: SchemaGenerator,
 }
 
-impl Schemas {
-    fn new() -> Schemas {
+impl SchemaGenerators {
+    fn new() -> SchemaGenerators {
         let settings = SchemaSettings::draft2020_12().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
         });
-        Schemas {
-            read: settings.clone().into_generator(),
-            written: settings.for_serialize().into_generator(),
+        SchemaGenerators {
+            request: settings.clone().into_generator(),
+            response: settings.for_serialize().into_generator(),
         }
     }
 
-    fn taken(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
-        schema(&mut self.read).to_value()
+    fn request_schema(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
+        schema(&mut self.request).to_value()
     }
 
-    fn answered(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
-        schema(&mut self.written).to_value()
+    fn response_schema(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
+        schema(&mut self.response).to_value()
     }
 
-    /// A type that is both read and written stands there as it is read, which allows more.
+    /// If a type is used in requests and answers, the document contains its request schema, which allows more.
     fn into_definitions(mut self) -> Map<String, Value> {
-        let mut definitions = self.written.take_definitions(true);
-        definitions.extend(self.read.take_definitions(true));
+        let mut definitions = self.response.take_definitions(true);
+        definitions.extend(self.request.take_definitions(true));
         definitions.values_mut().for_each(with_limits);
         definitions
     }
 }
 
-fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerators) -> Value {
     let doc = &endpoint.operation;
     let mut operation = json!({
         "operationId": doc.id,
@@ -112,7 +112,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
         operation["parameters"] = parameters.into();
     }
     if let Some(body) = doc.body {
-        let schema = schemas.taken(body);
+        let schema = schemas.request_schema(body);
         operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
     }
     operation
@@ -120,23 +120,27 @@ fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
 
 fn description(endpoint: &Endpoint) -> String {
     let role = match endpoint.need {
-        Need::Admin => " Needs the role `admin`.",
-        Need::Person(who) => return format!("{} {}", endpoint.operation.description, who.describe()),
-        Need::Nothing | Need::NoPerson | Need::Metrics | Need::OneTime | Need::Viewer => "",
+        RequiredAccess::Admin => " Needs the role `admin`.",
+        RequiredAccess::Principal(who) => return format!("{} {}", endpoint.operation.description, who.describe()),
+        RequiredAccess::Nothing
+        | RequiredAccess::NoPrincipal
+        | RequiredAccess::Metrics
+        | RequiredAccess::OneTime
+        | RequiredAccess::Viewer => "",
     };
     format!("{}{role}", endpoint.operation.description)
 }
 
-fn security(need: Need) -> Value {
+fn security(need: RequiredAccess) -> Value {
     match need {
-        Need::Nothing | Need::NoPerson => json!([]),
-        Need::Person(_) => json!([{ "token": [] }, { "key": [] }]),
-        Need::Metrics => json!([{}, { "token": [] }]),
-        Need::OneTime | Need::Viewer | Need::Admin => json!([{ "token": [] }]),
+        RequiredAccess::Nothing | RequiredAccess::NoPrincipal => json!([]),
+        RequiredAccess::Principal(_) => json!([{ "token": [] }, { "key": [] }]),
+        RequiredAccess::Metrics => json!([{}, { "token": [] }]),
+        RequiredAccess::OneTime | RequiredAccess::Viewer | RequiredAccess::Admin => json!([{ "token": [] }]),
     }
 }
 
-fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
+fn parameters(doc: &Operation, schemas: &mut SchemaGenerators) -> Vec<Value> {
     let in_path = doc.path_parameters.iter().map(|(name, description)| {
         json!({ "name": name, "in": "path", "required": true, "description": description, "schema": { "type": "string", "minLength": 1 } })
     });
@@ -146,12 +150,12 @@ fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
             "name": "If-Match",
             "in": "header",
             "required": false,
-            "description": "The ETag of what is to be changed, as it was read: refused with 412 if it is something else by now. Without it the change holds for whatever is there.",
+            "description": "ETag of the version that the change is based on. 412 if the current version differs. Without the header, the change always applies.",
             "schema": { "type": "string" },
         }));
     }
     let Some(query) = doc.query else { return parameters };
-    let query = schemas.taken(query);
+    let query = schemas.request_schema(query);
     let required = query["required"].as_array().cloned().unwrap_or_default();
     for (name, schema) in query["properties"].as_object().into_iter().flatten() {
         let mut schema = schema.clone();
@@ -168,7 +172,7 @@ fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
     parameters
 }
 
-/// `format: uint32` is a word of ours; the limit it means is everybody's.
+/// `format: uint32` is not a standard format, so the document also states the limit.
 fn with_limits(schema: &mut Value) {
     let maximum = match schema["format"].as_str() {
         Some("uint8") => Some(u64::from(u8::MAX)),
@@ -186,7 +190,7 @@ fn with_limits(schema: &mut Value) {
     }
 }
 
-/// An absent parameter is absent; there is no null in a query.
+/// An optional parameter is omitted; a query has no null.
 fn without_null(schema: &mut Value) {
     if schema["default"].is_null()
         && let Some(members) = schema.as_object_mut()
@@ -201,7 +205,7 @@ fn without_null(schema: &mut Value) {
             types.into()
         };
     }
-    // Of a type that has a name.
+    // An optional type with a schema of its own.
     if let Some(choices) = schema["anyOf"].as_array() {
         let real: Vec<&Value> = choices.iter().filter(|choice| choice["type"] != "null").collect();
         if let [only] = real[..]
@@ -213,7 +217,7 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+fn responses(endpoint: &Endpoint, schemas: &mut SchemaGenerators) -> Value {
     let doc = &endpoint.operation;
     let mut responses = Map::new();
     for status in failures(endpoint) {
@@ -221,21 +225,22 @@ fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     }
     let mut answers = Map::new();
     for answer in &doc.answers {
-        // One status may have its answer in several types.
+        // A status may have answers of several types.
         let response = answers
             .entry(answer.status.as_u16().to_string())
             .or_insert_with(|| json!({ "description": answer.description }));
         match &answer.content {
-            Some(Content::Json(schema)) => {
-                response["content"]["application/json"] = json!({ "schema": schemas.answered(*schema) });
+            Some(ResponseContent::Json(schema)) => {
+                response["content"]["application/json"] = json!({ "schema": schemas.response_schema(*schema) });
             }
-            Some(Content::Text(content_type)) => {
+            Some(ResponseContent::Text(content_type)) => {
                 response["content"][*content_type] = json!({ "schema": { "type": "string" } });
             }
             None => {}
         }
         if doc.has_etag {
-            let tag = json!({ "description": "Of what is defined, for `If-Match`.", "schema": { "type": "string" } });
+            let tag =
+                json!({ "description": "ETag of the definition, for `If-Match`.", "schema": { "type": "string" } });
             response["headers"]["ETag"] = tag;
         }
     }
@@ -243,15 +248,15 @@ fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     responses.into()
 }
 
-/// Declared ones, and those that follow from what the endpoint needs and takes.
+/// Returns the declared errors and those that follow from the login and the body of the endpoint.
 fn failures(endpoint: &Endpoint) -> Vec<u16> {
     let doc = &endpoint.operation;
     let mut failures: Vec<u16> = doc.failures.iter().map(|status| status.as_u16()).collect();
     failures.extend([421, 500, 503]);
     match endpoint.need {
-        Need::Nothing | Need::NoPerson => {}
-        Need::Metrics | Need::OneTime => failures.push(401),
-        Need::Person(_) | Need::Viewer | Need::Admin => failures.extend([401, 403]),
+        RequiredAccess::Nothing | RequiredAccess::NoPrincipal => {}
+        RequiredAccess::Metrics | RequiredAccess::OneTime => failures.push(401),
+        RequiredAccess::Principal(_) | RequiredAccess::Viewer | RequiredAccess::Admin => failures.extend([401, 403]),
     }
     if doc.query.is_some() || doc.body.is_some() || !doc.path_parameters.is_empty() {
         failures.push(400);
@@ -259,8 +264,8 @@ fn failures(endpoint: &Endpoint) -> Vec<u16> {
     if doc.body.is_some() {
         failures.extend([408, 413, 415]);
     }
-    // What a person asks for may be named in the query or the body, too.
-    if !doc.path_parameters.is_empty() || matches!(endpoint.need, Need::Person(_)) {
+    // The query or the body may also name an entity that does not exist.
+    if !doc.path_parameters.is_empty() || matches!(endpoint.need, RequiredAccess::Principal(_)) {
         failures.push(404);
     }
     failures

@@ -1,6 +1,7 @@
-//! The fields of an MQTT packet as JSON, under the names of MQTT 5, for whoever looks at a trace.
+//! The fields of an MQTT packet as JSON, with the names of MQTT 5, for traces.
 //!
-//! Passwords and authentication data are never in it, nor is the user name of a device, which is its secret. Payloads are cut.
+//! Passwords and authentication data are never included, nor the user name of a device, which is its access token.
+//! Payloads are shortened.
 
 use base64ct::{Base64, Encoding};
 use mqtt::{Ack, ConnAck, Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, Subscribe, Will};
@@ -8,24 +9,24 @@ use serde_json::{Map, Value, json};
 
 use crate::message_body::PayloadEncoding;
 
-/// In place of what is not to be seen.
+/// Replaces secret values.
 const HIDDEN: &str = "***";
 
-/// Reason codes, filters, properties of one packet that are shown; what is beyond is counted.
+/// Limit of reason codes, filters and properties shown per packet. The rest is counted.
 const ITEMS_MAX: usize = 64;
 
-/// How a packet is shown.
+/// Options for showing a packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Style<'a> {
-    /// Of a payload.
+pub struct PacketViewOptions<'a> {
+    /// Limit of a payload.
     pub payload_bytes_max: usize,
-    /// The packet is one of a device.
+    /// A device of the platform sent or receives the packet.
     pub is_device: bool,
-    /// Of a PUBLISH, where it has only an alias.
+    /// Topic of a PUBLISH that contains only a topic alias.
     pub topic: Option<&'a str>,
 }
 
-pub fn fields(packet: &Packet<'_>, style: Style<'_>) -> Map<String, Value> {
+pub fn fields(packet: &Packet<'_>, style: PacketViewOptions<'_>) -> Map<String, Value> {
     let mut fields = Map::new();
     match packet {
         Packet::Connect(connect) => put_connect(&mut fields, connect, style),
@@ -67,7 +68,7 @@ fn put(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
     fields.insert(name.to_owned(), value.into());
 }
 
-/// The first of a list, and how many there are if that is not all.
+/// Adds the first items of a list, and their total number if some are omitted.
 fn put_some(fields: &mut Map<String, Value>, name: &str, mut items: impl Iterator<Item = Value>) {
     let shown: Vec<Value> = items.by_ref().take(ITEMS_MAX).collect();
     put(fields, name, shown);
@@ -77,7 +78,7 @@ fn put_some(fields: &mut Map<String, Value>, name: &str, mut items: impl Iterato
     }
 }
 
-fn put_connect(fields: &mut Map<String, Value>, connect: &Connect<'_>, style: Style<'_>) {
+fn put_connect(fields: &mut Map<String, Value>, connect: &Connect<'_>, style: PacketViewOptions<'_>) {
     put(fields, "protocol_version", connect.version.to_string());
     put(fields, "client_id", connect.client_id);
     put(fields, "clean_start", connect.clean_start);
@@ -94,7 +95,7 @@ fn put_connect(fields: &mut Map<String, Value>, connect: &Connect<'_>, style: St
     put_properties(fields, connect.properties);
 }
 
-fn will_fields(will: &Will<'_>, style: Style<'_>) -> Value {
+fn will_fields(will: &Will<'_>, style: PacketViewOptions<'_>) -> Value {
     let mut fields = Map::new();
     put(&mut fields, "topic", will.topic);
     put(&mut fields, "qos", qos(will.qos));
@@ -110,7 +111,7 @@ fn put_connack(fields: &mut Map<String, Value>, connack: &ConnAck<'_>) {
     put_properties(fields, connack.properties);
 }
 
-fn put_publish(fields: &mut Map<String, Value>, publish: &Publish<'_>, style: Style<'_>) {
+fn put_publish(fields: &mut Map<String, Value>, publish: &Publish<'_>, style: PacketViewOptions<'_>) {
     put(fields, "topic", style.topic.unwrap_or(publish.topic));
     put(fields, "qos", qos(publish.qos));
     put(fields, "retain", publish.retain);
@@ -122,16 +123,16 @@ fn put_publish(fields: &mut Map<String, Value>, publish: &Publish<'_>, style: St
     put_properties(fields, publish.properties);
 }
 
-fn put_payload(fields: &mut Map<String, Value>, payload: &[u8], style: Style<'_>) {
+fn put_payload(fields: &mut Map<String, Value>, payload: &[u8], style: PacketViewOptions<'_>) {
     let start = &payload[..payload.len().min(style.payload_bytes_max)];
-    let (text, encoding) = start_of(start, start.len() < payload.len());
+    let (text, encoding) = payload_text(start, start.len() < payload.len());
     put(fields, "payload", text);
     put(fields, "payload_encoding", json!(encoding));
     put(fields, "payload_bytes", payload.len());
 }
 
-/// A payload or the beginning of one: text if it is text, though a character may have been cut in two.
-pub fn start_of(start: &[u8], is_cut: bool) -> (String, PayloadEncoding) {
+/// Returns a payload or its first bytes as text if they are UTF-8. Drops a character at the end that was cut.
+pub fn payload_text(start: &[u8], is_cut: bool) -> (String, PayloadEncoding) {
     match std::str::from_utf8(start) {
         Err(error) if error.error_len().is_none() && is_cut => {
             PayloadEncoding::encode(start[..error.valid_up_to()].to_vec())
@@ -182,14 +183,14 @@ fn put_properties(fields: &mut Map<String, Value>, properties: Properties<'_>) {
         fields,
         "properties",
         properties.iter().map(|property| {
-            let (name, value) = named(property);
+            let (name, value) = property_field(property);
             json!({ "name": name, "value": value })
         }),
     );
 }
 
-/// In a list, because some may come more than once, and their order has a meaning.
-fn named(property: Property<'_>) -> (&'static str, Value) {
+/// In a list, because properties may repeat and their order matters.
+fn property_field(property: Property<'_>) -> (&'static str, Value) {
     match property {
         Property::PayloadFormatIndicator(value) => ("payload_format_indicator", value.into()),
         Property::MessageExpiryInterval(value) => ("message_expiry_interval", value.into()),
@@ -226,17 +227,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_cut_between_characters_and_bytes_stay_bytes() {
+    fn payload_is_cut_between_characters() {
         let text = "grün".as_bytes();
-        assert_eq!(start_of(&text[..3], true), ("gr".into(), PayloadEncoding::Plain));
-        assert_eq!(start_of(&text[..4], true), ("grü".into(), PayloadEncoding::Plain));
-        assert_eq!(start_of(&[0xff, 0xfe], true), ("//4=".into(), PayloadEncoding::Base64));
-        // Half a character that the sender sent so is no text.
-        assert_eq!(start_of(&[b'a', 0xc3], false), ("YcM=".into(), PayloadEncoding::Base64));
+        assert_eq!(payload_text(&text[..3], true), ("gr".into(), PayloadEncoding::Plain));
+        assert_eq!(payload_text(&text[..4], true), ("grü".into(), PayloadEncoding::Plain));
+        assert_eq!(
+            payload_text(&[0xff, 0xfe], true),
+            ("//4=".into(), PayloadEncoding::Base64)
+        );
+        // An incomplete character that the sender sent is not text.
+        assert_eq!(
+            payload_text(&[b'a', 0xc3], false),
+            ("YcM=".into(), PayloadEncoding::Base64)
+        );
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn secrets_are_never_shown() {
         let mut bytes = Vec::new();
         let mut writer = mqtt::PropertyWriter::new(&mut bytes);
         writer.put(Property::AuthenticationMethod("m"));
@@ -253,7 +260,7 @@ mod tests {
             user_name: Some("token-of-a-device"),
             password: Some(b"sesame"),
         });
-        let style = |is_device| Style {
+        let style = |is_device| PacketViewOptions {
             payload_bytes_max: 10,
             is_device,
             topic: None,

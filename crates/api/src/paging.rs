@@ -1,44 +1,45 @@
-//! Pages of lists that live in several shards. A cursor is opaque to callers: the shard, and a place in it.
+//! Pages of lists that span several shards. A cursor is opaque to clients: a shard and a position in it.
 //!
-//! A page may be short, even empty, with a cursor: only so much is looked at in one request. The end is where there is none.
+//! A request examines a limited number of entries. So a page may be short or empty and still have a cursor. The last
+//! page has none.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 pub const LIMIT_DEFAULT: usize = 100;
 pub const LIMIT_MAX: usize = 1000;
-/// Visits of shards in one request; each looks at 20,000 sessions at most.
+/// Limit of visits to shards per request; each examines at most 20,000 sessions.
 pub const VISITS_MAX: usize = 64;
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one.
+    /// Value of `cursor` for the next page; absent on the last page. A page may be short and still have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Where to go on: in which shard, and where there (empty: from the beginning).
+/// Position of a cursor: the shard and the position in it (empty: its start).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct CursorPosition {
     pub shard: u16,
     pub within: Vec<u8>,
 }
 
-impl Place {
-    pub fn slot(shard: u16, slot: u32) -> Place {
-        Place {
+impl CursorPosition {
+    pub fn slot(shard: u16, slot: u32) -> CursorPosition {
+        CursorPosition {
             shard,
             within: slot.to_be_bytes().into(),
         }
     }
 
-    /// The session slot that `slot` put in; 0 at the beginning of a shard.
-    pub fn to_slot(&self) -> Result<u32, Problem> {
+    /// Returns the session slot; 0 at the start of a shard.
+    pub fn to_slot(&self) -> Result<u32, HttpProblem> {
         match (<[u8; 4]>::try_from(&*self.within), self.within.is_empty()) {
             (Ok(bytes), _) => Ok(u32::from_be_bytes(bytes)),
             (Err(_), true) => Ok(0),
@@ -46,11 +47,13 @@ impl Place {
         }
     }
 
-    pub fn parse(text: Option<&str>) -> Result<Place, Problem> {
-        let Some(text) = text else { return Ok(Place::default()) };
+    pub fn parse(text: Option<&str>) -> Result<CursorPosition, HttpProblem> {
+        let Some(text) = text else {
+            return Ok(CursorPosition::default());
+        };
         let bytes = Base64UrlUnpadded::decode_vec(text).map_err(|_| malformed())?;
         let (shard, within) = bytes.split_first_chunk::<2>().ok_or_else(malformed)?;
-        Ok(Place {
+        Ok(CursorPosition {
             shard: u16::from_be_bytes(*shard),
             within: within.into(),
         })
@@ -63,14 +66,14 @@ impl Place {
     }
 }
 
-pub fn malformed() -> Problem {
-    Problem::bad_request("this cursor did not come from here").at("cursor")
+pub fn malformed() -> HttpProblem {
+    HttpProblem::bad_request("the cursor is invalid: use the `cursor` of the previous page").at("cursor")
 }
 
-pub fn limit(wanted: Option<usize>) -> Result<usize, Problem> {
+pub fn limit(wanted: Option<usize>) -> Result<usize, HttpProblem> {
     match wanted.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=LIMIT_MAX => Ok(limit),
-        _ => Err(Problem::bad_request("the limit is out of range")
+        _ => Err(HttpProblem::bad_request("the limit is out of range")
             .at("limit")
             .expected(format!("1 to {LIMIT_MAX}"))),
     }
@@ -81,28 +84,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_survives_being_a_cursor() {
+    fn position_round_trips_through_a_cursor() {
         for place in [
-            Place::default(),
-            Place::slot(3, 70_000),
-            Place {
+            CursorPosition::default(),
+            CursorPosition::slot(3, 70_000),
+            CursorPosition {
                 shard: 1,
                 within: b"a\0b".to_vec(),
             },
         ] {
-            assert_eq!(Place::parse(Some(&place.to_text())).unwrap(), place);
+            assert_eq!(CursorPosition::parse(Some(&place.to_text())).unwrap(), place);
         }
-        assert_eq!(Place::slot(3, 70_000).to_slot().unwrap(), 70_000);
-        assert_eq!(Place::parse(None).unwrap().to_slot().unwrap(), 0);
+        assert_eq!(CursorPosition::slot(3, 70_000).to_slot().unwrap(), 70_000);
+        assert_eq!(CursorPosition::parse(None).unwrap().to_slot().unwrap(), 0);
     }
 
     #[test]
-    fn made_up_cursors_and_limits_are_refused() {
+    fn invalid_cursors_and_limits_are_rejected() {
         for text in ["", "!", "AA", "AAAAA AAA"] {
-            assert!(Place::parse(Some(text)).is_err(), "{text}");
+            assert!(CursorPosition::parse(Some(text)).is_err(), "{text}");
         }
         assert!(
-            Place {
+            CursorPosition {
                 shard: 0,
                 within: vec![1]
             }

@@ -1,6 +1,7 @@
-//! The one shape of every error: problem details [RFC 9457] as `application/problem+json`.
+//! All errors of the API are problem details [RFC 9457] with the type `application/problem+json`.
 //!
-//! `type` is a URN per kind, so that a program need not read English. Details are for people and never hold a secret.
+//! `type` is a URN per kind, so that programs need not parse the text. Details are for people and never contain a
+//! secret.
 
 use std::borrow::Cow;
 
@@ -13,27 +14,28 @@ pub const CONTENT_TYPE: &str = "application/problem+json";
 
 /// An error [RFC 9457].
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Problem {
+#[schemars(rename = "Problem")]
+pub struct HttpProblem {
     /// Kind of problem, as a URN.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The kind in words; the same for every problem of the kind.
+    /// Name of the kind; the same for all problems of a kind.
     pub title: Cow<'static, str>,
     /// HTTP status code.
     #[schemars(range(min = 400, max = 599))]
     pub status: u16,
-    /// What happened this time.
+    /// Description of this error.
     pub detail: String,
-    /// Where in the body, the query or the path.
+    /// Position in the body, query or path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What would have been right there.
+    /// Allowed values of the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// Configuration that pins a value: its key and where it is set.
+    /// Configuration that sets the value: its key and location.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Everything that is wrong, when several things are.
+    /// All errors, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
     #[serde(skip)]
@@ -44,15 +46,15 @@ pub struct Problem {
 /// One of several errors in a body.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FieldError {
-    /// Where in the body, such as `rules[3]`.
+    /// Position in the body, such as `rules[3]`.
     pub field: String,
-    /// What is wrong there.
+    /// Description of the error.
     pub detail: String,
 }
 
-impl Problem {
-    pub fn new(status: StatusCode, kind: &str, title: &'static str, detail: impl Into<String>) -> Problem {
-        Problem {
+impl HttpProblem {
+    pub fn new(status: StatusCode, kind: &str, title: &'static str, detail: impl Into<String>) -> HttpProblem {
+        HttpProblem {
             kind: format!("urn:tidewire:problem:{kind}"),
             title: title.into(),
             status: status.as_u16(),
@@ -65,100 +67,85 @@ impl Problem {
         }
     }
 
-    pub fn bad_request(detail: impl Into<String>) -> Problem {
-        Problem::new(
-            StatusCode::BAD_REQUEST,
-            "bad-request",
-            "The request is malformed",
-            detail,
-        )
+    pub fn bad_request(detail: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(StatusCode::BAD_REQUEST, "bad-request", "Malformed request", detail)
     }
 
-    /// Well-formed, but not something that can be done.
-    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Problem {
-        Problem::new(
+    /// A well-formed request with an invalid value.
+    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "invalid-value",
-            "A value is not valid",
+            "Invalid value",
             detail,
         )
         .at(field)
     }
 
-    pub fn unauthorized(detail: &'static str) -> Problem {
-        Problem::new(
-            StatusCode::UNAUTHORIZED,
-            "login-required",
-            "A login is required",
-            detail,
-        )
-        .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    pub fn unauthorized(detail: &'static str) -> HttpProblem {
+        HttpProblem::new(StatusCode::UNAUTHORIZED, "login-required", "Login required", detail)
+            .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
     }
 
-    pub fn forbidden(detail: &'static str) -> Problem {
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", "This login may not do that", detail)
+    pub fn forbidden(detail: &'static str) -> HttpProblem {
+        HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", "Not permitted", detail)
     }
 
-    pub fn password_change_required() -> Problem {
-        Problem::new(
+    pub fn password_change_required() -> HttpProblem {
+        HttpProblem::new(
             StatusCode::FORBIDDEN,
             "password-change-required",
-            "The password has to be changed first",
-            "somebody else has made this password; set one of your own with POST /api/v1/password, then log in again",
+            "Password change required",
+            "this is a one-time password; set your own with POST /api/v1/password, then log in again",
         )
     }
 
-    pub fn not_found(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
+    pub fn not_found(detail: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
     }
 
-    pub fn conflict(kind: &str, title: &'static str, detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::CONFLICT, kind, title, detail)
+    pub fn conflict(kind: &str, title: &'static str, detail: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(StatusCode::CONFLICT, kind, title, detail)
     }
 
-    pub fn unavailable(detail: impl Into<String>) -> Problem {
-        Problem::new(
+    pub fn unavailable(detail: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "unavailable",
-            "The server cannot answer now",
+            "Temporarily unavailable",
             detail,
         )
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    pub fn internal(detail: impl Into<String>) -> Problem {
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            "The server failed",
-            detail,
-        )
+    pub fn internal(detail: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", detail)
     }
 
-    /// For what the HTTP machinery refuses by itself.
-    pub fn of_status(status: StatusCode, detail: String) -> Problem {
+    /// For requests that the HTTP layer rejects.
+    pub fn of_status(status: StatusCode, detail: String) -> HttpProblem {
         let title = status.canonical_reason().unwrap_or("Error");
         let kind = title.to_ascii_lowercase().replace(' ', "-");
-        Problem::new(status, &kind, title, detail)
+        HttpProblem::new(status, &kind, title, detail)
     }
 
-    pub fn at(mut self, field: impl Into<String>) -> Problem {
+    pub fn at(mut self, field: impl Into<String>) -> HttpProblem {
         self.field = Some(field.into());
         self
     }
 
-    pub fn expected(mut self, expected: impl Into<String>) -> Problem {
+    pub fn expected(mut self, expected: impl Into<String>) -> HttpProblem {
         self.expected = Some(expected.into());
         self
     }
 
-    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> HttpProblem {
         self.headers.push((name, value));
         self
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     fn into_response(mut self) -> Response {
         let headers = std::mem::take(&mut self.headers);
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,17 +1,17 @@
-//! What the operating system says about this process: memory, processor time, file descriptors. Linux only, from `/proc`;
-//! elsewhere nothing is known and nothing is shown.
+//! Memory, processor time and file descriptors of this process. Linux only, from `/proc`; on other systems the values
+//! are unknown.
 
 use std::fs;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// This process as the operating system sees it; `null` where it does not say.
+/// Resources of this process; `null`: unknown.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct ProcessView {
     /// Resident memory.
     pub resident_bytes: Option<u64>,
-    /// Processor time used, of all threads, user and system.
+    /// Processor time of all threads, user and system.
     pub cpu_seconds: Option<f64>,
     pub threads: Option<u64>,
     pub open_files: Option<u64>,
@@ -19,11 +19,11 @@ pub struct ProcessView {
     pub open_files_max: Option<u64>,
 }
 
-/// Clock ticks of `/proc/<pid>/stat`; fixed at 100 for every Linux architecture that user space sees.
+/// Clock ticks of `/proc/<pid>/stat`. User space sees 100 on all Linux architectures.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl ProcessView {
-    /// Counting the open files takes a look at each, milliseconds with ten thousand connections: not for every second.
+    /// Counting the open files takes milliseconds with ten thousand connections: too slow for every second.
     pub fn now() -> ProcessView {
         let open_files = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64);
         ProcessView {
@@ -32,7 +32,7 @@ impl ProcessView {
         }
     }
 
-    /// Without how many files are open.
+    /// Like `now`, without the number of open files.
     pub fn without_files() -> ProcessView {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -47,13 +47,14 @@ impl ProcessView {
     }
 }
 
-/// The number after a name of `/proc/self/status`.
+/// Returns the number after a name in `/proc/self/status`.
 fn field_kib(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The second field, the program's name, may hold blanks and brackets: count from its end.
+/// The second field, the name of the program, may contain spaces and parentheses. So this skips to its last
+/// parenthesis.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_files_are_read_right() {
+    fn proc_files_are_parsed() {
         let stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 7 0 1 2 3";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(field_kib("Name:\tx\nVmRSS:\t    1234 kB\n", "VmRSS:"), Some(1234));
@@ -92,7 +93,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_has_memory_and_files() {
+    fn this_process_has_memory_and_open_files() {
         let view = ProcessView::now();
         assert!(view.resident_bytes.unwrap() > 100_000);
         assert!(view.open_files.unwrap() >= 3);

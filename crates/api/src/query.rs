@@ -1,4 +1,4 @@
-//! Query parameters as a typed value; unknown ones are refused with a suggestion.
+//! Query parameters as typed values. Unknown parameters are rejected with a suggestion.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 
 use crate::app::App;
 use crate::body::describe;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
-    type Rejection = Problem;
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, HttpProblem> {
         match Query::<T>::try_from_uri(&parts.uri) {
             Ok(Query(value)) => Ok(Params(value)),
             Err(rejection) => {

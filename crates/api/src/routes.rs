@@ -1,4 +1,4 @@
-//! Every endpoint there is. The router and the OpenAPI document are both made from this list.
+//! The list of all endpoints. The router and the OpenAPI document are generated from it.
 
 use axum::Router;
 
@@ -8,10 +8,11 @@ use crate::endpoint::Endpoint;
 use crate::endpoints;
 use crate::thingsboard;
 
-/// The project's own interface.
+/// The server's own API.
 pub fn endpoints() -> Vec<Endpoint> {
     [
         endpoints::console::endpoints(),
+        endpoints::book::endpoints(),
         endpoints::health::endpoints(),
         endpoints::metrics::endpoints(),
         endpoints::openapi::endpoints(),
@@ -53,13 +54,13 @@ pub fn router(app: &App) -> Router {
     serve(app, endpoints().into_iter().chain(platform_endpoints(app)))
 }
 
-/// Of the device platform alone: for people, and for devices.
+/// The router of the device platform alone, for users and devices.
 pub fn platform_router(app: &App) -> Router {
     serve(app, platform_endpoints(app).chain(device_api::endpoints()))
 }
 
 fn platform_endpoints(app: &App) -> impl Iterator<Item = Endpoint> {
-    let endpoints = app.world().map(|_| thingsboard::endpoints());
+    let endpoints = app.platform_access().map(|_| thingsboard::endpoints());
     endpoints.into_iter().flatten()
 }
 

@@ -1,27 +1,28 @@
-//! Reads the node's numbers once a second and turns totals into rates, for `history.rs`.
+//! Reads the node's statistics once a second and converts totals into rates, for `history.rs`.
 //!
-//! One reading serves every viewer. It asks each shard for numbers that it has at hand; a shard that does not answer makes
-//! a gap.
+//! All viewers share one reading. It asks each shard for its current statistics; if a shard does not answer, the
+//! history
+//! has a gap.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use broker::{DropReason, Stats};
+use broker::{DropReason, ShardStats};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use crate::app::{App, unix_ms};
-use crate::history::{Ended, Sample};
+use crate::history::{CompletePoint, Sample};
 use crate::history_store::HistoryStore;
 use crate::process::ProcessView;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What a crash forgets of the coarse points.
+/// A crash loses the coarse points of this time.
 const FLUSH_EVERY: Duration = Duration::from_secs(300);
 
-/// The series but those of drops by reason, which follow: what a name says is its unit, too.
+/// All series except the drops by reason, which follow them. A name ends in its unit.
 pub const SERIES: [&str; 18] = [
     "messages_received_per_s",
     "messages_sent_per_s",
@@ -43,27 +44,27 @@ pub const SERIES: [&str; 18] = [
     "publish_ack_p99_ms",
 ];
 
-/// The names of all series, in the order of a sample's values.
+/// Names of all series, in the order of a sample's values.
 pub fn names() -> impl Iterator<Item = String> {
     let drops = DropReason::ALL.into_iter();
     let drops = drops.map(|reason| format!("dropped_per_s.{}", reason.name()));
     SERIES.into_iter().map(str::to_owned).chain(drops)
 }
 
-/// Until told to stop.
+/// Runs until `stopped` is set.
 pub async fn sample(app: App, mut stopped: watch::Receiver<bool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let store = open_store(&app).await;
     let mut flushed = Instant::now();
-    let mut last: Option<Reading> = None;
+    let mut last: Option<SampledTotals> = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
         }
         let Ok(stats) = app.stats().await else { continue };
-        let reading = Reading::now(&app, stats);
+        let reading = SampledTotals::now(&app, stats);
         if let Some(last) = &last {
             let ended = app.history().push(Sample {
                 at_unix_ms: unix_ms(SystemTime::now()),
@@ -73,14 +74,14 @@ pub async fn sample(app: App, mut stopped: watch::Receiver<bool>) {
             if is_flush_due {
                 flushed = Instant::now();
             }
-            keep(&app, store.as_ref(), ended, is_flush_due).await;
+            store_points(&app, store.as_ref(), ended, is_flush_due).await;
         }
         last = Some(reading);
     }
-    keep(&app, store.as_ref(), Vec::new(), true).await;
+    store_points(&app, store.as_ref(), Vec::new(), true).await;
 }
 
-/// What the process before has left is in the history when it returns. Where it cannot be had, the history begins anew.
+/// Restores the history of the previous process. If that fails, the history starts empty.
 async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
     let data_dir = app.config().data_dir.clone()?;
     let own = app.clone();
@@ -89,7 +90,7 @@ async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
         let now = unix_ms(SystemTime::now());
         let load = |tier| {
             store.load(tier, now).unwrap_or_else(|error| {
-                warn!(%error, "a part of the history of the console's charts cannot be read");
+                warn!(%error, "reading a part of the chart history failed");
                 Vec::new()
             })
         };
@@ -102,38 +103,41 @@ async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
         Ok(Err(because)) => because,
         Err(_) => return None,
     };
-    warn!(because, "the history of the console's charts is in memory only");
+    warn!(
+        error = because,
+        "opening the chart history failed; it is only in memory"
+    );
     None
 }
 
-async fn keep(app: &App, store: Option<&Arc<HistoryStore>>, ended: Vec<Ended>, is_flush_due: bool) {
+async fn store_points(app: &App, store: Option<&Arc<HistoryStore>>, ended: Vec<CompletePoint>, is_flush_due: bool) {
     let Some(store) = store.filter(|_| is_flush_due || !ended.is_empty()).cloned() else {
         return;
     };
     let write = move || {
         if let Err(error) = store.write(&ended) {
-            warn!(%error, "points of the console's charts are not kept");
+            warn!(%error, "writing points of the chart history failed");
         }
         if is_flush_due && let Err(error) = store.flush(unix_ms(SystemTime::now())) {
-            warn!(%error, "the history of the console's charts is not on the disk; it is tried again");
+            warn!(%error, "flushing the chart history failed, retrying");
         }
     };
-    // A panic there has been told.
+    // `block` has already reported a panic.
     let _ = app.block(write).await;
 }
 
-/// Totals at a time.
-struct Reading {
+/// Totals at one time.
+struct SampledTotals {
     at: Instant,
-    stats: Stats,
+    stats: ShardStats,
     process: ProcessView,
     journal: Option<net::JournalView>,
     publish_ack_us: journal::HistogramCounts,
 }
 
-impl Reading {
-    fn now(app: &App, stats: Stats) -> Reading {
-        Reading {
+impl SampledTotals {
+    fn now(app: &App, stats: ShardStats) -> SampledTotals {
+        SampledTotals {
             at: Instant::now(),
             stats,
             process: ProcessView::without_files(),
@@ -142,8 +146,8 @@ impl Reading {
         }
     }
 
-    /// In the order of `names`.
-    fn since(&self, last: &Reading) -> Box<[f32]> {
+    /// Returns the values in the order of `names`.
+    fn since(&self, last: &SampledTotals) -> Box<[f32]> {
         let seconds = (self.at - last.at).as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as f32;
         let (s, before) = (&self.stats, &last.stats);
@@ -161,9 +165,9 @@ impl Reading {
             s.queued_messages as f32,
             s.inflight_messages as f32,
             self.cores_since(last, seconds),
-            known(self.process.resident_bytes),
-            known(self.journal.as_ref().map(|journal| journal.backlog_bytes as u64)),
-            known(self.journal.as_ref().map(|journal| journal.stats.file_bytes)),
+            or_nan(self.process.resident_bytes),
+            or_nan(self.journal.as_ref().map(|journal| journal.backlog_bytes as u64)),
+            or_nan(self.journal.as_ref().map(|journal| journal.stats.file_bytes)),
             self.commit_ms_since(last),
             self.ack_ms_since(last, 0.5),
             self.ack_ms_since(last, 0.99),
@@ -173,22 +177,22 @@ impl Reading {
         values.into()
     }
 
-    /// How many cores were busy.
-    fn cores_since(&self, last: &Reading, seconds: f64) -> f32 {
+    /// Average number of busy cores.
+    fn cores_since(&self, last: &SampledTotals, seconds: f64) -> f32 {
         match (self.process.cpu_seconds, last.process.cpu_seconds) {
             (Some(now), Some(before)) => ((now - before) / seconds) as f32,
             _ => f32::NAN,
         }
     }
 
-    /// What this share of the messages that were acknowledged meanwhile did not wait longer than.
-    fn ack_ms_since(&self, last: &Reading, share: f64) -> f32 {
+    /// Latency quantile `share` of the acknowledgements since `last`.
+    fn ack_ms_since(&self, last: &SampledTotals, share: f64) -> f32 {
         let between = self.publish_ack_us.since(&last.publish_ack_us);
         between.quantile(share).map_or(f32::NAN, |us| (us / 1000.0) as f32)
     }
 
-    /// The mean of the commits that ended meanwhile.
-    fn commit_ms_since(&self, last: &Reading) -> f32 {
+    /// Mean duration of the commits since `last`.
+    fn commit_ms_since(&self, last: &SampledTotals) -> f32 {
         let (Some(now), Some(before)) = (&self.journal, &last.journal) else {
             return f32::NAN;
         };
@@ -200,6 +204,6 @@ impl Reading {
     }
 }
 
-fn known(value: Option<u64>) -> f32 {
+fn or_nan(value: Option<u64>) -> f32 {
     value.map_or(f32::NAN, |value| value as f32)
 }

@@ -1,12 +1,13 @@
-//! Starting and stopping the HTTP side, and what happens to each connection and request on the way to the router.
+//! Starts and stops the HTTP server, and handles connections and requests before they reach the router.
 //!
-//! hyper is driven directly, because `axum::serve` has no time limits: here the header has one, the body has one (`body.rs`),
-//! the answer has one, and so has a peer that reads nothing (`stall.rs`).
+//! Uses hyper directly, because `axum::serve` has no time limits. Here the header has one, as do the body
+//! (`body.rs`), the answer, and writes to a client that does not read (`stall.rs`).
 
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
+use trust::own::trusted_peer;
 
 use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
@@ -33,7 +35,7 @@ use crate::alarm_watch;
 use crate::app::{ApiCounters, App};
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
 use crate::endpoints::console;
-use crate::problem::{self, Problem};
+use crate::problem::{self, HttpProblem};
 use crate::routes;
 use crate::sampler;
 use crate::stall::StallGuard;
@@ -41,72 +43,78 @@ use crate::sys_publisher::{ClientEvents, publish_events, publish_statistics};
 use crate::thingsboard;
 
 const THREADS: usize = 2;
-/// Password hashes and disk writes.
+/// Threads for password hashes and disk writes.
 const BLOCKING_THREADS_MAX: usize = 8;
-/// A topic of 20,000 bytes, percent-encoded throughout.
-const URI_BYTES_MAX: usize = 60 * 1024;
-/// Limit of hyper's read buffer, and so of a request's header.
-const HEADER_BYTES_MAX: usize = 80 * 1024;
+/// Sufficient for a percent-encoded topic of 20,000 bytes.
+pub(crate) const URI_BYTES_MAX: usize = 60 * 1024;
+/// Limit of hyper's read buffer, and thus of a request's header.
+pub(crate) const HEADER_BYTES_MAX: usize = 80 * 1024;
 const HEADERS_MAX: usize = 64;
-/// Of a request that waits for a device.
+/// Limit of a request that waits for a device.
 const WAIT_MAX: Duration = Duration::from_secs(330);
-/// How long accepting pauses when the process is out of file descriptors.
+/// Pause of `accept` when the process has no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the HTTP side did not start. Nothing is left running.
+/// Why the HTTP server did not start. Nothing keeps running.
 #[derive(Debug)]
-pub enum StartError {
+pub enum ApiStartError {
     Bind {
         address: SocketAddr,
         source: io::Error,
         owner: Option<net::PortOwner>,
     },
-    /// Threads or file descriptors could not be had.
+    /// No threads or file descriptors were available.
     Resources(io::Error),
-    /// API keys or the audit log of the data directory.
-    Files(io::Error),
+    /// The file of the API keys or of the audit log cannot be read.
+    File { path: PathBuf, source: io::Error },
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for ApiStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Bind {
+            ApiStartError::Bind {
                 address,
                 owner: Some(owner),
                 ..
             } => {
                 write!(
                     f,
-                    "the API cannot bind {address}: the port is taken by {owner}; api.bind sets another address"
+                    "cannot bind the API to {address}: the port is used by {owner}; set another address with api.bind"
                 )
             }
-            StartError::Bind {
+            ApiStartError::Bind {
                 address,
                 source,
                 owner: None,
             } => {
                 write!(
                     f,
-                    "the API cannot bind {address}: {source}; api.bind sets another address"
+                    "cannot bind the API to {address}: {source}; set another address with api.bind"
                 )
             }
-            StartError::Resources(_) => f.write_str("the system has no threads or file descriptors for the API"),
-            StartError::Files(_) => f.write_str("api-keys.json or audit.jsonl of the data directory cannot be read"),
+            ApiStartError::Resources(source) => write!(
+                f,
+                "cannot start the API: {source}; raise the limit of open files (ulimit -n) or of threads (ulimit -u)"
+            ),
+            ApiStartError::File { path, source } => write!(
+                f,
+                "cannot read {}: {source}; restore the file from a backup, or move it away to start without its contents",
+                path.display()
+            ),
         }
     }
 }
 
-impl std::error::Error for StartError {
+impl std::error::Error for ApiStartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // The text has it already, or who has the port, which is more.
-            StartError::Bind { .. } => None,
-            StartError::Resources(source) | StartError::Files(source) => Some(source),
+            // The texts contain the source, or the owner of the port.
+            ApiStartError::Bind { .. } | ApiStartError::Resources(_) | ApiStartError::File { .. } => None,
         }
     }
 }
 
-/// The running HTTP side. Dropping it stops it at once; `stop` lets requests end.
+/// The running HTTP server. Dropping it stops it at once; `stop` lets requests finish.
 pub struct ApiHandle {
     app: App,
     address: SocketAddr,
@@ -115,40 +123,40 @@ pub struct ApiHandle {
     runtime: Option<Runtime>,
 }
 
-/// Binds and serves. `/readyz` says 503 until `ApiHandle::ready`.
+/// Binds the port and serves requests. `/readyz` answers 503 until `ApiHandle::ready`.
 pub fn start(
     config: ApiConfig,
-    net: net::Handle,
+    net: net::ServerHandle,
     access: Arc<dyn AccessAdmin>,
     admins: Admins,
     node: NodeInfo,
-) -> Result<ApiHandle, StartError> {
+) -> Result<ApiHandle, ApiStartError> {
     start_on(bind(config.bind)?, config, net, access, admins, node)
 }
 
-/// As `start`, on a port that `bind` has got, so that nothing need be made before it is sure that there is one.
+/// Like `start`, on a port from `bind`. Callers can bind the port before they create anything else.
 pub fn start_on(
     listener: TcpListener,
     config: ApiConfig,
-    net: net::Handle,
+    net: net::ServerHandle,
     access: Arc<dyn AccessAdmin>,
     admins: Admins,
     node: NodeInfo,
-) -> Result<ApiHandle, StartError> {
-    let address = listener.local_addr().map_err(StartError::Resources)?;
+) -> Result<ApiHandle, ApiStartError> {
+    let address = listener.local_addr().map_err(ApiStartError::Resources)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("api")
         .enable_all()
         .build()
-        .map_err(StartError::Resources)?;
+        .map_err(ApiStartError::Resources)?;
     let tls = watch::Sender::new(config.tls.clone().map(TlsAcceptor::from));
-    let app = App::new(config, net, access, admins, node).map_err(StartError::Files)?;
+    let app = App::new(config, net, access, admins, node)?;
     let (stop, stopped) = watch::channel(false);
     let (listener, of_platform) = {
         let _guard = runtime.enter();
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Resources)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(ApiStartError::Resources)?;
         (listener, platform_listener(&app)?)
     };
     if let Some(sys) = app.config().sys {
@@ -156,12 +164,12 @@ pub fn start_on(
     }
     runtime.spawn(sampler::sample(app.clone(), stopped.clone()));
     runtime.spawn(alarm_watch::watch(app.clone(), stopped.clone()));
-    if let Some((listener, door)) = of_platform {
-        runtime.spawn(accept(listener, door, tls.subscribe(), stopped.clone()));
+    if let Some((listener, context)) = of_platform {
+        runtime.spawn(accept(listener, context, tls.subscribe(), stopped.clone()));
     }
     app.net().set_handed_over_address(address);
-    let door = Door::new(&app, routes::router(&app), address);
-    runtime.spawn(accept(listener, door, tls.subscribe(), stopped));
+    let context = ListenerContext::new(&app, routes::router(&app), address);
+    runtime.spawn(accept(listener, context, tls.subscribe(), stopped));
     Ok(ApiHandle {
         app,
         address,
@@ -171,28 +179,31 @@ pub fn start_on(
     })
 }
 
-/// Where only the device platform's interface is, if there is such a place.
-fn platform_listener(app: &App) -> Result<Option<(tokio::net::TcpListener, Door)>, StartError> {
+/// Returns the listener that serves only the device platform's interface, if there is one.
+fn platform_listener(app: &App) -> Result<Option<(tokio::net::TcpListener, ListenerContext)>, ApiStartError> {
     let Some(listener) = app.config().platform_listener.as_ref() else {
         return Ok(None);
     };
-    let listener = listener.try_clone().map_err(StartError::Resources)?;
-    let address = listener.local_addr().map_err(StartError::Resources)?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Resources)?;
-    Ok(Some((listener, Door::new(app, routes::platform_router(app), address))))
+    let listener = listener.try_clone().map_err(ApiStartError::Resources)?;
+    let address = listener.local_addr().map_err(ApiStartError::Resources)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(ApiStartError::Resources)?;
+    Ok(Some((
+        listener,
+        ListenerContext::new(app, routes::platform_router(app), address),
+    )))
 }
 
-/// What is behind a listener.
+/// The router and settings of a listener.
 #[derive(Clone)]
-struct Door {
+struct ListenerContext {
     app: App,
     router: Router,
     is_loopback: bool,
 }
 
-impl Door {
-    fn new(app: &App, router: Router, address: SocketAddr) -> Door {
-        Door {
+impl ListenerContext {
+    fn new(app: &App, router: Router, address: SocketAddr) -> ListenerContext {
+        ListenerContext {
             app: app.clone(),
             router,
             is_loopback: address.ip().to_canonical().is_loopback(),
@@ -200,7 +211,7 @@ impl Door {
     }
 }
 
-pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+pub fn bind(address: SocketAddr) -> Result<TcpListener, ApiStartError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -208,49 +219,50 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     bound.map_err(|source| {
         let is_taken = source.kind() == io::ErrorKind::AddrInUse;
         let owner = is_taken.then(|| net::find_port_owner(address)).flatten();
-        StartError::Bind { address, source, owner }
+        ApiStartError::Bind { address, source, owner }
     })
 }
 
 impl ApiHandle {
-    /// As bound; port 0 is resolved.
+    /// The bound address; port 0 is resolved.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// For whoever changes the port's certificate while it is served.
+    /// Changes the port's certificate while the server runs.
     pub fn tls_reloader(&self) -> TlsReloader {
         TlsReloader(self.tls.clone())
     }
 
-    /// What the console shows as the configuration in force.
+    /// Sets the configuration that the console shows.
     pub fn set_configuration(&self, values: Vec<ConfigValue>) {
         self.app.set_configuration(values);
     }
 
-    /// What `/readyz` says meanwhile.
+    /// Sets the progress that `/readyz` reports while the journal is read.
     pub fn reading_journal(&self, percent: u8) {
         self.app.readiness().reading_journal(percent);
     }
 
-    /// `/readyz` says yes from now on.
+    /// Makes `/readyz` report that the node is ready.
     pub fn ready(&self) {
         self.app.readiness().started();
     }
 
-    /// `/readyz` says no from now on, so that load balancers go elsewhere; everything else goes on.
+    /// Makes `/readyz` report that the node is not ready, so that load balancers stop sending traffic. Requests are
+    /// still served.
     pub fn stopping(&self) {
         self.app.readiness().stopping();
     }
 
-    /// Publishes what comes out of the queue until the handle is stopped.
+    /// Publishes the events of the queue until the handle is stopped.
     pub fn publish_client_events(&self, events: ClientEvents) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(publish_events(self.app.clone(), events, self.stop.subscribe()));
         }
     }
 
-    /// Accepts nothing more, lets requests end for at most `grace`, and is gone when it returns.
+    /// Stops accepting connections, and lets requests finish for at most `grace`.
     pub fn stop(mut self, grace: Duration) {
         self.stopping();
         let Some(runtime) = self.runtime.take() else { return };
@@ -268,7 +280,7 @@ impl ApiHandle {
 pub struct TlsReloader(watch::Sender<Option<TlsAcceptor>>);
 
 impl TlsReloader {
-    /// Certificate and key for connections accepted from now on; without them the port speaks plain HTTP.
+    /// Sets the certificate and key for new connections. With `None` the port accepts plain HTTP.
     pub fn reload(&self, config: Option<Arc<rustls::ServerConfig>>) {
         self.0.send_replace(config.map(TlsAcceptor::from));
     }
@@ -282,14 +294,14 @@ impl Drop for ApiHandle {
     }
 }
 
-/// Runs until told to stop, then until the last connection has ended.
+/// Runs until it is stopped, and then until the last connection has ended.
 async fn accept(
     listener: tokio::net::TcpListener,
-    door: Door,
+    context: ListenerContext,
     tls: watch::Receiver<Option<TlsAcceptor>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let app = &door.app;
+    let app = &context.app;
     let slots = Arc::new(Semaphore::new(app.config().limits.connections_max));
     let mut connections = JoinSet::new();
     loop {
@@ -304,24 +316,24 @@ async fn accept(
         };
         let Ok(slot) = slots.clone().try_acquire_owned() else {
             ApiCounters::add(&app.counters().connections_refused);
-            turn_away(&stream);
+            reject_connection(&stream);
             continue;
         };
         ApiCounters::add(&app.counters().connections);
-        let (door, tls, stopped) = (door.clone(), tls.borrow().clone(), stopped.clone());
+        let (context, tls, stopped) = (context.clone(), tls.borrow().clone(), stopped.clone());
         connections.spawn(async move {
             let _slot = slot;
-            door.app.counters().open_connections.fetch_add(1, Ordering::Relaxed);
-            connection(stream, peer.ip(), &door, tls, stopped).await;
-            door.app.counters().open_connections.fetch_sub(1, Ordering::Relaxed);
+            context.app.counters().open_connections.fetch_add(1, Ordering::Relaxed);
+            connection(stream, trusted_peer(peer).ip(), &context, tls, stopped).await;
+            context.app.counters().open_connections.fetch_sub(1, Ordering::Relaxed);
         });
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
 }
 
-/// Says why, if the socket takes it without waiting. Not over TLS, where it would be noise.
-fn turn_away(stream: &TcpStream) {
+/// Answers 503 if the socket accepts it without waiting. Only called without TLS.
+fn reject_connection(stream: &TcpStream) {
     const BUSY: &[u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let _ = stream.try_write(BUSY);
@@ -330,30 +342,30 @@ fn turn_away(stream: &TcpStream) {
 async fn connection(
     stream: TcpStream,
     peer: IpAddr,
-    door: &Door,
+    context: &ListenerContext,
     tls: Option<TlsAcceptor>,
     stopped: watch::Receiver<bool>,
 ) {
-    // Answers are small; waiting for more to send only delays them.
+    // Answers are small, so waiting for more data only delays them.
     let _ = stream.set_nodelay(true);
-    let stream = StallGuard::new(stream, door.app.config().limits.write_stall_timeout);
+    let stream = StallGuard::new(stream, context.app.config().limits.write_stall_timeout);
     let Some(tls) = tls else {
-        return serve(stream, peer, door, stopped).await;
+        return serve(stream, peer, context, stopped).await;
     };
-    let handshake = tokio::time::timeout(door.app.config().limits.header_timeout, tls.accept(stream));
-    // What fails here is the peer's business: a scanner, or plain HTTP on an HTTPS port.
+    let handshake = tokio::time::timeout(context.app.config().limits.header_timeout, tls.accept(stream));
+    // Handshake failures are ignored: they come from scanners, or from plain HTTP on an HTTPS port.
     if let Ok(Ok(stream)) = handshake.await {
-        serve(stream, peer, door, stopped).await;
+        serve(stream, peer, context, stopped).await;
     }
 }
 
-async fn serve<S>(stream: S, peer: IpAddr, door: &Door, mut stopped: watch::Receiver<bool>)
+async fn serve<S>(stream: S, peer: IpAddr, context: &ListenerContext, mut stopped: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = &door.app.config().limits;
+    let limits = &context.app.config().limits;
     let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(respond(door, peer, request.map(Body::new)).await)
+        Ok::<_, Infallible>(respond(context, peer, request.map(Body::new)).await)
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -364,7 +376,7 @@ where
     tokio::pin!(connection);
     let lifetime = tokio::time::sleep(limits.connection_lifetime);
     tokio::select! {
-        // Errors are the peer's: it left, was slow, or spoke something else.
+        // Errors are caused by the client: it disconnected, was too slow, or sent invalid data.
         _ = connection.as_mut() => return,
         _ = lifetime => {}
         _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
@@ -373,21 +385,21 @@ where
     let _ = tokio::time::timeout(limits.request_timeout, connection).await;
 }
 
-/// Address of the peer, for endpoints that limit by it.
+/// Address of the client, for limits per address. Unspecified if the client is this server.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub IpAddr);
 
-/// One request, from its header to an answer that has a body in the right shape and the headers it should have.
-async fn respond(door: &Door, peer: IpAddr, mut request: Request<Body>) -> Response<Body> {
-    let app = &door.app;
+/// Handles a request: checks it, routes it, and completes the body and headers of the answer.
+async fn respond(context: &ListenerContext, peer: IpAddr, mut request: Request<Body>) -> Response<Body> {
+    let app = &context.app;
     ApiCounters::add(&app.counters().requests);
     request.extensions_mut().insert(PeerAddress(peer));
     let is_api = is_api(request.uri());
-    let response = match admit(door, &request) {
+    let response = match admit(context, &request) {
         Err(problem) => problem.into_response(),
-        Ok(()) => answer(app, door.router.clone(), request).await,
+        Ok(()) => answer(app, context.router.clone(), request).await,
     };
-    let mut response = in_shape(response).await;
+    let mut response = with_problem_body(response).await;
     protect(response.headers_mut(), is_api);
     let class = usize::from(response.status().as_u16() / 100).min(5);
     ApiCounters::add(&app.counters().answers[class]);
@@ -395,49 +407,50 @@ async fn respond(door: &Door, peer: IpAddr, mut request: Request<Body>) -> Respo
 }
 
 async fn answer(app: &App, mut router: Router, request: Request<Body>) -> Response<Body> {
-    if thingsboard::is_waiting(request.uri().path()) {
+    if thingsboard::may_wait(request.uri().path()) {
         return wait(router, request).await;
     }
     let Ok(_permit) = app.requests().try_acquire() else {
         ApiCounters::add(&app.counters().requests_refused);
-        return Problem::unavailable("too many requests are being answered").into_response();
+        return HttpProblem::unavailable("too many concurrent requests").into_response();
     };
     match tokio::time::timeout(app.config().limits.request_timeout, router.call(request)).await {
         Ok(Ok(response)) => response,
-        Err(_) => Problem::unavailable("the answer took too long").into_response(),
+        Err(_) => HttpProblem::unavailable("the request took too long").into_response(),
     }
 }
 
-/// Of a request that waits for a device: no work for the server, so connections are all that bounds it.
+/// Handles a request that waits for a device. It causes no work, so only the number of connections limits these
+/// requests.
 async fn wait(mut router: Router, request: Request<Body>) -> Response<Body> {
     match tokio::time::timeout(WAIT_MAX, router.call(request)).await {
         Ok(Ok(response)) => response,
-        Err(_) => Problem::unavailable("the answer took too long").into_response(),
+        Err(_) => HttpProblem::unavailable("the request took too long").into_response(),
     }
 }
 
-/// What is refused before anything is looked at.
-fn admit(door: &Door, request: &Request<Body>) -> Result<(), Problem> {
+/// Checks a request before it is routed.
+fn admit(context: &ListenerContext, request: &Request<Body>) -> Result<(), HttpProblem> {
     if request.uri().path_and_query().map_or(0, |path| path.as_str().len()) > URI_BYTES_MAX {
         let detail = format!("the request target is longer than {URI_BYTES_MAX} bytes");
-        return Err(Problem::of_status(StatusCode::URI_TOO_LONG, detail));
+        return Err(HttpProblem::of_status(StatusCode::URI_TOO_LONG, detail));
     }
-    check_host(door, request)
+    check_host(context, request)
 }
 
-/// A page of a stranger may have its name resolve to 127.0.0.1 and then read what is open on loopback (DNS rebinding). Its
-/// name is in the Host header.
-fn check_host(door: &Door, request: &Request<Body>) -> Result<(), Problem> {
-    if !door.is_loopback {
+/// Rejects DNS rebinding: a foreign web page can let its host name resolve to 127.0.0.1 to access a loopback port. The
+/// Host header then contains that name.
+fn check_host(context: &ListenerContext, request: &Request<Body>) -> Result<(), HttpProblem> {
+    if !context.is_loopback {
         return Ok(());
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-    if host.is_some_and(|host| is_local(host, &door.app.config().allowed_hosts)) {
+    if host.is_some_and(|host| is_local(host, &context.app.config().allowed_hosts)) {
         return Ok(());
     }
-    let detail = "the Host header names neither this machine's loopback nor one of api.allowed_hosts";
-    Err(Problem::of_status(StatusCode::MISDIRECTED_REQUEST, detail.into()))
+    let detail = "the Host header must name this machine's loopback or an entry of api.allowed_hosts";
+    Err(HttpProblem::of_status(StatusCode::MISDIRECTED_REQUEST, detail.into()))
 }
 
 fn is_local(host: &str, allowed: &[String]) -> bool {
@@ -452,8 +465,8 @@ fn is_local(host: &str, allowed: &[String]) -> bool {
         || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
 }
 
-/// Errors of the HTTP machinery come with an English sentence or nothing; give them the shape of all others.
-async fn in_shape(response: Response<Body>) -> Response<Body> {
+/// Errors of axum and hyper have a text body or none; converts them to problem details.
+async fn with_problem_body(response: Response<Body>) -> Response<Body> {
     let status = response.status();
     let content_type = response
         .headers()
@@ -468,25 +481,27 @@ async fn in_shape(response: Response<Body>) -> Response<Body> {
     let (parts, body) = response.into_parts();
     let sentence = to_bytes(body, SENTENCE_MAX).await.unwrap_or_default();
     let detail = match (status, std::str::from_utf8(&sentence).unwrap_or("").trim()) {
-        (StatusCode::NOT_FOUND, "") => "there is no such page; /api/openapi.json lists all there are",
-        (StatusCode::METHOD_NOT_ALLOWED, "") => "this method is not supported here; `Allow` lists those that are",
-        (_, "") => "the request was refused",
+        (StatusCode::NOT_FOUND, "") => "this path does not exist; /api/openapi.json lists all paths",
+        (StatusCode::METHOD_NOT_ALLOWED, "") => {
+            "this path does not support the method; `Allow` lists the supported ones"
+        }
+        (_, "") => "the request was rejected",
         (_, sentence) => sentence,
     };
-    let mut shaped = Problem::of_status(status, detail.to_owned()).into_response();
+    let mut shaped = HttpProblem::of_status(status, detail.to_owned()).into_response();
     if let Some(allow) = parts.headers.get(header::ALLOW) {
         shaped.headers_mut().insert(header::ALLOW, allow.clone());
     }
     shaped
 }
 
-/// Everything but the console's own files.
+/// Whether the path is not a file of the console.
 fn is_api(uri: &Uri) -> bool {
     !console::is_file(uri.path())
 }
 
-/// Nothing is cached, framed, sniffed, or allowed to run but what the page itself brings. Files of the console say more
-/// exactly what they need.
+/// Adds headers that forbid caching, framing, content sniffing and scripts. Files of the console have a more precise
+/// content security policy.
 fn protect(headers: &mut HeaderMap, is_api: bool) {
     const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
     let caching = if is_api { "no-store" } else { "no-cache" };
@@ -505,6 +520,16 @@ fn protect(headers: &mut HeaderMap, is_api: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn error_of_a_file_names_it_and_the_cause() {
+        let error = ApiStartError::File {
+            path: "data/api-keys.json".into(),
+            source: io::Error::other("expected value at line 1 column 1"),
+        };
+        let expected = "cannot read data/api-keys.json: expected value at line 1 column 1; restore the file";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
 
     #[test]
     fn only_names_of_this_machine_are_local() {

@@ -1,4 +1,4 @@
-//! A stream whose peer must take what is written within a time: one that reads nothing holds a connection no longer.
+//! A stream with a time limit for writes, so that a client that does not read cannot occupy a connection.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 pub struct StallGuard<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     deadline: Pin<Box<Sleep>>,
     is_waiting: bool,
 }

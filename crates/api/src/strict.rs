@@ -1,7 +1,9 @@
-//! Deserializing objects from objects only. serde's derived code also takes an array for a struct, field by field in order,
-//! which is not what the OpenAPI document says, and hides mistakes.
+//! Deserializes objects only from JSON objects. serde's derived code also accepts an array for a struct, field by
+//! field,
+//! which contradicts the OpenAPI document and hides errors.
 //!
-//! A wrapper around a deserializer and all that it hands out. Enums are passed through: those of the bodies hold no structs.
+//! Wraps a deserializer and all deserializers that it returns. Enums are passed through, because the enums of request
+//! bodies contain no structs.
 
 use std::fmt;
 
@@ -10,7 +12,7 @@ use serde_json::Value;
 
 pub struct Strict<T>(pub T);
 
-/// Of a part of a body that was read as JSON at first.
+/// Deserializes a part of a body that was first parsed as JSON.
 pub fn from_value<T: DeserializeOwned>(json: Value) -> Result<T, serde_json::Error> {
     T::deserialize(Strict(json))
 }
@@ -26,7 +28,7 @@ macro_rules! forward {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     type Error = D::Error;
 
-    /// The point of it all: `deserialize_map` does not offer the visitor an array.
+    /// `deserialize_map` does not offer an array to the visitor.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

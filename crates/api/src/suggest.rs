@@ -1,6 +1,6 @@
-//! "Did you mean": the nearest of a few known words.
+//! Suggestions ("did you mean") of the nearest known word.
 
-/// The closest of `known`, unless it is too far to have been meant.
+/// Returns the closest of `known`, unless it differs too much.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const WORD_BYTES_MAX: usize = 64;
     if word.len() > WORD_BYTES_MAX {
@@ -15,7 +15,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, word)| word)
 }
 
-/// Edits of single characters, swaps of neighbours included.
+/// Edit distance of single characters, including swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before_last = vec![0; b.len() + 1];
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_understood_and_other_words_are_not() {
+    fn typos_are_matched_and_other_words_are_not() {
         const KNOWN: [&str; 4] = ["topic", "payload", "qos", "retain"];
         assert_eq!(nearest("topc", KNOWN), Some("topic"));
         assert_eq!(nearest("paylaod", KNOWN), Some("payload"));

@@ -1,23 +1,25 @@
-//! Publishes `$SYS`: statistics every interval, clients coming and going as they do.
+//! Publishes `$SYS`: statistics at each interval, and connect and disconnect events of clients.
 //!
-//! Statistics are retained and published when they have changed. Events are not retained; they come from the shards' threads
-//! through a bounded queue that drops rather than waits.
+//! Statistics are retained, and published when they have changed. Events are not retained. The shards' threads send
+//! them through a bounded queue, which drops events when it is full.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use broker::{Event, EventTopic, Loads, Shard, ShardId, SysInfo, emqx_tree, event_topic, mosquitto_tree};
+use broker::{
+    ConnectionEvent, EventTopic, LoadAverages, Shard, ShardId, SysInfo, emqx_tree, event_topic, mosquitto_tree,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::app::{App, unix_ms};
 use crate::process::ProcessView;
 
-/// Events that may wait.
-const EVENTS_MAX: usize = 4096;
-/// Topics handed to a shard in one go.
+/// Limit of queued events.
+pub(crate) const EVENTS_MAX: usize = 4096;
+/// Topics that a shard publishes in one visit.
 const TOPICS_PER_VISIT: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub struct SysConfig {
     pub is_emqx_tree: bool,
 }
 
-/// The shards' end of the queue: call it from a `net::Observer`. Cheap, never waits.
+/// The shards' end of the queue, called from a `net::Observer`. Cheap; never blocks.
 #[derive(Clone)]
 pub struct ClientEventSender {
     node: Arc<str>,
@@ -40,7 +42,7 @@ pub struct ClientEvents {
     queue: mpsc::Receiver<EventTopic>,
 }
 
-/// A queue for the connected and disconnected events of EMQX's tree.
+/// Creates a queue for the connect and disconnect events of EMQX's topics.
 pub fn client_events(node_name: &str) -> (ClientEventSender, ClientEvents) {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let sender = ClientEventSender {
@@ -52,7 +54,7 @@ pub fn client_events(node_name: &str) -> (ClientEventSender, ClientEvents) {
 }
 
 impl ClientEventSender {
-    pub fn offer(&self, event: &Event) {
+    pub fn offer(&self, event: &ConnectionEvent) {
         let Ok(place) = self.queue.try_reserve() else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
@@ -62,13 +64,13 @@ impl ClientEventSender {
         }
     }
 
-    /// Events that found the queue full.
+    /// Number of events that were dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// A name as one level of a topic.
+/// Converts a name to one topic level.
 pub fn topic_level(name: &str) -> String {
     let level: String = name
         .chars()
@@ -77,11 +79,11 @@ pub fn topic_level(name: &str) -> String {
     if level.is_empty() { "tidewire".into() } else { level }
 }
 
-/// Until told to stop.
+/// Runs until `stopped` is set.
 pub async fn publish_statistics(app: App, config: SysConfig, mut stopped: watch::Receiver<bool>) {
     let mut ticks = interval(config.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut publisher = Publisher::new(app, config);
+    let mut publisher = SysPublisher::new(app, config);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -91,7 +93,7 @@ pub async fn publish_statistics(app: App, config: SysConfig, mut stopped: watch:
     }
 }
 
-/// Until told to stop, or until nobody can send any more.
+/// Runs until `stopped` is set or all senders are dropped.
 pub async fn publish_events(app: App, mut events: ClientEvents, mut stopped: watch::Receiver<bool>) {
     loop {
         let mut batch = Vec::new();
@@ -104,33 +106,33 @@ pub async fn publish_events(app: App, mut events: ClientEvents, mut stopped: wat
                 shard.publish_sys(now, &event.topic, &event.payload, false);
             }
         };
-        // One shard for all of them, so that they stay in order. What a busy shard does not take is lost.
+        // One shard publishes all events, so that they stay in order. A busy shard may not publish them.
         let _ = app.on_shard(ShardId(0), visit).await;
     }
 }
 
-struct Publisher {
+struct SysPublisher {
     app: App,
     config: SysConfig,
-    loads: Loads,
+    loads: LoadAverages,
     last: Instant,
-    /// What is retained.
+    /// The retained messages, by topic.
     published: HashMap<String, String>,
 }
 
-impl Publisher {
-    fn new(app: App, config: SysConfig) -> Publisher {
-        Publisher {
+impl SysPublisher {
+    fn new(app: App, config: SysConfig) -> SysPublisher {
+        SysPublisher {
             app,
             config,
-            loads: Loads::default(),
+            loads: LoadAverages::default(),
             last: Instant::now(),
             published: HashMap::new(),
         }
     }
 
     async fn publish(&mut self) {
-        // A shard that does not answer has other troubles; the next interval tries again.
+        // If a shard does not answer, the next interval tries again.
         let Ok(stats) = self.app.stats().await else { return };
         let info = self.info();
         let now = Instant::now();
@@ -146,11 +148,11 @@ impl Publisher {
         topics.retain(|(topic, payload)| self.published.get(topic) != Some(payload));
         while !topics.is_empty() {
             let rest = topics.split_off(topics.len().min(TOPICS_PER_VISIT));
-            self.hand_over(std::mem::replace(&mut topics, rest)).await;
+            self.publish_topics(std::mem::replace(&mut topics, rest)).await;
         }
     }
 
-    async fn hand_over(&mut self, topics: Vec<(String, String)>) {
+    async fn publish_topics(&mut self, topics: Vec<(String, String)>) {
         let batch = topics.clone();
         let visit = move |shard: &mut Shard, now| {
             for (topic, payload) in &batch {
@@ -180,16 +182,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_name_becomes_one_topic_level() {
+    fn node_name_becomes_one_topic_level() {
         assert_eq!(topic_level("tidewire@host"), "tidewire@host");
         assert_eq!(topic_level("a/b+#"), "a_b__");
         assert_eq!(topic_level(""), "tidewire");
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts() {
+    fn full_queue_drops_and_counts_events() {
         let (sender, _events) = client_events("n");
-        let event = Event::Connected {
+        let event = ConnectionEvent::Connected {
             client_id: "c".into(),
             user_name: None,
             address: "127.0.0.1:1".parse().unwrap(),

@@ -1,11 +1,12 @@
-//! A directory as a tar archive, made while it is read: nothing of it is kept in memory or on disk.
+//! Produces a tar archive of a directory while it is read, without storing it in memory or on disk.
 //!
 //! ```text
-//! header  512 bytes: name 100, mode 8, uid 8, gid 8, size 12, mtime 12, checksum 8, type 1, link name 100, "ustar\0" "00", …
+//! header  512 bytes: name 100, mode 8, uid 8, gid 8, size 12, mtime 12, checksum 8, type 1, link name 100,
+//!         "ustar\0" "00", …
 //! content, up to a multiple of 512; two empty blocks at the end
 //! ```
 //!
-//! Sizes from 8 GiB on are in base 256, and names from 100 bytes on in an entry of their own, both as GNU tar writes them.
+//! Sizes from 8 GiB are in base 256, and names from 100 bytes are in an entry of their own, both like GNU tar.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -19,7 +20,7 @@ const LONG_NAME: u8 = b'L';
 const FILE: u8 = b'0';
 const DIRECTORY: u8 = b'5';
 
-/// Gives the archive of `directory` piece by piece; `take` ends it by saying false.
+/// Passes the archive of `directory` to `take` in pieces. `take` returns `false` to stop.
 pub fn write(directory: &Path, take: &mut dyn FnMut(Vec<u8>) -> bool) -> io::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if add(directory, &name, take)? {
@@ -28,7 +29,7 @@ pub fn write(directory: &Path, take: &mut dyn FnMut(Vec<u8>) -> bool) -> io::Res
     Ok(())
 }
 
-/// Bytes of the archive that `write` gives, as long as nothing changes in the directory.
+/// Returns the size of the archive that `write` produces, if the directory does not change.
 pub fn length(directory: &Path) -> io::Result<u64> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(measure(directory, &name)? + 2 * BLOCK as u64)
@@ -54,7 +55,7 @@ fn measure(path: &Path, name: &str) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// False: nobody takes it any more.
+/// Returns `false` if `take` has stopped.
 fn add(path: &Path, name: &str, take: &mut dyn FnMut(Vec<u8>) -> bool) -> io::Result<bool> {
     let there = fs::symlink_metadata(path)?;
     if there.is_file() {
@@ -116,14 +117,14 @@ fn header(name: &[u8], kind: u8, bytes: u64, mode: u32, modified_unix_s: u64) ->
     octal(&mut block[136..148], modified_unix_s);
     block[156] = kind;
     block[257..265].copy_from_slice(b"ustar\x0000");
-    // The checksum is that of a header with blanks in its place.
+    // The checksum is computed with spaces in its own field.
     block[148..156].fill(b' ');
     let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
     octal(&mut block[148..155], sum);
     block
 }
 
-/// Digits and a zero byte, or base 256 with the highest bit set.
+/// Writes octal digits and a zero byte, or base 256 with the highest bit set.
 fn octal(field: &mut [u8], number: u64) {
     let digits = field.len() - 1;
     let text = format!("{number:0digits$o}");
@@ -142,7 +143,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn tar_reads_what_was_written() {
+    fn archive_is_readable_by_tar() {
         let base = std::env::temp_dir().join(format!("tidewire-tar-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         let (from, to) = (base.join("from"), base.join("to"));
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_no_more_ends_it() {
+    fn write_stops_when_the_receiver_stops() {
         let mut pieces = 0;
         write(&std::env::temp_dir(), &mut |_| {
             pieces += 1;

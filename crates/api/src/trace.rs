@@ -1,25 +1,26 @@
-//! Traces: from the shards, which show packets to a sink, to whoever looks at them.
+//! Traces: shards pass packets to a sink, which sends them to the viewer.
 //!
-//! A sink runs on a shard's thread: it takes what its rate and its queue have room for, as JSON that is complete, and counts the rest.
+//! A sink runs on a shard's thread. It converts packets to JSON as far as its rate and its queue permit, and counts the
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use broker::trace::{Direction, TraceFilter, TraceSink, TracedPacket};
-use broker::{Event, Shard};
+use broker::trace::{PacketDirection, TraceFilter, TraceSink, TracedPacket};
+use broker::{ConnectionEvent, Shard};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use crate::app::{App, unix_ms};
-use crate::packet_fields::{Style, fields};
-use crate::problem::Problem;
+use crate::packet_fields::{PacketViewOptions, fields};
+use crate::problem::HttpProblem;
 
-/// Entries a second that a viewer can have.
+/// Limit of entries per second and viewer.
 pub const PER_SECOND_MAX: u32 = 5000;
-/// Of each payload.
+/// Limit of each payload.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
-/// Entries that a viewer may be behind.
+/// Limit of entries that are queued for a viewer.
 const QUEUE: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,86 +29,86 @@ pub struct TraceLimits {
     pub payload_bytes: usize,
 }
 
-/// What comes out of a trace, which ends when this is dropped.
-pub struct Viewing {
+/// The viewer's end of a trace. Dropping it ends the trace.
+pub struct TraceReader {
     entries: mpsc::Receiver<Value>,
-    counters: Arc<Counters>,
+    counters: Arc<TraceCounters>,
 }
 
 /// Shared by the sinks of all shards.
 #[derive(Default)]
-struct Counters {
-    /// Entries that were not shown since the one before.
-    left_out: AtomicU64,
-    passed_over_bytes: AtomicU64,
+struct TraceCounters {
+    /// Entries that were omitted since the last entry.
+    omitted: AtomicU64,
+    skipped_bytes: AtomicU64,
     second: AtomicU64,
-    taken: AtomicU32,
+    sent_in_second: AtomicU32,
 }
 
 #[derive(Clone)]
-struct Sink {
+struct ChannelTraceSink {
     entries: mpsc::Sender<Value>,
-    counters: Arc<Counters>,
+    counters: Arc<TraceCounters>,
     limits: TraceLimits,
 }
 
 impl App {
-    /// Begins a trace on all shards.
-    pub async fn trace(&self, filter: TraceFilter, limits: TraceLimits) -> Result<Viewing, Problem> {
+    /// Starts a trace on all shards.
+    pub async fn trace(&self, filter: TraceFilter, limits: TraceLimits) -> Result<TraceReader, HttpProblem> {
         let (sender, entries) = mpsc::channel(QUEUE);
-        let counters = Arc::new(Counters::default());
-        let sink = Sink {
+        let counters = Arc::new(TraceCounters::default());
+        let sink = ChannelTraceSink {
             entries: sender,
             counters: counters.clone(),
             limits,
         };
         let begin = move |shard: &mut Shard, _| shard.trace(filter.clone(), Box::new(sink.clone()));
-        let has_room = self.on_all(begin).await?;
+        let has_room = self.on_all_shards(begin).await?;
         if has_room.contains(&false) {
-            return Err(Problem::unavailable("there are too many traces already"));
+            return Err(HttpProblem::unavailable("the limit of concurrent traces is reached"));
         }
-        Ok(Viewing { entries, counters })
+        Ok(TraceReader { entries, counters })
     }
 }
 
-impl Viewing {
-    /// The next entry; none when the server ends.
+impl TraceReader {
+    /// Returns the next entry; `None` when the server stops.
     pub async fn next(&mut self) -> Option<Value> {
         self.entries.recv().await
     }
 
-    /// What was not shown and has not been told of, if there is any.
-    pub fn take_left_out(&self) -> Option<Value> {
-        let (entries, bytes) = self.counters.take_left_out();
+    /// Returns an entry with the number of omitted entries, if there are any.
+    pub fn take_omitted(&self) -> Option<Value> {
+        let (entries, bytes) = self.counters.take_omitted();
         (entries > 0 || bytes > 0).then(|| json!({ "type": "left_out", "left_out": entries, "left_out_bytes": bytes }))
     }
 }
 
-impl Counters {
-    /// Whether one more may be shown in this second.
+impl TraceCounters {
+    /// Whether another entry may be sent in this second.
     fn take(&self, per_second: u32, unix_s: u64) -> bool {
         if self.second.swap(unix_s, Ordering::Relaxed) != unix_s {
-            self.taken.store(0, Ordering::Relaxed);
+            self.sent_in_second.store(0, Ordering::Relaxed);
         }
-        self.taken.fetch_add(1, Ordering::Relaxed) < per_second
+        self.sent_in_second.fetch_add(1, Ordering::Relaxed) < per_second
     }
 
-    fn take_left_out(&self) -> (u64, u64) {
-        let entries = self.left_out.swap(0, Ordering::Relaxed);
-        (entries, self.passed_over_bytes.swap(0, Ordering::Relaxed))
+    fn take_omitted(&self) -> (u64, u64) {
+        let entries = self.omitted.swap(0, Ordering::Relaxed);
+        (entries, self.skipped_bytes.swap(0, Ordering::Relaxed))
     }
 }
 
-impl Sink {
-    /// Makes an entry if there is room for it.
-    fn tell(&self, kind: &str, fill: impl FnOnce(&mut Map<String, Value>)) {
+impl ChannelTraceSink {
+    /// Sends an entry, if the rate and the queue permit it.
+    fn send(&self, kind: &str, fill: impl FnOnce(&mut Map<String, Value>)) {
         let at_unix_ms = unix_ms(SystemTime::now());
         let has_turn = self.counters.take(self.limits.per_second, at_unix_ms / 1000);
         let Some(permit) = self.entries.try_reserve().ok().filter(|_| has_turn) else {
-            self.counters.left_out.fetch_add(1, Ordering::Relaxed);
+            self.counters.omitted.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let (left_out, bytes) = self.counters.take_left_out();
+        let (left_out, bytes) = self.counters.take_omitted();
         let mut entry = Map::new();
         entry.insert("type".into(), kind.into());
         entry.insert("at_unix_ms".into(), at_unix_ms.into());
@@ -120,18 +121,18 @@ impl Sink {
     }
 }
 
-impl TraceSink for Sink {
-    fn is_over(&self) -> bool {
+impl TraceSink for ChannelTraceSink {
+    fn has_ended(&self) -> bool {
         self.entries.is_closed()
     }
 
     fn packet(&mut self, packet: &TracedPacket<'_>) {
-        let style = Style {
+        let style = PacketViewOptions {
             payload_bytes_max: self.limits.payload_bytes,
             is_device: packet.is_device,
             topic: packet.topic,
         };
-        self.tell("packet", |entry| {
+        self.send("packet", |entry| {
             entry.insert("direction".into(), direction(packet.direction).into());
             entry.insert("packet".into(), packet.packet.packet_type().name().into());
             entry.insert("client_id".into(), packet.client.client_id.into());
@@ -141,21 +142,19 @@ impl TraceSink for Sink {
         });
     }
 
-    fn event(&mut self, event: &Event) {
-        self.tell("event", |entry| put_event(entry, event));
+    fn event(&mut self, event: &ConnectionEvent) {
+        self.send("event", |entry| put_event(entry, event));
     }
 
-    fn passed_over(&mut self, bytes: usize) {
-        self.counters
-            .passed_over_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+    fn skipped_bytes(&mut self, bytes: usize) {
+        self.counters.skipped_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-fn put_event(entry: &mut Map<String, Value>, event: &Event) {
+fn put_event(entry: &mut Map<String, Value>, event: &ConnectionEvent) {
     let mut put = |name: &str, value: Value| _ = entry.insert(name.to_owned(), value);
     match event {
-        Event::Connected {
+        ConnectionEvent::Connected {
             client_id,
             address,
             session_present,
@@ -166,11 +165,11 @@ fn put_event(entry: &mut Map<String, Value>, event: &Event) {
             put("address", address.to_string().into());
             put("fields", json!({ "session_present": session_present }));
         }
-        Event::Refused {
+        ConnectionEvent::Refused {
             client_id,
             address,
             reason,
-            because,
+            detail: because,
             ..
         } => {
             put("event", "refused".into());
@@ -178,23 +177,26 @@ fn put_event(entry: &mut Map<String, Value>, event: &Event) {
             put("address", address.to_string().into());
             put("fields", json!({ "reason": reason.name(), "because": because }));
         }
-        Event::Disconnected {
+        ConnectionEvent::Disconnected {
             client_id,
             address,
             reason,
-            because,
+            detail: because,
         } => {
             put("event", "disconnected".into());
             put("client_id", (**client_id).into());
             put("address", address.to_string().into());
             put("fields", json!({ "reason": reason.name(), "because": because }));
         }
-        Event::SessionEnded { client_id, because } => {
+        ConnectionEvent::SessionEnded {
+            client_id,
+            detail: because,
+        } => {
             put("event", "session_ended".into());
             put("client_id", (**client_id).into());
             put("fields", json!({ "because": because }));
         }
-        Event::Dropping { client_id, reason } => {
+        ConnectionEvent::Dropping { client_id, reason } => {
             put("event", "dropping".into());
             put("client_id", (**client_id).into());
             put("fields", json!({ "reason": reason.name() }));
@@ -202,10 +204,10 @@ fn put_event(entry: &mut Map<String, Value>, event: &Event) {
     }
 }
 
-fn direction(direction: Direction) -> &'static str {
+fn direction(direction: PacketDirection) -> &'static str {
     match direction {
-        Direction::Received => "received",
-        Direction::Sent => "sent",
+        PacketDirection::Received => "received",
+        PacketDirection::Sent => "sent",
     }
 }
 
@@ -214,34 +216,34 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_beyond_the_rate_is_counted() {
+    async fn entries_above_the_rate_are_counted() {
         let (sender, entries) = mpsc::channel(2);
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(TraceCounters::default());
         let limits = TraceLimits {
             per_second: u32::MAX,
             payload_bytes: 1,
         };
-        let mut viewing = Viewing {
+        let mut viewing = TraceReader {
             entries,
             counters: counters.clone(),
         };
-        let sink = Sink {
+        let sink = ChannelTraceSink {
             entries: sender,
             counters,
             limits,
         };
         for _ in 0..5 {
-            sink.tell("packet", |_| {});
+            sink.send("packet", |_| {});
         }
         for _ in 0..2 {
             assert_eq!(viewing.next().await.unwrap()["left_out"], 0);
         }
-        sink.tell("packet", |_| {});
+        sink.send("packet", |_| {});
         assert_eq!(viewing.next().await.unwrap()["left_out"], 3);
-        assert_eq!(viewing.take_left_out(), None);
+        assert_eq!(viewing.take_omitted(), None);
         assert!(sink.counters.take(2, 7) && sink.counters.take(2, 7) && !sink.counters.take(2, 7));
         assert!(sink.counters.take(2, 8));
         drop(viewing);
-        assert!(sink.is_over());
+        assert!(sink.has_ended());
     }
 }

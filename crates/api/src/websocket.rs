@@ -1,8 +1,8 @@
-//! A WebSocket (RFC 6455) on which the server tells and the client listens: the upgrade, frames of text out, and of what comes
-//! in only that the client is there or goes.
+//! A WebSocket (RFC 6455) that sends text frames to a client. From the client it only reads pings, pongs and close
+//! frames.
 //!
-//! Who may was checked before, by a token that no page of a stranger has: the origin of a page need not be looked at. It is checked
-//! again while it is open: a login that has ended ends it.
+//! The guard has checked the token before. Foreign web pages do not have a token, so the origin need not be checked.
+//! The login is checked again at intervals, and the WebSocket closes when it has ended.
 
 use std::io;
 use std::sync::Arc;
@@ -14,63 +14,76 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use net::websocket::frame::{CloseCode, Decoder, Opcode, frame_header};
+use net::websocket::frame::{CloseCode, FrameDecoder, Opcode, frame_header};
 use net::websocket::handshake::accept_key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use crate::guard::Pass;
-use crate::problem::Problem;
+use crate::guard::LoginRecheck;
+use crate::problem::HttpProblem;
 
-/// What a client offers that logs in by sub-protocol; what it chooses beside its token.
+/// Sub-protocol that the server selects if the client sends its token as a sub-protocol.
 const SUB_PROTOCOL: &str = "tidewire";
 
-/// How often a client is asked whether it is there. One that has said nothing for two of these is gone.
+/// Interval of pings. A client that does not answer two pings is disconnected.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How often the login is looked at anew.
+/// Interval of the check of the login.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long the client has to take the last frame.
+/// How long the client may take to accept the close frame.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where a WebSocket comes from once the answer was sent.
-pub struct Upgrading {
+/// The source of a WebSocket after the answer was sent.
+pub struct PendingUpgrade {
     on_upgrade: OnUpgrade,
-    pass: Arc<Pass>,
+    login_check: Arc<LoginRecheck>,
 }
 
-/// The answer to a request that the guard has let through, for a [`WebSocket`].
-pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, Upgrading), Problem> {
-    let pass = request.extensions_mut().remove::<Arc<Pass>>();
+/// Returns the answer to a request that the guard has admitted, and the source of its [`ServerWebSocket`].
+pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, PendingUpgrade), HttpProblem> {
+    let pass = request.extensions_mut().remove::<Arc<LoginRecheck>>();
     let (response, on_upgrade) = upgrade(request)?;
-    let pass = pass.ok_or_else(|| Problem::unauthorized("a WebSocket needs a login"))?;
-    Ok((response, Upgrading { on_upgrade, pass }))
+    let pass = pass.ok_or_else(|| HttpProblem::unauthorized("a WebSocket needs a login"))?;
+    Ok((
+        response,
+        PendingUpgrade {
+            on_upgrade,
+            login_check: pass,
+        },
+    ))
 }
 
-/// As `upgrade_guarded`, for MQTT, which the client has to offer [MQTT-6.0.0-3]; the parts, because others go on with it.
-pub fn upgrade_to_mqtt(request: &mut Request) -> Result<(Response, OnUpgrade, Arc<Pass>), Problem> {
+/// Like `upgrade_guarded`, for MQTT: the client must offer the sub-protocol [MQTT-6.0.0-3]. Returns the parts, because
+/// the broker takes over the connection.
+pub fn upgrade_to_mqtt(request: &mut Request) -> Result<(Response, OnUpgrade, Arc<LoginRecheck>), HttpProblem> {
     const MQTT: &str = "mqtt";
     if !sub_protocols(request.headers()).any(|offered| offered == MQTT) {
         key(request.headers())?;
-        return Err(Problem::bad_request("Sec-WebSocket-Protocol must offer mqtt"));
+        return Err(HttpProblem::bad_request("Sec-WebSocket-Protocol must offer mqtt"));
     }
-    let (mut response, Upgrading { on_upgrade, pass }) = upgrade_guarded(request)?;
+    let (
+        mut response,
+        PendingUpgrade {
+            on_upgrade,
+            login_check: pass,
+        },
+    ) = upgrade_guarded(request)?;
     let headers = response.headers_mut();
     headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(MQTT));
     Ok((response, on_upgrade, pass))
 }
 
-/// The answer to a request for an upgrade, and where the connection comes from once it was sent.
-pub fn upgrade(request: &mut Request) -> Result<(Response, OnUpgrade), Problem> {
+/// Returns the answer to an upgrade request, and the source of the connection after the answer was sent.
+pub fn upgrade(request: &mut Request) -> Result<(Response, OnUpgrade), HttpProblem> {
     let headers = request.headers();
     let key = key(headers)?.to_owned();
     let has_sub_protocol = sub_protocols(headers).any(|offered| offered == SUB_PROTOCOL);
     let on_upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let on_upgrade = on_upgrade.ok_or_else(|| Problem::bad_request("HTTP/1.1 is required for a WebSocket"))?;
+    let on_upgrade = on_upgrade.ok_or_else(|| HttpProblem::bad_request("HTTP/1.1 is required for a WebSocket"))?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let accept = HeaderValue::try_from(accept_key(&key)).expect("base64 is text");
+    let accept = HeaderValue::try_from(accept_key(&key)).expect("base64 is ASCII");
     let headers = response.headers_mut();
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -81,14 +94,14 @@ pub fn upgrade(request: &mut Request) -> Result<(Response, OnUpgrade), Problem> 
     Ok((response, on_upgrade))
 }
 
-/// What the client offers to speak, in its order. Pages cannot set other headers.
+/// Returns the sub-protocols that the client offers, in order. Web pages cannot set other headers.
 pub fn sub_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
     let values = values.filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-fn key(headers: &HeaderMap) -> Result<&str, Problem> {
+fn key(headers: &HeaderMap) -> Result<&str, HttpProblem> {
     let text = |name| {
         headers
             .get(name)
@@ -97,44 +110,44 @@ fn key(headers: &HeaderMap) -> Result<&str, Problem> {
     };
     let has = |name, word: &str| text(name).split(',').any(|item| item.trim().eq_ignore_ascii_case(word));
     if !has(header::UPGRADE, "websocket") || !has(header::CONNECTION, "upgrade") {
-        let detail = "this is a WebSocket: use a client that speaks it, such as `tidewire rule tail` or websocat";
-        let problem = Problem::of_status(StatusCode::UPGRADE_REQUIRED, detail.into());
+        let detail = "this path is a WebSocket: use a WebSocket client, such as `tidewire rule tail` or websocat";
+        let problem = HttpProblem::of_status(StatusCode::UPGRADE_REQUIRED, detail.into());
         return Err(problem.with_header(header::UPGRADE, HeaderValue::from_static("websocket")));
     }
     if text(header::SEC_WEBSOCKET_VERSION) != "13" {
-        let problem = Problem::bad_request("Sec-WebSocket-Version 13 is required");
+        let problem = HttpProblem::bad_request("Sec-WebSocket-Version 13 is required");
         return Err(problem.with_header(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13")));
     }
     match text(header::SEC_WEBSOCKET_KEY) {
         key if key.len() == 24 => Ok(key),
-        _ => Err(Problem::bad_request("Sec-WebSocket-Key is missing or wrong")),
+        _ => Err(HttpProblem::bad_request("Sec-WebSocket-Key is missing or invalid")),
     }
 }
 
-type Stream = TokioIo<Upgraded>;
+type UpgradedStream = TokioIo<Upgraded>;
 
-/// The server's side of an upgraded connection.
-pub struct WebSocket {
-    reader: ReadHalf<Stream>,
-    writer: WriteHalf<Stream>,
-    decoder: Decoder,
+/// The server's end of a WebSocket.
+pub struct ServerWebSocket {
+    reader: ReadHalf<UpgradedStream>,
+    writer: WriteHalf<UpgradedStream>,
+    decoder: FrameDecoder,
     ping: Interval,
     check: Interval,
-    pass: Arc<Pass>,
-    /// Pings since the client was last heard of.
+    login_check: Arc<LoginRecheck>,
+    /// Pings since the last frame from the client.
     unanswered: u32,
 }
 
-/// What comes first.
-pub enum Next<T> {
+/// The event that `wait_for` returns.
+pub enum WaitResult<T> {
     Ready(T),
-    /// The client goes, or is gone, or may not stay.
-    Gone,
+    /// The client has closed the WebSocket, was disconnected, or its login has ended.
+    Closed,
 }
 
-impl WebSocket {
-    /// `None`: the client went before the upgrade was done.
-    pub async fn new(upgrading: Upgrading) -> Option<WebSocket> {
+impl ServerWebSocket {
+    /// `None`: the client disconnected before the upgrade.
+    pub async fn new(upgrading: PendingUpgrade) -> Option<ServerWebSocket> {
         let (reader, writer) = tokio::io::split(TokioIo::new(upgrading.on_upgrade.await.ok()?));
         let every = |period| {
             let mut interval = interval(period);
@@ -142,33 +155,33 @@ impl WebSocket {
             interval.reset();
             interval
         };
-        Some(WebSocket {
+        Some(ServerWebSocket {
             reader,
             writer,
-            decoder: Decoder::default(),
+            decoder: FrameDecoder::default(),
             ping: every(PING_INTERVAL),
             check: every(CHECK_INTERVAL),
-            pass: upgrading.pass,
+            login_check: upgrading.login_check,
             unanswered: 0,
         })
     }
 
-    /// Waits for `ready`, and meanwhile listens to the client.
-    pub async fn wait_for<T>(&mut self, ready: impl Future<Output = T>) -> Next<T> {
+    /// Waits for `ready`, and processes frames from the client while waiting.
+    pub async fn wait_for<T>(&mut self, ready: impl Future<Output = T>) -> WaitResult<T> {
         let mut ready = std::pin::pin!(ready);
         let mut buffer = [0; 1024];
         loop {
             let is_there = tokio::select! {
-                value = &mut ready => return Next::Ready(value),
+                value = &mut ready => return WaitResult::Ready(value),
                 read = self.reader.read(&mut buffer) => match read {
-                    Ok(size) if size > 0 => self.heard(&mut buffer[..size]).await,
+                    Ok(size) if size > 0 => self.process_input(&mut buffer[..size]).await,
                     _ => false,
                 },
-                _ = self.ping.tick() => self.ask().await,
-                _ = self.check.tick() => self.pass.is_good(),
+                _ = self.ping.tick() => self.send_ping().await,
+                _ = self.check.tick() => self.login_check.is_valid(),
             };
             if !is_there {
-                return Next::Gone;
+                return WaitResult::Closed;
             }
         }
     }
@@ -177,14 +190,14 @@ impl WebSocket {
         self.frame(Opcode::Text, text.as_bytes()).await
     }
 
-    /// Says goodbye.
+    /// Sends a close frame.
     pub async fn close(mut self) {
         let code = match self.decoder.close_code() {
             Some(code) => code,
-            None if self.pass.is_good() => CloseCode::NORMAL,
+            None if self.login_check.is_valid() => CloseCode::NORMAL,
             None => CloseCode::POLICY_VIOLATION,
         };
-        // Who does not take it is gone.
+        // If the client does not accept it, it has disconnected.
         let _ = timeout(CLOSE_WITHIN, async {
             self.frame(Opcode::Close, &code.0.to_be_bytes()).await?;
             self.writer.shutdown().await
@@ -192,7 +205,7 @@ impl WebSocket {
         .await;
     }
 
-    async fn heard(&mut self, bytes: &mut [u8]) -> bool {
+    async fn process_input(&mut self, bytes: &mut [u8]) -> bool {
         self.unanswered = 0;
         let is_over = self.decoder.decode(bytes).ended.is_some();
         if let Some(payload) = self.decoder.take_ping() {
@@ -201,12 +214,12 @@ impl WebSocket {
         !is_over
     }
 
-    async fn ask(&mut self) -> bool {
+    async fn send_ping(&mut self) -> bool {
         self.unanswered += 1;
         self.unanswered <= 2 && self.frame(Opcode::Ping, &[]).await.is_ok()
     }
 
-    /// A peer that takes nothing is cut off by the guard below.
+    /// The stall guard disconnects a client that does not read.
     async fn frame(&mut self, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
         let (header, size) = frame_header(opcode, payload.len());
         self.writer.write_all(&header[..size]).await?;

@@ -1,6 +1,6 @@
-//! What the checks cost on this machine: `cargo run --profile fast -p tidewire-auth --example measure`.
+//! Measures the cost of the checks on this machine: `cargo run --profile fast -p tidewire-auth --example measure`.
 //!
-//! Not a benchmark of the broker; single thread, warm caches, best round.
+//! This is not a benchmark of the broker: one thread, warm caches, best round.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -11,7 +11,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use mqtt::QoS;
-use tidewire_auth::{Acl, AclOptions, Action, Identity, Password, PasswordHash, Rule, SessionAcl, VerifiedPasswords};
+use tidewire_auth::{
+    AccessAction, AccessRule, Acl, AclOptions, Identity, Password, PasswordHash, SessionAcl, VerifiedPasswords,
+};
 
 fn main() {
     for rules in [0, 3, 100] {
@@ -44,14 +46,19 @@ fn identity() -> Identity<'static> {
     }
 }
 
-/// Literals, subtrees and `+` in turn, none of which matches; the last one does.
+/// Compiles literals, subtrees and `+` in turn, none of which matches except the last rule.
 fn compile(rules: usize) -> Acl {
     let shapes = ["site/{n}/status", "site/{n}/#", "site/+/{n}/state"];
-    let mut list: Vec<Rule> = (1..rules)
-        .map(|n| Rule::allow(Action::All, &[&shapes[n % shapes.len()].replace("{n}", &n.to_string())]))
+    let mut list: Vec<AccessRule> = (1..rules)
+        .map(|n| {
+            AccessRule::allow(
+                AccessAction::All,
+                &[&shapes[n % shapes.len()].replace("{n}", &n.to_string())],
+            )
+        })
         .collect();
     if rules > 0 {
-        list.push(Rule::allow(Action::All, &["tree/#"]));
+        list.push(AccessRule::allow(AccessAction::All, &["tree/#"]));
     }
     Acl::compile(&list, AclOptions::default()).unwrap()
 }
@@ -82,7 +89,7 @@ fn passwords() {
 }
 
 fn nanoseconds<T>(mut call: impl FnMut() -> T) -> f64 {
-    // Rounds shorter than a time slice, so that the best one is undisturbed even on a busy machine.
+    // Rounds are shorter than a time slice, so that the best one is undisturbed even on a busy machine.
     const CALLS: u32 = 1_000;
     const ROUNDS: usize = 1_000;
     let round = || timed(|| (0..CALLS).for_each(|_| drop(black_box(call()))));

@@ -1,28 +1,28 @@
-//! Authorization: ordered rules, the first that matches decides, and what no rule matches is refused.
+//! Authorization by ordered rules. The first matching rule decides. Access that no rule matches is denied.
 //!
-//! Three stages, each paid as rarely as possible:
-//! - [`Acl::compile`], once per configuration: every rule is checked and every error reported;
-//! - [`Acl::session`], once per session: conditions on who it is are decided and placeholders filled in;
-//! - [`SessionAcl`], per packet: a scan over what is left, without lock, allocation or system call.
+//! There are three stages, each executed as rarely as possible:
+//! - [`Acl::compile`], once per configuration: checks every rule and reports every error;
+//! - [`Acl::session`], once per session: evaluates conditions on the identity and fills in placeholders;
+//! - [`SessionAcl`], per packet: scans the remaining rules, without a lock, an allocation or a system call.
 //!
-//! Topics and filters are *bare*: the caller has taken off `$share/<name>/`, `$queue/`, `$exclusive/` and
-//! `$delayed/<seconds>/` before it asks, so that none of them is a way around a rule. They are opaque: no normalization
+//! Topics and filters are *bare*: the caller has removed `$share/<name>/`, `$queue/`, `$exclusive/` and
+//! `$delayed/<seconds>/`, so that none of them circumvents a rule. Topics are opaque: there is no normalization
 //! [MQTT-4.7.3-4].
 //!
-//! # What a rule means
-//! - **publish** to topic T: the rule matches when one of its filters matches T, and its `qos` and `retain` conditions,
-//!   where present, hold. Wills are asked about in the same way.
-//! - **subscribe** to filter F: an allow rule matches when one of its filters *covers* F, that is, matches every topic that
-//!   F can match. A deny rule matches when it covers F. A deny rule that only *overlaps* F is remembered: when an allow rule
-//!   further down grants F, the grant says that deliveries have to be filtered, one by one, with
-//!   [`SessionAcl::may_receive`]. Coverage is judged filter by filter, never by a union of several.
+//! # Meaning of a rule
+//! - **publish** to topic T: the rule matches if one of its filters matches T, and its `qos` and `retain` conditions
+//!   hold, if present. Wills are checked in the same way.
+//! - **subscribe** to filter F: an allow rule matches if one of its filters *covers* F, that is, matches every topic
+//!   that F can match. A deny rule matches if it covers F. A deny rule that only *overlaps* F is recorded: if a later
+//!   allow rule grants F, the grant requires each delivery to be checked with [`SessionAcl::may_receive`]. Coverage is
+//!   evaluated for each filter separately, never for a union of filters.
 //! - Wildcards in the first level neither match nor cover topics that begin with `$` [MQTT-4.7.2-1].
 //!
 //! # Placeholders cannot widen access
-//! `%c` and `%u` stand for client id and user name, which the client chooses. When the value is empty, contains `+`, `#`,
-//! `/` or NUL, or would put a `$` at the start of the topic, an *allow* rule with that placeholder does not apply; a *deny*
-//! rule with it applies to everything from that level on, because leaving it out would widen access just the same. A
-//! client without user name is not concerned by rules with `%u`.
+//! `%c` and `%u` stand for client id and user name, which the client chooses. A value is unsafe if it is empty,
+//! contains `+`, `#`, `/` or NUL, or would put a `$` at the start of the topic. With an unsafe value, an *allow* rule
+//! does not apply, and a *deny* rule applies to everything from that level on, because skipping it would widen access
+//! as well. Rules with `%u` do not apply to clients without a user name.
 
 mod cidr;
 mod mosquitto;
@@ -40,17 +40,17 @@ use serde::{Deserialize, Serialize};
 
 pub use cidr::{Cidr, CidrError};
 pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitto_acl, parse_mosquitto_acl};
-pub use rule::{AclErrorKind, Action, Permission, Rule, TopicRuleError};
-pub use session::{Grant, SessionAcl};
+pub use rule::{AccessAction, AccessRule, AclErrorKind, Permission, TopicRuleError};
+pub use session::{SessionAcl, SubscriptionGrant};
 
 use rule::CompiledRule;
-use session::Entry;
+use session::AccessEntry;
 
-const RULES_MAX: usize = 100_000;
-/// Resolved lists kept for sharing; sessions beyond that have lists of their own.
+pub(crate) const RULES_MAX: usize = 100_000;
+/// Maximum number of resolved lists that sessions share. Further sessions get a list of their own.
 const SHARED_LISTS_MAX: usize = 4096;
 
-/// Who a session belongs to. The caller has authenticated it.
+/// The authenticated identity of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     pub client_id: &'a str,
@@ -59,43 +59,43 @@ pub struct Identity<'a> {
     pub is_superuser: bool,
 }
 
-/// What applies when the rules do not decide.
+/// Decisions that the rules leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AclOptions {
-    /// When no rule matches.
+    /// Applies if no rule matches.
     pub no_match: Permission,
-    pub partial_subscription: PartialSubscription,
+    pub partial_subscription: PartialSubscriptionPolicy,
 }
 
-/// What happens to a subscription of which the rules allow only a part.
+/// Treatment of a subscription that the rules allow only in part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PartialSubscription {
-    /// Refused, as in EMQX: the client learns what it may not have.
+pub enum PartialSubscriptionPolicy {
+    /// Rejected, as in EMQX. The client learns that access is missing.
     #[default]
     Refuse,
-    /// Granted, with deliveries filtered, as in Mosquitto.
+    /// Granted, and deliveries are filtered, as in Mosquitto.
     Filter,
 }
 
-/// The compiled rules of a server. Immutable: a change compiles a new one, and sessions are resolved anew.
+/// The compiled rules of a server. Immutable: after a change, rules are compiled again and sessions are resolved again.
 pub struct Acl {
     rules: Vec<CompiledRule>,
     options: AclOptions,
-    /// Indexes of rules that name no user and no client; the rest is found by name.
+    /// Indexes of rules without a list of users or clients. The other rules are found by name.
     general: Vec<u32>,
     by_user: HashMap<Box<str>, Vec<u32>>,
     by_client: HashMap<Box<str>, Vec<u32>>,
     shared: Mutex<SharedLists>,
 }
 
-/// Resolved lists by the indexes of the rules they come from.
-type SharedLists = HashMap<Box<[u32]>, Weak<[Entry]>>;
+/// Resolved lists, by the indexes of their rules.
+type SharedLists = HashMap<Box<[u32]>, Weak<[AccessEntry]>>;
 
 impl Acl {
-    /// Checks and compiles; all that is wrong with any rule is reported.
-    pub fn compile(rules: &[Rule], options: AclOptions) -> Result<Acl, AclErrors> {
+    /// Checks and compiles the rules. Reports all errors of all rules.
+    pub fn compile(rules: &[AccessRule], options: AclOptions) -> Result<Acl, AclErrors> {
         if rules.len() > RULES_MAX {
             let kind = AclErrorKind::TooManyRules { max: RULES_MAX };
             return Err(AclErrors(vec![AclError { rule: RULES_MAX, kind }]));
@@ -125,7 +125,7 @@ impl Acl {
             shared: Mutex::default(),
         };
         for (index, rule) in rules.iter().enumerate() {
-            let index = index as u32; // RULES_MAX fits.
+            let index = index as u32; // RULES_MAX fits into 32 bits.
             if let Some(users) = &rule.conditions.users {
                 users
                     .iter()
@@ -146,8 +146,8 @@ impl Acl {
         self.rules.len()
     }
 
-    /// Resolves the rules for one session. Takes a short lock on the table of shared lists: once per session, not per
-    /// packet. Ask again when the rules or the identity change.
+    /// Resolves the rules for one session. Takes a short lock on the table of shared lists, once per session and not
+    /// per packet. Call again when the rules or the identity change.
     pub fn session(&self, who: &Identity<'_>) -> SessionAcl {
         if who.is_superuser {
             return SessionAcl::unrestricted();
@@ -163,7 +163,7 @@ impl Acl {
         SessionAcl::new(entries, self.options)
     }
 
-    /// Indexes of the rules whose conditions hold, in order.
+    /// Returns the indexes of the rules whose conditions hold, in order.
     fn applicable(&self, who: &Identity<'_>) -> Vec<u32> {
         let named = |map: &HashMap<Box<str>, Vec<u32>>, name: Option<&str>| {
             name.and_then(|name| map.get(name)).cloned().unwrap_or_default()
@@ -172,24 +172,24 @@ impl Acl {
         indexes.extend(named(&self.by_user, who.user_name));
         indexes.extend(named(&self.by_client, Some(who.client_id)));
         indexes.sort_unstable();
-        indexes.retain(|&index| self.rules[index as usize].conditions.hold(who));
+        indexes.retain(|&index| self.rules[index as usize].conditions.are_met(who));
         indexes
     }
 
-    fn resolve(&self, applicable: &[u32], who: &Identity<'_>) -> Vec<Entry> {
+    fn resolve(&self, applicable: &[u32], who: &Identity<'_>) -> Vec<AccessEntry> {
         applicable
             .iter()
             .flat_map(|&index| self.rules[index as usize].resolve(who))
             .collect()
     }
 
-    fn shared_list(&self, applicable: Vec<u32>, who: &Identity<'_>) -> Arc<[Entry]> {
-        // Every update leaves the map valid, so a panic elsewhere cannot have broken it.
+    fn shared_list(&self, applicable: Vec<u32>, who: &Identity<'_>) -> Arc<[AccessEntry]> {
+        // Every update leaves the map valid, so a panic cannot leave it inconsistent.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entries) = shared.get(&*applicable).and_then(Weak::upgrade) {
             return entries;
         }
-        let entries: Arc<[Entry]> = self.resolve(&applicable, who).into();
+        let entries: Arc<[AccessEntry]> = self.resolve(&applicable, who).into();
         if shared.len() >= SHARED_LISTS_MAX {
             shared.retain(|_, list| list.strong_count() > 0);
         }
@@ -200,13 +200,13 @@ impl Acl {
     }
 }
 
-/// Everything that is wrong with a list of rules; prints one line each.
+/// All errors of a list of rules. Displayed as one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclErrors(pub Vec<AclError>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclError {
-    /// Position in the list, from 0.
+    /// Position in the list, starting at 0.
     pub rule: usize,
     pub kind: AclErrorKind,
 }

@@ -1,7 +1,7 @@
-//! Who may not connect, whatever it offers: clients, users, addresses, each by itself or by a pattern, for a time or for good.
+//! Bans: client ids, users and addresses that may not connect, exactly or by pattern, temporarily or permanently.
 //!
-//! Kept in a file of its own, which is written before a change holds. Looking somebody up costs three hashes, however many are
-//! banned, and a look at each network and pattern, of which there are few; nothing is locked over a write to the disk.
+//! Bans are stored in a file of their own, which is written before a change takes effect. A lookup costs three hash
+//! lookups and a scan of the networks and patterns, whose number is small. No lock is held during a write to the disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::acl::Cidr;
 
-/// Clients, users and addresses.
+/// Maximum number of bans of single client ids, users and addresses.
 pub const EXACT_BANS_MAX: usize = 10_000;
-/// Networks and patterns, each of which is looked at for every login.
+/// Maximum number of bans of networks and patterns. Each login is compared with all of them.
 pub const PATTERN_BANS_MAX: usize = 200;
-/// Of what is banned, and of a reason.
+/// Maximum length of a banned value and of a reason, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
-/// That a compiled pattern may take.
+/// Maximum memory of a compiled pattern, in bytes.
 const PATTERN_MEMORY_MAX: usize = 256 * 1024;
 
-/// What a ban goes by.
+/// The property of a client that a ban matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BanKind {
@@ -33,7 +33,7 @@ pub enum BanKind {
     UserName,
     /// One IP address.
     Address,
-    /// A regular expression that is found anywhere in the client id.
+    /// A regular expression that matches any part of the client id.
     ClientIdPattern,
     UserNamePattern,
     /// `10.0.0.0/8`.
@@ -65,8 +65,8 @@ impl BanKind {
         BanKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// For the operator who looks at refused clients.
-    pub fn because(self) -> &'static str {
+    /// Returns the reason shown to the operator in the list of rejected clients. The console matches these texts.
+    pub fn reason(self) -> &'static str {
         match self {
             BanKind::ClientId => "the client id is banned",
             BanKind::UserName => "the user is banned",
@@ -85,44 +85,44 @@ impl BanKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
     pub kind: BanKind,
-    /// The client id, user name, address, pattern or network.
+    /// Client id, user name, address, pattern or network.
     pub who: String,
     #[serde(default)]
     pub reason: String,
-    /// Who has banned it.
+    /// User who created the ban.
     #[serde(default)]
     pub by: String,
     pub at_unix_ms: u64,
-    /// None: for good.
+    /// `None` means permanently.
     pub until_unix_ms: Option<u64>,
 }
 
 impl Ban {
-    fn holds(&self, now_unix_ms: u64) -> bool {
+    fn is_in_force(&self, now_unix_ms: u64) -> bool {
         self.until_unix_ms.is_none_or(|until| until > now_unix_ms)
     }
 }
 
-/// Who is to be looked up.
+/// The properties of a client that are compared with the bans.
 #[derive(Clone, Copy, Debug)]
-pub struct Suspect<'a> {
+pub struct BanCandidate<'a> {
     pub client_id: &'a str,
     pub user_name: Option<&'a str>,
     pub address: IpAddr,
 }
 
-type Key = (BanKind, String);
+type BanKey = (BanKind, String);
 
 pub struct Bans {
     path: PathBuf,
-    /// Locked for the length of a change.
-    all: Mutex<BTreeMap<Key, Ban>>,
-    compiled: RwLock<Arc<Compiled>>,
+    /// Locked during a change.
+    all: Mutex<BTreeMap<BanKey, Ban>>,
+    compiled: RwLock<Arc<CompiledBans>>,
 }
 
-/// Until when, by what is banned; `u64::MAX` for good.
+/// Expiry time of each ban in Unix milliseconds, by banned value. `u64::MAX` means permanently.
 #[derive(Default)]
-struct Compiled {
+struct CompiledBans {
     client_ids: HashMap<Box<str>, u64>,
     user_names: HashMap<Box<str>, u64>,
     addresses: HashMap<IpAddr, u64>,
@@ -132,7 +132,7 @@ struct Compiled {
 }
 
 impl Bans {
-    /// Reads the file, if it is there.
+    /// Reads the file. A missing file means no bans.
     pub fn open(path: &Path) -> Result<Bans, BanFileError> {
         let failed = |error: io::Error| BanFileError {
             path: path.to_owned(),
@@ -148,7 +148,7 @@ impl Bans {
             let ban = checked(ban).map_err(|error| failed(io::Error::other(error)))?;
             all.insert((ban.kind, ban.who.clone()), ban);
         }
-        let compiled = Compiled::of(all.values()).map_err(|error| failed(io::Error::other(error)))?;
+        let compiled = CompiledBans::of(all.values()).map_err(|error| failed(io::Error::other(error)))?;
         Ok(Bans {
             path: path.to_owned(),
             all: Mutex::new(all),
@@ -156,44 +156,48 @@ impl Bans {
         })
     }
 
-    /// Those that hold, by kind and name.
+    /// Returns the bans in force, ordered by kind and value.
     pub fn list(&self, now_unix_ms: u64) -> Vec<Ban> {
         let all = self.lock();
-        all.values().filter(|ban| ban.holds(now_unix_ms)).cloned().collect()
+        all.values()
+            .filter(|ban| ban.is_in_force(now_unix_ms))
+            .cloned()
+            .collect()
     }
 
-    /// Which ban somebody falls under.
-    pub fn find(&self, who: &Suspect<'_>, now_unix_ms: u64) -> Option<BanKind> {
+    /// Returns the kind of the ban that applies to a client, if any.
+    pub fn find(&self, who: &BanCandidate<'_>, now_unix_ms: u64) -> Option<BanKind> {
         let compiled = self.compiled.read().unwrap_or_else(PoisonError::into_inner).clone();
         compiled.find(who, now_unix_ms)
     }
 
-    /// On disk and in force when it returns, with what is banned as it is written best. Bans that are over make room.
+    /// Adds a ban. It is on disk and in force when the function returns. Returns the ban with a normalized value.
+    /// Expired bans are removed.
     pub fn add(&self, ban: Ban, now_unix_ms: u64) -> Result<Ban, BanError> {
         let ban = checked(ban)?;
         let mut all = self.lock();
-        let mut changed: BTreeMap<Key, Ban> = all.clone();
-        changed.retain(|_, ban| ban.holds(now_unix_ms));
-        let of_its_sort = changed
+        let mut changed: BTreeMap<BanKey, Ban> = all.clone();
+        changed.retain(|_, ban| ban.is_in_force(now_unix_ms));
+        let count = changed
             .keys()
             .filter(|(kind, _)| kind.is_exact() == ban.kind.is_exact())
             .count();
-        let room = match ban.kind.is_exact() {
+        let max = match ban.kind.is_exact() {
             true => EXACT_BANS_MAX,
             false => PATTERN_BANS_MAX,
         };
         if changed.contains_key(&(ban.kind, ban.who.clone())) {
             return Err(BanError::Exists);
         }
-        if of_its_sort >= room {
-            return Err(BanError::TooMany(room));
+        if count >= max {
+            return Err(BanError::TooMany(max));
         }
         changed.insert((ban.kind, ban.who.clone()), ban.clone());
         self.put(&mut all, changed)?;
         Ok(ban)
     }
 
-    /// False when there was no such ban.
+    /// Removes a ban. Returns `false` if it does not exist.
     pub fn remove(&self, kind: BanKind, who: &str) -> Result<bool, BanError> {
         let mut all = self.lock();
         let mut changed = all.clone();
@@ -204,28 +208,28 @@ impl Bans {
         Ok(true)
     }
 
-    fn put(&self, all: &mut BTreeMap<Key, Ban>, changed: BTreeMap<Key, Ban>) -> Result<(), BanError> {
-        let compiled = Compiled::of(changed.values())?;
+    fn put(&self, all: &mut BTreeMap<BanKey, Ban>, changed: BTreeMap<BanKey, Ban>) -> Result<(), BanError> {
+        let compiled = CompiledBans::of(changed.values())?;
         self.save(&changed).map_err(BanError::Storage)?;
         *self.compiled.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(compiled);
         *all = changed;
         Ok(())
     }
 
-    fn save(&self, all: &BTreeMap<Key, Ban>) -> io::Result<()> {
+    fn save(&self, all: &BTreeMap<BanKey, Ban>) -> io::Result<()> {
         let list: Vec<&Ban> = all.values().collect();
         storage::copy::replace(&self.path, &serde_json::to_vec(&list)?)
     }
 
-    // A map is replaced whole, so a panic elsewhere cannot have broken it.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Ban>> {
+    // The map is replaced as a whole, so a panic cannot leave it inconsistent.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<BanKey, Ban>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Compiled {
-    fn of<'a>(bans: impl Iterator<Item = &'a Ban>) -> Result<Compiled, BanError> {
-        let mut compiled = Compiled::default();
+impl CompiledBans {
+    fn of<'a>(bans: impl Iterator<Item = &'a Ban>) -> Result<CompiledBans, BanError> {
+        let mut compiled = CompiledBans::default();
         for ban in bans {
             let until = ban.until_unix_ms.unwrap_or(u64::MAX);
             match ban.kind {
@@ -240,7 +244,7 @@ impl Compiled {
         Ok(compiled)
     }
 
-    fn find(&self, who: &Suspect<'_>, now: u64) -> Option<BanKind> {
+    fn find(&self, who: &BanCandidate<'_>, now: u64) -> Option<BanKind> {
         let holds = |until: Option<&u64>| until.is_some_and(|until| *until > now);
         let matches = |patterns: &[(Regex, u64)], text: &str| {
             patterns
@@ -269,7 +273,7 @@ impl Compiled {
     }
 }
 
-/// With what is banned in the form in which it is looked up.
+/// Validates a ban, and normalizes the banned value to the form used for lookups.
 fn checked(mut ban: Ban) -> Result<Ban, BanError> {
     if ban.who.is_empty() || ban.who.len() > TEXT_BYTES_MAX {
         return Err(BanError::Length);
@@ -304,7 +308,7 @@ fn pattern(text: &str) -> Result<Regex, BanError> {
     built.map_err(|error| BanError::Pattern(error.to_string()))
 }
 
-/// Why a ban was not made. Nothing has changed then.
+/// Why a change of the bans failed. Nothing has changed.
 #[derive(Debug)]
 pub enum BanError {
     Exists,
@@ -320,13 +324,13 @@ pub enum BanError {
 impl fmt::Display for BanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BanError::Exists => f.write_str("it is banned already"),
-            BanError::TooMany(most) => write!(f, "there are {most} bans of this sort already, which is the limit"),
-            BanError::Length => write!(f, "what is banned has 1 to {TEXT_BYTES_MAX} bytes"),
-            BanError::ReasonLength => write!(f, "a reason has at most {TEXT_BYTES_MAX} bytes"),
+            BanError::Exists => f.write_str("this ban already exists"),
+            BanError::TooMany(max) => write!(f, "the limit of {max} bans of this kind is reached"),
+            BanError::Length => write!(f, "a banned value must have 1 to {TEXT_BYTES_MAX} bytes"),
+            BanError::ReasonLength => write!(f, "a reason must have at most {TEXT_BYTES_MAX} bytes"),
             BanError::Address => f.write_str("not an IP address"),
             BanError::Network(error) | BanError::Pattern(error) => f.write_str(error),
-            BanError::Storage(_) => f.write_str("the change could not be written to disk"),
+            BanError::Storage(_) => f.write_str("cannot write the bans to disk"),
         }
     }
 }
@@ -340,7 +344,7 @@ impl std::error::Error for BanError {
     }
 }
 
-/// The file of bans cannot be read, or is none.
+/// The file of bans is unreadable or invalid.
 #[derive(Debug)]
 pub struct BanFileError {
     pub path: PathBuf,
@@ -349,7 +353,7 @@ pub struct BanFileError {
 
 impl fmt::Display for BanFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the bans in {} cannot be read: {}", self.path.display(), self.error)
+        write!(f, "cannot read the bans in {}: {}", self.path.display(), self.error)
     }
 }
 
@@ -359,18 +363,18 @@ impl std::error::Error for BanFileError {}
 mod tests {
     use super::*;
 
-    struct Store {
+    struct TestBans {
         bans: Bans,
         directory: PathBuf,
     }
 
-    impl Store {
-        fn new(name: &str) -> Store {
+    impl TestBans {
+        fn new(name: &str) -> TestBans {
             let directory = std::env::temp_dir().join(format!("tidewire-bans-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&directory);
             fs::create_dir_all(&directory).unwrap();
             let bans = Bans::open(&directory.join("banned.json")).unwrap();
-            Store { bans, directory }
+            TestBans { bans, directory }
         }
 
         fn ban(&self, kind: BanKind, who: &str, until: Option<u64>) -> Result<Ban, BanError> {
@@ -386,14 +390,14 @@ mod tests {
         }
     }
 
-    impl Drop for Store {
+    impl Drop for TestBans {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
 
-    fn suspect<'a>(client_id: &'a str, user_name: &'a str, address: &str) -> Suspect<'a> {
-        Suspect {
+    fn suspect<'a>(client_id: &'a str, user_name: &'a str, address: &str) -> BanCandidate<'a> {
+        BanCandidate {
             client_id,
             user_name: Some(user_name).filter(|name| !name.is_empty()),
             address: address.parse().unwrap(),
@@ -401,8 +405,8 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_found_and_survives_being_opened_anew() {
-        let store = Store::new("kinds");
+    fn each_kind_is_found_after_a_restart() {
+        let store = TestBans::new("kinds");
         for (kind, who) in [
             (BanKind::ClientId, "c1"),
             (BanKind::UserName, "eve"),
@@ -413,8 +417,8 @@ mod tests {
         ] {
             store.ban(kind, who, None).unwrap();
         }
-        let again = Bans::open(&store.directory.join("banned.json")).unwrap();
-        assert_eq!(again.list(2000), store.bans.list(2000));
+        let reopened = Bans::open(&store.directory.join("banned.json")).unwrap();
+        assert_eq!(reopened.list(2000), store.bans.list(2000));
         for (who, expected) in [
             (suspect("c1", "ada", "10.0.0.1"), Some(BanKind::ClientId)),
             (suspect("c2", "eve", "10.0.0.1"), Some(BanKind::UserName)),
@@ -425,16 +429,16 @@ mod tests {
             (suspect("c2", "", "192.168.7.7"), Some(BanKind::Network)),
             (suspect("c2", "ada", "10.0.0.1"), None),
         ] {
-            assert_eq!(again.find(&who, 2000), expected, "{who:?}");
+            assert_eq!(reopened.find(&who, 2000), expected, "{who:?}");
         }
-        assert!(again.remove(BanKind::Address, "10.1.2.3").unwrap());
-        assert!(!again.remove(BanKind::Address, "10.1.2.3").unwrap());
-        assert_eq!(again.find(&suspect("c2", "", "10.1.2.3"), 2000), None);
+        assert!(reopened.remove(BanKind::Address, "10.1.2.3").unwrap());
+        assert!(!reopened.remove(BanKind::Address, "10.1.2.3").unwrap());
+        assert_eq!(reopened.find(&suspect("c2", "", "10.1.2.3"), 2000), None);
     }
 
     #[test]
-    fn a_ban_ends_by_itself_and_makes_room() {
-        let store = Store::new("until");
+    fn expired_ban_frees_a_slot() {
+        let store = TestBans::new("until");
         for n in 0..PATTERN_BANS_MAX {
             store
                 .ban(
@@ -460,8 +464,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
-        let store = Store::new("wrong");
+    fn invalid_bans_are_rejected() {
+        let store = TestBans::new("wrong");
         for (kind, who) in [
             (BanKind::Address, "10.0.0"),
             (BanKind::Network, "10.1.2.3/8"),

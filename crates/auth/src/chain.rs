@@ -1,10 +1,11 @@
-//! The authentication chain: providers asked in order until one decides.
+//! The authentication chain: providers are asked in order until one decides.
 //!
-//! A provider may block (hash a password, ask a database): the caller runs [`Chain::authenticate`] on a pool of threads
-//! made for that, never on a data-plane thread. What every provider ignores is refused.
+//! A provider may block (hash a password, query a database). The caller runs [`ProviderChain::authenticate`] on a
+//! thread pool for that purpose, never on a data-plane thread. A client that every provider ignores is rejected.
 //!
-//! Enhanced authentication (AUTH packets) is an exchange, not one answer. It will be a second, defaulted method of
-//! [`Provider`] that opens an exchange for an Authentication Method; nothing here has to change for it.
+//! Enhanced authentication (AUTH packets) is an exchange of several packets. It can become a second method of
+//! [`Provider`] with a default implementation that starts an exchange for an Authentication Method, without changes to
+//! this interface.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,10 +17,10 @@ use crate::secret::Password;
 use crate::users::Users;
 use crate::verified::VerifiedPasswords;
 
-/// What a client presents in CONNECT, and where it comes from.
+/// Credentials of a CONNECT packet, and the client's address.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// As the session will have it: assigned already when the client sent none.
+    /// Client id of the session. If the client sent none, the assigned one.
     pub client_id: String,
     pub user_name: Option<String>,
     pub password: Option<Password>,
@@ -27,30 +28,31 @@ pub struct Credentials {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProviderOutcome {
     Allow {
         is_superuser: bool,
     },
     Deny(DenyReason),
-    /// Not this provider's business; the next one decides.
+    /// The provider does not know these credentials; the next one decides.
     Ignore,
 }
 
-/// The operator sees which one; the client must not, see [`DenyReason::reason_code`].
+/// Reason for the operator. The client gets only [`DenyReason::reason_code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DenyReason {
     UnknownUser,
     WrongPassword,
-    /// A user name came without a password.
+    /// The client sent a user name without a password.
     NoPassword,
-    /// Neither user name nor password, from an address where that is not allowed.
+    /// The client sent no credentials, and its address requires them.
     AnonymousRefused,
-    /// Known, but refused by a policy.
+    /// The credentials are known, but a policy rejects them.
     NotAuthorized,
 }
 
 impl DenyReason {
-    /// Tells nobody whether a user exists. A user name alone is the access token of a device: firmware for ThingsBoard looks for this.
+    /// Returns the code for the client. It does not reveal whether a user exists. A user name without a password is the
+    /// access token of a device; ThingsBoard firmware expects `NotAuthorized` for an invalid token.
     pub fn reason_code(self) -> ReasonCode {
         match self {
             DenyReason::UnknownUser | DenyReason::WrongPassword => ReasonCode::BadUserNameOrPassword,
@@ -67,64 +69,65 @@ impl fmt::Display for DenyReason {
             DenyReason::UnknownUser => "unknown user",
             DenyReason::WrongPassword => "wrong password",
             DenyReason::NoPassword => "a user name without a password",
-            DenyReason::AnonymousRefused => "no credentials, which are required from this address",
-            DenyReason::NotAuthorized => "refused by policy",
+            DenyReason::AnonymousRefused => "no credentials, but this address requires them",
+            DenyReason::NotAuthorized => "rejected by policy",
         })
     }
 }
 
 pub trait Provider: Send + Sync {
-    /// May block.
-    fn authenticate(&self, credentials: &Credentials) -> Outcome;
+    /// Checks credentials. May block.
+    fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome;
 
-    /// The same answer where it can be had in microseconds; `None` where that takes a hash or somebody else's word.
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<Outcome>;
+    /// Returns the same outcome if it is available within microseconds. `None` if it needs a password hash or an
+    /// external system.
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome>;
 }
 
 /// Providers in the order in which they are asked.
 #[derive(Clone, Default)]
-pub struct Chain {
+pub struct ProviderChain {
     providers: Vec<Arc<dyn Provider>>,
 }
 
-impl Chain {
-    pub fn new(providers: Vec<Arc<dyn Provider>>) -> Chain {
-        Chain { providers }
+impl ProviderChain {
+    pub fn new(providers: Vec<Arc<dyn Provider>>) -> ProviderChain {
+        ProviderChain { providers }
     }
 
-    /// May block. Never answers [`Outcome::Ignore`].
-    pub fn authenticate(&self, credentials: &Credentials) -> Outcome {
+    /// Checks credentials. May block. Never returns [`ProviderOutcome::Ignore`].
+    pub fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome {
         for provider in &self.providers {
             match provider.authenticate(credentials) {
-                Outcome::Ignore => {}
+                ProviderOutcome::Ignore => {}
                 decided => return decided,
             }
         }
-        refused_by_all(credentials)
+        denied_by_default(credentials)
     }
 
-    /// The same answer if no provider that has to be asked for it must block. Never answers [`Outcome::Ignore`].
-    pub fn authenticate_now(&self, credentials: &Credentials) -> Option<Outcome> {
+    /// Returns the same outcome if no provider has to block for it. Never returns [`ProviderOutcome::Ignore`].
+    pub fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
         for provider in &self.providers {
             match provider.authenticate_now(credentials)? {
-                Outcome::Ignore => {}
+                ProviderOutcome::Ignore => {}
                 decided => return Some(decided),
             }
         }
-        Some(refused_by_all(credentials))
+        Some(denied_by_default(credentials))
     }
 }
 
-fn refused_by_all(credentials: &Credentials) -> Outcome {
-    Outcome::Deny(match (&credentials.user_name, &credentials.password) {
+fn denied_by_default(credentials: &Credentials) -> ProviderOutcome {
+    ProviderOutcome::Deny(match (&credentials.user_name, &credentials.password) {
         (None, None) => DenyReason::AnonymousRefused,
         (Some(_), None) => DenyReason::NoPassword,
         (_, Some(_)) => DenyReason::UnknownUser,
     })
 }
 
-/// Checks user name and password against [`Users`]. Ignores unknown users, so that a later provider may know them, after
-/// having spent as much time on them as on a wrong password.
+/// Checks user name and password against [`Users`]. Ignores unknown users, so that a later provider can check them. An
+/// unknown user takes as much time as a wrong password.
 pub struct UsersProvider {
     users: Arc<Users>,
     verified: VerifiedPasswords,
@@ -137,42 +140,43 @@ impl UsersProvider {
 }
 
 impl Provider for UsersProvider {
-    fn authenticate(&self, credentials: &Credentials) -> Outcome {
-        // MQTT 5 allows a password without a user name; that is a token for some other provider.
+    fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome {
+        // MQTT 5 allows a password without a user name: a token for another provider.
         let Some(user_name) = &credentials.user_name else {
-            return Outcome::Ignore;
+            return ProviderOutcome::Ignore;
         };
         let Some(password) = &credentials.password else {
-            return Outcome::Ignore;
+            return ProviderOutcome::Ignore;
         };
         let Some(user) = self.users.find(user_name) else {
-            // The answer takes as long as for a user that exists, so that time does not tell who exists.
+            // Take as long as for an existing user, so that the response time does not reveal which users exist.
             self.verified
                 .verify_decoy(user_name, &self.users.decoy_for(user_name), password);
-            return Outcome::Ignore;
+            return ProviderOutcome::Ignore;
         };
         if self.verified.verify(user_name, &user.hash, password) {
-            return Outcome::Allow {
+            return ProviderOutcome::Allow {
                 is_superuser: user.is_superuser,
             };
         }
-        Outcome::Deny(DenyReason::WrongPassword)
+        ProviderOutcome::Deny(DenyReason::WrongPassword)
     }
 
-    /// A fleet that comes back is known and does not wait behind the hashes of others, whoever they are.
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<Outcome> {
+    /// Reconnecting clients are in the cache of verified passwords and do not wait behind password hashes of other
+    /// clients.
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
         let (Some(user_name), Some(password)) = (&credentials.user_name, &credentials.password) else {
-            return Some(Outcome::Ignore);
+            return Some(ProviderOutcome::Ignore);
         };
         let user = self.users.find(user_name)?;
-        let is_known = self.verified.is_known(user_name, &user.hash, password);
-        is_known.then_some(Outcome::Allow {
+        let is_known = self.verified.was_verified(user_name, &user.hash, password);
+        is_known.then_some(ProviderOutcome::Allow {
             is_superuser: user.is_superuser,
         })
     }
 }
 
-/// From where clients may come without credentials.
+/// Addresses from which clients may connect without credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnonymousPolicy {
@@ -183,17 +187,17 @@ pub enum AnonymousPolicy {
     Always,
 }
 
-/// Decides about clients with neither user name nor password; ignores all others, so that unchecked credentials are never
-/// taken for none.
+/// Decides about clients with neither user name nor password. Ignores all others, so that unverified credentials never
+/// count as anonymous.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnonymousProvider {
     pub policy: AnonymousPolicy,
 }
 
 impl Provider for AnonymousProvider {
-    fn authenticate(&self, credentials: &Credentials) -> Outcome {
+    fn authenticate(&self, credentials: &Credentials) -> ProviderOutcome {
         if credentials.user_name.is_some() || credentials.password.is_some() {
-            return Outcome::Ignore;
+            return ProviderOutcome::Ignore;
         }
         let is_allowed = match self.policy {
             AnonymousPolicy::Always => true,
@@ -201,12 +205,12 @@ impl Provider for AnonymousProvider {
             AnonymousPolicy::LoopbackOnly => credentials.address.to_canonical().is_loopback(),
         };
         match is_allowed {
-            true => Outcome::Allow { is_superuser: false },
-            false => Outcome::Deny(DenyReason::AnonymousRefused),
+            true => ProviderOutcome::Allow { is_superuser: false },
+            false => ProviderOutcome::Deny(DenyReason::AnonymousRefused),
         }
     }
 
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<Outcome> {
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<ProviderOutcome> {
         Some(self.authenticate(credentials))
     }
 }

@@ -1,30 +1,35 @@
-//! Who may connect, and what they may do.
+//! Authentication and authorization of MQTT clients.
 //!
-//! Authentication ([`Chain`] of [`Provider`]s, [`Users`], [`PasswordHash`]) may take tens of milliseconds and belongs on a
-//! pool of its own, never on a data-plane thread. Authorization ([`Acl`], [`SessionAcl`]) is compiled once, resolved once
-//! per session, and then answers in nanoseconds without a lock, an allocation or a system call.
+//! Authentication ([`ProviderChain`] of [`Provider`]s, [`Users`], [`PasswordHash`]) may take tens of milliseconds. It
+//! runs on a thread pool of its own, never on a data-plane thread. Authorization ([`Acl`], [`SessionAcl`]) is compiled
+//! once, resolved once per session, and then takes nanoseconds, without a lock, an allocation or a system call.
 //!
-//! Not here: MQTT packets, listeners, configuration files, HTTP. The only I/O is loading and saving a password file
-//! and bans, and loading an ACL file.
+//! MQTT packets, listeners, configuration files and HTTP are outside of this crate. Its only I/O is loading and saving
+//! a password file and bans, and loading an ACL file.
 //!
-//! Invariants: what no rule allows is refused; secrets never reach a log or an error text; every list has a bound, and
-//! everything that is wrong with a file or a rule list is reported at once.
+//! Invariants: access that no rule allows is denied; secrets never appear in a log or an error; every list is bounded;
+//! all errors of a file or a rule list are reported together.
 
 mod acl;
 mod bans;
 mod chain;
+mod fixed_limits;
 mod password;
 mod secret;
 mod users;
 mod verified;
 
 pub use acl::{
-    Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors, AclOptions, Action, Cidr,
-    CidrError, Grant, Identity, PartialSubscription, Permission, Rule, SessionAcl, TopicRuleError, load_mosquitto_acl,
-    parse_mosquitto_acl, preset,
+    AccessAction, AccessRule, Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors,
+    AclOptions, Cidr, CidrError, Identity, PartialSubscriptionPolicy, Permission, SessionAcl, SubscriptionGrant,
+    TopicRuleError, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
-pub use bans::{Ban, BanError, BanFileError, BanKind, Bans, Suspect};
-pub use chain::{AnonymousPolicy, AnonymousProvider, Chain, Credentials, DenyReason, Outcome, Provider, UsersProvider};
+pub use bans::{Ban, BanCandidate, BanError, BanFileError, BanKind, Bans};
+pub use chain::{
+    AnonymousPolicy, AnonymousProvider, Credentials, DenyReason, Provider, ProviderChain, ProviderOutcome,
+    UsersProvider,
+};
+pub use fixed_limits::FIXED_LIMITS;
 pub use password::{CreateError, HashError, PasswordHash};
 pub use secret::Password;
 pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users};

@@ -9,12 +9,13 @@
 //! | `$sha256$salt$hex` | SHA-256(salt, password), the salt is the text itself | import from EMQX, `salt_position = prefix` |
 //! | `$sha256-suffix$salt$hex` | SHA-256(password, salt) | import from EMQX, `salt_position = suffix` |
 //!
-//! The last two are this project's own spelling of what EMQX keeps in two columns. The salt holds no `$`, `:`, blank or
-//! control character, so that every hash fits into a field of a password file.
+//! The last two are this project's notation for values that EMQX stores in two columns. A salt contains no `$`, `:`,
+//! whitespace or control character, so that every hash fits into a field of a password file.
 //!
-//! Invariants: parameters are checked against the bounds below before anything is computed with them; hashes are compared
-//! in constant time; no error and no `Debug` text contains a salt or a hash.
-//! [`PasswordHash::verify`] takes from a microsecond to a second: never call it on a data-plane thread.
+//! Invariants: parameters are checked against the bounds below before any computation; hashes are compared in constant
+//! time; no error and no `Debug` text contains a salt or a hash.
+//!
+//! [`PasswordHash::verify`] takes from a microsecond to a second. Never call it on a data-plane thread.
 
 mod parse;
 
@@ -29,7 +30,7 @@ use zeroize::Zeroizing;
 use crate::secret::Password;
 pub use parse::HashError;
 
-/// The OWASP minimum for argon2id: 19 MiB, 2 passes, 1 lane. Every concurrent verification holds that much memory.
+/// The OWASP minimum for argon2id: 19 MiB, 2 passes, 1 lane. Every concurrent verification allocates that much memory.
 const ARGON2_DEFAULT: Argon2Cost = Argon2Cost {
     memory_kib: 19_456,
     passes: 2,
@@ -37,21 +38,21 @@ const ARGON2_DEFAULT: Argon2Cost = Argon2Cost {
 };
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
-/// The longest password that MQTT can carry [MQTT-3.1.3.6].
+/// Maximum length of a password in MQTT [MQTT-3.1.3.6].
 const PASSWORD_BYTES_MAX: usize = 65_535;
 
-/// A stored hash with its parameters. Equality is equality of the text; it is not for checking passwords.
+/// A stored hash with its parameters. Equality compares the text; it does not check passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash {
     text: Box<str>,
-    scheme: Scheme,
+    scheme: HashScheme,
     salt: Box<[u8]>,
     hash: Box<[u8]>,
 }
 
-/// What to compute, and at which cost.
+/// Hash algorithm and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Scheme {
+pub(crate) enum HashScheme {
     Argon2id(Argon2Cost),
     Pbkdf2Sha256 { iterations: u32 },
     Pbkdf2Sha512 { iterations: u32 },
@@ -72,7 +73,7 @@ impl PasswordHash {
         parse::parse(text)
     }
 
-    /// A new argon2id hash with a random salt.
+    /// Creates an argon2id hash with a random salt.
     pub fn create(password: &Password) -> Result<PasswordHash, CreateError> {
         if password.is_empty() {
             return Err(CreateError::EmptyPassword);
@@ -83,27 +84,28 @@ impl PasswordHash {
         Ok(Self::argon2id(password, random_bytes::<SALT_BYTES>()?))
     }
 
-    /// A hash at the default cost that no password is known for: what a lookup of an unknown user is verified against. It
-    /// is random bytes; only verifying against it costs what a hash costs.
+    /// Creates a hash of random bytes at the default cost, which matches no known password. Passwords of unknown users
+    /// are verified against it.
     pub(crate) fn decoy() -> Result<PasswordHash, CreateError> {
         let hash = random_bytes::<HASH_BYTES>()?;
         Ok(Self::of_argon2id(random_bytes::<SALT_BYTES>()?, hash.to_vec()))
     }
 
-    /// True when `password` is the one this hash was made from.
+    /// Returns whether this hash was made from `password`. An empty password never matches, but takes as long.
     pub fn verify(&self, password: &Password) -> bool {
         if password.expose().len() > PASSWORD_BYTES_MAX {
             return false;
         }
         let mut computed = Zeroizing::new(vec![0u8; self.hash.len()]);
         self.scheme.compute(password.expose(), &self.salt, &mut computed);
-        computed.ct_eq(&self.hash).into()
+        let is_equal: bool = computed.ct_eq(&self.hash).into();
+        is_equal && !password.expose().is_empty()
     }
 
-    /// True when the hash is of another scheme, or cheaper to attack, than what [`PasswordHash::create`] makes now.
+    /// Returns whether the hash has another scheme or a lower cost than a hash by [`PasswordHash::create`].
     pub fn is_outdated(&self) -> bool {
         match self.scheme {
-            Scheme::Argon2id(cost) => {
+            HashScheme::Argon2id(cost) => {
                 cost.memory_kib < ARGON2_DEFAULT.memory_kib
                     || cost.passes < ARGON2_DEFAULT.passes
                     || self.hash.len() < HASH_BYTES
@@ -112,24 +114,24 @@ impl PasswordHash {
         }
     }
 
-    /// The text as it stands in a password file.
+    /// Returns the text as stored in a password file.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// `argon2id`, `pbkdf2-sha512`, …; tells nothing secret.
+    /// Returns `argon2id`, `pbkdf2-sha512`, …: nothing secret.
     pub fn scheme_name(&self) -> &'static str {
         self.scheme.name()
     }
 
     fn argon2id(password: &Password, salt: [u8; SALT_BYTES]) -> PasswordHash {
         let mut hash = vec![0u8; HASH_BYTES];
-        Scheme::Argon2id(ARGON2_DEFAULT).compute(password.expose(), &salt, &mut hash);
+        HashScheme::Argon2id(ARGON2_DEFAULT).compute(password.expose(), &salt, &mut hash);
         Self::of_argon2id(salt, hash)
     }
 
     fn of_argon2id(salt: [u8; SALT_BYTES], hash: Vec<u8>) -> PasswordHash {
-        let scheme = Scheme::Argon2id(ARGON2_DEFAULT);
+        let scheme = HashScheme::Argon2id(ARGON2_DEFAULT);
         let Argon2Cost {
             memory_kib,
             passes,
@@ -151,7 +153,7 @@ impl PasswordHash {
     #[cfg(test)]
     pub(crate) fn salted_sha256(salt: &str, password: &Password) -> PasswordHash {
         let mut hash = [0u8; 32];
-        Scheme::Sha256Prefix.compute(password.expose(), salt.as_bytes(), &mut hash);
+        HashScheme::Sha256Prefix.compute(password.expose(), salt.as_bytes(), &mut hash);
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         Self::parse(&format!("$sha256${salt}${hex}")).expect("a well-formed hash")
     }
@@ -163,26 +165,27 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-impl Scheme {
+impl HashScheme {
     fn name(self) -> &'static str {
         match self {
-            Scheme::Argon2id(_) => "argon2id",
-            Scheme::Pbkdf2Sha256 { .. } => "pbkdf2-sha256",
-            Scheme::Pbkdf2Sha512 { .. } => "pbkdf2-sha512",
-            Scheme::Sha512Suffix => "sha512",
-            Scheme::Sha256Prefix | Scheme::Sha256Suffix => "sha256",
+            HashScheme::Argon2id(_) => "argon2id",
+            HashScheme::Pbkdf2Sha256 { .. } => "pbkdf2-sha256",
+            HashScheme::Pbkdf2Sha512 { .. } => "pbkdf2-sha512",
+            HashScheme::Sha512Suffix => "sha512",
+            HashScheme::Sha256Prefix | HashScheme::Sha256Suffix => "sha256",
         }
     }
 
-    /// `out` has the length of the scheme's digest, or for argon2 and PBKDF2 any length within the bounds of `parse`.
+    /// Computes the hash. `out` has the length of the scheme's digest; for argon2 and PBKDF2 any length that `parse`
+    /// accepts.
     fn compute(self, password: &[u8], salt: &[u8], out: &mut [u8]) {
         match self {
-            Scheme::Argon2id(cost) => cost.compute(password, salt, out),
-            Scheme::Pbkdf2Sha256 { iterations } => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, out),
-            Scheme::Pbkdf2Sha512 { iterations } => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, out),
-            Scheme::Sha512Suffix => digest::<Sha512>([password, salt], out),
-            Scheme::Sha256Prefix => digest::<Sha256>([salt, password], out),
-            Scheme::Sha256Suffix => digest::<Sha256>([password, salt], out),
+            HashScheme::Argon2id(cost) => cost.compute(password, salt, out),
+            HashScheme::Pbkdf2Sha256 { iterations } => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, out),
+            HashScheme::Pbkdf2Sha512 { iterations } => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, out),
+            HashScheme::Sha512Suffix => digest::<Sha512>([password, salt], out),
+            HashScheme::Sha256Prefix => digest::<Sha256>([salt, password], out),
+            HashScheme::Sha256Suffix => digest::<Sha256>([password, salt], out),
         }
     }
 }
@@ -190,7 +193,7 @@ impl Scheme {
 impl Argon2Cost {
     fn compute(self, password: &[u8], salt: &[u8], out: &mut [u8]) {
         let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(out.len()))
-            .expect("`parse` admits only parameters within argon2's own limits");
+            .expect("`parse` accepts only parameters within argon2's limits");
         Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
             .hash_password_into(password, salt, out)
             .expect("password, salt and output are within argon2's limits: `verify` and `parse` checked them");
@@ -222,8 +225,8 @@ impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CreateError::EmptyPassword => "the password is empty",
-            CreateError::PasswordTooLong => "the password is longer than 65535 bytes, which MQTT cannot carry",
-            CreateError::NoRandomness => "the operating system gives no random bytes",
+            CreateError::PasswordTooLong => "the password is longer than 65535 bytes, the limit of MQTT",
+            CreateError::NoRandomness => "the operating system provides no random bytes",
         })
     }
 }

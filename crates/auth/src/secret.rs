@@ -1,12 +1,13 @@
-//! A password as it came from a client or an operator.
+//! A password as received from a client or an operator.
 //!
-//! Prints as `***`, is wiped from memory when dropped, and has no equality: comparing is [`crate::PasswordHash`]'s work.
+//! It is displayed as `***` and wiped from memory when dropped. It has no equality; [`crate::PasswordHash`] does
+//! comparisons.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// The Password field of CONNECT: binary data, not text [MQTT-3.1.3.6].
+/// The Password field of CONNECT. Binary data, not text [MQTT-3.1.3.6].
 #[derive(Clone)]
 pub struct Password(Zeroizing<Vec<u8>>);
 

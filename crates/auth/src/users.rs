@@ -1,9 +1,9 @@
-//! The users that devices and applications log in as: name, password hash, superuser flag.
+//! The users that devices and applications authenticate as: name, password hash, superuser flag.
 //!
-//! Not the administrators of the dashboard: they live elsewhere and only share the hash code.
+//! Administrators of the console are separate; they only share the hash code.
 //!
-//! One `Users` is shared between the authentication pool, which reads, and the API, which changes it at run time. The lock
-//! is held for a map operation, never while a password is verified or a file written. Changes live in memory until
+//! The authentication pool and the API share one `Users`. The API changes it at run time. The lock is held for a map
+//! operation, never while a password is verified or a file is written. Changes are in memory only until
 //! [`Users::save`].
 
 mod file;
@@ -16,46 +16,46 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::password::{CreateError, PasswordHash};
 pub use file::{LineError, LoadError, PasswordFileErrors};
 
-const USERS_MAX: usize = 1_000_000;
-/// Far above any name that people use; MQTT allows 65,535 [MQTT-1.5.4].
-const USER_NAME_BYTES_MAX: usize = 1024;
+pub(crate) const USERS_MAX: usize = 1_000_000;
+/// Far above practical names. MQTT allows 65,535 bytes [MQTT-1.5.4].
+pub(crate) const USER_NAME_BYTES_MAX: usize = 1024;
 
 pub struct Users {
-    table: RwLock<Table>,
-    /// Stands in for the hash of an unknown user while there is no user at all.
+    table: RwLock<UserTable>,
+    /// Decoy hash while there are no users.
     empty_decoy: Arc<PasswordHash>,
     decoy_choice: RandomState,
 }
 
-/// The list is dense so that a decoy can be picked by index.
+/// The list is dense, so that a decoy can be picked by index.
 #[derive(Default)]
-struct Table {
-    list: Vec<Arc<User>>,
+struct UserTable {
+    list: Vec<Arc<StoredUser>>,
     index: HashMap<Box<str>, usize>,
 }
 
-pub(crate) struct User {
+pub(crate) struct StoredUser {
     pub name: Box<str>,
     pub hash: PasswordHash,
     pub is_superuser: bool,
 }
 
-/// A user at some time, hash included: not to be shown.
-pub struct UserSnapshot(Arc<User>);
+/// Copy of a user, including the password hash. Must not be displayed.
+pub struct UserSnapshot(Arc<StoredUser>);
 
-/// What may be shown of a user.
+/// The properties of a user that may be displayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserSummary {
     pub name: String,
     pub is_superuser: bool,
     /// `argon2id`, `pbkdf2-sha512`, …
     pub scheme: &'static str,
-    /// The hash is weaker than one made now; setting the password again mends that.
+    /// The hash is weaker than a new one. Setting the password again replaces it.
     pub is_outdated: bool,
 }
 
 impl Users {
-    /// Fails only when the operating system has no randomness.
+    /// Creates an empty table. Fails only if the operating system provides no random bytes.
     pub fn empty() -> Result<Users, CreateError> {
         Ok(Users {
             table: RwLock::default(),
@@ -80,29 +80,29 @@ impl Users {
         self.find(name).map(|user| user.summary())
     }
 
-    /// Sorted by name.
+    /// Returns all users, sorted by name.
     pub fn list(&self) -> Vec<UserSummary> {
         self.sorted().iter().map(|user| user.summary()).collect()
     }
 
-    /// A new user; refuses a name that exists.
+    /// Adds a user. Fails if the name exists.
     pub fn add(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), UserError> {
         check_name(name)?;
         let mut table = self.write();
         if table.index.contains_key(name) {
             return Err(UserError::Exists);
         }
-        table.put(User {
+        table.put(StoredUser {
             name: name.into(),
             hash,
             is_superuser,
         })
     }
 
-    /// Adds the user, or replaces the one of that name.
+    /// Adds a user, or replaces the user with the same name.
     pub fn set(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), UserError> {
         check_name(name)?;
-        self.write().put(User {
+        self.write().put(StoredUser {
             name: name.into(),
             hash,
             is_superuser,
@@ -112,7 +112,7 @@ impl Users {
     pub fn set_password(&self, name: &str, hash: PasswordHash) -> Result<(), UserError> {
         let mut table = self.write();
         let is_superuser = table.find(name).ok_or(UserError::Unknown)?.is_superuser;
-        table.put(User {
+        table.put(StoredUser {
             name: name.into(),
             hash,
             is_superuser,
@@ -122,7 +122,7 @@ impl Users {
     pub fn set_superuser(&self, name: &str, is_superuser: bool) -> Result<(), UserError> {
         let mut table = self.write();
         let hash = table.find(name).ok_or(UserError::Unknown)?.hash.clone();
-        table.put(User {
+        table.put(StoredUser {
             name: name.into(),
             hash,
             is_superuser,
@@ -133,7 +133,7 @@ impl Users {
         self.write().remove(name)
     }
 
-    /// Adds every user to another table, in place of those of the same name there.
+    /// Copies every user to another table. Replaces users with the same name there.
     pub fn copy_into(&self, other: &Users) -> Result<(), UserError> {
         for user in self.sorted() {
             other.set(&user.name, user.hash.clone(), user.is_superuser)?;
@@ -141,12 +141,12 @@ impl Users {
         Ok(())
     }
 
-    /// Becomes a copy of another table, all at once. Back come the users whose login is worth nothing any more: those that
-    /// are gone, and those whose password hash is another.
+    /// Replaces all users by those of another table, atomically. Returns the users whose existing logins are invalid:
+    /// removed users, and users whose password hash has changed.
     pub fn replace(&self, by: &Users) -> Vec<Box<str>> {
-        let new = Table::of(by.sorted());
+        let new = UserTable::of(by.sorted());
         let mut table = self.write();
-        let is_invalid = |old: &&Arc<User>| {
+        let is_invalid = |old: &&Arc<StoredUser>| {
             let now = new.find(&old.name);
             now.is_none_or(|now| now.hash != old.hash)
         };
@@ -160,17 +160,17 @@ impl Users {
         invalid
     }
 
-    /// One user as it is now, for `restore`.
+    /// Returns a copy of a user for [`Users::restore`].
     pub fn snapshot(&self, name: &str) -> Option<UserSnapshot> {
         self.find(name).map(UserSnapshot)
     }
 
-    /// Makes a user what a snapshot says; `None` is no such user.
+    /// Restores a user from a snapshot. `None` removes the user.
     pub fn restore(&self, name: &str, snapshot: Option<UserSnapshot>) {
         let mut table = self.write();
-        // There was room for it, or it is not there to be removed.
+        // Cannot fail: the table had space for the user, and removing an unknown user needs no change.
         let _ = match snapshot {
-            Some(UserSnapshot(user)) => table.put(User {
+            Some(UserSnapshot(user)) => table.put(StoredUser {
                 name: user.name.clone(),
                 hash: user.hash.clone(),
                 is_superuser: user.is_superuser,
@@ -179,13 +179,13 @@ impl Users {
         };
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<User>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<StoredUser>> {
         self.read().find(name).cloned()
     }
 
-    /// The hash to verify an unknown user's password against. It is that of some existing user, always the same one for a
-    /// name while the table does not change: so unknown names show the same mix of costs as known ones, even when the
-    /// users' hashes are of several schemes.
+    /// Returns the hash against which the password of an unknown user is verified. It belongs to an existing user,
+    /// always the same one for a name while the table is unchanged. Unknown names then take the same times as known
+    /// ones, even with several hash schemes.
     pub(crate) fn decoy_for(&self, unknown_name: &str) -> Arc<PasswordHash> {
         let table = self.read();
         if table.list.is_empty() {
@@ -195,37 +195,37 @@ impl Users {
         Arc::new(table.list[chosen as usize].hash.clone())
     }
 
-    fn sorted(&self) -> Vec<Arc<User>> {
+    fn sorted(&self) -> Vec<Arc<StoredUser>> {
         let mut users = self.read().list.clone();
         users.sort_by(|a, b| a.name.cmp(&b.name));
         users
     }
 
-    // Every update of the table is complete before the guard goes, so a panic elsewhere cannot have broken it.
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+    // Every update of the table is complete before the guard is dropped, so a panic cannot leave it inconsistent.
+    fn read(&self) -> RwLockReadGuard<'_, UserTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+    fn write(&self) -> RwLockWriteGuard<'_, UserTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
-    /// Of users with names of their own.
-    fn of(list: Vec<Arc<User>>) -> Table {
+impl UserTable {
+    /// Creates a table. The names must be distinct.
+    fn of(list: Vec<Arc<StoredUser>>) -> UserTable {
         let names = list.iter().enumerate().map(|(at, user)| (user.name.clone(), at));
-        Table {
+        UserTable {
             index: names.collect(),
             list,
         }
     }
 
-    fn find(&self, name: &str) -> Option<&Arc<User>> {
+    fn find(&self, name: &str) -> Option<&Arc<StoredUser>> {
         self.index.get(name).map(|&at| &self.list[at])
     }
 
-    fn put(&mut self, user: User) -> Result<(), UserError> {
+    fn put(&mut self, user: StoredUser) -> Result<(), UserError> {
         if let Some(&at) = self.index.get(&user.name) {
             self.list[at] = Arc::new(user);
             return Ok(());
@@ -248,7 +248,7 @@ impl Table {
     }
 }
 
-impl User {
+impl StoredUser {
     fn summary(&self) -> UserSummary {
         UserSummary {
             name: self.name.to_string(),
@@ -259,7 +259,7 @@ impl User {
     }
 }
 
-/// A name that the file format and ACL rules can hold.
+/// Checks that the password file and ACL rules can represent a name.
 fn check_name(name: &str) -> Result<(), UserError> {
     if name.is_empty() || name.len() > USER_NAME_BYTES_MAX {
         return Err(UserError::NameLength);
@@ -283,12 +283,12 @@ pub enum UserError {
 impl fmt::Display for UserError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UserError::Exists => f.write_str("there is a user of that name already"),
-            UserError::Unknown => f.write_str("there is no user of that name"),
-            UserError::TooMany => write!(f, "there are {USERS_MAX} users already, which is the limit"),
-            UserError::NameLength => write!(f, "a user name has 1 to {USER_NAME_BYTES_MAX} bytes"),
+            UserError::Exists => f.write_str("a user with this name already exists"),
+            UserError::Unknown => f.write_str("there is no user with this name"),
+            UserError::TooMany => write!(f, "the limit of {USERS_MAX} users is reached"),
+            UserError::NameLength => write!(f, "a user name must have 1 to {USER_NAME_BYTES_MAX} bytes"),
             UserError::NameCharacter => f.write_str(
-                "a user name cannot contain a colon or a control character, start with `#`, or begin or end with a blank",
+                "a user name cannot contain a colon or a control character, start with `#`, or begin or end with a space",
             ),
         }
     }

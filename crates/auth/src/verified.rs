@@ -1,15 +1,18 @@
-//! Remembers which (user, password) pairs have been verified, so that a reconnecting fleet does not pay argon2 again.
+//! Cache of verified passwords, so that a reconnecting fleet does not need argon2 again.
 //!
-//! What is kept is HMAC-SHA256 under a random key of this process over the user name, the stored hash and the password:
-//! - without the key, which never leaves this struct, an entry says nothing about a password;
-//! - a changed hash makes another tag, so a changed or removed password stops matching with no invalidation to forget;
-//! - looking a tag up in a hash set is not constant-time and need not be: the peer cannot predict or steer a tag.
+//! An entry is HMAC-SHA256 of user name, stored hash and password, under a random key of this process:
+//! - The key never leaves this struct. Without it an entry reveals nothing about a password.
+//! - A changed stored hash changes the tag. A changed or removed password therefore stops matching without explicit
+//!   invalidation.
+//! - The lookup in the hash set is not constant-time. That is safe, because a client can neither predict nor influence
+//!   a tag.
 //!
-//! What it costs in security: who can read this process's memory can test guesses at the speed of HMAC instead of argon2.
+//! Security cost: an attacker who can read this process's memory can test guesses at the speed of HMAC instead of
+//! argon2.
 //!
-//! Bounded by two generations: when the young one is full it becomes the old one and the old one is forgotten. A hit in
-//! the old one moves to the young one, so pairs in use survive. Only successes are remembered; a wrong password costs a
-//! full verification each time.
+//! The cache is bounded by two generations. When the young one is full, it becomes the old one, and the old one is
+//! discarded. A hit in the old generation moves the entry to the young one, so pairs in use survive. Only successes are
+//! cached; a wrong password costs a full verification each time.
 
 use std::collections::HashSet;
 use std::mem;
@@ -22,25 +25,25 @@ use zeroize::Zeroizing;
 use crate::password::{CreateError, PasswordHash, random_bytes};
 use crate::secret::Password;
 
-type Tag = [u8; 32];
+type PasswordTag = [u8; 32];
 
 pub struct VerifiedPasswords {
     key: Zeroizing<[u8; 32]>,
     generation_entries_max: usize,
-    generations: Mutex<Generations>,
+    generations: Mutex<PasswordGenerations>,
 }
 
 #[derive(Default)]
-struct Generations {
-    young: HashSet<Tag>,
-    old: HashSet<Tag>,
+struct PasswordGenerations {
+    recent: HashSet<PasswordTag>,
+    previous: HashSet<PasswordTag>,
 }
 
 impl VerifiedPasswords {
-    /// Some 100 bytes each.
+    /// About 100 bytes per entry.
     pub const ENTRIES_MAX_DEFAULT: usize = 65_536;
 
-    /// `entries_max` of 0 remembers nothing. Fails only when the operating system has no randomness.
+    /// Creates a cache. 0 entries disable it. Fails only if the operating system provides no random bytes.
     pub fn new(entries_max: usize) -> Result<VerifiedPasswords, CreateError> {
         Ok(VerifiedPasswords {
             key: Zeroizing::new(random_bytes()?),
@@ -49,10 +52,10 @@ impl VerifiedPasswords {
         })
     }
 
-    /// Like [`PasswordHash::verify`], but cheap when the same triple has been verified before.
+    /// As [`PasswordHash::verify`], but cheap if the same triple was verified before.
     pub fn verify(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
         let tag = self.tag(user_name, hash, password);
-        if self.recall(&tag) {
+        if self.find_and_refresh(&tag) {
             return true;
         }
         let is_verified = hash.verify(password);
@@ -62,22 +65,23 @@ impl VerifiedPasswords {
         is_verified
     }
 
-    /// Whether this triple has been verified before: no hash, no waiting. False says nothing about the password.
-    pub fn is_known(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
+    /// Returns whether this triple was verified before, without computing a hash. `false` says nothing about the
+    /// password.
+    pub fn was_verified(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
         let tag = self.tag(user_name, hash, password);
-        self.recall(&tag)
+        self.find_and_refresh(&tag)
     }
 
-    /// Costs what [`VerifiedPasswords::verify`] costs for a wrong password, whatever the password is, and remembers nothing.
+    /// Takes as long as [`VerifiedPasswords::verify`] with a wrong password, for any password. Caches nothing.
     pub(crate) fn verify_decoy(&self, user_name: &str, decoy: &PasswordHash, password: &Password) {
         let tag = self.tag(user_name, decoy, password);
-        std::hint::black_box(self.recall(&tag));
+        std::hint::black_box(self.find_and_refresh(&tag));
         std::hint::black_box(decoy.verify(password));
     }
 
     pub fn len(&self) -> usize {
         let generations = self.lock();
-        generations.young.len() + generations.old.len()
+        generations.recent.len() + generations.previous.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -85,12 +89,12 @@ impl VerifiedPasswords {
     }
 
     pub fn clear(&self) {
-        *self.lock() = Generations::default();
+        *self.lock() = PasswordGenerations::default();
     }
 
-    fn tag(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> Tag {
+    fn tag(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> PasswordTag {
         let mut mac = Hmac::<Sha256>::new_from_slice(&*self.key).expect("HMAC takes a key of any length");
-        // Lengths first, so that no two triples spell the same bytes.
+        // Prefix each part with its length, so that different triples never produce the same bytes.
         for part in [user_name.as_bytes(), hash.as_str().as_bytes()] {
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
@@ -99,37 +103,37 @@ impl VerifiedPasswords {
         mac.finalize().into_bytes().into()
     }
 
-    fn recall(&self, tag: &Tag) -> bool {
+    fn find_and_refresh(&self, tag: &PasswordTag) -> bool {
         let mut generations = self.lock();
-        if generations.young.contains(tag) {
+        if generations.recent.contains(tag) {
             return true;
         }
-        if generations.old.remove(tag) {
+        if generations.previous.remove(tag) {
             generations.insert(*tag, self.generation_entries_max);
             return true;
         }
         false
     }
 
-    fn remember(&self, tag: Tag) {
+    fn remember(&self, tag: PasswordTag) {
         self.lock().insert(tag, self.generation_entries_max);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Generations> {
-        // Every update leaves the sets valid, so a panic elsewhere cannot have broken them.
+    fn lock(&self) -> MutexGuard<'_, PasswordGenerations> {
+        // Every update leaves the sets valid, so a panic cannot leave them inconsistent.
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Generations {
-    fn insert(&mut self, tag: Tag, entries_max: usize) {
+impl PasswordGenerations {
+    fn insert(&mut self, tag: PasswordTag, entries_max: usize) {
         if entries_max == 0 {
             return;
         }
-        if self.young.len() >= entries_max {
-            self.old = mem::take(&mut self.young);
+        if self.recent.len() >= entries_max {
+            self.previous = mem::take(&mut self.recent);
         }
-        self.young.insert(tag);
+        self.recent.insert(tag);
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_verified_triple_is_remembered() {
+    fn only_verified_triples_are_cached() {
         let cache = VerifiedPasswords::new(8).unwrap();
         assert!(!cache.verify("alice", &hash("salt"), &Password::new("wrong")));
         assert!(cache.is_empty());
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_hash_or_password_is_another_tag() {
+    fn tag_depends_on_user_hash_and_password() {
         let cache = VerifiedPasswords::new(8).unwrap();
         let base = cache.tag("alice", &hash("salt"), &Password::new("secret"));
         assert_ne!(base, cache.tag("alic", &hash("salt"), &Password::new("secret")));
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_run_together_make_different_tags() {
+    fn tag_separates_adjacent_parts() {
         let cache = VerifiedPasswords::new(8).unwrap();
         let hash = hash("salt");
         let left = cache.tag("x", &hash, &Password::new(format!("{}secret", hash.as_str())));
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_hash_is_verified_anew() {
+    fn changed_hash_is_verified_again() {
         let cache = VerifiedPasswords::new(8).unwrap();
         assert!(cache.verify("alice", &hash("salt"), &Password::new("secret")));
         let changed = PasswordHash::salted_sha256("salt", &Password::new("other"));
@@ -184,21 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_entries_is_bounded_and_used_ones_survive() {
+    fn cache_is_bounded_and_used_entries_survive() {
         let cache = VerifiedPasswords::new(10).unwrap();
-        let kept = cache.tag("kept", &hash("salt"), &Password::new("secret"));
-        cache.remember(kept);
+        let used = cache.tag("used", &hash("salt"), &Password::new("secret"));
+        cache.remember(used);
         for n in 0..100 {
             let name = format!("user-{n}");
             assert!(cache.verify(&name, &hash("salt"), &Password::new("secret")));
             assert!(cache.len() <= 10);
-            assert!(cache.recall(&kept), "in use at {n}");
+            assert!(cache.find_and_refresh(&used), "in use at {n}");
         }
-        assert!(!cache.recall(&cache.tag("user-0", &hash("salt"), &Password::new("secret"))));
+        assert!(!cache.find_and_refresh(&cache.tag("user-0", &hash("salt"), &Password::new("secret"))));
     }
 
     #[test]
-    fn no_entries_means_no_cache() {
+    fn zero_entries_disable_the_cache() {
         let cache = VerifiedPasswords::new(0).unwrap();
         assert!(cache.verify("alice", &hash("salt"), &Password::new("secret")));
         assert!(cache.is_empty());

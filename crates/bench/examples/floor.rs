@@ -1,9 +1,9 @@
-//! The least that a broker can do, to see what latencies are made of when there is nothing but sockets and a disk:
+//! A minimal broker, which shows what latencies consist of if there are only sockets and a disk:
 //! `cargo run --release --example floor -- 127.0.0.1:1883 [FILE]`.
 //!
-//! One thread, without sessions, limits or errors. A message goes to the one client whose last filter begins as its topic does (up to the
-//! last slash), and is acknowledged; with FILE after all that one poll has brought was written there and synced.
-//! `bench/durability` measures it beside the broker.
+//! One thread, without sessions, limits or error handling. A message goes to the one client whose last filter has the
+//! same text as the topic up to the last slash. It is acknowledged at once; with FILE, after everything that one poll
+//! brought was written to the file and synced. `bench/durability` compares it with the broker.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use mqtt::{
 
 const LISTENER: Token = Token(usize::MAX);
 const MAXIMUM_PACKET_BYTES: usize = 1 << 20;
-/// The file is written in a circle.
+/// The file is written as a ring.
 const FILE_BYTES: usize = 64 << 20;
 
 fn main() {
@@ -87,7 +87,7 @@ impl Disk {
 #[derive(Default)]
 struct Broker {
     connections: Vec<Connection>,
-    /// By what their filters begin with.
+    /// Subscribers by the text of their filters up to the last slash.
     subscribers: HashMap<String, usize>,
     to_keep: Vec<u8>,
     to_send: Vec<usize>,
@@ -212,7 +212,7 @@ impl Broker {
         for at in self.to_send.drain(..) {
             let connection = &mut self.connections[at];
             if !connection.output.is_empty() {
-                // A socket that is full is for real brokers to deal with.
+                // A full socket is not handled: this example never sends much.
                 let _ = connection.socket.write(&connection.output);
                 connection.output.clear();
             }

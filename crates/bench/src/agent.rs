@@ -1,5 +1,5 @@
-//! Load from several machines: `tidewire bench agent` waits for an orchestrator and does what it says; [`remote::Remote`] is the
-//! driver that speaks with one.
+//! Load from several machines: `tidewire bench agent` waits for an orchestrator and executes its commands;
+//! [`remote::Remote`] is the driver that talks to an agent.
 //!
 //! ```text
 //! agent        {"hello":{"version":…,"nonce":…,"cores":…,"host":…}}
@@ -7,8 +7,9 @@
 //! agent        {"welcome":null} or {"refused":"why"}
 //! orchestrator {"ping":n} … {"command":…}      agent {"pong":{"ping":n,"clock_ns":…}} … {"event":…}
 //! ```
-//! One line of JSON each, of bounded length. The token itself never travels. An agent serves one orchestrator at a time, and a run is
-//! over when its connection ends. Loads travel in the clear: this is for networks in which load is generated, not for the open Internet.
+//! Each message is one line of JSON of bounded length. The token itself is never sent. An agent serves one orchestrator
+//! at a time, and a run ends with its connection. The connection is not encrypted: use it in test networks, not over
+//! the open Internet.
 
 pub mod clock;
 pub mod line;
@@ -18,9 +19,9 @@ pub mod server;
 
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{Command, Event};
+use crate::driver::{DriverCommand, DriverEvent};
 
-/// Changes when messages change their meaning; both sides must have the same.
+/// Version of the protocol; it changes when a message changes its meaning. Both sides must have the same.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +34,8 @@ pub enum FromAgent {
         ping: u32,
         clock_ns: u64,
     },
-    Event(Event),
-    /// Now and then while there is nothing else to say.
+    Event(DriverEvent),
+    /// Sent at intervals when there is nothing else to send.
     Alive,
 }
 
@@ -43,13 +44,13 @@ pub enum FromAgent {
 pub enum ToAgent {
     Join { version: u32, proof: String },
     Ping { ping: u32 },
-    Command(Command),
+    Command(DriverCommand),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub version: u32,
-    /// To be proven with; another for every connection.
+    /// The challenge to prove the token with; different for every connection.
     pub nonce: String,
     pub cores: u16,
     pub host: String,

@@ -1,11 +1,13 @@
-//! The raw-socket ceiling: what moving a run's bytes costs without a broker.
+//! The raw-socket ceiling: the cost of moving the bytes of a run without a broker.
 //!
-//! A *relay* thread does with bare sockets what the broker did: it reads the run's inbound bytes from as many sockets, in segments of
-//! the mean size in which the broker got them, and writes its outbound bytes to as many sockets, in writes of the mean size in which
-//! the broker's bytes came (both from TCP_INFO). A *peer* thread does the clients' side. No MQTT, no routing, nothing per message,
-//! so that the relay's CPU time is what the kernel takes for the bytes alone. It runs after the run, on the same machine.
+//! A *relay* thread does with bare sockets what the broker did: it reads the inbound bytes of the run from as many
+//! sockets, in segments of the mean size in which the broker received them, and writes its outbound bytes to as many
+//! sockets, in writes of the mean size in which the broker's bytes arrived (both from TCP_INFO). A *peer* thread plays
+//! the clients. There is no MQTT, no routing and no work per message, so the relay's CPU time is what the kernel needs
+//! for the bytes alone. The measurement follows the run, on the same machine.
 //!
-//! Sockets are non-blocking and looked at in turn: with sizes that the kernel takes whole, polling would only add to the ceiling's cost.
+//! The sockets are non-blocking and tried in turn: the kernel takes writes of these sizes whole, so polling would only
+//! add cost.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,31 +18,31 @@ use std::time::{Duration, Instant};
 use crate::load::thread_cpu_ns;
 use crate::result::{Ceiling, RunResult};
 
-/// What the relay moves.
+/// The traffic that the relay reproduces.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct TrafficShape {
     pub sockets_in: usize,
     pub sockets_out: usize,
     pub segment_in_bytes: usize,
     pub write_out_bytes: usize,
-    /// Inbound per outbound byte.
+    /// Inbound bytes per outbound byte.
     pub inbound_share: f64,
 }
 
-/// What it cost.
+/// The cost that the relay measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moved {
+pub struct RelayCost {
     pub bytes_out: u64,
     pub seconds: f64,
     pub cpu_s: f64,
 }
 
 const DURATION: Duration = Duration::from_secs(2);
-/// Beyond this a process may have no more files.
+/// Most sockets: a process may have a limit of open files above this.
 const SOCKETS_MAX: usize = 4000;
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// The ceiling of a run that delivered something and whose broker's cost is known.
+/// Measures the ceiling of a run; `None` unless the run delivered something and the broker's cost is known.
 pub fn of(result: &RunResult) -> Result<Option<Ceiling>, String> {
     let Some(broker) = result.broker.as_ref().filter(|broker| broker.cpu_s_per_million > 0.0) else {
         return Ok(None);
@@ -50,8 +52,7 @@ pub fn of(result: &RunResult) -> Result<Option<Ceiling>, String> {
         return Ok(None);
     }
     let shape = shape(result);
-    let moved =
-        measure(shape, DURATION).map_err(|error| format!("the raw-socket ceiling could not be measured: {error}"))?;
+    let moved = measure(shape, DURATION).map_err(|error| format!("cannot measure the raw-socket ceiling: {error}"))?;
     let delivery_bytes = counts.bytes_in as f64 / counts.received as f64;
     let deliveries = moved.bytes_out as f64 / delivery_bytes;
     let cpu_s_per_million = moved.cpu_s / (deliveries / 1e6);
@@ -64,9 +65,9 @@ pub fn of(result: &RunResult) -> Result<Option<Ceiling>, String> {
     }))
 }
 
-fn shape(result: &RunResult) -> Shape {
+fn shape(result: &RunResult) -> TrafficShape {
     let groups = &result.scenario.group;
-    let count = |of: fn(&crate::scenario::Group) -> bool| {
+    let count = |of: fn(&crate::scenario::ClientGroup) -> bool| {
         let clients: usize = groups
             .iter()
             .filter(|group| of(group))
@@ -76,24 +77,24 @@ fn shape(result: &RunResult) -> Shape {
     };
     let counts = &result.counts;
     let mean = |bytes: u64, pieces: u64| (bytes as f64 / pieces.max(1) as f64).round().clamp(1.0, 65_000.0) as usize;
-    Shape {
+    TrafficShape {
         sockets_in: count(|group| group.publish.is_some()),
         sockets_out: count(|group| !group.subscribe.is_empty()),
-        // What the generator has written in one piece arrives in one segment.
+        // Each write of the generator arrives as one segment.
         segment_in_bytes: mean(counts.bytes_out, counts.segments_out.max(1)),
         write_out_bytes: mean(counts.bytes_in, counts.segments_in),
         inbound_share: counts.bytes_out as f64 / counts.bytes_in as f64,
     }
 }
 
-/// Moves bytes for so long.
-pub fn measure(shape: Shape, duration: Duration) -> io::Result<Moved> {
+/// Moves bytes for this duration.
+pub fn measure(shape: TrafficShape, duration: Duration) -> io::Result<RelayCost> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (mut relay_in, mut peer_out) = connected(&listener, shape.sockets_in)?;
     let (mut relay_out, mut peer_in) = connected(&listener, shape.sockets_out)?;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| be_peer(&mut peer_out, &mut peer_in, shape, &is_over));
+        scope.spawn(|| run_peer(&mut peer_out, &mut peer_in, shape, &is_over));
         let moved = relay(&mut relay_in, &mut relay_out, shape, duration);
         is_over.store(true, Ordering::Relaxed);
         moved
@@ -115,8 +116,13 @@ fn connected(listener: &TcpListener, count: usize) -> io::Result<(Sockets, Socke
     Ok((here, there))
 }
 
-/// Writes to one socket after the other; reads as much as is due for what it has written.
-fn relay(inbound: &mut Sockets, outbound: &mut Sockets, shape: Shape, duration: Duration) -> io::Result<Moved> {
+/// Writes to one socket after the other, and reads the inbound bytes that correspond to its writes.
+fn relay(
+    inbound: &mut Sockets,
+    outbound: &mut Sockets,
+    shape: TrafficShape,
+    duration: Duration,
+) -> io::Result<RelayCost> {
     let payload = vec![0x30; shape.write_out_bytes];
     let mut buffer = vec![0; BUFFER_BYTES];
     let (mut bytes_out, mut bytes_in) = (0u64, 0u64);
@@ -129,7 +135,7 @@ fn relay(inbound: &mut Sockets, outbound: &mut Sockets, shape: Shape, duration: 
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            // Each read is a look at one socket, as an event is in a broker.
+            // Each read visits one socket, as a broker does for each event.
             while (bytes_in as f64) < bytes_out as f64 * shape.inbound_share {
                 next_in = (next_in + 1) % inbound.len();
                 match inbound[next_in].read(&mut buffer[..shape.segment_in_bytes.min(BUFFER_BYTES)]) {
@@ -140,15 +146,15 @@ fn relay(inbound: &mut Sockets, outbound: &mut Sockets, shape: Shape, duration: 
             }
         }
     }
-    Ok(Moved {
+    Ok(RelayCost {
         bytes_out,
         seconds: start.elapsed().as_secs_f64(),
         cpu_s: (thread_cpu_ns() - cpu_before) as f64 / 1e9,
     })
 }
 
-/// The clients: they keep what they send full and what they receive empty.
-fn be_peer(outbound: &mut Sockets, inbound: &mut Sockets, shape: Shape, is_over: &AtomicBool) {
+/// Plays the clients: keeps the relay's inbound sockets full and its outbound sockets empty.
+fn run_peer(outbound: &mut Sockets, inbound: &mut Sockets, shape: TrafficShape, is_over: &AtomicBool) {
     let payload = vec![0x30; shape.segment_in_bytes];
     let mut buffer = vec![0; BUFFER_BYTES];
     while !is_over.load(Ordering::Relaxed) {
@@ -156,7 +162,7 @@ fn be_peer(outbound: &mut Sockets, inbound: &mut Sockets, shape: Shape, is_over:
             while matches!(socket.read(&mut buffer), Ok(bytes) if bytes == BUFFER_BYTES) {}
         }
         for socket in outbound.iter_mut() {
-            // A full socket is as good as a written one.
+            // A full socket needs no data, so its error is ignored.
             let _ = socket.write(&payload);
         }
     }
@@ -167,8 +173,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn larger_writes_cost_less_per_byte() {
-        let shape = |write_out_bytes| Shape {
+    fn measure_with_larger_writes_costs_less_per_byte() {
+        let shape = |write_out_bytes| TrafficShape {
             sockets_in: 2,
             sockets_out: 8,
             segment_in_bytes: 100,

@@ -1,7 +1,7 @@
-//! `tidewire bench`: what can be typed, and what then runs.
+//! The command `tidewire bench`: its command line, and the execution of the commands.
 //!
-//! Exit codes: 0 when the run came to its end and every `--require` is met; 1 when it could not be made or ended early;
-//! 2 for mistakes in the command line or a scenario; 3 when a `--require` is not met; 130 when Ctrl-C ended a run before its time.
+//! Exit codes: 0 if the run completed and every `--require` is met; 1 if the run failed or ended early; 2 for errors in
+//! the command line or the scenario; 3 if a `--require` is not met; 130 if Ctrl-C ended a run early.
 
 mod agents;
 mod compare;
@@ -19,24 +19,24 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
 
-/// What happened is no mistake in how the command was typed.
+/// The command line was correct, but the command failed.
 pub const EXIT_FAILURE: u8 = 1;
 pub const EXIT_USAGE: u8 = 2;
 pub const EXIT_REQUIRED: u8 = 3;
 pub const EXIT_INTERRUPTED: u8 = 130;
 
 pub fn command() -> Command {
-    // Defined when it is asked for: a broker that starts has no use for a hundred flags.
+    // The arguments are defined when they are needed: the start of a broker does not need a hundred flags.
     Command::new("bench")
-        .about("Load any MQTT broker, and check what comes of it")
+        .about("Generate load for any MQTT broker, and check the deliveries")
         .defer(define)
 }
 
 fn define(command: Command) -> Command {
     command
         .long_about(
-            "Load any MQTT broker, and check what comes of it.\n\n\
-             `run` plays a scenario: a preset (`list` shows them) or a TOML file. `conn`, `pub` and `sub` take the flags of emqtt-bench.",
+            "Generate load for any MQTT broker, and check the deliveries.\n\n\
+             `run` executes a scenario: a preset (`list` shows them) or a TOML file. `conn`, `pub` and `sub` take the flags of emqtt-bench.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -61,29 +61,29 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => {
-            crate::output::complain(&refusal.message);
+            crate::output::error(&refusal.message);
             ExitCode::from(refusal.code)
         }
     }
 }
 
-/// Why a command does not run.
+/// Why a command is not executed or has failed.
 #[derive(Debug)]
-struct Refusal {
+struct CommandFailure {
     code: u8,
     message: String,
 }
 
-impl Refusal {
-    fn usage(message: impl Into<String>) -> Refusal {
-        Refusal {
+impl CommandFailure {
+    fn usage(message: impl Into<String>) -> CommandFailure {
+        CommandFailure {
             code: EXIT_USAGE,
             message: message.into(),
         }
     }
 
-    fn failure(message: impl Into<String>) -> Refusal {
-        Refusal {
+    fn failure(message: impl Into<String>) -> CommandFailure {
+        CommandFailure {
             code: EXIT_FAILURE,
             message: message.into(),
         }
@@ -92,7 +92,7 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
-    /// What clap says about definitions only when they are used.
+    /// Makes clap check the definitions, which it otherwise does only when they are used.
     #[test]
     fn definitions_are_consistent() {
         super::define(clap::Command::new("bench")).debug_assert();

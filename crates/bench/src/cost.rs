@@ -1,4 +1,5 @@
-//! What the broker under load uses, and who says so: the kernel of this machine ([`process`]), or the broker's own metrics ([`metrics`]).
+//! Readers of the resources that the broker uses: from the kernel of this machine ([`process`]) or from the broker's
+//! own metrics page ([`metrics`]).
 
 pub mod metrics;
 pub mod process;

@@ -1,8 +1,9 @@
-//! A scenario whose clients are devices of a platform: makes them over ThingsBoard's REST interface before the run, as its load tool
-//! does, and counts afterwards what is stored, over the same interface.
+//! A scenario whose clients are devices of a platform: creates the devices over ThingsBoard's REST interface before the
+//! run, as ThingsBoard's load tool does, and counts the stored points over the same interface after the run.
 //!
-//! What is counted is points: of each device the values of each key since the run began, and what the platform says that the tenant used
-//! meanwhile. Both have to be what publishers saw acknowledged (at QoS 0: what they sent), times the keys of a message.
+//! Two counts are compared: the stored values of each key of each device since the run began, and the points that the
+//! platform counts as usage of the tenant. Both must equal the acknowledged publishes (at QoS 0: the sent ones) times
+//! the keys of a message.
 
 mod rest;
 
@@ -13,37 +14,37 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::load::{Names, expand};
-use crate::result::{FleetResult, RunResult, Verdict};
+use crate::load::{PatternValues, expand};
+use crate::result::{FleetResult, RunResult, ThresholdVerdict};
 use crate::scenario::{Fleet, Scenario};
-pub use rest::Access;
-use rest::Session;
+pub use rest::PlatformLogin;
+use rest::RestSession;
 
-/// Requests at the same time, as the load tool has it.
+/// Concurrent requests: the value of the load tool.
 const REQUESTS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// No run is longer.
+/// End of the counted time range, after the start of the run: longer than any run.
 const END_MS: u64 = 400 * 86_400_000;
 
-/// The devices of a run, from before its first message to the count of its points.
-pub struct Devices {
-    access: Access,
+/// The devices of a run: created before its first message, concluded with the count of their points.
+pub struct RunDevices {
+    access: PlatformLogin,
     fleet: Fleet,
     drain: Duration,
     ids: Vec<String>,
     began_ms: u64,
-    /// Points that the tenant had used this month.
+    /// Points of this month's usage of the tenant before the run.
     used_before: Option<u64>,
 }
 
-impl Devices {
-    /// All are there when it returns; those that were there before are used as they are.
-    pub fn make(scenario: &Scenario, fleet: &Fleet, access: &Access, run: u16) -> Result<Devices, String> {
+impl RunDevices {
+    /// Creates the devices; devices that exist already are used as they are.
+    pub fn make(scenario: &Scenario, fleet: &Fleet, access: &PlatformLogin, run: u16) -> Result<RunDevices, String> {
         let session = access.log_in()?;
         let profile = profile_id(&session, fleet)?;
         let names = names(scenario, run);
         let ids = each(&names, |name| device_id(&session, name, &profile))?;
-        Ok(Devices {
+        Ok(RunDevices {
             access: access.clone(),
             fleet: fleet.clone(),
             drain: Duration::from_secs_f64(scenario.drain_s),
@@ -53,7 +54,7 @@ impl Devices {
         })
     }
 
-    /// Waits until everything is stored that was acknowledged, or nothing more comes, and adds the count to the result.
+    /// Waits until all expected points are stored, or no more arrive, and adds the count to the result.
     pub fn conclude(self, result: &mut RunResult) -> Result<(), String> {
         let session = self.access.log_in()?;
         let keys = self.fleet.keys.split(',').count() as u64;
@@ -87,8 +88,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Points of all devices since the run began.
-    fn count(&self, session: &Session) -> Result<u64, String> {
+    /// Returns the stored points of all devices since the run began.
+    fn count(&self, session: &RestSession) -> Result<u64, String> {
         let counts = each(&self.ids, |id| {
             let (start, end) = (self.began_ms, self.began_ms + END_MS);
             let path = format!(
@@ -101,24 +102,24 @@ impl Devices {
         Ok(counts.iter().sum())
     }
 
-    /// As the tenant's usage since the run began.
-    fn counted(&self, session: &Session) -> Option<u64> {
+    /// Returns the points counted as usage of the tenant since the run began.
+    fn counted(&self, session: &RestSession) -> Option<u64> {
         used(session)?.checked_sub(self.used_before?)
     }
 
-    /// That were made since the run began.
-    fn alarms(&self, session: &Session) -> Result<u64, String> {
+    /// Returns the number of alarms created since the run began.
+    fn alarms(&self, session: &RestSession) -> Result<u64, String> {
         let path = format!("/api/alarms?pageSize=1&page=0&startTime={}", self.began_ms);
         Ok(session.get(&path)?["totalElements"].as_u64().unwrap_or(0))
     }
 }
 
-/// Points of devices, this month. ThingsBoard says it since 3.5.
-fn used(session: &Session) -> Option<u64> {
+/// Returns the points of devices in this month's usage. ThingsBoard reports them since version 3.5.
+fn used(session: &RestSession) -> Option<u64> {
     session.get("/api/usage").ok()?["transportDataPoints"].as_u64()
 }
 
-/// `{"key":[{"ts":…,"value":"42"}],…}`: one interval per key.
+/// Sums the counts of an answer `{"key":[{"ts":…,"value":"42"}],…}`: one interval per key.
 fn counted(answer: &Value) -> u64 {
     let keys = answer.as_object().into_iter().flatten();
     let intervals = keys.filter_map(|(_, intervals)| intervals.as_array()).flatten();
@@ -130,7 +131,7 @@ fn counted(answer: &Value) -> u64 {
         .sum()
 }
 
-/// What devices are called, which is their access token too: the user names of all clients.
+/// Returns the names of the devices, which are also their access tokens: the user names of all clients.
 fn names(scenario: &Scenario, run: u16) -> Vec<String> {
     let mut names = Vec::new();
     for group in &scenario.group {
@@ -138,11 +139,11 @@ fn names(scenario: &Scenario, run: u16) -> Vec<String> {
         for index in 0..u64::from(group.clients) {
             names.push(expand(
                 pattern,
-                &Names {
+                &PatternValues {
                     number: u64::from(group.start_number) + index,
                     group: &group.name,
                     run,
-                    ..Names::default()
+                    ..PatternValues::default()
                 },
             ));
         }
@@ -155,7 +156,7 @@ fn is_acknowledged(scenario: &Scenario) -> bool {
     publishes.all(|publish| publish.qos > 0)
 }
 
-/// Does it for all, some at a time, and gives the results in order.
+/// Calls `act` for all, some at a time, and returns the results in order.
 fn each<R: Send>(all: &[String], act: impl Fn(&str) -> Result<R, String> + Sync) -> Result<Vec<R>, String> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(all.len()));
@@ -178,7 +179,7 @@ fn each<R: Send>(all: &[String], act: impl Fn(&str) -> Result<R, String> + Sync)
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-fn device_id(session: &Session, name: &str, profile: &str) -> Result<String, String> {
+fn device_id(session: &RestSession, name: &str, profile: &str) -> Result<String, String> {
     let device = json!({
         "name": name,
         "type": "device",
@@ -186,7 +187,7 @@ fn device_id(session: &Session, name: &str, profile: &str) -> Result<String, Str
     });
     let made = session.post(&format!("/api/device?accessToken={name}"), &device);
     let device = match made {
-        // Of another run.
+        // A device of an earlier run.
         Err(error) if error.contains("already exists") => {
             session.get(&format!("/api/tenant/devices?deviceName={name}"))?
         }
@@ -197,10 +198,10 @@ fn device_id(session: &Session, name: &str, profile: &str) -> Result<String, Str
 
 fn id_of(entity: &Value) -> Result<String, String> {
     let id = entity["id"]["id"].as_str().map(str::to_owned);
-    id.ok_or_else(|| format!("the platform gives an entity without an identifier: {entity}"))
+    id.ok_or_else(|| format!("the platform sent an entity without an id: {entity}"))
 }
 
-fn profile_id(session: &Session, fleet: &Fleet) -> Result<String, String> {
+fn profile_id(session: &RestSession, fleet: &Fleet) -> Result<String, String> {
     let name = &profile_name(fleet);
     let all = session.get(&format!("/api/deviceProfiles?pageSize=1000&page=0&textSearch={name}"))?;
     let found = all["data"].as_array().into_iter().flatten();
@@ -210,7 +211,7 @@ fn profile_id(session: &Session, fleet: &Fleet) -> Result<String, String> {
     id_of(&session.post("/api/deviceProfile", &profile(fleet))?)
 }
 
-/// A profile that is there is used as it is.
+/// Returns the name of the device profile. An existing profile of this name is used as it is.
 fn profile_name(fleet: &Fleet) -> String {
     match fleet.alarms_clear {
         true => format!("{}_CLEARING", fleet.profile),
@@ -218,7 +219,7 @@ fn profile_name(fleet: &Fleet) -> String {
     }
 }
 
-/// That of the load tool; its alarms never clear, unless the scenario says so.
+/// Returns the device profile of the load tool; its alarms never clear, unless the scenario asks for it.
 fn profile(fleet: &Fleet) -> Value {
     let battery = |operation: &str, than: u32| {
         json!({
@@ -252,7 +253,7 @@ fn profile(fleet: &Fleet) -> Value {
     })
 }
 
-fn verdict(found: &FleetResult, most: u64) -> Verdict {
+fn verdict(found: &FleetResult, most: u64) -> ThresholdVerdict {
     let FleetResult {
         expected_points: expected,
         stored_points: stored,
@@ -262,12 +263,12 @@ fn verdict(found: &FleetResult, most: u64) -> Verdict {
     let lost = expected.saturating_sub(stored);
     let more = stored.saturating_sub(expected);
     let all = expected..=most.max(expected);
-    let said = counted
+    let usage = counted
         .map(|counted| format!(", {counted} counted as usage"))
         .unwrap_or_default();
-    Verdict {
-        rule: "the platform has what was acknowledged".into(),
-        found: format!("{expected} points acknowledged, {stored} stored{said}: {lost} lost, {more} more"),
+    ThresholdVerdict {
+        rule: "the platform has the acknowledged points".into(),
+        found: format!("{expected} points acknowledged, {stored} stored{usage}: {lost} lost, {more} more"),
         is_met: all.contains(&stored) && counted.is_none_or(|counted| all.contains(&counted)),
     }
 }
@@ -282,14 +283,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_added_over_keys_and_intervals() {
+    fn counted_sums_keys_and_intervals() {
         let answer = json!({"a": [{"ts": 1, "value": "40"}], "b": [{"ts": 1, "value": 2}], "c": []});
         assert_eq!((counted(&answer), counted(&json!({}))), (42, 0));
     }
 
     #[test]
-    fn what_is_stored_is_judged_by_what_was_acknowledged_and_published() {
-        for (expected, stored, counted, most, is_met, said) in [
+    fn verdict_compares_with_acknowledged_and_published() {
+        for (expected, stored, counted, most, is_met, usage) in [
             (30, 30, None, 30, true, "0 lost, 0 more"),
             (30, 30, Some(30), 30, true, "30 counted as usage: 0 lost"),
             (30, 30, Some(27), 30, false, "27 counted as usage: 0 lost"),
@@ -304,12 +305,12 @@ mod tests {
                 ..FleetResult::default()
             };
             let verdict = verdict(&found, most);
-            assert!(verdict.is_met == is_met && verdict.found.contains(said), "{verdict:?}");
+            assert!(verdict.is_met == is_met && verdict.found.contains(usage), "{verdict:?}");
         }
     }
 
     #[test]
-    fn all_are_done_in_order_and_an_error_ends_it() {
+    fn each_returns_results_in_order_or_first_error() {
         let all: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         let done = each(&all, |one| Ok(one.to_owned()));
         assert_eq!(done.as_ref(), Ok(&all));

@@ -1,4 +1,5 @@
-//! Latencies: an HDR histogram in nanoseconds from 1 µs to 1 h with three digits, and its form on the wire and in files.
+//! Latencies: an HDR histogram in nanoseconds from 1 µs to 1 h with three significant digits, and its encoding in
+//! messages and files.
 
 use hdrhistogram::serialization::{Deserializer as HdrDeserializer, Serializer as HdrSerializer, V2Serializer};
 use serde::de::Error as _;
@@ -19,7 +20,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Longer than an hour counts as an hour.
+    /// Records a value; values above one hour count as one hour.
     pub fn record(&mut self, nanoseconds: u64) {
         self.0.saturating_record(nanoseconds);
     }
@@ -60,7 +61,7 @@ impl Histogram {
         self.0.value_at_quantile(quantile) as f64 / 1e6
     }
 
-    /// What share of the values is above a bound, as exactly as the buckets are; 0 without values.
+    /// Returns the share of the values above a bound, within the precision of the buckets; 0 if there are no values.
     pub fn share_above(&self, nanoseconds: u64) -> f64 {
         let bound = nanoseconds.clamp(LOW_NS, HIGH_NS);
         let below = self.0.count_between(0, bound);
@@ -70,7 +71,7 @@ impl Histogram {
         }
     }
 
-    /// Upper bound in milliseconds and count of every bucket that has any, for a chart.
+    /// Returns the upper bound in milliseconds and the count of every non-empty bucket, for a chart.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let buckets = self.0.iter_log(LOW_NS, 1.2);
         let filled = buckets.filter(|bucket| bucket.count_since_last_iteration() > 0);
@@ -85,7 +86,7 @@ impl Histogram {
     }
 }
 
-/// What a table shows of a histogram.
+/// The figures of a histogram that tables show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
@@ -102,7 +103,7 @@ pub struct Latency {
     pub max_ms: f64,
 }
 
-/// HdrHistogram's V2 encoding in base64, as its other implementations read it.
+/// Encodes the histogram in HdrHistogram's V2 format in base64, which its other implementations read.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use base64ct::{Base64, Encoding};
@@ -133,7 +134,7 @@ mod tests {
     use super::Histogram;
 
     #[test]
-    fn comes_back_from_json() {
+    fn histogram_after_json_round_trip_is_equal() {
         let mut histogram = Histogram::default();
         for n in 1..10_000u64 {
             histogram.record(n * 1_000);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_is_all_zeros() {
+    fn summary_of_empty_histogram_is_zero() {
         assert_eq!(Histogram::default().summary(), super::Latency::default());
     }
 }

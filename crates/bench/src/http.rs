@@ -1,39 +1,40 @@
-//! Plain HTTP/1.1 requests, one connection each: for a broker's page of metrics and for its API. No TLS, no redirects.
+//! Plain HTTP/1.1 requests, one connection each: for the metrics page of a broker and for its API. No TLS, no
+//! redirects.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// An answer that takes longer is given up; a broker whose cores are all busy answers late.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of a request. It is long because a broker whose cores are all busy answers late.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Where to ask.
+/// The host and port of an HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// "host:port".
+pub struct HttpEndpoint {
+    /// The host and port as `host:port`.
     authority: String,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     pub method: &'a str,
     pub accept: &'a str,
     pub token: Option<&'a str>,
-    /// JSON.
+    /// The request body, in JSON.
     pub body: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     pub status_line: String,
     pub body: String,
 }
 
-impl Endpoint {
-    /// `http://HOST[:PORT][/PATH]`, with the path if there is one.
-    pub fn parse(url: &str) -> Option<(Endpoint, Option<String>)> {
+impl HttpEndpoint {
+    /// Parses `http://HOST[:PORT][/PATH]` and returns the path separately, if there is one.
+    pub fn parse(url: &str) -> Option<(HttpEndpoint, Option<String>)> {
         let rest = url.strip_prefix("http://")?;
         let (authority, path) = match rest.split_once('/') {
             Some((authority, path)) => (authority, Some(format!("/{path}"))),
@@ -43,30 +44,31 @@ impl Endpoint {
         if authority.is_empty() || authority.contains('@') || !is_plain(rest) {
             return None;
         }
-        // A colon within brackets belongs to an address.
+        // A colon inside brackets is part of an IPv6 address.
         let has_port = authority.rsplit(']').next().is_some_and(|end| end.contains(':'));
         let authority = match has_port {
             true => authority.to_owned(),
             false => format!("{authority}:80"),
         };
-        Some((Endpoint { authority }, path))
+        Some((HttpEndpoint { authority }, path))
     }
 
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The inner error says what came instead of an answer.
-    pub fn ask(&self, path: &str, request: &Request<'_>) -> io::Result<Result<Answer, String>> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Sends a request. The outer error is one of the connection; the inner error describes what arrived instead of an
+    /// HTTP answer.
+    pub fn send(&self, path: &str, request: &HttpRequest<'_>) -> io::Result<Result<HttpResponse, String>> {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let mut stream = self.connect()?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
         stream.write_all(self.head(path, request).as_bytes())?;
         stream.write_all(request.body.unwrap_or_default().as_bytes())?;
         Ok(answer(&read_all(&mut stream, deadline)?))
     }
 
-    fn head(&self, path: &str, request: &Request<'_>) -> String {
+    fn head(&self, path: &str, request: &HttpRequest<'_>) -> String {
         let mut head = format!(
             "{} {path} HTTP/1.1\r\nHost: {}\r\nAccept: {}\r\nConnection: close\r\n",
             request.method, self.authority, request.accept
@@ -88,7 +90,7 @@ impl Endpoint {
         let addresses: Vec<SocketAddr> = self.authority.to_socket_addrs()?.collect();
         let mut last = io::Error::other("the host has no address");
         for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match TcpStream::connect_timeout(&address, REQUEST_TIMEOUT) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
@@ -116,8 +118,8 @@ fn read_all(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
     )))
 }
 
-/// What came; otherwise what was got instead, in words.
-fn answer(bytes: &[u8]) -> Result<Answer, String> {
+/// Parses an HTTP answer. The error describes what arrived instead.
+fn answer(bytes: &[u8]) -> Result<HttpResponse, String> {
     const BREAK: &[u8] = b"\r\n\r\n";
     let Some(end) = bytes.windows(BREAK.len()).position(|part| part == BREAK) else {
         return Err(match bytes.is_empty() {
@@ -136,13 +138,13 @@ fn answer(bytes: &[u8]) -> Result<Answer, String> {
         .lines()
         .any(|line| line.starts_with("transfer-encoding:") && line.ends_with("chunked"));
     let body = match is_chunked {
-        true => unchunk(body).ok_or("a body that is cut off")?,
+        true => join_chunks(body).ok_or("a body that is cut off")?,
         false => body.to_vec(),
     };
-    Ok(Answer {
+    Ok(HttpResponse {
         status,
         status_line,
-        body: String::from_utf8(body).map_err(|_| "a body that is no text")?,
+        body: String::from_utf8(body).map_err(|_| "a body that is not UTF-8 text")?,
     })
 }
 
@@ -155,8 +157,8 @@ fn first_line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]).into_owned()
 }
 
-/// `None` when the end is missing.
-fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+/// Joins the chunks of a chunked body; `None` if the final chunk is missing.
+fn join_chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let end = rest.windows(2).position(|part| part == b"\r\n")?;

@@ -1,8 +1,8 @@
-//! A scenario whose messages a rule takes to Kafka: makes connector, action and rule over the broker's API, and counts in Kafka what
-//! has arrived, by partition.
+//! A scenario whose messages a rule sends to Kafka: creates connector, action and rule over the broker's API, and
+//! counts the records that arrive in Kafka, by partition.
 //!
-//! The count is that of the offsets: what stands between the end of each partition before the run and after it. It has to
-//! be what publishers saw acknowledged. Nobody else may write to the Kafka topic meanwhile.
+//! The count is the difference of the end offsets of each partition before and after the run. It must equal the number
+//! of acknowledged publishes. No other producer may write to the Kafka topic during the run.
 
 mod api;
 mod ceiling;
@@ -12,45 +12,46 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::output;
-use crate::result::{KafkaResult, RunResult, Verdict};
+use crate::result::{KafkaResult, RunResult, ThresholdVerdict};
 use crate::scenario::{Payload, Scenario, ToKafka};
-use api::Definitions;
-pub use api::Login;
+pub use api::BrokerLogin;
+use api::RunDefinitions;
 use offsets::Offsets;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What publishers were not told of may still come.
+/// Time without new records after which no more are expected. Publishes without an acknowledgement may arrive until
+/// then.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Where Kafka is, and how the broker is told.
+/// The address of Kafka and the login to the broker's API.
 #[derive(Clone, Debug)]
-pub struct Access {
-    /// As librdkafka takes it: `host:port,…`.
+pub struct KafkaAccess {
+    /// Bootstrap servers in librdkafka's format: `host:port,…`.
     pub bootstrap_hosts: String,
-    /// None: the broker has connector, action and rule already.
-    pub login: Option<Login>,
+    /// `None` if the broker has connector, action and rule already.
+    pub login: Option<BrokerLogin>,
 }
 
-/// A run's way to Kafka, from before its first message to its count.
-pub struct Bridge {
-    access: Access,
+/// The definitions and offsets of a run that sends to Kafka: made before its first message, concluded with the count.
+pub struct KafkaRun {
+    access: KafkaAccess,
     to: ToKafka,
     drain: Duration,
     offsets: Offsets,
     before: Vec<u64>,
-    definitions: Option<Definitions>,
+    definitions: Option<RunDefinitions>,
 }
 
-impl Bridge {
-    /// Everything is in force when it returns.
-    pub fn build(scenario: &Scenario, to: &ToKafka, access: &Access, run: u16) -> Result<Bridge, String> {
+impl KafkaRun {
+    /// Creates the definitions. They are in force when this returns.
+    pub fn build(scenario: &Scenario, to: &ToKafka, access: &KafkaAccess, run: u16) -> Result<KafkaRun, String> {
         let offsets = Offsets::of(&access.bootstrap_hosts, &to.kafka_topic, to.partitions)?;
         let before = offsets.read()?;
         let definitions = match &access.login {
             None => None,
-            Some(login) => Some(Definitions::make(login, to, &access.bootstrap_hosts, run)?),
+            Some(login) => Some(RunDefinitions::make(login, to, &access.bootstrap_hosts, run)?),
         };
-        Ok(Bridge {
+        Ok(KafkaRun {
             access: access.clone(),
             to: to.clone(),
             drain: Duration::from_secs_f64(scenario.drain_s),
@@ -60,7 +61,7 @@ impl Bridge {
         })
     }
 
-    /// Waits until Kafka has what was acknowledged, or nothing more comes, and adds the count to the result.
+    /// Waits until Kafka has the acknowledged messages, or no more records arrive, and adds the count to the result.
     pub fn conclude(self, result: &mut RunResult, measures_ceiling: bool) -> Result<(), String> {
         let acknowledged = result.totals.acknowledged - result.totals.refused.min(result.totals.acknowledged);
         let (by_partition, all_there_s) = self.wait(acknowledged)?;
@@ -71,13 +72,17 @@ impl Bridge {
             records,
             by_partition,
             all_there_s,
-            action: self.definitions.as_ref().map(Definitions::metrics).unwrap_or_default(),
+            action: self
+                .definitions
+                .as_ref()
+                .map(RunDefinitions::metrics)
+                .unwrap_or_default(),
             producer: None,
         };
         result.verdicts.push(verdict(&found, result.totals.published));
         match &self.definitions {
             Some(definitions) if records >= acknowledged => definitions.remove(),
-            Some(definitions) => output::complain(definitions.left_over()),
+            Some(definitions) => output::error(definitions.describe()),
             None => {}
         }
         if measures_ceiling {
@@ -92,7 +97,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// By partition, and when the last that was acknowledged was there, if it was.
+    /// Returns the records by partition, and the time until all acknowledged messages had arrived, if they did.
     fn wait(&self, acknowledged: u64) -> Result<(Vec<u64>, Option<f64>), String> {
         let started = Instant::now();
         let (mut seen, mut changed, mut all_there_s) = (0, started, None);
@@ -119,7 +124,7 @@ impl Bridge {
     }
 }
 
-fn verdict(found: &KafkaResult, published: u64) -> Verdict {
+fn verdict(found: &KafkaResult, published: u64) -> ThresholdVerdict {
     let KafkaResult {
         acknowledged, records, ..
     } = *found;
@@ -132,8 +137,8 @@ fn verdict(found: &KafkaResult, published: u64) -> Verdict {
             published.saturating_sub(acknowledged)
         ),
     };
-    Verdict {
-        rule: "Kafka has what was acknowledged".into(),
+    ThresholdVerdict {
+        rule: "Kafka has the acknowledged messages".into(),
         found: format!("{acknowledged} acknowledged, {records} in Kafka: {difference}"),
         is_met: (acknowledged..=published.max(acknowledged)).contains(&records),
     }
@@ -154,8 +159,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_is_judged_by_what_was_acknowledged_and_published() {
-        for (acknowledged, records, published, is_met, said) in [
+    fn verdict_compares_with_acknowledged_and_published() {
+        for (acknowledged, records, published, is_met, text) in [
             (10, 10, 10, true, "exactly these"),
             (10, 9, 10, false, "1 missing"),
             (10, 11, 12, true, "1 more (2 were published"),
@@ -167,7 +172,7 @@ mod tests {
                 ..KafkaResult::default()
             };
             let verdict = verdict(&found, published);
-            assert!(verdict.is_met == is_met && verdict.found.contains(said), "{verdict:?}");
+            assert!(verdict.is_met == is_met && verdict.found.contains(text), "{verdict:?}");
         }
     }
 }

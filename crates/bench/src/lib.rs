@@ -1,19 +1,19 @@
-//! The load tool: `tidewire bench`, against any MQTT broker.
+//! The load generator: `tidewire bench`, for any MQTT broker.
 //!
-//! Everything it can do is one thing: run a [`scenario::Scenario`] (groups of clients and what they do) against a
-//! [`target::Target`] and write a [`result::RunResult`]. The verbs `conn`, `pub` and `sub` build a scenario from flags, presets
-//! and files are scenarios, and every report is made from a result alone.
+//! Every run executes a [`scenario::Scenario`] (groups of clients and their work) against a [`target::Target`] and
+//! writes a [`result::RunResult`]. The commands `conn`, `pub` and `sub` build a scenario from flags, presets and files
+//! are scenarios, and every report is made from a result alone.
 //!
 //! ```text
 //! flags, preset, file ──► scenario ──► orchestrator ──► driver (this process) ──► worker threads ──► connections
-//!                                          │        └─► driver (an agent elsewhere)
+//!                                          │        └─► driver (an agent on another host)
 //!                          cost, ceiling ──┤
 //!                                          ▼
 //!                                       result ──► progress, table, JSON, CSV, HTML, thresholds, comparison
 //! ```
 //!
-//! It shares only the codec with the broker, so that it cannot repeat the broker's mistakes, and it never slows the offered
-//! rate down silently: work that starts late is counted with the time at which it should have begun.
+//! The crate shares only the codec with the broker, so that it cannot repeat the broker's mistakes. It never lowers the
+//! offered rate silently: the latency of a message that starts late is measured from the time at which it was due.
 
 pub mod agent;
 pub mod ceiling;

@@ -1,4 +1,4 @@
-//! The machine that a run was made on, as far as a report should say it.
+//! The description of the machine that a run was made on, for the report.
 
 use std::fs;
 

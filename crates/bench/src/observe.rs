@@ -1,63 +1,64 @@
-//! What the orchestrator tells while a run goes on, and what it asks about the broker: implemented by the live displays and by the
-//! meters of the broker's cost.
+//! The interfaces between the orchestrator and its surroundings: [`RunObserver`], which the live displays implement,
+//! and [`UsageSource`], which the meters of the broker's cost implement.
 
-use crate::driver::{Counts, Interval};
+use crate::driver::{LoadCounts, LoadInterval};
 use crate::histogram::Histogram;
 use crate::result::{RunResult, Second};
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum RunPhase {
     Connecting,
     WarmUp,
     Measuring,
-    /// Publishing has ended; who was away comes back.
+    /// Publishing has ended; the clients that were absent connect.
     Returning,
-    /// Waiting for what is missing, then comparing.
+    /// Waiting for missing messages, then comparing.
     Comparing,
 }
 
-/// One second of a run, all drivers together.
+/// One second of a run, summed over all drivers.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
-    pub phase: Phase,
-    /// Since the command to connect.
+pub struct RunSecond<'a> {
+    pub phase: RunPhase,
+    /// Time since the command to connect.
     pub elapsed_s: f64,
-    /// Until publishing ends as planned; none while connecting and afterwards, and where it has no planned end.
+    /// Time until the planned end of publishing; `None` while connecting, after publishing, and if there is no planned
+    /// end.
     pub remaining_s: Option<f64>,
-    /// Clients that are to be connected in all.
+    /// Number of clients that the run connects in all.
     pub clients: u64,
     pub second: &'a Second,
-    /// This second alone.
-    pub interval: &'a Interval,
-    /// Since the beginning of the run.
-    pub totals: &'a Counts,
-    /// Since the beginning of the measured time; of warm-up before that.
+    /// The figures of this second alone.
+    pub interval: &'a LoadInterval,
+    /// Sums since the beginning of the run.
+    pub totals: &'a LoadCounts,
+    /// Latencies since the beginning of the measured time; before it, those of the warm-up.
     pub end_to_end: &'a Histogram,
 }
 
-/// Shows a run while it goes on. Called between events, so it must not block.
-pub trait Observer {
-    fn phase(&mut self, phase: Phase);
-    /// Once per second, when all drivers have reported it.
-    fn second(&mut self, moment: &Moment<'_>);
-    /// The last call.
+/// Displays a run while it executes. The orchestrator calls it between events, so it must not block.
+pub trait RunObserver {
+    fn phase(&mut self, phase: RunPhase);
+    /// Called once per second, when all drivers have reported that second.
+    fn second(&mut self, moment: &RunSecond<'_>);
+    /// Called once, at the end of the run.
     fn end(&mut self, result: &RunResult);
 }
 
-/// Says what the broker has used so far.
-pub trait Gauge {
-    /// Of a process of this machine.
+/// Reads what the broker has used so far.
+pub trait UsageSource {
+    /// The process id, if the broker is a process of this machine.
     fn pid(&self) -> Option<u32>;
-    /// Of the process, or where else the numbers come from.
+    /// The name of the process, or of the source of the figures.
     fn name(&self) -> &str;
-    fn read(&mut self) -> Result<Usage, String>;
+    fn read(&mut self) -> Result<BrokerUsage, String>;
 }
 
-/// Since the broker was started; what nobody says is absent.
+/// Resource use since the broker was started; `None` for figures that the source does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
-    /// User and system.
+pub struct BrokerUsage {
+    /// User and system time together.
     pub cpu_s: f64,
     pub user_s: Option<f64>,
     pub system_s: Option<f64>,
@@ -67,12 +68,12 @@ pub struct Usage {
     pub involuntary_switches: Option<u64>,
 }
 
-/// For runs that nobody watches.
+/// An observer that displays nothing.
 #[derive(Debug, Default)]
-pub struct Silent;
+pub struct NoDisplay;
 
-impl Observer for Silent {
-    fn phase(&mut self, _: Phase) {}
-    fn second(&mut self, _: &Moment<'_>) {}
+impl RunObserver for NoDisplay {
+    fn phase(&mut self, _: RunPhase) {}
+    fn second(&mut self, _: &RunSecond<'_>) {}
     fn end(&mut self, _: &RunResult) {}
 }

@@ -1,10 +1,10 @@
-//! One run: the drivers led through its phases together, their reports put together, and a [`RunResult`] made of it.
+//! One run: leads all drivers through the phases together, combines their reports and makes a [`RunResult`] of them.
 //!
 //! ```text
-//! Connect ─► all Ready ─► Publish at one moment ─► all Sent ─► [Return ─► all Ready] ─► Reconcile ─► all Outcome
+//! Connect ─► all Ready ─► Publish at one time ─► all Sent ─► [Return ─► all Ready] ─► Reconcile ─► all Outcome
 //! ```
-//! It runs on the caller's thread and does nothing but wait for events; a driver that dies, or the user, ends the run early, and what is
-//! known by then is still reported.
+//! It runs on the caller's thread and only waits for events. A driver that fails or the user can end the run early; the
+//! result then contains the figures until that time.
 
 mod broker;
 mod stop;
@@ -13,78 +13,81 @@ mod verdicts;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::driver::{Command, Counts, Driver, Event, Outcome, Sent};
+use crate::driver::{Driver, DriverCommand, DriverEvent, LoadCounts, ReconcileOutcome, SentCounts};
 use crate::load::conclude_shares;
-use crate::observe::{Gauge, Moment, Observer, Phase};
-use crate::plan::{self, Hand};
-use crate::result::{Agent, FORMAT, Latencies, Machine, Measured, Replay, RunResult, Throughput, Verdict};
-use crate::scenario::{Presence, Scenario};
-use crate::target::Target;
+use crate::observe::{RunObserver, RunPhase, RunSecond, UsageSource};
+use crate::plan::{self, DriverSettings};
+use crate::result::{
+    Agent, FORMAT, Latencies, Machine, MeasuredLatency, ReplayResult, RunResult, ThresholdVerdict, Throughput,
+};
+use crate::scenario::{GroupPresence, Scenario};
+use crate::target::LoadTarget;
 use broker::Broker;
-pub use stop::Stop;
-use timeline::{Done, Part, Timeline, Window};
+pub use stop::StopFlag;
+use timeline::{CompleteSecond, IntervalSum, RunTimes, Timeline};
 
-/// Between the command to publish and the first message: the command must be everywhere by then.
+/// Time between the command to publish and the first message: all drivers must have the command by then.
 const LEAD_LOCAL: Duration = Duration::from_millis(50);
 const LEAD_AGENTS: Duration = Duration::from_millis(500);
-/// How long a driver may keep the others waiting when it is asked for an event.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// Longer runs have no planned end to count down to.
+/// Total wait for events per round over all drivers.
+const EVENT_WAIT: Duration = Duration::from_millis(20);
+/// A duration from here on means that the run has no planned end.
 pub const FOREVER_S: f64 = 1e7;
 const EXAMPLES_MAX: usize = 10;
 
-/// What is run, where.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct RunSetup {
     pub scenario: Scenario,
-    pub target: Target,
-    /// As typed, for the report.
+    pub target: LoadTarget,
+    /// The command as the user typed it, for the report.
     pub command: String,
-    /// Distinguishes this run's messages and client ids.
+    /// Distinguishes the messages and client ids of this run.
     pub run: u16,
-    /// 0 on the run clock.
+    /// Time 0 of the run clock.
     pub origin: Instant,
     pub started_at: String,
     pub machine: Machine,
 }
 
-/// A driver and what to know about it.
-pub struct Member {
+/// A driver with its settings.
+pub struct RunDriver {
     pub driver: Box<dyn Driver>,
-    pub hand: Hand,
-    /// How far off its clock may be; none for this process.
+    pub settings: DriverSettings,
+    /// The accuracy of the agent's clock; `None` for this process.
     pub agent: Option<Agent>,
 }
 
-/// A run that has ended.
+/// The result of a run that has ended.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct FinishedRun {
     pub result: RunResult,
-    /// Why it ended early, if that was not wanted.
+    /// Why it ended early, unless the user asked for it.
     pub failure: Option<String>,
 }
 
+/// Executes a run with these drivers and returns its result.
 pub fn run(
-    setup: Setup,
-    members: Vec<Member>,
-    observer: &mut dyn Observer,
-    gauge: Option<Box<dyn Gauge>>,
-    stop: &Stop,
-) -> Finished {
+    setup: RunSetup,
+    members: Vec<RunDriver>,
+    observer: &mut dyn RunObserver,
+    gauge: Option<Box<dyn UsageSource>>,
+    stop: &StopFlag,
+) -> FinishedRun {
     let origin = setup.origin;
-    let window = Window {
+    let window = RunTimes {
         warm_up_ns: (setup.scenario.warm_up_s * 1e9) as u64,
         duration_ns: (setup.scenario.duration_s * 1e9) as u64,
-        ..Window::default()
+        ..RunTimes::default()
     };
-    let mut run = Run {
+    let mut run = BenchmarkRun {
         timeline: Timeline::new(members.len(), window),
-        states: members.iter().map(|_| State::default()).collect(),
+        states: members.iter().map(|_| DriverState::default()).collect(),
         members,
         observer,
         broker: Broker::new(gauge, origin.elapsed().as_nanos() as u64),
         stop,
-        phase: Phase::Connecting,
+        phase: RunPhase::Connecting,
         clients: 0,
         connect_ns: 0,
         ready_ns: 0,
@@ -93,19 +96,19 @@ pub fn run(
         is_interrupted: false,
         setup,
     };
-    let failure = run.lead().err();
+    let failure = run.run_phases().err();
     run.finish(failure)
 }
 
-struct Run<'a> {
-    setup: Setup,
-    members: Vec<Member>,
-    states: Vec<State>,
-    observer: &'a mut dyn Observer,
+struct BenchmarkRun<'a> {
+    setup: RunSetup,
+    members: Vec<RunDriver>,
+    states: Vec<DriverState>,
+    observer: &'a mut dyn RunObserver,
     broker: Broker,
-    stop: &'a Stop,
+    stop: &'a StopFlag,
     timeline: Timeline,
-    phase: Phase,
+    phase: RunPhase,
     clients: u64,
     connect_ns: u64,
     ready_ns: u64,
@@ -114,31 +117,32 @@ struct Run<'a> {
     is_interrupted: bool,
 }
 
-/// What a driver has answered.
+/// The answers of a driver.
 #[derive(Default)]
-struct State {
+struct DriverState {
     is_ready: bool,
-    sent: Option<Vec<Sent>>,
-    outcome: Option<Outcome>,
+    sent: Option<Vec<SentCounts>>,
+    outcome: Option<ReconcileOutcome>,
 }
 
-impl Run<'_> {
-    /// All phases. An error ends the run.
-    fn lead(&mut self) -> Result<(), String> {
+impl BenchmarkRun<'_> {
+    /// Executes all phases. An error ends the run.
+    fn run_phases(&mut self) -> Result<(), String> {
         self.connect()?;
         if self.is_interrupted {
             return Ok(());
         }
         self.publish()?;
-        if !self.is_interrupted && self.somebody_returns() {
-            self.bring_back()?;
+        if !self.is_interrupted && self.has_absent_clients() {
+            self.connect_absent()?;
         }
         self.reconcile()?;
-        self.somebody_came()
+        self.check_any_connected()
     }
 
-    /// Clients that come and go begin with publishing: that none of them was let in is known at the end only.
-    fn somebody_came(&self) -> Result<(), String> {
+    /// Fails if every connection attempt was refused. Clients that come and go connect only while publishing, so this
+    /// is known at the end.
+    fn check_any_connected(&self) -> Result<(), String> {
         let totals = &self.timeline.totals;
         if totals.connects > 0 || totals.connects_failed == 0 || self.is_interrupted {
             return Ok(());
@@ -147,7 +151,7 @@ impl Run<'_> {
         let reason = outcomes.find_map(|outcome| outcome.errors.first());
         let reason = reason.map_or("unknown", |(reason, _)| reason);
         Err(format!(
-            "no connection was accepted; the commonest reason was: {reason}"
+            "no connection was accepted; the most common reason was: {reason}"
         ))
     }
 
@@ -156,9 +160,9 @@ impl Run<'_> {
     }
 
     fn connect(&mut self) -> Result<(), String> {
-        self.enter(Phase::Connecting);
-        let hands: Vec<Hand> = self.members.iter().map(|member| member.hand).collect();
-        let jobs = plan::split(&self.setup.scenario, &self.setup.target, self.setup.run, &hands);
+        self.enter(RunPhase::Connecting);
+        let drivers: Vec<DriverSettings> = self.members.iter().map(|member| member.settings).collect();
+        let jobs = plan::split(&self.setup.scenario, &self.setup.target, self.setup.run, &drivers);
         self.connect_ns = self.now_ns();
         let epoch_ns = epoch_ns(self.setup.origin);
         for (member, mut job) in self.members.iter_mut().zip(jobs) {
@@ -172,7 +176,7 @@ impl Run<'_> {
             if let Some(agent) = &mut member.agent {
                 agent.clients = clients as u32;
             }
-            command(member, Command::Connect(Box::new(job)))?;
+            command(member, DriverCommand::Connect(Box::new(job)))?;
         }
         self.wait(|run| run.is_interrupted || run.states.iter().all(|state| state.is_ready))?;
         self.ready_ns = self.now_ns();
@@ -184,15 +188,15 @@ impl Run<'_> {
         let lead = if has_agents { LEAD_AGENTS } else { LEAD_LOCAL };
         let start_ns = self.now_ns() + lead.as_nanos() as u64;
         self.timeline.window.start_ns = Some(start_ns);
-        self.command_all(|| Command::Publish { start_ns })?;
+        self.command_all(|| DriverCommand::Publish { start_ns })?;
         let is_warm = self.timeline.window.warm_up_ns > 0;
-        self.enter(if is_warm { Phase::WarmUp } else { Phase::Measuring });
+        self.enter(if is_warm { RunPhase::WarmUp } else { RunPhase::Measuring });
         let mut has_stopped = false;
         self.wait(|run| {
             if run.is_interrupted && !has_stopped {
                 has_stopped = true;
-                // A driver that cannot be told is noticed when its next event is asked for.
-                let _ = run.command_all(|| Command::Stop);
+                // A driver that cannot be reached is noticed when its next event is read.
+                let _ = run.command_all(|| DriverCommand::Stop);
             }
             run.states.iter().all(|state| state.sent.is_some())
         })?;
@@ -203,46 +207,46 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn somebody_returns(&self) -> bool {
+    fn has_absent_clients(&self) -> bool {
         let mut groups = self.setup.scenario.group.iter();
-        groups.any(|group| group.presence != Presence::Always)
+        groups.any(|group| group.presence != GroupPresence::Always)
     }
 
-    fn bring_back(&mut self) -> Result<(), String> {
-        self.enter(Phase::Returning);
+    fn connect_absent(&mut self) -> Result<(), String> {
+        self.enter(RunPhase::Returning);
         for state in &mut self.states {
             state.is_ready = false;
         }
         self.timeline.window.return_ns = Some(self.now_ns());
-        self.command_all(|| Command::Return)?;
+        self.command_all(|| DriverCommand::Return)?;
         self.wait(|run| run.is_interrupted || run.states.iter().all(|state| state.is_ready))
     }
 
     fn reconcile(&mut self) -> Result<(), String> {
-        self.enter(Phase::Comparing);
+        self.enter(RunPhase::Comparing);
         let was_interrupted = self.is_interrupted;
-        let sent: Vec<Sent> = self
+        let sent: Vec<SentCounts> = self
             .states
             .iter_mut()
             .filter_map(|state| state.sent.clone())
             .flatten()
             .collect();
-        self.command_all(|| Command::Reconcile { sent: sent.clone() })?;
+        self.command_all(|| DriverCommand::Reconcile { sent: sent.clone() })?;
         self.wait(|run| {
             (run.is_interrupted && !was_interrupted) || run.states.iter().all(|state| state.outcome.is_some())
         })
     }
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: RunPhase) {
         self.phase = phase;
         self.observer.phase(phase);
     }
 
-    fn command_all(&mut self, make: impl Fn() -> Command) -> Result<(), String> {
+    fn command_all(&mut self, make: impl Fn() -> DriverCommand) -> Result<(), String> {
         self.members.iter_mut().try_for_each(|member| command(member, make()))
     }
 
-    /// Takes events until it is done.
+    /// Processes events until `is_done`.
     fn wait(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) -> Result<(), String> {
         loop {
             if is_done(self) {
@@ -251,52 +255,52 @@ impl Run<'_> {
             for index in 0..self.members.len() {
                 self.take_events(index)?;
             }
-            self.look_at_clock();
-            self.is_interrupted |= self.stop.is_wanted();
+            self.update_phase();
+            self.is_interrupted |= self.stop.is_requested();
         }
     }
 
     fn take_events(&mut self, index: usize) -> Result<(), String> {
-        let mut patience = PATIENCE / self.members.len() as u32;
+        let mut timeout = EVENT_WAIT / self.members.len() as u32;
         loop {
             let driver = &mut self.members[index].driver;
             let event = driver
-                .event(patience)
+                .event(timeout)
                 .map_err(|error| format!("{}: {error}", driver.name()))?;
             let Some(event) = event else { return Ok(()) };
             self.take(index, event)?;
-            patience = Duration::ZERO;
+            timeout = Duration::ZERO;
         }
     }
 
-    fn take(&mut self, index: usize, event: Event) -> Result<(), String> {
+    fn take(&mut self, index: usize, event: DriverEvent) -> Result<(), String> {
         match event {
-            Event::Progress(interval) => self.advance(index, *interval),
-            Event::Ready(interval) => {
+            DriverEvent::Progress(interval) => self.advance(index, *interval),
+            DriverEvent::Ready(interval) => {
                 self.advance(index, *interval);
                 self.states[index].is_ready = true;
             }
-            Event::Sent { sent } => self.states[index].sent = Some(sent),
-            Event::Outcome(outcome) => {
+            DriverEvent::Sent { sent } => self.states[index].sent = Some(sent),
+            DriverEvent::Outcome(outcome) => {
                 self.last_arrival_ns = self.last_arrival_ns.max(outcome.last_arrival_ns);
                 self.states[index].outcome = Some(*outcome);
                 let done = self.timeline.end(index);
                 self.show(done);
             }
-            Event::Failed(reason) if self.members[index].agent.is_none() => return Err(reason),
-            Event::Failed(reason) => return Err(format!("{}: {reason}", self.members[index].driver.name())),
+            DriverEvent::Failed(reason) if self.members[index].agent.is_none() => return Err(reason),
+            DriverEvent::Failed(reason) => return Err(format!("{}: {reason}", self.members[index].driver.name())),
         }
         Ok(())
     }
 
-    fn advance(&mut self, index: usize, interval: crate::driver::Interval) {
+    fn advance(&mut self, index: usize, interval: crate::driver::LoadInterval) {
         let done = self.timeline.add(index, interval);
         self.show(done);
     }
 
-    /// What the clock alone decides.
-    fn look_at_clock(&mut self) {
-        let Window {
+    /// Changes the phase and reads the broker's gauge at the times that the schedule sets.
+    fn update_phase(&mut self) {
+        let RunTimes {
             start_ns: Some(start_ns),
             warm_up_ns,
             duration_ns,
@@ -309,8 +313,8 @@ impl Run<'_> {
         let warm_ns = start_ns + warm_up_ns;
         if now_ns >= warm_ns {
             self.broker.begin(now_ns);
-            if self.phase == Phase::WarmUp {
-                self.enter(Phase::Measuring);
+            if self.phase == RunPhase::WarmUp {
+                self.enter(RunPhase::Measuring);
             }
         }
         if now_ns >= warm_ns.saturating_add(duration_ns) {
@@ -318,8 +322,8 @@ impl Run<'_> {
         }
     }
 
-    fn show(&mut self, done: Vec<Done>) {
-        for Done { mut second, interval } in done {
+    fn show(&mut self, done: Vec<CompleteSecond>) {
+        for CompleteSecond { mut second, interval } in done {
             let now_ns = self.now_ns();
             self.broker.second(now_ns, &mut second);
             self.timeline.keep(interval.end_ns, second);
@@ -327,14 +331,14 @@ impl Run<'_> {
             let end_ns = window
                 .start_ns
                 .map(|start_ns| start_ns + window.warm_up_ns + window.duration_ns);
-            let is_publishing = matches!(self.phase, Phase::WarmUp | Phase::Measuring);
+            let is_publishing = matches!(self.phase, RunPhase::WarmUp | RunPhase::Measuring);
             let has_end = is_publishing && self.setup.scenario.duration_s < FOREVER_S;
             let measured = &self.timeline.measured.interval;
             let end_to_end = match measured.end_ns {
                 0 => &self.timeline.warm_up.interval.end_to_end,
                 _ => &measured.end_to_end,
             };
-            self.observer.second(&Moment {
+            self.observer.second(&RunSecond {
                 phase: self.phase,
                 elapsed_s: now_ns.saturating_sub(self.connect_ns) as f64 / 1e9,
                 remaining_s: end_ns
@@ -349,21 +353,21 @@ impl Run<'_> {
         }
     }
 
-    fn finish(mut self, failure: Option<String>) -> Finished {
+    fn finish(mut self, failure: Option<String>) -> FinishedRun {
         for index in 0..self.members.len() {
             let done = self.timeline.end(index);
             self.show(done);
         }
         let rest = self.timeline.close();
-        self.look_at_clocks();
+        self.measure_clock_drift();
         self.show(rest.into_iter().collect());
         let result = self.result(failure.as_deref());
         self.observer.end(&result);
-        Finished { result, failure }
+        FinishedRun { result, failure }
     }
 
-    /// Clocks drift while a run goes on; what has moved since it began belongs to the error.
-    fn look_at_clocks(&mut self) {
+    /// Measures the clocks of the agents again: a drift during the run is part of the error.
+    fn measure_clock_drift(&mut self) {
         for (member, state) in self.members.iter_mut().zip(&self.states) {
             let Some(agent) = member.agent.as_mut().filter(|_| state.outcome.is_some()) else {
                 continue;
@@ -378,7 +382,7 @@ impl Run<'_> {
         let measured = self.timeline.basis();
         let counts = measured.interval.counts;
         let seconds = measured.seconds();
-        let generator = verdicts::generator(&verdicts::Measured {
+        let generator = verdicts::generator(&verdicts::GeneratorLoad {
             threads: self.threads,
             seconds,
             counts: &counts,
@@ -388,8 +392,8 @@ impl Run<'_> {
         let now_ns = self.now_ns();
         let mut verdicts = verdicts::of_run(&self.setup.scenario, &self.timeline.totals, &outcome.truth, &generator);
         if let Some(failure) = failure {
-            verdicts.push(Verdict {
-                rule: "the run comes to its end".into(),
+            verdicts.push(ThresholdVerdict {
+                rule: "the run completes".into(),
                 found: failure.into(),
                 is_met: false,
             });
@@ -423,9 +427,9 @@ impl Run<'_> {
         }
     }
 
-    /// What all drivers have found.
-    fn outcome(&mut self) -> Outcome {
-        let mut whole = Outcome::default();
+    /// Combines the outcomes of all drivers.
+    fn outcome(&mut self) -> ReconcileOutcome {
+        let mut whole = ReconcileOutcome::default();
         for outcome in self.states.iter_mut().filter_map(|state| state.outcome.take()) {
             whole.truth += &outcome.truth;
             whole.examples.extend(outcome.examples);
@@ -437,7 +441,7 @@ impl Run<'_> {
                 }
             }
         }
-        let sent: Vec<Sent> = self
+        let sent: Vec<SentCounts> = self
             .states
             .iter()
             .filter_map(|state| state.sent.clone())
@@ -453,13 +457,13 @@ impl Run<'_> {
         whole
     }
 
-    fn throughput(&self, measured: &Part) -> Throughput {
+    fn throughput(&self, measured: &IntervalSum) -> Throughput {
         let seconds = measured.seconds();
         let counts = &measured.interval.counts;
         let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let has_cycles = self.setup.scenario.group.iter().any(|group| group.cycle.is_some());
         let connecting_s = self.ready_ns.saturating_sub(self.connect_ns) as f64 / 1e9;
-        let while_connecting = |of: fn(&Counts) -> u64| match has_cycles || connecting_s <= 0.0 {
+        let while_connecting = |of: fn(&LoadCounts) -> u64| match has_cycles || connecting_s <= 0.0 {
             true => per_s(of(counts)),
             false => of(&self.timeline.connecting.interval.counts) as f64 / connecting_s,
         };
@@ -481,7 +485,7 @@ impl Run<'_> {
 
     fn latencies(&self) -> Latencies {
         let timed = self.timeline.latencies();
-        let measure = |histogram: crate::histogram::Histogram| Measured {
+        let measure = |histogram: crate::histogram::Histogram| MeasuredLatency {
             summary: histogram.summary(),
             histogram,
         };
@@ -495,13 +499,13 @@ impl Run<'_> {
         }
     }
 
-    fn replay(&self) -> Option<Replay> {
+    fn replay(&self) -> Option<ReplayResult> {
         let return_ns = self.timeline.window.return_ns?;
         let groups = self.setup.scenario.group.iter();
-        let late = groups.filter(|group| group.presence != Presence::Always);
+        let late = groups.filter(|group| group.presence != GroupPresence::Always);
         let delivered = self.timeline.replay.interval.counts.received;
         let seconds = self.last_arrival_ns.saturating_sub(return_ns) as f64 / 1e9;
-        Some(Replay {
+        Some(ReplayResult {
             clients: late.map(|group| u64::from(group.clients)).sum(),
             delivered,
             seconds,
@@ -510,14 +514,14 @@ impl Run<'_> {
     }
 }
 
-/// Nanoseconds since 1970 when `origin` was.
+/// Returns the nanoseconds from 1970 to `origin`.
 fn epoch_ns(origin: Instant) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ns = since.map_or(0, |since| since.as_nanos() as u64);
     now_ns.saturating_sub(origin.elapsed().as_nanos() as u64)
 }
 
-fn command(member: &mut Member, command: Command) -> Result<(), String> {
+fn command(member: &mut RunDriver, command: DriverCommand) -> Result<(), String> {
     let sent = member.driver.command(command);
     sent.map_err(|error| match member.agent {
         Some(_) => format!("{}: {error}", member.driver.name()),

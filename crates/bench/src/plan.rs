@@ -1,32 +1,35 @@
-//! Before a run: how far each message goes, and who of the drivers does what.
+//! Work before a run: how many deliveries each message causes, and which driver runs which clients.
 //!
-//! Clients of a group are dealt out in contiguous ranges, so that a driver has the publisher and the subscriber of most pairs.
+//! Each driver gets a contiguous range of the clients of a group, so that most pairs of publisher and subscriber are in
+//! one driver.
 
 use std::ops::Range;
 
 use mqtt::SharedFilter;
 
-use crate::driver::Job;
-use crate::load::{Names, SENDERS_MAX, Topic, TopicTree, expand};
-use crate::scenario::{Group, Presence, Scenario};
-use crate::target::Target;
+use crate::driver::DriverJob;
+use crate::load::{PatternValues, SENDERS_MAX, TopicTemplate, TopicTree, expand};
+use crate::scenario::{ClientGroup, GroupPresence, Scenario};
+use crate::target::LoadTarget;
 
-/// Each compared flow costs its driver eight bytes and some time at the end.
+/// Most flows of a run. A driver needs eight bytes for each of its flows and some time at the end to compare them.
 const FLOWS_MAX: u64 = 1_000_000_000;
 
-/// How far messages go.
+/// The number of clients and of deliveries of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct ScenarioSize {
     pub clients: u64,
     pub publishers: u64,
     pub subscribers: u64,
-    /// Pairs of a publisher and a subscriber, or a shared subscription, that hears it: deliveries when every publisher sends once.
+    /// Pairs of a publisher and a subscriber (or a shared subscription) that receives its messages: the number of
+    /// deliveries if every publisher sends one message.
     pub flows: u64,
 }
 
-pub fn reach(scenario: &Scenario) -> Result<Reach, String> {
-    let clients = |groups: &mut dyn Iterator<Item = &Group>| groups.map(|group| u64::from(group.clients)).sum();
-    let mut reach = Reach {
+/// Computes the reach of a scenario; fails if it has too many publishers or flows.
+pub fn reach(scenario: &Scenario) -> Result<ScenarioSize, String> {
+    let clients = |groups: &mut dyn Iterator<Item = &ClientGroup>| groups.map(|group| u64::from(group.clients)).sum();
+    let mut reach = ScenarioSize {
         clients: clients(&mut scenario.group.iter()),
         publishers: clients(&mut scenario.group.iter().filter(|group| publishes(group))),
         subscribers: clients(&mut scenario.group.iter().filter(|group| !group.subscribe.is_empty())),
@@ -34,7 +37,7 @@ pub fn reach(scenario: &Scenario) -> Result<Reach, String> {
     };
     if reach.publishers > SENDERS_MAX {
         return Err(format!(
-            "{} publishers are too many; there can be {SENDERS_MAX}",
+            "the scenario has {} publishers; at most {SENDERS_MAX} are possible",
             reach.publishers
         ));
     }
@@ -45,15 +48,15 @@ pub fn reach(scenario: &Scenario) -> Result<Reach, String> {
     }
     match reach.flows > FLOWS_MAX {
         true => Err(format!(
-            "every message reaches so many that {} flows would have to be followed; at most {FLOWS_MAX} can be",
+            "the scenario has {} flows (pairs of publisher and subscriber); at most {FLOWS_MAX} can be compared",
             reach.flows
         )),
         false => Ok(reach),
     }
 }
 
-fn publishes(group: &Group) -> bool {
-    group.publish.is_some() && group.cycle.is_none() && group.presence == Presence::Always
+fn publishes(group: &ClientGroup) -> bool {
+    group.publish.is_some() && group.cycle.is_none() && group.presence == GroupPresence::Always
 }
 
 fn tree(scenario: &Scenario) -> TopicTree {
@@ -62,15 +65,18 @@ fn tree(scenario: &Scenario) -> TopicTree {
     for group in scenario.group.iter().filter(|group| publishes(group)) {
         let pattern = group.publish.as_ref().map_or("", |publish| &publish.topic);
         for index in 0..group.clients {
-            tree.add(&with_names(group, index, |names| Topic::new(pattern, names)), sender);
+            tree.add(
+                &with_names(group, index, |names| TopicTemplate::new(pattern, names)),
+                sender,
+            );
             sender += 1;
         }
     }
     tree
 }
 
-fn flows(group: &Group, tree: &TopicTree, shares: &mut std::collections::HashSet<String>) -> u64 {
-    // Without anything of the client in them, all clients' filters are alike.
+fn flows(group: &ClientGroup, tree: &TopicTree, shares: &mut std::collections::HashSet<String>) -> u64 {
+    // If no filter contains the name or number of the client, the filters of all clients are equal.
     let is_own = |filter: &str| ["%i", "%c", "%u"].iter().any(|name| filter.contains(name));
     let differ = group.subscribe.iter().any(|subscribe| is_own(&subscribe.filter));
     let distinct = if differ { group.clients } else { 1 };
@@ -83,13 +89,13 @@ fn flows(group: &Group, tree: &TopicTree, shares: &mut std::collections::HashSet
                 .collect()
         });
         let (shared, plain): (Vec<_>, Vec<_>) = filters.iter().partition(|filter| filter.starts_with("$share/"));
-        let own = tree.heard_by(plain.iter().map(|filter| filter.as_str())).len() as u64;
+        let own = tree.senders_for(plain.iter().map(|filter| filter.as_str())).len() as u64;
         let each = if differ { 1 } else { u64::from(group.clients) };
         let mut sum = own * each;
         for filter in shared {
             if shares.insert(filter.clone()) {
                 let inner = SharedFilter::parse(filter).ok().flatten().map(|shared| shared.filter);
-                sum += tree.heard_by(inner.into_iter()).len() as u64;
+                sum += tree.senders_for(inner.into_iter()).len() as u64;
             }
         }
         sum
@@ -97,11 +103,11 @@ fn flows(group: &Group, tree: &TopicTree, shares: &mut std::collections::HashSet
     (0..distinct).map(of_one).sum()
 }
 
-fn with_names<R>(group: &Group, index: u32, with: impl FnOnce(&Names<'_>) -> R) -> R {
-    let mut names = Names {
+fn with_names<R>(group: &ClientGroup, index: u32, with: impl FnOnce(&PatternValues<'_>) -> R) -> R {
+    let mut names = PatternValues {
         number: u64::from(group.start_number) + u64::from(index),
         group: &group.name,
-        ..Names::default()
+        ..PatternValues::default()
     };
     let user_pattern = group.user_name.as_deref().unwrap_or_default();
     let first_user = expand(user_pattern, &names);
@@ -113,19 +119,19 @@ fn with_names<R>(group: &Group, index: u32, with: impl FnOnce(&Names<'_>) -> R) 
     with(&names)
 }
 
-/// A driver to be given work.
+/// The properties of a driver that `split` needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Hand {
-    /// Worker threads; 0 lets an agent take its cores.
+pub struct DriverSettings {
+    /// Worker threads; 0 lets an agent use one per core.
     pub threads: u16,
     pub clock_offset_ns: i64,
 }
 
-/// One job for each driver.
-pub fn split(scenario: &Scenario, target: &Target, run: u16, hands: &[Hand]) -> Vec<Job> {
-    let count = hands.len().max(1);
+/// Makes one job for each driver.
+pub fn split(scenario: &Scenario, target: &LoadTarget, run: u16, drivers: &[DriverSettings]) -> Vec<DriverJob> {
+    let count = drivers.len().max(1);
     let all: u64 = scenario.group.iter().map(|group| u64::from(group.clients)).sum();
-    let jobs = hands.iter().enumerate().map(|(index, hand)| {
+    let jobs = drivers.iter().enumerate().map(|(index, settings)| {
         let clients: Vec<Range<u32>> = scenario
             .group
             .iter()
@@ -134,14 +140,14 @@ pub fn split(scenario: &Scenario, target: &Target, run: u16, hands: &[Hand]) -> 
         let own: u64 = clients.iter().map(|range| range.len() as u64).sum();
         let mut scenario = scenario.clone();
         scenario.connecting_max = (scenario.connecting_max / count as u32).max(1);
-        Job {
+        DriverJob {
             connect_rate: scenario.connect_rate * own as f64 / all.max(1) as f64,
             scenario,
             target: target.clone(),
             run,
             clients,
-            threads: hand.threads,
-            clock_offset_ns: hand.clock_offset_ns,
+            threads: settings.threads,
+            clock_offset_ns: settings.clock_offset_ns,
             epoch_ns: 0,
         }
     });
@@ -153,13 +159,14 @@ fn part(clients: u32, index: usize, count: usize) -> Range<u32> {
     bound(index)..bound(index + 1)
 }
 
-/// How many clients a job has.
-pub fn clients_of(job: &Job) -> u64 {
+/// Returns the number of clients of a job.
+pub fn clients_of(job: &DriverJob) -> u64 {
     job.clients.iter().map(|range| range.len() as u64).sum()
 }
 
-/// Says what is missing when this machine has fewer local ports than a job has connections to one address.
-pub fn check_ports(job: &Job) -> Result<(), String> {
+/// Fails if this machine has too few local ports for the connections of a job to one address; the error says how to get
+/// more.
+pub fn check_ports(job: &DriverJob) -> Result<(), String> {
     let (low, high) = local_ports();
     let ports = u64::from(high.saturating_sub(low)) + 1;
     let routes = job.target.hosts.len().max(1) * job.target.source_addresses.len().max(1);
@@ -169,12 +176,12 @@ pub fn check_ports(job: &Job) -> Result<(), String> {
     }
     let wanted = clients.div_ceil(ports * job.target.hosts.len().max(1) as u64);
     Err(format!(
-        "{clients} connections need {wanted} source addresses, of which each has {ports} ports ({low} to {high}): give them with --ifaddr \
-         (for a broker on this machine 127.0.0.2,127.0.0.3,… need no set-up), or widen net.ipv4.ip_local_port_range"
+        "{clients} connections need {wanted} source addresses of {ports} ports each ({low} to {high}): set them with --ifaddr \
+         (for a broker on this machine 127.0.0.2,127.0.0.3,… need no set-up), or widen the range net.ipv4.ip_local_port_range"
     ))
 }
 
-/// Linux's own default where it cannot be read.
+/// Returns the first and the last local port: Linux's default if the setting cannot be read.
 fn local_ports() -> (u32, u32) {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut bounds = text.split_whitespace().map_while(|word| word.parse().ok());
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_how_far_the_messages_of_presets_go() {
+    fn reach_of_presets_is_as_documented() {
         for (name, publishers, subscribers, flows) in [
             ("fanout", 10, 1_000, 10_000),
             ("fanin", 1_000, 1, 1_000),
@@ -215,18 +222,18 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_plans_and_splits_without_gap_or_overlap() {
+    fn split_of_presets_assigns_each_client_once() {
         for scenario in presets::all() {
             let reach = reach(&scenario).unwrap();
             for count in [1, 3, 7] {
-                let hands = vec![
-                    Hand {
+                let drivers = vec![
+                    DriverSettings {
                         threads: 1,
                         clock_offset_ns: 0
                     };
                     count
                 ];
-                let jobs = split(&scenario, &Target::default(), 1, &hands);
+                let jobs = split(&scenario, &LoadTarget::default(), 1, &drivers);
                 assert_eq!(jobs.iter().map(clients_of).sum::<u64>(), reach.clients);
                 let rate: f64 = jobs.iter().map(|job| job.connect_rate).sum();
                 assert!((rate - scenario.connect_rate).abs() < 1e-6);
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_million_pairs_are_planned_without_comparing_all_with_all() {
+    fn reach_of_half_a_million_pairs_is_fast() {
         let mut scenario = preset("tbmq-p2p");
         for group in &mut scenario.group {
             group.clients = 500_000;
@@ -250,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_flows_are_refused() {
+    fn reach_with_too_many_flows_fails() {
         let mut scenario = preset("fanout");
         for group in &mut scenario.group {
             group.clients = 100_000;
@@ -259,25 +266,25 @@ mod tests {
     }
 
     #[test]
-    fn too_few_ports_are_noticed_before_the_run() {
+    fn check_ports_with_too_few_ports_fails() {
         let scenario = preset("tbmq-p2p");
-        let hands = [Hand {
+        let drivers = [DriverSettings {
             threads: 1,
             clock_offset_ns: 0,
         }];
-        let target = Target {
+        let target = LoadTarget {
             hosts: vec!["127.0.0.1".into()],
-            ..Target::default()
+            ..LoadTarget::default()
         };
-        let said = check_ports(&split(&scenario, &target, 1, &hands)[0]).unwrap_err();
-        assert!(said.contains("source addresses"), "{said}");
+        let message = check_ports(&split(&scenario, &target, 1, &drivers)[0]).unwrap_err();
+        assert!(message.contains("source addresses"), "{message}");
         let source_addresses = (2..12)
             .map(|last| std::net::Ipv4Addr::new(127, 0, 0, last).into())
             .collect();
-        let target = Target {
+        let target = LoadTarget {
             source_addresses,
             ..target
         };
-        check_ports(&split(&scenario, &target, 1, &hands)[0]).unwrap();
+        check_ports(&split(&scenario, &target, 1, &drivers)[0]).unwrap();
     }
 }

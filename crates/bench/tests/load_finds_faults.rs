@@ -1,18 +1,16 @@
-//! The load against a broker that loses, duplicates, reorders, corrupts and refuses: the tool must find exactly that, and nothing where
-//! nothing is wrong.
+//! Runs the load against a broker that loses, duplicates, reorders, corrupts or rejects messages. The tool must report
+//! exactly these faults, and none for a correct broker.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
-use bench::driver::Command;
-use bench::scenario::{Cycle, Group, Payload, Presence, Publish, Stall};
+use crate::support::broker::{Broker, Faultless, Faults, Message, Taking};
+use crate::support::ports::free_port;
+use crate::support::{Drive, RUN, publishers, run, scenario, subscribers, target, truth, try_run, try_run_spread};
+use bench::driver::DriverCommand;
+use bench::scenario::{ClientGroup, ConnectCycle, GroupPresence, Payload, PublishSpec, Stall};
 use mqtt::ReasonCode;
-use support::broker::{Broker, Faultless, Faults, Message, Taking};
-use support::ports::free_port;
-use support::{Drive, RUN, publishers, run, scenario, subscribers, target, truth, try_run, try_run_spread};
 
-/// Changes what is delivered.
+/// Changes the messages that the broker delivers.
 struct Deliveries<F>(F);
 
 impl<F: FnMut(&str, u32, Message) -> Vec<Message> + Send> Faults for Deliveries<F> {
@@ -21,7 +19,7 @@ impl<F: FnMut(&str, u32, Message) -> Vec<Message> + Send> Faults for Deliveries<
     }
 }
 
-/// Changes what is taken.
+/// Changes how the broker handles received PUBLISH packets.
 struct Takings<F>(F);
 
 impl<F: FnMut(&str, u32) -> Taking + Send> Faults for Takings<F> {
@@ -39,16 +37,16 @@ impl<F: FnMut(&str, u32) -> Option<ReasonCode> + Send> Faults for Answers<F> {
     }
 }
 
-fn fan_out(qos: u8) -> Vec<Group> {
+fn fan_out(qos: u8) -> Vec<ClientGroup> {
     vec![subscribers(3, "t/#", qos), publishers(4, "t/%i", qos, 50)]
 }
 
-fn publish_of(group: &mut Group) -> &mut Publish {
+fn publish_of(group: &mut ClientGroup) -> &mut PublishSpec {
     group.publish.as_mut().unwrap()
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_wrong() {
+fn correct_broker_causes_no_findings() {
     for qos in 0..=2 {
         for version in 3..=5 {
             for threads in [1, 3] {
@@ -103,7 +101,7 @@ fn lost_messages_are_named() {
 }
 
 #[test]
-fn the_last_messages_are_missed_too() {
+fn lost_last_messages_are_detected() {
     let broker = Broker::start(Deliveries(|client_id: &str, number, message| {
         let is_late = client_id.ends_with("subscribers-0") && number >= 195;
         if is_late { Vec::new() } else { vec![message] }
@@ -139,7 +137,7 @@ fn messages_out_of_order_are_counted() {
         if client_id != "bench-5eed-subscribers-0" || message.topic != "t/0" {
             return vec![message];
         }
-        // Every fifth changes places with the next.
+        // Every fifth message is swapped with the next.
         let sequence = u32::from_be_bytes(message.payload[5..9].try_into().unwrap());
         match (sequence % 5, held.take()) {
             (0, None) => {
@@ -161,7 +159,7 @@ fn messages_out_of_order_are_counted() {
 }
 
 #[test]
-fn changed_bytes_are_noticed_wherever_they_are() {
+fn changed_bytes_are_detected_at_every_position() {
     let broker = Broker::start(Deliveries(|client_id: &str, number, mut message: Message| {
         if client_id == "bench-5eed-subscribers-2" {
             match number {
@@ -175,7 +173,7 @@ fn changed_bytes_are_noticed_wherever_they_are() {
         vec![message]
     }));
     let report = run(scenario(fan_out(0)), target(broker.port), 1);
-    // What is damaged did not come.
+    // A damaged message also counts as lost.
     let (_, expected, lost, _, _, corrupt, _) = truth(&report);
     assert_eq!((expected, lost, corrupt), (600, 4, 4), "{:?}", report.outcome);
 }
@@ -205,7 +203,7 @@ fn refused_messages_are_not_expected() {
 }
 
 #[test]
-fn a_broker_that_lets_nobody_in_is_a_clear_failure() {
+fn broker_that_rejects_all_clients_is_reported_as_failure() {
     let broker = Broker::start(Answers(|_: &str, _| Some(ReasonCode::NotAuthorized)));
     let failure = try_run(scenario(fan_out(0)), target(broker.port), 2).err().unwrap();
     assert!(failure.contains("Not authorized"), "{failure}");
@@ -215,7 +213,7 @@ fn a_broker_that_lets_nobody_in_is_a_clear_failure() {
 }
 
 #[test]
-fn a_failed_connect_is_tried_again() {
+fn failed_connect_is_retried() {
     let broker = Broker::start(Answers(|_: &str, attempt| match attempt {
         1 => None,
         2 => Some(ReasonCode::ServerUnavailable),
@@ -226,19 +224,19 @@ fn a_failed_connect_is_tried_again() {
     assert_eq!((report.totals.connects, report.totals.connects_failed), (7, 14));
     let errors = [
         ("connect: CONNACK: Server unavailable".to_string(), 7),
-        ("connect: the server has closed".to_string(), 7),
+        ("connect: the server closed the connection".to_string(), 7),
     ];
     assert_eq!(report.outcome.errors, errors);
 }
 
 #[test]
-fn who_is_never_let_in_is_given_up() {
+fn clients_that_never_connect_are_given_up() {
     let broker = Broker::start(Answers(|client_id: &str, _| match client_id {
         "bench-5eed-subscribers-1" => Some(ReasonCode::BadUserNameOrPassword),
         _ => Some(ReasonCode::Success),
     }));
     let report = run(scenario(fan_out(0)), target(broker.port), 2);
-    // Two subscribers are left, and of these nothing is missing.
+    // Two subscribers remain, and they receive all messages.
     assert_eq!(truth(&report), (8, 400, 0, 0, 0, 0, 0));
     assert_eq!((report.totals.connects, report.totals.connects_failed), (6, 1));
 }
@@ -263,7 +261,7 @@ fn refused_subscriptions_are_counted_and_expect_nothing() {
     assert_eq!((report.totals.subscribes, report.totals.subscribes_failed), (2, 1));
 }
 
-fn persistent(mut groups: Vec<Group>, version: u8) -> Vec<Group> {
+fn persistent(mut groups: Vec<ClientGroup>, version: u8) -> Vec<ClientGroup> {
     for group in &mut groups {
         (
             group.version,
@@ -276,7 +274,7 @@ fn persistent(mut groups: Vec<Group>, version: u8) -> Vec<Group> {
 }
 
 #[test]
-fn unacknowledged_messages_are_sent_again_on_the_session() {
+fn unacknowledged_messages_are_resent_on_the_session() {
     for (qos, version) in [(1, 4), (1, 5), (2, 4), (2, 5)] {
         let broker = Broker::start(Takings(|client_id: &str, number| match number {
             20 | 40 if client_id.contains("publishers") => Taking::Close,
@@ -291,7 +289,7 @@ fn unacknowledged_messages_are_sent_again_on_the_session() {
         );
         assert_eq!((report.totals.published, report.totals.acknowledged), (200, 200));
         assert_eq!(report.totals.disconnects, 8);
-        assert!(broker.seen().dups >= 8, "the window was open");
+        assert!(broker.seen().dups >= 8, "messages were in flight");
     }
 }
 
@@ -303,7 +301,7 @@ fn exactly_once_survives_a_lost_acknowledgement() {
     }));
     let report = run(scenario(persistent(fan_out(2), 4)), target(broker.port), 1);
     assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0), "{:?}", report.outcome);
-    // At QoS 1 the same leads to what QoS 1 permits.
+    // At QoS 1 the same fault causes duplicates, which QoS 1 permits.
     let broker = Broker::start(Takings(|client_id: &str, number| match number {
         20 if client_id.contains("publishers") => Taking::AcceptAndClose,
         _ => Taking::Accept,
@@ -313,7 +311,7 @@ fn exactly_once_survives_a_lost_acknowledgement() {
 }
 
 #[test]
-fn a_lost_connection_is_counted_and_its_messages_are_not_expected() {
+fn messages_of_a_lost_connection_are_not_expected() {
     let broker = Broker::start(Takings(|client_id: &str, number| match number {
         20 if client_id.ends_with("publishers-3") => Taking::Close,
         _ => Taking::Accept,
@@ -326,11 +324,14 @@ fn a_lost_connection_is_counted_and_its_messages_are_not_expected() {
         report.outcome
     );
     assert_eq!(report.totals.disconnects, 1);
-    assert_eq!(report.outcome.errors, [("lost: the server has closed".to_string(), 1)]);
+    assert_eq!(
+        report.outcome.errors,
+        [("lost: the server closed the connection".to_string(), 1)]
+    );
 }
 
 #[test]
-fn messages_never_acknowledged_are_given_up() {
+fn run_ends_despite_unacknowledged_messages() {
     let broker = Broker::start(Takings(|client_id: &str, number| match number {
         45 if client_id.ends_with("publishers-1") => Taking::Ignore,
         _ => Taking::Accept,
@@ -341,7 +342,7 @@ fn messages_never_acknowledged_are_given_up() {
 }
 
 #[test]
-fn windows_of_the_scenario_and_the_server_are_kept() {
+fn inflight_limits_of_scenario_and_server_are_respected() {
     let broker = Broker::start_with(Faultless, Some(4));
     let mut groups = fan_out(2);
     groups.iter_mut().for_each(|group| group.version = 5);
@@ -352,7 +353,7 @@ fn windows_of_the_scenario_and_the_server_are_kept() {
 }
 
 #[test]
-fn an_open_model_keeps_its_rate_and_counts_what_was_due() {
+fn open_model_keeps_its_rate_and_counts_due_messages() {
     let broker = Broker::start(Faultless);
     let mut groups = fan_out(0);
     let publish = publish_of(&mut groups[1]);
@@ -360,19 +361,19 @@ fn an_open_model_keeps_its_rate_and_counts_what_was_due() {
     let mut scenario = scenario(groups);
     (scenario.warm_up_s, scenario.duration_s) = (0.2, 0.8);
     let report = run(scenario, target(broker.port), 3);
-    // One second, four clients, a hundred per second each.
+    // Four clients publish a hundred messages per second each, for one second.
     assert_eq!((report.totals.due, report.totals.published), (400, 400));
     assert_eq!(truth(&report), (12, 1200, 0, 0, 0, 0, 0));
     assert_eq!(report.end_to_end.count(), 1200);
 }
 
-/// Reads nothing more of one publisher for a while.
+/// Stops reading from one publisher for a while.
 struct Stalls;
 
 impl Faults for Stalls {
     fn publish(&mut self, _client_id: &str, number: u32) -> Taking {
         if number == 20 {
-            // The broker's lock is held: for everybody the world stands still.
+            // This holds the broker's lock, so all clients are blocked.
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
         Taking::Accept
@@ -380,7 +381,7 @@ impl Faults for Stalls {
 }
 
 #[test]
-fn waiting_counts_from_when_a_message_was_due() {
+fn latency_is_measured_from_the_due_time() {
     let broker = Broker::start(Stalls);
     let mut groups = vec![subscribers(1, "t/#", 1), publishers(1, "t/%i", 1, 0)];
     let publish = publish_of(&mut groups[1]);
@@ -389,7 +390,7 @@ fn waiting_counts_from_when_a_message_was_due() {
     assert_eq!((report.totals.due, report.totals.published), (100, 100));
     assert_eq!(truth(&report), (1, 100, 0, 0, 0, 0, 0));
     let (end_to_end, ack) = (report.end_to_end.summary(), report.acknowledgement.summary());
-    // Some sixty messages were due while nothing moved; half of them waited for more than half of the time.
+    // About sixty messages became due while the broker was blocked. Half of them waited more than half of that time.
     assert!(
         end_to_end.max_ms >= 280.0 && end_to_end.p90_ms >= 150.0,
         "{end_to_end:?}"
@@ -398,7 +399,7 @@ fn waiting_counts_from_when_a_message_was_due() {
 }
 
 #[test]
-fn a_subscriber_that_stalls_gets_everything_later() {
+fn stalled_subscriber_gets_all_messages_later() {
     let broker = Broker::start(Faultless);
     let mut groups = fan_out(0);
     groups[0].stall = Some(Stall {
@@ -413,7 +414,7 @@ fn a_subscriber_that_stalls_gets_everything_later() {
 }
 
 #[test]
-fn a_window_at_qos0_outlives_lost_messages() {
+fn qos0_window_survives_lost_messages() {
     let broker = Broker::start(Deliveries(
         |_: &str, number, message| if number % 100 == 50 { Vec::new() } else { vec![message] },
     ));
@@ -437,7 +438,7 @@ fn shared_subscriptions_are_compared_as_one() {
     assert_eq!(truth(&report), (4, 400, 0, 0, 0, 0, 0));
     assert_eq!(report.totals.received, 400);
 
-    // One member loses a message, and another gets one that somebody else had before.
+    // One member loses a message, and another receives a message that a different member has already received.
     let mut taken = None;
     let broker = Broker::start(Deliveries(move |client_id: &str, number, message: Message| {
         match (client_id.chars().last(), number) {
@@ -453,7 +454,7 @@ fn shared_subscriptions_are_compared_as_one() {
     let report = run(scenario(groups()), target(broker.port), 3);
     let (flows, expected, lost, duplicated, ..) = truth(&report);
     assert_eq!((flows, expected, lost, duplicated), (4, 400, 1, 1));
-    let example = "nobody on $share/crew/t/# got 1 message of publishers-";
+    let example = "no subscriber of $share/crew/t/# got 1 message of publishers-";
     let examples = &report.outcome.examples;
     assert!(examples.iter().any(|found| found.starts_with(example)), "{examples:?}");
 }
@@ -477,30 +478,32 @@ fn several_drivers_share_a_scenario() {
     let groups = vec![subscribers(6, "$share/crew/t/#", 1), publishers(4, "t/%i", 1, 100)];
     let report = try_run_spread(scenario(groups), target(broker.port), 2, 2).unwrap();
     assert_eq!(truth(&report), (4, 400, 1, 0, 0, 0, 0), "{:?}", report.outcome);
-    assert!(report.outcome.examples[0].starts_with("nobody on $share/crew/t/# got 1 message of publishers-"));
+    assert!(report.outcome.examples[0].starts_with("no subscriber of $share/crew/t/# got 1 message of publishers-"));
 }
 
 #[test]
-fn a_run_can_be_stopped_at_any_time() {
+fn run_can_be_stopped_at_any_time() {
     let broker = Broker::start(Faultless);
     let mut groups = fan_out(1);
     let publish = publish_of(&mut groups[1]);
     (publish.messages, publish.rate) = (0, Some(500.0));
     let mut scenario = scenario(groups);
     scenario.duration_s = 3_600.0;
-    // While connecting, and while publishing.
+    // The run is stopped while clients connect, and while they publish.
     for reads_ready in [false, true] {
         let mut drive = Drive::begin(scenario.clone(), target(broker.port), 2, 1).unwrap();
         if reads_ready {
             drive.wait(|drive| drive.ready).unwrap();
             let start_ns = drive.origin.elapsed().as_nanos() as u64;
-            drive.command(|| Command::Publish { start_ns }).unwrap();
+            drive.command(|| DriverCommand::Publish { start_ns }).unwrap();
             drive.wait(|drive| usize::from(drive.sum.counts.received > 0)).unwrap();
         }
-        drive.command(|| Command::Stop).unwrap();
+        drive.command(|| DriverCommand::Stop).unwrap();
         drive.wait(|drive| drive.sent_answers).unwrap();
         let sent = drive.sent.clone();
-        drive.command(|| Command::Reconcile { sent: sent.clone() }).unwrap();
+        drive
+            .command(|| DriverCommand::Reconcile { sent: sent.clone() })
+            .unwrap();
         drive.wait(|drive| drive.outcomes).unwrap();
         let report = drive.into_report();
         let (_, expected, lost, ..) = truth(&report);
@@ -509,11 +512,11 @@ fn a_run_can_be_stopped_at_any_time() {
 }
 
 #[test]
-fn queued_messages_wait_for_who_was_away() {
+fn queued_messages_are_delivered_after_reconnect() {
     for qos in [1, 2] {
         let broker = Broker::start(Faultless);
         let mut groups = persistent(fan_out(qos), 4);
-        groups[0].presence = Presence::AwayWhilePublishing;
+        groups[0].presence = GroupPresence::AwayWhilePublishing;
         let report = run(scenario(groups), target(broker.port), 2);
         assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0));
         assert_eq!((report.totals.connects, report.totals.disconnects), (10, 0));
@@ -521,7 +524,7 @@ fn queued_messages_wait_for_who_was_away() {
 }
 
 #[test]
-fn retained_messages_come_to_who_comes_later() {
+fn retained_messages_reach_later_subscribers() {
     let broker = Broker::start(Faultless);
     let mut groups = vec![
         subscribers(3, "t/#", 1),
@@ -529,26 +532,26 @@ fn retained_messages_come_to_who_comes_later() {
         publishers(2, "t/each/%i/%s", 1, 7),
     ];
     groups[2].name = "each".into();
-    groups[0].presence = Presence::AfterPublishing;
+    groups[0].presence = GroupPresence::AfterPublishing;
     groups[1..].iter_mut().for_each(|group| publish_of(group).retain = true);
     let report = run(scenario(groups), target(broker.port), 2);
-    // The last of each of the first four topics, and all of the others, to each of three.
+    // Each of three subscribers receives the last message of each of the first four topics, and all later messages.
     assert_eq!(truth(&report), (18, 3 * (4 + 14), 0, 0, 0, 0, 0));
     assert_eq!(report.totals.received, 54);
 }
 
 #[test]
-fn a_storm_connects_and_leaves_all_the_time() {
+fn storm_connects_and_disconnects_continuously() {
     for is_abrupt in [false, true] {
         let broker = Broker::start(Faultless);
-        let storm = Group {
+        let storm = ClientGroup {
             name: "storm".into(),
             clients: 5,
-            cycle: Some(Cycle {
+            cycle: Some(ConnectCycle {
                 stay_s: 0.01,
                 is_abrupt,
             }),
-            ..Group::default()
+            ..ClientGroup::default()
         };
         let report = run(scenario(vec![storm]), target(broker.port), 2);
         let connects = report.totals.connects;
@@ -557,7 +560,7 @@ fn a_storm_connects_and_leaves_all_the_time() {
         let seen = broker.seen();
         assert_eq!(u64::from(seen.connects), connects);
         let said = u64::from(seen.disconnects);
-        // Whoever stays when the time is over leaves politely.
+        // Clients that are still connected at the end of the run send DISCONNECT.
         assert!(
             if is_abrupt { said <= 5 } else { said == connects },
             "{said} of {connects} said DISCONNECT"
@@ -566,12 +569,12 @@ fn a_storm_connects_and_leaves_all_the_time() {
 }
 
 #[test]
-fn a_connect_rate_is_kept() {
+fn connect_rate_is_respected() {
     let broker = Broker::start(Faultless);
-    let mut scenario = scenario(vec![Group {
+    let mut scenario = scenario(vec![ClientGroup {
         name: "idle".into(),
         clients: 40,
-        ..Group::default()
+        ..ClientGroup::default()
     }]);
     scenario.connect_rate = 100.0;
     scenario.duration_s = 0.1;
@@ -582,7 +585,7 @@ fn a_connect_rate_is_kept() {
 }
 
 #[test]
-fn messages_without_a_proof_are_counted_and_foreign_ones_too() {
+fn unverifiable_and_foreign_messages_are_counted() {
     let broker = Broker::start(Faultless);
     let mut groups = vec![
         subscribers(2, "t/#", 0),
@@ -598,7 +601,7 @@ fn messages_without_a_proof_are_counted_and_foreign_ones_too() {
 }
 
 #[test]
-fn publishers_elsewhere_are_followed_from_their_first_message_to_their_last() {
+fn remote_publishers_are_verified_between_received_messages() {
     let broker = Broker::start(Deliveries(|client_id: &str, number, message: Message| {
         match (client_id.ends_with("subscribers-0"), number) {
             (true, 0 | 30..=32) => Vec::new(),
@@ -606,7 +609,7 @@ fn publishers_elsewhere_are_followed_from_their_first_message_to_their_last() {
             _ => vec![message],
         }
     }));
-    let alone = |group: Group| {
+    let alone = |group: ClientGroup| {
         let mut scenario = scenario(vec![group]);
         scenario.duration_s = 3_600.0;
         scenario
@@ -614,20 +617,22 @@ fn publishers_elsewhere_are_followed_from_their_first_message_to_their_last() {
     let mut listening = Drive::begin(alone(subscribers(2, "t/#", 1)), target(broker.port), 2, 1).unwrap();
     listening.wait(|drive| drive.ready).unwrap();
     let start_ns = listening.origin.elapsed().as_nanos() as u64;
-    listening.command(|| Command::Publish { start_ns }).unwrap();
-    // One publisher, so that what the broker drops is in one flow.
+    listening.command(|| DriverCommand::Publish { start_ns }).unwrap();
+    // One publisher, so that all dropped messages are in one flow.
     let report = run(alone(publishers(1, "t/%i", 1, 100)), target(broker.port), 1);
     assert_eq!((report.totals.acknowledged, truth(&report).0), (100, 0));
-    // Four of the first's messages are dropped and one comes twice.
+    // The broker drops four messages of the first publisher and duplicates one.
     listening
         .wait(|drive| usize::from(drive.sum.counts.received >= 197))
         .unwrap();
-    listening.command(|| Command::Stop).unwrap();
+    listening.command(|| DriverCommand::Stop).unwrap();
     listening.wait(|drive| drive.sent_answers).unwrap();
-    listening.command(|| Command::Reconcile { sent: Vec::new() }).unwrap();
+    listening
+        .command(|| DriverCommand::Reconcile { sent: Vec::new() })
+        .unwrap();
     listening.wait(|drive| drive.outcomes).unwrap();
     let report = listening.into_report();
-    // Of the flow that begins late nobody knows what was before.
+    // Messages before the first received message of a flow are not counted, so the flow that begins late hides losses.
     assert_eq!(truth(&report), (2, 199, 3, 1, 0, 0, 0), "{:?}", report.outcome);
     assert_eq!(report.end_to_end.count(), 197);
     let example = "bench-5eed-subscribers-0 missed 3 messages of publisher 0 of run 5eed: 30..32";
@@ -637,14 +642,14 @@ fn publishers_elsewhere_are_followed_from_their_first_message_to_their_last() {
 #[test]
 fn patterns_reach_the_broker() {
     let broker = Broker::start(Faultless);
-    let group = Group {
+    let group = ClientGroup {
         name: "devices".into(),
         clients: 2,
         start_number: 10,
         client_id: "%r/%g/%i/%u".into(),
         user_name: Some("user-%i".into()),
         password: Some("%%".into()),
-        ..Group::default()
+        ..ClientGroup::default()
     };
     run(scenario(vec![group]), target(broker.port), 1);
     let mut seen = broker.seen();
@@ -660,11 +665,11 @@ fn patterns_reach_the_broker() {
 #[test]
 fn keep_alive_pings_an_idle_server() {
     let broker = Broker::start(Faultless);
-    let mut scenario = scenario(vec![Group {
+    let mut scenario = scenario(vec![ClientGroup {
         name: "idle".into(),
         clients: 2,
         keep_alive_s: 1,
-        ..Group::default()
+        ..ClientGroup::default()
     }]);
     scenario.duration_s = 2.5;
     let report = run(scenario, target(broker.port), 1);

@@ -1,21 +1,20 @@
-//! The load against Mosquitto: a broker that somebody else wrote agrees with every count.
+//! Runs the load against Mosquitto. An independent broker must confirm every count.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
+use crate::support;
+use crate::support::mosquitto::Mosquitto;
+use crate::support::{Report, publishers, run, scenario, subscribers, target, truth};
+use bench::scenario::{ClientGroup, GroupPresence, Payload};
+use bench::target::{LoadTarget, TargetTls, TargetTransport};
 
-use bench::scenario::{Group, Payload, Presence};
-use bench::target::{Target, Tls, Transport};
-use support::mosquitto::Mosquitto;
-use support::{Report, publishers, run, scenario, subscribers, target, truth};
-
-fn groups(qos: u8, version: u8) -> Vec<Group> {
+fn groups(qos: u8, version: u8) -> Vec<ClientGroup> {
     let mut groups = vec![subscribers(20, "t/#", qos), publishers(5, "t/%i", qos, 100)];
     groups.iter_mut().for_each(|group| group.version = version);
     groups
 }
 
-/// 20 subscribers, 5 publishers, 100 messages each.
+/// Returns a scenario with 20 subscribers and 5 publishers of 100 messages each.
 fn assert_exact(report: &Report, qos: u8, about: &str) {
     assert_eq!(
         truth(report),
@@ -57,16 +56,16 @@ fn every_qos_and_version_is_exact() {
 fn tls_and_websockets_are_exact() {
     let mosquitto = Mosquitto::start();
     let all = [
-        (Transport::Tls, mosquitto.tls_port),
-        (Transport::Ws, mosquitto.ws_port),
-        (Transport::Wss, mosquitto.wss_port),
+        (TargetTransport::Tls, mosquitto.tls_port),
+        (TargetTransport::Ws, mosquitto.ws_port),
+        (TargetTransport::Wss, mosquitto.wss_port),
     ];
     for (transport, port) in all {
-        let target = Target {
+        let target = LoadTarget {
             transport,
-            tls: Tls {
+            tls: TargetTls {
                 ca_file: Some(mosquitto.directory.join("ca.pem")),
-                ..Tls::default()
+                ..TargetTls::default()
             },
             path: "/mqtt".into(),
             ..target(port)
@@ -82,20 +81,20 @@ fn tls_and_websockets_are_exact() {
 fn tls_sessions_resume_where_wanted() {
     let mosquitto = Mosquitto::start();
     for resumes in [false, true] {
-        let tls = Tls {
+        let tls = TargetTls {
             is_insecure: true,
             resumes,
-            ..Tls::default()
+            ..TargetTls::default()
         };
-        let target = Target {
-            transport: Transport::Tls,
+        let target = LoadTarget {
+            transport: TargetTransport::Tls,
             tls,
             ..target(mosquitto.tls_port)
         };
-        let mut group = Group {
+        let mut group = ClientGroup {
             name: "idle".into(),
             clients: 40,
-            ..Group::default()
+            ..ClientGroup::default()
         };
         group.keep_alive_s = 60;
         let mut scenario = scenario(vec![group]);
@@ -110,10 +109,10 @@ fn tls_sessions_resume_where_wanted() {
 }
 
 #[test]
-fn an_untrusted_certificate_is_refused() {
+fn untrusted_certificate_is_rejected() {
     let mosquitto = Mosquitto::start();
-    let target = Target {
-        transport: Transport::Tls,
+    let target = LoadTarget {
+        transport: TargetTransport::Tls,
         ..target(mosquitto.tls_port)
     };
     let failure = support::try_run(scenario(groups(0, 4)), target, 1).err().unwrap();
@@ -140,12 +139,12 @@ fn shared_subscriptions_are_exact() {
 }
 
 #[test]
-fn persistent_sessions_keep_what_was_sent_meanwhile() {
+fn persistent_sessions_queue_messages_while_offline() {
     let mosquitto = Mosquitto::start();
     for (qos, version) in [(1, 4), (2, 4), (1, 5), (2, 5)] {
         let mut groups = groups(qos, version);
         (groups[0].clean_start, groups[0].session_expiry_s) = (false, 600);
-        groups[0].presence = Presence::AwayWhilePublishing;
+        groups[0].presence = GroupPresence::AwayWhilePublishing;
         groups[0].client_id = format!("away-{qos}-{version}-%i");
         let report = run(scenario(groups), target(mosquitto.port), 2);
         assert_eq!(
@@ -162,7 +161,7 @@ fn persistent_sessions_keep_what_was_sent_meanwhile() {
 fn retained_messages_are_exact() {
     let mosquitto = Mosquitto::start();
     let mut groups = vec![subscribers(10, "t/#", 1), publishers(50, "t/%i", 1, 3)];
-    groups[0].presence = Presence::AfterPublishing;
+    groups[0].presence = GroupPresence::AfterPublishing;
     groups[1].publish.as_mut().unwrap().retain = true;
     let report = run(scenario(groups), target(mosquitto.port), 2);
     assert_eq!(truth(&report), (500, 500, 0, 0, 0, 0, 0), "{:?}", report.outcome);

@@ -1,19 +1,20 @@
-//! Writes a journal of many sessions that are away with messages waiting, to start a server on:
-//! `cargo run --release --example big_journal -- DATA_DIR SESSIONS MESSAGES_EACH [bare]`; bare: without subscriptions.
+//! Writes a journal of many disconnected sessions with queued messages, to start a server on it: `cargo run --release
+//! --example big_journal -- DATA_DIR SESSIONS MESSAGES_EACH [bare]`. With `bare` the sessions have no subscriptions.
 
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use journal::{Batch, DIRECTORY_NAME, Directory, Log, LogConfig, Policy};
+use journal::{DIRECTORY_NAME, FlushPolicy, LogBatch, LogConfig, RecordLog, StorageDirectory};
 use mqtt::{QoS, SubscriptionOptions};
 use tidewire_broker::durable::record::{
-    MessageRecord, Recipient, Record, SessionKey, SessionRecord, SubscriptionRecord, Target, Targets, Terms,
+    ConnectSettings, JournalRecord, MessageRecord, Recipient, RecordTarget, SessionKey, SessionRecord,
+    SubscriptionRecord, Targets,
 };
 use tidewire_broker::provenance::Provenance;
 
-/// Of a tick's batch.
+/// Bytes per batch.
 const BATCH_BYTES: usize = 256 * 1024;
 
 fn main() {
@@ -23,14 +24,14 @@ fn main() {
     };
     let is_bare = rest.iter().any(|word| word == "bare");
     let (sessions, messages): (u64, u64) = (sessions.parse().unwrap(), messages.parse().unwrap());
-    let storage = Directory::open(data_dir.as_ref(), DIRECTORY_NAME).unwrap();
+    let storage = StorageDirectory::open(data_dir.as_ref(), DIRECTORY_NAME).unwrap();
     let config = LogConfig {
-        policy: Policy::Os,
+        policy: FlushPolicy::Os,
         ..LogConfig::default()
     };
-    let (mut log, _) = Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
-    let mut batch = Batch::new();
-    let mut record = |record: Record<'_>| {
+    let (mut log, _) = RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    let mut batch = LogBatch::new();
+    let mut record = |record: JournalRecord<'_>| {
         batch.record(|out| record.put(out));
         if batch.len() > BATCH_BYTES {
             log.append(&mut batch);
@@ -38,7 +39,7 @@ fn main() {
         }
     };
     let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-    record(Record::Boot {
+    record(JournalRecord::Boot {
         unix_ms,
         shards: 2,
         last_key: sessions + 1,
@@ -51,7 +52,7 @@ fn main() {
             message(&mut record, number, seq);
         }
     }
-    record(Record::Checkpoint {
+    record(JournalRecord::Checkpoint {
         unix_ms,
         shards: 2,
         last_key: sessions + 1,
@@ -60,7 +61,7 @@ fn main() {
     log.close().unwrap();
 }
 
-fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64, is_bare: bool) {
+fn session(record: &mut impl FnMut(JournalRecord<'_>), number: u64, unix_ms: u64, is_bare: bool) {
     let filter = format!("fleet/{number:07}/command");
     let subscription = SubscriptionRecord {
         filter: &filter,
@@ -71,15 +72,15 @@ fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64, is_ba
         identifier: None,
         is_replaying: false,
     };
-    record(Record::Session(SessionRecord {
+    record(JournalRecord::Session(SessionRecord {
         session: SessionKey(number),
         client_id: &format!("device-{number:07}"),
         created_unix_ms: unix_ms,
         left_unix_ms: Some(unix_ms),
-        terms: Terms {
+        terms: ConnectSettings {
             version: 4,
             expiry_s: u32::MAX,
-            ..Terms::default()
+            ..ConnectSettings::default()
         },
         next_seq: 1,
         started: 0,
@@ -88,9 +89,9 @@ fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64, is_ba
     }));
 }
 
-fn message(record: &mut impl FnMut(Record<'_>), number: u64, seq: u64) {
+fn message(record: &mut impl FnMut(JournalRecord<'_>), number: u64, seq: u64) {
     let mut targets = Vec::new();
-    Target {
+    RecordTarget {
         to: Recipient::Session(SessionKey(number)),
         seq,
         qos: QoS::AtLeastOnce,
@@ -99,7 +100,7 @@ fn message(record: &mut impl FnMut(Record<'_>), number: u64, seq: u64) {
         identifiers: Vec::new(),
     }
     .put(&mut targets);
-    record(Record::Message(MessageRecord {
+    record(JournalRecord::Message(MessageRecord {
         topic: &format!("fleet/{number:07}/command"),
         payload: &[b'x'; 62],
         properties: b"",

@@ -1,10 +1,10 @@
-//! Measures what a durable session that is away takes, messages in its queue included:
-//! `cargo run --release -p tidewire-broker --example session_memory [sessions] [messages]`.
+//! Measures the memory of a disconnected durable session, including its queue: `cargo run --release -p tidewire-broker
+//! --example session_memory [sessions] [messages]`.
 //!
-//! One shard, driven as a worker drives it, by clients that connect, subscribe or not, leave, and are sent messages in turn. With one
-//! session it says what a long queue takes. The
-//! journal is a counter: its bytes are the disk's. "resident" is what the process has more than before, "asked" what the broker
-//! asked of the allocator; both divided by the sessions.
+//! One shard, driven like a worker drives it. Clients connect, subscribe or not, disconnect, and receive messages in
+//! turn. With one session it measures a long queue. The journal is only a counter, because its bytes are on disk.
+//! "resident" is the growth of the process, "asked" the memory requested from the allocator, both divided by the number
+//! of sessions.
 
 #![allow(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
@@ -23,23 +23,23 @@ struct Counting;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it came; counting does not allocate.
+// SAFETY: every call is forwarded to the system allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         ASKED.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         ASKED.fetch_add(bytes.wrapping_sub(layout.size()), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(block, layout, bytes) }
     }
 }
@@ -50,7 +50,7 @@ static ALLOCATOR: Counting = Counting;
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|n| n.parse::<u32>().unwrap());
     let (sessions, messages) = (arguments.next().unwrap_or(100_000), arguments.next().unwrap_or(10));
-    println!("{sessions} sessions that are away, {messages} QoS 1 messages each; bytes of a session:");
+    println!("{sessions} disconnected sessions, {messages} QoS 1 messages each; bytes per session:");
     let mut node = Node::new();
     let start = Memory::now();
     for number in 0..sessions {
@@ -60,14 +60,14 @@ fn main() {
     for number in 0..sessions {
         node.visit(number, true);
     }
-    start.print("with one", sessions);
+    start.print("with a subscription", sessions);
     let subscribed = Memory::now();
     for _ in 0..messages {
         for number in 0..sessions {
             node.publish(number);
         }
     }
-    subscribed.print("the messages", sessions);
+    subscribed.print("messages only", sessions);
     start.print("all", sessions);
     assert_eq!(
         node.shard.stats().queued_messages,
@@ -85,7 +85,7 @@ struct Node {
 const DEVICE: ConnSlot = ConnSlot(0);
 const PUBLISHER: ConnSlot = ConnSlot(1);
 
-/// Messages of a tick.
+/// Messages per tick.
 const BATCH: u64 = 32;
 
 impl Node {
@@ -100,7 +100,7 @@ impl Node {
         });
         let state = Arc::new(NodeState::new(1, 7));
         let mut shard = Shard::new(now, ShardId(0), 1, config, Arc::new(OpenAccess), state, 42);
-        shard.keep_journal(0);
+        shard.start_journaling(0);
         Node {
             shard,
             now,
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// A device connects, subscribes or not, and is cut off.
+    /// A device connects, subscribes or not, and loses its connection.
     fn visit(&mut self, number: u32, subscribes: bool) {
         self.connect(DEVICE, &format!("device-{number:07}"));
         if subscribes {
@@ -189,7 +189,7 @@ impl Node {
         assert_eq!(received.consumed, bytes.len());
     }
 
-    /// What was recorded is appended and at once kept; what clients are sent, they take.
+    /// Appends and commits the records, and discards the output of the clients.
     fn tick(&mut self) {
         let mut effects = Vec::new();
         self.shard.take_effects(&mut effects);
@@ -203,7 +203,7 @@ impl Node {
         let outbox = self.shard.outbox();
         for conn in outbox.dirty().to_vec() {
             let queued = outbox.queued_bytes(conn);
-            outbox.wrote(conn, queued);
+            outbox.record_written(conn, queued);
         }
         outbox.end_tick();
     }

@@ -1,8 +1,9 @@
-//! Measures the shard's data structures: bytes and nanoseconds per element at a thousand and at a million elements.
+//! Measures the data structures of the shard: bytes and nanoseconds per element at a thousand and a million elements.
 //!
-//! `cargo run --release -p tidewire-broker --example structures`. "bytes" are what is asked of the allocator, "malloc" what
-//! glibc makes of it (8 bytes of header, rounded up to 16, at least 32), both after inserting in random order; times are
-//! means over all elements in another random order, topics read from a packed buffer, of the time on the core.
+//! `cargo run --release -p tidewire-broker --example structures`. "bytes" is the memory requested from the allocator,
+//! "malloc" the memory that glibc uses for it (8 bytes of header, rounded up to 16, at least 32), both after insertion
+//! in random order. Times are CPU times, averaged over all elements in another random order, with topics read from a
+//! packed buffer.
 
 #![allow(unsafe_code)]
 #![allow(clippy::print_stdout)]
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use tidewire_broker::interest::{Interest, InterestCounts};
-use tidewire_broker::retained::{Retained, RetainedLimits, ScanBudget};
+use tidewire_broker::retained::{RetainedLimits, RetainedStore, ScanBudget};
 use tidewire_broker::subscriptions::SubscriptionTree;
 use tidewire_broker::timer::TimerWheel;
 
@@ -28,26 +29,26 @@ fn malloc_bytes(bytes: usize) -> usize {
     (bytes + 8).next_multiple_of(16).max(32)
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting does not allocate.
+// SAFETY: every call is forwarded to the system allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(layout.size(), Relaxed);
         TAKEN.fetch_add(malloc_bytes(layout.size()), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         ASKED.fetch_sub(layout.size(), Relaxed);
         TAKEN.fetch_sub(malloc_bytes(layout.size()), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         ASKED.fetch_add(bytes.wrapping_sub(layout.size()), Relaxed);
         TAKEN.fetch_add(malloc_bytes(bytes).wrapping_sub(malloc_bytes(layout.size())), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(block, layout, bytes) }
     }
 }
@@ -55,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Texts of the numbers below `count` in random order, one after the other in memory.
+/// Texts of the numbers below `count`, in random order, consecutive in memory.
 struct Texts {
     text: String,
     ends: Vec<usize>,
@@ -100,7 +101,7 @@ fn random(seed: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Nanoseconds per element; `work` is repeated until a tenth of a second is over.
+/// Returns nanoseconds per element. Repeats `work` for at least a tenth of a second.
 fn repeated(elements: usize, mut work: impl FnMut()) -> f64 {
     let (start, start_ns, mut rounds) = (Instant::now(), running_ns(), 0);
     while start.elapsed().as_millis() < 100 {
@@ -116,7 +117,7 @@ fn once(elements: usize, work: impl FnOnce()) -> f64 {
     (running_ns() - start_ns) as f64 / elements as f64
 }
 
-/// The time this thread has had a core, which other load disturbs less than the wall clock.
+/// Returns the CPU time of this thread, which other load affects less than the wall clock.
 fn running_ns() -> u64 {
     std::thread::yield_now();
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
@@ -124,14 +125,14 @@ fn running_ns() -> u64 {
         .split(' ')
         .next()
         .and_then(|ns| ns.parse().ok())
-        .expect("begins with nanoseconds")
+        .expect("the file starts with nanoseconds")
 }
 
 fn memory() -> (usize, usize) {
     (ASKED.load(Relaxed), TAKEN.load(Relaxed))
 }
 
-/// Bytes per element since `before`.
+/// Returns the growth in bytes per element since `before`.
 fn grown(before: (usize, usize), elements: usize) -> (f64, f64) {
     let (asked, taken) = memory();
     let each = |now: usize, before: usize| (now - before) as f64 / elements as f64;
@@ -222,7 +223,7 @@ fn subscriptions(
     );
 }
 
-/// What a tree that was emptied still holds.
+/// Returns the memory of a tree after all entries have been removed.
 fn tree_bytes(tree: SubscriptionTree<[u32; 2]>) -> usize {
     let with = ASKED.load(Relaxed);
     drop(tree);
@@ -289,7 +290,7 @@ fn retained() {
 fn retained_topics(name: &str, count: usize, topic: impl Fn(usize) -> String) {
     let (topics, others) = (Texts::new(count, 1, &topic), Texts::new(count, 2, &topic));
     let before = memory();
-    let mut store = Retained::new(RetainedLimits {
+    let mut store = RetainedStore::new(RetainedLimits {
         count_max: count,
         bytes_max: u64::MAX,
     });
@@ -330,7 +331,7 @@ fn retained_topics(name: &str, count: usize, topic: impl Fn(usize) -> String) {
     );
 }
 
-fn scan(store: &Retained<u64>, filter: &str) {
+fn scan(store: &RetainedStore<u64>, filter: &str) {
     let budget = ScanBudget {
         matches_max: usize::MAX,
         steps_max: usize::MAX,

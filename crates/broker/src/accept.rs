@@ -1,35 +1,35 @@
-//! From a CONNECT that is allowed to a session with a connection: found, taken over or made.
+//! Accepts a CONNECT: finds, takes over or creates the session, and attaches the connection to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
-use crate::connack::Refused;
-use crate::connection::{Aliases, Phase, PublishQuota};
-use crate::deliver::Link;
+use crate::connack::Rejection;
+use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
+use crate::deliver::SessionLink;
 use crate::device::{DeviceAccess, DeviceKey};
-use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
+use crate::effect::{ConnSlot, ConnectionEvent, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
-use crate::lifecycle::Ending;
-use crate::session::{Session, Will};
+use crate::lifecycle::ConnectionEnd;
+use crate::session::{Session, SessionWill};
 use crate::shard::Shard;
-use crate::tap::{DeviceHappening, Granted, Happening, Wants};
-use crate::timers::Timer;
+use crate::tap::{DeviceConnectionEvent, GrantedConnect, TapEvent, TapEventMask};
+use crate::timers::ShardTimer;
 
-/// Of CONNECT, kept to be shown.
-const USER_PROPERTIES_BYTES_MAX: usize = 4096;
+/// Bytes of User Properties of CONNECT that are stored for operators to see.
+pub(crate) const USER_PROPERTIES_BYTES_MAX: usize = 4096;
 
-/// Who a connection is let in as.
+/// Identity of an accepted client.
 #[derive(Clone, Copy)]
-pub(crate) struct Admitted<'a> {
+pub(crate) struct AcceptedClient<'a> {
     pub client_id: &'a str,
     pub is_superuser: bool,
     pub device: Option<DeviceKey>,
 }
 
 impl Shard {
-    /// The CONNECT is allowed: make or find the session and answer.
+    /// Accepts a CONNECT of a client: finds or creates the session and sends CONNACK.
     pub(crate) fn accept(
         &mut self,
         now: Now,
@@ -39,12 +39,12 @@ impl Shard {
         is_superuser: bool,
         auth_data: Option<&[u8]>,
     ) {
-        let who = Admitted {
+        let client = AcceptedClient {
             client_id,
             is_superuser,
             device: None,
         };
-        self.admit(now, conn, connect, who, auth_data);
+        self.admit(now, conn, connect, client, auth_data);
     }
 
     pub(crate) fn admit(
@@ -52,66 +52,73 @@ impl Shard {
         now: Now,
         conn: ConnSlot,
         connect: &Connect<'_>,
-        who: Admitted<'_>,
+        client: AcceptedClient<'_>,
         auth_data: Option<&[u8]>,
     ) {
-        let client_id = who.client_id;
+        let client_id = client.client_id;
         let mut properties = std::mem::take(&mut self.bytes);
         let result = self
-            .may_have_session(connect, who)
-            .and_then(|()| self.write_connack_properties(conn, connect, who, auth_data, &mut properties));
+            .check_session_allowed(connect, client)
+            .and_then(|()| self.write_connack_properties(conn, connect, client, auth_data, &mut properties));
         match result {
-            Ok(()) => self.enter(now, conn, connect, who, &properties),
-            Err(Refused(reason, because)) => {
-                self.refuse(now, conn, client_id, Some(connect), reason, because);
+            Ok(()) => self.open_session(now, conn, connect, client, &properties),
+            Err(Rejection(reason, because)) => {
+                self.reject_connect(now, conn, client_id, Some(connect), reason, because);
             }
         }
         self.bytes = properties;
     }
 
-    fn may_have_session(&self, connect: &Connect<'_>, who: Admitted<'_>) -> Result<(), Refused> {
+    fn check_session_allowed(&self, connect: &Connect<'_>, client: AcceptedClient<'_>) -> Result<(), Rejection> {
         let config = &self.core.config;
-        let existing = self.slot_of(who.client_id);
+        let existing = self.slot_of(client.client_id);
         let needs_journal = || {
-            self.granted_expiry(connect, who.device) > 0
+            self.granted_expiry(connect, client.device) > 0
                 || existing.is_some_and(|slot| self.core.link(slot).is_durable)
-                || self.core.is_end_pending(who.client_id)
+                || self.core.is_end_pending(client.client_id)
         };
         if self.core.has_journal_failed() && needs_journal() {
-            // Its CONNACK would wait for ever: neither a session nor the end of one can be kept.
-            let because = "the journal has failed, and its session would have to be kept";
-            return Err(Refused(ReasonCode::ServerUnavailable, because));
+            // CONNACK would wait forever, because neither a session nor its end can be committed.
+            let because = "the journal has failed, and the session needs it";
+            return Err(Rejection(ReasonCode::ServerUnavailable, because));
         }
         let Some(slot) = existing else {
             return match self.client_ids.len() < config.sessions_max {
                 true => Ok(()),
-                false => Err(Refused(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
+                false => Err(Rejection(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
         };
         let is_own = self.core.session(slot).user_name.as_deref() == connect.user_name;
-        if config.is_client_id_owned && !who.is_superuser && who.device.is_none() && !is_own {
+        if config.is_client_id_owned && !client.is_superuser && client.device.is_none() && !is_own {
             let because = "the client id belongs to a session of another user";
-            return Err(Refused(ReasonCode::NotAuthorized, because));
+            return Err(Rejection(ReasonCode::NotAuthorized, because));
         }
         Ok(())
     }
 
-    /// Gives the connection its session, and the client its CONNACK before anything else.
-    fn enter(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, who: Admitted<'_>, properties: &[u8]) {
-        let existing = self.slot_of(who.client_id);
+    /// Attaches the connection to its session and sends CONNACK before any other packet.
+    fn open_session(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client: AcceptedClient<'_>,
+        properties: &[u8],
+    ) {
+        let existing = self.slot_of(client.client_id);
         let wills = self.core.stats.wills_published;
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
-        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, who.client_id));
+        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client.client_id));
         self.attach_connection(now, conn, slot, connect);
-        self.attach_session(now, conn, slot, connect, who);
-        self.keep_session(slot);
+        self.attach_session(now, conn, slot, connect, client);
+        self.record_session(slot);
         let has_published_will = self.core.stats.wills_published > wills;
         let must_wait =
-            self.core.link(slot).is_durable || self.core.is_end_pending(who.client_id) || has_published_will;
+            self.core.link(slot).is_durable || self.core.is_end_pending(client.client_id) || has_published_will;
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
-            // What the client takes for granted from CONNACK on is not forgotten by a crash.
-            self.core.hold_until_kept(conn);
+            // The client relies on the state that CONNACK reports, so it must survive a crash.
+            self.core.hold_until_committed(conn);
         }
         let connack = ConnAck {
             session_present,
@@ -120,36 +127,36 @@ impl Shard {
         };
         self.send(conn, &Packet::ConnAck(connack));
         let session = self.core.session(slot);
-        let what = Happening::ConnAck {
+        let tap_event = TapEvent::ConnAck {
             reason: ReasonCode::Success,
-            granted: Some(Granted {
+            granted: Some(GrantedConnect {
                 clean_start: session.clean_start,
                 keep_alive_s: session.keep_alive_s,
                 expiry_s: session.expiry_s,
             }),
             properties: connect.properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, Wants::CONNACK, &what);
+        self.core.tap_session(now, slot, TapEventMask::CONNACK, &tap_event);
         self.set_keep_alive(now, conn, self.core.session(slot).keep_alive_s);
         self.connected(now, slot, session_present, connect);
     }
 
-    /// Ends the connection that a session has, and the session itself when a clean start is asked for. Returns the slot if
-    /// the session goes on.
+    /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
+    /// the session continues.
     fn take_over(&mut self, now: Now, slot: u32, clean_start: bool) -> Option<u32> {
         let old = self.core.session(slot).conn;
         if let Some(old) = old {
             self.core.stats.takeovers += 1;
             let session = self.core.session_mut(slot);
             if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
-                // The session goes on before the delay has passed [MQTT-3.1.3-9].
+                // The session continues before the delay has passed [MQTT-3.1.3-9].
                 session.will = None;
             }
             let expiry_s = std::mem::replace(&mut self.core.session_mut(slot).expiry_s, u32::MAX);
             // [MQTT-3.1.4-3]
-            let ending = Ending {
+            let ending = ConnectionEnd {
                 is_discarded: clean_start,
-                ..Ending::ours(
+                ..ConnectionEnd::by_server(
                     DisconnectReason::TakenOver,
                     ReasonCode::SessionTakenOver,
                     "another connection uses the client id",
@@ -167,13 +174,13 @@ impl Shard {
             self.end_session(now, slot, "clean start");
             return None;
         }
-        // Back before the delay has passed [MQTT-3.1.3-9].
+        // The client is back before the delay has passed [MQTT-3.1.3-9].
         self.core.session_mut(slot).will = None;
         Some(slot)
     }
 
     fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> u32 {
-        let connection = self.core.connection_mut(conn).expect("the caller answers it");
+        let connection = self.core.connection_mut(conn).expect("the connection is open");
         let address = connection.peer.address;
         self.add_session(now, client_id, address)
     }
@@ -186,14 +193,14 @@ impl Shard {
             None => self.core.add_session_slot(),
         };
         self.core.sessions[slot as usize] = Some(Box::new(session));
-        *self.core.link_mut(slot) = Link::default();
+        *self.core.link_mut(slot) = SessionLink::default();
         self.client_ids.insert(client_id, slot);
         self.core.stats.sessions = self.client_ids.len() as u64;
         self.core.stats.sessions_max = self.core.stats.sessions_max.max(self.core.stats.sessions);
         slot
     }
 
-    /// The connection's side of the terms of a CONNECT.
+    /// Applies the terms of a CONNECT to the connection.
     fn attach_connection(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>) {
         let config = self.core.config.clone();
         let properties = connect.properties;
@@ -202,9 +209,9 @@ impl Shard {
             .unwrap_or(0)
             .min(config.topic_alias_maximum_outgoing);
         let uses_aliases = connect.version == ProtocolVersion::V5 && outgoing_max > 0;
-        let connection = self.core.connection_mut(conn).expect("the caller answers it");
+        let connection = self.core.connection_mut(conn).expect("the connection is open");
         connection.session = slot;
-        connection.phase = Phase::Online;
+        connection.phase = ConnectionPhase::Online;
         connection.receive_maximum = config.receive_maximum;
         connection.topic_alias_maximum = config.topic_alias_maximum;
         connection.method = properties.authentication_method().map(Into::into);
@@ -229,16 +236,23 @@ impl Shard {
         link.maximum_packet_size = properties.maximum_packet_size().unwrap_or(u32::MAX);
     }
 
-    /// The session's side of the terms of a CONNECT.
-    fn attach_session(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, who: Admitted<'_>) {
+    /// Applies the terms of a CONNECT to the session.
+    fn attach_session(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        slot: u32,
+        connect: &Connect<'_>,
+        client: AcceptedClient<'_>,
+    ) {
         self.epochs = self.epochs.wrapping_add(1);
         let (connects, inflight_max) = (self.epochs, self.core.config.inflight_max);
         let (expiry_s, keep_alive_s) = (
-            self.granted_expiry(connect, who.device),
+            self.granted_expiry(connect, client.device),
             self.granted_keep_alive(connect),
         );
         let properties = connect.properties;
-        let peer = &self.core.connection_mut(conn).expect("the caller answers it").peer;
+        let peer = &self.core.connection_mut(conn).expect("the connection is open").peer;
         let (address, listener) = (peer.address, peer.listener);
         let session = self.core.session_mut(slot);
         session.conn = Some(conn);
@@ -246,7 +260,7 @@ impl Shard {
         session.listener = Some(listener);
         session.version = connect.version;
         session.user_name = connect.user_name.map(Into::into);
-        session.is_superuser = who.is_superuser;
+        session.is_superuser = client.is_superuser;
         session.is_bridge = connect.is_bridge;
         session.clean_start = connect.clean_start;
         session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
@@ -260,8 +274,11 @@ impl Shard {
         if let Some(cold) = &mut session.outgoing.cold {
             cold.is_fetching = false;
         }
-        session.will = connect.will.as_ref().map(|will| Box::new(Will::from_connect(will)));
-        session.access = match who.device {
+        session.will = connect
+            .will
+            .as_ref()
+            .map(|will| Box::new(SessionWill::from_connect(will)));
+        session.access = match client.device {
             None => self.access.session(&session.identity()),
             Some(device) => Some(Arc::new(DeviceAccess(device))),
         };
@@ -271,7 +288,7 @@ impl Shard {
         if keep_alive_s > 0 {
             let epoch = self.core.connection_mut(conn).map_or(0, |c| c.epoch);
             let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
-            let timer = Timer::KeepAlive { conn: conn.0, epoch };
+            let timer = ShardTimer::KeepAlive { conn: conn.0, epoch };
             self.core.wake(now, now.monotonic_ms + allowed_ms, timer);
         }
     }
@@ -283,7 +300,7 @@ impl Shard {
         stats.connections_max = stats.connections_max.max(stats.connections);
         let session = self.core.session(slot);
         let (connects, is_v5) = (session.connects, session.version == ProtocolVersion::V5);
-        let event = Event::Connected {
+        let event = ConnectionEvent::Connected {
             client_id: session.client_id.clone(),
             user_name: session.user_name.clone(),
             address: session.address.get(),
@@ -291,7 +308,7 @@ impl Shard {
         };
         self.event(event);
         let session = self.core.session(slot);
-        let what = Happening::Connected {
+        let tap_event = TapEvent::Connected {
             session_present,
             clean_start: session.clean_start,
             keep_alive_s: session.keep_alive_s,
@@ -300,14 +317,15 @@ impl Shard {
             connected_at_ms: session.connected_at_ms,
             properties: connect.properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, Wants::CONNECTED, &what);
-        self.core.tap_device(now, slot, DeviceHappening::Connected { is_v5 });
+        self.core.tap_session(now, slot, TapEventMask::CONNECTED, &tap_event);
+        self.core
+            .tap_device(now, slot, DeviceConnectionEvent::Connected { is_v5 });
         if let Some(retry_ms) = self.core.config.retry_interval_ms
             && !is_v5
         {
             self.core.timers.insert(
                 now.monotonic_ms + retry_ms,
-                Timer::Retry {
+                ShardTimer::Retry {
                     session: slot,
                     connects,
                 },

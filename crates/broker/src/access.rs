@@ -1,7 +1,7 @@
-//! The seam to authentication and authorization: what the shard asks, not how it is decided.
+//! Interface to authentication and authorization: which questions the shard asks, not how they are decided.
 //!
-//! The binary supplies an `Access`; the shard never waits for it. What cannot be decided at once (a slow hash, a remote
-//! service) is answered later through `Shard::authenticated`.
+//! The binary implements `AccessControl`. The shard never waits for it: a decision that takes time (a slow hash, a
+//! remote service) is delivered later through `Shard::authenticated`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,36 +9,36 @@ use std::sync::Arc;
 
 use mqtt::{QoS, ReasonCode};
 
-use crate::device::{Device, DeviceKey};
+use crate::device::{DeviceKey, IdentifiedDevice};
 
-/// Who a session belongs to.
+/// Owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientIdentity {
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
     pub address: IpAddr,
     pub is_superuser: bool,
 }
 
-/// What a CONNECT offers to prove who it is.
+/// Credentials of a CONNECT or AUTH.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct ConnectCredentials {
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
     pub password: Option<Box<[u8]>>,
     pub address: IpAddr,
-    /// Index of the listener in the configuration the driver was started with.
+    /// Index of the listener in the configuration with which the driver was started.
     pub listener: u16,
-    /// Subject common name of a verified client certificate.
+    /// Subject common name of the verified client certificate.
     pub certificate_common_name: Option<Box<str>>,
     /// The verified client certificate, in DER.
     pub certificate: Option<Box<[u8]>>,
-    /// Authentication Method and Data of MQTT 5, for the enhanced exchange.
+    /// Authentication Method and Authentication Data of MQTT 5, for enhanced authentication.
     pub method: Option<Box<str>>,
     pub data: Option<Box<[u8]>>,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for ConnectCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("client_id", &self.client_id)
@@ -50,9 +50,9 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What is known of who connects before the connection has gone to its home.
+/// Fields of a CONNECT that determine the home shard, before the connection moves there.
 #[derive(Clone, Copy)]
-pub struct Offered<'a> {
+pub struct ConnectIdentity<'a> {
     pub client_id: &'a str,
     pub user_name: Option<&'a str>,
     pub password: Option<&'a [u8]>,
@@ -64,77 +64,76 @@ pub struct Offered<'a> {
 pub enum AuthOutcome {
     Allow {
         is_superuser: bool,
-        /// Authentication Data for the CONNACK or the last AUTH of an enhanced exchange.
+        /// Authentication Data for CONNACK, or for the last AUTH of an exchange.
         data: Option<Box<[u8]>>,
     },
-    /// A device of the platform: its session has a namespace of its own (device.rs).
-    Device(Box<Device>),
-    /// The enhanced exchange goes on: send AUTH 0x18 with this data.
+    /// The client is a device of the platform. Its session has a separate namespace (device.rs).
+    Device(Box<IdentifiedDevice>),
+    /// Continue the enhanced authentication: send AUTH 0x18 with this data.
     Continue {
         data: Box<[u8]>,
     },
     Deny {
         reason: ReasonCode,
-        because: &'static str,
+        detail: &'static str,
     },
 }
 
-/// Supplied by the binary. Shared by all shards; must not block.
-pub trait Access: Send + Sync {
-    /// A decision if one can be had without waiting; otherwise the driver is asked through `Effect::Authenticate`.
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome>;
+/// Implemented by the binary. Shared by all shards; must not block.
+pub trait AccessControl: Send + Sync {
+    /// Decides immediately if that is possible without waiting. Otherwise the shard emits `Effect::Authenticate`.
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome>;
 
-    /// Whether an Authentication Method can be used at all; otherwise CONNACK 0x8C [MQTT-4.12.0-1].
-    fn knows_method(&self, method: &str) -> bool;
+    /// Returns whether an Authentication Method is configured. If not, CONNACK has reason code 0x8C [MQTT-4.12.0-1].
+    fn supports_auth_method(&self, method: &str) -> bool;
 
-    /// The client id of the session that these credentials lead to, if that is not the one of CONNECT. It says which shard is the
-    /// session's home.
-    fn session_name(&self, _offered: &Offered<'_>) -> Option<Box<str>> {
+    /// Returns the client id of the session if it differs from that of CONNECT. It determines the home shard.
+    fn session_name(&self, _offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
         None
     }
 
-    /// The rules as they apply to one session; `None` when they allow everything.
-    fn session(&self, who: &Identity) -> Option<Arc<dyn SessionAccess>>;
+    /// Returns the access rules of a session; `None` if everything is allowed.
+    fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscribeAccess {
     Denied,
-    /// Every topic that the filter matches may be read.
+    /// The client may read every topic that the filter matches.
     Allowed,
-    /// Some topics that the filter matches may not: ask `may_receive` for each message.
+    /// The client may read some of the matching topics: call `can_receive` for each message.
     AllowedInPart,
 }
 
-/// The rules for one session. Topics and filters come without `$share/…/`, `$exclusive/`, `$delayed/…/`.
+/// Access rules of one session. Topics and filters are without `$share/…/`, `$exclusive/` and `$delayed/…/`.
 pub trait SessionAccess: Send + Sync {
-    fn may_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool;
-    fn may_subscribe(&self, filter: &str) -> SubscribeAccess;
-    fn may_receive(&self, topic: &str) -> bool;
+    fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool;
+    fn can_subscribe(&self, filter: &str) -> SubscribeAccess;
+    fn can_receive(&self, topic: &str) -> bool;
 
-    /// Of a device's session, which has no other rights than to speak to the tap.
+    /// Returns the device if this is a device session. Its only right is to send messages to the tap.
     fn device(&self) -> Option<DeviceKey> {
         None
     }
 }
 
-/// Everyone may do everything. For tests, the simulator and a server on a closed network.
+/// Allows everything. For tests, the simulator, and servers on a closed network.
 #[derive(Debug, Default)]
 pub struct OpenAccess;
 
-impl Access for OpenAccess {
-    fn authenticate_now(&self, _: &Credentials) -> Option<AuthOutcome> {
+impl AccessControl for OpenAccess {
+    fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
         Some(AuthOutcome::Allow {
             is_superuser: false,
             data: None,
         })
     }
 
-    fn knows_method(&self, _: &str) -> bool {
+    fn supports_auth_method(&self, _: &str) -> bool {
         false
     }
 
-    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         None
     }
 }

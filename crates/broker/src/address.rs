@@ -1,18 +1,18 @@
-//! A peer's address as a session keeps it: 24 bytes for the 32 of `SocketAddr`, without the flow label, which says nothing
-//! about who it is.
+//! A compact socket address: 24 bytes instead of the 32 of `SocketAddr`. The IPv6 flow label, which does not identify
+//! the peer, is dropped.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptAddress {
+pub struct CompactAddress {
     ip: IpAddr,
     port: u16,
     scope_id: u32,
 }
 
-impl From<SocketAddr> for KeptAddress {
+impl From<SocketAddr> for CompactAddress {
     fn from(address: SocketAddr) -> Self {
-        KeptAddress {
+        CompactAddress {
             ip: address.ip(),
             port: address.port(),
             scope_id: match address {
@@ -23,7 +23,7 @@ impl From<SocketAddr> for KeptAddress {
     }
 }
 
-impl KeptAddress {
+impl CompactAddress {
     pub fn get(self) -> SocketAddr {
         match self.ip {
             IpAddr::V4(_) => SocketAddr::new(self.ip, self.port),
@@ -37,11 +37,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_came() {
-        assert!(size_of::<KeptAddress>() <= 24);
+    fn address_survives_a_round_trip() {
+        assert!(size_of::<CompactAddress>() <= 24);
         for text in ["192.0.2.1:1883", "[2001:db8::1]:8883", "[fe80::1%3]:1883"] {
             let address: SocketAddr = text.parse().unwrap();
-            assert_eq!(KeptAddress::from(address).get(), address);
+            assert_eq!(CompactAddress::from(address).get(), address);
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Deciding about a CONNECT: the authenticator's answers, and the exchange of AUTH packets before and after CONNACK.
+//! Authentication results, and the exchange of AUTH packets before and after CONNACK.
 
 use mqtt::{Auth, Decoded, Packet, PacketType, Property, PropertyWriter, ReasonCode};
 
-use crate::access::{AuthOutcome, Credentials};
-use crate::connection::{Connection, PendingConnect, Phase};
+use crate::access::{AuthOutcome, ConnectCredentials};
+use crate::connection::{Connection, ConnectionPhase, PendingConnect};
 use crate::effect::{ConnSlot, DisconnectReason, Effect, Now};
 use crate::shard::Shard;
 
 impl Shard {
-    /// What the authenticator decided about a CONNECT, an AUTH, or a re-authentication.
+    /// Handles the authenticator's decision about a CONNECT, an AUTH, or a re-authentication.
     pub(crate) fn authentication_decided(&mut self, now: Now, conn: ConnSlot, outcome: AuthOutcome) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -18,21 +18,27 @@ impl Shard {
             return;
         };
         match (phase, outcome) {
-            (Phase::Closing, _) => {}
+            (ConnectionPhase::Closing, _) => {}
             (_, AuthOutcome::Continue { data }) => self.continue_authentication(conn, pending, phase, &data),
-            (Phase::Online, AuthOutcome::Allow { data, is_superuser }) => {
+            (ConnectionPhase::Online, AuthOutcome::Allow { data, is_superuser }) => {
                 self.core
-                    .tap_authenticated_anew(now, conn, ReasonCode::Success, is_superuser);
+                    .tap_reauthenticated(now, conn, ReasonCode::Success, is_superuser);
                 self.send_auth(conn, ReasonCode::Success, pending.method.as_deref(), data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
-            (Phase::Online, AuthOutcome::Device(_)) => {
+            (ConnectionPhase::Online, AuthOutcome::Device(_)) => {
                 let because = "a client cannot become a device";
                 let reason = ReasonCode::NotAuthorized;
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
             }
-            (Phase::Online, AuthOutcome::Deny { reason, because }) => {
-                self.core.tap_authenticated_anew(now, conn, reason, false);
+            (
+                ConnectionPhase::Online,
+                AuthOutcome::Deny {
+                    reason,
+                    detail: because,
+                },
+            ) => {
+                self.core.tap_reauthenticated(now, conn, reason, false);
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
             }
             (_, outcome) => self.connect_decided(now, conn, &pending, outcome),
@@ -52,10 +58,13 @@ impl Shard {
                 self.accept(now, conn, &connect, &pending.client_id, is_superuser, data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
-            AuthOutcome::Deny { reason, because } => {
+            AuthOutcome::Deny {
+                reason,
+                detail: because,
+            } => {
                 self.core
                     .tap_authenticated(now, conn, &connect, &pending.client_id, reason, false);
-                self.refuse(now, conn, &pending.client_id, Some(&connect), reason, because);
+                self.reject_connect(now, conn, &pending.client_id, Some(&connect), reason, because);
             }
             AuthOutcome::Device(device) => {
                 self.accept_device(now, conn, &connect, &device);
@@ -65,7 +74,13 @@ impl Shard {
         }
     }
 
-    fn continue_authentication(&mut self, conn: ConnSlot, mut pending: Box<PendingConnect>, phase: Phase, data: &[u8]) {
+    fn continue_authentication(
+        &mut self,
+        conn: ConnSlot,
+        mut pending: Box<PendingConnect>,
+        phase: ConnectionPhase,
+        data: &[u8],
+    ) {
         // [MQTT-4.12.0-2]
         self.send_auth(
             conn,
@@ -73,11 +88,11 @@ impl Shard {
             pending.method.as_deref(),
             Some(data),
         );
-        let connection = self.core.connection_mut(conn).expect("the caller found it");
-        pending.is_asked = false;
+        let connection = self.core.connection_mut(conn).expect("the connection is open");
+        pending.is_decision_pending = false;
         connection.pending = Some(pending);
-        if phase != Phase::Online {
-            connection.phase = Phase::AwaitingAuth;
+        if phase != ConnectionPhase::Online {
+            connection.phase = ConnectionPhase::AwaitingAuth;
         }
         self.core.effects.push(Effect::Resume { conn });
     }
@@ -95,7 +110,7 @@ impl Shard {
         self.send(conn, &Packet::Auth(Auth { reason, properties }));
     }
 
-    /// AUTH from a client: the next step of an exchange, or the start of a re-authentication.
+    /// Handles AUTH of a client: the next step of an exchange, or the start of a re-authentication.
     pub(crate) fn auth_received(&mut self, now: Now, conn: ConnSlot, auth: &Auth<'_>) {
         self.core.stats.packets_received[PacketType::Auth as usize] += 1;
         let connection = self
@@ -104,33 +119,41 @@ impl Shard {
             .expect("a packet comes from an open connection");
         if !is_expected(connection, auth) {
             // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
-            return self.protocol_error(now, conn, ReasonCode::ProtocolError, "an AUTH that no exchange expects");
+            return self.protocol_error(
+                now,
+                conn,
+                ReasonCode::ProtocolError,
+                "AUTH is not allowed in this state",
+            );
         }
         let client_id = match (&connection.pending, connection.session) {
             (Some(pending), _) => pending.client_id.clone(),
             (None, session) => self.core.session(session).client_id.clone(),
         };
-        self.ask_about(conn, client_id, auth);
+        self.request_authentication(conn, client_id, auth);
     }
 
-    /// Puts an AUTH of a client to the authenticator.
-    fn ask_about(&mut self, conn: ConnSlot, client_id: Box<str>, auth: &Auth<'_>) {
+    /// Sends an AUTH of a client to the authenticator.
+    fn request_authentication(&mut self, conn: ConnSlot, client_id: Box<str>, auth: &Auth<'_>) {
         self.epochs = self.epochs.wrapping_add(1);
         let attempt = self.epochs;
         let method: Option<Box<str>> = auth.properties.authentication_method().map(Into::into);
-        let connection = self.core.connection_mut(conn).expect("the caller found it");
+        let connection = self.core.connection_mut(conn).expect("the connection is open");
         connection.attempt = attempt;
-        if connection.phase == Phase::AwaitingAuth {
-            connection.phase = Phase::Authenticating;
+        if connection.phase == ConnectionPhase::AwaitingAuth {
+            connection.phase = ConnectionPhase::Authenticating;
         }
         let begin = || PendingConnect {
             packet: Box::default(),
             client_id: client_id.clone(),
             method: method.clone(),
-            is_asked: true,
+            is_decision_pending: true,
         };
-        connection.pending.get_or_insert_with(|| Box::new(begin())).is_asked = true;
-        let credentials = Box::new(Credentials {
+        connection
+            .pending
+            .get_or_insert_with(|| Box::new(begin()))
+            .is_decision_pending = true;
+        let credentials = Box::new(ConnectCredentials {
             client_id,
             user_name: None,
             password: None,
@@ -149,15 +172,17 @@ impl Shard {
     }
 }
 
-/// Whether it is the client's turn to send this AUTH.
+/// Returns whether the client may send this AUTH now.
 fn is_expected(connection: &Connection, auth: &Auth<'_>) -> bool {
     let method = auth.properties.authentication_method();
-    let goes_on = auth.reason == ReasonCode::ContinueAuthentication;
+    let is_continuation = auth.reason == ReasonCode::ContinueAuthentication;
     match (&connection.pending, connection.phase) {
-        (Some(pending), Phase::AwaitingAuth) => goes_on && pending.method.as_deref() == method,
-        (Some(pending), Phase::Online) => goes_on && !pending.is_asked && pending.method.as_deref() == method,
-        // Only a client that connected with a method may authenticate anew, and with no other [MQTT-4.12.1-1].
-        (None, Phase::Online) => {
+        (Some(pending), ConnectionPhase::AwaitingAuth) => is_continuation && pending.method.as_deref() == method,
+        (Some(pending), ConnectionPhase::Online) => {
+            is_continuation && !pending.is_decision_pending && pending.method.as_deref() == method
+        }
+        // Re-authentication needs the method of CONNECT [MQTT-4.12.1-1].
+        (None, ConnectionPhase::Online) => {
             auth.reason == ReasonCode::ReAuthenticate && method.is_some() && connection.method.as_deref() == method
         }
         _ => false,

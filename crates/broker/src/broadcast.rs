@@ -1,124 +1,130 @@
-//! Runs of messages that go in the same bytes to the same connections, handed out once for the whole run.
+//! Batches consecutive messages that go to the same connections in the same bytes, and queues them once for the whole
+//! run.
 //!
-//! A publisher's buffer, or the mail of another shard, often holds many messages in a row for one list of subscribers. As long as
-//! they are QoS 0 and nobody on the list wants them in a form of its own, nothing is done per subscriber: the run is a
-//! stretch of the arena that grows. `Core::settle` ends it and gives it to everybody; that happens before anything else is queued
-//! for any connection, before a link or a subscription changes, and when the shard has taken its input.
+//! The buffer of a publisher, or the mail of another shard, often contains many messages in a row for one list of
+//! subscribers. If they are QoS 0 and all subscribers accept the same form, they are encoded into one growing range of
+//! the arena, and no work is done per subscriber. `ShardCore::end_broadcast_run` ends the run and queues it for all
+//! subscribers. That happens before anything else is queued for any connection, before a link or a subscription
+//! changes, and at the end of the shard's input.
 
 use mqtt::{PacketType, PublishExtras, QoS};
 
-use crate::deliver::{Core, NO_CONN};
+use crate::deliver::{NO_CONN, ShardCore};
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
-use crate::shard::{Interested, Shard};
+use crate::shard::{InterestedSession, Shard};
 use crate::shared::GROUP_KEY;
-use crate::subscriptions::{Entry, ListId};
+use crate::subscriptions::{ListId, SubscriptionEntry};
 
-/// With fewer, the usual way costs no more.
+/// Below this the normal path costs no more.
 const MEMBERS_MIN: usize = 2;
 
 #[derive(Default)]
 pub struct Broadcast {
-    /// While the shard takes input; nobody would end a run at other times.
+    /// The shard is handling input. At other times nothing would end a run.
     is_open: bool,
-    /// The list of the latest message that went the usual way: worth an audience when it is met again.
-    met: Option<ListId>,
-    audience: Option<Audience>,
-    run: Run,
+    /// List of the last message that took the normal path. If the next message has the same list, an audience is built.
+    last_list: Option<ListId>,
+    recipients: Option<RecipientList>,
+    run: BroadcastRun,
 }
 
-/// A list's subscribers, valid until a subscription or a link of the shard changes.
-struct Audience {
+/// Subscribers of a list. Valid until a subscription or a link of the shard changes.
+struct RecipientList {
     list: ListId,
     is_v5: bool,
     maximum_packet_size: usize,
-    /// None if some want a form of their own.
-    members: Vec<Member>,
+    /// Empty if some subscribers need their own form.
+    members: Vec<BroadcastRecipient>,
 }
 
-struct Member {
+struct BroadcastRecipient {
     session: u32,
     conn: ConnSlot,
 }
 
 #[derive(Default)]
-struct Run {
+struct BroadcastRun {
     now: Now,
     start: u32,
-    messages: Vec<Encoded>,
+    messages: Vec<EncodedMessage>,
     payload_bytes: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Encoded {
+struct EncodedMessage {
     end: u32,
     payload_bytes: u32,
 }
 
 impl Shard {
-    /// Adds a message to the run for a list. False if it has to go the usual way.
+    /// Adds a message to the run for a list. Returns false if it must take the normal path.
     #[inline]
     pub(crate) fn broadcast(&mut self, now: Now, list: ListId, p: &Publication<'_>) -> bool {
-        let is_each_told = self.core.is_each_delivery_told();
+        let wants_every_delivery = self.core.wants_every_delivery();
         let broadcast = &mut self.core.broadcast;
-        if !broadcast.is_open || is_each_told || p.qos != QoS::AtMostOnce || p.retain {
+        if !broadcast.is_open || wants_every_delivery || p.qos != QoS::AtMostOnce || p.retain {
             return false;
         }
-        if broadcast.audience.as_ref().is_none_or(|audience| audience.list != list) {
+        if broadcast
+            .recipients
+            .as_ref()
+            .is_none_or(|audience| audience.list != list)
+        {
             let entries = self.subscriptions.entries(list);
-            if broadcast.met != Some(list) || entries.len() < MEMBERS_MIN {
-                broadcast.met = Some(list);
+            if broadcast.last_list != Some(list) || entries.len() < MEMBERS_MIN {
+                broadcast.last_list = Some(list);
                 return false;
             }
-            self.core.settle();
-            self.core.broadcast.audience = Some(self.core.audience(list, entries));
+            self.core.end_broadcast_run();
+            self.core.broadcast.recipients = Some(self.core.find_recipients(list, entries));
         }
         self.core.add_to_run(now, p)
     }
 }
 
-impl Core {
+impl ShardCore {
     pub fn open_broadcast(&mut self) {
         self.broadcast.is_open = true;
     }
 
     pub fn close_broadcast(&mut self) {
-        self.settle();
+        self.end_broadcast_run();
         self.broadcast.is_open = false;
     }
 
-    /// Before subscriptions or links change.
-    pub fn forget_audience(&mut self) {
-        self.settle();
-        self.broadcast.audience = None;
-        self.broadcast.met = None;
+    /// Invalidates the audience before subscriptions or links change.
+    pub fn invalidate_recipients(&mut self) {
+        self.end_broadcast_run();
+        self.broadcast.recipients = None;
+        self.broadcast.last_list = None;
     }
 
     /// Ends the run, if there is one.
     #[inline]
-    pub fn settle(&mut self) {
+    pub fn end_broadcast_run(&mut self) {
         if !self.broadcast.run.messages.is_empty() {
-            self.hand_out();
+            self.flush_run();
         }
     }
 
-    fn audience(&self, list: ListId, entries: &[Entry<Interested>]) -> Audience {
+    fn find_recipients(&self, list: ListId, entries: &[SubscriptionEntry<InterestedSession>]) -> RecipientList {
         let first = self.link(entries[0].key & !GROUP_KEY);
-        let mut audience = Audience {
+        let mut audience = RecipientList {
             list,
             is_v5: first.is_v5,
             maximum_packet_size: usize::MAX,
             members: Vec::new(),
         };
-        if self.config.is_qos0_queued || !entries.iter().all(|entry| self.is_plain(entry, first.is_v5)) {
+        if self.config.is_qos0_queued || !entries.iter().all(|entry| self.can_share_encoding(entry, first.is_v5)) {
             return audience;
         }
         for entry in entries {
             let link = self.link(entry.key);
             let limit = link.maximum_packet_size as usize;
             audience.maximum_packet_size = audience.maximum_packet_size.min(limit);
-            audience.members.push(Member {
+            audience.members.push(BroadcastRecipient {
                 session: entry.key,
                 conn: ConnSlot(link.conn),
             });
@@ -126,8 +132,9 @@ impl Core {
         audience
     }
 
-    /// Whether a subscriber gets every message of its list at once, in the form that it shares with others of its version.
-    fn is_plain(&self, entry: &Entry<Interested>, is_v5: bool) -> bool {
+    /// Returns whether a subscriber receives every message of its list immediately, in the form that all subscribers of
+    /// its version share.
+    fn can_share_encoding(&self, entry: &SubscriptionEntry<InterestedSession>, is_v5: bool) -> bool {
         if entry.key & GROUP_KEY != 0 || entry.value.identifier != 0 || entry.value.options.no_local {
             return false;
         }
@@ -138,7 +145,7 @@ impl Core {
     fn add_to_run(&mut self, now: Now, p: &Publication<'_>) -> bool {
         let Some(audience) = self
             .broadcast
-            .audience
+            .recipients
             .as_ref()
             .filter(|audience| !audience.members.is_empty())
         else {
@@ -158,14 +165,14 @@ impl Core {
             .last()
             .is_some_and(|last| last.end != range.start)
         {
-            self.hand_out();
+            self.flush_run();
         }
         let run = &mut self.broadcast.run;
         if run.messages.is_empty() {
             run.now = now;
             run.start = range.start;
         }
-        run.messages.push(Encoded {
+        run.messages.push(EncodedMessage {
             end: range.end,
             payload_bytes: p.payload.len() as u32,
         });
@@ -174,9 +181,9 @@ impl Core {
     }
 
     #[inline(never)]
-    fn hand_out(&mut self) {
+    fn flush_run(&mut self) {
         let mut run = std::mem::take(&mut self.broadcast.run);
-        let audience = self.broadcast.audience.take().expect("a run has an audience");
+        let audience = self.broadcast.recipients.take().expect("a run has an audience");
         let whole = run.range();
         let count = run.messages.len() as u64;
         let mut complete = 0;
@@ -186,7 +193,7 @@ impl Core {
                 self.count_broadcast(member.session, count, whole.len());
                 complete += 1;
             } else {
-                self.hand_out_one_by_one(member, &run);
+                self.flush_run_partially(member, &run);
             }
         }
         self.stats.messages_sent[QoS::AtMostOnce as usize] += complete * count;
@@ -196,13 +203,13 @@ impl Core {
         run.messages.clear();
         run.payload_bytes = 0;
         self.broadcast.run = run;
-        self.broadcast.audience = Some(audience);
+        self.broadcast.recipients = Some(audience);
     }
 
-    /// To a connection that is near its limit: as many as it takes.
-    fn hand_out_one_by_one(&mut self, member: &Member, run: &Run) {
+    /// Queues as many messages as fit for a connection that is near its output limit.
+    fn flush_run_partially(&mut self, member: &BroadcastRecipient, run: &BroadcastRun) {
         let mut start = run.start;
-        for &Encoded { end, payload_bytes } in &run.messages {
+        for &EncodedMessage { end, payload_bytes } in &run.messages {
             if self.outbox.queued_bytes(member.conn) > self.config.output_buffer_bytes {
                 self.dropped(run.now, member.session, DropReason::SlowConsumer);
             } else {
@@ -215,7 +222,7 @@ impl Core {
     }
 }
 
-impl Run {
+impl BroadcastRun {
     fn range(&self) -> Range {
         Range {
             start: self.start,

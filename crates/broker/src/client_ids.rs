@@ -1,4 +1,4 @@
-//! From client ids to the slots of their sessions, without a second copy of the names: they are compared in the sessions.
+//! Maps client ids to session slots. The ids are not stored again; lookups compare them with those in the sessions.
 
 use foldhash::quality::RandomState;
 
@@ -7,7 +7,7 @@ use crate::shard::Shard;
 
 pub struct ClientIds {
     slots: IdMap,
-    /// With a seed that nobody knows: clients choose the names.
+    /// Randomly seeded, because clients choose the ids.
     hashing: RandomState,
 }
 
@@ -25,7 +25,7 @@ impl ClientIds {
         self.slots.len()
     }
 
-    /// The name must not be there yet.
+    /// Requires that the client id is not in the map.
     pub fn insert(&mut self, client_id: &str, slot: u32) {
         self.slots.insert(self.hash(client_id), slot);
     }
@@ -40,7 +40,7 @@ impl ClientIds {
 }
 
 impl Shard {
-    /// Where the session of a client is, if it has one here.
+    /// Returns the slot of a client's session on this shard.
     pub(crate) fn slot_of(&self, client_id: &str) -> Option<u32> {
         let is_equal = |slot| *self.core.session(slot).client_id == *client_id;
         self.client_ids.slots.find(self.client_ids.hash(client_id), is_equal)

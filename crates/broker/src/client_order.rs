@@ -1,23 +1,23 @@
-//! Sessions in an order that an operator asks for. No index is kept for it: each call looks at so many slots and gives the first of
-//! those, from which the caller, who asks for all slots and all shards, takes the first of all.
+//! Sessions in the order that an operator selects. There is no index: each call visits a bounded number of slots and
+//! returns the first matches among them. The caller merges the results of all slots and shards.
 
 use std::cmp::Ordering;
 
 use crate::inspect::{ClientFilter, ClientView, LOOK_MAX};
-use crate::session::{Drops, Session};
+use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
 
-/// What clients are sorted by.
+/// Sort key of a client list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientSort {
     ClientId,
-    /// Connected, or away, since.
+    /// Time of the last connect or disconnect.
     Since,
     Subscriptions,
     Queued,
     MessagesReceived,
     MessagesSent,
-    /// Messages that it lost, for whatever reason.
+    /// Number of messages dropped for any reason.
     Dropped,
 }
 
@@ -27,7 +27,7 @@ pub struct ClientOrder {
     pub is_descending: bool,
 }
 
-/// Where in the order a client stands. Those with the same value stand by their ids, so that no two are in one place.
+/// Position of a client in the order. The client id breaks ties, so positions are unique.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientPlace {
     pub value: u64,
@@ -62,8 +62,8 @@ impl ClientOrder {
 }
 
 impl Shard {
-    /// Of the sessions from slot `from` on, as many as are looked at in one call, the first `limit` that stand behind `after`, in
-    /// order; the second value says from where the rest is to be looked at, if there is one.
+    /// Returns, in order, the first `limit` sessions after `after` among the slots that one call visits, starting at
+    /// `from`. The second value is the slot to continue at, if there are more.
     pub fn clients_in_order(
         &self,
         filter: &ClientFilter,
@@ -98,7 +98,7 @@ impl Shard {
         (views.collect(), (end < self.core.sessions.len()).then_some(end as u32))
     }
 
-    /// As [`ClientOrder::place`] has it, without the rest of the view.
+    /// Returns the sort key of [`ClientOrder::place`] without building the view.
     fn sorted_by(&self, by: ClientSort, slot: u32, session: &Session) -> u64 {
         match by {
             ClientSort::ClientId => 0,
@@ -108,7 +108,7 @@ impl Shard {
             ClientSort::Queued => (session.outgoing.queued() + session.replays.held().0) as u64,
             ClientSort::MessagesReceived => session.messages_received,
             ClientSort::MessagesSent => self.core.link(slot).messages_sent,
-            ClientSort::Dropped => session.drops.as_deref().map_or(0, Drops::total),
+            ClientSort::Dropped => session.drops.as_deref().map_or(0, DropCounts::total),
         }
     }
 }

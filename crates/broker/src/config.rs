@@ -1,28 +1,27 @@
-//! Limits and choices of a shard, resolved: every bound of the broker has a name here.
+//! Limits and policies of a shard, resolved. Every bound of the broker is a field here.
 //!
-//! The binary translates its configuration file into this. Limits that are meant for the whole node are divided among the
-//! shards by whoever builds this.
+//! The binary converts its configuration file into this. The caller divides limits of the whole node among the shards.
 
 use std::collections::HashMap;
 
 use mqtt::QoS;
 
-/// What to do with overlapping subscriptions of one 3.1 or 3.1.1 session [MQTT-3.3.5-1]. MQTT 5 sessions always get
+/// How overlapping subscriptions of a 3.1 or 3.1.1 session are handled [MQTT-3.3.5-1]. MQTT 5 sessions always receive
 /// one copy with all identifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overlapping {
+pub enum OverlappingDelivery {
     DeliverOnce,
     DeliverEach,
 }
 
-/// Which message goes when a queue is full.
+/// Which message is dropped when a queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueDrop {
+pub enum QueueDropPolicy {
     Oldest,
     Newest,
 }
 
-/// Which member of a shared subscription gets a message.
+/// How the member of a shared subscription that receives a message is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareStrategy {
     RoundRobin,
@@ -38,9 +37,9 @@ pub struct ShardConfig {
     pub maximum_packet_size: u32,
     pub maximum_client_id_bytes: usize,
     pub maximum_topic_levels: usize,
-    /// What the server accepts, told to MQTT 5 clients in CONNACK.
+    /// Topic Alias Maximum that the server grants to MQTT 5 clients.
     pub topic_alias_maximum: u16,
-    /// How many aliases the server assigns at most, whatever the client allows.
+    /// Maximum number of aliases that the server assigns per connection. The client's maximum applies as well.
     pub topic_alias_maximum_outgoing: u16,
     pub maximum_qos: QoS,
     pub is_retain_available: bool,
@@ -48,40 +47,44 @@ pub struct ShardConfig {
     pub is_shared_available: bool,
     pub is_exclusive_available: bool,
     pub is_identifier_available: bool,
-    /// 150 closes a connection after one and a half keep-alive intervals [MQTT-3.1.2-22].
+    /// Publishes the will of a client that a ban disconnects.
+    pub is_banned_will_published: bool,
+    /// 150 means that a connection is closed after one and a half keep-alive intervals [MQTT-3.1.2-22].
     pub keep_alive_percent: u64,
-    /// What MQTT 5 clients are told to use instead of their own keep alive [MQTT-3.2.2-21].
+    /// Server Keep Alive, which replaces the keep alive of MQTT 5 clients [MQTT-3.2.2-21].
     pub server_keep_alive_s: Option<u16>,
-    /// Longest keep alive, also for those who want none. MQTT 5 clients are told, others held to it.
+    /// Maximum keep alive, also for clients that request none. MQTT 5 clients learn it from CONNACK; it applies to
+    /// others as well.
     pub keep_alive_max_s: Option<u16>,
-    /// Longest session expiry granted, in seconds; `u32::MAX` allows sessions that never expire.
+    /// Maximum session expiry in seconds; `u32::MAX` allows sessions that never expire.
     pub session_expiry_max_s: u32,
-    /// For 3.1 and 3.1.1 sessions with Clean Session 0, which know no expiry.
+    /// Session expiry of 3.1 and 3.1.1 clients with Clean Session 0.
     pub session_expiry_v3_s: u32,
-    /// Longest Message Expiry Interval; longer or absent ones are shortened to it.
+    /// Maximum Message Expiry Interval. Longer and absent intervals are set to it.
     pub message_expiry_max_s: Option<u32>,
-    /// For messages that come without one.
+    /// Message Expiry Interval of messages without one.
     pub message_expiry_default_s: Option<u32>,
-    /// Unacknowledged QoS 2 messages accepted from one client (Receive Maximum).
+    /// Receive Maximum of the server: unacknowledged QoS 2 messages per client.
     pub receive_maximum: u16,
-    /// Unacknowledged messages sent to one client, whatever its Receive Maximum allows.
+    /// Maximum number of unacknowledged messages sent to one client. The client's Receive Maximum applies as well.
     pub inflight_max: u16,
-    /// Resends to 3.1 and 3.1.1 clients while connected; MQTT 5 forbids it [MQTT-4.4.0-1].
+    /// Interval for resending to connected 3.1 and 3.1.1 clients. MQTT 5 forbids it [MQTT-4.4.0-1].
     pub retry_interval_ms: Option<u64>,
     pub queued_messages_max: usize,
     pub queued_bytes_max: usize,
-    /// Keep QoS 0 messages too for clients that are away.
+    /// Queue QoS 0 messages for disconnected clients.
     pub is_qos0_queued: bool,
-    pub queue_drop: QueueDrop,
-    /// Of a queue that is longer than three times this, parts of so many messages are in the journal alone (`durable::pages`).
+    pub queue_drop: QueueDropPolicy,
+    /// Entries per page. A queue longer than three pages stores its middle in the journal (`durable::pages`).
     pub page_entries: usize,
-    /// Of the queue of a durable shared subscription, so many messages are in memory, or twice as many. So many are given out at a time.
+    /// Messages of a durable shared subscription's queue that stay in memory (at most twice as many), and that are
+    /// dispatched at a time.
     pub group_window: usize,
-    /// Messages of QoS 1 and 2 are recorded, and acknowledged after that, also if nobody gets them who outlives a connection.
-    pub is_all_kept: bool,
-    pub overlapping: Overlapping,
+    /// Record and acknowledge all QoS 1 and 2 messages through the journal, even without a durable recipient.
+    pub journals_all_messages: bool,
+    pub overlapping: OverlappingDelivery,
     pub share_strategy: ShareStrategy,
-    /// By share name.
+    /// Strategies of individual share names.
     pub share_strategies: HashMap<String, ShareStrategy>,
     pub subscriptions_max: usize,
     pub sessions_max: usize,
@@ -90,22 +93,23 @@ pub struct ShardConfig {
     pub retained_messages_max: usize,
     pub retained_bytes_max: usize,
     pub retained_payload_max: usize,
-    /// For retained messages that come without an expiry interval.
+    /// Message Expiry Interval of retained messages without one.
     pub retained_expiry_default_s: Option<u32>,
-    /// Bytes that may wait for one connection's socket; beyond it QoS 0 is dropped and QoS 1 and 2 stay in the queue.
+    /// Bytes that may be queued for one connection's socket. Beyond it QoS 0 messages are dropped, and QoS 1 and 2
+    /// messages stay in the queue.
     pub output_buffer_bytes: usize,
     /// Messages that one client may publish.
     pub publish_rate: Option<PublishRate>,
     /// Bytes that one client may publish.
     pub publish_bytes: Option<PublishRate>,
-    /// A client id belongs to the user that created the session.
+    /// Only the user that created a session may use its client id.
     pub is_client_id_owned: bool,
     pub response_information: Option<String>,
-    /// Told to MQTT 5 clients that are sent away (0x9C, 0x9D).
+    /// Server Reference for MQTT 5 clients that are redirected (0x9C, 0x9D).
     pub server_reference: Option<String>,
 }
 
-/// So much in every period. Whoever was silent for a period may use all of it at once.
+/// An amount per period. A client that was idle for a period may use the whole amount at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishRate {
     pub amount: u64,
@@ -123,7 +127,7 @@ impl ShardConfig {
         self.publish_rate.is_some() || self.publish_bytes.is_some()
     }
 
-    /// Whether any shared subscription has to know what its members have in flight.
+    /// Returns whether any shared subscription must know its members' messages in flight.
     pub(crate) fn counts_inflight(&self) -> bool {
         let counts = |strategy: &ShareStrategy| *strategy == ShareStrategy::LeastInflight;
         counts(&self.share_strategy) || self.share_strategies.values().any(counts)
@@ -144,6 +148,7 @@ impl Default for ShardConfig {
             is_shared_available: true,
             is_exclusive_available: true,
             is_identifier_available: true,
+            is_banned_will_published: false,
             keep_alive_percent: 150,
             server_keep_alive_s: None,
             keep_alive_max_s: None,
@@ -157,11 +162,11 @@ impl Default for ShardConfig {
             queued_messages_max: 1000,
             queued_bytes_max: 64 * 1024 * 1024,
             is_qos0_queued: false,
-            queue_drop: QueueDrop::Oldest,
+            queue_drop: QueueDropPolicy::Oldest,
             page_entries: 4096,
             group_window: 512,
-            is_all_kept: false,
-            overlapping: Overlapping::DeliverOnce,
+            journals_all_messages: false,
+            overlapping: OverlappingDelivery::DeliverOnce,
             share_strategy: ShareStrategy::RoundRobin,
             share_strategies: HashMap::new(),
             subscriptions_max: 100_000,

@@ -1,18 +1,18 @@
-//! CONNACK: what a client is granted, or why it is turned away.
+//! CONNACK: the values granted to a client, or the reason for rejecting it.
 
 use mqtt::{ConnAck, Connect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
-use crate::accept::Admitted;
+use crate::accept::AcceptedClient;
 use crate::config::ShardConfig;
-use crate::connection::Phase;
+use crate::connection::ConnectionPhase;
 use crate::device::DeviceKey;
-use crate::effect::{ConnSlot, Effect, Event, Now};
-use crate::inspect::Refusal;
-use crate::shard::{REFUSALS_KEPT, Shard};
-use crate::tap::{Granted, Happening, TapClient, Wants};
+use crate::effect::{ConnSlot, ConnectionEvent, Effect, Now};
+use crate::inspect::RejectedConnection;
+use crate::shard::{REFUSALS_MAX, Shard};
+use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
 
-/// Why a CONNECT is refused: the code for the client and the sentence for the operator.
-pub(crate) struct Refused(pub ReasonCode, pub &'static str);
+/// Reason for rejecting a CONNECT: the reason code for the client and the text for the operator.
+pub(crate) struct Rejection(pub ReasonCode, pub &'static str);
 
 impl Shard {
     pub(crate) fn granted_keep_alive(&self, connect: &Connect<'_>) -> u16 {
@@ -27,7 +27,7 @@ impl Shard {
         }
     }
 
-    /// Nothing of a device's session outlives its connection.
+    /// Returns the granted session expiry. Device sessions end with their connection.
     pub(crate) fn granted_expiry(&self, connect: &Connect<'_>, device: Option<DeviceKey>) -> u32 {
         if device.is_some() {
             return 0;
@@ -44,43 +44,44 @@ impl Shard {
         }
     }
 
-    /// The properties of a CONNACK with success, unless they are more than the client takes [MQTT-3.1.2-24].
+    /// Writes the properties of a successful CONNACK. Fails if they exceed the client's Maximum Packet Size
+    /// [MQTT-3.1.2-24].
     pub(crate) fn write_connack_properties(
         &mut self,
         conn: ConnSlot,
         connect: &Connect<'_>,
-        who: Admitted<'_>,
+        client: AcceptedClient<'_>,
         auth_data: Option<&[u8]>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Rejection> {
         out.clear();
-        let connection = self.core.connection_mut(conn).expect("the caller answers it");
+        let connection = self.core.connection_mut(conn).expect("the connection is open");
         let room = connection.maximum_packet_size as usize;
         let limit = connection.peer.maximum_packet_size;
         if connect.version == ProtocolVersion::V5 {
             let mut writer = PropertyWriter::new(out);
-            self.write_granted(connect, who, limit, &mut writer);
-            write_unavailable(&self.core.config, who.device.is_some(), &mut writer);
-            write_asked_for(&self.core.config, connect, auth_data, &mut writer);
+            self.write_granted(connect, client, limit, &mut writer);
+            write_unavailable_features(&self.core.config, client.device.is_some(), &mut writer);
+            write_requested_values(&self.core.config, connect, auth_data, &mut writer);
         }
         let head_bytes = if out.len() < 125 { 5 } else { 7 };
         if out.len() + head_bytes > room {
-            let because = "the client's Maximum Packet Size leaves no room for a CONNACK";
-            return Err(Refused(ReasonCode::PacketTooLarge, because));
+            let because = "CONNACK exceeds the client's Maximum Packet Size";
+            return Err(Rejection(ReasonCode::PacketTooLarge, because));
         }
         Ok(())
     }
 
-    /// What is not the protocol's default, or not what the client asked for.
+    /// Writes the values that differ from the protocol's defaults or from the client's request.
     fn write_granted(
         &self,
         connect: &Connect<'_>,
-        who: Admitted<'_>,
+        client: AcceptedClient<'_>,
         maximum_packet_size: Option<u32>,
         w: &mut PropertyWriter<'_>,
     ) {
         let config = &self.core.config;
-        let expiry_s = self.granted_expiry(connect, who.device);
+        let expiry_s = self.granted_expiry(connect, client.device);
         if expiry_s != connect.properties.session_expiry_interval().unwrap_or(0) {
             w.put(Property::SessionExpiryInterval(expiry_s));
         }
@@ -88,7 +89,7 @@ impl Shard {
         let limit = maximum_packet_size.unwrap_or(config.maximum_packet_size);
         w.put(Property::MaximumPacketSize(limit));
         if connect.client_id.is_empty() {
-            w.put(Property::AssignedClientIdentifier(who.client_id));
+            w.put(Property::AssignedClientIdentifier(client.client_id));
         }
         if config.topic_alias_maximum > 0 {
             w.put(Property::TopicAliasMaximum(config.topic_alias_maximum));
@@ -100,8 +101,9 @@ impl Shard {
         }
     }
 
-    /// CONNACK with a failure code where the version has one, then close [MQTT-3.1.4-2], [MQTT-3.2.2-7].
-    pub(crate) fn refuse(
+    /// Sends CONNACK with a failure code where the version has one, and closes the connection [MQTT-3.1.4-2],
+    /// [MQTT-3.2.2-7].
+    pub(crate) fn reject_connect(
         &mut self,
         now: Now,
         conn: ConnSlot,
@@ -135,11 +137,12 @@ impl Shard {
                 properties,
             }),
         );
-        self.refused(now, conn, client_id, connect, reason, because);
+        self.close_rejected(now, conn, client_id, connect, reason, because);
     }
 
-    /// Records a refusal for the operator and closes. `connect`: if it could be read.
-    pub(crate) fn refused(
+    /// Records a rejected connection for operators and closes it. `connect` is `None` if the packet could not be
+    /// decoded.
+    pub(crate) fn close_rejected(
         &mut self,
         now: Now,
         conn: ConnSlot,
@@ -151,19 +154,19 @@ impl Shard {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
-        connection.phase = Phase::Closing;
+        connection.phase = ConnectionPhase::Closing;
         connection.pending = None;
         let version = connection.version;
         let user_name = connect.and_then(|connect| connect.user_name);
         let listener = connection.peer.listener;
-        let refusal = Refusal {
+        let refusal = RejectedConnection {
             at_unix_ms: now.unix_ms,
             client_id: client_id.into(),
             user_name: user_name.map(Into::into),
             address: connection.peer.address,
             transport: connection.peer.transport,
             reason,
-            because: because.into(),
+            detail: because.into(),
         };
         let client = TapClient {
             client_id,
@@ -172,41 +175,41 @@ impl Shard {
             listener: Some(listener),
             version,
         };
-        let what = Happening::ConnAck {
+        let tap_event = TapEvent::ConnAck {
             reason,
-            granted: connect.map(|connect| Granted {
+            granted: connect.map(|connect| GrantedConnect {
                 clean_start: connect.clean_start,
                 keep_alive_s: self.granted_keep_alive(connect),
                 expiry_s: self.granted_expiry(connect, None),
             }),
             properties: connect.map_or(&[], |connect| connect.properties.as_bytes()),
         };
-        self.core.tap_client(now, client, Wants::CONNACK, &what);
-        self.event(Event::Refused {
+        self.core.tap_client(now, client, TapEventMask::CONNACK, &tap_event);
+        self.event(ConnectionEvent::Refused {
             client_id: refusal.client_id.clone(),
             user_name: refusal.user_name.clone(),
             address: refusal.address,
             reason,
-            because: because.into(),
+            detail: because.into(),
         });
-        self.keep_refusal(refusal);
+        self.record_refusal(refusal);
         self.core.effects.push(Effect::Close {
             conn,
-            has_said_goodbye: false,
+            has_sent_disconnect: false,
         });
     }
 
-    fn keep_refusal(&mut self, refusal: Refusal) {
+    fn record_refusal(&mut self, refusal: RejectedConnection) {
         self.core.stats.refused_connections += 1;
-        if self.refusals.len() == REFUSALS_KEPT {
+        if self.refusals.len() == REFUSALS_MAX {
             self.refusals.pop_front();
         }
         self.refusals.push_back(refusal);
     }
 }
 
-/// A device's subscriptions are those of its interface, and nobody shares them.
-fn write_unavailable(config: &ShardConfig, is_device: bool, w: &mut PropertyWriter<'_>) {
+/// Devices subscribe through their own API, without identifiers and shared subscriptions.
+fn write_unavailable_features(config: &ShardConfig, is_device: bool, w: &mut PropertyWriter<'_>) {
     if config.maximum_qos < QoS::ExactlyOnce {
         w.put(Property::MaximumQoS(config.maximum_qos as u8));
     }
@@ -231,7 +234,12 @@ fn write_unavailable(config: &ShardConfig, is_device: bool, w: &mut PropertyWrit
     }
 }
 
-fn write_asked_for(config: &ShardConfig, connect: &Connect<'_>, auth_data: Option<&[u8]>, w: &mut PropertyWriter<'_>) {
+fn write_requested_values(
+    config: &ShardConfig,
+    connect: &Connect<'_>,
+    auth_data: Option<&[u8]>,
+    w: &mut PropertyWriter<'_>,
+) {
     if connect.properties.request_response_information() == Some(true)
         && let Some(information) = &config.response_information
     {

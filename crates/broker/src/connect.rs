@@ -1,18 +1,19 @@
-//! CONNECT: is it well-formed, may it be asked about, and who is to be asked.
+//! CONNECT: checks the packet and starts authentication.
 //!
-//! Nothing that follows a CONNECT is handled before it has been accepted: while a decision is awaited the connection is
-//! paused, and a refused one is closing. `authenticate` hears the decision, `accept` finds the session, `connack` answers.
+//! Nothing that follows a CONNECT is handled before it has been accepted: the connection is paused while a decision is
+//! pending, and closing after a rejection. `authenticate` handles the decision, `accept` finds the session, and
+//! `connack` sends the answer.
 
 use mqtt::{Connect, DecodeError, DecodeErrorKind, ProtocolVersion, ReasonCode};
 
-use crate::access::{AuthOutcome, Credentials};
-use crate::connack::Refused;
-use crate::connection::{PendingConnect, Phase};
+use crate::access::{AuthOutcome, ConnectCredentials};
+use crate::connack::Rejection;
+use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::effect::{ConnSlot, Effect, Now};
 use crate::shard::Shard;
 
 impl Shard {
-    /// A well-formed CONNECT; `bytes` is the packet itself.
+    /// Handles a well-formed CONNECT. `bytes` is the packet.
     pub(crate) fn connect(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, bytes: &[u8]) {
         let connection = self
             .core
@@ -21,8 +22,8 @@ impl Shard {
         connection.version = connect.version;
         connection.last_packet_ms = now.monotonic_ms;
         connection.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
-        if let Err(Refused(reason, because)) = self.check_connect(connect) {
-            return self.refuse(now, conn, connect.client_id, Some(connect), reason, because);
+        if let Err(Rejection(reason, because)) = self.check_connect(connect) {
+            return self.reject_connect(now, conn, connect.client_id, Some(connect), reason, because);
         }
         let client_id: Box<str> = if connect.client_id.is_empty() {
             self.assign_client_id()
@@ -37,18 +38,21 @@ impl Shard {
                     .tap_authenticated(now, conn, connect, &client_id, success, is_superuser);
                 self.accept(now, conn, connect, &client_id, is_superuser, data.as_deref());
             }
-            Some(AuthOutcome::Deny { reason, because }) => {
+            Some(AuthOutcome::Deny {
+                reason,
+                detail: because,
+            }) => {
                 self.core
                     .tap_authenticated(now, conn, connect, &client_id, reason, false);
-                self.refuse(now, conn, &client_id, Some(connect), reason, because);
+                self.reject_connect(now, conn, &client_id, Some(connect), reason, because);
             }
             Some(AuthOutcome::Device(device)) => self.accept_device(now, conn, connect, &device),
             Some(outcome @ AuthOutcome::Continue { .. }) => {
-                self.keep_connect(conn, connect, client_id, bytes);
+                self.store_pending_connect(conn, connect, client_id, bytes);
                 self.authentication_decided(now, conn, outcome);
             }
             None => {
-                let attempt = self.keep_connect(conn, connect, client_id, bytes);
+                let attempt = self.store_pending_connect(conn, connect, client_id, bytes);
                 self.core.effects.push(Effect::Authenticate {
                     conn,
                     attempt,
@@ -58,34 +62,40 @@ impl Shard {
         }
     }
 
-    fn keep_connect(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: Box<str>, bytes: &[u8]) -> u32 {
+    fn store_pending_connect(
+        &mut self,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: Box<str>,
+        bytes: &[u8],
+    ) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
         let attempt = self.epochs;
         let connection = self
             .core
             .connection_mut(conn)
             .expect("a packet comes from an open connection");
-        connection.phase = Phase::Authenticating;
+        connection.phase = ConnectionPhase::Authenticating;
         connection.attempt = attempt;
         let method = connect.properties.authentication_method().map(Into::into);
         connection.pending = Some(Box::new(PendingConnect {
             packet: bytes.into(),
             client_id,
             method,
-            is_asked: true,
+            is_decision_pending: true,
         }));
         attempt
     }
 
-    fn check_connect(&self, connect: &Connect<'_>) -> Result<(), Refused> {
+    fn check_connect(&self, connect: &Connect<'_>) -> Result<(), Rejection> {
         if self.is_shutting_down {
-            return Err(Refused(ReasonCode::ServerUnavailable, "the server is shutting down"));
+            return Err(Rejection(ReasonCode::ServerUnavailable, "the server is shutting down"));
         }
         self.check_client_id(connect)?;
         connect.will.as_ref().map_or(Ok(()), |will| self.check_will(will))?;
         match connect.properties.authentication_method() {
             // [MQTT-4.12.0-1]
-            Some(method) if !self.access.knows_method(method) => Err(Refused(
+            Some(method) if !self.access.supports_auth_method(method) => Err(Rejection(
                 ReasonCode::BadAuthenticationMethod,
                 "the authentication method is not configured",
             )),
@@ -93,49 +103,49 @@ impl Shard {
         }
     }
 
-    fn check_client_id(&self, connect: &Connect<'_>) -> Result<(), Refused> {
+    fn check_client_id(&self, connect: &Connect<'_>) -> Result<(), Rejection> {
         let because = if connect.client_id.len() > self.core.config.maximum_client_id_bytes {
             "the client id is longer than mqtt.max_client_id_length"
         } else if !connect.client_id.is_empty() || connect.version == ProtocolVersion::V5 {
             return Ok(());
         } else if !connect.clean_start {
             // [MQTT-3.1.3-8]
-            "an empty client id needs Clean Session 1"
+            "an empty client id requires Clean Session 1"
         } else if connect.version == ProtocolVersion::V3_1 {
-            "MQTT 3.1 has no empty client ids"
+            "MQTT 3.1 requires a client id"
         } else {
             return Ok(());
         };
-        Err(Refused(ReasonCode::ClientIdentifierNotValid, because))
+        Err(Rejection(ReasonCode::ClientIdentifierNotValid, because))
     }
 
-    fn check_will(&self, will: &mqtt::Will<'_>) -> Result<(), Refused> {
+    fn check_will(&self, will: &mqtt::Will<'_>) -> Result<(), Rejection> {
         let config = &self.core.config;
         if will.qos > config.maximum_qos {
             // [MQTT-3.2.2-12]
             let because = "the will's QoS is above mqtt.max_qos";
-            return Err(Refused(ReasonCode::QoSNotSupported, because));
+            return Err(Rejection(ReasonCode::QoSNotSupported, because));
         }
         if will.retain && !config.is_retain_available {
             // [MQTT-3.2.2-13]
             let because = "the will is retained and mqtt.retain_available is off";
-            return Err(Refused(ReasonCode::RetainNotSupported, because));
+            return Err(Rejection(ReasonCode::RetainNotSupported, because));
         }
         let is_shallow = mqtt::levels(will.topic).count() <= config.maximum_topic_levels;
         if mqtt::validate_topic_name(will.topic).is_err() || !is_shallow {
             let because = "the will's topic is not a valid topic name";
-            return Err(Refused(ReasonCode::TopicNameInvalid, because));
+            return Err(Rejection(ReasonCode::TopicNameInvalid, because));
         }
         Ok(())
     }
 
-    fn credentials(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str) -> Credentials {
+    fn credentials(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str) -> ConnectCredentials {
         let peer = &mut self
             .core
             .connection_mut(conn)
             .expect("a packet comes from an open connection")
             .peer;
-        Credentials {
+        ConnectCredentials {
             client_id: client_id.into(),
             user_name: connect.user_name.map(Into::into),
             password: connect.password.map(Into::into),
@@ -148,29 +158,29 @@ impl Shard {
         }
     }
 
-    /// A client id that nobody has and whose home is this shard [MQTT-3.1.3-6], [MQTT-3.2.2-16].
+    /// Creates an unused client id whose home is this shard [MQTT-3.1.3-6], [MQTT-3.2.2-16].
     fn assign_client_id(&mut self) -> Box<str> {
         loop {
             let id = format!("auto-{:016X}{:04X}", self.next_random(), self.next_random() as u16);
-            if Shard::home(&id, self.core.shards) == Some(self.core.id) && self.slot_of(&id).is_none() {
+            if Shard::home_shard(&id, self.core.shards) == Some(self.core.id) && self.slot_of(&id).is_none() {
                 return id.into();
             }
         }
     }
 
-    /// The first bytes are no CONNECT that this server understands.
+    /// Rejects a malformed or unsupported CONNECT.
     pub(crate) fn connect_malformed(&mut self, now: Now, conn: ConnSlot, bytes: &[u8], error: DecodeError) {
-        // A version that is not spoken here is answered in the nearest form [MQTT-3.1.2-2]; of the rest only 5 has codes, and
-        // 3.1.1 wants the connection closed without an answer.
+        // An unsupported version is answered in the nearest supported one [MQTT-3.1.2-2]. For other errors only MQTT 5
+        // has reason codes, and 3.1.1 requires closing the connection without an answer.
         let is_other_version = matches!(error.kind, DecodeErrorKind::UnsupportedProtocolVersion(_));
         let version = mqtt::connect_answer_version(bytes).filter(|v| is_other_version || *v == ProtocolVersion::V5);
         let because = error.kind.to_string();
         match version {
             Some(version) => {
-                self.core.connection_mut(conn).expect("the caller found it").version = version;
-                self.refuse(now, conn, "", None, error.reason, &because);
+                self.core.connection_mut(conn).expect("the connection is open").version = version;
+                self.reject_connect(now, conn, "", None, error.reason, &because);
             }
-            None => self.refused(now, conn, "", None, error.reason, &because),
+            None => self.close_rejected(now, conn, "", None, error.reason, &because),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A network connection as the shard sees it: its phase, its limits, and the topic aliases that live and die with it.
+//! A network connection in the shard: its phase, its limits, and its topic aliases.
 
 use std::collections::HashMap;
 
@@ -8,77 +8,78 @@ use crate::effect::Peer;
 
 pub struct Connection {
     pub peer: Peer,
-    pub phase: Phase,
+    pub phase: ConnectionPhase,
     pub version: ProtocolVersion,
-    /// Slot of the session, once there is one.
+    /// Slot of the session; `u32::MAX` before CONNECT is accepted.
     pub session: u32,
-    /// What was last asked of the authenticator; no number is used twice, so that a late answer is recognised even if it is for
-    /// an earlier connection in the slot.
+    /// Number of the last question to the authenticator. Numbers are unique, so that a late answer, also one for an
+    /// earlier connection in the slot, is recognised.
     pub attempt: u32,
-    /// Tells this connection from an earlier one in the same slot.
+    /// Distinguishes this connection from earlier ones in the same slot.
     pub epoch: u32,
     pub last_packet_ms: u64,
-    /// Maximum Packet Size of CONNECT, of MQTT 5.
+    /// Maximum Packet Size of CONNECT (MQTT 5).
     pub maximum_packet_size: u32,
-    /// What CONNACK told the client: it is held to that, whatever the configuration says since.
+    /// Receive Maximum sent in CONNACK. It stays in force if the configuration changes.
     pub receive_maximum: u16,
-    /// QoS 2 messages that came on this connection and are not released. Those of earlier ones do not count: the quota begins anew
-    /// with each connection (4.9).
+    /// QoS 2 messages received on this connection and not released. Those of earlier connections do not count, because
+    /// each connection starts with the full quota (section 4.9).
     pub open_exactly_once: u16,
     pub topic_alias_maximum: u16,
-    /// Authentication Method of CONNECT, once accepted: the only one to authenticate anew with [MQTT-4.12.1-1].
+    /// Authentication Method of CONNECT. Re-authentication must use the same one [MQTT-4.12.1-1].
     pub method: Option<Box<str>>,
-    /// Of CONNECT, as on the wire, for operators to see.
+    /// User Properties of CONNECT in wire format, for operators to see.
     pub user_properties: Box<[u8]>,
     pub aliases: Option<Box<Aliases>>,
     pub pending: Option<Box<PendingConnect>>,
     pub publish_quota: Option<Box<PublishQuota>>,
-    /// Acknowledgements that wait for the journal; those that follow wait behind them.
+    /// Acknowledgements that wait for the journal. Later ones wait behind them.
     pub waiting_acks: u32,
     /// Acknowledgements that wait for the tap, after the journal.
     pub parked_acks: u32,
-    /// Not read from before some of those have been sent.
+    /// Reading is paused until some of these acknowledgements have been sent.
     pub is_held_by_acks: bool,
-    /// Not read from before the journal takes something again.
+    /// Reading is paused until the journal accepts records again.
     pub is_held_by_journal: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// CONNECT is to come.
+pub enum ConnectionPhase {
+    /// Waits for CONNECT.
     New,
-    /// Waiting for `Shard::authenticated`.
+    /// Waits for `Shard::authenticated`.
     Authenticating,
-    /// Waiting for the client's AUTH in an enhanced exchange.
+    /// Waits for AUTH of the client in an enhanced authentication.
     AwaitingAuth,
     Online,
-    /// A close was asked for; nothing it sends is looked at [MQTT-3.14.4-2].
+    /// Closing was requested; received data is ignored [MQTT-3.14.4-2].
     Closing,
 }
 
-/// A CONNECT that waits for a decision, or an online client that authenticates anew.
+/// A CONNECT that waits for a decision, or a re-authentication of an online client.
 pub struct PendingConnect {
-    /// The packet as it came; decoded again when the decision is there.
+    /// The packet as received. It is decoded again after the decision.
     pub packet: Box<[u8]>,
     pub client_id: Box<str>,
     pub method: Option<Box<str>>,
-    /// The authenticator has been asked and has not answered: it is not the client's turn.
-    pub is_asked: bool,
+    /// Waits for the authenticator, not for the client.
+    pub is_decision_pending: bool,
 }
 
-/// Both directions have their own budget [MQTT-3.3.2-8], [MQTT-3.3.2-11].
+/// Topic aliases. Each direction has its own limit [MQTT-3.3.2-8], [MQTT-3.3.2-11].
 #[derive(Default)]
 pub struct Aliases {
     pub incoming: IncomingAliases,
-    /// Topics that the server gave an alias.
+    /// Topics to which the server has assigned an alias.
     pub outgoing: HashMap<Box<str>, u16>,
     pub outgoing_max: u16,
 }
 
-/// Bytes of topics that one connection may keep under aliases: the maximum of 65,535 of them would cost 4 GiB.
-const INCOMING_ALIAS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Total length of topic names that a connection may store under aliases. The maximum of 65,535 aliases could use 4 GiB
+/// otherwise.
+pub(crate) const INCOMING_ALIAS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What the client set. Sparse, because a client may begin with alias 65,535.
+/// Aliases set by the client. Sparse, because a client may start with alias 65,535.
 #[derive(Default)]
 pub struct IncomingAliases {
     topics: HashMap<u16, Box<str>>,
@@ -90,7 +91,7 @@ impl IncomingAliases {
         self.topics.get(&alias).map(AsRef::as_ref)
     }
 
-    /// False when there is no room for it.
+    /// Sets an alias. Returns false if the length limit is exceeded.
     pub fn set(&mut self, alias: u16, topic: &str) -> bool {
         let before = self.topics.get(&alias);
         if before.is_some_and(|before| **before == *topic) {
@@ -106,7 +107,7 @@ impl IncomingAliases {
     }
 }
 
-/// Token buckets for what one client may publish; both hold at most what a period allows.
+/// Token buckets that limit a client's publications. Each holds at most the amount of one period.
 pub struct PublishQuota {
     pub messages: f64,
     pub bytes: f64,
@@ -118,7 +119,7 @@ impl Connection {
     pub fn new(peer: Peer, epoch: u32, now_ms: u64) -> Connection {
         Connection {
             peer,
-            phase: Phase::New,
+            phase: ConnectionPhase::New,
             version: ProtocolVersion::V3_1_1,
             session: u32::MAX,
             attempt: 0,

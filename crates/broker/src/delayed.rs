@@ -1,49 +1,49 @@
-//! `$delayed/{seconds}/{topic}`: messages that are published later.
+//! Delayed messages: `$delayed/{seconds}/{topic}` is published after a number of seconds.
 //!
-//! One that is due is routed and given to the tap. What the tap has to keep of it, it may lose with a crash until it has: so
-//! the journal forgets the message only then, and knows meanwhile that it has been routed. A start gives it to the tap again, and to
-//! nobody else.
+//! A due message is routed and passed to the tap. The journal keeps the message until the tap has stored it, and
+//! records that it has been routed. After a crash only the tap receives it again.
 
 use std::sync::Arc;
 
 use mqtt::ReasonCode;
 
-use crate::durable::keep::{Keeping, Wait};
-use crate::durable::record::{Record, SessionKey, WITH_TAP};
+use crate::durable::journaling::{PendingCommits, RecordFields};
+use crate::durable::record::{JournalRecord, SessionKey, WITH_TAP};
 use crate::effect::{DropReason, Now};
-use crate::message::{Message, Place, Publication};
-use crate::parking::Parked;
+use crate::message::{Message, Publication, RecordLocation};
+use crate::parking::ParkedAction;
 use crate::shard::Shard;
-use crate::timers::Timer;
+use crate::timers::ShardTimer;
 
-/// Of all messages that a shard keeps for `$delayed`: their number alone says little where one may have a megabyte.
-const DELAYED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Memory limit for the delayed messages of a shard. A limit on their number is not enough, because each may be a
+/// megabyte.
+pub(crate) const DELAYED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-pub struct Delayed {
+pub struct DelayedMessage {
     pub message: Arc<Message>,
-    /// In monotonic milliseconds.
+    /// Due time in monotonic milliseconds.
     pub due_ms: u64,
-    /// Only the tap has still to keep it.
+    /// The message has been routed, but the tap has not stored it yet.
     pub is_routed: bool,
 }
 
-pub enum Delay<'a> {
+pub enum PublishDelay<'a> {
     None,
     Seconds(u32, &'a str),
     Malformed,
 }
 
-/// `$delayed/{seconds}/{topic}`.
-pub fn strip_delay(topic: &str) -> Delay<'_> {
+/// Parses `$delayed/{seconds}/{topic}`.
+pub fn strip_delay(topic: &str) -> PublishDelay<'_> {
     let Some(rest) = topic.strip_prefix("$delayed/") else {
-        return Delay::None;
+        return PublishDelay::None;
     };
     match rest.split_once('/') {
         Some((seconds, topic)) if !topic.is_empty() => match seconds.parse() {
-            Ok(seconds) => Delay::Seconds(seconds, topic),
-            Err(_) => Delay::Malformed,
+            Ok(seconds) => PublishDelay::Seconds(seconds, topic),
+            Err(_) => PublishDelay::Malformed,
         },
-        _ => Delay::Malformed,
+        _ => PublishDelay::Malformed,
     }
 }
 
@@ -55,8 +55,8 @@ impl Shard {
         p: &Publication<'_>,
         seconds: u32,
         publisher: Option<(SessionKey, u16)>,
-    ) -> (ReasonCode, Wait) {
-        let bytes = p.kept_bytes();
+    ) -> (ReasonCode, PendingCommits) {
+        let bytes = p.stored_bytes();
         if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max
             || self.delayed_bytes + bytes > DELAYED_BYTES_MAX
         {
@@ -64,24 +64,24 @@ impl Shard {
         }
         let due_ms = now.monotonic_ms + u64::from(seconds) * 1000;
         let message = p.to_message();
-        let keeping = Keeping {
+        let record_fields = RecordFields {
             due_unix_ms: Some(now.unix_at(due_ms)),
             publisher,
-            is_needed: true,
-            ..Keeping::default()
+            is_required: true,
+            ..RecordFields::default()
         };
-        let place = self.core.keep(now, p, Some(&message), keeping);
-        self.delay_until(Delayed {
+        let place = self.core.record_message(now, p, Some(&message), record_fields);
+        self.delay_until(DelayedMessage {
             message,
             due_ms,
             is_routed: false,
         });
-        (ReasonCode::Success, Wait::for_journal(!place.is_none()))
+        (ReasonCode::Success, PendingCommits::for_journal(!place.is_none()))
     }
 
-    pub(crate) fn delay_until(&mut self, delayed: Delayed) {
+    pub(crate) fn delay_until(&mut self, delayed: DelayedMessage) {
         let due_ms = delayed.due_ms;
-        self.delayed_bytes += delayed.message.kept_bytes();
+        self.delayed_bytes += delayed.message.stored_bytes();
         let index = match self.free_delayed.pop() {
             Some(index) => index,
             None => {
@@ -91,7 +91,7 @@ impl Shard {
         };
         self.delayed[index as usize] = Some(delayed);
         self.core.stats.delayed_messages += 1;
-        self.core.timers.insert(due_ms, Timer::Delayed { index });
+        self.core.timers.insert(due_ms, ShardTimer::Delayed { index });
     }
 
     pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
@@ -102,10 +102,10 @@ impl Shard {
         let message = delayed.message.clone();
         if !was_routed && message.is_expired(now) {
             self.core.stats.drop_message(DropReason::Expired);
-            return self.forget_delayed(index);
+            return self.delete_delayed(index);
         }
         let p = Publication {
-            place: Place::NONE,
+            place: RecordLocation::NONE,
             ..message.publication()
         };
         let mut receipt = self.core.tap_message(now, None, &p, false);
@@ -113,28 +113,30 @@ impl Shard {
             self.publish(now, &p, None);
         }
         if self.core.tap.is_used() {
-            let made = self.publish_made(now);
-            receipt = self.core.join_receipts(receipt, made.receipt);
+            let made = self.publish_tap_messages(now);
+            receipt = self.core.join_receipts(receipt, made.tap);
         }
         let Some(receipt) = receipt else {
-            return self.forget_delayed(index);
+            return self.delete_delayed(index);
         };
-        self.core.record_of(message.place(), |message| Record::Delayed {
+        self.core.record_of(message.place(), |message| JournalRecord::Delayed {
             message,
             due_unix_ms: WITH_TAP,
         });
-        self.core.tap.parking.park(receipt, Parked::Delayed(index));
+        self.core.tap.parking.park(receipt, ParkedAction::Delayed(index));
     }
 
-    /// It is done with; no tap can lose it any more.
-    pub(crate) fn forget_delayed(&mut self, index: u32) {
+    /// Deletes a delayed message that has been published and stored by the tap.
+    pub(crate) fn delete_delayed(&mut self, index: u32) {
         let Some(delayed) = self.delayed[index as usize].take() else {
             return;
         };
         self.free_delayed.push(index);
-        self.delayed_bytes -= delayed.message.kept_bytes();
+        self.delayed_bytes -= delayed.message.stored_bytes();
         self.core.stats.delayed_messages -= 1;
         self.core
-            .record_of(delayed.message.place(), |message| Record::DelayedDone { message });
+            .record_of(delayed.message.place(), |message| JournalRecord::DelayedDone {
+                message,
+            });
     }
 }

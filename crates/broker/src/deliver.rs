@@ -1,8 +1,9 @@
-//! From a routed message to bytes in a connection's lane: encode once, per wire form; patch what differs.
+//! Delivery: from a routed message to bytes in the output of connections. A message is encoded once per wire form; only
+//! the fields that differ are patched.
 //!
-//! `Core` is what delivery needs of a shard, apart from the subscriptions that it is called for, so that the two can be
-//! borrowed side by side. Here is what is to happen to a message; `encode` makes its bytes, `send` queues them for
-//! connections, `queue` keeps what has to wait.
+//! `ShardCore` is the part of a shard that delivery needs. It does not contain the subscription tree, so both can be
+//! borrowed at the same time. This file decides what happens to a message. `encode` writes packets, `send` queues them
+//! for connections, and `queue` handles messages that must wait.
 
 mod encode;
 mod link;
@@ -17,74 +18,75 @@ use mqtt::QoS;
 use crate::broadcast::Broadcast;
 use crate::config::ShardConfig;
 use crate::connection::Connection;
-use crate::durable::keep::Keeping;
-use crate::durable::ledger::Ledger;
-use crate::effect::{ConnSlot, DropReason, Effect, Event, Now, ShardId};
+use crate::durable::journaling::RecordFields;
+use crate::durable::ledger::PendingRecords;
+use crate::effect::{ConnSlot, ConnectionEvent, DropReason, Effect, Now, ShardId};
 use crate::mail::SessionRef;
 use crate::message::Publication;
 use crate::outbox::Outbox;
-use crate::outgoing::{Delivery, GroupRef, Tag};
+use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
 use crate::session::Session;
 use crate::shard::hash;
-use crate::stats::Stats;
-use crate::tapping::TapSeat;
+use crate::stats::ShardStats;
+use crate::tapping::TapState;
 use crate::timer::TimerWheel;
-use crate::timers::Timer;
+use crate::timers::ShardTimer;
 use crate::trace::Traces;
 
-pub use encode::Forms;
-pub use link::{Link, NO_CONN};
+pub use encode::EncodedForms;
+pub use link::{NO_CONN, SessionLink};
 
-pub struct Core {
+pub struct ShardCore {
     pub id: ShardId,
     pub shards: u16,
     pub config: Arc<ShardConfig>,
     pub outbox: Outbox,
     pub sessions: Vec<Option<Box<Session>>>,
-    /// Parallel to `sessions`: what delivery looks at first.
-    pub(crate) links: Vec<Link>,
+    /// Parallel to `sessions`: the fields that delivery reads first.
+    pub(crate) links: Vec<SessionLink>,
     pub broadcast: Broadcast,
     pub connections: Vec<Option<Box<Connection>>>,
-    pub stats: Stats,
+    pub stats: ShardStats,
     pub effects: Vec<Effect>,
-    pub timers: TimerWheel<Timer>,
-    /// Sessions with more to send than fitted into this tick.
+    pub timers: TimerWheel<ShardTimer>,
+    /// Sessions with more messages to send than fit into this tick.
     pub unfinished: VecDeque<u32>,
-    /// Until when nothing was read from clients.
-    pub deaf_ms: u64,
-    /// While messages are routed that the shards before had left: to sessions and groups whose home, of so many shards, is one of
-    /// the mask's.
-    pub only_homes: Option<(u16, u64)>,
-    /// None where nothing outlives the process.
-    pub ledger: Option<Box<Ledger>>,
-    pub tap: TapSeat,
-    /// None while nobody looks.
+    /// Time until which nothing was read from clients.
+    pub not_reading_ms: u64,
+    /// Set while unrouted messages of the previous run are routed: number of shards of that run, and bit set of the
+    /// home shards whose sessions and groups receive them.
+    pub home_filter: Option<(u16, u64)>,
+    /// `None` without a journal.
+    pub ledger: Option<Box<PendingRecords>>,
+    pub tap: TapState,
+    /// `None` if no trace is active.
     pub traces: Option<Box<Traces>>,
-    /// Members that are rid of a message which they have not acknowledged; their groups are told in the next tick.
-    pub let_go: Vec<(SessionRef, GroupRef)>,
+    /// Members that have dropped a message of a group without acknowledging it. Their groups are informed in the next
+    /// tick.
+    pub released_members: Vec<(SessionRef, GroupRef)>,
 }
 
-/// How a subscription wants a message.
+/// How a subscription receives a message.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct DeliveryOptions<'a> {
     pub qos: QoS,
-    /// The retain flag that goes out.
+    /// Retain flag of the outgoing packet.
     pub retain: bool,
     pub identifiers: &'a [u32],
     pub group: Option<GroupRef>,
 }
 
-/// What became of a message for one session.
+/// Result of delivering a message to one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivered {
+pub enum DeliverResult {
     Sent,
     Queued,
     Dropped(DropReason),
 }
 
-impl Core {
-    pub fn new(now: Now, id: ShardId, shards: u16, config: Arc<ShardConfig>) -> Core {
-        Core {
+impl ShardCore {
+    pub fn new(now: Now, id: ShardId, shards: u16, config: Arc<ShardConfig>) -> ShardCore {
+        ShardCore {
             id,
             shards,
             config,
@@ -93,15 +95,15 @@ impl Core {
             links: Vec::new(),
             broadcast: Broadcast::default(),
             connections: Vec::new(),
-            stats: Stats::default(),
+            stats: ShardStats::default(),
             effects: Vec::new(),
             timers: TimerWheel::new(now.monotonic_ms),
             unfinished: VecDeque::new(),
-            deaf_ms: 0,
-            let_go: Vec::new(),
-            only_homes: None,
+            not_reading_ms: 0,
+            released_members: Vec::new(),
+            home_filter: None,
             ledger: None,
-            tap: TapSeat::default(),
+            tap: TapState::default(),
             traces: None,
         }
     }
@@ -118,7 +120,7 @@ impl Core {
             .expect("subscriptions, timers and connections refer to live sessions only")
     }
 
-    /// The session in a slot if it is still the one meant.
+    /// Returns the session in a slot if it has this epoch.
     pub fn live_session(&mut self, slot: u32, epoch: u32) -> Option<&mut Session> {
         self.sessions
             .get_mut(slot as usize)?
@@ -130,49 +132,50 @@ impl Core {
         self.connections.get_mut(conn.0 as usize)?.as_deref_mut()
     }
 
-    /// Gives a message to one session on given terms.
+    /// Delivers a message to one session.
     pub fn deliver(
         &mut self,
         now: Now,
         slot: u32,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let link = self.links[slot as usize];
-        if self.only_homes.is_some() && terms.group.is_none() && !self.is_home(&self.session(slot).client_id) {
-            return Delivered::Queued;
+        if self.home_filter.is_some() && terms.group.is_none() && !self.is_selected_home(&self.session(slot).client_id)
+        {
+            return DeliverResult::Queued;
         }
-        if link.is_filtered && !self.may_receive(slot, p.topic) {
+        if link.is_filtered && !self.can_receive(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if link.is_replaying && terms.group.is_none() && self.session(slot).replays.must_wait(p.topic) {
-            return self.hold(now, slot, p, terms, forms);
+            return self.hold_for_replay(now, slot, p, terms, forms);
         }
         self.deliver_now(now, slot, p, terms, forms)
     }
 
-    /// Whether what has this name had its home on one of the shards that are meant.
-    pub fn is_home(&self, name: &str) -> bool {
-        self.only_homes
+    /// Returns whether the home shard of this name is in `home_filter`.
+    pub fn is_selected_home(&self, name: &str) -> bool {
+        self.home_filter
             .is_none_or(|(shards, mask)| mask >> (hash(name) % u64::from(shards)) & 1 == 1)
     }
 
-    /// As `deliver`, whatever the session waits for.
+    /// Delivers regardless of pending replays.
     fn deliver_now(
         &mut self,
         now: Now,
         slot: u32,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let link = self.links[slot as usize];
         if terms.qos == QoS::AtMostOnce {
             return self.deliver_qos0(now, slot, link, p, terms, forms);
         }
         if link.conn != NO_CONN {
-            let is_open = self.takes_more(ConnSlot(link.conn)) && !self.must_be_kept(link, terms);
+            let is_open = self.can_queue_live(ConnSlot(link.conn)) && !self.must_wait_for_commit(link, terms);
             let session = self.session(slot);
             let out = &session.outgoing;
             if is_open
@@ -182,8 +185,8 @@ impl Core {
             {
                 let seq = self.session_mut(slot).outgoing.next_seq();
                 let delivered = self.send_new(now, slot, link, p, terms, forms, seq);
-                if delivered == Delivered::Sent {
-                    self.note_target(slot, seq, terms);
+                if delivered == DeliverResult::Sent {
+                    self.add_recipient(slot, seq, terms);
                 }
                 return delivered;
             }
@@ -195,26 +198,33 @@ impl Core {
             qos: terms.qos,
             retain: terms.retain,
             seq: 0,
-            tag: Tag::new(terms.identifiers, terms.group),
+            tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         let delivered = self.enqueue(now, slot, delivery, terms);
-        if link.conn != NO_CONN && !self.has_room_in_tick(ConnSlot(link.conn)) {
+        if link.conn != NO_CONN && !self.has_tick_capacity(ConnSlot(link.conn)) {
             self.continue_later(ConnSlot(link.conn), slot);
         }
         delivered
     }
 
-    /// Keeps a live message until the retained ones before it are sent [MQTT-4.6.0-6]; within the limits of the session's queue,
-    /// beyond which live messages overtake the replay, because they must not be lost for it.
-    fn hold(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    /// Holds a live message until the retained messages before it are sent [MQTT-4.6.0-6]. When the queue limits are
+    /// reached, live messages overtake the replay, so that they are not lost.
+    fn hold_for_replay(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let delivery = Delivery {
             message: forms.message(p),
             qos: terms.qos,
             retain: terms.retain,
             seq: 0,
-            tag: Tag::new(terms.identifiers, terms.group),
+            tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
-        let bytes = delivery.kept_bytes() as u64;
+        let bytes = delivery.stored_bytes() as u64;
         let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
         if self
             .session_mut(slot)
@@ -226,81 +236,83 @@ impl Core {
             return self.deliver_now(now, slot, p, terms, forms);
         }
         if terms.qos != QoS::AtMostOnce {
-            self.note_target(slot, 0, terms);
+            self.add_recipient(slot, 0, terms);
         }
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes;
-        Delivered::Queued
+        DeliverResult::Queued
     }
 
-    /// Delivers what was held, in its order; nothing is held any more.
+    /// Delivers the held messages in order.
     pub fn release(&mut self, now: Now, slot: u32) {
         self.link_mut(slot).is_replaying = false;
-        // It may be in the middle of another message, whose recipients are not these messages'.
+        // Another message may be in the middle of routing. Its recipients must not be mixed with those of these
+        // messages.
         let others = self.ledger.as_mut().map(|ledger| std::mem::take(&mut ledger.targets));
         for delivery in self.session_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
-            self.stats.queued_bytes -= delivery.kept_bytes() as u64;
+            self.stats.queued_bytes -= delivery.stored_bytes() as u64;
             if delivery.message.is_expired(now) {
-                self.keep_unheld(slot, delivery.message.place());
+                self.record_dropped(slot, delivery.message.place());
                 self.drop_queued(now, slot, DropReason::Expired, &delivery);
                 continue;
             }
             let message = delivery.message.clone();
-            let terms = Terms {
+            let terms = DeliveryOptions {
                 qos: delivery.qos,
                 retain: delivery.retain,
                 identifiers: delivery.tag.identifiers(),
                 group: None,
             };
             let p = message.publication();
-            let delivered = self.deliver_now(now, slot, &p, terms, &mut Forms::of(delivery.message));
-            if matches!(delivered, Delivered::Dropped(_)) && terms.qos != QoS::AtMostOnce {
-                self.keep_unheld(slot, p.place);
+            let delivered = self.deliver_now(now, slot, &p, terms, &mut EncodedForms::of(delivery.message));
+            if matches!(delivered, DeliverResult::Dropped(_)) && terms.qos != QoS::AtMostOnce {
+                self.record_dropped(slot, p.place);
             }
-            self.keep(now, &p, Some(&message), Keeping::default());
+            self.record_message(now, &p, Some(&message), RecordFields::default());
         }
         if let (Some(ledger), Some(others)) = (&mut self.ledger, others) {
             ledger.targets = others;
         }
     }
 
-    fn may_receive(&self, slot: u32, topic: &str) -> bool {
+    fn can_receive(&self, slot: u32, topic: &str) -> bool {
         self.session(slot)
             .access
             .as_ref()
-            .is_none_or(|access| access.may_receive(topic))
+            .is_none_or(|access| access.can_receive(topic))
     }
 
     fn deliver_qos0(
         &mut self,
         now: Now,
         slot: u32,
-        link: Link,
+        link: SessionLink,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         if link.conn == NO_CONN || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
-            return self.keep_qos0(now, slot, p, terms, forms);
+            return self.queue_qos0(now, slot, p, terms, forms);
         }
-        if !self.takes_more(ConnSlot(link.conn)) {
+        if !self.can_queue_live(ConnSlot(link.conn)) {
             return self.drop_delivery(now, slot, DropReason::SlowConsumer, p, terms);
         }
         self.send_qos0(now, slot, link, p, terms, forms)
     }
 
-    /// A message of a replay. The next batch waits for room; what has been read is not dropped for want of it.
+    /// Delivers a message of a replay. It is sent even if the output buffer is full; only the next batch waits for
+    /// space.
     pub fn deliver_retained(
         &mut self,
         now: Now,
         slot: u32,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let link = self.links[slot as usize];
-        if link.is_filtered && !self.may_receive(slot, p.topic) {
+        if link.is_filtered && !self.can_receive(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
@@ -309,14 +321,14 @@ impl Core {
         self.send_qos0(now, slot, link, p, terms, forms)
     }
 
-    fn keep_qos0(
+    fn queue_qos0(
         &mut self,
         now: Now,
         slot: u32,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let is_lost = self.links[slot as usize].conn == NO_CONN && self.session(slot).expiry_s == 0;
         if !self.config.is_qos0_queued || is_lost {
             return self.drop_delivery(now, slot, DropReason::OfflineQoS0, p, terms);
@@ -326,18 +338,18 @@ impl Core {
             qos: QoS::AtMostOnce,
             retain: terms.retain,
             seq: 0,
-            tag: Tag::new(terms.identifiers, terms.group),
+            tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         self.enqueue(now, slot, delivery, terms)
     }
 
-    /// Whether a message that has just been published may be queued for a connection.
+    /// Returns whether a live message may be queued for a connection.
     #[inline]
-    fn takes_more(&self, conn: ConnSlot) -> bool {
+    fn can_queue_live(&self, conn: ConnSlot) -> bool {
         self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes && !self.outbox.is_full()
     }
 
-    /// Gives a message up that a session was to be given on these terms.
+    /// Drops a message that would have been delivered on these terms.
     #[cold]
     pub fn drop_delivery(
         &mut self,
@@ -345,8 +357,8 @@ impl Core {
         slot: u32,
         reason: DropReason,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+    ) -> DeliverResult {
         let p = Publication {
             qos: terms.qos,
             retain: terms.retain,
@@ -356,29 +368,30 @@ impl Core {
         self.dropped(now, slot, reason)
     }
 
-    /// Gives a message up that a session has been waiting for.
+    /// Drops a message from the session's queue.
     #[cold]
-    pub fn drop_queued(&mut self, now: Now, slot: u32, reason: DropReason, delivery: &Delivery) -> Delivered {
+    pub fn drop_queued(&mut self, now: Now, slot: u32, reason: DropReason, delivery: &Delivery) -> DeliverResult {
         self.tap_delivery_dropped(now, slot, Some(&delivery.publication()), reason);
         self.dropped(now, slot, reason)
     }
 
-    /// Gives up a message that is in the journal only.
+    /// Drops a message that is only in the journal.
     #[cold]
-    pub fn drop_cold(&mut self, now: Now, slot: u32, reason: DropReason) -> Delivered {
+    pub fn drop_cold(&mut self, now: Now, slot: u32, reason: DropReason) -> DeliverResult {
         self.tap_delivery_dropped(now, slot, None, reason);
         self.dropped(now, slot, reason)
     }
 
-    /// Counts a drop for the node and the session, and reports the first of its kind.
+    /// Counts a drop for the node and the session. Emits an event for the first drop per reason.
     #[cold]
-    pub fn dropped(&mut self, now: Now, slot: u32, reason: DropReason) -> Delivered {
+    pub fn dropped(&mut self, now: Now, slot: u32, reason: DropReason) -> DeliverResult {
         self.stats.drop_message(reason);
         let session = self.session_mut(slot);
         if session.count_drop(reason, now.monotonic_ms) {
             let client_id = session.client_id.clone();
-            self.effects.push(Effect::Event(Event::Dropping { client_id, reason }));
+            self.effects
+                .push(Effect::Event(ConnectionEvent::Dropping { client_id, reason }));
         }
-        Delivered::Dropped(reason)
+        DeliverResult::Dropped(reason)
     }
 }

@@ -1,60 +1,61 @@
-//! Sessions of devices: on the listeners of all clients, but with a namespace of their own.
+//! Device sessions: they share the listeners with other clients, but have a namespace of their own.
 //!
-//! What a device publishes goes to the tap and nowhere else; what it subscribes to is the tap's matter, and it gets what
-//! [`Shard::send_to_device`] is given for it. It has no will, no retained messages, no rights to look up, and nothing of its session outlives
-//! its connection: whoever is behind the tap keeps what has to be kept. Its client id is not the one of CONNECT but one that says
-//! which device it is, so a device has one connection at a time, and devices do not take each other over.
+//! Messages of a device go only to the tap. The tap also handles its subscriptions, and the device receives the
+//! messages of [`Shard::send_to_device`]. A device has no will, no retained messages and no access rules, and its
+//! session ends with the connection; the component behind the tap stores all persistent state. The authenticator
+//! assigns the client id, which identifies the device. So a device has one connection at a time, and one device cannot
+//! take over another's session.
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
-use crate::accept::Admitted;
+use crate::accept::AcceptedClient;
 use crate::access::{SessionAccess, SubscribeAccess};
-use crate::deliver::{Core, Delivered, Forms, Terms};
-use crate::durable::keep::Wait;
+use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
+use crate::durable::journaling::PendingCommits;
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::tap::{DeviceHappening, DeviceMessage, DeviceTaken, Tap};
+use crate::tap::{DeviceConnectionEvent, DeviceMessage, DeviceMessageResult, Tap};
 
-/// Which device, as the tap and the authenticator name it.
+/// Id of a device, as used by the tap and the authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceKey(pub u128);
 
-/// What a device was sent and has not taken.
+/// Bytes of messages that a device has not received or acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceBacklog {
-    /// Its socket has not taken it, or it is queued.
+    /// Queued, or in the output buffer.
     pub unsent_bytes: usize,
-    /// In flight, whether it has been sent or not.
+    /// In flight, whether sent or not.
     pub unacknowledged_bytes: usize,
 }
 
-/// A client that the authenticator found to be a device.
+/// A client that the authenticator has identified as a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct IdentifiedDevice {
     pub key: DeviceKey,
-    /// Of its session. No other client may have it: the authenticator sees to that.
+    /// Client id of the session. The authenticator ensures that it is unique.
     pub client_id: Box<str>,
-    /// For operators, in place of the user name, which may be a secret.
+    /// Shown to operators instead of the user name, which may be a secret.
     pub name: Box<str>,
 }
 
-/// The rights of a device among plain clients: none.
+/// Access rules of a device: it may not use topics of other clients.
 pub(crate) struct DeviceAccess(pub DeviceKey);
 
 impl SessionAccess for DeviceAccess {
-    fn may_publish(&self, _: &str, _: QoS, _: bool) -> bool {
+    fn can_publish(&self, _: &str, _: QoS, _: bool) -> bool {
         false
     }
 
-    fn may_subscribe(&self, _: &str) -> SubscribeAccess {
+    fn can_subscribe(&self, _: &str) -> SubscribeAccess {
         SubscribeAccess::Denied
     }
 
-    /// What it is sent is meant for it.
-    fn may_receive(&self, _: &str) -> bool {
+    /// Messages for a device are addressed to it.
+    fn can_receive(&self, _: &str) -> bool {
         true
     }
 
@@ -64,8 +65,8 @@ impl SessionAccess for DeviceAccess {
 }
 
 impl Shard {
-    /// The terms of a device's CONNECT, whatever it asked for.
-    pub(crate) fn accept_device(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, device: &Device) {
+    /// Accepts the CONNECT of a device. Overrides clean start, will and user name.
+    pub(crate) fn accept_device(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, device: &IdentifiedDevice) {
         let connect = Connect {
             clean_start: true,
             will: None,
@@ -73,38 +74,39 @@ impl Shard {
             password: None,
             ..connect.clone()
         };
-        let who = Admitted {
+        let client = AcceptedClient {
             client_id: &device.client_id,
             is_superuser: false,
             device: Some(device.key),
         };
-        self.admit(now, conn, &connect, who, None);
+        self.admit(now, conn, &connect, client, None);
     }
 
     pub(crate) fn device_of(&self, slot: u32) -> Option<DeviceKey> {
         self.core.sessions.get(slot as usize)?.as_deref()?.device()
     }
 
-    /// A device is not read from while the tap can take nothing, except where MQTT 5 can be told so.
-    pub(crate) fn must_hold_device(&mut self) -> bool {
-        self.is_tap_full() && self.core.tap.tap.as_mut().is_some_and(|tap| tap.holds_devices())
+    /// Returns whether reading from a device must stop because the tap is full. MQTT 5 devices get a reason code
+    /// instead.
+    pub(crate) fn must_pause_device(&mut self) -> bool {
+        self.is_tap_full() && self.core.tap.tap.as_mut().is_some_and(|tap| tap.is_full_for_devices())
     }
 
-    pub(crate) fn take_device_publish(
+    pub(crate) fn publish_from_device(
         &mut self,
         now: Now,
         slot: u32,
         device: DeviceKey,
         publish: &Publish<'_>,
-    ) -> (ReasonCode, Wait) {
+    ) -> (ReasonCode, PendingCommits) {
         let session = self.core.session_mut(slot);
         let is_v5 = session.version == ProtocolVersion::V5;
         session.messages_received += 1;
         session.bytes_received += publish.payload.len() as u64;
         self.core.stats.messages_received[publish.qos as usize] += 1;
         self.core.stats.publish_bytes_received += publish.payload.len() as u64;
-        if self.must_hold_device() {
-            // Only MQTT 5 at QoS 1 and 2 comes here: all others are not read from.
+        if self.must_pause_device() {
+            // Only MQTT 5 at QoS 1 and 2 reaches this point. Reading is paused for all others.
             return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
         }
         let message = DeviceMessage {
@@ -116,18 +118,26 @@ impl Shard {
         };
         let taken = self.core.device_tap().map(|tap| tap.device_message(now, &message));
         match taken {
-            Some(DeviceTaken::Taken(receipt)) => {
-                let wait = Wait {
-                    for_journal: false,
-                    receipt,
+            Some(DeviceMessageResult::Accepted(receipt)) => {
+                let commits = PendingCommits {
+                    journal: false,
+                    tap: receipt,
                 };
-                (ReasonCode::Success, wait)
+                (ReasonCode::Success, commits)
             }
-            Some(DeviceTaken::Refused(reason @ ReasonCode::PayloadFormatInvalid)) => {
+            Some(DeviceMessageResult::Refused(reason @ ReasonCode::PayloadFormatInvalid)) => {
                 self.reject(now, slot, DropReason::NotUnderstood, reason)
             }
-            Some(DeviceTaken::Refused(reason)) => self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason),
-            Some(DeviceTaken::Ends { reason, because }) => {
+            Some(DeviceMessageResult::Refused(reason @ ReasonCode::TopicNameInvalid)) => {
+                self.reject(now, slot, DropReason::TopicInvalid, reason)
+            }
+            Some(DeviceMessageResult::Refused(reason)) => {
+                self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason)
+            }
+            Some(DeviceMessageResult::Disconnect {
+                reason,
+                detail: because,
+            }) => {
                 let conn = self.core.session(slot).conn;
                 let rejected = self.reject(now, slot, DropReason::OverLimit, reason);
                 if let Some(conn) = conn {
@@ -135,16 +145,11 @@ impl Shard {
                 }
                 rejected
             }
-            None => self.reject(
-                now,
-                slot,
-                DropReason::NotAuthorizedToPublish,
-                ReasonCode::ServerUnavailable,
-            ),
+            None => self.reject(now, slot, DropReason::BufferFull, ReasonCode::ServerUnavailable),
         }
     }
 
-    /// The reasons for a SUBACK.
+    /// Returns the reason codes of a SUBACK.
     pub(crate) fn device_subscribed(
         &mut self,
         now: Now,
@@ -166,7 +171,7 @@ impl Shard {
         reasons
     }
 
-    /// The reasons for an UNSUBACK.
+    /// Returns the reason codes of an UNSUBACK.
     pub(crate) fn device_unsubscribed(
         &mut self,
         now: Now,
@@ -186,26 +191,27 @@ impl Shard {
         reasons
     }
 
-    /// A message for a device that is connected here; false if it is not, or if it cannot be given the message.
+    /// Sends a message to a device. Returns false if the device is not connected to this shard or the message is
+    /// dropped.
     pub fn send_to_device(&mut self, now: Now, client_id: &str, topic: &str, payload: &[u8], qos: QoS) -> bool {
         let Some(slot) = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some()) else {
             return false;
         };
         let p = Publication {
             qos,
-            ..Publication::of_server(topic, payload)
+            ..Publication::from_server(topic, payload)
         };
-        let terms = Terms {
+        let terms = DeliveryOptions {
             qos,
             retain: false,
             identifiers: &[],
             group: None,
         };
-        let delivered = self.core.deliver(now, slot, &p, terms, &mut Forms::default());
-        !matches!(delivered, Delivered::Dropped(_))
+        let delivered = self.core.deliver(now, slot, &p, terms, &mut EncodedForms::default());
+        !matches!(delivered, DeliverResult::Dropped(_))
     }
 
-    /// `None`: it has no connection here.
+    /// Returns the backlog of a device; `None` if it is not connected to this shard.
     pub fn device_backlog(&self, client_id: &str) -> Option<DeviceBacklog> {
         let slot = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some())?;
         let session = self.core.session(slot);
@@ -213,11 +219,11 @@ impl Shard {
         let in_flight = out.inflight.iter().filter_map(|message| message.delivery.as_ref());
         Some(DeviceBacklog {
             unsent_bytes: self.core.outbox.queued_bytes(session.conn?) + out.queued_bytes,
-            unacknowledged_bytes: in_flight.map(Delivery::kept_bytes).sum(),
+            unacknowledged_bytes: in_flight.map(Delivery::stored_bytes).sum(),
         })
     }
 
-    /// Ends the connection of a device, if it has one here.
+    /// Closes the connection of a device. Returns false if it is not connected to this shard.
     pub fn close_device(&mut self, now: Now, client_id: &str, because: &str) -> bool {
         let Some(slot) = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some()) else {
             return false;
@@ -231,24 +237,24 @@ impl Shard {
     }
 }
 
-impl Core {
-    /// The tap, to be told of a device.
+impl ShardCore {
+    /// Returns the tap for device events.
     fn device_tap(&mut self) -> Option<&mut dyn Tap> {
         self.tap.used()
     }
 
-    /// Tells the tap what happened to the device of a session, if it is one of a device.
-    pub fn tap_device(&mut self, now: Now, slot: u32, what: DeviceHappening) {
+    /// Reports an event of a device to the tap. Does nothing for other sessions.
+    pub fn tap_device(&mut self, now: Now, slot: u32, what: DeviceConnectionEvent) {
         let session = self.sessions.get(slot as usize).and_then(Option::as_deref);
         let Some(device) = session.and_then(Session::device) else {
             return;
         };
         if let Some(tap) = self.device_tap() {
-            tap.device_happened(now, device, what);
+            tap.device_event(now, device, what);
         }
     }
 
-    /// Tells the tap that a message has reached the device of a session, if it is one of a device.
+    /// Reports to the tap that a device has acknowledged a message. Does nothing for other sessions.
     pub fn tap_device_acked(&mut self, now: Now, slot: u32, delivery: &Delivery) {
         let session = self.sessions.get(slot as usize).and_then(Option::as_deref);
         let Some(device) = session.and_then(Session::device) else {

@@ -1,8 +1,13 @@
-//! What of the broker's state outlives the process: the records that go to the journal, and the way back from them.
+//! Durability: the journal records of a shard, and recovery from them.
 //!
-//! `ledger` gathers a tick's records and what waits for them; `keep` says what is recorded when; `cold` is what a session has in the
-//! journal only, packed in an `entry_list` and in `pages`; `record` is the format. The rule of the house: nothing that a client may rely on is said before the journal has
-//! what makes it true.
+//! - `record` is the format of the records.
+//! - `journaling` decides which changes are recorded and which replies wait for the commit.
+//! - `ledger` collects the records of a tick and the actions that wait for their commit.
+//! - `cold` holds queue entries whose messages are only in the journal, packed by `entry_list` and `pages`.
+//! - `checkpoint` and `moves` rewrite live state so that old segments can be deleted.
+//! - `recovery` replays the journal, and `restore` builds shards from the result.
+//!
+//! Invariant: the shard sends no reply that a client relies on before the journal has committed the records behind it.
 
 pub mod entry;
 pub mod record;
@@ -11,13 +16,13 @@ pub mod restore;
 
 pub(crate) mod checkpoint;
 pub(crate) mod cold;
-pub(crate) mod ends;
+pub(crate) mod ended_sessions;
 pub(crate) mod entry_list;
-pub(crate) mod keep;
+pub(crate) mod journaling;
 pub(crate) mod ledger;
 pub mod moves;
 pub(crate) mod pages;
 
-pub use cold::MOVER;
+pub use cold::FETCH_FOR_MOVE;
 
-pub use crate::shared::GIVER;
+pub use crate::shared::FETCH_FOR_GROUP;

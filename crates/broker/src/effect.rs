@@ -1,27 +1,28 @@
-//! What a shard asks its driver to do, and what the driver tells the shard: the whole boundary of the state machine.
+//! The interface between a shard and its driver: effects that the shard requests, and events that it reports.
 //!
-//! Bytes to send are not here but in `Outbox`; messages for other shards are in `Shard::take_mail`.
+//! Bytes to send are in `Outbox`, and messages for other shards in `Shard::take_mail`.
 
 use std::net::SocketAddr;
 
 use mqtt::ReasonCode;
 
-use crate::access::Credentials;
-use crate::durable::record::Position;
+use crate::access::ConnectCredentials;
+use crate::durable::record::RecordPosition;
 
-/// Milliseconds on a clock that never goes back, and since the Unix epoch. Passed in with every input. The first begins with a number so
-/// large that what was before the process has a time too: sessions that were away expire by it.
+/// The current time: milliseconds of a monotonic clock, and since the Unix epoch. Passed in with every input. The
+/// monotonic clock starts at a large number, so that times before the start of the process can be expressed and
+/// restored sessions can expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     pub monotonic_ms: u64,
     pub unix_ms: u64,
 }
 
-/// Which of the driver's connections. The driver numbers them, densely, and reuses a slot only after `Shard::closed`.
+/// Slot of a network connection. The driver assigns dense numbers and reuses a slot only after `Shard::closed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnSlot(pub u32);
 
-/// Which shard of the node, from 0.
+/// Number of a shard of the node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u16);
 
@@ -33,85 +34,86 @@ pub enum Transport {
     SecureWebSocket,
 }
 
-/// What the driver knows of a connection before its first packet.
+/// Properties of a connection that the driver knows before the first packet.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Of the client itself, also behind a proxy that says so (PROXY protocol).
+    /// Address of the client, also behind a proxy that reports it (PROXY protocol).
     pub address: SocketAddr,
     pub transport: Transport,
-    /// Index of the listener in the configuration the driver was started with.
+    /// Index of the listener in the configuration with which the driver was started.
     pub listener: u16,
-    /// Of the listener, when it is to be smaller than the shard's.
+    /// Limit of the listener, if it is smaller than that of the shard.
     pub maximum_packet_size: Option<u32>,
     pub certificate_common_name: Option<Box<str>>,
-    /// The client certificate, verified, in DER; until the authenticator has been asked.
+    /// The verified client certificate, in DER. Removed when the authenticator is asked.
     pub certificate: Option<Box<[u8]>>,
 }
 
-/// How `Shard::receive` ended.
+/// Result of `Shard::receive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Bytes used, always whole packets; the driver keeps the rest and offers it again with what follows.
+pub struct ReceiveResult {
+    /// Consumed bytes, always whole packets. The driver keeps the rest and passes it again with the bytes that follow.
     pub consumed: usize,
-    pub next: Next,
+    pub next: NextAction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// No whole packet is left. `needed` is the least number of bytes (from the first unused one) that will tell more:
-    /// a hint for the driver's buffer, already checked against the packet size limit.
+pub enum NextAction {
+    /// No complete packet is left. `needed` is the minimum number of bytes, from the first unconsumed one, with which
+    /// `receive` can make progress. It respects the packet size limit.
     Read { needed: usize },
-    /// The outbox is full: flush, `end_tick`, and call again with the rest.
+    /// The outbox is full: flush it, call `end_tick`, and call again with the rest.
     Flush,
-    /// Keep the rest and do not read from the socket until the backlog has drained or `Effect::Resume` comes.
+    /// Keep the rest and stop reading from the socket until the backlog has drained or `Effect::Resume` arrives.
     Pause,
-    /// The connection is being closed (`Effect::Close`); bytes that follow are not looked at [MQTT-3.14.4-2].
+    /// The connection is being closed (`Effect::Close`); further bytes are ignored [MQTT-3.14.4-2].
     Closed,
 }
 
 #[derive(Debug)]
 pub enum Effect {
-    /// Flush what is queued for it if that is possible within the linger time, then close.
+    /// Send the queued output within the linger time, then close.
     Close {
         conn: ConnSlot,
-        /// The client's DISCONNECT has come: it says nothing more [MQTT-3.14.4-1], so its own end need not be waited for.
-        has_said_goodbye: bool,
+        /// The client has sent DISCONNECT and sends nothing more [MQTT-3.14.4-1], so the driver need not wait for its
+        /// FIN.
+        has_sent_disconnect: bool,
     },
     /// Call `receive` again with the rest.
     Resume {
         conn: ConnSlot,
     },
-    /// Decide and call `Shard::authenticated` with the same connection and `attempt`.
+    /// Authenticate, and call `Shard::authenticated` with the same connection and `attempt`.
     Authenticate {
         conn: ConnSlot,
         attempt: u32,
-        credentials: Box<Credentials>,
+        credentials: Box<ConnectCredentials>,
     },
-    /// Read the first of these messages from the journal, and call `Shard::fetched` with the same numbers.
+    /// Read the first of these messages from the journal, and call `Shard::fetched` with the same arguments.
     Fetch {
         session: u32,
         connects: u32,
-        positions: Vec<Position>,
+        positions: Vec<RecordPosition>,
     },
-    Event(Event),
+    Event(ConnectionEvent),
 }
 
-/// Why a network connection went away, as the driver saw it.
+/// Why a network connection has closed, from the driver's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseCause {
-    /// The peer closed its side, or the connection was reset.
+    /// The peer closed the connection or reset it.
     Peer,
     /// Reading or writing failed.
     Network,
-    /// The driver did what `Effect::Close` asked.
+    /// The driver executed `Effect::Close`.
     Requested,
     /// TLS, WebSocket or PROXY framing was violated.
     Transport,
 }
 
-/// What operators see of clients coming and going; for the log, traces and hooks. Never carries a secret.
+/// Connection events for operators: log, traces and hooks. Contain no secrets.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     Connected {
         client_id: Box<str>,
         user_name: Option<Box<str>>,
@@ -123,26 +125,26 @@ pub enum Event {
         user_name: Option<Box<str>>,
         address: SocketAddr,
         reason: ReasonCode,
-        because: Box<str>,
+        detail: Box<str>,
     },
     Disconnected {
         client_id: Box<str>,
         address: SocketAddr,
         reason: DisconnectReason,
-        because: Box<str>,
+        detail: Box<str>,
     },
     SessionEnded {
         client_id: Box<str>,
-        because: &'static str,
+        detail: &'static str,
     },
-    /// First drop of its kind for a session since it connected.
+    /// First drop for this reason since the session was created.
     Dropping {
         client_id: Box<str>,
         reason: DropReason,
     },
 }
 
-/// Why a connection that had been accepted ended. Each has a counter.
+/// Why an accepted connection ended. Each reason has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DisconnectReason {
@@ -163,7 +165,7 @@ pub enum DisconnectReason {
     Kicked,
     ServerShuttingDown,
     TransportError,
-    /// It waited for the journal, or wanted something kept.
+    /// The connection waited for the journal, or needed it, after it failed.
     JournalFailed,
 }
 
@@ -191,7 +193,7 @@ impl DisconnectReason {
         DisconnectReason::JournalFailed,
     ];
 
-    /// As it stands in metrics, logs and the API.
+    /// Name in metrics, logs and the API.
     pub const fn name(self) -> &'static str {
         match self {
             DisconnectReason::ByClient => "by_client",
@@ -216,47 +218,49 @@ impl DisconnectReason {
     }
 }
 
-/// Why a message was not delivered to a session (or not kept). Each has a counter, and per session another.
+/// Why a message was not delivered to a session or not stored. Each reason has a counter per node and one per session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DropReason {
-    /// QoS 0 for a session that is not connected.
+    /// QoS 0 message for a disconnected session.
     OfflineQoS0,
-    /// QoS 0 for a connection whose output buffer is full.
+    /// QoS 0 message for a connection whose output buffer is full.
     SlowConsumer,
     QueueFullByCount,
     QueueFullByBytes,
     Expired,
     /// Larger than the client's Maximum Packet Size [MQTT-3.1.2-25].
     TooLargeForClient,
-    /// A rule forbids this client to read the topic.
+    /// An access rule forbids the client to read the topic.
     NotAuthorizedToReceive,
-    /// The publisher may not write to the topic.
+    /// An access rule forbids the publisher to write to the topic.
     NotAuthorizedToPublish,
     /// The session ended with messages in its queue.
     SessionEnded,
-    /// Retained store is full, or the message is too large for it.
+    /// The retained store is full, or the message is too large for it.
     RetainedFull,
-    /// `$delayed` store is full.
+    /// The store of delayed messages is full.
     DelayedFull,
-    /// A shared subscription has no member that could take it.
+    /// No member of the shared subscription could receive it.
     NoSharedMember,
-    /// Nobody subscribed (counted per node only).
+    /// The message has no subscriber (counted per node only).
     NoSubscriber,
-    /// The journal is full or has failed, and the message would have to be kept.
+    /// The journal is full or has failed, and the message needs it.
     JournalFull,
-    /// The journal could not give it back.
+    /// The record in the journal is damaged.
     Damaged,
-    /// The buffer of an action that would have to keep it is full.
+    /// The buffer of an action that must store the message is full.
     BufferFull,
-    /// A device is over a limit of its tenant.
+    /// The device exceeds a limit of its tenant.
     OverLimit,
-    /// What a device says has not the form that it has to have.
+    /// The device's message is not valid.
     NotUnderstood,
+    /// The topic has too many levels, or its `$delayed/<seconds>/` is malformed.
+    TopicInvalid,
 }
 
 impl DropReason {
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
@@ -277,9 +281,10 @@ impl DropReason {
         DropReason::BufferFull,
         DropReason::OverLimit,
         DropReason::NotUnderstood,
+        DropReason::TopicInvalid,
     ];
 
-    /// As it stands in metrics and the API.
+    /// Name in metrics and the API.
     pub const fn name(self) -> &'static str {
         match self {
             DropReason::OfflineQoS0 => "offline_qos0",
@@ -300,6 +305,7 @@ impl DropReason {
             DropReason::BufferFull => "buffer_full",
             DropReason::OverLimit => "over_limit",
             DropReason::NotUnderstood => "not_understood",
+            DropReason::TopicInvalid => "topic_invalid",
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `$exclusive/` subscriptions: at most one session of the node may hold each.
+//! Exclusive subscriptions (`$exclusive/`): at most one session of the node may hold each.
 //!
-//! The one place in this crate with a lock: it is taken when an exclusive subscription comes or goes, never for a message,
-//! and spares a SUBACK from waiting for another shard.
+//! This is the only lock in the crate. It is taken when an exclusive subscription is added or removed, never per
+//! message, and avoids that a SUBACK waits for another shard.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ pub struct Exclusives {
 }
 
 impl Exclusives {
-    /// False when another session holds the filter.
+    /// Claims a filter. Returns false if another session holds it.
     pub fn claim(&self, filter: &str, session: SessionRef) -> bool {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         match holders.get(filter) {

@@ -1,55 +1,55 @@
-//! Faults that the simulator has to find, planted one at a time; nothing of it is there without the feature `planted-faults`.
+//! Faults that the simulator must detect. One at a time can be active in a thread. Compiled only with the feature
+//! `planted-faults`, which only the tests of the simulator enable.
 
-/// Each is a mistake that somebody could make.
+/// A programming mistake to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Fault {
     None,
-    /// PUBACK, PUBREC and PUBCOMP leave before the journal has what they speak of.
+    /// PUBACK, PUBREC and PUBCOMP are sent before the commit.
     AcknowledgeBeforeCommit,
-    /// PUBREL leaves before the journal has the PUBREC.
+    /// PUBREL is sent before PUBREC is committed.
     ReleaseBeforeCommit,
-    /// QoS 2 is delivered before the journal has the message.
+    /// A QoS 2 message is delivered before its commit.
     DeliverBeforeCommit,
-    /// CONNACK does not wait.
+    /// CONNACK is sent before the commit.
     ConnackBeforeCommit,
-    /// SUBACK and UNSUBACK do not wait.
+    /// SUBACK and UNSUBACK are sent before the commit.
     SubackBeforeCommit,
-    /// A message that is sent again does not say so.
+    /// DUP is not set on a resent message.
     ForgetDup,
-    /// That a packet identifier is free again is not recorded.
+    /// The release of a packet identifier is not recorded.
     ForgetFreed,
-    /// What clients acknowledge is not recorded.
+    /// Acknowledgements of clients are not recorded.
     ForgetSettled,
-    /// That a retained message was cleared is not recorded by the owner of its topic.
+    /// The owner of a topic does not record that its retained message was cleared.
     ForgetCleared,
-    /// A message that goes cold is left out now and then.
+    /// Some messages are dropped when they are evicted from memory.
     DropCold,
-    /// A start does not route what a shard had not routed.
+    /// Recovery does not route messages that a shard had not routed.
     SkipUnrouted,
-    /// The wills of sessions are not restored.
+    /// Recovery does not restore wills.
     ForgetWill,
-    /// A checkpoint leaves out what is in flight.
+    /// A checkpoint omits messages in flight.
     CheckpointWithoutInflight,
-    /// A checkpoint says that nothing old is waited for.
+    /// A checkpoint reports that no old message is needed.
     CheckpointForgetsOldest,
-    /// A subscription that was removed is not recorded.
+    /// Unsubscriptions are not recorded.
     ForgetUnsubscribed,
-    /// PUBACK and PUBREC leave before the tap has kept the message.
+    /// PUBACK and PUBREC are sent before the tap has stored the message.
     AcknowledgeBeforeTap,
-    /// A QoS 2 message that comes again after a restart is not given to the tap.
+    /// A QoS 2 message that is repeated after a restart is not passed to the tap.
     ForgetTap,
-    /// A checkpoint does not look into pages, so that segments with what they name are removed.
+    /// A checkpoint ignores pages, so that segments with their messages are deleted.
     CheckpointForgetsPages,
-    /// A page that is written once more leaves out the first position that is waited for.
+    /// A rewritten page omits its first remaining entry.
     MoveDropsPosition,
-    /// What begins to wait before a shard hears of a commit in the same tick is not done then.
+    /// Waiters that are added in the same tick, before the shard learns of a commit, are not released by it.
     ForgetWaiting,
-    /// Who publishes over the API is told before the journal has it.
+    /// Publications over the API are confirmed before the commit.
     TellBeforeCommit,
-    /// A message that goes cold in the queue of a group is left out now and then.
+    /// Some messages are dropped when they are evicted from the queue of a group.
     DropHeld,
-    /// A checkpoint does not look into the queues of groups, so that segments with what they name are removed.
+    /// A checkpoint ignores the queues of groups, so that segments with their messages are deleted.
     CheckpointForgetsHeld,
 }
 
@@ -83,19 +83,21 @@ impl Fault {
 
 #[cfg(feature = "planted-faults")]
 mod planted {
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    use std::cell::Cell;
 
     use super::Fault;
 
-    static PLANTED: AtomicU8 = AtomicU8::new(0);
+    thread_local! {
+        static PLANTED: Cell<Fault> = const { Cell::new(Fault::None) };
+    }
 
-    /// From now on, in all shards of the process.
+    /// Activates a fault in all shards of this thread. Other tests of the process run on other threads.
     pub fn plant(fault: Fault) {
-        PLANTED.store(fault as u8, Relaxed);
+        PLANTED.set(fault);
     }
 
     pub(crate) fn is_planted(fault: Fault) -> bool {
-        PLANTED.load(Relaxed) == fault as u8
+        PLANTED.get() == fault
     }
 }
 

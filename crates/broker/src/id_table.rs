@@ -1,15 +1,15 @@
-//! Hash tables from a hash to a u32 id; what the id stands for, and so equality, is the caller's. Hash seeds are random;
-//! nothing here has an order that they could show in.
+//! Hash tables from a hash to a u32 id. The caller knows what an id refers to and compares keys. Hash seeds are random;
+//! the order of entries is not observable.
 //!
-//! A bucket is 8 bytes, hash and id together, so that a probe touches one cache line, a miss touches nothing else, and
-//! growing never reads the keys. Buckets are kept in the order of their hashes (linear probing, home = hash scaled to
-//! the table size), which bounds a miss by a hit, lets any size serve (growth by a quarter instead of by two), and turns
-//! growth into one sequential pass. Removal shifts back: there are no tombstones.
-//! hashbrown was the alternative: 5 bytes a bucket, but two cache lines a probe, sizes of powers of two only, and a
-//! growth that hashes every key again.
+//! A bucket is 8 bytes and holds hash and id, so a probe touches one cache line, a miss touches nothing else, and
+//! growing never reads the keys. Buckets are sorted by hash (linear probing, home = hash scaled to the table size).
+//! That bounds the cost of a miss by that of a hit, allows any table size (growth by a quarter instead of doubling),
+//! and makes growth a sequential pass. Removal shifts entries back, so there are no tombstones. The alternative
+//! hashbrown uses 5 bytes per bucket, but two cache lines per probe, only powers of two as sizes, and hashes every key
+//! again when it grows.
 //!
-//! Invariants: non-empty buckets are sorted by hash; none lies before its home; no empty bucket lies between an entry's
-//! home and its place.
+//! Invariants: non-empty buckets are sorted by hash; no entry is before its home; there is no empty bucket between an
+//! entry's home and its position.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -18,7 +18,7 @@ use foldhash::quality::RandomState;
 const EMPTY: u64 = u64::MAX;
 const HOMES_MIN: usize = 8;
 
-/// One table. Ids are below `u32::MAX`; one hash may have several ids, or one id several times.
+/// A table. Ids are below `u32::MAX`. A hash may have several ids, and an id may occur several times.
 #[derive(Default)]
 pub(crate) struct IdTable {
     buckets: Vec<u64>,
@@ -41,7 +41,7 @@ impl IdTable {
         if self.len >= self.homes - self.homes / 6 {
             self.rebuild(HOMES_MIN.max(self.homes + self.homes / 4));
         }
-        let mut at = self.home(hash);
+        let mut at = self.home_slot(hash);
         while self
             .buckets
             .get(at)
@@ -64,7 +64,7 @@ impl IdTable {
         Some(id)
     }
 
-    /// Lets the entry `hash -> old` stand for `new`.
+    /// Replaces the id of the entry `hash -> old` with `new`.
     pub(crate) fn replace(&mut self, hash: u32, old: u32, new: u32) {
         if let Some(at) = self.position(hash, |id| id == old) {
             self.buckets[at] = pack(hash, new);
@@ -72,7 +72,7 @@ impl IdTable {
     }
 
     fn position(&self, hash: u32, mut is_equal: impl FnMut(u32) -> bool) -> Option<usize> {
-        let mut at = self.home(hash);
+        let mut at = self.home_slot(hash);
         while let Some(&bucket) = self.buckets.get(at) {
             if bucket == EMPTY || hash_of(bucket) > hash {
                 return None;
@@ -98,7 +98,7 @@ impl IdTable {
 
     fn shift_out(&mut self, mut at: usize) {
         while let Some(&next) = self.buckets.get(at + 1) {
-            if next == EMPTY || self.home(hash_of(next)) > at {
+            if next == EMPTY || self.home_slot(hash_of(next)) > at {
                 break;
             }
             self.buckets[at] = next;
@@ -108,7 +108,7 @@ impl IdTable {
     }
 
     fn rebuild(&mut self, homes: usize) {
-        // Room for the run that may spill over the last home, so that it does not double the allocation.
+        // Space for entries that overflow the last home, so that they do not double the allocation.
         let mut buckets = Vec::with_capacity(homes + 4 + homes / 64);
         self.homes = homes;
         for bucket in self.buckets.drain(..).filter(|&bucket| bucket != EMPTY) {
@@ -122,12 +122,12 @@ impl IdTable {
         self.buckets = buckets;
     }
 
-    fn home(&self, hash: u32) -> usize {
+    fn home_slot(&self, hash: u32) -> usize {
         ((hash as u64 * self.homes as u64) >> 32) as usize
     }
 }
 
-/// Tables chosen by further bits of the hash: growing stops the shard for one part only.
+/// Several tables, selected by further bits of the hash, so that growing pauses the shard for one part only.
 pub(crate) struct IdMap {
     parts: Box<[IdTable]>,
     len: usize,
@@ -162,13 +162,13 @@ impl IdMap {
         Some(removed)
     }
 
-    /// Lets the entry `hash -> old` stand for `new`.
+    /// Replaces the id of the entry `hash -> old` with `new`.
     pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) {
         self.parts[part(hash)].replace(within_part(hash), old, new);
     }
 }
 
-/// The hash of a topic or a level of one, where clients choose it.
+/// Returns the hash of a topic or topic level that clients choose.
 pub(crate) fn hash_text(hashing: &RandomState, text: &[u8]) -> u64 {
     let mut hasher = hashing.build_hasher();
     hasher.write(text);

@@ -1,7 +1,7 @@
-//! What an operator can see and do: read-only views of sessions, subscriptions, retained messages and refusals, in pages
-//! of bounded size, and the few acts that are not a client's.
+//! Operator interface: read-only views of sessions, subscriptions, retained messages and rejected connections, in pages
+//! of bounded size, and some administrative actions.
 //!
-//! Called by the driver between ticks on the shard's own thread; every call does bounded work.
+//! The driver calls it between ticks on the shard's thread. Each call does a bounded amount of work.
 
 use std::net::SocketAddr;
 
@@ -10,23 +10,23 @@ use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, Subscr
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now, Transport};
 use crate::mail::SessionRef;
 use crate::retained::{ScanBudget, ScanCursor};
-use crate::session::{Drops, Session};
+use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
-use crate::stats::Stats;
+use crate::stats::ShardStats;
 
-/// A connection that was turned away.
+/// A rejected connection.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct RejectedConnection {
     pub at_unix_ms: u64,
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
     pub address: SocketAddr,
     pub transport: Transport,
     pub reason: ReasonCode,
-    pub because: Box<str>,
+    pub detail: Box<str>,
 }
 
-/// A session with its connection, if it has one.
+/// A session and, if connected, its connection.
 #[derive(Clone, Debug)]
 pub struct ClientView {
     pub client_id: String,
@@ -60,16 +60,16 @@ pub struct ClientView {
     pub last_drop: Option<(DropReason, u64)>,
 }
 
-/// What is too much for a list.
+/// A client with the details that lists omit.
 #[derive(Clone, Debug)]
-pub struct ClientDetails {
+pub struct InspectedClient {
     pub client: ClientView,
     pub will: Option<WillView>,
-    /// Of CONNECT (MQTT 5), while it is connected.
+    /// Maximum Packet Size of CONNECT (MQTT 5), while connected.
     pub maximum_packet_size: Option<u32>,
-    /// The first user properties of CONNECT, as on the wire.
+    /// The first User Properties of CONNECT in wire format.
     pub user_properties: Vec<u8>,
-    /// Of the client's certificate, where it showed one.
+    /// Subject common name of the client certificate, if there is one.
     pub certificate_common_name: Option<String>,
 }
 
@@ -79,10 +79,10 @@ pub struct WillView {
     pub qos: QoS,
     pub retain: bool,
     pub delay_s: u32,
-    /// The beginning of it.
+    /// Start of the payload.
     pub payload: Vec<u8>,
     pub payload_bytes: usize,
-    /// As on the wire.
+    /// Properties in wire format.
     pub properties: Vec<u8>,
     pub message_expiry_s: Option<u32>,
 }
@@ -115,14 +115,14 @@ pub struct SharedGroupView {
     pub queued_bytes: usize,
 }
 
-/// A member of a group, as the home of the group knows it; the rest is known where its session lives.
+/// A member of a group, as far as the group's home shard knows it. The session's shard knows the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedMemberView {
     pub session: SessionRef,
     pub qos: QoS,
 }
 
-/// Which clients a listing wants; empty fields match all. Text fields match any part, ignoring ASCII case.
+/// Selects clients of a list. Empty fields match all. Text fields match substrings and ignore ASCII case.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFilter {
     pub client_id: Option<String>,
@@ -144,24 +144,25 @@ impl ClientFilter {
     }
 }
 
-/// Sessions looked at in one call; the rest is another call.
+/// Maximum number of sessions visited per call.
 pub(crate) const LOOK_MAX: usize = 20_000;
 
 impl Shard {
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ShardStats {
         let mut stats = self.core.stats;
         stats.timers = self.core.timers.len() as u64;
         stats.output_backlog_bytes = self.core.outbox.backlog_bytes() as u64;
         stats
     }
 
-    /// Messages of QoS 1 and 2 that were received: each of them has to be acknowledged.
+    /// Returns the number of received QoS 1 and 2 messages, each of which needs an acknowledgement.
     pub fn acknowledged_messages(&self) -> u64 {
         let [_, once, exactly_once] = self.core.stats.messages_received;
         once + exactly_once
     }
 
-    /// Up to `limit` clients from session slot `from` on; the second value is where to go on, if anywhere.
+    /// Returns up to `limit` clients, starting at session slot `from`. The second value is the slot to continue at, if
+    /// there are more.
     pub fn clients(&self, filter: &ClientFilter, from: u32, limit: usize) -> (Vec<ClientView>, Option<u32>) {
         let mut found = Vec::new();
         let sessions = self.core.sessions.iter().enumerate().skip(from as usize);
@@ -181,7 +182,7 @@ impl Shard {
         Some(self.view(slot, self.core.session(slot)))
     }
 
-    pub fn client_details(&self, client_id: &str, payload_max: usize) -> Option<ClientDetails> {
+    pub fn client_details(&self, client_id: &str, payload_max: usize) -> Option<InspectedClient> {
         let slot = self.slot_of(client_id)?;
         let session = self.core.session(slot);
         let connection = session
@@ -198,7 +199,7 @@ impl Shard {
             properties: will.properties.to_vec(),
             message_expiry_s: will.message_expiry_s,
         });
-        Some(ClientDetails {
+        Some(InspectedClient {
             client: self.view(slot, session),
             will,
             maximum_packet_size: connection
@@ -245,7 +246,7 @@ impl Shard {
             bytes_sent: link.bytes_sent,
             has_will: session.will.is_some(),
             last_disconnect: session.last_disconnect,
-            drops: drops.map(Drops::counted).unwrap_or_default(),
+            drops: drops.map(DropCounts::counted).unwrap_or_default(),
             last_drop: drops.and_then(|d| d.last),
         }
     }
@@ -262,7 +263,7 @@ impl Shard {
         Some(session.subscriptions.iter().map(view).collect())
     }
 
-    /// Subscriptions of all sessions from session slot `from` on: whole sessions, until at least `limit` were found.
+    /// Returns subscriptions of the sessions from slot `from` on: whole sessions, until at least `limit` are found.
     pub fn subscriptions(
         &self,
         matching: Option<&str>,
@@ -292,7 +293,7 @@ impl Shard {
     }
 
     pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {
-        let view = |group: &crate::shared::Group| SharedGroupView {
+        let view = |group: &crate::shared::ShareGroup| SharedGroupView {
             share_name: group.share_name.to_string(),
             filter: group.filter.to_string(),
             members: group.members.len(),
@@ -303,7 +304,8 @@ impl Shard {
         self.groups.iter().take(limit).map(view).collect()
     }
 
-    /// At most `limit` in the order in which they came, and how many there are. `None`: the group is not here.
+    /// Returns up to `limit` members in the order in which they joined, and their total number. `None` if the group is
+    /// not on this shard.
     pub fn shared_members(
         &self,
         share_name: &str,
@@ -312,7 +314,7 @@ impl Shard {
     ) -> Option<(Vec<SharedMemberView>, usize)> {
         let index = self.groups.find(share_name, filter)?;
         let group = self.groups.get(index)?;
-        let view = |member: &crate::shared::Member| SharedMemberView {
+        let view = |member: &crate::shared::ShareGroupMember| SharedMemberView {
             session: member.session,
             qos: member.options.maximum_qos,
         };
@@ -320,7 +322,7 @@ impl Shard {
         Some((members.collect(), group.members.len()))
     }
 
-    /// Members that are sessions of this shard; those that are gone are left out.
+    /// Returns the members whose sessions are on this shard and still exist.
     pub fn clients_of(&self, members: &[SharedMemberView]) -> Vec<(SharedMemberView, ClientView)> {
         let view = |member: &SharedMemberView| {
             let SessionRef {
@@ -332,7 +334,7 @@ impl Shard {
         members.iter().filter_map(view).collect()
     }
 
-    /// Retained messages of this shard that match, with at most `payload_max` bytes of each payload.
+    /// Returns matching retained messages of this shard, with at most `payload_max` bytes of each payload.
     pub fn retained(
         &self,
         now: Now,
@@ -354,27 +356,27 @@ impl Shard {
         (found, next)
     }
 
-    /// The retained message of one topic, if this shard owns the topic and has one.
+    /// Returns the retained message of a topic, if this shard owns the topic.
     pub fn retained_message(&self, now: Now, topic: &str) -> Option<RetainedView> {
         let message = self.retained.get(topic, now.monotonic_ms)?;
         Some(retained_view(now, topic, message, usize::MAX))
     }
 
-    /// Deletes a retained message without a publication. False when there was none here.
+    /// Deletes a retained message without publishing. Returns false if there was none on this shard.
     pub fn delete_retained(&mut self, topic: &str) -> bool {
-        self.keep_retained_gone(topic);
-        let was_there = self.retained.remove(topic).is_some();
+        self.record_retained_cleared(topic);
+        let existed = self.retained.remove(topic).is_some();
         self.core.stats.retained_messages = self.retained.count() as u64;
         self.core.stats.retained_bytes = self.retained.bytes();
-        was_there
+        existed
     }
 
-    /// Newest first.
-    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+    /// Returns the rejected connections, newest first.
+    pub fn refusals(&self) -> impl Iterator<Item = &RejectedConnection> {
         self.refusals.iter().rev()
     }
 
-    /// Subscribes a client on an operator's word. `None` when there is no such client here.
+    /// Subscribes a client on behalf of an operator. `None` if the client is not on this shard.
     pub fn subscribe_client(
         &mut self,
         now: Now,
@@ -390,13 +392,14 @@ impl Shard {
         Some(reason)
     }
 
-    /// False when there was no such subscription; `None` when there is no such client here.
+    /// Unsubscribes a client. Returns false if there was no such subscription, and `None` if the client is not on this
+    /// shard.
     pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
         let slot = self.slot_of(client_id)?;
         Some(self.unsubscribe_filter(slot, filter))
     }
 
-    /// The connection of a client, for the driver's own view of it.
+    /// Returns the connection of a client, for the driver.
     pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
         self.core.session(self.slot_of(client_id)?).conn
     }

@@ -1,23 +1,23 @@
-//! Which shards may have a subscription that matches a topic: one lock-free table of the process.
+//! Interest table: which shards may have a subscription that matches a topic. One lock-free table per process.
 //!
-//! A publishing shard asks [`Interest::mask`] before it hands a message to others. The table is an array of slots with
-//! one bit per shard. A filter sits on one slot: a literal filter on the hash of the whole filter, a wildcard filter on the
-//! hash of the levels before its first wildcard, the two told apart by a marker. A topic looks at its literal slot and at
-//! the slot of each of its prefixes. Beside them, one mask of shards per prefix length (and one for literals) says
-//! whether anybody has such filters at all: most lookups end in a few words that stay in the cache.
+//! A publishing shard calls [`Interest::mask`] before it forwards a message to other shards. The table is an array of
+//! slots with one bit per shard. A filter occupies one slot: a literal filter that of the hash of the whole filter, a
+//! wildcard filter that of the hash of the levels before its first wildcard. A marker distinguishes the two. A lookup
+//! reads the literal slot of the topic and the slot of each of its prefixes. In addition, one mask of shards per prefix
+//! length, and one for literals, says whether any shard has such filters. So most lookups read only a few cached words.
 //!
-//! The answer may be too wide (two filters on one slot, `a/+/b` asked for `a/x/c`, the `$` rule is not applied) and is
-//! never too narrow: a shard that has a matching filter is in it. Slots are as wide as the shards need, so that the table
-//! is 256 KiB for two shards and 8 MiB for 64.
+//! The result may contain too many shards (two filters share a slot, `a/+/b` matches a lookup of `a/x/c`, the `$` rule
+//! is not applied) but never too few: it contains every shard with a matching filter. The width of a slot depends on
+//! the number of shards: the table takes 256 KiB for two shards and 8 MiB for 64.
 //!
-//! Ordering. Each bit has one writer, the shard it names, which sets it (Release) before it sends the SUBACK. A publisher
-//! that must see the subscription is one whose PUBLISH is caused by that SUBACK; the chain from the one to the other
-//! (socket, mailbox, whatever) is a happens-before edge from the set to the load (Acquire), and coherence then
-//! lets the load return this store or a later one. Where no such chain exists, the message may be ordered before the
-//! subscription, and missing it is correct. A bit is cleared only after the filter is gone from the shard's tree, by the
-//! same thread that would set it again, so a clear never hides a filter. Neighbours in a word are kept intact because
-//! both are read-modify-write operations. No two locations need a common order: a filter needs its two bits set, each
-//! written before the SUBACK; seeing one set and the other cleared happens only while a filter comes or goes.
+//! Memory order. Each bit has one writer, the shard that it stands for, which sets it (Release) before it sends the
+//! SUBACK. A publisher must see the subscription if its PUBLISH is caused by that SUBACK. The chain of events between
+//! them (socket, mailbox) is a happens-before edge from the store to the load (Acquire), and coherence makes the load
+//! return this store or a later one. Without such a chain the message may be ordered before the subscription, and
+//! missing it is correct. A bit is cleared after the filter has left the shard's tree, by the thread that would also
+//! set it again, so a clear never hides a filter. Both operations are read-modify-write, so other bits of the word stay
+//! intact. No two locations need a common order: a filter needs two bits, both set before the SUBACK, and a reader sees
+//! only one of them set only while the filter is being added or removed.
 
 #[cfg(test)]
 mod tests;
@@ -28,14 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// As many shards as a mask has bits.
+/// Maximum number of shards: the bits of a mask.
 pub const SHARDS_MAX: usize = 64;
 
 const SLOT_BITS: u32 = 20;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Prefixes of this many levels or more share one depth mask.
+/// Prefixes of at least this many levels share one depth mask.
 const DEPTH_MAX: usize = 31;
-/// The index of the depth mask of literal filters.
+/// Index of the depth mask of literal filters.
 const LITERAL: usize = DEPTH_MAX + 1;
 const LITERAL_MARKER: u64 = 0xD1B5_4A32_D192_ED03;
 const MANY: u8 = u8::MAX;
@@ -43,30 +43,30 @@ const MANY: u8 = u8::MAX;
 /// The table. Shared by reference; all methods take `&self`.
 pub struct Interest {
     slots: Box<[AtomicU64]>,
-    /// By prefix length, and [`LITERAL`]: the shards that have such filters.
+    /// The shards that have filters of each prefix length, and [`LITERAL`] ones.
     depths: [AtomicU64; DEPTH_MAX + 2],
     slot_width: u32,
     hashing: FixedState,
 }
 
-/// One shard's filters per slot, and so its bits in the table. Owned by the shard; each shard has one.
+/// Number of filters of one shard per slot, from which its bits are derived. Each shard owns one.
 pub struct InterestCounts {
     shard: usize,
-    /// Resident only where counted. [`MANY`] stands for "see `many`".
+    /// Pages are resident only where a count was set. [`MANY`] means that the count is in `many`.
     slots: Box<[u8]>,
     many: HashMap<u32, u32, FixedState>,
     depths: [u32; DEPTH_MAX + 2],
 }
 
-/// Where a filter sits.
-struct Seat {
+/// Slot of a filter.
+struct FilterSlot {
     slot: usize,
     depth: usize,
 }
 
 impl Interest {
-    /// `seed` decides which filters share a slot, so clients must not know it; the same seed gives the same masks.
-    /// Panics unless there are 1 to [`SHARDS_MAX`] shards.
+    /// Creates a table. `seed` determines which filters share a slot, so clients must not know it. The same seed gives
+    /// the same masks. Panics unless `shards` is 1 to [`SHARDS_MAX`].
     pub fn new(shards: usize, seed: u64) -> Self {
         assert!((1..=SHARDS_MAX).contains(&shards), "a mask has {SHARDS_MAX} bits");
         let slot_width = shards.next_power_of_two() as u32;
@@ -79,7 +79,7 @@ impl Interest {
         }
     }
 
-    /// The shards that may have a filter that matches; bit n is shard n.
+    /// Returns the shards that may have a matching filter; bit n is shard n.
     pub fn mask(&self, topic: &str) -> u64 {
         let mut hash = 0;
         let mut mask = self.shards_at(0, hash);
@@ -113,25 +113,25 @@ impl Interest {
         set_bit(&self.slots[word], shift + shard as u32, is_set);
     }
 
-    fn seat(&self, filter: &str) -> Seat {
+    fn filter_slot(&self, filter: &str) -> FilterSlot {
         let mut hash = 0;
         let mut levels = filter.as_bytes().split(|&byte| byte == b'/').enumerate().peekable();
         while let Some((depth, level)) = levels.next() {
             if level == b"+" || (level == b"#" && levels.peek().is_none()) {
-                return Seat {
+                return FilterSlot {
                     slot: slot_of(hash),
                     depth: depth.min(DEPTH_MAX),
                 };
             }
             hash = self.chain(hash, level);
         }
-        Seat {
+        FilterSlot {
             slot: slot_of(hash ^ LITERAL_MARKER),
             depth: LITERAL,
         }
     }
 
-    /// The hash of the levels so far and one more.
+    /// Extends the hash of a prefix by one level.
     fn chain(&self, hash: u64, level: &[u8]) -> u64 {
         let mut hasher = self.hashing.build_hasher();
         hasher.write(level);
@@ -140,7 +140,7 @@ impl Interest {
 }
 
 impl InterestCounts {
-    /// Counts for `shard`, which has no filters yet.
+    /// Creates the counts of `shard`, which has no filters yet.
     pub fn new(shard: usize) -> Self {
         Self {
             shard,
@@ -150,9 +150,9 @@ impl InterestCounts {
         }
     }
 
-    /// The shard has a filter that it did not have. Call it before the SUBACK.
+    /// Adds a filter that is new on this shard. Must be called before the SUBACK.
     pub fn add(&mut self, interest: &Interest, filter: &str) {
-        let Seat { slot, depth } = interest.seat(filter);
+        let FilterSlot { slot, depth } = interest.filter_slot(filter);
         if self.count_up(slot) == 1 {
             interest.set_slot(slot, self.shard, true);
         }
@@ -162,9 +162,9 @@ impl InterestCounts {
         }
     }
 
-    /// The shard's tree has lost a filter. Panics if it was never added.
+    /// Removes a filter that has left the shard's tree. Panics if it was never added.
     pub fn remove(&mut self, interest: &Interest, filter: &str) {
-        let Seat { slot, depth } = interest.seat(filter);
+        let FilterSlot { slot, depth } = interest.filter_slot(filter);
         if self.count_down(slot) == 0 {
             interest.set_slot(slot, self.shard, false);
         }

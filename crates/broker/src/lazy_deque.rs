@@ -1,15 +1,15 @@
-//! A queue that is one pointer as long as nothing has ever been put into it: most sessions have several that stay empty.
+//! A queue that takes one pointer until it is first used. Most sessions have several that stay empty.
 //!
-//! Reads as a `VecDeque`. What is emptied keeps its memory, so that a busy queue does not come and go with each message;
-//! whoever knows that it stays empty gives that back (`take`).
+//! Dereferences to a `VecDeque`. An emptied queue keeps its memory, so that a busy queue does not allocate for each
+//! message. `take` frees the memory.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, IndexMut};
 
-/// Memory for more items than these is not kept by a queue that has become empty.
+/// An emptied queue frees its memory if its capacity exceeds this.
 const KEPT_MAX: usize = 64;
 
-// Boxed because an empty one should not take the 32 bytes of the list itself.
+// Boxed so that an empty queue does not take the 32 bytes of the list.
 #[allow(clippy::box_collection)]
 #[derive(Debug)]
 pub struct LazyDeque<T>(Option<Box<VecDeque<T>>>);
@@ -57,7 +57,7 @@ impl<T: 'static> LazyDeque<T> {
         self.0.as_deref_mut()?.get_mut(at)
     }
 
-    /// All items; no memory is kept.
+    /// Removes and returns all items. Frees the memory.
     pub fn take(&mut self) -> VecDeque<T> {
         self.0.take().map_or(VecDeque::new(), |list| *list)
     }
@@ -73,7 +73,7 @@ impl<T: 'static> std::ops::Index<usize> for LazyDeque<T> {
 
 impl<T: 'static> IndexMut<usize> for LazyDeque<T> {
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.get_mut(at).expect("the caller has found it there")
+        self.get_mut(at).expect("the index is within bounds")
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_pointer_until_something_comes_and_after_all_is_taken() {
+    fn empty_queue_takes_one_pointer() {
         let mut list = LazyDeque::default();
         assert_eq!(size_of_val(&list), size_of::<usize>());
         assert_eq!((list.len(), list.pop_front(), list.front()), (0, None, None));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_long_gives_its_memory_back_when_it_is_empty() {
+    fn long_queue_frees_memory_when_emptied() {
         let mut list = LazyDeque::from(VecDeque::from_iter(0..1000));
         while list.pop_front().is_some() {}
         assert!(list.0.is_none());

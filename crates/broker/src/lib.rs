@@ -1,9 +1,9 @@
-//! The broker as a deterministic state machine: sessions, subscriptions, routing, shared groups, retained messages, wills,
-//! expiry, queues and limits.
+//! The broker as a deterministic state machine: sessions, subscriptions, routing, shared subscriptions, retained
+//! messages, wills, expiry, queues and limits.
 //!
-//! No sockets, no clock, no threads, no randomness of its own: a `Shard` is given the time and its inputs and leaves bytes
-//! in its `Outbox`, messages for other shards in its mail and requests to the driver in its effects. One thread owns a
-//! shard; nothing in this crate blocks or locks.
+//! It uses no sockets, no clock, no threads and no randomness of its own. A `Shard` receives the time and its inputs,
+//! and produces bytes in its `Outbox`, mail for other shards, and effects for the driver. One thread owns a shard;
+//! nothing in this crate blocks.
 
 mod accept;
 mod access;
@@ -21,13 +21,14 @@ mod deliver;
 mod device;
 mod effect;
 mod exclusive;
+mod fixed_limits;
 mod id_table;
 mod inspect;
-mod late;
+mod late_retained;
 mod lazy_deque;
-mod letters;
 mod lifecycle;
 mod mail;
+mod mail_requests;
 mod message;
 mod outbox;
 mod outgoing;
@@ -42,6 +43,7 @@ mod shared;
 mod stats;
 mod subscribe;
 mod sys;
+mod sys_topics;
 mod tapping;
 mod timers;
 
@@ -56,20 +58,25 @@ pub mod timer;
 pub mod trace;
 pub mod waiting;
 
-pub use access::{Access, AuthOutcome, Credentials, Identity, Offered, OpenAccess, SessionAccess, SubscribeAccess};
+pub use access::{
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, OpenAccess, SessionAccess,
+    SubscribeAccess,
+};
 pub use client_order::{ClientOrder, ClientPlace, ClientSort};
-pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
-pub use device::{Device, DeviceBacklog, DeviceKey};
-pub use durable::checkpoint::Checkpointed;
+pub use config::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy};
+pub use device::{DeviceBacklog, DeviceKey, IdentifiedDevice};
+pub use durable::checkpoint::FinishedCheckpoint;
 pub use effect::*;
+pub use fixed_limits::FIXED_LIMITS;
 pub use inspect::{
-    ClientDetails, ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SharedMemberView,
+    ClientFilter, ClientView, InspectedClient, RejectedConnection, RetainedView, SharedGroupView, SharedMemberView,
     SubscriptionView, WillView,
 };
-pub use journal::Health as JournalHealth;
+pub use journal::LogHealth as JournalHealth;
 pub use mail::{Mail, SessionRef};
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;
 pub use shard::{NodeState, Shard};
-pub use stats::Stats;
-pub use sys::{EventTopic, Load, Loads, SysInfo, emqx_tree, event_topic, mosquitto_tree, rfc3339};
+pub use stats::ShardStats;
+pub use sys::{EventTopic, LoadAverage, LoadAverages, SysInfo, emqx_tree, event_topic, mosquitto_tree, rfc3339};
+pub use sys_topics::{SysTopic, emqx_sys_topics, mosquitto_sys_topics};

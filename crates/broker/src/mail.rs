@@ -1,38 +1,40 @@
-//! Mail between the shards of a node: one ordered stream per pair and tick, so that a crossing costs once per batch.
+//! Mail between the shards of a node: one ordered stream per pair and tick, so that crossing threads costs once per
+//! batch.
 //!
-//! Messages are written as bytes, whatever their number, so that a batch is one allocation; rarer things are letters.
+//! Messages are encoded, so a batch is one allocation whatever their number. Everything else is a `MailRequest`.
 //!
 //! ```text
-//! record  := tag u8, envelope, publication        (tags ROUTE, ROUTE_RETAINED, LATE, RETAIN, MEMBER, RETURN, REPLAY; the fields of `Envelope`)
-//!          | LETTER                               (the next of `letters`)
+//! record  := tag u8, envelope, publication        (ROUTE, ROUTE_RETAINED, LATE, RETAIN, MEMBER, RETURN or REPLAY,
+//!                                                  and the fields of `Envelope`)
+//!          | REQUEST                              (the next of `requests`)
 //! publication := qos u8, flags u8, expires_at_ms u64, place u64, origin shard u32, origin epoch u32, publisher u32,
 //!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload,
 //!                [provenance bytes u32, provenance]
 //! ```
-//! Integers are in native order: mail never leaves the process.
+//! Integers are in native byte order, because mail never leaves the process.
 
 use mqtt::QoS;
 
 use crate::ShardId;
 use crate::durable::record::GroupKey;
-use crate::message::{Origin, Place, Publication};
+use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::outgoing::GroupRef;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
-use crate::shared::{GivenBack, Member};
+use crate::shared::{ReturnedMessage, ShareGroupMember};
 
-/// What has gathered for one other shard. Opaque to the driver.
+/// Mail for one other shard. Opaque to the driver.
 #[derive(Default)]
 pub struct Mail {
     bytes: Vec<u8>,
-    letters: Vec<Letter>,
+    requests: Vec<MailRequest>,
     publications: u32,
-    /// Where the batch was appended that pending places are in.
+    /// Position of the appended batch that pending places refer to.
     base: u64,
     from: u16,
 }
 
-/// A session of some shard, as long as it is the same one.
+/// A session of any shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRef {
     pub shard: ShardId,
@@ -40,16 +42,18 @@ pub struct SessionRef {
     pub epoch: u32,
 }
 
-/// What is to be done with a publication.
+/// How the receiving shard handles a publication.
 #[derive(Clone, Copy, Debug)]
 pub enum Envelope {
-    /// Deliver to the subscriptions of the shard. A retained message has the number that its shard gives to each, from 1 on.
+    /// Deliver to the subscriptions of the shard. `stamp` numbers the retained messages of the sending shard from 1; 0
+    /// for other messages.
     Route { stamp: u64 },
-    /// The same, for a message that the shard `from` did not send itself.
+    /// Like `Route`, for a message that shard `from` received but did not send here itself.
     Late { from: ShardId, stamp: u64 },
-    /// Store or clear as the retained message of its topic. `told` has the shards that get the message to route, one bit each.
-    Retain { told: u64, stamp: u64 },
-    /// Deliver to one member of a shared subscription.
+    /// Store the message as retained, or clear the topic. `routed_by` is the bit set of the shards that route the
+    /// message.
+    Retain { routed_by: u64, stamp: u64 },
+    /// Deliver to a member of a shared subscription.
     Member {
         session: u32,
         epoch: u32,
@@ -58,51 +62,51 @@ pub enum Envelope {
         retain_as_published: bool,
         identifier: u32,
     },
-    /// A member could not keep it: choose another.
-    /// `held_by`: which group has it in the journal, if any.
+    /// A member cannot receive the message; select another. `held_by` is the group that holds it in the journal, if
+    /// any.
     Return { index: u32, epoch: u32, held_by: GroupKey },
-    /// A retained message that a session asked for.
+    /// Deliver a retained message of a replay.
     Replay { session: u32, epoch: u32, number: u32 },
 }
 
-/// Everything that is not a publication.
+/// Requests other than publications.
 #[derive(Debug)]
-pub enum Letter {
+pub enum MailRequest {
     Join {
         share_name: Box<str>,
         filter: Box<str>,
-        member: Member,
+        member: ShareGroupMember,
         ticket: u32,
     },
-    /// The group is in its home's index, or the member is in the group no longer: SUBACK or UNSUBACK may go out.
+    /// The member has joined or left the group, so SUBACK or UNSUBACK can be sent.
     Joined { session: u32, epoch: u32, ticket: u32 },
     Leave {
         share_name: Box<str>,
         filter: Box<str>,
         member: SessionRef,
-        /// Of the UNSUBACK that waits for it.
+        /// Ticket of the UNSUBACK that waits for the answer.
         ticket: Option<u32>,
     },
-    /// Connected or gone away, the session goes on.
+    /// The member has connected or disconnected; the session continues.
     MemberState {
         share_name: Box<str>,
         filter: Box<str>,
         member: SessionRef,
         is_online: bool,
     },
-    /// Give back what the member was sent for this group, if it is still away.
+    /// Return the group's messages that were sent to the member, if it is still disconnected.
     Reclaim { session: u32, epoch: u32, group: GroupRef },
-    /// What the member has in the journal only comes back to the group.
-    TakeBack {
+    /// Messages of the member that are only in the journal return to the group.
+    ReturnCold {
         index: u32,
         epoch: u32,
-        given_back: Vec<GivenBack>,
+        returned: Vec<ReturnedMessage>,
     },
-    /// A member had no space for a message, which has come back.
+    /// The member's queue is full. The message has been returned.
     Full { index: u32, epoch: u32, member: SessionRef },
-    /// A member is done with a message (only asked for where the strategy counts).
+    /// The member has acknowledged a message. Sent only if the strategy counts messages in flight.
     Acknowledged { index: u32, epoch: u32, member: SessionRef },
-    /// Send retained messages that match, from the cursor on.
+    /// Send matching retained messages, starting at the cursor.
     ReplayRequest {
         session: u32,
         epoch: u32,
@@ -111,9 +115,10 @@ pub enum Letter {
         cursor: Option<ScanCursor>,
         from: ShardId,
     },
-    /// The sender has begun a checkpoint, or has written all of its part: what it had sent before has come before this.
+    /// The sender has started a checkpoint, or has finished its part. All earlier mail of the sender precedes this
+    /// request.
     Barrier { is_end: bool },
-    /// All of the batch has been sent; there is more if there is a cursor.
+    /// The batch has been sent. More messages follow if there is a cursor.
     ReplayEnd {
         session: u32,
         epoch: u32,
@@ -127,7 +132,7 @@ const RETAIN: u8 = 2;
 const MEMBER: u8 = 3;
 const RETURN: u8 = 4;
 const REPLAY: u8 = 5;
-const LETTER: u8 = 6;
+const REQUEST: u8 = 6;
 const ROUTE_RETAINED: u8 = 7;
 const LATE: u8 = 8;
 
@@ -140,9 +145,9 @@ impl Mail {
         self.bytes.is_empty()
     }
 
-    /// For the driver's limits.
+    /// Returns the size, for the driver's limits.
     pub fn size_bytes(&self) -> usize {
-        self.bytes.len() + self.letters.len() * size_of::<Letter>()
+        self.bytes.len() + self.requests.len() * size_of::<MailRequest>()
     }
 
     pub(crate) fn sent(&mut self, from: ShardId, base: u64) {
@@ -157,9 +162,9 @@ impl Mail {
         self.publications
     }
 
-    pub(crate) fn letter(&mut self, letter: Letter) {
-        self.bytes.push(LETTER);
-        self.letters.push(letter);
+    pub(crate) fn request(&mut self, request: MailRequest) {
+        self.bytes.push(REQUEST);
+        self.requests.push(request);
     }
 
     pub(crate) fn publication(&mut self, envelope: Envelope, p: &Publication<'_>) {
@@ -176,9 +181,9 @@ impl Mail {
                 put_u32s(out, [u32::from(from.0)]);
                 out.extend_from_slice(&stamp.to_ne_bytes());
             }
-            Envelope::Retain { told, stamp } => {
+            Envelope::Retain { routed_by, stamp } => {
                 out.push(RETAIN);
-                out.extend_from_slice(&told.to_ne_bytes());
+                out.extend_from_slice(&routed_by.to_ne_bytes());
                 out.extend_from_slice(&stamp.to_ne_bytes());
             }
             Envelope::Member {
@@ -221,7 +226,7 @@ impl Mail {
         MailReader {
             bytes: self.bytes,
             at: 0,
-            letters: self.letters.into_iter(),
+            requests: self.requests.into_iter(),
             base: self.base,
         }
     }
@@ -230,29 +235,29 @@ impl Mail {
 pub(crate) struct MailReader {
     bytes: Vec<u8>,
     at: usize,
-    letters: std::vec::IntoIter<Letter>,
+    requests: std::vec::IntoIter<MailRequest>,
     base: u64,
 }
 
-pub(crate) enum Item<'a> {
+pub(crate) enum MailItem<'a> {
     Publication(Envelope, Publication<'a>),
-    Letter(Letter),
+    MailRequest(MailRequest),
 }
 
 impl MailReader {
-    pub fn next(&mut self) -> Option<Item<'_>> {
+    pub fn next(&mut self) -> Option<MailItem<'_>> {
         if self.at == self.bytes.len() {
             return None;
         }
-        let mut cursor = Cut {
+        let mut cursor = MailDecoder {
             bytes: &self.bytes,
             at: self.at,
         };
         let item = match cursor.u8() {
-            LETTER => Item::Letter(self.letters.next().expect("one letter per LETTER")),
+            REQUEST => MailItem::MailRequest(self.requests.next().expect("one request per REQUEST")),
             tag => {
                 let envelope = cursor.envelope(tag);
-                Item::Publication(envelope, cursor.publication(self.base))
+                MailItem::Publication(envelope, cursor.publication(self.base))
             }
         };
         self.at = cursor.at;
@@ -293,13 +298,13 @@ fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
     }
 }
 
-/// Cuts values off bytes that this module wrote.
-struct Cut<'a> {
+/// Decodes values that this module has encoded.
+struct MailDecoder<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> MailDecoder<'a> {
     fn take(&mut self, n: usize) -> &'a [u8] {
         let part = &self.bytes[self.at..self.at + n];
         self.at += n;
@@ -331,7 +336,7 @@ impl<'a> Cut<'a> {
                 stamp: self.u64(),
             },
             RETAIN => Envelope::Retain {
-                told: self.u64(),
+                routed_by: self.u64(),
                 stamp: self.u64(),
             },
             MEMBER => {
@@ -372,8 +377,8 @@ impl<'a> Cut<'a> {
         let qos = self.qos();
         let flags = self.u8();
         let expires_at_ms = self.u64();
-        let place = Place::from_bits(self.u64()).placed(base);
-        let origin = Origin {
+        let place = RecordLocation::from_bits(self.u64()).placed(base);
+        let origin = MessageOrigin {
             shard: ShardId(self.u32() as u16),
             epoch: self.u32(),
         };

@@ -1,66 +1,66 @@
-//! Application messages on their way: borrowed while they are routed, owned when someone has to wait for them.
+//! Application messages: borrowed while they are routed, owned while they are queued or stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mqtt::QoS;
 
-use crate::durable::record::Position;
+use crate::durable::record::RecordPosition;
 use crate::provenance::Provenance;
 use crate::{Now, ShardId};
 
-/// Which session of the node published a message; for No Local [MQTT-3.8.3-3]. Server-made messages have none.
+/// Session that published a message, for No Local [MQTT-3.8.3-3]. Messages of the server have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct MessageOrigin {
     pub shard: ShardId,
-    /// `Session::epoch`: the slot may be another's when the message arrives.
+    /// Value of `Session::epoch`, because another session may use the slot when the message arrives.
     pub epoch: u32,
 }
 
-impl Origin {
-    pub const NONE: Origin = Origin {
+impl MessageOrigin {
+    pub const NONE: MessageOrigin = MessageOrigin {
         shard: ShardId(u16::MAX),
         epoch: u32::MAX,
     };
 }
 
-/// Whether a message stands in the journal, and where.
+/// Where the record of a message is: in the journal, in the batch of this tick, or nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u64);
+pub struct RecordLocation(u64);
 
-impl Place {
-    /// Nowhere.
-    pub const NONE: Place = Place(0);
-    /// Marks an offset in the batch of the tick, which has no position yet.
+impl RecordLocation {
+    /// Not in the journal.
+    pub const NONE: RecordLocation = RecordLocation(0);
+    /// Marks an offset in the batch of this tick.
     const PENDING: u64 = 1 << 63;
 
-    pub fn pending(offset: u32) -> Place {
-        Place(Self::PENDING | u64::from(offset))
+    pub fn pending(offset: u32) -> RecordLocation {
+        RecordLocation(Self::PENDING | u64::from(offset))
     }
 
-    pub fn at(position: Position) -> Place {
-        Place(position.0)
+    pub fn at(position: RecordPosition) -> RecordLocation {
+        RecordLocation(position.0)
     }
 
     pub fn is_none(self) -> bool {
         self == Self::NONE
     }
 
-    /// None for a message that is not in the journal, or in a batch that has not been appended.
-    pub fn position(self) -> Option<Position> {
-        (!self.is_none() && self.0 & Self::PENDING == 0).then_some(Position(self.0))
+    /// Returns the journal position. `None` if the message is not in the journal or its batch has not been appended.
+    pub fn position(self) -> Option<RecordPosition> {
+        (!self.is_none() && self.0 & Self::PENDING == 0).then_some(RecordPosition(self.0))
     }
 
-    /// Of a record in a batch that has not been appended.
+    /// Returns the offset in a batch that has not been appended.
     pub fn offset(self) -> Option<u32> {
         (self.0 & Self::PENDING != 0).then_some(self.0 as u32)
     }
 
-    /// Where it is now that the batch has been appended.
-    pub fn placed(self, base: u64) -> Place {
+    /// Returns the place after the batch has been appended at `base`.
+    pub fn placed(self, base: u64) -> RecordLocation {
         match self.0 & Self::PENDING {
             0 => self,
-            _ => Place(base + (self.0 & !Self::PENDING)),
+            _ => RecordLocation(base + (self.0 & !Self::PENDING)),
         }
     }
 
@@ -68,33 +68,33 @@ impl Place {
         self.0
     }
 
-    pub(crate) fn from_bits(bits: u64) -> Place {
-        Place(bits)
+    pub(crate) fn from_bits(bits: u64) -> RecordLocation {
+        RecordLocation(bits)
     }
 }
 
-/// A message while it is routed. Nothing is copied for a QoS 0 message that goes to connected sessions of this shard.
+/// A message while it is routed. A QoS 0 message for connected sessions of this shard is not copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Publication<'a> {
     pub topic: &'a str,
     pub payload: &'a [u8],
-    /// The MQTT 5 properties that are forwarded unaltered, as wire bytes.
+    /// MQTT 5 properties that are forwarded unaltered, in wire format.
     pub properties: &'a [u8],
     pub qos: QoS,
     pub retain: bool,
-    /// Monotonic milliseconds after which it must not be delivered [MQTT-3.3.2-5].
+    /// Expiry in monotonic milliseconds; not delivered after that [MQTT-3.3.2-5].
     pub expires_at_ms: Option<u64>,
-    pub origin: Origin,
-    /// Hash of the publisher's client id, for the strategy of shared subscriptions that uses it.
+    pub origin: MessageOrigin,
+    /// Hash of the publisher's client id, used by a strategy of shared subscriptions.
     pub publisher_hash: u32,
-    pub place: Place,
-    /// None unless a tap wants to be told of deliveries.
+    pub place: RecordLocation,
+    /// Set if a tap subscribes to delivery events.
     pub provenance: Provenance<'a>,
 }
 
 impl<'a> Publication<'a> {
-    /// A message that no client sent: at QoS 0, without properties, not in the journal.
-    pub fn of_server(topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
+    /// Creates a message of the server: QoS 0, without properties, not in the journal.
+    pub fn from_server(topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
         Publication {
             topic,
             payload,
@@ -102,9 +102,9 @@ impl<'a> Publication<'a> {
             qos: QoS::AtMostOnce,
             retain: false,
             expires_at_ms: None,
-            origin: Origin::NONE,
+            origin: MessageOrigin::NONE,
             publisher_hash: 0,
-            place: Place::NONE,
+            place: RecordLocation::NONE,
             provenance: Provenance::NONE,
         }
     }
@@ -113,18 +113,18 @@ impl<'a> Publication<'a> {
         self.expires_at_ms.is_some_and(|at| at <= now.monotonic_ms)
     }
 
-    /// What is left of the Message Expiry Interval, in whole seconds, never 0 [MQTT-3.3.2-6].
+    /// Returns the remaining Message Expiry Interval in whole seconds, at least 1 [MQTT-3.3.2-6].
     pub fn remaining_expiry_s(&self, now: Now) -> Option<u32> {
         let left_ms = self.expires_at_ms?.saturating_sub(now.monotonic_ms);
         Some(u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Bytes that keeping it costs, near enough for limits.
-    pub fn kept_bytes(&self) -> usize {
+    /// Returns the memory that the message uses when it is stored, approximately. Used for limits.
+    pub fn stored_bytes(&self) -> usize {
         self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes() + size_of::<Message>()
     }
 
-    /// Of the provenance in a kept message.
+    /// Returns the size of the provenance in a stored message.
     fn trailer_bytes(&self) -> usize {
         match self.provenance.as_bytes().len() {
             0 => 0,
@@ -158,23 +158,23 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// Behind the provenance, how long it is.
+/// Size of the length that follows the provenance.
 const PROVENANCE_LENGTH_BYTES: usize = size_of::<u32>();
 
-/// A kept message: topic, properties, payload and provenance in one allocation, shared by all who wait for it.
+/// A stored message: topic, properties, payload and provenance in one allocation, shared by all its recipients.
 #[derive(Debug)]
 pub struct Message {
     bytes: Box<[u8]>,
     topic_bytes: u32,
     properties_bytes: u32,
     expires_at_ms: u64,
-    origin: Origin,
+    origin: MessageOrigin,
     publisher_hash: u32,
     qos: QoS,
     retain: bool,
-    /// In the padding, so that a message without costs nothing for it.
+    /// Fits into padding, so a message without provenance is not larger.
     has_provenance: bool,
-    /// Set once more when the batch that has it is appended, by the thread that owns the shard.
+    /// Set by the shard's thread when the batch is appended, or when the message is moved.
     place: AtomicU64,
 }
 
@@ -206,15 +206,15 @@ impl Message {
         (payload, Provenance::from_written(provenance))
     }
 
-    pub fn place(&self) -> Place {
-        Place(self.place.load(Ordering::Relaxed))
+    pub fn place(&self) -> RecordLocation {
+        RecordLocation(self.place.load(Ordering::Relaxed))
     }
 
-    pub fn set_place(&self, place: Place) {
+    pub fn set_place(&self, place: RecordLocation) {
         self.place.store(place.0, Ordering::Relaxed);
     }
 
-    pub fn kept_bytes(&self) -> usize {
+    pub fn stored_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Message>()
     }
 

@@ -1,34 +1,34 @@
-//! What a shard wants to send: one append-only arena per tick, and per connection a chain of ranges of it.
+//! Output of a shard: one append-only arena per tick, and a chain of ranges of it per connection.
 //!
-//! A message to N connections is encoded once and its range is added to N chains; ranges that touch are joined, so that
-//! a subscriber of a busy topic ends up with one long range. At the end of a tick the driver writes each dirty connection
-//! once, then `end_tick` moves what a socket would not take to that connection's backlog and empties the arena.
+//! A message to N connections is encoded once, and its range is added to N chains. Adjacent ranges are merged, so a
+//! subscriber of a busy topic has one long range. At the end of a tick the driver writes each dirty connection once.
+//! Then `end_tick` moves unsent bytes to the connection's backlog and empties the arena.
 //!
-//! Invariants: bytes once queued are sent in order or the connection closes, never dropped (a packet cut in two would
-//! corrupt the stream); limits are applied before queueing, by the caller, from `queued_bytes`. An idle connection costs
-//! one 24-byte lane. Owned by the shard's thread; nothing here blocks.
+//! Invariants: queued bytes are sent in order, or the connection closes; they are never dropped, because a partial
+//! packet would corrupt the stream. The caller applies limits before queueing, using `queued_bytes`. An idle connection
+//! costs 24 bytes. Owned by the shard's thread; nothing here blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::ConnSlot;
 
-/// Bytes in the arena beyond which the driver is asked to flush before more is handled.
+/// If the arena is larger, the driver is asked to flush before it passes more input.
 pub const ARENA_SOFT_LIMIT_BYTES: usize = 512 * 1024;
 
-/// Bytes in the arena beyond which nothing that was just published is put there: one message to very many subscribers may go
-/// far beyond the soft limit, but a `Range` has 32 bits.
+/// If the arena is larger, no live message is added to it. A message to very many subscribers may far exceed the soft
+/// limit, but a `Range` has 32 bits.
 const ARENA_HARD_LIMIT_BYTES: usize = 512 * 1024 * 1024;
 
-/// An arena that one huge message made larger than this is given back to the allocator at the end of the tick.
-const ARENA_KEEP_BYTES: usize = 2 * 1024 * 1024;
+/// An arena that has become larger than this is freed at the end of the tick.
+const ARENA_RETAIN_BYTES: usize = 2 * 1024 * 1024;
 
-/// Backlog is copied into chunks of at least this size, so that a slow reader does not cost one allocation per tick.
+/// Minimum size of backlog chunks, so that a slow reader does not cost one allocation per tick.
 const BACKLOG_CHUNK_BYTES: usize = 16 * 1024;
 
 const NONE: u32 = u32::MAX;
 
-/// A stretch of the arena.
+/// A range of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub start: u32,
@@ -47,10 +47,10 @@ impl Range {
 
 #[derive(Default)]
 pub struct Outbox {
-    /// Everything encoded in this tick, for all connections.
+    /// All bytes encoded in this tick, for all connections.
     pub arena: Vec<u8>,
     links: Vec<RangeLink>,
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneOutput>,
     dirty: Vec<ConnSlot>,
     backlog_bytes: usize,
 }
@@ -60,26 +60,26 @@ struct RangeLink {
     next: u32,
 }
 
-struct Lane {
+struct LaneOutput {
     head: u32,
     tail: u32,
-    /// Bytes in the chain, this tick only.
+    /// Bytes in the chain (this tick only).
     chained: u32,
     is_dirty: bool,
-    /// How many reasons there are not to write to it yet.
+    /// Number of reasons not to write to the connection yet.
     holds: u16,
-    backlog: Option<Box<Backlog>>,
+    backlog: Option<Box<OutputBacklog>>,
 }
 
 #[derive(Default)]
-struct Backlog {
-    chunks: VecDeque<Chunk>,
+struct OutputBacklog {
+    chunks: VecDeque<OutboxChunk>,
     bytes: usize,
-    /// The socket has taken some of it since this was last asked.
+    /// The socket has accepted some of the backlog since the last `take_progress`.
     has_advanced: bool,
 }
 
-enum Chunk {
+enum OutboxChunk {
     Owned {
         bytes: Vec<u8>,
         start: usize,
@@ -91,24 +91,24 @@ enum Chunk {
     },
 }
 
-impl Chunk {
+impl OutboxChunk {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Chunk::Owned { bytes, start } => &bytes[*start..],
-            Chunk::Shared { arena, start, end } => &arena[*start..*end],
+            OutboxChunk::Owned { bytes, start } => &bytes[*start..],
+            OutboxChunk::Shared { arena, start, end } => &arena[*start..*end],
         }
     }
 
     fn advance(&mut self, n: usize) {
         match self {
-            Chunk::Owned { start, .. } | Chunk::Shared { start, .. } => *start += n,
+            OutboxChunk::Owned { start, .. } | OutboxChunk::Shared { start, .. } => *start += n,
         }
     }
 }
 
-impl Lane {
-    const fn new() -> Lane {
-        Lane {
+impl LaneOutput {
+    const fn new() -> LaneOutput {
+        LaneOutput {
             head: NONE,
             tail: NONE,
             chained: 0,
@@ -120,27 +120,27 @@ impl Lane {
 }
 
 impl Outbox {
-    /// Makes room for a connection; its lane is empty.
+    /// Prepares the slot of a new connection.
     pub fn open(&mut self, slot: ConnSlot) {
         let index = slot.0 as usize;
         if self.lanes.len() <= index {
-            self.lanes.resize_with(index + 1, Lane::new);
+            self.lanes.resize_with(index + 1, LaneOutput::new);
         }
         self.close(slot);
     }
 
-    /// Forgets all that was queued for a connection that is gone.
+    /// Discards all output of a closed connection.
     pub fn close(&mut self, slot: ConnSlot) {
         let lane = &mut self.lanes[slot.0 as usize];
         let is_dirty = lane.is_dirty;
         if let Some(backlog) = lane.backlog.take() {
             self.backlog_bytes -= backlog.bytes;
         }
-        *lane = Lane::new();
+        *lane = LaneOutput::new();
         lane.is_dirty = is_dirty;
     }
 
-    /// Where the next encoded byte will stand; pair with `range_from`.
+    /// Returns the position of the next encoded byte; used with `range_from`.
     #[inline]
     pub fn mark(&self) -> usize {
         self.arena.len()
@@ -155,7 +155,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a stretch of the arena for a connection.
+    /// Queues a range of the arena for a connection.
     #[inline]
     pub fn push(&mut self, slot: ConnSlot, range: Range) {
         let lane = &mut self.lanes[slot.0 as usize];
@@ -179,20 +179,20 @@ impl Outbox {
         self.links.push(RangeLink { range, next: NONE });
     }
 
-    /// Bytes queued and not yet written: backlog and this tick's.
+    /// Returns the bytes that are queued and not written: backlog and this tick's output.
     #[inline]
     pub fn queued_bytes(&self, slot: ConnSlot) -> usize {
         let lane = &self.lanes[slot.0 as usize];
         lane.chained as usize + lane.backlog.as_ref().map_or(0, |b| b.bytes)
     }
 
-    /// The driver could not write everything in an earlier tick.
+    /// Returns whether the driver could not write everything in an earlier tick.
     #[inline]
     pub fn has_backlog(&self, slot: ConnSlot) -> bool {
         self.lanes[slot.0 as usize].backlog.is_some()
     }
 
-    /// Whether a connection's socket has taken some of its backlog since this was last asked.
+    /// Returns whether the socket has accepted some of the backlog since the last call.
     pub fn take_progress(&mut self, slot: ConnSlot) -> bool {
         let backlog = self.lanes[slot.0 as usize].backlog.as_mut();
         backlog.is_some_and(|backlog| std::mem::take(&mut backlog.has_advanced))
@@ -207,7 +207,7 @@ impl Outbox {
         self.arena.len() >= ARENA_HARD_LIMIT_BYTES
     }
 
-    /// Nothing more is written to a connection until it has been released as often.
+    /// Stops writing to a connection until `release` has been called as often.
     pub fn hold(&mut self, slot: ConnSlot) {
         self.lanes[slot.0 as usize].holds += 1;
     }
@@ -221,28 +221,28 @@ impl Outbox {
         }
     }
 
-    /// Whether a connection is not to be written to.
+    /// Returns whether writing to a connection is stopped.
     pub fn is_held(&self, slot: ConnSlot) -> bool {
         self.lanes[slot.0 as usize].holds > 0
     }
 
-    /// Bytes in all backlogs of the shard.
+    /// Returns the bytes in all backlogs of the shard.
     pub fn backlog_bytes(&self) -> usize {
         self.backlog_bytes
     }
 
-    // --- the driver's side ---
+    // --- called by the driver ---
 
-    /// The connections that got something in this tick. A connection may have been closed since; it then has no bytes.
+    /// Returns the connections with output from this tick. A connection that was closed since has no bytes.
     pub fn dirty(&self) -> &[ConnSlot] {
         &self.dirty
     }
 
-    /// What to write next, in order: backlog first. At most `limit` slices.
+    /// Returns what to write next, backlog first. At most `limit` slices.
     pub fn slices<'a>(&'a self, slot: ConnSlot, limit: usize, out: &mut Vec<&'a [u8]>) {
         let lane = &self.lanes[slot.0 as usize];
         if let Some(backlog) = &lane.backlog {
-            out.extend(backlog.chunks.iter().take(limit).map(Chunk::as_slice));
+            out.extend(backlog.chunks.iter().take(limit).map(OutboxChunk::as_slice));
         }
         let mut at = lane.head;
         while at != NONE && out.len() < limit {
@@ -252,8 +252,8 @@ impl Outbox {
         }
     }
 
-    /// What this tick has queued, without the backlog: whole packets, as long as nothing of it has been written.
-    pub fn fresh(&self, slot: ConnSlot) -> impl Iterator<Item = &[u8]> {
+    /// Returns the output of this tick without the backlog. Consists of whole packets until some of it is written.
+    pub fn tick_output(&self, slot: ConnSlot) -> impl Iterator<Item = &[u8]> {
         let mut at = self.lanes[slot.0 as usize].head;
         std::iter::from_fn(move || {
             let link = self.links.get(at as usize)?;
@@ -262,8 +262,8 @@ impl Outbox {
         })
     }
 
-    /// The socket took the first `n` bytes of what `slices` showed.
-    pub fn wrote(&mut self, slot: ConnSlot, n: usize) {
+    /// Reports that the socket accepted the first `n` bytes of `slices`.
+    pub fn record_written(&mut self, slot: ConnSlot, n: usize) {
         let lane = &mut self.lanes[slot.0 as usize];
         let mut left = n;
         if let Some(backlog) = &mut lane.backlog {
@@ -289,28 +289,29 @@ impl Outbox {
         }
     }
 
-    /// Ends the tick: what is left of each chain becomes backlog; the arena is empty afterwards.
+    /// Ends the tick: unsent bytes move to the backlog, and the arena is emptied.
     pub fn end_tick(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
         let unsent: usize = dirty
             .iter()
             .map(|slot| self.lanes[slot.0 as usize].chained as usize)
             .sum();
-        // Sharing pays when many connections wait for the same bytes; otherwise a few bytes would pin a whole arena.
+        // Sharing saves memory if many connections wait for the same bytes. Otherwise a few bytes would keep a whole
+        // arena alive.
         let shared = (unsent > self.arena.len()).then(|| Arc::new(std::mem::take(&mut self.arena)));
         for slot in &dirty {
-            self.keep_unsent(*slot, shared.as_ref());
+            self.save_unsent(*slot, shared.as_ref());
         }
         self.dirty = dirty;
         self.dirty.clear();
         self.links.clear();
         self.arena.clear();
-        if self.arena.capacity() > ARENA_KEEP_BYTES {
+        if self.arena.capacity() > ARENA_RETAIN_BYTES {
             self.arena = Vec::new();
         }
     }
 
-    fn keep_unsent(&mut self, slot: ConnSlot, shared: Option<&Arc<Vec<u8>>>) {
+    fn save_unsent(&mut self, slot: ConnSlot, shared: Option<&Arc<Vec<u8>>>) {
         let lane = &mut self.lanes[slot.0 as usize];
         let mut at = lane.head;
         if at != NONE {
@@ -334,9 +335,9 @@ impl Outbox {
     }
 }
 
-impl Backlog {
+impl OutputBacklog {
     fn share(&mut self, arena: &Arc<Vec<u8>>, start: usize, end: usize) {
-        self.chunks.push_back(Chunk::Shared {
+        self.chunks.push_back(OutboxChunk::Shared {
             arena: arena.clone(),
             start,
             end,
@@ -346,7 +347,7 @@ impl Backlog {
 
     fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
-        if let Some(Chunk::Owned { bytes: last, .. }) = self.chunks.back_mut()
+        if let Some(OutboxChunk::Owned { bytes: last, .. }) = self.chunks.back_mut()
             && last.capacity() - last.len() >= bytes.len()
         {
             last.extend_from_slice(bytes);
@@ -358,10 +359,10 @@ impl Backlog {
             bytes.len().max(BACKLOG_CHUNK_BYTES)
         });
         chunk.extend_from_slice(bytes);
-        self.chunks.push_back(Chunk::Owned { bytes: chunk, start: 0 });
+        self.chunks.push_back(OutboxChunk::Owned { bytes: chunk, start: 0 });
     }
 
-    /// Drops up to `n` bytes from the front and says how many.
+    /// Removes up to `n` bytes from the front. Returns the number of removed bytes.
     fn advance(&mut self, n: usize) -> usize {
         let taken = n.min(self.bytes);
         let mut left = taken;
@@ -432,40 +433,40 @@ mod tests {
     }
 
     #[test]
-    fn what_the_socket_refused_comes_first_in_the_next_tick() {
+    fn unsent_bytes_come_first_in_the_next_tick() {
         let mut outbox = outbox();
         send(&mut outbox, &[A, B], b"hello");
-        outbox.wrote(A, 2);
-        outbox.wrote(B, 5);
+        outbox.record_written(A, 2);
+        outbox.record_written(B, 5);
         outbox.end_tick();
         assert!(outbox.has_backlog(A) && !outbox.has_backlog(B));
         send(&mut outbox, &[A], b"world");
         assert_eq!(outbox.queued_bytes(A), 8);
         assert_eq!(pending(&outbox, A), b"lloworld");
-        outbox.wrote(A, 4);
+        outbox.record_written(A, 4);
         assert_eq!(pending(&outbox, A), b"orld");
-        outbox.wrote(A, 4);
+        outbox.record_written(A, 4);
         outbox.end_tick();
         assert_eq!((outbox.queued_bytes(A), outbox.backlog_bytes()), (0, 0));
     }
 
     #[test]
-    fn many_slow_readers_of_one_message_share_its_bytes() {
+    fn slow_readers_of_one_message_share_its_bytes() {
         let mut outbox = outbox();
         send(&mut outbox, &[A, B], &[7; 100]);
         outbox.end_tick();
         assert!(matches!(
             outbox.lanes[0].backlog.as_ref().unwrap().chunks[0],
-            Chunk::Shared { start: 0, end: 100, .. }
+            OutboxChunk::Shared { start: 0, end: 100, .. }
         ));
         assert_eq!(pending(&outbox, A), [7; 100]);
         outbox.close(A);
-        outbox.wrote(B, 100);
+        outbox.record_written(B, 100);
         assert_eq!(outbox.backlog_bytes(), 0);
     }
 
     #[test]
-    fn a_closed_connection_leaves_nothing_behind() {
+    fn closed_connection_has_no_output() {
         let mut outbox = outbox();
         send(&mut outbox, &[A], b"late");
         outbox.close(A);

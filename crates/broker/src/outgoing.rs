@@ -1,38 +1,38 @@
-//! What a session still has to be sent at QoS 1 and 2: the messages in flight and the queue behind them.
+//! Messages that a session has not acknowledged: in flight at QoS 1 and 2, and the queue behind them.
 //!
-//! A message gets its number when it is queued or sent at once, and its packet identifier follows from the number, so that it is
-//! the same after a restart. Identifiers go in a circle that stops at the oldest one in use; an acknowledgement is found by
-//! bisection. Both lists are bounded by the caller (Receive Maximum, queue limits).
+//! A message gets its number when it is queued or sent at once. The packet identifier is derived from the number, so it
+//! is the same after a restart. Identifiers wrap around and stop at the oldest one in use. An acknowledgement finds its
+//! message by binary search. The caller bounds both lists (Receive Maximum, queue limits).
 
 use std::sync::Arc;
 
 use mqtt::{PacketId, QoS};
 
 use crate::ShardId;
-use crate::durable::cold::Cold;
+use crate::durable::cold::ColdEntries;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
-use crate::message::{Message, Place, Publication};
+use crate::message::{Message, Publication, RecordLocation};
 
-/// A message for one session, with what differs from the message itself.
+/// A message for one session, with the fields that are specific to the session.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
-    /// Which message of the session it is; 0 while that is open.
+    /// Number of the message in the session; 0 if it is not assigned yet.
     pub seq: Seq,
-    pub tag: Tag,
+    pub tag: DeliveryTag,
 }
 
 impl Delivery {
-    /// Bytes that keeping it costs, near enough for limits.
-    pub fn kept_bytes(&self) -> usize {
-        self.message.kept_bytes() + self.tag.kept_bytes()
+    /// Returns the memory that the delivery uses, approximately. Used for limits.
+    pub fn stored_bytes(&self) -> usize {
+        self.message.stored_bytes() + self.tag.stored_bytes()
     }
 
-    /// As the session gets it.
+    /// Returns the message with the QoS and retain flag of this session.
     pub fn publication(&self) -> Publication<'_> {
         Publication {
             qos: self.qos,
@@ -42,79 +42,79 @@ impl Delivery {
     }
 }
 
-/// What only some deliveries carry.
+/// Fields that most deliveries do not have.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub enum Tag {
+pub enum DeliveryTag {
     #[default]
     None,
     /// Subscription Identifier.
     Identifier(u32),
-    Full(Box<FullTag>),
+    Full(Box<FullDeliveryTag>),
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct FullTag {
+pub struct FullDeliveryTag {
     pub identifiers: Vec<u32>,
-    /// The shared subscription that chose this session, to which the message returns if the session cannot take it.
+    /// Shared subscription that selected this session. The message returns to it if the session cannot receive it.
     pub group: Option<GroupRef>,
 }
 
-/// A shared subscription, wherever it lives.
+/// A shared subscription on any shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupRef {
     pub shard: ShardId,
     pub index: u32,
     pub epoch: u32,
-    /// Its name in the journal, if it is durable.
+    /// Key in the journal; 0 if the group is not durable.
     pub key: GroupKey,
 }
 
 impl GroupRef {
-    /// Whatever it is called in the journal.
-    pub fn is_same(self, other: GroupRef) -> bool {
+    /// Returns whether both refer to the same group, regardless of the key.
+    pub fn is_same_group(self, other: GroupRef) -> bool {
         (self.shard, self.index, self.epoch) == (other.shard, other.index, other.epoch)
     }
 }
 
-impl Tag {
-    /// Of what a group gives, which carries the group and an identifier at most.
-    pub const GROUP_BYTES_MAX: usize = size_of::<FullTag>() + size_of::<u32>();
+impl DeliveryTag {
+    /// Maximum size of the tag of a group's message, which has at most one identifier.
+    pub const GROUP_BYTES_MAX: usize = size_of::<FullDeliveryTag>() + size_of::<u32>();
 
-    pub fn new(identifiers: &[u32], group: Option<GroupRef>) -> Tag {
+    pub fn new(identifiers: &[u32], group: Option<GroupRef>) -> DeliveryTag {
         match (identifiers, group) {
-            ([], None) => Tag::None,
-            ([id], None) => Tag::Identifier(*id),
-            _ => Tag::Full(Box::new(FullTag {
+            ([], None) => DeliveryTag::None,
+            ([id], None) => DeliveryTag::Identifier(*id),
+            _ => DeliveryTag::Full(Box::new(FullDeliveryTag {
                 identifiers: identifiers.to_vec(),
                 group,
             })),
         }
     }
 
-    /// A client may have as many identifiers on one message as it has subscriptions.
-    fn kept_bytes(&self) -> usize {
+    /// Counts the identifiers, because a message may have as many as the client has subscriptions.
+    fn stored_bytes(&self) -> usize {
         match self {
-            Tag::None | Tag::Identifier(_) => 0,
-            Tag::Full(full) => size_of::<FullTag>() + size_of_val(&full.identifiers[..]),
+            DeliveryTag::None | DeliveryTag::Identifier(_) => 0,
+            DeliveryTag::Full(full) => size_of::<FullDeliveryTag>() + size_of_val(&full.identifiers[..]),
         }
     }
 
     pub fn identifiers(&self) -> &[u32] {
         match self {
-            Tag::None => &[],
-            Tag::Identifier(id) => std::slice::from_ref(id),
-            Tag::Full(full) => &full.identifiers,
+            DeliveryTag::None => &[],
+            DeliveryTag::Identifier(id) => std::slice::from_ref(id),
+            DeliveryTag::Full(full) => &full.identifiers,
         }
     }
 
     pub fn group(&self) -> Option<GroupRef> {
         match self {
-            Tag::Full(full) => full.group,
+            DeliveryTag::Full(full) => full.group,
             _ => None,
         }
     }
 
-    /// Of the durable group that it comes from.
+    /// Returns the key of the durable group that the message comes from.
     pub fn group_key(&self) -> Option<GroupKey> {
         self.group().map(|group| group.key).filter(|key| key.0 != 0)
     }
@@ -123,7 +123,7 @@ impl Tag {
 #[derive(Debug)]
 pub struct Inflight {
     pub seq: Seq,
-    /// `None` once PUBREC came: only PUBREL and PUBCOMP are left [MQTT-4.3.3-7].
+    /// `None` after PUBREC: only PUBREL and PUBCOMP are outstanding [MQTT-4.3.3-7].
     pub delivery: Option<Delivery>,
 }
 
@@ -133,7 +133,7 @@ impl Inflight {
     }
 }
 
-/// The packet identifier of a session's n-th message: a circle without 0.
+/// Returns the packet identifier of a session's n-th message. Identifiers wrap around and skip 0.
 pub fn packet_id(seq: Seq) -> PacketId {
     let id = seq.wrapping_sub(1) % IDS + 1;
     PacketId::new(id as u16).expect("between 1 and 65,535")
@@ -142,36 +142,37 @@ pub fn packet_id(seq: Seq) -> PacketId {
 const IDS: u64 = u16::MAX as u64;
 
 #[derive(Debug, Default)]
-pub struct Outgoing {
+pub struct OutgoingMessages {
     pub inflight: LazyDeque<Inflight>,
     pub queue: LazyDeque<Delivery>,
     pub queued_bytes: usize,
-    /// How many are queued at QoS 0, kept while the client was away: what follows at QoS 0 must not pass them.
+    /// Queued QoS 0 messages. Later QoS 0 messages must not overtake them.
     pub queued_qos0: u32,
-    /// Of the latest message; numbers are never used twice.
+    /// Number of the latest message. Numbers are never reused.
     pub last_seq: Seq,
-    /// Messages up to this one may be sent at QoS 2: the journal has them.
-    pub kept_seq: Seq,
-    /// How many of `inflight`, from the front, have been sent on the present connection.
+    /// Messages up to this one are committed to the journal and may be sent at QoS 2.
+    pub committed_seq: Seq,
+    /// How many of `inflight`, from the front, have been sent on the current connection.
     pub sent: usize,
-    /// How often messages have gone from memory to the front of what is cold.
-    pub cooled: u32,
-    /// What follows `inflight` and `queue` and is in the journal only.
-    pub cold: Option<Box<Cold>>,
+    /// Counts the evictions that moved messages from memory to the front of `cold`.
+    pub evictions: u32,
+    /// Entries after `inflight` and `queue` whose messages are only in the journal.
+    pub cold: Option<Box<ColdEntries>>,
 }
 
-/// What an acknowledgement meant.
+/// Result of an acknowledgement.
 #[derive(Debug)]
-pub enum Acknowledged {
-    /// Done with; the delivery if it was still kept.
+pub enum AckResult {
+    /// The exchange is complete. Contains the delivery if it was still stored.
     Done(Option<Delivery>),
-    /// PUBREC: PUBREL is next.
+    /// PUBREC received; PUBREL follows.
     Release,
     Unknown,
 }
 
-impl Outgoing {
-    /// Whether the identifier of a message is free: not so while one that is 65,535 messages older is in flight.
+impl OutgoingMessages {
+    /// Returns whether the packet identifier of a message is free. It is not while a message that is 65,535 numbers
+    /// older is in flight.
     pub fn is_free(&self, seq: Seq) -> bool {
         self.oldest_in_flight().is_none_or(|oldest| seq - oldest < IDS)
     }
@@ -184,12 +185,12 @@ impl Outgoing {
             .or(cold.map(|entry| entry.seq()))
     }
 
-    /// Begins to wait for the acknowledgement of a message.
+    /// Adds a message to the ones in flight.
     pub fn start(&mut self, delivery: Delivery) {
         debug_assert_eq!(
             self.sent,
             self.inflight.len(),
-            "nothing new is sent before everything old was sent again"
+            "all messages in flight are sent again before new ones"
         );
         self.inflight.push_back(Inflight {
             seq: delivery.seq,
@@ -198,8 +199,9 @@ impl Outgoing {
         self.sent += 1;
     }
 
-    /// Of a session without a connection: its first messages at QoS 1 count as sent before. One at QoS 2 is never sent before it is kept,
-    /// and nothing passes it. Returns how many.
+    /// Moves the first QoS 1 messages of a disconnected session to the ones in flight, because they may have been sent.
+    /// A QoS 2 message is never sent before its commit, and later messages do not overtake it. Returns the number of
+    /// moved messages.
     pub fn count_as_sent(&mut self) -> usize {
         let mut count = 0;
         while let Some(Delivery { qos, seq, .. }) = self.queue.front()
@@ -222,7 +224,7 @@ impl Outgoing {
                 let is_any = !sent.is_empty();
                 count += sent.len();
                 cold.inflight.extend(sent);
-                cold.forget_empty_pages();
+                cold.merge_tail_when_empty();
                 if !is_any {
                     break;
                 }
@@ -231,7 +233,7 @@ impl Outgoing {
         count
     }
 
-    /// The latest message that has been sent, on this connection or before; 0 if none is in flight.
+    /// Returns the latest message that has been sent on any connection; 0 if none is in flight.
     pub fn started(&self) -> Seq {
         let cold = self
             .cold
@@ -241,13 +243,13 @@ impl Outgoing {
         cold.or(self.inflight.back().map(|entry| entry.seq)).unwrap_or(0)
     }
 
-    /// The number of a message that is queued or sent now.
+    /// Assigns the number of a message that is queued or sent now.
     pub fn next_seq(&mut self) -> Seq {
         self.last_seq += 1;
         self.last_seq
     }
 
-    /// The message that an identifier means at present, if it is in flight.
+    /// Returns the number that a packet identifier refers to if it is in flight.
     pub fn seq_of(&self, id: PacketId) -> Seq {
         let oldest = self.inflight.front().map_or(1, |entry| entry.seq);
         oldest + (u64::from(id.get()) + IDS - u64::from(packet_id(oldest).get())) % IDS
@@ -273,8 +275,8 @@ impl Outgoing {
         done.and_then(|entry| entry.delivery)
     }
 
-    /// PUBACK. A PUBACK for a QoS 2 message is as unknown as one for no message at all.
-    pub fn puback(&mut self, id: PacketId) -> Acknowledged {
+    /// Handles PUBACK. A PUBACK for a QoS 2 message is as unknown as one without a message.
+    pub fn puback(&mut self, id: PacketId) -> AckResult {
         match self.position(id) {
             Some(at)
                 if self.inflight[at]
@@ -282,26 +284,26 @@ impl Outgoing {
                     .as_ref()
                     .is_some_and(|d| d.qos == QoS::AtLeastOnce) =>
             {
-                Acknowledged::Done(self.finish(at))
+                AckResult::Done(self.finish(at))
             }
-            _ => Acknowledged::Unknown,
+            _ => AckResult::Unknown,
         }
     }
 
-    /// PUBREC with success: the message may be forgotten, the identifier not yet [MQTT-4.3.3-4].
-    pub fn pubrec(&mut self, id: PacketId) -> (Acknowledged, Option<Delivery>) {
+    /// Handles a successful PUBREC: the message is no longer needed, but the identifier is [MQTT-4.3.3-4].
+    pub fn pubrec(&mut self, id: PacketId) -> (AckResult, Option<Delivery>) {
         let Some(at) = self.position(id) else {
-            return (Acknowledged::Unknown, None);
+            return (AckResult::Unknown, None);
         };
         let entry = &mut self.inflight[at];
         if entry.delivery.as_ref().is_some_and(|d| d.qos != QoS::ExactlyOnce) {
-            return (Acknowledged::Unknown, None);
+            return (AckResult::Unknown, None);
         }
-        (Acknowledged::Release, entry.delivery.take())
+        (AckResult::Release, entry.delivery.take())
     }
 
-    /// PUBREC with a failure code: the client will not have the message [MQTT-4.3.3-5].
-    pub fn pubrec_failed(&mut self, id: PacketId) -> Acknowledged {
+    /// Handles a PUBREC with an error code: the client rejects the message [MQTT-4.3.3-5].
+    pub fn pubrec_failed(&mut self, id: PacketId) -> AckResult {
         match self.position(id) {
             Some(at)
                 if self.inflight[at]
@@ -309,42 +311,42 @@ impl Outgoing {
                     .as_ref()
                     .is_some_and(|d| d.qos == QoS::ExactlyOnce) =>
             {
-                Acknowledged::Done(self.finish(at))
+                AckResult::Done(self.finish(at))
             }
-            _ => Acknowledged::Unknown,
+            _ => AckResult::Unknown,
         }
     }
 
-    pub fn pubcomp(&mut self, id: PacketId) -> Acknowledged {
+    pub fn pubcomp(&mut self, id: PacketId) -> AckResult {
         match self.position(id) {
-            Some(at) if self.inflight[at].delivery.is_none() => Acknowledged::Done(self.finish(at)),
-            _ => Acknowledged::Unknown,
+            Some(at) if self.inflight[at].delivery.is_none() => AckResult::Done(self.finish(at)),
+            _ => AckResult::Unknown,
         }
     }
 
-    /// Messages that wait, in memory or not.
+    /// Returns the number of queued messages, in memory or not.
     pub fn queued(&self) -> usize {
         self.queue.len() + self.cold.as_ref().map_or(0, |cold| cold.queued())
     }
 
-    /// Nothing has to be sent before a message that comes now.
+    /// Returns whether a new message can be sent at once, because nothing precedes it.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.sent == self.inflight.len() && self.cold.is_none()
     }
 
-    /// In flight, in memory or not.
+    /// Returns the number of messages in flight, in memory or not.
     pub fn unacknowledged(&self) -> usize {
         self.inflight.len() + self.cold.as_ref().map_or(0, |cold| cold.inflight.len())
     }
 
-    /// In flight and not known to have arrived.
+    /// Returns the number of messages in flight that the client has not confirmed with PUBACK or PUBREC.
     pub fn undelivered(&self) -> usize {
         let warm = self.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
         let cold = self.cold.iter().flat_map(|cold| cold.inflight.iter());
         warm + cold.filter(|(entry, _)| !entry.is_released()).count()
     }
 
-    /// What is not known to have arrived, without what is in the journal only.
+    /// Returns the unconfirmed messages in memory.
     pub fn in_memory(&self) -> impl Iterator<Item = &Delivery> {
         let fresh = self.cold.iter().flat_map(|cold| cold.fresh.iter());
         let inflight = self.inflight.iter().filter_map(|entry| entry.delivery.as_ref());
@@ -352,7 +354,7 @@ impl Outgoing {
     }
 
     pub fn push_queue(&mut self, delivery: Delivery) {
-        self.queued_bytes += delivery.kept_bytes();
+        self.queued_bytes += delivery.stored_bytes();
         self.queued_qos0 += u32::from(delivery.qos == QoS::AtMostOnce);
         match &mut self.cold {
             Some(cold) => cold.fresh.push_back(delivery),
@@ -360,34 +362,34 @@ impl Outgoing {
         }
     }
 
-    /// Gives up the oldest message that is not in memory, or behind one that is not; with the group that it is of, and where it is: what is
-    /// in the journal only is not lent.
-    pub fn pop_cold(&mut self) -> Option<(Seq, Option<GroupRef>, Place)> {
+    /// Drops the oldest message that is cold or follows a cold one. Also returns its group and place. A cold message
+    /// has no place here, because groups retain messages only for non-durable sessions.
+    pub fn pop_cold(&mut self) -> Option<(Seq, Option<GroupRef>, RecordLocation)> {
         let cold = self.cold.as_mut()?;
         let oldest = match cold.pop_oldest() {
             Some((seq, queued_qos0, tag)) => {
                 self.queued_qos0 -= queued_qos0;
-                (seq, tag.group(), Place::NONE)
+                (seq, tag.group(), RecordLocation::NONE)
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;
-                self.queued_bytes -= delivery.kept_bytes();
+                self.queued_bytes -= delivery.stored_bytes();
                 self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                 (delivery.seq, delivery.tag.group(), delivery.message.place())
             }
         };
-        self.forget_empty_cold();
+        self.merge_fresh_if_no_cold();
         Some(oldest)
     }
 
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
-        self.queued_bytes -= delivery.kept_bytes();
+        self.queued_bytes -= delivery.stored_bytes();
         self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
         Some(delivery)
     }
 
-    /// Takes out what `wanted` says of the queue and of the QoS 1 messages in flight, oldest first.
+    /// Removes the matching messages from the queue and from the QoS 1 messages in flight, oldest first.
     pub fn extract(&mut self, mut wanted: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
         let mut taken = Vec::new();
         let mut at = 0;
@@ -406,7 +408,7 @@ impl Outgoing {
             let Some(queue) = queue else { continue };
             for delivery in queue.take() {
                 if wanted(&delivery) {
-                    self.queued_bytes -= delivery.kept_bytes();
+                    self.queued_bytes -= delivery.stored_bytes();
                     self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                     taken.push(delivery);
                 } else {
@@ -421,7 +423,7 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Origin, Publication};
+    use crate::message::{MessageOrigin, Publication};
 
     fn delivery(qos: QoS) -> Delivery {
         let message = Publication {
@@ -431,9 +433,9 @@ mod tests {
             qos,
             retain: false,
             expires_at_ms: None,
-            origin: Origin::NONE,
+            origin: MessageOrigin::NONE,
             publisher_hash: 0,
-            place: crate::message::Place::NONE,
+            place: crate::message::RecordLocation::NONE,
             provenance: crate::provenance::Provenance::NONE,
         }
         .to_message();
@@ -442,7 +444,7 @@ mod tests {
             qos,
             retain: false,
             seq: 0,
-            tag: Tag::None,
+            tag: DeliveryTag::None,
         }
     }
 
@@ -450,7 +452,7 @@ mod tests {
         PacketId::new(n).unwrap()
     }
 
-    fn start(out: &mut Outgoing, qos: QoS) -> PacketId {
+    fn start(out: &mut OutgoingMessages, qos: QoS) -> PacketId {
         out.last_seq += 1;
         let mut delivery = delivery(qos);
         delivery.seq = out.last_seq;
@@ -459,45 +461,45 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_go_round_without_zero_and_stop_at_the_oldest_in_use() {
-        let mut out = Outgoing::default();
+    fn packet_ids_wrap_without_zero_and_stop_at_the_oldest() {
+        let mut out = OutgoingMessages::default();
         for n in 1..=u16::MAX {
             assert!(out.is_free(out.last_seq + 1));
             assert_eq!(start(&mut out, QoS::AtLeastOnce), id(n));
         }
         assert!(!out.is_free(out.last_seq + 1));
-        assert!(matches!(out.puback(id(2)), Acknowledged::Done(Some(_))));
+        assert!(matches!(out.puback(id(2)), AckResult::Done(Some(_))));
         assert!(!out.is_free(out.last_seq + 1), "1 is still in use");
-        assert!(matches!(out.puback(id(1)), Acknowledged::Done(Some(_))));
+        assert!(matches!(out.puback(id(1)), AckResult::Done(Some(_))));
         assert!(out.is_free(out.last_seq + 1));
         assert_eq!(start(&mut out, QoS::AtLeastOnce), id(1));
     }
 
     #[test]
-    fn acknowledgements_in_any_order_find_their_message_across_the_wrap() {
-        let mut out = Outgoing {
+    fn acknowledgements_find_their_message_across_the_wrap() {
+        let mut out = OutgoingMessages {
             last_seq: 65533,
-            ..Outgoing::default()
+            ..OutgoingMessages::default()
         };
         for _ in 0..5 {
             start(&mut out, QoS::AtLeastOnce);
         }
         for n in [1, 65534, 3, 65535, 2] {
-            assert!(matches!(out.puback(id(n)), Acknowledged::Done(_)), "{n}");
-            assert!(matches!(out.puback(id(n)), Acknowledged::Unknown), "{n} twice");
+            assert!(matches!(out.puback(id(n)), AckResult::Done(_)), "{n}");
+            assert!(matches!(out.puback(id(n)), AckResult::Unknown), "{n} twice");
         }
         assert_eq!((out.inflight.len(), out.sent), (0, 0));
     }
 
     #[test]
-    fn qos2_needs_its_own_acknowledgements_in_order() {
-        let mut out = Outgoing::default();
+    fn qos2_accepts_only_its_own_acknowledgements_in_order() {
+        let mut out = OutgoingMessages::default();
         start(&mut out, QoS::ExactlyOnce);
-        assert!(matches!(out.puback(id(1)), Acknowledged::Unknown));
-        assert!(matches!(out.pubcomp(id(1)), Acknowledged::Unknown));
-        assert!(matches!(out.pubrec(id(1)), (Acknowledged::Release, Some(_))));
-        assert!(matches!(out.pubrec(id(1)), (Acknowledged::Release, None)));
-        assert!(matches!(out.pubcomp(id(1)), Acknowledged::Done(None)));
-        assert!(matches!(out.pubrec(id(1)), (Acknowledged::Unknown, None)));
+        assert!(matches!(out.puback(id(1)), AckResult::Unknown));
+        assert!(matches!(out.pubcomp(id(1)), AckResult::Unknown));
+        assert!(matches!(out.pubrec(id(1)), (AckResult::Release, Some(_))));
+        assert!(matches!(out.pubrec(id(1)), (AckResult::Release, None)));
+        assert!(matches!(out.pubcomp(id(1)), AckResult::Done(None)));
+        assert!(matches!(out.pubrec(id(1)), (AckResult::Unknown, None)));
     }
 }

@@ -1,23 +1,23 @@
-//! What waits until a tap has kept what it took: each acknowledgement for its own message, so that an action that is slow, or whose
-//! target is away, holds up nobody else.
+//! Actions that wait until a tap has stored a message. Each acknowledgement waits only for its own message, so a slow
+//! action or an unreachable target delays no other client.
 //!
-//! Acknowledgements of one connection keep their order [MQTT-4.6.0-2]: only its oldest one is registered with the receipt that it
-//! waits for, the others are behind it, whatever they wait for themselves. No more of them wait than a client has packet
-//! identifiers: one that has so many is not read from.
+//! Acknowledgements of a connection keep their order [MQTT-4.6.0-2]: only the oldest one is registered with its
+//! receipt, and the others wait behind it. Their number is limited by the number of packet identifiers; reading from a
+//! client that reaches it is paused.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use mqtt::{PacketId, PacketType, ReasonCode};
 
-use crate::effect::{ConnSlot, Effect};
+use crate::effect::{ConnSlot, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::shard::Shard;
 use crate::tap::{Receipt, Tap};
 
-/// Of one connection.
+/// Maximum number of waiting acknowledgements per connection.
 pub const PARKED_MAX: u32 = u16::MAX as u32;
 
-/// An acknowledgement that is still to be sent.
+/// An acknowledgement that has not been sent yet.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingAck {
     pub conn: ConnSlot,
@@ -28,7 +28,7 @@ pub struct PendingAck {
     pub receipt: Option<Receipt>,
 }
 
-/// A QoS 2 message that a client may send again before the tap has kept it.
+/// A QoS 2 message that a client may repeat before the tap has stored it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenId {
     pub session: u32,
@@ -36,49 +36,49 @@ pub struct OpenId {
     pub id: u16,
 }
 
-/// What is done when a receipt is kept.
-pub enum Parked {
+/// An action that waits for a receipt.
+pub enum ParkedAction {
     Ack(PendingAck),
-    /// Somebody outside is told.
-    Tell(Box<dyn FnOnce() + Send>),
+    /// Call a function of another component.
+    Call(Box<dyn FnOnce() + Send>),
     Open(OpenId),
-    /// A `$delayed` message, by index, that has been routed.
+    /// Delete a delayed message that has been routed, by index.
     Delayed(u32),
 }
 
 #[derive(Default)]
-pub struct Parking {
-    waiting: BTreeMap<Receipt, Vec<Parked>>,
-    /// By slot and epoch of the connection; never empty lists.
+pub struct ParkedActions {
+    waiting: BTreeMap<Receipt, Vec<ParkedAction>>,
+    /// Keyed by slot and epoch of the connection. The lists are never empty.
     behind: HashMap<(ConnSlot, u32), VecDeque<PendingAck>>,
     open: HashMap<OpenId, Receipt>,
 }
 
-impl Parking {
+impl ParkedActions {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn park(&mut self, receipt: Receipt, parked: Parked) {
+    pub fn park(&mut self, receipt: Receipt, parked: ParkedAction) {
         self.waiting.entry(receipt).or_default().push(parked);
     }
 
     pub fn park_open(&mut self, receipt: Receipt, id: OpenId) {
         self.open.insert(id, receipt);
-        self.park(receipt, Parked::Open(id));
+        self.park(receipt, ParkedAction::Open(id));
     }
 
-    /// What has to be kept before a QoS 2 message that comes again is answered.
+    /// Returns the receipt that the acknowledgement of a repeated QoS 2 message waits for.
     pub fn receipt_of(&self, id: OpenId) -> Option<Receipt> {
         self.open.get(&id).copied()
     }
 
-    fn take_kept(&mut self, tap: &mut dyn Tap) -> Vec<Parked> {
+    fn take_stored(&mut self, tap: &mut dyn Tap) -> Vec<ParkedAction> {
         let mut due = Vec::new();
         let mut from = Receipt::new(0, 1);
         while let Some((&first, _)) = self.waiting.range(from..).next() {
-            if first.number() > tap.kept(first.lane()) {
-                from = first.end_of_lane();
+            if first.number() > tap.stored_up_to(first.lane()) {
+                from = first.lane_end();
                 continue;
             }
             due.extend(self.waiting.remove(&first).into_iter().flatten());
@@ -89,33 +89,63 @@ impl Parking {
 }
 
 impl Shard {
-    /// Whether something waits until the tap has kept what it took.
+    /// Returns whether any action waits for the tap.
     pub fn is_waiting_for_tap(&self) -> bool {
         !self.core.tap.parking.is_empty()
     }
 
-    /// Does what waited for the tap, as far as that is.
-    pub fn look_at_tap(&mut self) {
-        let seat = &mut self.core.tap;
-        let Some(tap) = &mut seat.tap else { return };
-        for parked in seat.parking.take_kept(&mut **tap) {
-            match parked {
-                Parked::Ack(ack) => self.unpark(ack),
-                Parked::Tell(done) => done(),
-                Parked::Open(id) => _ = self.core.tap.parking.open.remove(&id),
-                Parked::Delayed(index) => self.forget_delayed(index),
+    /// Runs all actions whose receipts the tap has stored.
+    pub fn run_stored_actions(&mut self) {
+        loop {
+            let seat = &mut self.core.tap;
+            let Some(tap) = &mut seat.tap else { return };
+            let due = seat.parking.take_stored(&mut **tap);
+            let mut has_called_back = false;
+            for parked in due {
+                match parked {
+                    ParkedAction::Ack(ack) => self.unpark(ack),
+                    ParkedAction::Call(done) => {
+                        done();
+                        has_called_back = true;
+                    }
+                    ParkedAction::Open(id) => _ = self.core.tap.parking.open.remove(&id),
+                    ParkedAction::Delayed(index) => self.delete_delayed(index),
+                }
+            }
+            // A callback of the tap may complete a result of its other threads, and with it the receipt of an
+            // acknowledgement.
+            if !has_called_back {
+                return;
             }
         }
     }
 
-    /// Sends an acknowledgement for which the journal need not be waited for, unless the tap or an earlier one has to be.
+    /// Returns whether the tap has work on other threads.
+    pub fn is_tap_offloading(&self) -> bool {
+        self.core.tap.tap.as_ref().is_some_and(|tap| tap.is_offloading())
+    }
+
+    /// Publishes the results of the tap's other threads. Calls back to the tap when a result is durable.
+    pub fn take_offloaded(&mut self, now: Now) {
+        while let Some(result) = self.core.tap.take_offloaded(now) {
+            let commits = self.publish_tap_messages(now);
+            let receipt = self.core.join_receipts(result.receipt, commits.tap);
+            match result.on_durable {
+                Some(done) if commits.journal => self.call_when_all_stored(receipt, done),
+                Some(done) => self.call_when_tap_stored(receipt, done),
+                None => {}
+            }
+        }
+    }
+
+    /// Sends an acknowledgement that the journal does not hold back, unless it must wait for the tap or an earlier one.
     pub(crate) fn acknowledge_or_park(&mut self, ack: PendingAck) {
-        let is_kept = ack.receipt.is_none_or(|receipt| self.core.tap.has_kept(receipt))
+        let is_kept = ack.receipt.is_none_or(|receipt| self.core.tap.has_stored(receipt))
             || is_planted(Fault::AcknowledgeBeforeTap);
         let Some(connection) = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch) else {
             return;
         };
-        // PUBREL and PUBCOMP have an order of their own, which the journal keeps.
+        // PUBREL and PUBCOMP have an order of their own, which the journal preserves.
         let is_ordered = matches!(ack.kind, PacketType::PubAck | PacketType::PubRec);
         if !is_ordered || is_kept && connection.parked_acks == 0 {
             return self.acknowledge(ack.conn, ack.kind, ack.id, ack.reason);
@@ -124,12 +154,12 @@ impl Shard {
         let is_first = connection.parked_acks == 1;
         let parking = &mut self.core.tap.parking;
         match ack.receipt.filter(|_| is_first) {
-            Some(receipt) => parking.park(receipt, Parked::Ack(ack)),
+            Some(receipt) => parking.park(receipt, ParkedAction::Ack(ack)),
             None => parking.behind.entry((ack.conn, ack.epoch)).or_default().push_back(ack),
         }
     }
 
-    /// The oldest one of a connection may be sent, and what is behind it as far as that is kept.
+    /// Sends the oldest acknowledgement of a connection, and the following ones whose receipts are stored.
     fn unpark(&mut self, first: PendingAck) {
         let key = (first.conn, first.epoch);
         let mut next = Some(first);
@@ -147,7 +177,7 @@ impl Shard {
         }
     }
 
-    /// The next one that may be sent; if it has to wait, it is registered as the oldest.
+    /// Returns the next acknowledgement that can be sent. If it must wait, it is registered as the oldest.
     fn next_behind(&mut self, key: (ConnSlot, u32)) -> Option<PendingAck> {
         let parking = &mut self.core.tap.parking;
         let behind = parking.behind.get_mut(&key)?;
@@ -156,10 +186,10 @@ impl Shard {
             parking.behind.remove(&key);
         }
         let ack = ack?;
-        match ack.receipt.filter(|receipt| !self.core.tap.has_kept(*receipt)) {
+        match ack.receipt.filter(|receipt| !self.core.tap.has_stored(*receipt)) {
             None => Some(ack),
             Some(receipt) => {
-                self.core.tap.parking.park(receipt, Parked::Ack(ack));
+                self.core.tap.parking.park(receipt, ParkedAction::Ack(ack));
                 None
             }
         }

@@ -1,13 +1,13 @@
-//! Where a message comes from: its identifier and its publisher, as the events of its deliveries tell them.
+//! Provenance of a message: its identifier and publisher, for delivery events.
 //!
-//! Kept beside a message, in memory, in mail and in the journal, only while a tap wants such events; a message that came before
-//! has none. Opaque bytes on their way, read only when an event is told.
+//! Stored with a message in memory, in mail and in the journal, but only while a tap requests such events. Messages
+//! received before that have none. The bytes are opaque until an event is reported.
 //!
 //! ```text
 //! provenance := id u128, received_at_ms u64, mark u64, kind u8, [client]
 //! client     := version u8, address (4 or 16 bytes), port u16, client id bytes u32, client id, user name (the rest)
 //! ```
-//! Integers are big-endian; `kind` has the bits below.
+//! Integers are big-endian. `kind` consists of the bits below.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,26 +19,26 @@ const HAS_CLIENT: u8 = 1;
 const HAS_USER_NAME: u8 = 1 << 1;
 const IS_V6: u8 = 1 << 2;
 
-/// The bytes; none for a message of which nothing is known.
+/// Encoded provenance; empty if it is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provenance<'a>(&'a [u8]);
 
-/// What they say.
+/// Decoded provenance.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct DecodedProvenance<'a> {
     pub id: u128,
     /// Unix milliseconds.
     pub received_at_ms: u64,
     /// `MadeMessage::mark`, or 0.
     pub mark: u64,
-    /// None for messages that the server, its operator or a tap has published.
+    /// `None` for messages of the server, an operator or a tap.
     pub client: Option<TapClient<'a>>,
 }
 
 impl<'a> Provenance<'a> {
     pub const NONE: Provenance<'static> = Provenance(&[]);
 
-    /// Written by `Source::put`, or found where that has been put.
+    /// Wraps bytes that `DecodedProvenance::put` has written.
     pub fn from_written(bytes: &'a [u8]) -> Provenance<'a> {
         Provenance(bytes)
     }
@@ -52,8 +52,8 @@ impl<'a> Provenance<'a> {
         self.0.is_empty()
     }
 
-    /// None if there are no bytes, or if they make no sense: those of a journal may be anything.
-    pub fn source(self) -> Option<Source<'a>> {
+    /// Decodes the provenance. `None` if there is none, or if the bytes are invalid, which is possible after recovery.
+    pub fn source(self) -> Option<DecodedProvenance<'a>> {
         let mut rest = self.0;
         let id = u128::from_be_bytes(cut(&mut rest)?);
         let received_at_ms = u64::from_be_bytes(cut(&mut rest)?);
@@ -63,7 +63,7 @@ impl<'a> Provenance<'a> {
             0 => None,
             _ => Some(client(kind, rest)?),
         };
-        Some(Source {
+        Some(DecodedProvenance {
             id,
             received_at_ms,
             mark,
@@ -102,7 +102,7 @@ fn cut<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-impl Source<'_> {
+impl DecodedProvenance<'_> {
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id.to_be_bytes());
         out.extend_from_slice(&self.received_at_ms.to_be_bytes());
@@ -129,8 +129,8 @@ impl Source<'_> {
 mod tests {
     use super::*;
 
-    fn source<'a>(address: &str, user_name: Option<&'a str>) -> Source<'a> {
-        Source {
+    fn source<'a>(address: &str, user_name: Option<&'a str>) -> DecodedProvenance<'a> {
+        DecodedProvenance {
             id: 7 << 64 | 9,
             received_at_ms: 1_700_000_000_000,
             mark: 1 << 32 | 5,
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let server = Source {
+    fn source_survives_a_round_trip() {
+        let server = DecodedProvenance {
             client: None,
             ..source("127.0.0.1:1", None)
         };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_make_no_sense_are_nothing() {
+    fn invalid_bytes_decode_to_none() {
         assert!(Provenance::NONE.source().is_none());
         let mut bytes = Vec::new();
         source("10.0.0.7:50123", Some("farm")).put(&mut bytes);

@@ -1,4 +1,4 @@
-//! PUBLISH from a client: who may, to where, how often, and the acknowledgements of both directions.
+//! PUBLISH from clients: authorization, topic aliases, publish quota, and the acknowledgements of both directions.
 
 use mqtt::{
     Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode,
@@ -6,30 +6,30 @@ use mqtt::{
 
 use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
-use crate::delayed::{Delay, strip_delay};
-use crate::durable::keep::Wait;
-use crate::durable::ledger::Waiting;
+use crate::delayed::{PublishDelay, strip_delay};
+use crate::durable::journaling::PendingCommits;
+use crate::durable::ledger::CommitAction;
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::is_reserved;
-use crate::message::{Origin, Place, Publication};
-use crate::outgoing::{Acknowledged, Delivery};
-use crate::parking::{OpenId, Parked};
+use crate::message::{MessageOrigin, Publication, RecordLocation};
+use crate::outgoing::{AckResult, Delivery};
+use crate::parking::{OpenId, ParkedAction};
 use crate::provenance::Provenance;
-use crate::route::Published;
+use crate::route::PublishResult;
 use crate::shard::{Shard, hash};
-use crate::tap::{Happening, Receipt, Wants};
-use crate::timers::Timer;
+use crate::tap::{Receipt, TapEvent, TapEventMask};
+use crate::timers::ShardTimer;
 
-/// What a topic name or alias of a PUBLISH came to.
-enum Topic {
-    /// As it stands in the packet.
-    Here,
-    /// Kept for this connection under an alias.
+/// Result of resolving the topic name or alias of a PUBLISH.
+enum ResolvedTopic {
+    /// The topic name in the packet.
+    InPacket,
+    /// The topic name that this connection has set for the alias.
     Alias(Box<str>),
     Refused {
         code: ReasonCode,
-        because: &'static str,
+        reason: &'static str,
     },
 }
 
@@ -51,13 +51,13 @@ impl Shard {
                 .any(|p| matches!(p, Property::SubscriptionIdentifier(_)))
         {
             // [MQTT-3.3.4-6]
-            let because = "a Subscription Identifier from a client";
+            let because = "a client must not send a Subscription Identifier";
             return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
         }
         let topic = match self.resolve_topic(conn, publish) {
-            Topic::Here => None,
-            Topic::Alias(topic) => Some(topic),
-            Topic::Refused { code, because } => return self.protocol_error(now, conn, code, because),
+            ResolvedTopic::InPacket => None,
+            ResolvedTopic::Alias(topic) => Some(topic),
+            ResolvedTopic::Refused { code, reason: because } => return self.protocol_error(now, conn, code, because),
         };
         let publish = Publish {
             topic: topic.as_deref().unwrap_or(publish.topic),
@@ -78,17 +78,17 @@ impl Shard {
         }
         match (publish.qos, publish.packet_id) {
             (QoS::AtMostOnce, _) | (_, None) => {
-                let _ = self.take_publish(now, slot, &publish);
+                let _ = self.authorize_and_route(now, slot, &publish);
             }
             (QoS::AtLeastOnce, Some(id)) => {
-                let (reason, wait) = self.take_publish(now, slot, &publish);
-                self.acknowledge_when_kept(conn, PacketType::PubAck, id, reason, wait);
+                let (reason, commits) = self.authorize_and_route(now, slot, &publish);
+                self.acknowledge_when_committed(conn, PacketType::PubAck, id, reason, commits);
             }
             (QoS::ExactlyOnce, Some(id)) => self.publish_exactly_once(now, conn, slot, &publish, id),
         }
     }
 
-    /// QoS 2: routed when it first comes, remembered until it is released [MQTT-4.3.3-10].
+    /// Routes a QoS 2 message on first receipt, and stores its packet identifier until PUBREL [MQTT-4.3.3-10].
     fn publish_exactly_once(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, id: PacketId) {
         let is_quota_used_up = self
             .core
@@ -96,31 +96,31 @@ impl Shard {
             .is_none_or(|c| c.open_exactly_once >= c.receive_maximum);
         let session = self.core.session_mut(slot);
         if session.received.contains(id.get()) {
-            // A duplicate: the same answer, no second delivery.
-            let mut wait = Wait::for_journal(session.key.0 != 0);
-            wait.receipt = match self.may_tap_have_missed(slot) {
-                true => self.tap_again(now, slot, publish),
+            // A duplicate gets the same answer and is not delivered again.
+            let mut commits = PendingCommits::for_journal(session.key.0 != 0);
+            commits.tap = match self.must_repeat_to_tap(slot) {
+                true => self.repeat_to_tap(now, slot, publish),
                 false => self.core.tap.parking.receipt_of(self.open_id(slot, id)),
             };
-            return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, wait);
+            return self.acknowledge_when_committed(conn, PacketType::PubRec, id, ReasonCode::Success, commits);
         }
         if session.version == ProtocolVersion::V5 && is_quota_used_up {
             // [MQTT-3.3.4-9]
             let because = "more QoS 2 messages are open than the server's receive maximum";
             return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
         }
-        let (reason, wait) = self.take_publish(now, slot, publish);
+        let (reason, commits) = self.authorize_and_route(now, slot, publish);
         if !reason.is_error() {
             self.core.session_mut(slot).received.insert(id.get());
             if let Some(connection) = self.core.connection_mut(conn) {
                 connection.open_exactly_once = connection.open_exactly_once.saturating_add(1);
             }
-            if let Some(receipt) = wait.receipt {
+            if let Some(receipt) = commits.tap {
                 let id = self.open_id(slot, id);
                 self.core.tap.parking.park_open(receipt, id);
             }
         }
-        self.acknowledge_when_kept(conn, PacketType::PubRec, id, reason, wait);
+        self.acknowledge_when_committed(conn, PacketType::PubRec, id, reason, commits);
     }
 
     fn open_id(&self, slot: u32, id: PacketId) -> OpenId {
@@ -131,33 +131,26 @@ impl Shard {
         }
     }
 
-    /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says, with what that has to wait for.
-    fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, Wait) {
+    /// Authorizes a PUBLISH, strips `$delayed`, and routes it. Returns the reason code of the acknowledgement, and the
+    /// commits that it waits for.
+    fn authorize_and_route(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, PendingCommits) {
         if let Some(device) = self.device_of(slot) {
-            return self.take_device_publish(now, slot, device, publish);
+            return self.publish_from_device(now, slot, device, publish);
         }
         let (topic, delay_s) = match strip_delay(publish.topic) {
-            Delay::None => (publish.topic, None),
-            Delay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => (topic, Some(seconds)),
+            PublishDelay::None => (publish.topic, None),
+            PublishDelay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => {
+                (topic, Some(seconds))
+            }
             _ => {
-                return self.reject(
-                    now,
-                    slot,
-                    DropReason::NotAuthorizedToPublish,
-                    ReasonCode::TopicNameInvalid,
-                );
+                return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
             }
         };
         let config = &self.core.config;
         if topic.len() > config.maximum_topic_levels
             && topic.bytes().filter(|b| *b == b'/').count() >= config.maximum_topic_levels
         {
-            return self.reject(
-                now,
-                slot,
-                DropReason::NotAuthorizedToPublish,
-                ReasonCode::TopicNameInvalid,
-            );
+            return self.reject(now, slot, DropReason::TopicInvalid, ReasonCode::TopicNameInvalid);
         }
         let session = self.core.session_mut(slot);
         session.messages_received += 1;
@@ -167,17 +160,17 @@ impl Shard {
             && session
                 .access
                 .as_ref()
-                .is_none_or(|a| a.may_publish(topic, publish.qos, publish.retain));
-        let what = Happening::Authorized {
+                .is_none_or(|a| a.can_publish(topic, publish.qos, publish.retain));
+        let tap_event = TapEvent::Authorized {
             is_publish: true,
             topic,
             is_allowed,
         };
-        self.core.tap_session(now, slot, Wants::AUTHORIZED, &what);
+        self.core.tap_session(now, slot, TapEventMask::AUTHORIZED, &tap_event);
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
-        if self.core.is_journal_stuck()
+        if self.core.is_journal_unavailable()
             && (delay_s.is_some() || self.needs_journal(Some(slot), topic, publish.qos, publish.retain))
         {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
@@ -191,8 +184,8 @@ impl Shard {
             &forwarded
         };
         let told = match delay_s {
-            None => Wants::FATES,
-            Some(_) => Wants::FATES | Wants::MESSAGES,
+            None => TapEventMask::MESSAGE_EVENTS,
+            Some(_) => TapEventMask::MESSAGE_EVENTS | TapEventMask::MESSAGES,
         };
         let provenance = self.core.provenance(now, Some(slot), 0, told);
         let p = Publication {
@@ -202,15 +195,15 @@ impl Shard {
             qos: publish.qos,
             retain: publish.retain,
             expires_at_ms: self.expiry_deadline(now, publish.properties.message_expiry_interval()),
-            origin: Origin {
+            origin: MessageOrigin {
                 shard: self.core.id,
                 epoch: self.core.session(slot).epoch,
             },
             publisher_hash,
-            place: Place::NONE,
+            place: RecordLocation::NONE,
             provenance: Provenance::from_written(&provenance),
         };
-        if self.core.tap_refuses(now, Some(slot), &p) {
+        if self.core.is_rejected_by_tap(now, Some(slot), &p) {
             return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
         }
         self.core.stats.messages_received[publish.qos as usize] += 1;
@@ -225,112 +218,121 @@ impl Shard {
         }
         let receipt = self.core.tap_message(now, Some(slot), &p, publish.dup);
         let published = self.publish(now, &p, publisher);
-        let wait = self.wait_for(now, published, receipt);
-        match published.is_wanted {
-            true => (ReasonCode::Success, wait),
+        let commits = self.wait_for(now, published, receipt);
+        match published.has_recipient {
+            true => (ReasonCode::Success, commits),
             false => {
                 self.core.tap_dropped(now, Some(slot), &p, DropReason::NoSubscriber);
-                (ReasonCode::NoMatchingSubscribers, wait)
+                (ReasonCode::NoMatchingSubscribers, commits)
             }
         }
     }
 
-    /// What has to be kept of a message that has been published, and of what the tap has made of it, which is published here.
-    fn wait_for(&mut self, now: Now, published: Published, receipt: Option<Receipt>) -> Wait {
-        let mut wait = Wait {
-            for_journal: published.is_kept,
-            receipt,
+    /// Returns the commits that an acknowledgement waits for. Publishes the messages that the tap has created from this
+    /// one.
+    fn wait_for(&mut self, now: Now, published: PublishResult, receipt: Option<Receipt>) -> PendingCommits {
+        let mut commits = PendingCommits {
+            journal: published.is_recorded,
+            tap: receipt,
         };
         if self.core.tap.is_used() {
-            let made = self.publish_made(now);
-            wait.for_journal |= made.for_journal;
-            wait.receipt = self.core.join_receipts(receipt, made.receipt);
+            let made = self.publish_tap_messages(now);
+            commits.journal |= made.journal;
+            commits.tap = self.core.join_receipts(receipt, made.tap);
         }
-        wait
+        commits
     }
 
-    /// Gives the tap a message once more that came again.
-    fn tap_again(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> Option<Receipt> {
+    /// Passes a repeated message to the tap again.
+    fn repeat_to_tap(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> Option<Receipt> {
         let mut properties = Vec::new();
         publish.properties.append_forwarded(&mut properties);
         let p = Publication {
             properties: &properties,
             qos: publish.qos,
             retain: publish.retain,
-            ..Publication::of_server(publish.topic, publish.payload)
+            ..Publication::from_server(publish.topic, publish.payload)
         };
         self.core.tap_message(now, Some(slot), &p, publish.dup)
     }
 
-    pub(crate) fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> (ReasonCode, Wait) {
+    pub(crate) fn reject(
+        &mut self,
+        now: Now,
+        slot: u32,
+        drop: DropReason,
+        reason: ReasonCode,
+    ) -> (ReasonCode, PendingCommits) {
         self.core.dropped(now, slot, drop);
-        (reason, Wait::default())
+        (reason, PendingCommits::default())
     }
 
-    /// A message of the server itself or of an operator: no session, no rights to check. False when nobody is known to
-    /// want it.
+    /// Publishes a message of the server or of an operator, without session and authorization. Returns false if no
+    /// recipient is known.
     pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
-        let provenance = self.core.provenance(now, None, message.mark, Wants::FATES);
+        let provenance = self
+            .core
+            .provenance(now, None, message.mark, TapEventMask::MESSAGE_EVENTS);
         let p = Publication {
             provenance: Provenance::from_written(&provenance),
             properties: message.properties,
             qos: message.qos,
             retain: message.retain,
             expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
-            ..Publication::of_server(message.topic, message.payload)
+            ..Publication::from_server(message.topic, message.payload)
         };
         let receipt = self.core.tap_marked(now, None, &p, false, message.mark);
         let published = self.publish(now, &p, None);
-        let wait = self.wait_for(now, published, receipt);
-        self.core.tap.of_server = self.core.join_receipts(self.core.tap.of_server, wait.receipt);
-        self.core.tap.is_server_recorded |= wait.for_journal;
-        published.is_wanted
+        let commits = self.wait_for(now, published, receipt);
+        self.core.tap.server_receipt = self.core.join_receipts(self.core.tap.server_receipt, commits.tap);
+        self.core.tap.is_server_recorded |= commits.journal;
+        published.has_recipient
     }
 
-    /// Whether a message at QoS 1 or 2, or one that is to be retained, would be kept wherever it has to be, now.
-    pub fn may_keep(&mut self, now: Now, message: &ServerMessage<'_>) -> bool {
+    /// Returns whether a message at QoS 1 or 2, or a retained one, can be stored everywhere that it must be.
+    pub fn can_store(&mut self, now: Now, message: &ServerMessage<'_>) -> bool {
         let p = Publication {
             properties: message.properties,
             qos: message.qos,
             retain: message.retain,
-            ..Publication::of_server(message.topic, message.payload)
+            ..Publication::from_server(message.topic, message.payload)
         };
-        let is_journal_full = self.core.is_journal_stuck() && self.needs_journal(None, p.topic, p.qos, p.retain);
-        !is_journal_full && !self.core.tap_refuses(now, None, &p)
+        let is_journal_full = self.core.is_journal_unavailable() && self.needs_journal(None, p.topic, p.qos, p.retain);
+        !is_journal_full && !self.core.is_rejected_by_tap(now, None, &p)
     }
 
-    /// Calls `done` when all that has been published from the server in this tick is kept wherever it has to be; at once if it is.
-    pub fn when_kept(&mut self, done: Box<dyn FnOnce() + Send>) {
-        let receipt = self.core.tap.of_server.take();
+    /// Calls `done` when all messages published from the server in this tick are stored; immediately if they are.
+    pub fn call_when_stored(&mut self, done: Box<dyn FnOnce() + Send>) {
+        let receipt = self.core.tap.server_receipt.take();
         match std::mem::take(&mut self.core.tap.is_server_recorded) {
-            true => self.when_all_is_kept(receipt, done),
-            false => self.tell_when_tapped(receipt, done),
+            true => self.call_when_all_stored(receipt, done),
+            false => self.call_when_tap_stored(receipt, done),
         }
     }
 
-    /// The same of all that has been recorded so far, whoever did it.
-    pub fn when_all_is_kept(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
+    /// Like `call_when_stored`, for all records written so far.
+    pub fn call_when_all_stored(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
         match &mut self.core.ledger {
-            Some(ledger) if ledger.is_behind() && !is_planted(Fault::TellBeforeCommit) => {
-                ledger.wait(Waiting::Tell(receipt, done));
+            Some(ledger) if ledger.has_uncommitted() && !is_planted(Fault::TellBeforeCommit) => {
+                ledger.wait(CommitAction::Call(receipt, done));
             }
-            _ => self.tell_when_tapped(receipt, done),
+            _ => self.call_when_tap_stored(receipt, done),
         }
     }
 
-    pub(crate) fn tell_when_tapped(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
-        match receipt.filter(|receipt| !self.core.tap.has_kept(*receipt)) {
-            Some(receipt) => self.core.tap.parking.park(receipt, Parked::Tell(done)),
+    pub(crate) fn call_when_tap_stored(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
+        match receipt.filter(|receipt| !self.core.tap.has_stored(*receipt)) {
+            Some(receipt) => self.core.tap.parking.park(receipt, ParkedAction::Call(done)),
             None => done(),
         }
     }
 
-    fn resolve_topic(&mut self, conn: ConnSlot, publish: &Publish<'_>) -> Topic {
+    fn resolve_topic(&mut self, conn: ConnSlot, publish: &Publish<'_>) -> ResolvedTopic {
         if publish.properties.is_empty() {
-            return Topic::Here;
+            return ResolvedTopic::InPacket;
         }
         let Some(alias) = publish.properties.topic_alias() else {
-            return Topic::Here;
+            return ResolvedTopic::InPacket;
         };
         let connection = self
             .core
@@ -339,32 +341,34 @@ impl Shard {
         if alias == 0 || alias > connection.topic_alias_maximum {
             // [MQTT-3.3.2-8], [MQTT-3.3.2-9]
             let because = "the topic alias is 0 or above the server's maximum";
-            return Topic::Refused {
+            return ResolvedTopic::Refused {
                 code: ReasonCode::TopicAliasInvalid,
-                because,
+                reason: because,
             };
         }
         let incoming = &mut connection.aliases.get_or_insert_default().incoming;
         if publish.topic.is_empty() {
-            // 3.3.4: without a mapping it is a Protocol Error, not an invalid alias.
-            let unknown = Topic::Refused {
+            // Section 3.3.4: an unknown alias is a Protocol Error, not an invalid alias.
+            let unknown = ResolvedTopic::Refused {
                 code: ReasonCode::ProtocolError,
-                because: "nothing was published under the topic alias",
+                reason: "the topic alias is unknown",
             };
-            return incoming.get(alias).map_or(unknown, |topic| Topic::Alias(topic.into()));
+            return incoming
+                .get(alias)
+                .map_or(unknown, |topic| ResolvedTopic::Alias(topic.into()));
         }
         if incoming.set(alias, publish.topic) {
-            Topic::Here
+            ResolvedTopic::InPacket
         } else {
-            Topic::Refused {
+            ResolvedTopic::Refused {
                 code: ReasonCode::QuotaExceeded,
-                because: "the topics kept under aliases are too long together",
+                reason: "the topic names of all aliases exceed the size limit",
             }
         }
     }
 
-    /// Answers a packet. Success is four bytes in every version; a failure has a code in 5 and looks like success before
-    /// [MQTT-3.3.5-2].
+    /// Sends an acknowledgement. Success takes four bytes in every version. A failure has a reason code in MQTT 5;
+    /// before that it looks like success [MQTT-3.3.5-2].
     pub(crate) fn acknowledge(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId, reason: ReasonCode) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -402,7 +406,7 @@ impl Shard {
         let out = &mut self.core.session_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
         let result = out.puback(ack.packet_id);
-        self.tap_answer(now, slot, &result, ack);
+        self.tap_client_ack(now, slot, &result, ack);
         self.acknowledged(now, slot, seq, result);
     }
 
@@ -412,23 +416,23 @@ impl Shard {
         let seq = out.seq_of(ack.packet_id);
         if ack.reason.is_error() {
             let result = out.pubrec_failed(ack.packet_id);
-            self.tap_answer(now, slot, &result, ack);
+            self.tap_client_ack(now, slot, &result, ack);
             return self.acknowledged(now, slot, seq, result);
         }
         let (result, delivery) = out.pubrec(ack.packet_id);
         let reason = match result {
-            Acknowledged::Release => ReasonCode::Success,
+            AckResult::Release => ReasonCode::Success,
             _ => ReasonCode::PacketIdentifierNotFound,
         };
         if let Some(delivery) = delivery {
-            self.core.keep_settled(slot, seq, true);
+            self.core.record_acknowledged(slot, seq, true);
             self.core.tap_acked(now, slot, &delivery, ack.properties.as_bytes());
             self.group_acknowledged(slot, &delivery);
         }
-        // The client forgets the identifier with PUBREL: the journal has to know by then that it has the message.
-        let wait = Wait::for_journal(reason == ReasonCode::Success && self.core.link(slot).is_durable);
-        // [MQTT-4.3.3-4]; an identifier that is not known is answered too, so that the client can let go of it.
-        self.acknowledge_when_kept(conn, PacketType::PubRel, ack.packet_id, reason, wait);
+        // The client forgets the identifier on PUBREL, so the journal must have committed PUBREC by then.
+        let commits = PendingCommits::for_journal(reason == ReasonCode::Success && self.core.link(slot).is_durable);
+        // An unknown identifier is answered as well, so that the client can release it [MQTT-4.3.3-4].
+        self.acknowledge_when_committed(conn, PacketType::PubRel, ack.packet_id, reason, commits);
     }
 
     pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
@@ -442,10 +446,10 @@ impl Shard {
         } else {
             ReasonCode::PacketIdentifierNotFound
         };
-        // The client may use the identifier for another message once it has PUBCOMP.
-        let wait = Wait::for_journal(was_open && self.keep_freed(slot, ack.packet_id.get()));
+        // The client may reuse the identifier after PUBCOMP.
+        let commits = PendingCommits::for_journal(was_open && self.record_packet_id_freed(slot, ack.packet_id.get()));
         // [MQTT-4.3.3-11]
-        self.acknowledge_when_kept(conn, PacketType::PubComp, ack.packet_id, reason, wait);
+        self.acknowledge_when_committed(conn, PacketType::PubComp, ack.packet_id, reason, commits);
     }
 
     pub(crate) fn pubcomp(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
@@ -456,16 +460,16 @@ impl Shard {
         self.acknowledged(now, slot, seq, result);
     }
 
-    fn tap_answer(&mut self, now: Now, slot: u32, result: &Acknowledged, ack: &Ack<'_>) {
-        if let Acknowledged::Done(Some(delivery)) = result {
+    fn tap_client_ack(&mut self, now: Now, slot: u32, result: &AckResult, ack: &Ack<'_>) {
+        if let AckResult::Done(Some(delivery)) = result {
             self.core.tap_acked(now, slot, delivery, ack.properties.as_bytes());
             self.core.tap_device_acked(now, slot, delivery);
         }
     }
 
-    fn acknowledged(&mut self, now: Now, slot: u32, seq: u64, result: Acknowledged) {
-        let Acknowledged::Done(delivery) = result else { return };
-        self.core.keep_settled(slot, seq, false);
+    fn acknowledged(&mut self, now: Now, slot: u32, seq: u64, result: AckResult) {
+        let AckResult::Done(delivery) = result else { return };
+        self.core.record_acknowledged(slot, seq, false);
         self.core.stats.inflight_messages -= 1;
         self.core.stats.messages_acknowledged += 1;
         if let Some(delivery) = delivery {
@@ -476,14 +480,14 @@ impl Shard {
 
     fn group_acknowledged(&mut self, slot: u32, delivery: &Delivery) {
         if let Some(group) = delivery.tag.group() {
-            if self.core.is_lent(slot, delivery.qos, group.key) {
-                self.keep_dropped(group.key, delivery.message.place());
+            if self.core.group_retains(slot, delivery.qos, group.key) {
+                self.record_group_dropped(group.key, delivery.message.place());
             }
             self.member_acknowledged(slot, group);
         }
     }
 
-    /// Sends what a session waits for: its queue, then retained messages of new subscriptions.
+    /// Sends what a session waits for: its queue, then retained messages for new subscriptions.
     pub(crate) fn pump(&mut self, now: Now, slot: u32) {
         self.core.pump(now, slot);
         if !self.core.session(slot).replays.is_done() {
@@ -491,7 +495,7 @@ impl Shard {
         }
     }
 
-    // --- quota: a publisher over it is slowed, not killed ---
+    // --- publish quota: exceeding it slows the publisher down; the connection stays ---
 
     fn charge_quota(&mut self, conn: ConnSlot, packet_bytes: usize) {
         if let Some(quota) = self.core.connection_mut(conn).and_then(|c| c.publish_quota.as_mut()) {
@@ -516,14 +520,14 @@ impl Shard {
         if !quota.is_paused {
             quota.is_paused = true;
             self.core.stats.publishers_slowed += 1;
-            let timer = Timer::Quota { conn: conn.0, epoch };
+            let timer = ShardTimer::Quota { conn: conn.0, epoch };
             self.core.wake(now, now.monotonic_ms.saturating_add(wait_ms), timer);
         }
         true
     }
 
-    /// The rates have changed: every client is held to the new ones, and who was slowed need not wait as long as the old
-    /// ones asked for.
+    /// Applies changed rates to all clients. Paused publishers resume, because their waiting time belongs to the old
+    /// rates.
     pub(crate) fn renew_quotas(&mut self) {
         let config = self.core.config.clone();
         if !config.limits_publishers() {
@@ -546,7 +550,7 @@ impl Shard {
         let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else {
             return;
         };
-        // It could not be heard meanwhile.
+        // The server has not read from it while it was paused.
         connection.last_packet_ms = now.monotonic_ms;
         if let Some(quota) = connection.publish_quota.as_mut() {
             quota.is_paused = false;
@@ -560,13 +564,13 @@ impl Shard {
 pub struct ServerMessage<'a> {
     pub topic: &'a str,
     pub payload: &'a [u8],
-    /// MQTT 5 properties that are forwarded unaltered, as wire bytes.
+    /// MQTT 5 properties that are forwarded unaltered, in wire format.
     pub properties: &'a [u8],
     pub qos: QoS,
     pub retain: bool,
     /// Message Expiry Interval.
     pub expiry_s: Option<u32>,
-    /// `MadeMessage::mark`, if a tap has made it; else 0.
+    /// `MadeMessage::mark` if a tap has created it, else 0.
     pub mark: u64,
 }
 
@@ -594,13 +598,13 @@ impl PublishQuota {
         }
     }
 
-    /// How long until both buckets are out of debt; `None` when they are not in it.
+    /// Returns the time until both buckets are refilled to 0. `None` if neither is below.
     fn wait_ms(&self, config: &ShardConfig) -> Option<u64> {
         let lacking = |tokens: f64, rate: Option<PublishRate>| match rate {
             Some(rate) if tokens < 0.0 => ((-tokens / rate.per_ms()).ceil() as u64).saturating_add(1),
             _ => 0,
         };
-        let wait = lacking(self.messages, config.publish_rate).max(lacking(self.bytes, config.publish_bytes));
-        (wait > 0).then_some(wait)
+        let commits = lacking(self.messages, config.publish_rate).max(lacking(self.bytes, config.publish_bytes));
+        (commits > 0).then_some(commits)
     }
 }

@@ -1,10 +1,10 @@
-//! Packet identifiers of QoS 2 messages that a client has sent and not yet released: what makes a duplicate a duplicate.
+//! Packet identifiers of QoS 2 messages that a client has sent and not released. They identify duplicates.
 
-/// A set of packet identifiers: a few in place, more in a list, a bitmap when a client keeps many open.
+/// A set of packet identifiers: inline while there are few, then a list, then a bitmap.
 #[derive(Debug)]
 pub struct ReceivedIds(Ids);
 
-// The list is boxed because a set of a few should not be as large as it.
+// The list is boxed because its three words would enlarge every set.
 #[allow(clippy::box_collection)]
 #[derive(Debug)]
 enum Ids {
@@ -19,7 +19,7 @@ struct Bitmap {
     len: usize,
 }
 
-/// As many as fit beside the other forms.
+/// As many as fit without enlarging the other forms.
 const FEW_MAX: usize = 6;
 
 const SOME_MAX: usize = 64;
@@ -45,7 +45,7 @@ impl ReceivedIds {
         self.len() == 0
     }
 
-    /// In no order; none while it is a bitmap.
+    /// Returns the identifiers in no particular order; empty if the set is a bitmap.
     fn listed(&self) -> &[u16] {
         match &self.0 {
             Ids::Few { len, ids } => &ids[..usize::from(*len)],
@@ -61,7 +61,7 @@ impl ReceivedIds {
         }
     }
 
-    /// In no order.
+    /// Iterates in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         let bitmap = match &self.0 {
             Ids::Many(bitmap) => Some(bitmap),
@@ -73,7 +73,7 @@ impl ReceivedIds {
         self.listed().iter().copied().chain(spread)
     }
 
-    /// False when it was there already.
+    /// Returns false if the identifier was in the set.
     pub fn insert(&mut self, id: u16) -> bool {
         if self.contains(id) {
             return false;
@@ -91,7 +91,7 @@ impl ReceivedIds {
         true
     }
 
-    /// False when it was not there.
+    /// Returns false if the identifier was not in the set.
     pub fn remove(&mut self, id: u16) -> bool {
         if !self.contains(id) {
             return false;
@@ -99,7 +99,7 @@ impl ReceivedIds {
         let is_this = |have: &u16| *have == id;
         match &mut self.0 {
             Ids::Few { len, ids } => {
-                let at = ids.iter().position(is_this).expect("`contains` found it");
+                let at = ids.iter().position(is_this).expect("`contains` returned true");
                 *len -= 1;
                 ids[at] = ids[usize::from(*len)];
             }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_identifier_can_be_open_and_each_only_once() {
+    fn every_identifier_can_be_inserted_once() {
         let mut ids = ReceivedIds::default();
         for id in (1..=u16::MAX).rev() {
             assert!(ids.insert(id));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_kept_in_place_and_each_form_has_what_the_one_before_had() {
+    fn set_keeps_its_identifiers_when_the_form_changes() {
         let mut ids = ReceivedIds::default();
         assert_eq!(size_of_val(&ids), 16);
         for n in 1..=2 * SOME_MAX as u16 {

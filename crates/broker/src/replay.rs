@@ -1,45 +1,46 @@
-//! Retained messages for new subscriptions, pulled in small batches as fast as the connection takes them.
+//! Replays of retained messages for new subscriptions, sent in small batches as fast as the connection accepts them.
 //!
-//! A literal filter asks the shard that owns the topic; a wildcard asks every shard in turn. The place in the store is a
-//! cursor, so a replay of a million messages holds none of them in memory, survives changes of the store, and goes on
-//! where it stopped when the client comes back to its session.
+//! A filter without wildcards asks the shard that owns the topic; one with wildcards asks all shards, one after the
+//! other. A cursor stores the position in the store. So a replay of a million messages holds none of them in memory,
+//! tolerates changes of the store, and continues when the client resumes its session.
 //!
-//! While another shard is asked, live messages on topics that the replay may bring wait for it (`Core::hold`): the retained
-//! message is the older one, and a subscriber that sees it last would take it for the state of things.
+//! While another shard is asked, live messages on matching topics are held (`ShardCore::hold`). The retained message is
+//! older, and a subscriber that receives it last would take it for the current value.
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 
-use crate::deliver::{Forms, Terms};
-use crate::durable::keep::Keeping;
+use crate::deliver::{DeliveryOptions, EncodedForms};
+use crate::durable::journaling::RecordFields;
 use crate::effect::{Now, ShardId};
 use crate::lifecycle::granted;
-use crate::mail::{Envelope, Letter};
+use crate::mail::{Envelope, MailRequest};
 use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
-use crate::session::Replay;
+use crate::session::RetainedReplay;
 use crate::shard::Shard;
-use crate::timers::Timer;
+use crate::timers::ShardTimer;
 
-/// Messages per batch, and topics looked at for one.
+/// Messages per batch, and topics visited per batch.
 const BATCH: ScanBudget = ScanBudget {
     matches_max: 64,
     steps_max: 1024,
 };
 
-/// What beginning a batch costs, in topics looked at.
+/// Cost of starting a batch, in visited topics.
 const BATCH_STEPS: usize = 8;
 
-/// Topics that a shard looks at in one tick, for all of its sessions: filters that match nothing would keep it for ever.
+/// Topics that a shard visits per tick for all sessions. Bounds the time of filters that match nothing.
 pub(crate) const STEPS_PER_TICK: usize = 16 * 1024;
 
-/// A batch from another shard ends with the message that makes it larger than this: it is sent whatever the output buffer holds.
+/// A batch for another shard ends with the message that exceeds this size, because it is sent regardless of the output
+/// buffer.
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// Expired retained messages removed per timer.
 const EXPIRE_BATCH: usize = 1024;
 
 impl Shard {
-    /// Whether there may be retained messages for a filter.
+    /// Returns whether any shard may have retained messages for a filter.
     pub(crate) fn has_retained(&self, filter: &str) -> bool {
         self.replay_shard(filter, 0).is_some()
     }
@@ -52,11 +53,11 @@ impl Shard {
         identifier: Option<u32>,
     ) {
         self.core.link_mut(slot).is_replaying = true;
-        self.owe_replay(slot, filter, options, identifier);
+        self.register_replay(slot, filter, options, identifier);
     }
 
-    /// Begins when the client is there.
-    pub(crate) fn owe_replay(
+    /// Registers a replay that starts when the client connects.
+    pub(crate) fn register_replay(
         &mut self,
         slot: u32,
         filter: &str,
@@ -74,7 +75,7 @@ impl Shard {
             retain_handling: RetainHandling::SendAtSubscribe,
             ..options
         };
-        replays.push_back(Replay {
+        replays.push_back(RetainedReplay {
             filter: filter.into(),
             options,
             identifier,
@@ -85,7 +86,7 @@ impl Shard {
         });
     }
 
-    /// The first shard, from this one on, that may have messages for the filter.
+    /// Returns the first shard, starting at `from`, that may have messages for the filter.
     fn replay_shard(&self, filter: &str, from: u16) -> Option<ShardId> {
         let retaining = match self.core.shards {
             1 => u64::from(self.retained.count() > 0),
@@ -104,7 +105,7 @@ impl Shard {
         }
     }
 
-    /// Goes on with the first replay of a session for as long as its connection takes more.
+    /// Continues the first replay of a session while its connection accepts more.
     pub(crate) fn replay(&mut self, now: Now, slot: u32) {
         loop {
             let Some(replay) = self.core.session(slot).replays.first().cloned() else {
@@ -113,12 +114,12 @@ impl Shard {
             if replay.is_waiting {
                 return;
             }
-            if !self.may_replay(slot) {
-                // Live messages wait for another shard's answer, not for a client that is slow.
+            if !self.can_replay(slot) {
+                // Live messages wait for the answer of another shard, but not for a slow client.
                 return self.core.release(now, slot);
             }
             if replay.shard != self.core.id {
-                return self.ask_for_replay(slot, replay);
+                return self.request_replay(slot, replay);
             }
             if self.replay_steps_left == 0 {
                 return self.yield_replay(now, slot);
@@ -128,7 +129,8 @@ impl Shard {
         }
     }
 
-    /// Others come first; live messages do not wait meanwhile, because this shard's own part of the store is never behind them.
+    /// Yields to other sessions. Live messages need not wait, because this shard's retained messages are always up to
+    /// date.
     fn yield_replay(&mut self, now: Now, slot: u32) {
         self.core.release(now, slot);
         if let Some(conn) = self.core.session(slot).conn {
@@ -136,13 +138,13 @@ impl Shard {
         }
     }
 
-    fn ask_for_replay(&mut self, slot: u32, replay: Replay) {
+    fn request_replay(&mut self, slot: u32, replay: RetainedReplay) {
         self.core.link_mut(slot).is_replaying = true;
         let session = self.core.session_mut(slot);
         if let Some(asked) = session.replays.first_mut() {
             asked.is_waiting = true;
         }
-        let letter = Letter::ReplayRequest {
+        let request = MailRequest::ReplayRequest {
             session: slot,
             epoch: session.epoch,
             number: replay.number,
@@ -150,24 +152,25 @@ impl Shard {
             cursor: replay.cursor,
             from: self.core.id,
         };
-        self.mail_out[usize::from(replay.shard.0)].letter(letter);
+        self.outgoing_mail[usize::from(replay.shard.0)].request(request);
     }
 
-    /// Whether a session's connection takes more now; if only this tick is full, it is asked again in the next.
-    fn may_replay(&mut self, slot: u32) -> bool {
+    /// Returns whether the connection accepts more now. If only this tick is full, the session continues in the next
+    /// one.
+    fn can_replay(&mut self, slot: u32) -> bool {
         let session = self.core.session(slot);
         let Some(conn) = session.conn else { return false };
         if !session.outgoing.is_idle() {
             return false;
         }
-        if self.core.has_room_in_tick(conn) {
+        if self.core.has_tick_capacity(conn) {
             return true;
         }
         self.core.continue_later(conn, slot);
         false
     }
 
-    fn replay_batch(&mut self, now: Now, slot: u32, replay: &Replay) -> Option<ScanCursor> {
+    fn replay_batch(&mut self, now: Now, slot: u32, replay: &RetainedReplay) -> Option<ScanCursor> {
         let (core, retained) = (&mut self.core, &self.retained);
         let mut steps = 0;
         let cursor = retained.scan_counted(
@@ -177,17 +180,17 @@ impl Shard {
             BATCH,
             &mut steps,
             |_, message| {
-                let mut forms = Forms::of(message.clone());
+                let mut forms = EncodedForms::of(message.clone());
                 deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
                 let session = core.session(slot);
-                session.outgoing.is_idle() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
+                session.outgoing.is_idle() && session.conn.is_some_and(|conn| core.has_tick_capacity(conn))
             },
         );
         self.replay_steps_left = self.replay_steps_left.saturating_sub(steps + BATCH_STEPS);
         cursor
     }
 
-    /// A batch is through: next is the rest of this shard's part, the next shard's, or the next replay.
+    /// A batch is complete. Continues with the rest of this shard, the next shard, or the next replay.
     fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
         let first = self.core.session(slot).replays.first();
         let Some(replay) = first.filter(|r| r.number == number) else {
@@ -200,7 +203,7 @@ impl Shard {
         let Some(shard) = shard else {
             let replay = replay.clone();
             self.core.session_mut(slot).replays.remove_first();
-            return self.keep_replayed(slot, &replay);
+            return self.record_replayed(slot, &replay);
         };
         if let Some(replay) = self.core.session_mut(slot).replays.first_mut() {
             replay.is_waiting = false;
@@ -209,7 +212,7 @@ impl Shard {
         }
     }
 
-    /// Another shard's session asks for a batch.
+    /// Sends a batch to a session of another shard.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn replay_for(
         &mut self,
@@ -221,8 +224,8 @@ impl Shard {
         cursor: Option<ScanCursor>,
         from: ShardId,
     ) {
-        let mail = &mut self.mail_out[usize::from(from.0)];
-        // It has to fit into the session's queue, should the connection not take it.
+        let mail = &mut self.outgoing_mail[usize::from(from.0)];
+        // The batch must fit into the session's queue in case the connection does not accept it.
         let config = &self.core.config;
         let budget = ScanBudget {
             matches_max: BATCH.matches_max.min(config.queued_messages_max).max(1),
@@ -234,10 +237,10 @@ impl Shard {
             .retained
             .scan_while(filter, cursor, now.monotonic_ms, budget, |_, message| {
                 mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
-                bytes += message.kept_bytes();
+                bytes += message.stored_bytes();
                 bytes <= bytes_max
             });
-        mail.letter(Letter::ReplayEnd {
+        mail.request(MailRequest::ReplayEnd {
             session,
             epoch,
             number,
@@ -245,7 +248,7 @@ impl Shard {
         });
     }
 
-    /// A message of a batch that this session asked another shard for.
+    /// Delivers a message of a batch that this session requested from another shard.
     pub(crate) fn replayed(&mut self, now: Now, slot: u32, epoch: u32, number: u32, p: &Publication<'_>) {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
@@ -253,7 +256,7 @@ impl Shard {
         let Some(replay) = session.replays.numbered_mut(number).filter(|r| r.is_waiting).cloned() else {
             return;
         };
-        let mut forms = Forms::default();
+        let mut forms = EncodedForms::default();
         deliver_retained(&mut self.core, now, slot, &replay, p, &mut forms);
     }
 
@@ -264,21 +267,21 @@ impl Shard {
         if session.replays.numbered_mut(number).is_some_and(|r| r.is_waiting) {
             self.replay_advanced(slot, number, cursor);
         }
-        // Also when nobody waits for this one any more: it may have held up others.
+        // Also if this replay has been removed: others may have waited for it.
         self.replay(now, slot);
     }
 
-    // --- expiry of the store ---
+    // --- expiry of retained messages ---
 
     pub(crate) fn expect_retained_expiry(&mut self, now: Now, at_ms: u64) {
         if at_ms < self.retained_timer_ms {
-            self.retained_timer_ms = self.core.wake(now, at_ms, Timer::RetainedExpiry);
+            self.retained_timer_ms = self.core.wake(now, at_ms, ShardTimer::RetainedExpiry);
         }
     }
 
     pub(crate) fn retained_expiry_due(&mut self, now: Now) {
         if now.monotonic_ms < self.retained_timer_ms {
-            // Not the one that is waited for: setting another would keep both for ever.
+            // This is an earlier timer. A later one is set.
             return;
         }
         self.expire_retained(now);
@@ -295,17 +298,17 @@ impl Shard {
     }
 }
 
-/// The retain flag is set whatever the subscription says: this is why it is sent [MQTT-3.3.1-8].
+/// The retain flag is always set in a replay [MQTT-3.3.1-8].
 fn deliver_retained(
-    core: &mut crate::deliver::Core,
+    core: &mut crate::deliver::ShardCore,
     now: Now,
     slot: u32,
-    replay: &Replay,
+    replay: &RetainedReplay,
     p: &Publication<'_>,
-    forms: &mut Forms,
+    forms: &mut EncodedForms,
 ) {
     let identifiers = replay.identifier.as_slice();
-    let terms = Terms {
+    let terms = DeliveryOptions {
         qos: granted(p.qos, replay.options.maximum_qos),
         retain: true,
         identifiers,
@@ -313,6 +316,6 @@ fn deliver_retained(
     };
     if !p.is_expired(now) {
         core.deliver_retained(now, slot, p, terms, forms);
-        core.keep(now, p, forms.kept(), Keeping::default());
+        core.record_message(now, p, forms.stored(), RecordFields::default());
     }
 }

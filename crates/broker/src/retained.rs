@@ -1,17 +1,17 @@
-//! Retained messages by topic, and scans of them by filter that do not look at all of them.
+//! Retained messages by topic, and scans by filter that skip topics that cannot match.
 //!
-//! A sorted map: an ordered index over blocks of up to 64 front-coded keys. A key is the topic with '/' as 0x00, which
-//! occurs in no topic, so every subtree is contiguous and a scan jumps over those that cannot match: `a/+/b` costs one
-//! jump per child of `a`, whatever they hold. A hash table from topic to block spares replacing, the commonest call, the
-//! way through the index.
+//! A sorted map: an ordered index over blocks of up to 64 front-coded keys. A key is the topic with '/' replaced by
+//! 0x00, which occurs in no topic. So every subtree is contiguous, and a scan jumps over subtrees that cannot match:
+//! `a/+/b` costs one jump per child of `a`, whatever the size of the children. A hash table from topic to block makes
+//! replacing, the most frequent call, independent of the index.
 //!
-//! What a message is and what it weighs is the caller's. Limits hold at all times. Work per call is bounded: a scan and an
-//! expiry take a budget and go on where they stopped, also after changes in between. A passed deadline hides an entry at
-//! once; [`Retained::expire`] frees it. Topics must be valid, in particular without U+0000 [MQTT-1.5.4-2].
+//! The caller defines the stored value and its size. Limits hold at all times. Work per call is bounded: a scan and an
+//! expiry take a budget and can continue later, also after changes. An expired entry is hidden at once;
+//! [`RetainedStore::expire`] frees it. Topics must be valid, in particular without U+0000 [MQTT-1.5.4-2].
 //!
 //! Invariants: the block of the empty fence always exists; each block's keys are at or above its fence and below the
-//! next one's; `ids` has the block of every key; `deadlines` has (`earliest`, id) of each block whose `earliest` is not NEVER, and no entry of a block is due
-//! before its `earliest`.
+//! next one; `ids` contains the block of every key; `deadlines` contains (`earliest`, id) of each block whose
+//! `earliest` is not NEVER; no entry of a block expires before its `earliest`.
 
 mod block;
 mod fence;
@@ -23,18 +23,18 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use block::{Block, Item, NEVER, Reader, Search};
-use fence::Fence;
-use filter::{ScanFilter, Verdict};
+use block::{BlockItem, BlockReader, BlockSearch, NEVER, RetainedBlock};
+use fence::FirstKey;
+use filter::{KeyVerdict, ScanFilter};
 use foldhash::quality::RandomState;
 
 use crate::id_table::{IdMap, hash_text};
 
-/// How much a store may hold.
+/// Limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetainedLimits {
     pub count_max: usize,
-    /// Of the sizes given to [`Retained::set`].
+    /// Limit of the sum of the sizes given to [`RetainedStore::set`].
     pub bytes_max: u64,
 }
 
@@ -45,39 +45,39 @@ impl RetainedLimits {
     };
 }
 
-/// Which limit refused an entry.
+/// The limit that an entry would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum RetainedLimit {
     Count,
     Bytes,
 }
 
-/// How much one call of [`Retained::scan`] may do.
+/// Limits of one call of [`RetainedStore::scan`].
 #[derive(Clone, Copy, Debug)]
 pub struct ScanBudget {
     pub matches_max: usize,
-    /// Keys looked at, matching or not; each costs a microsecond or two at most, and more only for topics of many KB.
+    /// Visited keys, matching or not. Each takes at most one or two microseconds, except for topics of many KB.
     pub steps_max: usize,
 }
 
-/// Where a scan goes on: the least key not yet looked at.
+/// Position at which a scan continues: the first key that has not been visited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanCursor(Box<[u8]>);
 
 impl ScanCursor {
-    /// For keeping a cursor outside of the process.
+    /// Encodes a cursor, to store it outside the process.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Any bytes are a place in the order of topics, so that nothing can go wrong with those of a stranger.
+    /// Decodes a cursor. Any bytes are a valid position, so untrusted input is safe.
     pub fn from_bytes(bytes: &[u8]) -> ScanCursor {
         ScanCursor(bytes.into())
     }
 }
 
-pub struct Retained<V> {
-    index: BTreeMap<Fence, u32>,
+pub struct RetainedStore<V> {
+    index: BTreeMap<FirstKey, u32>,
     ids: IdMap,
     hashing: RandomState,
     blocks: Vec<Option<Box<Leaf<V>>>>,
@@ -90,13 +90,13 @@ pub struct Retained<V> {
 }
 
 struct Leaf<V> {
-    fence: Fence,
-    /// No later than the first deadline in the block.
+    fence: FirstKey,
+    /// At or before the first deadline in the block.
     earliest: u64,
-    block: Block<V>,
+    block: RetainedBlock<V>,
 }
 
-impl<V> Retained<V> {
+impl<V> RetainedStore<V> {
     pub fn new(limits: RetainedLimits) -> Self {
         let mut retained = Self {
             index: BTreeMap::new(),
@@ -110,16 +110,16 @@ impl<V> Retained<V> {
             bytes: 0,
             key: Cell::default(),
         };
-        retained.add_leaf(Fence::new(b""), Block::new());
+        retained.add_leaf(FirstKey::new(b""), RetainedBlock::new());
         retained
     }
 
-    /// Holds for what comes; entries present stay.
+    /// Changes the limits for new entries. Present entries stay.
     pub fn set_limits(&mut self, limits: RetainedLimits) {
         self.limits = limits;
     }
 
-    /// Entries, expired ones included until they are freed.
+    /// Returns the number of entries, including expired ones that are not freed yet.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -128,10 +128,16 @@ impl<V> Retained<V> {
         self.bytes
     }
 
-    /// Stores or replaces; returns what was there. A refused value leaves what was there. What replaces more bytes than it
-    /// has is never refused.
-    pub fn set(&mut self, topic: &str, value: V, bytes: u32, expires_at_ms: Option<u64>) -> Result<Option<V>, Full> {
-        let item = Item {
+    /// Stores or replaces a value. Returns the previous value. On failure the previous value stays. Replacing a value
+    /// with one that is not larger never fails.
+    pub fn set(
+        &mut self,
+        topic: &str,
+        value: V,
+        bytes: u32,
+        expires_at_ms: Option<u64>,
+    ) -> Result<Option<V>, RetainedLimit> {
+        let item = BlockItem {
             value,
             bytes,
             expires_at_ms: expires_at_ms.unwrap_or(NEVER),
@@ -139,8 +145,8 @@ impl<V> Retained<V> {
         self.with_key(topic, |retained, key| retained.set_item(key, item))
     }
 
-    /// What [`Retained::set`] would say of so many bytes.
-    pub fn has_space(&self, topic: &str, bytes: u32) -> Result<(), Full> {
+    /// Returns the result that [`RetainedStore::set`] would have for a value of this size.
+    pub fn has_space(&self, topic: &str, bytes: u32) -> Result<(), RetainedLimit> {
         let mut key = self.key.take();
         write_key(topic, &mut key);
         let found = self.find(&key);
@@ -165,8 +171,8 @@ impl<V> Retained<V> {
         (!block.is_expired_at(at, now_ms)).then(|| block.value_at(at))
     }
 
-    /// Visits what matches `filter`, in the order of topics, from `cursor` (None: the beginning) on, until the budget is
-    /// spent. Returns where to go on, None when nothing is left. What is there throughout is visited exactly once.
+    /// Visits entries that match `filter`, in topic order, starting at `cursor`, until the budget is spent. Returns the
+    /// cursor to continue at, `None` at the end. Entries that exist throughout are visited exactly once.
     pub fn scan(
         &self,
         filter: &str,
@@ -182,7 +188,7 @@ impl<V> Retained<V> {
         self.scan_while(filter, cursor, now_ms, budget, go_on)
     }
 
-    /// As [`Retained::scan`], but also stops after a visit that returns false.
+    /// Like [`RetainedStore::scan`], but stops after a visit that returns false.
     pub fn scan_while(
         &self,
         filter: &str,
@@ -194,7 +200,7 @@ impl<V> Retained<V> {
         self.scan_counted(filter, cursor, now_ms, budget, &mut 0, visit)
     }
 
-    /// As [`Retained::scan_while`], and adds to `steps` what it took of the budget.
+    /// Like [`RetainedStore::scan_while`]. Adds the used steps of the budget to `steps`.
     pub fn scan_counted(
         &self,
         filter: &str,
@@ -207,15 +213,16 @@ impl<V> Retained<V> {
         self.scan_with(&ScanFilter::new(filter), cursor, now_ms, budget, steps, visit)
     }
 
-    /// Visits everything, in the order of topics, until that says that it is enough; else as [`Retained::scan`].
-    pub fn scan_every(
+    /// Visits all entries in topic order, including those that no client filter matches, until `visit` returns false;
+    /// otherwise like [`RetainedStore::scan`].
+    pub fn scan_all(
         &self,
         cursor: Option<ScanCursor>,
         now_ms: u64,
         budget: ScanBudget,
         visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
-        self.scan_with(&ScanFilter::every(), cursor, now_ms, budget, &mut 0, visit)
+        self.scan_with(&ScanFilter::match_all(), cursor, now_ms, budget, &mut 0, visit)
     }
 
     fn scan_with(
@@ -228,7 +235,7 @@ impl<V> Retained<V> {
         mut visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
         let mut target = cursor.map_or_else(|| filter.first_key(), |cursor| cursor.0.into_vec());
-        let mut walk = Walk::at(self, &target);
+        let mut walk = RetainedCursor::at(self, &target);
         let (mut topic, mut matches, mut goes_on) = (Vec::new(), 0, true);
         let steps_end = steps.saturating_add(budget.steps_max);
         while walk.is_on_key {
@@ -237,10 +244,10 @@ impl<V> Retained<V> {
             }
             *steps += 1;
             match filter.verdict(&walk.reader.key, &mut target) {
-                Verdict::Done => return None,
-                Verdict::Seek => walk.seek(&target),
-                Verdict::Next => walk.next(),
-                Verdict::Match => {
+                KeyVerdict::Done => return None,
+                KeyVerdict::Seek => walk.seek(&target),
+                KeyVerdict::Next => walk.next(),
+                KeyVerdict::Match => {
                     if walk.leaf.block.expires_at_ms(walk.reader.index()) > now_ms {
                         matches += 1;
                         goes_on = visit(
@@ -255,14 +262,14 @@ impl<V> Retained<V> {
         None
     }
 
-    /// When something may be due, at the latest by its deadline.
+    /// Returns a time at which entries may be due, no later than the first deadline.
     pub fn next_expiry_ms(&self) -> Option<u64> {
         self.deadlines.first().map(|deadline| deadline.0)
     }
 
-    /// Frees up to `removals_max` entries that are due and hands them out; returns whether there may be more.
+    /// Removes up to `removals_max` due entries and passes them to `removed`. Returns whether more may be due.
     pub fn expire(&mut self, now_ms: u64, removals_max: usize, mut removed: impl FnMut(&str, V)) -> bool {
-        let (mut reader, mut topic, mut removals) = (Reader::default(), Vec::new(), 0);
+        let (mut reader, mut topic, mut removals) = (BlockReader::default(), Vec::new(), 0);
         while let Some(&(_, id)) = self.deadlines.first().filter(|deadline| deadline.0 <= now_ms) {
             if removals == removals_max {
                 return true;
@@ -279,7 +286,7 @@ impl<V> Retained<V> {
         false
     }
 
-    fn set_item(&mut self, key: &[u8], item: Item<V>) -> Result<Option<V>, Full> {
+    fn set_item(&mut self, key: &[u8], item: BlockItem<V>) -> Result<Option<V>, RetainedLimit> {
         let found = self.find(key);
         let bytes = u64::from(item.bytes);
         self.bytes = self.bytes - self.bytes_before(found, bytes)? + bytes;
@@ -287,42 +294,42 @@ impl<V> Retained<V> {
             self.insert(key, item);
             return Ok(None);
         };
-        self.bring_forward(id, item.expires_at_ms);
+        self.advance_deadline(id, item.expires_at_ms);
         Ok(Some(self.leaf_mut(id).block.replace(at, item)))
     }
 
-    /// What so many bytes would replace, if that is within the limits.
-    fn bytes_before(&self, found: Option<(u32, block::At)>, bytes: u64) -> Result<u64, Full> {
+    /// Returns the bytes that a value of this size would replace. Fails if the limits would be exceeded.
+    fn bytes_before(&self, found: Option<(u32, block::BlockPosition)>, bytes: u64) -> Result<u64, RetainedLimit> {
         let bytes_before = match found {
             Some((id, at)) => u64::from(self.leaf(id).block.bytes_at(at)),
-            None if self.count >= self.limits.count_max => return Err(Full::Count),
+            None if self.count >= self.limits.count_max => return Err(RetainedLimit::Count),
             None => 0,
         };
         let bytes_others = self.bytes - bytes_before;
         match bytes > bytes_before && bytes_others + bytes > self.limits.bytes_max {
-            true => Err(Full::Bytes),
+            true => Err(RetainedLimit::Bytes),
             false => Ok(bytes_before),
         }
     }
 
-    /// Adds a key that is not there.
-    fn insert(&mut self, key: &[u8], item: Item<V>) {
+    /// Adds a key that is not in the store.
+    fn insert(&mut self, key: &[u8], item: BlockItem<V>) {
         let id = self.leaf_of(key);
-        let Search::Missing(gap) = self.leaf(id).block.search(key) else {
+        let BlockSearch::Missing(gap) = self.leaf(id).block.search(key) else {
             unreachable!("a key in a block is in ids")
         };
         let is_ascending = gap.is_end;
         self.count += 1;
         self.ids.insert(hash_text(&self.hashing, key), id);
-        self.bring_forward(id, item.expires_at_ms);
+        self.advance_deadline(id, item.expires_at_ms);
         self.leaf_mut(id).block.insert(gap, key, item);
         self.split_if_too_big(id, is_ascending);
     }
 
-    fn find(&self, key: &[u8]) -> Option<(u32, block::At)> {
+    fn find(&self, key: &[u8]) -> Option<(u32, block::BlockPosition)> {
         let mut found = None;
         let id = self.ids.find(hash_text(&self.hashing, key), |id| {
-            let Search::Found(at) = self.leaf(id).block.search(key) else {
+            let BlockSearch::Found(at) = self.leaf(id).block.search(key) else {
                 return false;
             };
             found = Some(at);
@@ -331,7 +338,7 @@ impl<V> Retained<V> {
         found.map(|at| (id, at))
     }
 
-    fn remove_at(&mut self, id: u32, at: block::At, key: &[u8]) -> Item<V> {
+    fn remove_at(&mut self, id: u32, at: block::BlockPosition, key: &[u8]) -> BlockItem<V> {
         self.ids.remove(hash_text(&self.hashing, key), |of| of == id);
         let leaf = self.leaf_mut(id);
         let item = leaf.block.remove(at);
@@ -356,20 +363,20 @@ impl<V> Retained<V> {
         self.move_ids(upper, id, upper);
     }
 
-    /// The keys of block `of` move from block `from` to block `to`.
+    /// Assigns the keys of block `of` from block `from` to block `to`.
     fn move_ids(&mut self, of: u32, from: u32, to: u32) {
         let Self {
             blocks, ids, hashing, ..
         } = self;
         let leaf = blocks[of as usize].as_ref().expect("the index refers to live blocks");
-        let mut reader = Reader::default();
+        let mut reader = BlockReader::default();
         while reader.has_next(&leaf.block) {
             reader.read(&leaf.block);
             ids.replace(hash_text(hashing, &reader.key), from, to);
         }
     }
 
-    /// Lets a small block take in the next, or the one before take in it.
+    /// Merges a small block with the next or the previous one.
     fn join(&mut self, id: u32) {
         let fence = self.leaf(id).fence.key();
         let next = self
@@ -377,7 +384,7 @@ impl<V> Retained<V> {
             .range::<[u8], _>((Excluded(fence), Unbounded))
             .next()
             .map(|(_, &next)| next);
-        if next.is_some_and(|next| self.absorb_if_fits(id, next)) {
+        if next.is_some_and(|next| self.merge_if_fits(id, next)) {
             return;
         }
         let fence = self.leaf(id).fence.key();
@@ -387,24 +394,24 @@ impl<V> Retained<V> {
             .next_back()
             .map(|(_, &before)| before);
         if let Some(before) = before {
-            self.absorb_if_fits(before, id);
+            self.merge_if_fits(before, id);
         }
     }
 
-    fn absorb_if_fits(&mut self, id: u32, next: u32) -> bool {
-        if !self.leaf(id).block.may_absorb(&self.leaf(next).block) {
+    fn merge_if_fits(&mut self, id: u32, next: u32) -> bool {
+        if !self.leaf(id).block.can_merge(&self.leaf(next).block) {
             return false;
         }
         let earliest = self.leaf(id).earliest.min(self.leaf(next).earliest);
         self.set_earliest(next, NEVER);
         self.move_ids(next, next, id);
         let next = self.remove_leaf(next);
-        self.leaf_mut(id).block.absorb(next.block);
+        self.leaf_mut(id).block.merge_next(next.block);
         self.set_earliest(id, earliest);
         true
     }
 
-    fn bring_forward(&mut self, id: u32, expires_at_ms: u64) {
+    fn advance_deadline(&mut self, id: u32, expires_at_ms: u64) {
         if expires_at_ms < self.leaf(id).earliest {
             self.set_earliest(id, expires_at_ms);
         }
@@ -423,7 +430,7 @@ impl<V> Retained<V> {
         }
     }
 
-    fn add_leaf(&mut self, fence: Fence, block: Block<V>) -> u32 {
+    fn add_leaf(&mut self, fence: FirstKey, block: RetainedBlock<V>) -> u32 {
         let leaf = Some(Box::new(Leaf {
             fence: fence.clone(),
             earliest: NEVER,
@@ -452,7 +459,7 @@ impl<V> Retained<V> {
             .index
             .range::<[u8], _>((Unbounded, Included(key)))
             .next_back()
-            .expect("a fence is empty");
+            .expect("the empty fence exists");
         id
     }
 
@@ -477,25 +484,25 @@ impl<V> Retained<V> {
     }
 }
 
-/// A place in the order of keys.
-struct Walk<'a, V> {
-    retained: &'a Retained<V>,
+/// A position in the order of keys.
+struct RetainedCursor<'a, V> {
+    retained: &'a RetainedStore<V>,
     leaf: &'a Leaf<V>,
     /// The blocks after `leaf`.
-    following: btree_map::Range<'a, Fence, u32>,
-    reader: Reader,
+    following: btree_map::Range<'a, FirstKey, u32>,
+    reader: BlockReader,
     is_on_key: bool,
 }
 
-impl<'a, V> Walk<'a, V> {
-    /// On the first key at or above `target`.
-    fn at(retained: &'a Retained<V>, target: &[u8]) -> Self {
+impl<'a, V> RetainedCursor<'a, V> {
+    /// Returns a cursor at the first key at or above `target`.
+    fn at(retained: &'a RetainedStore<V>, target: &[u8]) -> Self {
         let id = retained.leaf_of(target);
         let mut walk = Self {
             retained,
             leaf: retained.leaf(id),
             following: retained.index.range::<[u8], _>((Excluded(target), Unbounded)),
-            reader: Reader::default(),
+            reader: BlockReader::default(),
             is_on_key: false,
         };
         walk.next();
@@ -503,7 +510,7 @@ impl<'a, V> Walk<'a, V> {
         walk
     }
 
-    /// On the first key at or above `target`, which is above the present one.
+    /// Moves to the first key at or above `target`, which must be above the current key.
     fn seek(&mut self, target: &[u8]) {
         if self
             .following

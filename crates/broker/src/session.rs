@@ -1,7 +1,7 @@
-//! A session: all that the server keeps for a client id, connected or not [MQTT-4.1.0-1].
+//! A session: the state that the server stores for a client id, connected or not [MQTT-4.1.0-1].
 //!
-//! Owned by the home shard of its client id. An idle session without subscriptions is one allocation of some 300 bytes
-//! besides its names; everything that only some sessions need is behind a pointer that is empty for the others.
+//! The home shard of the client id owns it. An idle session without subscriptions is one allocation of some 300 bytes
+//! plus its names. Rarely needed parts are behind pointers that are null in most sessions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
 
-use crate::access::{Identity, SessionAccess};
-use crate::address::KeptAddress;
+use crate::access::{ClientIdentity, SessionAccess};
+use crate::address::CompactAddress;
 use crate::device::DeviceKey;
 use crate::durable::record::SessionKey;
 use crate::lazy_deque::LazyDeque;
-use crate::outgoing::{Delivery, Outgoing};
+use crate::outgoing::{Delivery, OutgoingMessages};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
 use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
@@ -22,51 +22,51 @@ use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 pub struct Session {
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
-    pub address: KeptAddress,
-    /// That the client came through last, since the server was started.
+    pub address: CompactAddress,
+    /// Listener of the last connection since the server was started.
     pub listener: Option<u16>,
-    /// Tells this session from an earlier one in the same slot.
+    /// Distinguishes this session from earlier ones in the same slot.
     pub epoch: u32,
     pub conn: Option<ConnSlot>,
     pub version: ProtocolVersion,
     pub is_superuser: bool,
     pub is_bridge: bool,
     pub clean_start: bool,
-    /// Whether reason strings may be sent in acknowledgements [MQTT-3.1.2-29].
+    /// Whether acknowledgements may have a reason string [MQTT-3.1.2-29].
     pub wants_problem_information: bool,
     pub keep_alive_s: u16,
-    /// The client's Receive Maximum, limited by `inflight_max`.
+    /// The client's Receive Maximum, at most `inflight_max`.
     pub window: u16,
     pub expiry_s: u32,
-    /// Tells the present or last connection from all others of the shard, so that timers of an earlier one, of this session
-    /// or of an earlier session in the slot, do nothing.
+    /// Number of the current or last connection, unique in the shard. Timers of earlier connections, also of earlier
+    /// sessions in the slot, are ignored.
     pub connects: u32,
     pub connected_at_ms: u64,
     pub disconnected_at_ms: u64,
-    /// When the last connection ended, in monotonic milliseconds: what the expiry and the will's delay count from.
+    /// End of the last connection in monotonic milliseconds. Session expiry and will delay count from here.
     pub left_at_ms: u64,
     pub created_at_ms: u64,
     pub last_disconnect: Option<DisconnectReason>,
-    pub will: Option<Box<Will>>,
+    pub will: Option<Box<SessionWill>>,
     pub subscriptions: FilterMap<Subscription>,
     pub access: Option<Arc<dyn SessionAccess>>,
-    pub outgoing: Outgoing,
+    pub outgoing: OutgoingMessages,
     pub received: ReceivedIds,
     pub replays: Replays,
-    pub drops: Option<Box<Drops>>,
+    pub drops: Option<Box<DropCounts>>,
     pub messages_received: u64,
     pub bytes_received: u64,
-    /// In `Core::unfinished`.
+    /// The session is in `Core::unfinished`.
     pub is_unfinished: bool,
     pub subacks: LazyDeque<PendingSubAck>,
-    /// Its name in the journal; none while it ends with its connection, or where there is no journal.
+    /// Key in the journal; 0 if the session is not durable.
     pub key: SessionKey,
-    /// In `Ledger::cooling`.
-    pub is_cooling: bool,
+    /// The session is in `Ledger::eviction_candidates`.
+    pub is_eviction_scheduled: bool,
 }
 
 impl Session {
-    /// Of a client that has none; the terms of its CONNECT are still to come.
+    /// Creates a session. The caller sets the terms of the CONNECT.
     pub fn new(now: Now, client_id: &str, address: SocketAddr, epoch: u32) -> Session {
         Session {
             client_id: client_id.into(),
@@ -92,7 +92,7 @@ impl Session {
             will: None,
             subscriptions: FilterMap::default(),
             access: None,
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingMessages::default(),
             received: ReceivedIds::default(),
             replays: Replays::default(),
             drops: None,
@@ -101,12 +101,12 @@ impl Session {
             is_unfinished: false,
             subacks: LazyDeque::default(),
             key: SessionKey::default(),
-            is_cooling: false,
+            is_eviction_scheduled: false,
         }
     }
 
-    pub fn identity(&self) -> Identity {
-        Identity {
+    pub fn identity(&self) -> ClientIdentity {
+        ClientIdentity {
             client_id: self.client_id.clone(),
             user_name: self.user_name.clone(),
             address: self.address.get().ip(),
@@ -114,17 +114,17 @@ impl Session {
         }
     }
 
-    /// The device whose session this is.
+    /// Returns the device if this is a device session.
     pub fn device(&self) -> Option<DeviceKey> {
         self.access.as_ref()?.device()
     }
 
-    /// When a session without a connection ends; `None` for never [MQTT-3.1.2-23].
+    /// Returns when a disconnected session expires; `None` for never [MQTT-3.1.2-23].
     pub fn expires_at_ms(&self) -> Option<u64> {
         (self.expiry_s != u32::MAX).then(|| self.left_at_ms + u64::from(self.expiry_s) * 1000)
     }
 
-    /// When the will of a session without a connection is due, if it has one.
+    /// Returns when the will of a disconnected session is due.
     pub fn will_due_ms(&self) -> Option<u64> {
         let will = self.will.as_ref()?;
         Some(self.left_at_ms + u64::from(will.delay_s) * 1000)
@@ -140,15 +140,15 @@ impl Session {
     }
 }
 
-/// What was not delivered to a session, and why.
+/// Counters of messages that were not delivered to a session, per reason.
 #[derive(Debug, Default, Clone)]
-pub struct Drops {
+pub struct DropCounts {
     pub by_reason: [u32; DropReason::COUNT],
-    /// The last one, and when (monotonic).
+    /// Reason and monotonic time of the last drop.
     pub last: Option<(DropReason, u64)>,
 }
 
-impl Drops {
+impl DropCounts {
     pub fn counted(&self) -> Vec<(DropReason, u32)> {
         DropReason::ALL
             .into_iter()
@@ -162,24 +162,24 @@ impl Drops {
     }
 }
 
-/// A SUBACK or UNSUBACK that waits until another shard has the shared subscription in its index, or no longer, so that no message
-/// published after the SUBACK can miss it, and none after the UNSUBACK comes.
+/// A SUBACK or UNSUBACK that waits until another shard has changed the index of a shared subscription. Afterwards every
+/// message published after the SUBACK is delivered, and none after the UNSUBACK.
 #[derive(Debug)]
 pub struct PendingSubAck {
     pub packet_id: PacketId,
     pub reasons: Vec<u8>,
     pub kind: PacketType,
     pub waiting: u32,
-    /// Of the letters that are awaited.
+    /// Ticket of the requests whose answers it waits for.
     pub ticket: u32,
 }
 
-/// The Will Message of the present or last connection [MQTT-3.1.2-7].
+/// Will Message of the current or last connection [MQTT-3.1.2-7].
 #[derive(Debug, Clone)]
-pub struct Will {
+pub struct SessionWill {
     pub topic: Box<str>,
     pub payload: Box<[u8]>,
-    /// Forwardable properties, as wire bytes.
+    /// Forwarded properties in wire format.
     pub properties: Box<[u8]>,
     pub qos: QoS,
     pub retain: bool,
@@ -194,7 +194,7 @@ pub enum SubscriptionKind {
     Exclusive,
 }
 
-/// One subscription of a session; its key is the filter as the client wrote it.
+/// A subscription of a session. Its key is the filter as sent by the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Subscription {
     pub options: SubscriptionOptions,
@@ -202,18 +202,18 @@ pub struct Subscription {
     pub kind: SubscriptionKind,
 }
 
-/// The replays of a session, and the live messages that must not overtake them.
+/// Replays of retained messages of a session, and the live messages that must not overtake them.
 #[derive(Debug, Default)]
-pub struct Replays(Option<Box<Pending>>);
+pub struct Replays(Option<Box<PendingReplays>>);
 
-/// A client may have as many replays as it may have subscriptions, so nothing here looks through all of them.
+/// A client may have as many replays as subscriptions, so no method iterates over all of them.
 #[derive(Debug, Default)]
-struct Pending {
-    /// In the order in which they were asked for.
-    replays: BTreeMap<u64, Replay>,
-    /// Where the replay of a filter is; at most one each.
+struct PendingReplays {
+    /// In order of request.
+    replays: BTreeMap<u64, RetainedReplay>,
+    /// Key of the replay of each filter.
     by_filter: BTreeMap<Box<str>, u64>,
-    asked: u64,
+    last_number: u64,
     held: VecDeque<Delivery>,
     held_bytes: usize,
 }
@@ -221,7 +221,7 @@ struct Pending {
 const REPLAYS_MATCHED_MAX: usize = 16;
 
 impl Replays {
-    /// Nothing to replay and nothing held.
+    /// Returns whether there are neither replays nor held messages.
     pub fn is_done(&self) -> bool {
         self.0.is_none()
     }
@@ -230,31 +230,31 @@ impl Replays {
         self.first().is_none()
     }
 
-    /// The one that is at work: the others wait for it.
-    pub fn first(&self) -> Option<&Replay> {
+    /// Returns the active replay. The others wait for it.
+    pub fn first(&self) -> Option<&RetainedReplay> {
         Some(self.0.as_ref()?.replays.first_key_value()?.1)
     }
 
-    pub fn first_mut(&mut self) -> Option<&mut Replay> {
+    pub fn first_mut(&mut self) -> Option<&mut RetainedReplay> {
         Some(self.0.as_mut()?.replays.first_entry()?.into_mut())
     }
 
-    /// The one that is at work, if it is this one.
-    pub fn numbered_mut(&mut self, number: u32) -> Option<&mut Replay> {
+    /// Returns the active replay if it has this number.
+    pub fn numbered_mut(&mut self, number: u32) -> Option<&mut RetainedReplay> {
         self.first_mut().filter(|first| first.number == number)
     }
 
-    /// Comes after all others; one of the same filter that is not finished is not needed any more.
-    pub fn push_back(&mut self, replay: Replay) {
+    /// Appends a replay. Removes an unfinished replay of the same filter.
+    pub fn push_back(&mut self, replay: RetainedReplay) {
         let pending = self.0.get_or_insert_default();
-        pending.asked += 1;
-        if let Some(before) = pending.by_filter.insert(replay.filter.clone(), pending.asked) {
+        pending.last_number += 1;
+        if let Some(before) = pending.by_filter.insert(replay.filter.clone(), pending.last_number) {
             pending.replays.remove(&before);
         }
-        pending.replays.insert(pending.asked, replay);
+        pending.replays.insert(pending.last_number, replay);
     }
 
-    /// Retained messages of this filter, without `$exclusive/`, are still to be sent.
+    /// Returns whether retained messages of this filter (without `$exclusive/`) must still be sent.
     pub fn is_pending(&self, filter: &str) -> bool {
         self.0
             .as_ref()
@@ -284,10 +284,10 @@ impl Replays {
         }
     }
 
-    /// Keeps a message that a replay has to come before; gives it back when there is no room.
+    /// Holds a message that must not overtake a replay. Returns it if the limits are reached.
     pub fn hold(&mut self, delivery: Delivery, max_messages: usize, max_bytes: usize) -> Result<(), Delivery> {
         let pending = self.0.get_or_insert_default();
-        let bytes = pending.held_bytes + delivery.kept_bytes();
+        let bytes = pending.held_bytes + delivery.stored_bytes();
         if pending.held.len() >= max_messages || bytes > max_bytes {
             return Err(delivery);
         }
@@ -296,8 +296,8 @@ impl Replays {
         Ok(())
     }
 
-    /// Whether a live message of this topic has to wait: a replay may bring an older one, or older live ones wait already
-    /// [MQTT-4.6.0-5]. Taken for granted where there are many replays, so that it costs little.
+    /// Returns whether a live message of this topic must be held, because a replay may deliver an older one or older
+    /// live messages are held [MQTT-4.6.0-5]. With many replays it returns true without checking them.
     pub fn must_wait(&self, topic: &str) -> bool {
         self.0.as_ref().is_some_and(|pending| {
             let mut replays = pending.replays.values();
@@ -307,7 +307,7 @@ impl Replays {
         })
     }
 
-    /// Messages held, and their bytes.
+    /// Returns the number and the bytes of held messages.
     pub fn held(&self) -> (usize, usize) {
         let pending = self.0.as_ref();
         pending.map_or((0, 0), |pending| (pending.held.len(), pending.held_bytes))
@@ -317,7 +317,7 @@ impl Replays {
         self.0.iter().flat_map(|pending| &pending.held)
     }
 
-    /// What was held, in its order.
+    /// Removes and returns the held messages, in order.
     pub fn release(&mut self) -> VecDeque<Delivery> {
         let Some(pending) = &mut self.0 else {
             return VecDeque::new();
@@ -331,26 +331,26 @@ impl Replays {
     }
 }
 
-/// Retained messages that a new subscription has still to be sent, pulled bit by bit as the connection takes them.
+/// Retained messages for a new subscription, sent in batches as fast as the connection accepts them.
 #[derive(Debug, Clone)]
-pub struct Replay {
+pub struct RetainedReplay {
     pub filter: Box<str>,
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
-    /// Whose part of the retained messages is being read.
+    /// Shard whose retained messages are being read.
     pub shard: ShardId,
     pub cursor: Option<ScanCursor>,
-    /// A request to another shard is on its way.
+    /// Waits for the answer of another shard.
     pub is_waiting: bool,
     pub number: u32,
 }
 
-/// Filters of one session: a list while there are few, a map when there are many. Sorted, so that the order of its filters
-/// is the same in every run and no choice of filters makes it slow.
-// The map is boxed because a session that has none should not pay for its bytes.
+/// A map from the filters of a session: a list while it is small, a sorted map when it is large. The order is the same
+/// in every run, and no choice of filters makes it slow.
+// The map is boxed so that it does not enlarge sessions that do not use it.
 #[derive(Debug)]
 pub enum FilterMap<V> {
-    /// Exactly as long as it has to be: most sessions have one.
+    /// Without slack, because most sessions have one filter.
     Few(Box<[(Box<str>, V)]>),
     Many(Box<ManyFilters<V>>),
 }
@@ -358,7 +358,7 @@ pub enum FilterMap<V> {
 #[derive(Debug)]
 pub struct ManyFilters<V> {
     map: BTreeMap<Box<str>, V>,
-    /// Of all filters.
+    /// Total length of all filters.
     bytes: usize,
 }
 
@@ -378,7 +378,7 @@ impl<V> FilterMap<V> {
         }
     }
 
-    /// What all filters are long.
+    /// Returns the total length of all filters.
     pub fn filter_bytes(&self) -> usize {
         match self {
             FilterMap::Few(few) => few.iter().map(|(filter, _)| filter.len()).sum(),
@@ -393,7 +393,14 @@ impl<V> FilterMap<V> {
         }
     }
 
-    /// Returns the value it replaces.
+    pub fn get_mut(&mut self, filter: &str) -> Option<&mut V> {
+        match self {
+            FilterMap::Few(few) => few.iter_mut().find(|(have, _)| &**have == filter).map(|(_, v)| v),
+            FilterMap::Many(many) => many.map.get_mut(filter),
+        }
+    }
+
+    /// Returns the replaced value.
     pub fn insert(&mut self, filter: &str, value: V) -> Option<V> {
         let few = match self {
             FilterMap::Many(many) => return many.insert(filter, value),
@@ -446,6 +453,13 @@ impl<V> FilterMap<V> {
     }
 }
 
+/// The order does not count.
+impl<V: PartialEq> PartialEq for FilterMap<V> {
+    fn eq(&self, other: &FilterMap<V>) -> bool {
+        self.len() == other.len() && self.iter().all(|(filter, value)| other.get(filter) == Some(value))
+    }
+}
+
 impl<V> ManyFilters<V> {
     fn insert(&mut self, filter: &str, value: V) -> Option<V> {
         let replaced = self.map.insert(filter.into(), value);
@@ -467,12 +481,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_small() {
+    fn session_size_stays_small() {
         assert!(size_of::<Session>() <= 296, "{} bytes", size_of::<Session>());
     }
 
     #[test]
-    fn filters_come_and_go_as_a_list_and_as_a_map() {
+    fn filter_map_works_as_list_and_as_map() {
         assert_eq!(size_of::<FilterMap<Subscription>>(), 16);
         for count in [1, FEW_MAX, 3 * FEW_MAX] {
             let mut map = FilterMap::default();

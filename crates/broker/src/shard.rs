@@ -1,8 +1,8 @@
-//! One core's share of the broker: the entry points through which its driver feeds it.
+//! A shard: the share of the broker that one core runs. This file has the entry points for the driver.
 //!
-//! What happens then is in the files named after it: `connect`, `authenticate`, `accept`, `connack`, `publish`, `subscribe`,
-//! `route`, `broadcast`, `shared`, `letters`, `replay`, `lifecycle`. All of them are `impl Shard`; what one message does for one session is
-//! `impl Core`, in `deliver`.
+//! The packets are handled in `connect`, `authenticate`, `accept`, `connack`, `publish`, `subscribe`, `route`,
+//! `broadcast`, `shared`, `mail_requests`, `replay` and `lifecycle`, all `impl Shard`. The delivery of one message to
+//! one session is `impl Core`, in `deliver`.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -11,96 +11,100 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 
-use crate::access::{Access, AuthOutcome, Offered};
+use crate::access::{AccessControl, AuthOutcome, ConnectIdentity};
 use crate::client_ids::ClientIds;
 use crate::config::ShardConfig;
-use crate::connection::{Connection, Phase};
-use crate::delayed::Delayed;
-use crate::deliver::Core;
-use crate::durable::checkpoint::Walk;
-use crate::durable::ledger::Ledger;
-use crate::durable::record::Record;
-use crate::effect::{CloseCause, ConnSlot, DisconnectReason, Effect, Event, Next, Now, Peer, Received, ShardId};
+use crate::connection::{Connection, ConnectionPhase};
+use crate::delayed::DelayedMessage;
+use crate::deliver::ShardCore;
+use crate::durable::checkpoint::RunningCheckpoint;
+use crate::durable::ledger::PendingRecords;
+use crate::durable::record::JournalRecord;
+use crate::effect::{
+    CloseCause, ConnSlot, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
+};
 use crate::exclusive::Exclusives;
-use crate::inspect::Refusal;
+use crate::inspect::RejectedConnection;
 use crate::interest::{Interest, InterestCounts};
-use crate::late::Late;
-use crate::lifecycle::Ending;
-use crate::mail::{Envelope, Item, Mail};
-use crate::message::{Message, Place};
+use crate::late_retained::LateRetained;
+use crate::lifecycle::ConnectionEnd;
+use crate::mail::{Envelope, Mail, MailItem};
+use crate::message::{Message, RecordLocation};
 use crate::outbox::Outbox;
 use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
-use crate::retained::{Retained, RetainedLimits};
+use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
-use crate::shared::{Groups, RETURNED_WINDOWS, Returns};
+use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
-use crate::tap::DeviceHappening;
-use crate::timers::Timer;
+use crate::tap::DeviceConnectionEvent;
+use crate::timers::ShardTimer;
 
-/// How many refused connections a shard remembers for the operator.
-pub const REFUSALS_KEPT: usize = 256;
+/// Number of rejected connections that a shard stores for operators.
+pub const REFUSALS_MAX: usize = 256;
 
-/// What timers record in one tick, and deadlines in one part of a start: a batch of the journal has a limit.
+/// Bytes that timers record per tick, and deadlines per step of a restart, because the size of a journal batch is
+/// limited.
 pub(crate) const DUE_BYTES: usize = 4 << 20;
 
 pub struct Shard {
-    pub(crate) core: Core,
-    pub(crate) access: Arc<dyn Access>,
+    pub(crate) core: ShardCore,
+    pub(crate) access: Arc<dyn AccessControl>,
     pub(crate) shared: Arc<NodeState>,
     pub(crate) interest: InterestCounts,
-    /// Filter to sessions and groups: keys below `GROUP_KEY` are session slots.
-    pub(crate) subscriptions: SubscriptionTree<Interested>,
-    pub(crate) groups: Groups,
-    pub(crate) retained: Retained<Arc<Message>>,
+    /// Filters to sessions and groups: keys below `GROUP_KEY` are session slots.
+    pub(crate) subscriptions: SubscriptionTree<InterestedSession>,
+    pub(crate) groups: ShareGroups,
+    pub(crate) retained: RetainedStore<Arc<Message>>,
     pub(crate) retained_timer_ms: u64,
-    /// Retained messages that this shard has published so far.
+    /// Number of retained messages that this shard has published.
     pub(crate) retained_stamp: u64,
-    pub(crate) late: Late,
-    /// What is left of `replay::STEPS_PER_TICK`.
+    pub(crate) late_retained: LateRetained,
+    /// Remaining part of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
     pub(crate) client_ids: ClientIds,
     pub(crate) free_sessions: Vec<u32>,
-    /// Filters of durable sessions and groups; None where nothing outlives the process.
+    /// Filters of durable sessions and groups. `None` without a journal.
     pub(crate) durable_interest: Option<InterestCounts>,
-    /// Connections that are not read from before the journal takes something again.
-    pub(crate) held_publishers: Vec<ConnSlot>,
-    /// The walk of a checkpoint, while there is one.
-    pub(crate) walk: Option<Box<Walk>>,
-    /// Groups that go on giving out what they hold in the next tick.
-    pub(crate) giving: VecDeque<u32>,
-    pub(crate) returning: Returns,
-    /// Messages that may yet be given back in this tick.
+    /// Connections from which reading is paused until the journal accepts records again.
+    pub(crate) paused_publishers: Vec<ConnSlot>,
+    /// The running checkpoint.
+    pub(crate) running_checkpoint: Option<Box<RunningCheckpoint>>,
+    /// Groups that continue to dispatch queued messages in the next tick.
+    pub(crate) dispatching: VecDeque<u32>,
+    pub(crate) returning: ReturnQueue,
+    /// Messages that may still be returned to groups in this tick.
     pub(crate) return_left: usize,
-    /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
+    /// Number of other shards that have started a checkpoint which this shard has not, and that have finished their
+    /// part.
     pub(crate) barriers: [u16; 2],
-    pub(crate) delayed: Vec<Option<Delayed>>,
+    pub(crate) delayed: Vec<Option<DelayedMessage>>,
     pub(crate) free_delayed: Vec<u32>,
     pub(crate) delayed_bytes: usize,
-    pub(crate) refusals: VecDeque<Refusal>,
-    pub(crate) mail_out: Vec<Mail>,
-    /// For members of shared subscriptions on other shards; sent when the message they are given has its place.
+    pub(crate) refusals: VecDeque<RejectedConnection>,
+    pub(crate) outgoing_mail: Vec<Mail>,
+    /// For members of shared subscriptions on other shards. Sent when the message has its place in the journal.
     pub(crate) member_mail: Vec<(ShardId, Envelope)>,
     pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
     /// Timers that are due.
-    pub(crate) due: Vec<Timer>,
+    pub(crate) due: Vec<ShardTimer>,
     pub(crate) epochs: u32,
     pub(crate) random: u64,
     pub(crate) is_shutting_down: bool,
     shut_down_at: usize,
 }
 
-/// What all shards of a node share: read-mostly, off the path of a message.
+/// State shared by all shards of a node. Read mostly, and not used per message.
 pub struct NodeState {
     pub interest: Interest,
-    /// As `interest`, for sessions and groups that outlive a connection: what is published for them goes to the journal.
+    /// Like `interest`, for durable sessions and groups: messages for them are written to the journal.
     pub durable: Interest,
     pub exclusives: Exclusives,
-    /// Shards that own a topic which ever had a retained message; bits are only ever set.
+    /// Shards that own a topic that ever had a retained message. Bits are never cleared.
     retaining: AtomicU64,
-    /// Filters of all shards that `$SYS/brokers/<node>/clients/…` may match.
+    /// Number of filters in all shards that `$SYS/brokers/<node>/clients/…` may match.
     client_event_filters: AtomicU64,
 }
 
@@ -115,7 +119,7 @@ impl NodeState {
         }
     }
 
-    /// Whether anybody may have subscribed to the topics that tell of clients coming and going.
+    /// Returns whether any client may have subscribed to the topics of client events.
     pub fn are_client_events_wanted(&self) -> bool {
         self.client_event_filters.load(Ordering::Acquire) > 0
     }
@@ -132,9 +136,9 @@ impl NodeState {
         }
     }
 
-    /// Before the interest in a topic is looked up, for a message that its owner will keep. A subscriber looks here after it
-    /// has told its interest, so that one of the two sees the other.
-    pub(crate) fn note_retaining(&self, owner: ShardId) {
+    /// Registers that the owner of a topic will store a retained message. Called before the interest in the topic is
+    /// looked up. A subscriber registers its interest before it reads this, so at least one of the two sees the other.
+    pub(crate) fn register_retaining(&self, owner: ShardId) {
         let bit = 1 << owner.0;
         if self.retaining.load(Ordering::Relaxed) & bit == 0 {
             self.retaining.fetch_or(bit, Ordering::SeqCst);
@@ -142,64 +146,65 @@ impl NodeState {
         fence(Ordering::SeqCst);
     }
 
-    /// The shards that may have retained messages; bit n is shard n.
+    /// Returns the shards that may have retained messages; bit n is shard n.
     pub(crate) fn retaining(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.retaining.load(Ordering::SeqCst)
     }
 }
 
-/// A client of MQTT 5 is told that nothing is taken; others, and whoever has no answer to come, are not read from.
-fn is_told(version: ProtocolVersion, qos: QoS) -> bool {
+/// Returns whether the client receives a reason code when a message is rejected. Reading from other clients is paused
+/// instead.
+fn receives_reason_code(version: ProtocolVersion, qos: QoS) -> bool {
     version == ProtocolVersion::V5 && qos != QoS::AtMostOnce
 }
 
-/// What a subscription of the tree wants.
+/// Options of a subscription in the tree.
 #[derive(Clone, Copy, Debug)]
-pub struct Interested {
+pub struct InterestedSession {
     /// Subscription Identifier; 0 for none.
     pub identifier: u32,
     pub options: mqtt::SubscriptionOptions,
 }
 
 impl Shard {
-    /// `seed` feeds every random choice: assigned client ids, the random share strategy.
+    /// Creates a shard. `seed` determines all random choices: assigned client ids and the random share strategy.
     pub fn new(
         now: Now,
         id: ShardId,
         shards: u16,
         config: Arc<ShardConfig>,
-        access: Arc<dyn Access>,
+        access: Arc<dyn AccessControl>,
         shared: Arc<NodeState>,
         seed: u64,
     ) -> Shard {
-        let retained = Retained::new(retained_limits(&config));
+        let retained = RetainedStore::new(retained_limits(&config));
         Shard {
             return_left: config.group_window.max(1) * RETURNED_WINDOWS,
-            core: Core::new(now, id, shards, config),
+            core: ShardCore::new(now, id, shards, config),
             access,
             shared,
             interest: InterestCounts::new(usize::from(id.0)),
             subscriptions: SubscriptionTree::new(),
-            groups: Groups::default(),
+            groups: ShareGroups::default(),
             retained,
             retained_timer_ms: u64::MAX,
             retained_stamp: 0,
-            late: Late::default(),
+            late_retained: LateRetained::default(),
             replay_steps_left: STEPS_PER_TICK,
             client_ids: ClientIds::default(),
             free_sessions: Vec::new(),
             durable_interest: None,
-            held_publishers: Vec::new(),
-            walk: None,
-            giving: VecDeque::new(),
-            returning: Returns::default(),
+            paused_publishers: Vec::new(),
+            running_checkpoint: None,
+            dispatching: VecDeque::new(),
+            returning: ReturnQueue::default(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),
             delayed_bytes: 0,
             refusals: VecDeque::new(),
-            mail_out: (0..shards).map(|_| Mail::default()).collect(),
+            outgoing_mail: (0..shards).map(|_| Mail::default()).collect(),
             member_mail: Vec::new(),
             scratch: RouteScratch::default(),
             bytes: Vec::new(),
@@ -211,25 +216,25 @@ impl Shard {
         }
     }
 
-    /// From now on what outlives the process is recorded. `last_key` is the highest that any shard has given in any run.
-    pub fn keep_journal(&mut self, last_key: u64) {
-        self.core.ledger = Some(Box::new(Ledger::new(self.core.id.0, last_key)));
+    /// Starts recording durable state. `last_key` is the highest key that any shard has assigned in any run.
+    pub fn start_journaling(&mut self, last_key: u64) {
+        self.core.ledger = Some(Box::new(PendingRecords::new(self.core.id.0, last_key)));
         self.durable_interest = Some(InterestCounts::new(usize::from(self.core.id.0)));
     }
 
-    /// The shard that owns a client's session. The driver moves a connection there once it has read the CONNECT. `None` for an
-    /// empty client id: it may stay where it is.
-    pub fn home(client_id: &str, shards: u16) -> Option<ShardId> {
+    /// Returns the shard that owns a client's session. The driver moves a connection there after reading CONNECT.
+    /// `None` for an empty client id: the connection may stay.
+    pub fn home_shard(client_id: &str, shards: u16) -> Option<ShardId> {
         (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
     }
 
-    /// The shard in which a group that shares a subscription lives.
-    pub fn home_of_group(share_name: &str, filter: &str, shards: u16) -> ShardId {
+    /// Returns the home shard of a share group.
+    pub fn group_home_shard(share_name: &str, filter: &str, shards: u16) -> ShardId {
         crate::shared::group_home(share_name, filter, shards.max(1))
     }
 
     pub fn open(&mut self, now: Now, conn: ConnSlot, mut peer: Peer) {
-        // For as long as the connection lasts, because CONNACK tells it to the client.
+        // Stays the same for the lifetime of the connection, because CONNACK reports it to the client.
         let limit = self.core.config.maximum_packet_size;
         peer.maximum_packet_size = Some(peer.maximum_packet_size.map_or(limit, |own| own.min(limit)));
         let index = conn.0 as usize;
@@ -241,8 +246,8 @@ impl Shard {
         self.core.connections[index] = Some(Box::new(Connection::new(peer, self.epochs, now.monotonic_ms)));
     }
 
-    /// Takes bytes of a connection, from its CONNECT on. Handles as many whole packets as it can.
-    pub fn receive(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Received {
+    /// Handles received bytes of a connection, from its CONNECT on: as many complete packets as possible.
+    pub fn receive(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> ReceiveResult {
         self.core.open_broadcast();
         let received = self.receive_packets(now, conn, bytes);
         self.core.close_broadcast();
@@ -250,11 +255,11 @@ impl Shard {
         received
     }
 
-    fn receive_packets(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Received {
+    fn receive_packets(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> ReceiveResult {
         let mut consumed = 0;
         loop {
             if let Some(next) = self.must_wait(now, conn) {
-                return Received { consumed, next };
+                return ReceiveResult { consumed, next };
             }
             let rest = &bytes[consumed..];
             match self.receive_packet(now, conn, rest) {
@@ -262,49 +267,55 @@ impl Shard {
                     consumed += size;
                     self.core.stats.bytes_received += size as u64;
                 }
-                Err(next) => return Received { consumed, next },
+                Err(next) => return ReceiveResult { consumed, next },
             }
         }
     }
 
-    /// What keeps the next packet of a connection from being handled now.
+    /// Returns why the next packet of a connection cannot be handled now.
     #[inline]
-    fn must_wait(&mut self, now: Now, conn: ConnSlot) -> Option<Next> {
+    fn must_wait(&mut self, now: Now, conn: ConnSlot) -> Option<NextAction> {
         let Some(connection) = self.core.connections.get(conn.0 as usize).and_then(Option::as_deref) else {
-            return Some(Next::Closed);
+            return Some(NextAction::Closed);
         };
         match connection.phase {
-            Phase::Online | Phase::New | Phase::AwaitingAuth => {}
-            Phase::Authenticating => return Some(Next::Pause),
-            Phase::Closing => return Some(Next::Closed),
+            ConnectionPhase::Online | ConnectionPhase::New | ConnectionPhase::AwaitingAuth => {}
+            ConnectionPhase::Authenticating => return Some(NextAction::Pause),
+            ConnectionPhase::Closing => return Some(NextAction::Closed),
         }
         if self.core.outbox.is_over_soft_limit() {
-            return Some(Next::Flush);
+            return Some(NextAction::Flush);
         }
         if self.core.outbox.queued_bytes(conn) > self.core.config.output_buffer_bytes {
-            // Its answers are not taken: no more questions until they are.
+            // The client does not read its answers; pause until it does.
             return Some(if self.core.outbox.has_backlog(conn) {
-                Next::Pause
+                NextAction::Pause
             } else {
-                Next::Flush
+                NextAction::Flush
             });
         }
         if connection.publish_quota.is_some() && self.is_over_quota(now, conn) {
-            return Some(Next::Pause);
+            return Some(NextAction::Pause);
         }
         None
     }
 
-    fn receive_packet(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Result<usize, Next> {
-        let connection = self.core.connection_mut(conn).expect("`must_wait` found it");
+    fn receive_packet(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Result<usize, NextAction> {
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("`must_wait` checked the connection");
         let limit = connection
             .peer
             .maximum_packet_size
             .unwrap_or(self.core.config.maximum_packet_size) as usize;
-        let connection = self.core.connection_mut(conn).expect("`must_wait` found it");
-        if connection.phase == Phase::New {
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("`must_wait` checked the connection");
+        if connection.phase == ConnectionPhase::New {
             return match mqtt::decode_connect(bytes, limit) {
-                Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
+                Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),
                 Ok(Decoded::Complete { packet, size }) => {
                     self.core.stats.packets_received[PacketType::Connect as usize] += 1;
                     self.connect(now, conn, &packet, &bytes[..size]);
@@ -312,15 +323,15 @@ impl Shard {
                 }
                 Err(error) => {
                     self.connect_malformed(now, conn, bytes, error);
-                    Err(Next::Closed)
+                    Err(NextAction::Closed)
                 }
             };
         }
         let version = connection.version;
         match mqtt::decode(bytes, version, limit) {
-            Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
+            Ok(Decoded::Incomplete { needed }) => Err(NextAction::Read { needed }),
             Ok(Decoded::Complete { packet, size }) => {
-                if let Some(instead) = self.must_hold(now, conn, version, &packet) {
+                if let Some(instead) = self.must_pause(now, conn, version, &packet) {
                     return Err(instead);
                 }
                 self.packet(now, conn, packet, &bytes[..size]);
@@ -328,22 +339,30 @@ impl Shard {
             }
             Err(error) => {
                 self.protocol_error(now, conn, error.reason, &error.kind.to_string());
-                Err(Next::Closed)
+                Err(NextAction::Closed)
             }
         }
     }
 
-    /// A client of 3.1 or 3.1.1 cannot be told that the journal takes nothing: it is not read from until it does, and sent away if it never will.
-    fn must_hold(&mut self, now: Now, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> Option<Next> {
+    /// Returns how to pause if a PUBLISH cannot be handled now. A 3.1 or 3.1.1 client cannot receive a reason code, so
+    /// reading from it is paused until the journal accepts records. If the journal has failed, the client is
+    /// disconnected.
+    fn must_pause(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        version: ProtocolVersion,
+        packet: &Packet<'_>,
+    ) -> Option<NextAction> {
         let Packet::Publish(publish) = packet else { return None };
         if let Some(connection) = self.core.connection_mut(conn)
             && connection.parked_acks >= PARKED_MAX
             && publish.qos != QoS::AtMostOnce
         {
             connection.is_held_by_acks = true;
-            return Some(Next::Pause);
+            return Some(NextAction::Pause);
         }
-        if !self.is_tap_full() && !self.core.is_journal_stuck() {
+        if !self.is_tap_full() && !self.core.is_journal_unavailable() {
             return None;
         }
         let slot = self
@@ -351,41 +370,42 @@ impl Shard {
             .connection_mut(conn)
             .map_or(u32::MAX, |connection| connection.session);
         let is_device = self.device_of(slot).is_some();
-        if is_device && (!self.must_hold_device() || is_told(version, publish.qos)) {
+        if is_device && (!self.must_pause_device() || receives_reason_code(version, publish.qos)) {
             return None;
         }
         let waits_for_journal = !is_device
-            && self.core.is_journal_stuck()
+            && self.core.is_journal_unavailable()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce
             && (self.needs_journal(Some(slot), publish.topic, publish.qos, publish.retain)
                 || publish.topic.starts_with("$delayed/"));
-        if !is_device && !waits_for_journal && !self.must_hold_for_tap(now, conn, version, publish) {
+        if !is_device && !waits_for_journal && !self.must_pause_for_tap(now, conn, version, publish) {
             return None;
         }
         if waits_for_journal && self.core.has_journal_failed() {
-            self.end_without_journal(now, conn);
-            return Some(Next::Closed);
+            self.disconnect_without_journal(now, conn);
+            return Some(NextAction::Closed);
         }
         if let Some(connection) = self.core.connection_mut(conn)
             && !std::mem::replace(&mut connection.is_held_by_journal, true)
         {
-            self.held_publishers.push(conn);
+            self.paused_publishers.push(conn);
         }
-        Some(Next::Pause)
+        Some(NextAction::Pause)
     }
 
-    /// The home of the session that a CONNECT leads to, which is not always that of the client id in it.
-    pub fn home_of(&self, connect: &mqtt::Connect<'_>, certificate: Option<&[u8]>) -> Option<ShardId> {
-        let offered = Offered {
+    /// Returns the home shard of the session that a CONNECT leads to. The session's client id may differ from that of
+    /// CONNECT.
+    pub fn home_shard_of(&self, connect: &mqtt::Connect<'_>, certificate: Option<&[u8]>) -> Option<ShardId> {
+        let offered = ConnectIdentity {
             client_id: connect.client_id,
             user_name: connect.user_name,
             password: connect.password,
             certificate,
         };
         match self.access.session_name(&offered) {
-            Some(name) => Shard::home(&name, self.core.shards),
-            None => Shard::home(connect.client_id, self.core.shards),
+            Some(name) => Shard::home_shard(&name, self.core.shards),
+            None => Shard::home_shard(connect.client_id, self.core.shards),
         }
     }
 
@@ -396,17 +416,17 @@ impl Shard {
             .expect("a packet comes from an open connection");
         connection.last_packet_ms = now.monotonic_ms;
         let (session, phase) = (connection.session, connection.phase);
-        if phase == Phase::AwaitingAuth && !matches!(packet, Packet::Auth(_) | Packet::Disconnect(_)) {
+        if phase == ConnectionPhase::AwaitingAuth && !matches!(packet, Packet::Auth(_) | Packet::Disconnect(_)) {
             // [MQTT-3.1.2-30]
             return self.protocol_error(
                 now,
                 conn,
                 ReasonCode::ProtocolError,
-                "only AUTH may follow while authentication goes on",
+                "only AUTH is allowed during authentication",
             );
         }
         if !matches!(packet, Packet::Publish(_)) {
-            self.core.settle();
+            self.core.end_broadcast_run();
         }
         match packet {
             Packet::Publish(publish) => self.publish_received(now, conn, session, &publish, bytes.len()),
@@ -420,13 +440,13 @@ impl Shard {
             Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
             Packet::Auth(auth) => self.auth_received(now, conn, &auth),
             // [MQTT-3.1.0-2]
-            Packet::Connect(_) => self.protocol_error(now, conn, ReasonCode::ProtocolError, "a second CONNECT"),
+            Packet::Connect(_) => self.protocol_error(now, conn, ReasonCode::ProtocolError, "CONNECT was sent twice"),
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
                 self.protocol_error(
                     now,
                     conn,
                     ReasonCode::ProtocolError,
-                    "a packet that only a server sends",
+                    "the packet type is reserved for servers",
                 );
             }
         }
@@ -435,12 +455,13 @@ impl Shard {
     fn ping(&mut self, now: Now, conn: ConnSlot, slot: u32) {
         self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
         self.core.tap_ping(now, slot);
-        self.core.tap_device(now, slot, DeviceHappening::Pinged);
+        self.core.tap_device(now, slot, DeviceConnectionEvent::Pinged);
         // [MQTT-3.12.4-1]
         self.send(conn, &Packet::PingResp);
     }
 
-    /// Queues a packet for a connection. False if it is larger than the client takes, and so not sent [MQTT-3.1.2-24].
+    /// Queues a packet for a connection. Returns false, without sending it, if it exceeds the client's Maximum Packet
+    /// Size [MQTT-3.1.2-24].
     pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) -> bool {
         let Some(connection) = self.core.connection_mut(conn) else {
             return true;
@@ -459,17 +480,17 @@ impl Shard {
         true
     }
 
-    /// The socket is gone; the slot may be reused afterwards.
+    /// The connection has closed. Its slot may be reused afterwards.
     pub fn closed(&mut self, now: Now, conn: ConnSlot, cause: CloseCause) {
         let reason = match cause {
             CloseCause::Peer | CloseCause::Network | CloseCause::Requested => DisconnectReason::ConnectionLost,
             CloseCause::Transport => DisconnectReason::TransportError,
         };
-        let ending = Ending {
+        let ending = ConnectionEnd {
             reason,
             code: None,
             is_discarded: false,
-            because: "the network connection was closed",
+            detail: "the network connection was closed",
             properties: Properties::EMPTY,
         };
         self.detach(now, conn, ending);
@@ -478,18 +499,18 @@ impl Shard {
         self.core.connections[conn.0 as usize] = None;
     }
 
-    /// The socket took all of the backlog: queued messages may follow.
+    /// The backlog of a connection has been written; continues with queued messages.
     pub fn drained(&mut self, now: Now, conn: ConnSlot) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
         let (session, phase) = (connection.session, connection.phase);
-        if phase == Phase::Online {
+        if phase == ConnectionPhase::Online {
             self.pump(now, session);
         }
     }
 
-    /// The answer to `Effect::Authenticate`; ignored if the connection has gone on since.
+    /// The answer to `Effect::Authenticate`. Ignored if the connection has another pending question or none.
     pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: u32, outcome: AuthOutcome) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -499,57 +520,57 @@ impl Shard {
         }
     }
 
-    /// Takes what another shard has sent.
+    /// Handles mail of another shard.
     pub fn mail(&mut self, now: Now, mail: Mail) {
         self.core.open_broadcast();
         let from = mail.from();
-        let mut routed = Place::NONE;
+        let mut routed = RecordLocation::NONE;
         let mut reader = mail.read();
         while let Some(item) = reader.next() {
-            if !matches!(item, Item::Publication(Envelope::Route { .. }, _)) {
-                self.core.settle();
+            if !matches!(item, MailItem::Publication(Envelope::Route { .. }, _)) {
+                self.core.end_broadcast_run();
             }
             match item {
-                Item::Publication(Envelope::Route { stamp }, p) => {
+                MailItem::Publication(Envelope::Route { stamp }, p) => {
                     routed = routed.max(p.place);
                     if stamp > 0 {
-                        self.late.routed(p.topic, ShardId(from), stamp);
+                        self.late_retained.routed(p.topic, ShardId(from), stamp);
                     }
-                    self.core.mind_routing(routed.position().is_some());
+                    self.core.set_routing_in_progress(routed.position().is_some());
                     self.route_local(now, &p);
                 }
-                Item::Publication(Envelope::Late { from, stamp }, p) => {
+                MailItem::Publication(Envelope::Late { from, stamp }, p) => {
                     routed = routed.max(p.place);
-                    if !self.late.is_overtaken(p.topic, from, stamp) {
+                    if !self.late_retained.is_overtaken(p.topic, from, stamp) {
                         self.route_local(now, &p);
                     }
                 }
-                Item::Publication(Envelope::Retain { told, stamp }, p) => {
+                MailItem::Publication(Envelope::Retain { routed_by, stamp }, p) => {
                     routed = routed.max(p.place);
-                    self.retain_from(now, ShardId(from), told, stamp, &p);
+                    self.retain_from(now, ShardId(from), routed_by, stamp, &p);
                 }
-                Item::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
-                Item::Letter(letter) => self.letter(now, letter),
+                MailItem::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
+                MailItem::MailRequest(request) => self.request(now, request),
             }
         }
         if let Some(up_to) = routed.position() {
             let by = self.core.id.0;
-            self.core.record(&Record::Routed { by, from, up_to });
-            self.core.mind_routing(false);
+            self.core.record(&JournalRecord::Routed { by, from, up_to });
+            self.core.set_routing_in_progress(false);
         }
         self.core.close_broadcast();
     }
 
-    /// Takes over limits and choices; what is there already stays, even beyond a lower limit.
+    /// Applies a changed configuration. Existing state stays, even if it exceeds a lower limit.
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
         self.retained.set_limits(retained_limits(&config));
         self.core.config = config;
         self.renew_quotas();
     }
 
-    /// What has to go to another shard, if anything.
+    /// Removes and returns the mail for another shard.
     pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
-        let mail = &mut self.mail_out[usize::from(to.0)];
+        let mail = &mut self.outgoing_mail[usize::from(to.0)];
         if mail.is_empty() {
             return None;
         }
@@ -558,18 +579,18 @@ impl Shard {
         Some(std::mem::take(mail))
     }
 
-    /// Nothing is read from clients now, for whatever reason: none of them is silent.
+    /// The driver does not read from clients now, so keep-alive times do not run.
     pub fn is_not_reading(&mut self, now: Now) {
-        self.core.deaf_ms = now.monotonic_ms;
+        self.core.not_reading_ms = now.monotonic_ms;
     }
 
-    /// Runs timers that are due, and goes on with what did not fit into the last tick.
+    /// Runs due timers, and continues work that did not fit into the last tick.
     pub fn run_timers(&mut self, now: Now) {
-        for (member, group) in std::mem::take(&mut self.core.let_go) {
-            self.member_done(member, group);
+        for (member, group) in std::mem::take(&mut self.core.released_members) {
+            self.count_member_acknowledgement(member, group);
         }
-        self.return_more(now);
-        self.give_on(now);
+        self.start_return_tick(now);
+        self.continue_dispatch(now);
         self.replay_steps_left = STEPS_PER_TICK;
         for _ in 0..self.core.unfinished.len() {
             if self.core.outbox.is_over_soft_limit() || self.replay_steps_left == 0 {
@@ -586,7 +607,7 @@ impl Shard {
         self.run_due(now);
     }
 
-    /// Wills of many clients may be due at once, and large.
+    /// Bounded, because many wills may be due at once, and they may be large.
     fn run_due(&mut self, now: Now) {
         let mut due = std::mem::take(&mut self.due);
         self.core.timers.advance(now.monotonic_ms, &mut due);
@@ -600,9 +621,9 @@ impl Shard {
         self.due = due;
     }
 
-    /// When `run_timers` has something to do next, in monotonic milliseconds.
+    /// Returns when `run_timers` must be called next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        let has_rest = !(self.giving.is_empty() && self.returning.is_empty() && self.due.is_empty());
+        let has_rest = !(self.dispatching.is_empty() && self.returning.is_empty() && self.due.is_empty());
         if has_rest || !self.core.unfinished.is_empty() {
             return Some(0);
         }
@@ -613,13 +634,14 @@ impl Shard {
         &mut self.core.outbox
     }
 
-    /// Moves out what the driver has to do.
+    /// Moves the effects to `into`.
     pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
         self.core.trace_events();
         into.append(&mut self.core.effects);
     }
 
-    /// Graceful end: DISCONNECT 0x8B to everyone, `limit` connections at a time; false when none is left.
+    /// Sends DISCONNECT 0x8B to all clients for a graceful shutdown, `limit` connections per call. Returns false when
+    /// none is left.
     pub fn shut_down(&mut self, now: Now, limit: usize) -> bool {
         self.is_shutting_down = true;
         let end = (self.shut_down_at + limit).min(self.core.connections.len());
@@ -639,11 +661,11 @@ impl Shard {
         end < self.core.connections.len()
     }
 
-    pub(crate) fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: ConnectionEvent) {
         self.core.effects.push(Effect::Event(event));
     }
 
-    /// xorshift64*: good enough to spread, from the seed only.
+    /// xorshift64*: sufficient for load distribution, and depends on the seed only.
     pub(crate) fn next_random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -659,7 +681,8 @@ pub(crate) fn retained_limits(config: &ShardConfig) -> RetainedLimits {
     }
 }
 
-/// The hash that places client ids, topics and groups; the same in every run, so that placement can be reasoned about.
+/// Returns the hash that places client ids, topics and groups on shards. It is the same in every run, so placement is
+/// reproducible.
 pub(crate) fn hash(text: &str) -> u64 {
     foldhash::quality::FixedState::with_seed(0x7469_6465).hash_one(text)
 }

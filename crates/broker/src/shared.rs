@@ -1,50 +1,51 @@
-//! Shared subscriptions: one member of a group gets each message [MQTT-4.8.2].
+//! Shared subscriptions: one member of a group receives each message [MQTT-4.8.2].
 //!
-//! A group (share name and filter) lives on the shard that their hash names; members are sessions of any shard. The group
-//! chooses among members that are connected, and keeps messages in a bounded queue of its own while none is. What a member
-//! was given and cannot finish comes back: its queue and its unacknowledged QoS 1 messages, as soon as it goes away and
-//! another is there; QoS 2 messages in flight stay with the member they were sent to [MQTT-4.8.2-4], [MQTT-4.8.2-5]. The queue
-//! of a durable group is positions in the journal (`queue`), and so is what a member gives back and has there only (`returning`):
-//! both are given out as they are read, a part at a time (`giving`).
+//! A group (share name and filter) is owned by the shard that the hash of both selects. Its members are sessions of any
+//! shard. The group selects among connected members, and queues messages in a bounded queue while there is none. When a
+//! member disconnects and another one is connected, its queued messages and its unacknowledged QoS 1 messages return to
+//! the group. QoS 2 messages in flight stay with their member [MQTT-4.8.2-4], [MQTT-4.8.2-5].
+//!
+//! The queue of a durable group consists of journal positions (`queue`), as do returned messages that are only in the
+//! journal (`returning`). Both are read and dispatched in parts (`queue_dispatch`).
 
 mod dispatch;
-mod giving;
 mod group;
 mod queue;
+mod queue_dispatch;
 mod returning;
 
 use std::sync::Arc;
 
 use mqtt::{SharedFilter, SubscriptionOptions};
 
-use crate::deliver::Forms;
+use crate::deliver::EncodedForms;
 use crate::durable::record::GroupKey;
 use crate::effect::{DropReason, Now, ShardId};
-use crate::mail::{Envelope, Letter, SessionRef};
+use crate::mail::{Envelope, MailRequest, SessionRef};
 use crate::message::{Message, Publication};
 use crate::outgoing::GroupRef;
 use crate::session::SubscriptionKind;
 use crate::shard::{Shard, hash};
-use crate::subscribe::Target;
+use crate::subscribe::ParsedFilter;
 
-pub use giving::{GIVER, GivenBack};
-pub(crate) use group::{Group, Groups, Member};
-pub(crate) use returning::{RETURNED_WINDOWS, Returns};
+pub(crate) use group::{ShareGroup, ShareGroupMember, ShareGroups};
+pub use queue_dispatch::{FETCH_FOR_GROUP, ReturnedMessage};
+pub(crate) use returning::{RETURNED_WINDOWS, ReturnQueue};
 
-/// Marks a key of the subscription tree as a group's.
+/// Marks a key of the subscription tree as a group.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
 
-/// Where a group lives among so many shards.
+/// Returns the home shard of a group.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
     ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(shards)) as u16)
 }
 
 impl Shard {
-    pub(crate) fn group_home(&self, share_name: &str, filter: &str) -> ShardId {
+    pub(crate) fn home_of_share_group(&self, share_name: &str, filter: &str) -> ShardId {
         group_home(share_name, filter, self.core.shards)
     }
 
-    /// True when another shard has to answer with `Letter::Joined`.
+    /// Adds a session to a group. Returns true if another shard must answer with `MailRequest::Joined`.
     pub(crate) fn join_group(
         &mut self,
         now: Now,
@@ -55,7 +56,7 @@ impl Shard {
         ticket: u32,
     ) -> bool {
         let is_online = self.core.session(slot).conn.is_some();
-        let member = Member {
+        let member = ShareGroupMember {
             session: self.session_ref(slot),
             options,
             identifier,
@@ -65,12 +66,12 @@ impl Shard {
             full_until_ms: 0,
             full_for_ms: 0,
         };
-        let home = self.group_home(shared.share_name, shared.filter);
+        let home = self.home_of_share_group(shared.share_name, shared.filter);
         if home == self.core.id {
             self.add_member(now, shared.share_name, shared.filter, member);
             return false;
         }
-        self.mail_out[usize::from(home.0)].letter(Letter::Join {
+        self.outgoing_mail[usize::from(home.0)].request(MailRequest::Join {
             share_name: shared.share_name.into(),
             filter: shared.filter.into(),
             member,
@@ -79,16 +80,16 @@ impl Shard {
         true
     }
 
-    /// True when another shard has to answer the ticket with `Letter::Joined`.
+    /// Removes a session from a group. Returns true if another shard must answer the ticket with `MailRequest::Joined`.
     pub(crate) fn leave_group(&mut self, slot: u32, shared: SharedFilter<'_>, ticket: Option<u32>) -> bool {
         let member = self.session_ref(slot);
-        let home = self.group_home(shared.share_name, shared.filter);
+        let home = self.home_of_share_group(shared.share_name, shared.filter);
         if home == self.core.id {
             self.remove_member(shared.share_name, shared.filter, member);
             return false;
         }
         let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
-        self.mail_out[usize::from(home.0)].letter(Letter::Leave {
+        self.outgoing_mail[usize::from(home.0)].request(MailRequest::Leave {
             share_name,
             filter,
             member,
@@ -97,7 +98,7 @@ impl Shard {
         ticket.is_some()
     }
 
-    /// Tells the groups of a session that it has come or gone.
+    /// Informs the groups of a session that it has connected or disconnected.
     pub(crate) fn announce_member_state(&mut self, now: Now, slot: u32, is_online: bool) {
         let session = self.core.session(slot);
         let shared = session
@@ -107,15 +108,15 @@ impl Shard {
         let filters: Vec<String> = shared.map(|(filter, _)| filter.to_owned()).collect();
         let member = self.session_ref(slot);
         for filter in filters {
-            let Ok(Target::Shared(shared)) = Target::parse(&filter) else {
+            let Ok(ParsedFilter::Shared(shared)) = ParsedFilter::parse(&filter) else {
                 continue;
             };
-            let home = self.group_home(shared.share_name, shared.filter);
+            let home = self.home_of_share_group(shared.share_name, shared.filter);
             if home == self.core.id {
                 self.set_member_state(now, shared.share_name, shared.filter, member, is_online);
             } else {
                 let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
-                self.mail_out[usize::from(home.0)].letter(Letter::MemberState {
+                self.outgoing_mail[usize::from(home.0)].request(MailRequest::MemberState {
                     share_name,
                     filter,
                     member,
@@ -125,7 +126,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn add_member(&mut self, now: Now, share_name: &str, filter: &str, member: Member) {
+    pub(crate) fn add_member(&mut self, now: Now, share_name: &str, filter: &str, member: ShareGroupMember) {
         let index = match self.groups.find(share_name, filter) {
             Some(index) => index,
             None => self.create_group(share_name, filter),
@@ -135,11 +136,11 @@ impl Shard {
         };
         let had_online = group.has_online();
         group.put(member);
-        self.keep_group(index);
+        self.update_group_durability(index);
         if !had_online {
-            self.reclaim_from_absent(now, index);
+            self.reclaim_from_disconnected(now, index);
         }
-        self.give_out(now, index);
+        self.dispatch_queue(now, index);
     }
 
     pub(crate) fn remove_member(&mut self, share_name: &str, filter: &str, session: SessionRef) {
@@ -152,14 +153,14 @@ impl Shard {
         if let Some(at) = group.position(session) {
             group.remove(at);
         }
-        self.keep_group(index);
+        self.update_group_durability(index);
         self.end_if_empty(index);
     }
 
-    /// Of groups whose last member left right before a crash: that they ended was not kept.
+    /// Ends groups whose last member left before a crash without the commit of that record.
     pub(crate) fn end_empty_groups(&mut self) {
         for index in 0..self.groups.slots() as u32 {
-            self.keep_group(index);
+            self.update_group_durability(index);
             self.end_if_empty(index);
         }
     }
@@ -199,9 +200,9 @@ impl Shard {
         let (epoch, key, has_others) = (group.epoch, group.key, group.has_online());
         if is_online {
             if !had_online {
-                self.reclaim_from_absent(now, index);
+                self.reclaim_from_disconnected(now, index);
             }
-            self.give_out(now, index);
+            self.dispatch_queue(now, index);
         } else if has_others {
             let group = GroupRef {
                 shard: self.core.id,
@@ -213,8 +214,8 @@ impl Shard {
         }
     }
 
-    /// The first member is there again: it may have what the others were given and left undone.
-    fn reclaim_from_absent(&mut self, now: Now, index: u32) {
+    /// The first member has connected. It may receive messages that the disconnected members have not acknowledged.
+    fn reclaim_from_disconnected(&mut self, now: Now, index: u32) {
         let Some(group) = self.groups.get_mut(index).filter(|g| g.has_online()) else {
             return;
         };
@@ -235,21 +236,21 @@ impl Shard {
         }
     }
 
-    /// Asks for what a member that went away was given.
+    /// Requests the return of the messages of a disconnected member.
     fn reclaim(&mut self, now: Now, member: SessionRef, group: GroupRef) {
         if member.shard == self.core.id {
-            self.reclaim_in_turn(now, member.session, member.epoch, group);
+            self.start_or_queue_reclaim(now, member.session, member.epoch, group);
         } else {
-            let letter = Letter::Reclaim {
+            let request = MailRequest::Reclaim {
                 session: member.session,
                 epoch: member.epoch,
                 group,
             };
-            self.mail_out[usize::from(member.shard.0)].letter(letter);
+            self.outgoing_mail[usize::from(member.shard.0)].request(request);
         }
     }
 
-    /// Gives back to their groups what a session holds of them, so many at most of what is in the journal only. How many those were.
+    /// Returns messages of a session to their groups, at most `max` cold ones. Returns the number of cold ones.
     pub(crate) fn return_shared(
         &mut self,
         now: Now,
@@ -260,7 +261,7 @@ impl Shard {
         let stats = &mut self.core.stats;
         let session = self.core.sessions[slot as usize]
             .as_deref_mut()
-            .expect("the caller has it");
+            .expect("the session exists");
         let (queued, inflight, bytes) = (
             session.outgoing.queued(),
             session.outgoing.unacknowledged(),
@@ -277,7 +278,7 @@ impl Shard {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
             let place = delivery.message.place();
-            let held_by = self.keep_returned(slot, delivery.seq, delivery.qos, place, group.key);
+            let held_by = self.record_returned(slot, delivery.seq, delivery.qos, place, group.key);
             if group.shard == self.core.id {
                 self.redispatch(
                     now,
@@ -293,7 +294,7 @@ impl Shard {
                     epoch: group.epoch,
                     held_by,
                 };
-                self.mail_out[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
+                self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
             }
         }
         if !cold.is_empty() {
@@ -311,38 +312,38 @@ impl Shard {
         message: Option<Arc<Message>>,
         held_by: GroupKey,
     ) {
-        if let Some(group) = self.groups.get_live(index, epoch) {
-            // A group that has become durable anew since is another one in the journal.
+        if let Some(group) = self.groups.get_current(index, epoch) {
+            // A group that ended and became durable again has another key in the journal.
             let is_held = held_by.0 != 0 && held_by == group.key;
-            let mut forms = message.map_or_else(Forms::default, Forms::of);
+            let mut forms = message.map_or_else(EncodedForms::default, EncodedForms::of);
             self.dispatch_again(now, index, p, &mut forms, is_held);
         } else {
             self.core.stats.drop_message(DropReason::NoSharedMember);
         }
     }
 
-    /// A member is done with a message of a group: for the strategy that counts.
+    /// Counts an acknowledgement of a member, if the strategy needs it.
     pub(crate) fn member_acknowledged(&mut self, slot: u32, group: GroupRef) {
         if self.core.config.counts_inflight() {
-            self.member_done(self.session_ref(slot), group);
+            self.count_member_acknowledgement(self.session_ref(slot), group);
         }
     }
 
-    pub(crate) fn member_done(&mut self, member: SessionRef, group: GroupRef) {
+    pub(crate) fn count_member_acknowledgement(&mut self, member: SessionRef, group: GroupRef) {
         if group.shard == self.core.id {
             self.count_acknowledged(group.index, group.epoch, member);
         } else {
-            let letter = Letter::Acknowledged {
+            let request = MailRequest::Acknowledged {
                 index: group.index,
                 epoch: group.epoch,
                 member,
             };
-            self.mail_out[usize::from(group.shard.0)].letter(letter);
+            self.outgoing_mail[usize::from(group.shard.0)].request(request);
         }
     }
 
     pub(crate) fn count_acknowledged(&mut self, index: u32, epoch: u32, member: SessionRef) {
-        if let Some(group) = self.groups.get_live(index, epoch)
+        if let Some(group) = self.groups.get_current(index, epoch)
             && let Some(at) = group.position(member)
         {
             let member = &mut group.members[at];

@@ -1,15 +1,15 @@
-//! Counters and gauges of a shard: plain integers that one thread owns and an operator reads through a copy.
+//! Counters and gauges of a shard: plain integers that one thread owns. Operators read a copy.
 
 use crate::{DisconnectReason, DropReason};
 
-/// Since start, unless said otherwise. Indexed arrays follow the enum that names them.
+/// Totals since the start, unless noted otherwise. Arrays are indexed by the enum that names them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ShardStats {
     pub connections_total: u64,
-    /// Now.
+    /// Current number.
     pub connections: u64,
     pub connections_max: u64,
-    /// Now, connected or not.
+    /// Current number, connected or not.
     pub sessions: u64,
     pub sessions_max: u64,
     pub subscriptions: u64,
@@ -21,24 +21,24 @@ pub struct Stats {
     pub queued_messages: u64,
     pub queued_bytes: u64,
     pub inflight_messages: u64,
-    /// Set and not yet due.
+    /// Timers that are set and not due.
     pub timers: u64,
-    /// Bytes that wait for sockets.
+    /// Bytes queued for sockets.
     pub output_backlog_bytes: u64,
     pub refused_connections: u64,
     pub takeovers: u64,
-    /// By packet type, index 1 to 15.
+    /// Indexed by packet type, 1 to 15.
     pub packets_received: [u64; 16],
     pub packets_sent: [u64; 16],
     pub bytes_received: u64,
     pub bytes_sent: u64,
-    /// PUBLISH accepted from clients, by QoS.
+    /// PUBLISH accepted from clients, indexed by QoS.
     pub messages_received: [u64; 3],
-    /// PUBLISH handed to connections, by QoS.
+    /// PUBLISH queued for connections, indexed by QoS.
     pub messages_sent: [u64; 3],
     pub publish_bytes_received: u64,
     pub publish_bytes_sent: u64,
-    /// Crossed to another shard.
+    /// Messages forwarded to other shards.
     pub messages_forwarded: u64,
     pub messages_acknowledged: u64,
     pub messages_redelivered: u64,
@@ -48,13 +48,13 @@ pub struct Stats {
     pub drops: [u64; DropReason::COUNT],
 }
 
-impl Stats {
+impl ShardStats {
     pub fn drop_message(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
     }
 
-    /// Adds another shard's numbers, so that a node has one set.
-    pub fn add(&mut self, other: &Stats) {
+    /// Adds the numbers of another shard.
+    pub fn add(&mut self, other: &ShardStats) {
         macro_rules! sum {
             ($($field:ident),* $(,)?) => { $( self.$field += other.$field; )* };
         }

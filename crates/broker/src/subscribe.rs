@@ -1,8 +1,8 @@
-//! SUBSCRIBE and UNSUBSCRIBE: which filters are granted, and what keeps the index of subscriptions true.
+//! SUBSCRIBE and UNSUBSCRIBE: which filters are granted, and the updates of the subscription index.
 
 use mqtt::{
-    Packet, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode, RetainHandling, SharedFilter, SubAck,
-    Subscribe, SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe,
+    FilterError, Packet, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode, RetainHandling, SharedFilter,
+    SubAck, Subscribe, SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 
 use crate::access::SubscribeAccess;
@@ -10,60 +10,66 @@ use crate::effect::{ConnSlot, Now};
 use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
-use crate::shard::{Interested, Shard};
-use crate::tap::{Happening, Wants};
+use crate::shard::{InterestedSession, Shard};
+use crate::tap::{TapEvent, TapEventMask};
 
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
-/// Of all filters of a session: they are one record of the journal, and one step of a checkpoint.
-const FILTER_BYTES_MAX: usize = 16 << 20;
+/// Total length of the filters of a session, because they are one record of the journal and one step of a checkpoint.
+pub(crate) const FILTER_BYTES_MAX: usize = 16 << 20;
 
-/// A filter as the client wrote it, taken apart.
+/// A parsed filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target<'a> {
+pub(crate) enum ParsedFilter<'a> {
     Plain(&'a str),
     Shared(SharedFilter<'a>),
     Exclusive(&'a str),
 }
 
-impl<'a> Target<'a> {
-    /// `$share/{name}/{filter}`, `$queue/{filter}` (a share of its own), `$exclusive/{topic}`.
-    pub(crate) fn parse(filter: &'a str) -> Result<Target<'a>, ReasonCode> {
-        let invalid = |_| ReasonCode::TopicFilterInvalid;
-        let target = if let Some(shared) = SharedFilter::parse(filter).map_err(invalid)? {
-            Target::Shared(shared)
+impl<'a> ParsedFilter<'a> {
+    /// Parses `$share/{name}/{filter}`, `$queue/{filter}` (a share name of its own), `$exclusive/{topic}`, or a plain
+    /// filter.
+    pub(crate) fn parse(filter: &'a str) -> Result<ParsedFilter<'a>, FilterError> {
+        let target = if let Some(shared) = SharedFilter::parse(filter)? {
+            ParsedFilter::Shared(shared)
         } else if let Some(rest) = filter.strip_prefix("$queue/") {
-            Target::Shared(SharedFilter {
+            ParsedFilter::Shared(SharedFilter {
                 share_name: "$queue",
                 filter: rest,
             })
         } else if let Some(rest) = filter.strip_prefix(EXCLUSIVE) {
-            Target::Exclusive(rest)
+            ParsedFilter::Exclusive(rest)
         } else {
-            Target::Plain(filter)
+            ParsedFilter::Plain(filter)
         };
-        mqtt::validate_filter(target.filter()).map_err(invalid)?;
+        mqtt::validate_filter(target.filter())?;
         Ok(target)
     }
 
-    /// The filter that topics are matched with.
+    /// Returns the filter that is matched with topics.
     pub(crate) fn filter(self) -> &'a str {
         match self {
-            Target::Plain(filter) | Target::Exclusive(filter) => filter,
-            Target::Shared(shared) => shared.filter,
+            ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => filter,
+            ParsedFilter::Shared(shared) => shared.filter,
         }
     }
 
     pub(crate) fn kind(self) -> SubscriptionKind {
         match self {
-            Target::Plain(_) => SubscriptionKind::Plain,
-            Target::Shared(_) => SubscriptionKind::Shared,
-            Target::Exclusive(_) => SubscriptionKind::Exclusive,
+            ParsedFilter::Plain(_) => SubscriptionKind::Plain,
+            ParsedFilter::Shared(_) => SubscriptionKind::Shared,
+            ParsedFilter::Exclusive(_) => SubscriptionKind::Exclusive,
         }
     }
 }
 
-/// 3.1.1 knows one failure code [MQTT-3.9.3-2].
+/// Returns whether a filter is malformed, so that the connection is closed [MQTT-4.7.3-1], [MQTT-4.13.1-1] (in 3.1.1
+/// [MQTT-4.8.0-1]). Shared subscriptions are not part of 3.1.1: there an invalid one only gets a failure code.
+fn is_malformed(error: FilterError, is_v5: bool) -> bool {
+    is_v5 || error != FilterError::Shared
+}
+
+/// Returns the SUBACK code. MQTT 3.1.1 has only one failure code [MQTT-3.9.3-2].
 fn suback_code(reason: ReasonCode, is_v5: bool) -> u8 {
     match reason.is_error() && !is_v5 {
         true => 0x80,
@@ -77,19 +83,32 @@ impl Shard {
         let identifier = subscribe.properties.subscription_identifier();
         let refusal = match self.core.config.is_identifier_available {
             false => Some("mqtt.subscription_identifiers is off"),
-            true => self.device_of(slot).map(|_| "devices have no subscription identifiers"),
+            true => self
+                .device_of(slot)
+                .map(|_| "devices cannot use subscription identifiers"),
         };
         if let Some(because) = refusal.filter(|_| identifier.is_some()) {
             return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, because);
         }
-        let is_no_local_shared =
-            |f: SubscribeFilter<'_>| f.options.no_local && matches!(Target::parse(f.filter), Ok(Target::Shared(_)));
-        if subscribe.filters.iter().any(is_no_local_shared) {
-            // [MQTT-3.8.3-4]
-            let because = "No Local on a shared subscription";
-            return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
-        }
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
+        for asked in subscribe.filters.iter() {
+            match ParsedFilter::parse(asked.filter) {
+                Err(error) if is_malformed(error, is_v5) => {
+                    return self.protocol_error(now, conn, ReasonCode::MalformedPacket, &error.to_string());
+                }
+                Ok(ParsedFilter::Shared(_)) if asked.options.no_local => {
+                    // [MQTT-3.8.3-4]
+                    let because = "No Local is not allowed in a shared subscription";
+                    return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
+                }
+                Ok(target) if is_v5 => {
+                    if let Some((code, because)) = self.missing_feature(target) {
+                        return self.protocol_error(now, conn, code, because);
+                    }
+                }
+                _ => {}
+            }
+        }
         if let Some(device) = self.device_of(slot) {
             let reasons = self.device_subscribed(now, device, subscribe);
             let reasons: Vec<u8> = reasons.into_iter().map(|reason| suback_code(reason, is_v5)).collect();
@@ -117,9 +136,28 @@ impl Shard {
         self.suback(now, conn, slot, packet_id, &reasons);
     }
 
+    /// Returns the code and text of the DISCONNECT for a subscription that CONNACK has announced as not available
+    /// (sections 3.2.2.3.11 and 3.2.2.3.13 of MQTT 5.0).
+    fn missing_feature(&self, target: ParsedFilter<'_>) -> Option<(ReasonCode, &'static str)> {
+        let config = &self.core.config;
+        if !config.is_shared_available && matches!(target, ParsedFilter::Shared(_)) {
+            return Some((
+                ReasonCode::SharedSubscriptionsNotSupported,
+                "mqtt.shared_subscription is off",
+            ));
+        }
+        if !config.is_wildcard_available && mqtt::has_wildcards(target.filter()) {
+            return Some((
+                ReasonCode::WildcardSubscriptionsNotSupported,
+                "mqtt.wildcard_subscription is off",
+            ));
+        }
+        None
+    }
+
     fn suback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
         if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
-            self.core.hold_until_kept(conn);
+            self.core.hold_until_committed(conn);
         }
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
         if !self.send(
@@ -134,13 +172,13 @@ impl Shard {
                 now,
                 conn,
                 ReasonCode::PacketTooLarge,
-                "the client has no room for the SUBACK",
+                "SUBACK exceeds the client's Maximum Packet Size",
             );
         }
         self.pump(now, slot);
     }
 
-    /// Another shard has a shared subscription in its index.
+    /// Another shard has added a shared subscription to its index, or removed it.
     pub(crate) fn joined(&mut self, now: Now, slot: u32, epoch: u32, ticket: u32) {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
@@ -162,8 +200,8 @@ impl Shard {
         }
     }
 
-    /// Adds or replaces one subscription; the reason is what SUBACK says of it. True when a letter `Joined` with the
-    /// ticket must come before it may.
+    /// Adds or replaces one subscription. Returns the reason code for SUBACK. The second value is true if SUBACK must
+    /// wait for `MailRequest::Joined` with the ticket.
     pub(crate) fn subscribe_filter(
         &mut self,
         now: Now,
@@ -174,12 +212,12 @@ impl Shard {
     ) -> (ReasonCode, bool) {
         let identifier = properties.subscription_identifier();
         let checked = self.check_filter(slot, asked.filter);
-        let what = Happening::Authorized {
+        let tap_event = TapEvent::Authorized {
             is_publish: false,
             topic: asked.filter,
             is_allowed: !matches!(checked, Err(ReasonCode::NotAuthorized)),
         };
-        self.core.tap_session(now, slot, Wants::AUTHORIZED, &what);
+        self.core.tap_session(now, slot, TapEventMask::AUTHORIZED, &tap_event);
         let target = match checked {
             Ok(target) => target,
             Err(reason) => return (reason, false),
@@ -194,7 +232,7 @@ impl Shard {
             identifier,
             kind: target.kind(),
         };
-        if let Target::Exclusive(filter) = target
+        if let ParsedFilter::Exclusive(filter) = target
             && !self.shared.exclusives.claim(filter, self.session_ref(slot))
         {
             return (ReasonCode::QuotaExceeded, false);
@@ -204,24 +242,24 @@ impl Shard {
             .session_mut(slot)
             .subscriptions
             .insert(asked.filter, subscription);
-        let starts_replay = self.owes_retained(target, options, replaced.is_some());
+        let starts_replay = self.needs_replay(target, options, replaced.is_some());
         let is_replaying = starts_replay || self.core.session(slot).replays.is_pending(target.filter());
-        self.keep_subscribed(slot, asked.filter, &subscription, is_replaying);
+        self.record_subscribed(slot, asked.filter, &subscription, is_replaying);
         if replaced.is_none() {
-            self.mind_durable_filter(slot, target, true);
+            self.update_durable_filter(slot, target, true);
             let stats = &mut self.core.stats;
             stats.subscriptions += 1;
             stats.subscriptions_max = stats.subscriptions_max.max(stats.subscriptions);
         }
         match target {
-            Target::Shared(shared) => {
+            ParsedFilter::Shared(shared) => {
                 must_wait = self.join_group(now, slot, shared, options, identifier.unwrap_or(0), ticket)
             }
-            Target::Plain(filter) | Target::Exclusive(filter) => {
+            ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => {
                 self.index(
                     filter,
                     slot,
-                    Interested {
+                    InterestedSession {
                         identifier: identifier.unwrap_or(0),
                         options,
                     },
@@ -231,12 +269,12 @@ impl Shard {
                 }
             }
         }
-        let what = Happening::Subscribed {
+        let tap_event = TapEvent::Subscribed {
             filter: asked.filter,
             qos: options.maximum_qos,
             properties: properties.as_bytes(),
         };
-        self.core.tap_session(now, slot, Wants::SUBSCRIBED, &what);
+        self.core.tap_session(now, slot, TapEventMask::SUBSCRIBED, &tap_event);
         let reason = match options.maximum_qos {
             mqtt::QoS::AtMostOnce => ReasonCode::Success,
             mqtt::QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
@@ -245,30 +283,28 @@ impl Shard {
         (reason, must_wait)
     }
 
-    /// [MQTT-3.3.1-9] to [MQTT-3.3.1-11]
-    fn owes_retained(&self, target: Target<'_>, options: SubscriptionOptions, was_there: bool) -> bool {
+    /// Returns whether retained messages must be sent [MQTT-3.3.1-9] to [MQTT-3.3.1-11].
+    fn needs_replay(&self, target: ParsedFilter<'_>, options: SubscriptionOptions, existed: bool) -> bool {
         let is_wanted = match options.retain_handling {
             RetainHandling::SendAtSubscribe => true,
-            RetainHandling::SendIfNew => !was_there,
+            RetainHandling::SendIfNew => !existed,
             RetainHandling::DoNotSend => false,
         };
         is_wanted && target.kind() != SubscriptionKind::Shared && self.has_retained(target.filter())
     }
 
-    fn check_filter<'a>(&mut self, slot: u32, filter: &'a str) -> Result<Target<'a>, ReasonCode> {
-        let target = Target::parse(filter)?;
+    fn check_filter<'a>(&mut self, slot: u32, filter: &'a str) -> Result<ParsedFilter<'a>, ReasonCode> {
+        let target = ParsedFilter::parse(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let config = &self.core.config;
         let bare = target.filter();
         if mqtt::levels(bare).count() > config.maximum_topic_levels {
             return Err(ReasonCode::TopicFilterInvalid);
         }
-        if !config.is_wildcard_available && mqtt::has_wildcards(bare) {
-            return Err(ReasonCode::WildcardSubscriptionsNotSupported);
+        if let Some((code, _)) = self.missing_feature(target) {
+            return Err(code);
         }
-        if !config.is_shared_available && matches!(target, Target::Shared(_)) {
-            return Err(ReasonCode::SharedSubscriptionsNotSupported);
-        }
-        if matches!(target, Target::Exclusive(_)) && (!config.is_exclusive_available || mqtt::has_wildcards(bare)) {
+        if matches!(target, ParsedFilter::Exclusive(_)) && (!config.is_exclusive_available || mqtt::has_wildcards(bare))
+        {
             return Err(ReasonCode::TopicFilterInvalid);
         }
         let subscriptions_max = config.subscriptions_max;
@@ -279,7 +315,7 @@ impl Shard {
         if is_full && subscriptions.get(filter).is_none() {
             return Err(ReasonCode::QuotaExceeded);
         }
-        match session.access.as_ref().map(|a| a.may_subscribe(bare)) {
+        match session.access.as_ref().map(|a| a.can_subscribe(bare)) {
             None | Some(SubscribeAccess::Allowed) => {}
             Some(SubscribeAccess::AllowedInPart) => self.core.link_mut(slot).is_filtered = true,
             Some(SubscribeAccess::Denied) => return Err(ReasonCode::NotAuthorized),
@@ -290,6 +326,13 @@ impl Shard {
     pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, unsubscribe: &Unsubscribe<'_>) {
         self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
+        let mut errors = unsubscribe
+            .filters
+            .iter()
+            .filter_map(|filter| ParsedFilter::parse(filter).err());
+        if let Some(error) = errors.find(|error| is_malformed(*error, is_v5)) {
+            return self.protocol_error(now, conn, ReasonCode::MalformedPacket, &error.to_string());
+        }
         if let Some(device) = self.device_of(slot) {
             let mut reasons = self.device_unsubscribed(now, device, unsubscribe);
             reasons.retain(|_| is_v5);
@@ -302,16 +345,17 @@ impl Shard {
         for filter in unsubscribe.filters.iter() {
             let known = self.core.session(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
-            let reason = match Target::parse(filter).map(|_| self.remove_subscription(slot, filter, Some(ticket))) {
-                Err(reason) => reason,
+            let reason = match ParsedFilter::parse(filter).map(|_| self.remove_subscription(slot, filter, Some(ticket)))
+            {
+                Err(_) => ReasonCode::TopicFilterInvalid,
                 Ok(Some(must_wait)) => {
                     waiting += u32::from(must_wait);
-                    let what = Happening::Unsubscribed {
+                    let tap_event = TapEvent::Unsubscribed {
                         filter,
                         qos,
                         properties: unsubscribe.properties.as_bytes(),
                     };
-                    self.core.tap_session(now, slot, Wants::UNSUBSCRIBED, &what);
+                    self.core.tap_session(now, slot, TapEventMask::UNSUBSCRIBED, &tap_event);
                     ReasonCode::Success
                 }
                 Ok(None) => ReasonCode::NoSubscriptionExisted,
@@ -336,7 +380,7 @@ impl Shard {
 
     fn unsuback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
         if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
-            self.core.hold_until_kept(conn);
+            self.core.hold_until_committed(conn);
         }
         let properties = Properties::EMPTY;
         // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
@@ -352,40 +396,41 @@ impl Shard {
                 now,
                 conn,
                 ReasonCode::PacketTooLarge,
-                "the client has no room for the UNSUBACK",
+                "UNSUBACK exceeds the client's Maximum Packet Size",
             );
             return;
         }
-        // A replay that ends here may have held messages of other subscriptions up.
+        // A replay that ends here may have held messages of other subscriptions.
         self.pump(now, slot);
     }
 
-    /// Removes one subscription; false when there was none.
+    /// Removes one subscription. Returns false if there was none.
     pub(crate) fn unsubscribe_filter(&mut self, slot: u32, filter: &str) -> bool {
         self.remove_subscription(slot, filter, None).is_some()
     }
 
-    /// `Some(true)` when a letter `Joined` with the ticket must come before that is so everywhere; `None` when there was none.
+    /// Removes one subscription. Returns `Some(true)` if UNSUBACK must wait for `MailRequest::Joined` with the ticket,
+    /// and `None` if there was no subscription.
     fn remove_subscription(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> Option<bool> {
         let session = self.core.session_mut(slot);
         session.subscriptions.remove(filter)?;
         self.core.stats.subscriptions -= 1;
-        self.keep_unsubscribed(slot, filter);
+        self.record_unsubscribed(slot, filter);
         Some(self.unindex_target(slot, filter, ticket))
     }
 
     fn unindex_target(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> bool {
-        let target = Target::parse(filter);
+        let target = ParsedFilter::parse(filter);
         if let Ok(target) = target {
-            self.mind_durable_filter(slot, target, false);
+            self.update_durable_filter(slot, target, false);
         }
-        if let Ok(Target::Plain(bare) | Target::Exclusive(bare)) = target {
+        if let Ok(ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare)) = target {
             self.core.session_mut(slot).replays.remove(bare);
         }
         match target {
-            Ok(Target::Shared(shared)) => return self.leave_group(slot, shared, ticket),
-            Ok(Target::Plain(bare)) => self.unindex_unless_held(slot, bare, EXCLUSIVE),
-            Ok(Target::Exclusive(bare)) => {
+            Ok(ParsedFilter::Shared(shared)) => return self.leave_group(slot, shared, ticket),
+            Ok(ParsedFilter::Plain(bare)) => self.unindex_unless_held(slot, bare, EXCLUSIVE),
+            Ok(ParsedFilter::Exclusive(bare)) => {
                 self.shared.exclusives.release(bare, self.session_ref(slot));
                 self.unindex_unless_held(slot, bare, "");
             }
@@ -394,7 +439,7 @@ impl Shard {
         false
     }
 
-    /// A session may hold a filter both plainly and exclusively; the index has one entry for both.
+    /// A session may hold a filter both plainly and exclusively. The index has one entry for both.
     fn unindex_unless_held(&mut self, slot: u32, bare: &str, other_prefix: &str) {
         let session = self.core.session(slot);
         let other = match other_prefix {
@@ -405,7 +450,7 @@ impl Shard {
             Some(held) => self.index(
                 bare,
                 slot,
-                Interested {
+                InterestedSession {
                     identifier: held.identifier.unwrap_or(0),
                     options: held.options,
                 },
@@ -414,7 +459,7 @@ impl Shard {
         }
     }
 
-    /// All subscriptions of a session that ends.
+    /// Removes all subscriptions of a session that ends.
     pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
         let session = self.core.session_mut(slot);
         session.replays.clear();
@@ -425,15 +470,17 @@ impl Shard {
         }
     }
 
-    /// Rights may have changed since a subscription was granted: what is not allowed any more is taken away.
+    /// Removes subscriptions that changed access rules no longer allow.
     pub(crate) fn recheck_subscriptions(&mut self, slot: u32) {
         let session = self.core.session(slot);
         let mut denied = Vec::new();
         let mut is_filtered = false;
         if let Some(access) = &session.access {
             for (filter, _) in session.subscriptions.iter() {
-                let Ok(target) = Target::parse(filter) else { continue };
-                match access.may_subscribe(target.filter()) {
+                let Ok(target) = ParsedFilter::parse(filter) else {
+                    continue;
+                };
+                match access.can_subscribe(target.filter()) {
                     SubscribeAccess::Denied => denied.push(filter.to_owned()),
                     SubscribeAccess::AllowedInPart => is_filtered = true,
                     SubscribeAccess::Allowed => {}
@@ -446,20 +493,21 @@ impl Shard {
         }
     }
 
-    /// Publishers of all shards learn, or forget, that a durable session wants what matches. Shared subscriptions tell at their home.
-    fn mind_durable_filter(&mut self, slot: u32, target: Target<'_>, is_there: bool) {
-        if let Target::Plain(filter) | Target::Exclusive(filter) = target
+    /// Announces to all shards that a durable session has, or no longer has, this filter. For shared subscriptions the
+    /// group's home shard does that.
+    fn update_durable_filter(&mut self, slot: u32, target: ParsedFilter<'_>, is_added: bool) {
+        if let ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) = target
             && self.core.link(slot).is_durable
         {
-            self.mind_durable(filter, is_there);
+            self.update_durable_interest(filter, is_added);
         }
     }
 
-    pub(crate) fn mind_durable(&mut self, filter: &str, is_there: bool) {
+    pub(crate) fn update_durable_interest(&mut self, filter: &str, is_added: bool) {
         let Some(durable) = &mut self.durable_interest else {
             return;
         };
-        match is_there {
+        match is_added {
             true => durable.add(&self.shared.durable, filter),
             false => durable.remove(&self.shared.durable, filter),
         }
@@ -473,9 +521,9 @@ impl Shard {
         }
     }
 
-    /// Adds to the tree, and tells the other shards before the SUBACK is sent.
-    pub(crate) fn index(&mut self, filter: &str, key: u32, value: Interested) {
-        self.core.forget_audience();
+    /// Adds a subscription to the tree, and announces the filter to other shards before SUBACK is sent.
+    pub(crate) fn index(&mut self, filter: &str, key: u32, value: InterestedSession) {
+        self.core.invalidate_recipients();
         let inserted = self.subscriptions.insert(filter, key, value);
         if inserted.is_new_filter {
             self.shared.filter_added(filter);
@@ -486,7 +534,7 @@ impl Shard {
     }
 
     pub(crate) fn unindex(&mut self, filter: &str, key: u32) {
-        self.core.forget_audience();
+        self.core.invalidate_recipients();
         let removed = self.subscriptions.remove(filter, key);
         if removed.is_some_and(|r| r.was_last) {
             self.shared.filter_removed(filter);

@@ -1,16 +1,16 @@
-//! A shard's subscriptions: topic filter -> entries of (key, value), found by the topics that match.
+//! Subscriptions of a shard: topic filter -> entries of (key, value), found by matching topics.
 //!
-//! Filters without wildcards are looked up by the whole topic in one hash table, so their number does not matter; filters
-//! with wildcards are in a trie. A filter has one list of entries, contiguous in memory, under an id that stays the same
-//! for as long as the filter has an entry. A caller may keep `topic -> lists` for as long as [`SubscriptionTree::generation`]
-//! does not change; entries may come and go meanwhile.
+//! A filter without wildcards is found by a hash of the whole topic, whatever their number. Filters with wildcards are
+//! in a trie. Each filter has one list of entries, contiguous in memory, with an id that is stable while the filter has
+//! an entry. A caller may cache `topic -> lists` while [`SubscriptionTree::generation`] is unchanged; its entries
+//! may change.
 //!
-//! Knows neither sessions nor shared groups: keys and values are the caller's. Filters are taken as they are: whether one
-//! is valid and permitted, and how many there may be, is decided before. A `+` or `#` that is not a whole level, and a
-//! `#` that is not the last level, is an ordinary character here, so no input is wrong.
+//! Independent of sessions and shared groups: the caller defines keys and values, and checks filters (validity,
+//! permission, number) before. A `+` or `#` that is not a whole level, and a `#` that is not the last level, is an
+//! ordinary character here, so every input is accepted.
 //!
-//! Hash seeds are random per tree and show in no result: what iteration and matching return depends on the order of
-//! calls only. Nothing recurses; nothing allocates while matching, once the scratch buffers have grown.
+//! Hash seeds are random per tree and do not affect results: what iteration and matching return depends only on the
+//! order of calls. There is no recursion, and matching does not allocate once the scratch buffers have grown.
 
 mod lists;
 mod slab;
@@ -26,51 +26,52 @@ use lists::Lists;
 use texts::Texts;
 use trie::Trie;
 
-/// The entries of one filter. Valid until the filter's last entry is removed; then it may come to mean another filter.
+/// Id of the entries of one filter. Valid until the last entry is removed; afterwards another filter may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListId(u32);
 
-/// One subscription of a filter: at most one per key.
+/// One subscription of a filter. Keys are unique per filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<T> {
+pub struct SubscriptionEntry<T> {
     pub key: u32,
     pub value: T,
 }
 
-/// What [`SubscriptionTree::insert`] did.
+/// Result of [`SubscriptionTree::insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inserted<T> {
-    /// Keep it instead of the filter's text: [`SubscriptionTree::remove_from`] and [`SubscriptionTree::write_filter`] take it.
+pub struct InsertedSubscription<T> {
+    /// Can be stored instead of the filter's text; see [`SubscriptionTree::remove_from`] and
+    /// [`SubscriptionTree::write_filter`].
     pub list: ListId,
-    /// The key's former value.
+    /// The previous value of the key.
     pub replaced: Option<T>,
-    /// No other key had this filter.
+    /// The filter had no entry before.
     pub is_new_filter: bool,
 }
 
-/// What [`SubscriptionTree::remove`] did.
+/// Result of [`SubscriptionTree::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed<T> {
+pub struct RemovedSubscription<T> {
     pub value: T,
-    /// No other key has this filter: its list is gone.
+    /// The filter has no entry left.
     pub was_last: bool,
 }
 
-/// Where a listing goes on; the default is the beginning.
+/// Position in a listing. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterCursor(u32);
 
 pub struct SubscriptionTree<T> {
-    literals: Literals,
+    literals: LiteralFilters,
     trie: Trie,
     lists: Lists<T>,
     generation: u64,
     wildcard_generation: u64,
 }
 
-/// Where a list is referred to from.
+/// Where the tree stores the id of a list.
 #[derive(Clone, Copy)]
-enum Place {
+enum ListLocation {
     Literal(u32),
     Node(u32),
     Plus(u32),
@@ -86,7 +87,7 @@ impl<T: Copy> Default for SubscriptionTree<T> {
 impl<T: Copy> SubscriptionTree<T> {
     pub fn new() -> Self {
         Self {
-            literals: Literals::new(),
+            literals: LiteralFilters::new(),
             trie: Trie::new(),
             lists: Lists::new(),
             generation: 0,
@@ -94,9 +95,9 @@ impl<T: Copy> SubscriptionTree<T> {
         }
     }
 
-    /// Adds an entry, or replaces the one of the same key [MQTT-3.8.4-3].
-    pub fn insert(&mut self, filter: &str, key: u32, value: T) -> Inserted<T> {
-        let entry = Entry { key, value };
+    /// Adds an entry, or replaces the one with the same key [MQTT-3.8.4-3].
+    pub fn insert(&mut self, filter: &str, key: u32, value: T) -> InsertedSubscription<T> {
+        let entry = SubscriptionEntry { key, value };
         if !is_wildcard(filter) {
             return match self.literals.find(filter) {
                 Some(list) => self.insert_into(list, entry),
@@ -110,16 +111,16 @@ impl<T: Copy> SubscriptionTree<T> {
         }
     }
 
-    pub fn remove(&mut self, filter: &str, key: u32) -> Option<Removed<T>> {
+    pub fn remove(&mut self, filter: &str, key: u32) -> Option<RemovedSubscription<T>> {
         self.remove_from(self.find(filter)?, key)
     }
 
-    /// As [`SubscriptionTree::remove`], without the filter's text. `list` must be live.
-    pub fn remove_from(&mut self, list: ListId, key: u32) -> Option<Removed<T>> {
+    /// Like [`SubscriptionTree::remove`], by list id. `list` must be live.
+    pub fn remove_from(&mut self, list: ListId, key: u32) -> Option<RemovedSubscription<T>> {
         let taken = self.lists.remove(list, key)?;
         match taken.abandoned {
             None => {}
-            Some(Place::Literal(text)) => {
+            Some(ListLocation::Literal(text)) => {
                 self.literals.remove(text);
                 self.generation += 1;
             }
@@ -129,7 +130,7 @@ impl<T: Copy> SubscriptionTree<T> {
                 self.wildcard_generation += 1;
             }
         }
-        Some(Removed {
+        Some(RemovedSubscription {
             value: taken.value,
             was_last: taken.abandoned.is_some(),
         })
@@ -143,7 +144,7 @@ impl<T: Copy> SubscriptionTree<T> {
         self.lists.get(list, key)
     }
 
-    /// The list of exactly this filter.
+    /// Returns the list of exactly this filter.
     pub fn find(&self, filter: &str) -> Option<ListId> {
         if is_wildcard(filter) {
             self.trie.find(filter)
@@ -158,20 +159,21 @@ impl<T: Copy> SubscriptionTree<T> {
         self.matching_wildcards(topic, out);
     }
 
-    /// The list of the filter that is the topic itself.
+    /// Returns the list of the filter that equals the topic.
     pub fn matching_literal(&self, topic: &str) -> Option<ListId> {
         self.literals.find(topic)
     }
 
-    /// The other lists; the same for as long as [`SubscriptionTree::wildcard_generation`] is.
+    /// Pushes the lists of matching filters with wildcards. The result is stable while
+    /// [`SubscriptionTree::wildcard_generation`] is.
     pub fn matching_wildcards(&self, topic: &str, out: &mut Vec<ListId>) {
         if self.wildcard_filters() > 0 {
             self.trie.matching(topic, out);
         }
     }
 
-    /// In no particular order; never empty for a live list.
-    pub fn entries(&self, list: ListId) -> &[Entry<T>] {
+    /// Returns the entries in no particular order. Never empty for a live list.
+    pub fn entries(&self, list: ListId) -> &[SubscriptionEntry<T>] {
         self.lists.entries(list)
     }
 
@@ -180,12 +182,12 @@ impl<T: Copy> SubscriptionTree<T> {
         self.generation
     }
 
-    /// As [`SubscriptionTree::generation`], for filters with wildcards only.
+    /// Like [`SubscriptionTree::generation`], for filters with wildcards only.
     pub fn wildcard_generation(&self) -> u64 {
         self.wildcard_generation
     }
 
-    /// Distinct filters.
+    /// Returns the number of distinct filters.
     pub fn filters(&self) -> usize {
         self.lists.len()
     }
@@ -198,7 +200,7 @@ impl<T: Copy> SubscriptionTree<T> {
         self.filters() - self.literal_filters()
     }
 
-    /// Entries over all filters.
+    /// Returns the number of entries of all filters.
     pub fn subscriptions(&self) -> usize {
         self.lists.entry_count()
     }
@@ -206,18 +208,18 @@ impl<T: Copy> SubscriptionTree<T> {
     /// Appends the text of a live list's filter.
     pub fn write_filter(&self, list: ListId, filter: &mut String) {
         match self.lists.place(list) {
-            Place::Literal(text) => filter.push_str(self.literals.texts.text(text)),
+            ListLocation::Literal(text) => filter.push_str(self.literals.texts.text(text)),
             place => self.trie.write_filter(place, filter),
         }
     }
 
-    /// Visits up to `filters_max` filters from `cursor` on; returns where to go on, or None after the last.
-    /// The tree may change between calls: a filter that lives throughout is visited exactly once.
+    /// Visits up to `filters_max` filters from `cursor` on. Returns the cursor to continue at, or `None` after the
+    /// last. The tree may change between calls: a filter that exists throughout is visited exactly once.
     pub fn for_each_filter(
         &self,
         cursor: FilterCursor,
         filters_max: usize,
-        mut visit: impl FnMut(ListId, &str, &[Entry<T>]),
+        mut visit: impl FnMut(ListId, &str, &[SubscriptionEntry<T>]),
     ) -> Option<FilterCursor> {
         let mut filter = String::new();
         let mut next = self.lists.next(cursor.0);
@@ -241,32 +243,32 @@ impl<T: Copy> SubscriptionTree<T> {
         self.literals.texts.page_bytes() + self.trie.symbol_page_bytes()
     }
 
-    fn insert_into(&mut self, list: ListId, entry: Entry<T>) -> Inserted<T> {
-        Inserted {
+    fn insert_into(&mut self, list: ListId, entry: SubscriptionEntry<T>) -> InsertedSubscription<T> {
+        InsertedSubscription {
             list,
             replaced: self.lists.insert(list, entry),
             is_new_filter: false,
         }
     }
 
-    fn insert_literal(&mut self, filter: &str, entry: Entry<T>) -> Inserted<T> {
+    fn insert_literal(&mut self, filter: &str, entry: SubscriptionEntry<T>) -> InsertedSubscription<T> {
         let text = self.literals.insert(filter);
-        let list = self.lists.create(Place::Literal(text), entry);
+        let list = self.lists.create(ListLocation::Literal(text), entry);
         self.literals.texts.set_tag(text, list.0);
         self.generation += 1;
-        Inserted {
+        InsertedSubscription {
             list,
             replaced: None,
             is_new_filter: true,
         }
     }
 
-    fn insert_wildcard(&mut self, place: Place, entry: Entry<T>) -> Inserted<T> {
+    fn insert_wildcard(&mut self, place: ListLocation, entry: SubscriptionEntry<T>) -> InsertedSubscription<T> {
         let list = self.lists.create(place, entry);
         self.trie.attach(place, list);
         self.generation += 1;
         self.wildcard_generation += 1;
-        Inserted {
+        InsertedSubscription {
             list,
             replaced: None,
             is_new_filter: true,
@@ -275,13 +277,13 @@ impl<T: Copy> SubscriptionTree<T> {
 }
 
 /// Filters without wildcards: their texts, each tagged with its list, and a hash table to find them.
-struct Literals {
+struct LiteralFilters {
     texts: Texts,
     ids: IdMap,
     hashing: RandomState,
 }
 
-impl Literals {
+impl LiteralFilters {
     fn new() -> Self {
         Self {
             texts: Texts::default(),
@@ -311,7 +313,7 @@ impl Literals {
     }
 }
 
-/// The levels of a topic or filter, each with whether it is the last.
+/// Returns the levels of a topic or filter, each with whether it is the last.
 fn levels(text: &str) -> impl Iterator<Item = (&[u8], bool)> {
     let mut rest = Some(text.as_bytes());
     std::iter::from_fn(move || {

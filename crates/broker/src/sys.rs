@@ -1,43 +1,43 @@
-//! Statistics as topics: Mosquitto's tree `$SYS/broker/…` and EMQX's `$SYS/brokers/<node>/…`, with the names and the
-//! payloads that tools for those brokers read.
+//! Statistics as topics: Mosquitto's tree `$SYS/broker/…` and EMQX's `$SYS/brokers/<node>/…`, with the names and
+//! payloads that tools for those brokers expect.
 //!
-//! Pure: numbers in, topics and payloads out. Who publishes them, and when, is the caller's business; it should use
+//! Pure functions from numbers to topics and payloads. The caller decides when to publish them, and should use
 //! `Shard::publish_sys`, so that statistics do not count themselves as undelivered messages.
 
 use std::fmt::Write;
 
 use mqtt::{PacketType, QoS};
 
-use crate::effect::{DropReason, Event, Now};
+use crate::effect::{ConnectionEvent, DropReason, Now};
 use crate::publish::ServerMessage;
 use crate::shard::Shard;
-use crate::stats::Stats;
+use crate::stats::ShardStats;
 
-/// What a node says of itself beside its numbers.
+/// Properties of a node besides its statistics.
 #[derive(Clone, Debug)]
 pub struct SysInfo {
-    /// `name@host`, as EMQX has it. Must be a topic level: no `/`, `+`, `#`.
+    /// `name@host`, as in EMQX. Must be a topic level: no `/`, `+`, `#`.
     pub node: String,
     pub version: String,
     pub uptime_ms: u64,
     pub unix_ms: u64,
-    /// Connections accepted since the start, those included that never sent a CONNECT.
+    /// Connections accepted since the start, including those that never sent a CONNECT.
     pub sockets_total: u64,
     /// Memory of the process.
     pub resident_bytes: Option<u64>,
 }
 
-/// One exponentially weighted moving average over a minute, five and fifteen, per minute.
+/// Exponentially weighted moving averages over one, five and fifteen minutes, as rates per minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
+pub struct LoadAverage {
     pub per_minute: [f64; 3],
 }
 
 const LOAD_SECONDS: [f64; 3] = [60.0, 300.0, 900.0];
 const LOAD_NAMES: [&str; 3] = ["1min", "5min", "15min"];
 
-impl Load {
-    /// As Mosquitto computes it: what happened since the last time, as a rate per minute, and the average drawn towards it.
+impl LoadAverage {
+    /// Updates the averages as Mosquitto does: adds the events since the last update, as a rate per minute.
     pub fn update(&mut self, events: u64, interval_s: f64) {
         if interval_s <= 0.0 {
             return;
@@ -49,17 +49,17 @@ impl Load {
     }
 }
 
-/// The averages of Mosquitto's tree, kept from one publication to the next.
+/// The averages of Mosquitto's tree, kept between publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Loads {
-    loads: [Load; LOADS.len()],
+pub struct LoadAverages {
+    loads: [LoadAverage; LOADS.len()],
     last: [u64; LOADS.len()],
 }
 
-type Count = fn(&Stats, &SysInfo) -> u64;
+type SysCounter = fn(&ShardStats, &SysInfo) -> u64;
 
-/// Name below `$SYS/broker/load/`, and the total that it is the rate of.
-const LOADS: [(&str, Count); 9] = [
+/// Name below `$SYS/broker/load/`, and the total whose rate it is.
+const LOADS: [(&str, SysCounter); 9] = [
     ("messages/received", |stats, _| stats.packets_received.iter().sum()),
     ("messages/sent", |stats, _| stats.packets_sent.iter().sum()),
     ("publish/received", |stats, _| stats.messages_received.iter().sum()),
@@ -73,8 +73,8 @@ const LOADS: [(&str, Count); 9] = [
     }),
 ];
 
-impl Loads {
-    pub fn update(&mut self, stats: &Stats, info: &SysInfo, interval_s: f64) {
+impl LoadAverages {
+    pub fn update(&mut self, stats: &ShardStats, info: &SysInfo, interval_s: f64) {
         for (at, (_, count)) in LOADS.iter().enumerate() {
             let total = count(stats, info);
             self.loads[at].update(total.saturating_sub(self.last[at]), interval_s);
@@ -83,17 +83,17 @@ impl Loads {
     }
 }
 
-/// Messages that a subscriber should have had; nobody missed those without one.
-fn dropped(stats: &Stats) -> u64 {
+/// Returns the number of dropped messages, without those that had no subscriber.
+fn dropped(stats: &ShardStats) -> u64 {
     let all: u64 = stats.drops.iter().sum();
     all - stats.drops[DropReason::NoSubscriber as usize]
 }
 
-pub type Topics = Vec<(String, String)>;
+pub type SysTopics = Vec<(String, String)>;
 
-/// Mosquitto's tree.
-pub fn mosquitto_tree(stats: &Stats, loads: &Loads, info: &SysInfo) -> Topics {
-    let mut topics = Topics::new();
+/// Returns Mosquitto's tree.
+pub fn mosquitto_tree(stats: &ShardStats, loads: &LoadAverages, info: &SysInfo) -> SysTopics {
+    let mut topics = SysTopics::new();
     let mut put = |name: &str, value: String| topics.push((format!("$SYS/broker/{name}"), value));
     put("version", format!("tidewire version {}", info.version));
     put("uptime", format!("{} seconds", info.uptime_ms / 1000));
@@ -134,8 +134,8 @@ pub fn mosquitto_tree(stats: &Stats, loads: &Loads, info: &SysInfo) -> Topics {
     topics
 }
 
-/// EMQX's tree: `brokers`, and per node `version`, `uptime`, `datetime`, `sysdescr`, `stats/#` and `metrics/#`.
-pub fn emqx_tree(stats: &Stats, info: &SysInfo) -> Topics {
+/// Returns EMQX's tree: `brokers`, and per node `version`, `uptime`, `datetime`, `sysdescr`, `stats/#` and `metrics/#`.
+pub fn emqx_tree(stats: &ShardStats, info: &SysInfo) -> SysTopics {
     let mut topics = vec![("$SYS/brokers".to_owned(), info.node.clone())];
     let mut put = |name: &str, value: String| topics.push((format!("$SYS/brokers/{}/{name}", info.node), value));
     put("version", info.version.clone());
@@ -154,8 +154,8 @@ pub fn emqx_tree(stats: &Stats, info: &SysInfo) -> Topics {
     topics
 }
 
-/// Name, now, and the highest where it is known.
-fn emqx_stats(stats: &Stats) -> [(&'static str, u64, Option<u64>); 8] {
+/// Name, current value, and maximum if it is known.
+fn emqx_stats(stats: &ShardStats) -> [(&'static str, u64, Option<u64>); 8] {
     [
         ("connections", stats.sessions, Some(stats.sessions_max)),
         ("live_connections", stats.connections, Some(stats.connections_max)),
@@ -168,7 +168,7 @@ fn emqx_stats(stats: &Stats) -> [(&'static str, u64, Option<u64>); 8] {
     ]
 }
 
-fn emqx_metrics(stats: &Stats) -> Vec<(String, u64)> {
+fn emqx_metrics(stats: &ShardStats) -> Vec<(String, u64)> {
     let mut metrics: Vec<(String, u64)> = Vec::new();
     let mut put = |name: &str, value: u64| metrics.push((name.to_owned(), value));
     put("bytes/received", stats.bytes_received);
@@ -246,7 +246,7 @@ const TO_CLIENTS: [(&str, PacketType); 11] = [
     ("auth", PacketType::Auth),
 ];
 
-/// A client's coming or going, for its topic in EMQX's tree.
+/// A connect or disconnect event, as a topic of EMQX's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventTopic {
     pub topic: String,
@@ -254,10 +254,10 @@ pub struct EventTopic {
     pub payload: String,
 }
 
-/// `None` for other events, and for a client id that no topic can hold.
-pub fn event_topic(node: &str, event: &Event, unix_ms: u64) -> Option<EventTopic> {
+/// Returns `None` for other events, and for a client id that cannot be a topic level.
+pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<EventTopic> {
     let (client_id, name, fields) = match event {
-        Event::Connected {
+        ConnectionEvent::Connected {
             client_id,
             user_name,
             address,
@@ -270,7 +270,7 @@ pub fn event_topic(node: &str, event: &Event, unix_ms: u64) -> Option<EventTopic
             );
             (client_id, "connected", fields)
         }
-        Event::Disconnected {
+        ConnectionEvent::Disconnected {
             client_id,
             address,
             reason,
@@ -280,7 +280,9 @@ pub fn event_topic(node: &str, event: &Event, unix_ms: u64) -> Option<EventTopic
             let fields = format!(r#""ipaddress":{address},"reason":{reason},"disconnected_at":{unix_ms}"#);
             (client_id, "disconnected", fields)
         }
-        Event::Refused { .. } | Event::SessionEnded { .. } | Event::Dropping { .. } => return None,
+        ConnectionEvent::Refused { .. } | ConnectionEvent::SessionEnded { .. } | ConnectionEvent::Dropping { .. } => {
+            return None;
+        }
     };
     let topic = format!("$SYS/brokers/{node}/clients/{client_id}/{name}");
     mqtt::validate_topic_name(&topic).ok()?;
@@ -288,20 +290,21 @@ pub fn event_topic(node: &str, event: &Event, unix_ms: u64) -> Option<EventTopic
     Some(EventTopic { topic, payload })
 }
 
-/// `$SYS/#`, `$SYS/+/…`, `$SYS/brokers/…`: a filter that begins with a wildcard matches no topic that begins with `$` [MQTT-4.7.2-1].
+/// Returns whether a filter may match the topics of client events. A filter that starts with a wildcard matches no
+/// topic that starts with `$` [MQTT-4.7.2-1].
 pub(crate) fn may_match_client_events(filter: &str) -> bool {
     let mut levels = filter.split('/');
     levels.next() == Some("$SYS") && matches!(levels.next(), Some("#" | "+" | "brokers"))
 }
 
-/// A JSON string.
+/// Encodes a JSON string.
 fn quoted(text: &str) -> String {
     let mut json = String::with_capacity(text.len() + 2);
     json.push('"');
     for c in text.chars() {
         match c {
             '"' | '\\' => json.extend(['\\', c]),
-            c if c < ' ' => write!(json, "\\u{:04x}", u32::from(c)).expect("a String takes everything"),
+            c if c < ' ' => write!(json, "\\u{:04x}", u32::from(c)).expect("writing to a String cannot fail"),
             c => json.push(c),
         }
     }
@@ -309,8 +312,8 @@ fn quoted(text: &str) -> String {
     json
 }
 
-/// UTC with milliseconds. Days to a date by the rules of the Gregorian calendar, with March as the first month, so that the
-/// leap day is the year's last.
+/// Formats a time as UTC with milliseconds. The conversion of days uses the Gregorian calendar with March as the first
+/// month, so that the leap day is the last day of a year.
 pub fn rfc3339(unix_ms: u64) -> String {
     let (days, ms_of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
     let day = days + 719_468; // from 0000-03-01
@@ -331,7 +334,7 @@ pub fn rfc3339(unix_ms: u64) -> String {
 }
 
 impl Shard {
-    /// Publishes a statistic or an event of the server. Nobody misses it when there is no subscriber, so that is no drop.
+    /// Publishes a statistic or an event of the server. It is not counted as dropped if it has no subscriber.
     pub fn publish_sys(&mut self, now: Now, topic: &str, payload: &str, retain: bool) {
         let message = ServerMessage {
             topic,
@@ -362,13 +365,13 @@ mod tests {
         }
     }
 
-    fn stats() -> Stats {
-        let mut stats = Stats {
+    fn stats() -> ShardStats {
+        let mut stats = ShardStats {
             connections: 3,
             connections_max: 9,
             sessions: 5,
             subscriptions: 7,
-            ..Stats::default()
+            ..ShardStats::default()
         };
         stats.packets_received[PacketType::Connect as usize] = 4;
         stats.packets_received[PacketType::Publish as usize] = 6;
@@ -378,7 +381,7 @@ mod tests {
         stats
     }
 
-    fn value<'a>(topics: &'a Topics, topic: &str) -> &'a str {
+    fn value<'a>(topics: &'a SysTopics, topic: &str) -> &'a str {
         let mut found = topics.iter().filter(|(name, _)| name == topic);
         let value = &found.next().unwrap_or_else(|| panic!("no topic {topic}")).1;
         assert!(found.next().is_none(), "{topic} twice");
@@ -386,8 +389,8 @@ mod tests {
     }
 
     #[test]
-    fn mosquitto_tree_has_the_names_and_forms_that_its_tools_read() {
-        let topics = mosquitto_tree(&stats(), &Loads::default(), &info());
+    fn mosquitto_tree_has_the_expected_names_and_formats() {
+        let topics = mosquitto_tree(&stats(), &LoadAverages::default(), &info());
         for (topic, expected) in [
             ("$SYS/broker/version", "tidewire version 1.2.3"),
             ("$SYS/broker/uptime", "61 seconds"),
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn emqx_tree_has_the_names_that_its_tools_read() {
+    fn emqx_tree_has_the_expected_names() {
         let topics = emqx_tree(&stats(), &info());
         for (topic, expected) in [
             ("$SYS/brokers", "tidewire@here"),
@@ -430,8 +433,8 @@ mod tests {
     }
 
     #[test]
-    fn every_topic_is_a_topic_name_and_occurs_once() {
-        let mut topics = mosquitto_tree(&stats(), &Loads::default(), &info());
+    fn every_topic_is_valid_and_unique() {
+        let mut topics = mosquitto_tree(&stats(), &LoadAverages::default(), &info());
         topics.extend(emqx_tree(&stats(), &info()));
         let names: std::collections::BTreeSet<_> = topics.iter().map(|(topic, _)| topic).collect();
         assert_eq!(names.len(), topics.len());
@@ -441,8 +444,8 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_drawn_towards_the_rate_and_falls_when_nothing_happens() {
-        let mut load = Load::default();
+    fn load_approaches_the_rate_and_decays_without_events() {
+        let mut load = LoadAverage::default();
         load.update(10, 10.0);
         // 60 a minute for 10 s: 60 * (1 - e^(-1/6)), 60 * (1 - e^(-1/30)), 60 * (1 - e^(-1/90)).
         for (average, expected) in load.per_minute.iter().zip([9.211, 1.967, 0.663]) {
@@ -460,8 +463,8 @@ mod tests {
     }
 
     #[test]
-    fn loads_count_what_is_new_since_the_last_time() {
-        let (mut loads, info) = (Loads::default(), info());
+    fn loads_count_events_since_the_last_update() {
+        let (mut loads, info) = (LoadAverages::default(), info());
         loads.update(&stats(), &info, 10.0);
         let first = mosquitto_tree(&stats(), &loads, &info);
         assert_eq!(value(&first, "$SYS/broker/load/messages/received/1min"), "9.21");
@@ -472,9 +475,9 @@ mod tests {
     }
 
     #[test]
-    fn clients_coming_and_going_are_json_below_their_id() {
+    fn client_events_are_json_below_the_client_id() {
         let address = "192.0.2.7:1234".parse().unwrap();
-        let connected = Event::Connected {
+        let connected = ConnectionEvent::Connected {
             client_id: "a\"b".into(),
             user_name: Some("ada".into()),
             address,
@@ -486,17 +489,17 @@ mod tests {
             event.payload,
             r#"{"clientid":"a\"b","username":"ada","ipaddress":"192.0.2.7","session_present":false,"connected_at":5,"ts":5}"#
         );
-        let gone = Event::Disconnected {
+        let gone = ConnectionEvent::Disconnected {
             client_id: "c".into(),
             address,
             reason: DisconnectReason::KeepAliveTimeout,
-            because: "".into(),
+            detail: "".into(),
         };
         assert_eq!(
             event_topic("n", &gone, 6).unwrap().payload,
             r#"{"clientid":"c","ipaddress":"192.0.2.7","reason":"keep_alive_timeout","disconnected_at":6,"ts":6}"#
         );
-        let wild = Event::Connected {
+        let wild = ConnectionEvent::Connected {
             client_id: "#".into(),
             user_name: None,
             address,
@@ -506,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_may_match_client_events_are_known() {
+    fn filters_that_may_match_client_events_are_recognised() {
         let all = [
             "$SYS/#",
             "$SYS/+/n/#",
@@ -519,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_right_across_leap_years_and_centuries() {
+    fn dates_are_correct_across_leap_years_and_centuries() {
         for (unix_ms, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),

@@ -1,9 +1,9 @@
-//! What looks at the messages that are published and at what happens to clients: rules.
+//! Taps: observers of published messages and client events. Rules and the device platform are taps.
 //!
-//! A tap runs on the shard's own thread, between the acceptance of a message and its routing. What it takes, it may have to keep: then
-//! the publisher's acknowledgement waits until the tap says that what it took in that tick is kept, as it waits for the journal.
-//! A tap that cannot take more is the publisher's problem, not the tap's: MQTT 5 is told, others are not read from until it can.
-//! Without a tap, or with one that wants nothing, this costs a look at one integer per message.
+//! A tap runs on the shard's thread, after a message is accepted and before it is routed. If the tap must store the
+//! message, the publisher's acknowledgement waits until the tap reports it as stored, as it waits for the journal. A
+//! full tap causes back-pressure: MQTT 5 publishers receive a reason code, and reading from other publishers is paused.
+//! Without a tap, or with one that wants no events, the cost is a check of one integer per message.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -13,107 +13,108 @@ use mqtt::{ProtocolVersion, QoS, ReasonCode};
 use crate::device::DeviceKey;
 use crate::effect::{DisconnectReason, DropReason, Now};
 
-/// What a tap wants to be told.
+/// Bit set of the events that a tap wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants(u16);
+pub struct TapEventMask(u16);
 
-impl Wants {
-    pub const NOTHING: Wants = Wants(0);
-    pub const MESSAGES: Wants = Wants(1);
-    pub const CONNECTED: Wants = Wants(1 << 1);
-    pub const DISCONNECTED: Wants = Wants(1 << 2);
-    pub const CONNACK: Wants = Wants(1 << 3);
-    pub const AUTHORIZED: Wants = Wants(1 << 4);
-    pub const SUBSCRIBED: Wants = Wants(1 << 5);
-    pub const UNSUBSCRIBED: Wants = Wants(1 << 6);
-    pub const DROPPED: Wants = Wants(1 << 7);
-    pub const DELIVERED: Wants = Wants(1 << 8);
-    pub const ACKED: Wants = Wants(1 << 9);
-    pub const DELIVERY_DROPPED: Wants = Wants(1 << 10);
-    pub const AUTHENTICATED: Wants = Wants(1 << 11);
-    pub const PING: Wants = Wants(1 << 12);
-    /// It cannot take all that it may be given: to be asked first.
-    pub const TO_BE_ASKED: Wants = Wants(1 << 15);
+impl TapEventMask {
+    pub const NOTHING: TapEventMask = TapEventMask(0);
+    pub const MESSAGES: TapEventMask = TapEventMask(1);
+    pub const CONNECTED: TapEventMask = TapEventMask(1 << 1);
+    pub const DISCONNECTED: TapEventMask = TapEventMask(1 << 2);
+    pub const CONNACK: TapEventMask = TapEventMask(1 << 3);
+    pub const AUTHORIZED: TapEventMask = TapEventMask(1 << 4);
+    pub const SUBSCRIBED: TapEventMask = TapEventMask(1 << 5);
+    pub const UNSUBSCRIBED: TapEventMask = TapEventMask(1 << 6);
+    pub const DROPPED: TapEventMask = TapEventMask(1 << 7);
+    pub const DELIVERED: TapEventMask = TapEventMask(1 << 8);
+    pub const ACKED: TapEventMask = TapEventMask(1 << 9);
+    pub const DELIVERY_DROPPED: TapEventMask = TapEventMask(1 << 10);
+    pub const AUTHENTICATED: TapEventMask = TapEventMask(1 << 11);
+    pub const PING: TapEventMask = TapEventMask(1 << 12);
+    /// The tap may be full, so it must be asked before a message is accepted.
+    pub const CHECK_FULL: TapEventMask = TapEventMask(1 << 15);
 
-    /// What becomes of a message, for which its provenance has to be kept beside it.
-    pub(crate) const FATES: Wants =
-        Wants(Wants::DROPPED.0 | Wants::DELIVERED.0 | Wants::ACKED.0 | Wants::DELIVERY_DROPPED.0);
+    /// Events about what happens to a message. They require that its provenance is stored with it.
+    pub(crate) const MESSAGE_EVENTS: TapEventMask = TapEventMask(
+        TapEventMask::DROPPED.0 | TapEventMask::DELIVERED.0 | TapEventMask::ACKED.0 | TapEventMask::DELIVERY_DROPPED.0,
+    );
 
-    /// Whether any of these is wanted.
+    /// Returns whether any of these events is wanted.
     #[inline]
-    pub fn has(self, other: Wants) -> bool {
+    pub fn has(self, other: TapEventMask) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-impl std::ops::BitOr for Wants {
-    type Output = Wants;
+impl std::ops::BitOr for TapEventMask {
+    type Output = TapEventMask;
 
-    fn bitor(self, other: Wants) -> Wants {
-        Wants(self.0 | other.0)
+    fn bitor(self, other: TapEventMask) -> TapEventMask {
+        TapEventMask(self.0 | other.0)
     }
 }
 
-/// Who did it, or to whom it was done.
+/// The client of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct TapClient<'a> {
     pub client_id: &'a str,
     pub user_name: Option<&'a str>,
     pub address: SocketAddr,
-    /// Index of the listener in the configuration the driver was started with; None where it is not known.
+    /// Index of the listener in the configuration with which the driver was started; `None` if it is unknown.
     pub listener: Option<u16>,
     pub version: ProtocolVersion,
 }
 
-/// A message that has been accepted and is about to be routed, or on its way to a subscriber.
+/// A message that has been accepted and will be routed, or that is sent to a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub struct TapMessage<'a> {
-    /// Tells it from all others of the node, roughly in their order. 0 if it is not known: the message came before such events were
-    /// wanted.
+    /// Id that is unique on the node and roughly ordered. 0 if it is unknown, because the message arrived before a tap
+    /// wanted such events.
     pub id: u128,
-    /// When it was published, in Unix milliseconds; 0 if that is not known.
+    /// Time of publication in Unix milliseconds; 0 if it is unknown.
     pub received_at_ms: u64,
-    /// Who published it. None for messages of the server and its operator, and where that is not known.
+    /// The publisher. `None` for messages of the server and its operator, and if it is unknown.
     pub client: Option<TapClient<'a>>,
     pub topic: &'a str,
     pub payload: &'a [u8],
-    /// The MQTT 5 properties that are forwarded, as wire bytes.
+    /// MQTT 5 properties that are forwarded, in wire format.
     pub properties: &'a [u8],
-    /// What is left of its Message Expiry Interval, in seconds.
+    /// Remaining Message Expiry Interval in seconds.
     pub expiry_s: Option<u32>,
     pub qos: QoS,
     pub retain: bool,
     pub is_duplicate: bool,
-    /// `MadeMessage::mark`, if the tap has made it.
+    /// `TapPublication::mark` if the tap has created the message.
     pub mark: u64,
 }
 
 /// A message that a tap publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MadeMessage {
+pub struct TapPublication {
     pub topic: String,
     pub payload: Vec<u8>,
-    /// MQTT 5 properties that are forwarded, as wire bytes.
+    /// MQTT 5 properties that are forwarded, in wire format.
     pub properties: Vec<u8>,
     pub qos: QoS,
     pub retain: bool,
     /// Message Expiry Interval.
     pub expiry_s: Option<u32>,
-    /// So that the tap knows it when it sees it: it is given what it makes too. Not 0.
+    /// Identifies the message to the tap, which also receives the messages that it creates. Not 0.
     pub mark: u64,
 }
 
-/// What became of a message in a tap.
+/// Result of passing a message to a tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tapped {
-    /// Nothing that anybody has to wait for.
-    Passed,
-    /// Taken, and to be kept before its publisher is told that it has been received.
-    Kept(Receipt),
+pub enum TapResult {
+    /// No acknowledgement waits for the tap.
+    AckNow,
+    /// The acknowledgement waits until the tap has stored the message.
+    AckWhenStored(Receipt),
 }
 
-/// For what a tap has taken. Within a lane, what has a smaller number is kept no later than what has a greater one; what is to be
-/// waited for together is in one lane, what is not should not be.
+/// Receipt for a message that a tap has received. Within a lane, receipts are stored in ascending order of their
+/// numbers. Independent messages should be in different lanes, so that they do not wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Receipt(NonZeroU64);
 
@@ -121,7 +122,7 @@ const NUMBER_BITS: u32 = 48;
 const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
 
 impl Receipt {
-    /// Numbers begin with 1; those of a shard that makes a million a second last for nine years.
+    /// Numbers start with 1. At a million per second they last for nine years.
     pub fn new(lane: u16, number: u64) -> Receipt {
         let bits = u64::from(lane) << NUMBER_BITS | number.clamp(1, NUMBER_MAX);
         Receipt(NonZeroU64::new(bits).expect("the number is at least 1"))
@@ -135,23 +136,33 @@ impl Receipt {
         self.0.get() & NUMBER_MAX
     }
 
-    /// Not before any other of its lane.
-    pub(crate) fn end_of_lane(self) -> Receipt {
+    /// Returns the highest receipt of the lane.
+    pub(crate) fn lane_end(self) -> Receipt {
         Receipt::new(self.lane(), NUMBER_MAX)
     }
 }
 
-/// What a CONNACK grants; of one that refuses, what would have been.
+/// A result of work that a tap did on other threads. Its records belong to this tick; [`Tap::take_publications`]
+/// returns its messages.
+#[derive(Default)]
+pub struct OffloadedResult {
+    /// Receipt for the records.
+    pub receipt: Option<Receipt>,
+    /// Called when the records and the messages are durable.
+    pub on_durable: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// Values that CONNACK grants. If CONNECT is rejected, the values that it would have granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedConnect {
     pub clean_start: bool,
     pub keep_alive_s: u16,
     pub expiry_s: u32,
 }
 
-/// What happened to a client or to a message of it.
+/// An event of a client or of one of its messages.
 #[derive(Clone, Copy, Debug)]
-pub enum Happening<'a> {
+pub enum TapEvent<'a> {
     Connected {
         session_present: bool,
         clean_start: bool,
@@ -159,29 +170,30 @@ pub enum Happening<'a> {
         expiry_s: u32,
         is_bridge: bool,
         connected_at_ms: u64,
-        /// Of CONNECT, as wire bytes.
+        /// Properties of CONNECT in wire format.
         properties: &'a [u8],
     },
     Disconnected {
         reason: DisconnectReason,
-        /// Of the DISCONNECT that ended it, from either side; also where the version has none. None: the connection was lost.
+        /// Reason code of the DISCONNECT of either side, also for versions that have none on the wire. `None` if the
+        /// connection was lost.
         code: Option<ReasonCode>,
-        /// Another connection took the client id over with a clean start.
+        /// Another connection took over the client id with Clean Start.
         is_discarded: bool,
-        because: &'a str,
+        detail: &'a str,
         connected_at_ms: u64,
-        /// Of the client's DISCONNECT, as wire bytes.
+        /// Properties of the client's DISCONNECT in wire format.
         properties: &'a [u8],
     },
-    /// A CONNACK, also one that refuses.
+    /// A CONNACK was sent, with success or failure.
     ConnAck {
         reason: ReasonCode,
-        /// None if there was no CONNECT that could be read.
-        granted: Option<Granted>,
-        /// Of CONNECT, as wire bytes.
+        /// `None` if CONNECT could not be decoded.
+        granted: Option<GrantedConnect>,
+        /// Properties of CONNECT in wire format.
         properties: &'a [u8],
     },
-    /// A client asked for the right to do something.
+    /// A publication or subscription was authorized or rejected.
     Authorized {
         is_publish: bool,
         topic: &'a str,
@@ -190,21 +202,21 @@ pub enum Happening<'a> {
     Subscribed {
         filter: &'a str,
         qos: QoS,
-        /// Of SUBSCRIBE, as wire bytes.
+        /// Properties of SUBSCRIBE in wire format.
         properties: &'a [u8],
     },
     Unsubscribed {
         filter: &'a str,
-        /// Of the subscription.
+        /// QoS of the removed subscription.
         qos: QoS,
-        /// Of UNSUBSCRIBE, as wire bytes.
+        /// Properties of UNSUBSCRIBE in wire format.
         properties: &'a [u8],
     },
-    /// An authenticator has decided about a CONNECT, or about a client that authenticates anew.
+    /// An authenticator has decided about a CONNECT or a re-authentication.
     Authenticated {
         reason: ReasonCode,
         is_superuser: bool,
-        /// It gave neither user name nor password.
+        /// The client sent neither user name nor password.
         is_anonymous: bool,
     },
     Ping {
@@ -213,118 +225,129 @@ pub enum Happening<'a> {
         expiry_s: u32,
         connected_at_ms: u64,
     },
-    /// Nobody wanted it, or it was not accepted.
+    /// The message had no subscriber, or was rejected.
     Dropped {
         message: TapMessage<'a>,
         reason: DropReason,
     },
-    /// Sent to the client, for the first time or again.
+    /// The message was sent to the client, for the first time or repeatedly.
     Delivered { message: TapMessage<'a> },
-    /// The client has answered with PUBACK or PUBREC.
+    /// The client has sent PUBACK or PUBREC.
     Acked {
         message: TapMessage<'a>,
-        /// Of the answer, as wire bytes.
+        /// Properties of that packet in wire format.
         properties: &'a [u8],
     },
-    /// Given up for this client.
+    /// The message was dropped for this client.
     DeliveryDropped {
-        /// None if it is in the journal only.
+        /// `None` if the message is only in the journal.
         message: Option<TapMessage<'a>>,
         reason: DropReason,
     },
 }
 
-impl<'a> Happening<'a> {
-    /// The message that it is about.
+impl<'a> TapEvent<'a> {
+    /// Returns the message of the event.
     pub fn message(&self) -> Option<&TapMessage<'a>> {
         match self {
-            Happening::Dropped { message, .. }
-            | Happening::Delivered { message }
-            | Happening::Acked { message, .. } => Some(message),
-            Happening::DeliveryDropped { message, .. } => message.as_ref(),
+            TapEvent::Dropped { message, .. } | TapEvent::Delivered { message } | TapEvent::Acked { message, .. } => {
+                Some(message)
+            }
+            TapEvent::DeliveryDropped { message, .. } => message.as_ref(),
             _ => None,
         }
     }
 }
 
-/// What a device publishes. It goes to the tap and nowhere else.
+/// A message of a device. It goes only to the tap.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceMessage<'a> {
     pub device: DeviceKey,
     pub topic: &'a str,
     pub payload: &'a [u8],
     pub qos: QoS,
-    /// Whether the device can be told what is wrong with it.
+    /// The device can receive a reason code.
     pub is_v5: bool,
 }
 
-/// What became of it.
+/// Result of passing a device message to a tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceTaken {
-    /// Taken; with a receipt, to be kept before the device is told that it has been received.
-    Taken(Option<Receipt>),
+pub enum DeviceMessageResult {
+    /// Accepted. With a receipt, the acknowledgement waits until the tap has stored the message.
+    Accepted(Option<Receipt>),
     Refused(ReasonCode),
-    /// The device is over a limit: the message is dropped, not acknowledged, and the connection ends.
-    Ends {
+    /// The device exceeds a limit: the message is dropped without an acknowledgement, and the connection is closed.
+    Disconnect {
         reason: ReasonCode,
-        because: &'static str,
+        detail: &'static str,
     },
 }
 
-/// What happened to the connection of a device.
+/// An event of a device's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceHappening {
+pub enum DeviceConnectionEvent {
     Connected { is_v5: bool },
     Disconnected,
     Pinged,
 }
 
-/// One for each shard, on its thread. Must not block.
+/// A tap. Each shard has its own, on its thread. Must not block.
 pub trait Tap: Send {
-    /// The beginning of a tick: what it wants until the next one.
-    fn begin_tick(&mut self, now: Now) -> Wants;
+    /// Starts a tick. Returns the events that the tap wants until the next one.
+    fn begin_tick(&mut self, now: Now) -> TapEventMask;
 
-    /// Whether it would have to refuse this message. Asked while it wants `TO_BE_ASKED`.
+    /// Returns whether the tap would reject this message. Called while it wants `CHECK_FULL`.
     fn is_full(&mut self, now: Now, message: &TapMessage<'_>) -> bool;
 
-    fn message(&mut self, now: Now, message: &TapMessage<'_>) -> Tapped;
+    fn message(&mut self, now: Now, message: &TapMessage<'_>) -> TapResult;
 
-    fn happened(&mut self, now: Now, client: TapClient<'_>, what: &Happening<'_>);
+    fn client_event(&mut self, now: Now, client: TapClient<'_>, what: &TapEvent<'_>);
 
-    /// A receipt for both: kept when they are.
+    /// Combines two receipts into one, which is stored when both are.
     fn join(&mut self, one: Receipt, other: Receipt) -> Receipt;
 
-    /// What it has made since it was asked last; it is published at once, and an acknowledgement of what it was made of waits for
-    /// it too. What is made of what was made has to come to an end.
-    fn take_made(&mut self) -> Vec<MadeMessage>;
+    /// Returns the messages that the tap has created since the last call. They are published immediately, and the
+    /// acknowledgement of the original message waits for them as well. The tap receives them too, and must not create
+    /// messages endlessly.
+    fn take_publications(&mut self) -> Vec<TapPublication>;
 
-    /// Whether it can take nothing of devices now. Asked while it wants `TO_BE_ASKED`.
-    fn holds_devices(&mut self) -> bool {
+    /// Returns whether results of work on other threads are outstanding. The driver is woken when one is ready.
+    fn is_offloading(&self) -> bool {
         false
     }
 
-    fn device_message(&mut self, _now: Now, _message: &DeviceMessage<'_>) -> DeviceTaken {
-        DeviceTaken::Refused(ReasonCode::TopicNameInvalid)
+    /// Returns the next result. Its messages are published before the next call.
+    fn take_offloaded(&mut self, _now: Now) -> Option<OffloadedResult> {
+        None
     }
 
-    /// The QoS that is granted; `None`: the filter is none of a device's.
+    /// Returns whether the tap cannot accept device messages now. Called while it wants `CHECK_FULL`.
+    fn is_full_for_devices(&mut self) -> bool {
+        false
+    }
+
+    fn device_message(&mut self, _now: Now, _message: &DeviceMessage<'_>) -> DeviceMessageResult {
+        DeviceMessageResult::Refused(ReasonCode::TopicNameInvalid)
+    }
+
+    /// Returns the granted QoS; `None` if devices may not subscribe to the filter.
     fn device_subscribe(&mut self, _now: Now, _device: DeviceKey, _filter: &str, _qos: QoS) -> Option<QoS> {
         None
     }
 
-    /// False if there was no such subscription.
+    /// Returns false if there was no such subscription.
     fn device_unsubscribe(&mut self, _now: Now, _device: DeviceKey, _filter: &str) -> bool {
         false
     }
 
-    fn device_happened(&mut self, _now: Now, _device: DeviceKey, _what: DeviceHappening) {}
+    fn device_event(&mut self, _now: Now, _device: DeviceKey, _what: DeviceConnectionEvent) {}
 
-    /// The device has acknowledged a message that it was sent at QoS 1.
+    /// The device has acknowledged a QoS 1 message.
     fn device_acked(&mut self, _now: Now, _device: DeviceKey, _topic: &str, _payload: &[u8]) {}
 
-    /// The end of a tick in which it was told something.
+    /// Ends a tick in which the tap was called.
     fn end_tick(&mut self);
 
-    /// Up to which number all of a lane is kept.
-    fn kept(&mut self, lane: u16) -> u64;
+    /// Returns the number up to which all messages of a lane are stored.
+    fn stored_up_to(&mut self, lane: u16) -> u64;
 }

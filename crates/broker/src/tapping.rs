@@ -1,57 +1,63 @@
-//! The shard's side of a tap (tap.rs): when it is asked and told, and what waits for it.
+//! The shard's side of a tap (tap.rs): when the tap is called, and which replies wait for it.
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use crate::delayed::{Delay, strip_delay};
-use crate::deliver::Core;
-use crate::durable::keep::Wait;
+use crate::delayed::{PublishDelay, strip_delay};
+use crate::deliver::ShardCore;
+use crate::durable::journaling::PendingCommits;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
-use crate::parking::Parking;
-use crate::provenance::{Provenance, Source};
+use crate::parking::ParkedActions;
+use crate::provenance::{DecodedProvenance, Provenance};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::tap::{Happening, Receipt, Tap, TapClient, TapMessage, Tapped, Wants};
+use crate::tap::{OffloadedResult, Receipt, Tap, TapClient, TapEvent, TapEventMask, TapMessage, TapResult};
 
-/// Where a tap sits.
+/// The tap of a shard, with its state.
 #[derive(Default)]
-pub struct TapSeat {
+pub struct TapState {
     pub tap: Option<Box<dyn Tap>>,
-    pub wants: Wants,
-    /// What waits until it has kept what it took.
-    pub parking: Parking,
-    /// For what the server has published in this tick, until somebody asks when that is kept.
-    pub of_server: Option<Receipt>,
-    /// Something of it was recorded in the journal.
+    pub wants: TapEventMask,
+    /// Actions that wait until the tap has stored a message.
+    pub parking: ParkedActions,
+    /// Receipt for the messages that the server has published in this tick, until `when_kept` takes it.
+    pub server_receipt: Option<Receipt>,
+    /// A message of the server was recorded in the journal in this tick.
     pub is_server_recorded: bool,
-    /// It was told something in this tick.
+    /// The tap was called in this tick.
     is_used: bool,
-    /// Sessions up to this one (`Session::epoch`) are of the process before.
+    /// Sessions up to this epoch (`Session::epoch`) were restored from the journal.
     restored_epochs: u32,
     ids: u64,
 }
 
-impl TapSeat {
+impl TapState {
     #[inline]
     pub fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// The tap, which is told something.
+    /// Returns the tap for a call that counts as use in this tick.
     pub fn used(&mut self) -> Option<&mut dyn Tap> {
         let tap = self.tap.as_deref_mut()?;
         self.is_used = true;
         Some(tap)
     }
 
-    pub fn has_kept(&mut self, receipt: Receipt) -> bool {
-        let kept = |tap: &mut Box<dyn Tap>| tap.kept(receipt.lane());
+    pub fn take_offloaded(&mut self, now: Now) -> Option<OffloadedResult> {
+        let result = self.tap.as_mut()?.take_offloaded(now)?;
+        self.is_used = true;
+        Some(result)
+    }
+
+    pub fn has_stored(&mut self, receipt: Receipt) -> bool {
+        let kept = |tap: &mut Box<dyn Tap>| tap.stored_up_to(receipt.lane());
         self.tap.as_mut().is_none_or(|tap| kept(tap) >= receipt.number())
     }
 
-    /// Of a new message.
+    /// Returns the id of a new message.
     fn next_id(&mut self, now: Now, shard: u16) -> u128 {
         self.ids += 1;
         u128::from(now.unix_ms) << 64 | u128::from(shard) << 48 | u128::from(self.ids & 0xFFFF_FFFF_FFFF)
@@ -70,35 +76,35 @@ impl Session {
     }
 }
 
-impl Core {
-    /// Tells the tap what happened to the client of a session, if it wants that.
+impl ShardCore {
+    /// Reports an event of a session's client to the tap, if the tap wants such events.
     #[inline]
-    pub fn tap_session(&mut self, now: Now, slot: u32, wanted: Wants, what: &Happening<'_>) {
+    pub fn tap_session(&mut self, now: Now, slot: u32, wanted: TapEventMask, tap_event: &TapEvent<'_>) {
         if self.tap.wants.has(wanted)
             && let Some(session) = self.sessions[slot as usize].as_deref()
             && session.device().is_none()
             && let Some(tap) = &mut self.tap.tap
         {
             self.tap.is_used = true;
-            tap.happened(now, session.tap_client(), what);
+            tap.client_event(now, session.tap_client(), tap_event);
         }
     }
 
     #[inline]
     pub fn tap_ping(&mut self, now: Now, slot: u32) {
-        if self.tap.wants.has(Wants::PING) {
+        if self.tap.wants.has(TapEventMask::PING) {
             let session = self.session(slot);
-            let what = Happening::Ping {
+            let tap_event = TapEvent::Ping {
                 clean_start: session.clean_start,
                 keep_alive_s: session.keep_alive_s,
                 expiry_s: session.expiry_s,
                 connected_at_ms: session.connected_at_ms,
             };
-            self.tap_session(now, slot, Wants::PING, &what);
+            self.tap_session(now, slot, TapEventMask::PING, &tap_event);
         }
     }
 
-    /// Tells the tap what an authenticator has decided about who connects.
+    /// Reports the result of authenticating a CONNECT to the tap.
     pub fn tap_authenticated(
         &mut self,
         now: Now,
@@ -108,7 +114,7 @@ impl Core {
         reason: ReasonCode,
         is_superuser: bool,
     ) {
-        if !self.tap.wants.has(Wants::AUTHENTICATED) {
+        if !self.tap.wants.has(TapEventMask::AUTHENTICATED) {
             return;
         }
         let Some(connection) = self.connection_mut(conn) else {
@@ -121,38 +127,38 @@ impl Core {
             listener: Some(connection.peer.listener),
             version: connection.version,
         };
-        let what = Happening::Authenticated {
+        let tap_event = TapEvent::Authenticated {
             reason,
             is_superuser,
             is_anonymous: connect.user_name.is_none() && connect.password.is_none(),
         };
-        self.tap_client(now, client, Wants::AUTHENTICATED, &what);
+        self.tap_client(now, client, TapEventMask::AUTHENTICATED, &tap_event);
     }
 
-    /// The same of a client that has a session.
-    pub fn tap_authenticated_anew(&mut self, now: Now, conn: ConnSlot, reason: ReasonCode, is_superuser: bool) {
+    /// Reports the result of a re-authentication to the tap.
+    pub fn tap_reauthenticated(&mut self, now: Now, conn: ConnSlot, reason: ReasonCode, is_superuser: bool) {
         if let Some(slot) = self.connection_mut(conn).map(|connection| connection.session) {
-            let what = Happening::Authenticated {
+            let tap_event = TapEvent::Authenticated {
                 reason,
                 is_superuser,
                 is_anonymous: false,
             };
-            self.tap_session(now, slot, Wants::AUTHENTICATED, &what);
+            self.tap_session(now, slot, TapEventMask::AUTHENTICATED, &tap_event);
         }
     }
 
-    /// Tells the tap what happened to a client, which may have no session.
-    pub fn tap_client(&mut self, now: Now, client: TapClient<'_>, wanted: Wants, what: &Happening<'_>) {
+    /// Reports an event of a client, which may have no session, to the tap.
+    pub fn tap_client(&mut self, now: Now, client: TapClient<'_>, wanted: TapEventMask, tap_event: &TapEvent<'_>) {
         if self.tap.wants.has(wanted)
             && let Some(tap) = &mut self.tap.tap
         {
             self.tap.is_used = true;
-            tap.happened(now, client, what);
+            tap.client_event(now, client, tap_event);
         }
     }
 
-    /// Has the tap take a message of a client, or of the server where `slot` is none. The receipt is for what has to be kept before
-    /// anybody is told that the message has been received.
+    /// Passes a message of a client to the tap, or one of the server if `slot` is `None`. Returns a receipt if the
+    /// acknowledgement must wait until the tap has stored the message.
     pub fn tap_message(
         &mut self,
         now: Now,
@@ -163,7 +169,7 @@ impl Core {
         self.tap_marked(now, slot, p, is_duplicate, 0)
     }
 
-    /// The same with the mark of a message that a tap has made.
+    /// Like `tap_message`, with the mark of a message that the tap has created.
     pub fn tap_marked(
         &mut self,
         now: Now,
@@ -172,7 +178,7 @@ impl Core {
         is_duplicate: bool,
         mark: u64,
     ) -> Option<Receipt> {
-        if !self.tap.wants.has(Wants::MESSAGES) || p.topic.starts_with("$SYS/") {
+        if !self.tap.wants.has(TapEventMask::MESSAGES) || p.topic.starts_with("$SYS/") {
             return None;
         }
         let known = tap_message(now, p);
@@ -194,12 +200,12 @@ impl Core {
         let tap = self.tap.tap.as_mut()?;
         self.tap.is_used = true;
         match tap.message(now, &message) {
-            Tapped::Passed => None,
-            Tapped::Kept(receipt) => Some(receipt),
+            TapResult::AckNow => None,
+            TapResult::AckWhenStored(receipt) => Some(receipt),
         }
     }
 
-    /// For both, if there are two.
+    /// Combines two receipts into one.
     pub fn join_receipts(&mut self, one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
         match (one, other, &mut self.tap.tap) {
             (Some(one), Some(other), Some(tap)) if one != other => Some(tap.join(one, other)),
@@ -207,13 +213,14 @@ impl Core {
         }
     }
 
-    /// What is kept beside a message so that its fate can be told; nothing unless one of these is wanted.
-    pub fn provenance(&mut self, now: Now, slot: Option<u32>, mark: u64, wanted: Wants) -> Vec<u8> {
+    /// Returns the encoded provenance that is stored with a message for later events. Empty unless the tap wants one of
+    /// these events.
+    pub fn provenance(&mut self, now: Now, slot: Option<u32>, mark: u64, wanted: TapEventMask) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.tap.wants.has(wanted) {
             let id = self.tap.next_id(now, self.id.0);
             let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
-            let source = Source {
+            let source = DecodedProvenance {
                 id,
                 received_at_ms: now.unix_ms,
                 mark,
@@ -224,17 +231,17 @@ impl Core {
         bytes
     }
 
-    /// Tells the tap of a message that nobody gets.
+    /// Reports a message that is not delivered to any client.
     pub fn tap_dropped(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, reason: DropReason) {
         if let Some(slot) = slot {
-            self.tap_fate(now, slot, Wants::DROPPED, p, |message| Happening::Dropped {
+            self.tap_message_event(now, slot, TapEventMask::DROPPED, p, |message| TapEvent::Dropped {
                 message,
                 reason,
             });
         }
     }
 
-    /// Tells the tap of a message that is on its way to a client.
+    /// Reports a message that is sent to a client.
     #[inline]
     pub fn tap_delivered(
         &mut self,
@@ -245,45 +252,47 @@ impl Core {
         retain: bool,
         is_duplicate: bool,
     ) {
-        if self.tap.wants.has(Wants::DELIVERED) {
+        if self.tap.wants.has(TapEventMask::DELIVERED) {
             let sent = Publication { qos, retain, ..*p };
-            self.tap_fate(now, slot, Wants::DELIVERED, &sent, |message| Happening::Delivered {
-                message: TapMessage {
-                    is_duplicate,
-                    ..message
-                },
+            self.tap_message_event(now, slot, TapEventMask::DELIVERED, &sent, |message| {
+                TapEvent::Delivered {
+                    message: TapMessage {
+                        is_duplicate,
+                        ..message
+                    },
+                }
             });
         }
     }
 
-    /// Tells the tap what a client answered to a message.
+    /// Reports the acknowledgement of a message.
     #[inline]
     pub fn tap_acked(&mut self, now: Now, slot: u32, delivery: &Delivery, properties: &[u8]) {
-        if self.tap.wants.has(Wants::ACKED) {
-            self.tap_fate(now, slot, Wants::ACKED, &delivery.publication(), |message| {
-                Happening::Acked { message, properties }
+        if self.tap.wants.has(TapEventMask::ACKED) {
+            self.tap_message_event(now, slot, TapEventMask::ACKED, &delivery.publication(), |message| {
+                TapEvent::Acked { message, properties }
             });
         }
     }
 
-    /// Tells the tap of a message that was given up for a client; without it where it is in the journal only.
+    /// Reports a message that was dropped for a client. `p` is `None` if the message is only in the journal.
     pub fn tap_delivery_dropped(&mut self, now: Now, slot: u32, p: Option<&Publication<'_>>, reason: DropReason) {
-        let wanted = Wants::DELIVERY_DROPPED;
+        let wanted = TapEventMask::DELIVERY_DROPPED;
         match p {
-            Some(p) => self.tap_fate(now, slot, wanted, p, |message| Happening::DeliveryDropped {
+            Some(p) => self.tap_message_event(now, slot, wanted, p, |message| TapEvent::DeliveryDropped {
                 message: Some(message),
                 reason,
             }),
             None => {
-                let what = Happening::DeliveryDropped { message: None, reason };
-                self.tap_session(now, slot, wanted, &what);
+                let tap_event = TapEvent::DeliveryDropped { message: None, reason };
+                self.tap_session(now, slot, wanted, &tap_event);
             }
         }
     }
 
-    /// Tells the tap of the messages that a session which ends leaves behind, as far as they are in memory.
+    /// Reports the undelivered messages in memory of a session that ends.
     pub fn tap_undelivered(&mut self, now: Now, slot: u32) {
-        if !self.tap.wants.has(Wants::DELIVERY_DROPPED) {
+        if !self.tap.wants.has(TapEventMask::DELIVERY_DROPPED) {
             return;
         }
         let session = self.sessions[slot as usize].as_deref();
@@ -293,37 +302,39 @@ impl Core {
         };
         self.tap.is_used = true;
         for delivery in session.outgoing.in_memory() {
-            let what = Happening::DeliveryDropped {
+            let tap_event = TapEvent::DeliveryDropped {
                 message: Some(tap_message(now, &delivery.publication())),
                 reason: DropReason::SessionEnded,
             };
-            tap.happened(now, session.tap_client(), &what);
+            tap.client_event(now, session.tap_client(), &tap_event);
         }
     }
 
-    /// Tells the tap what became of a message for the client of a session.
-    fn tap_fate<'m>(
+    /// Reports what happened to a message for the client of a session.
+    fn tap_message_event<'m>(
         &mut self,
         now: Now,
         slot: u32,
-        wanted: Wants,
+        wanted: TapEventMask,
         p: &Publication<'m>,
-        what: impl FnOnce(TapMessage<'m>) -> Happening<'m>,
+        tap_event: impl FnOnce(TapMessage<'m>) -> TapEvent<'m>,
     ) {
         if self.tap.wants.has(wanted) && !p.topic.starts_with("$SYS/") {
-            self.tap_session(now, slot, wanted, &what(tap_message(now, p)));
+            self.tap_session(now, slot, wanted, &tap_event(tap_message(now, p)));
         }
     }
 
-    /// Whether every delivery of a message has to be looked at.
+    /// Returns whether the tap wants an event for every delivery.
     #[inline]
-    pub fn is_each_delivery_told(&self) -> bool {
-        self.tap.wants.has(Wants::DELIVERED | Wants::DELIVERY_DROPPED)
+    pub fn wants_every_delivery(&self) -> bool {
+        self.tap
+            .wants
+            .has(TapEventMask::DELIVERED | TapEventMask::DELIVERY_DROPPED)
     }
 
-    /// Whether the tap is asked before a message is accepted, and cannot take this one.
-    pub fn tap_refuses(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>) -> bool {
-        if !self.tap.wants.has(Wants::TO_BE_ASKED) || p.qos == QoS::AtMostOnce {
+    /// Returns whether the tap must be asked before a message is accepted, and cannot accept it.
+    pub fn is_rejected_by_tap(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>) -> bool {
+        if !self.tap.wants.has(TapEventMask::CHECK_FULL) || p.qos == QoS::AtMostOnce {
             return false;
         }
         let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
@@ -336,7 +347,7 @@ impl Core {
     }
 }
 
-/// A message with what is known of where it comes from.
+/// Builds a tap message. Fills in the provenance if it is known.
 fn tap_message<'a>(now: Now, p: &Publication<'a>) -> TapMessage<'a> {
     let source = p.provenance.source();
     TapMessage {
@@ -357,7 +368,7 @@ fn tap_message<'a>(now: Now, p: &Publication<'a>) -> TapMessage<'a> {
 }
 
 impl Shard {
-    /// From now on `tap` sees what this shard does. What came before it, it does not.
+    /// Attaches a tap to this shard. It receives no earlier events.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.core.tap.tap = Some(tap);
         self.core.tap.restored_epochs = self.epochs;
@@ -365,75 +376,85 @@ impl Shard {
 
     pub fn begin_tap_tick(&mut self, now: Now) {
         let Some(tap) = &mut self.core.tap.tap else { return };
-        self.core.tap.of_server = None;
+        self.core.tap.server_receipt = None;
         self.core.tap.is_server_recorded = false;
         let wants = tap.begin_tick(now);
         let before = std::mem::replace(&mut self.core.tap.wants, wants);
-        if before.has(Wants::TO_BE_ASKED) && !wants.has(Wants::TO_BE_ASKED) {
-            self.resume_held_publishers();
+        if before.has(TapEventMask::CHECK_FULL) && !wants.has(TapEventMask::CHECK_FULL) {
+            self.resume_paused_publishers();
         }
     }
 
-    /// Whether the tap has been told something since the tick began.
-    pub fn is_tap_used(&self) -> bool {
+    /// Returns whether the tap was called since the tick began.
+    pub fn was_tap_called(&self) -> bool {
         self.core.tap.is_used
     }
 
-    /// Whether publishers may be held until the tap can take more.
+    /// Returns whether publishers may be paused until the tap accepts messages again.
     pub fn is_tap_full(&self) -> bool {
-        self.core.tap.wants.has(Wants::TO_BE_ASKED)
+        self.core.tap.wants.has(TapEventMask::CHECK_FULL)
     }
 
-    /// Publishes what the tap has made, and what it makes of that. Returns what what is said of what it was made of has to wait for.
-    pub(crate) fn publish_made(&mut self, now: Now) -> Wait {
-        let mut wait = Wait::default();
+    /// Publishes the messages that the tap has created, and those that it creates from them. Returns the commits that
+    /// the acknowledgement of the original message waits for.
+    pub(crate) fn publish_tap_messages(&mut self, now: Now) -> PendingCommits {
+        let mut commits = PendingCommits::default();
         loop {
-            let made = self.core.tap.tap.as_mut().map_or(Vec::new(), |tap| tap.take_made());
+            let made = self
+                .core
+                .tap
+                .tap
+                .as_mut()
+                .map_or(Vec::new(), |tap| tap.take_publications());
             if made.is_empty() {
-                return wait;
+                return commits;
             }
             for message in made {
-                let provenance = self.core.provenance(now, None, message.mark, Wants::FATES);
+                let provenance = self
+                    .core
+                    .provenance(now, None, message.mark, TapEventMask::MESSAGE_EVENTS);
                 let p = Publication {
                     properties: &message.properties,
                     qos: message.qos,
                     retain: message.retain,
                     expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
                     provenance: Provenance::from_written(&provenance),
-                    ..Publication::of_server(&message.topic, &message.payload)
+                    ..Publication::from_server(&message.topic, &message.payload)
                 };
-                // Its publisher cannot be refused any more, and would be sent away by each try. What is to be retained of it is looked at elsewhere.
+                // The publisher of the original cannot be rejected any more, and each retry would disconnect it.
+                // Retained messages are checked in `publish`.
                 if self.core.has_journal_failed() && self.needs_journal(None, p.topic, p.qos, false) {
                     self.core.stats.drop_message(DropReason::JournalFull);
                     continue;
                 }
                 let receipt = self.core.tap_marked(now, None, &p, false, message.mark);
-                wait.receipt = self.core.join_receipts(wait.receipt, receipt);
-                wait.for_journal |= self.publish(now, &p, None).is_kept;
+                commits.tap = self.core.join_receipts(commits.tap, receipt);
+                commits.journal |= self.publish(now, &p, None).is_recorded;
             }
         }
     }
 
-    /// The end of a tick, before `journal_batch`.
+    /// Ends a tick. Called before `journal_batch`.
     pub fn end_tap_tick(&mut self, now: Now) {
         if !self.core.tap.is_used {
             return;
         }
-        self.publish_made(now);
+        self.publish_tap_messages(now);
         self.core.tap.is_used = false;
         let Some(tap) = &mut self.core.tap.tap else { return };
         tap.end_tick();
     }
 
-    /// Whether the tap has to be given a QoS 2 message that the journal says has been received: it may have been received and not
-    /// been taken by the tap before the process ended.
-    pub(crate) fn may_tap_have_missed(&self, slot: u32) -> bool {
-        let is_wanted = self.core.tap.wants.has(Wants::MESSAGES) && !is_planted(Fault::ForgetTap);
+    /// Returns whether the tap must receive a QoS 2 message again that the journal lists as received. The process may
+    /// have ended before the tap stored it.
+    pub(crate) fn must_repeat_to_tap(&self, slot: u32) -> bool {
+        let is_wanted = self.core.tap.wants.has(TapEventMask::MESSAGES) && !is_planted(Fault::ForgetTap);
         is_wanted && self.core.session(slot).epoch <= self.core.tap.restored_epochs
     }
 
-    /// A client of 3.1 or 3.1.1 cannot be told that the tap takes nothing: it is not read from until it does.
-    pub(crate) fn must_hold_for_tap(
+    /// Returns whether reading from a 3.1 or 3.1.1 client must be paused because the tap cannot accept its message.
+    /// These versions have no reason codes.
+    pub(crate) fn must_pause_for_tap(
         &mut self,
         now: Now,
         conn: ConnSlot,
@@ -450,14 +471,14 @@ impl Shard {
             return false;
         }
         let topic = match strip_delay(publish.topic) {
-            Delay::Seconds(_, topic) => topic,
-            Delay::None | Delay::Malformed => publish.topic,
+            PublishDelay::Seconds(_, topic) => topic,
+            PublishDelay::None | PublishDelay::Malformed => publish.topic,
         };
         let p = Publication {
             qos: publish.qos,
             retain: publish.retain,
-            ..Publication::of_server(topic, publish.payload)
+            ..Publication::from_server(topic, publish.payload)
         };
-        self.core.tap_refuses(now, Some(slot), &p)
+        self.core.is_rejected_by_tap(now, Some(slot), &p)
     }
 }

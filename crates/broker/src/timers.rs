@@ -1,38 +1,40 @@
-//! What a shard waits for. Timers are never cancelled: each carries what it was set for and checks when it fires.
+//! Timers of a shard. They are never cancelled: each carries its purpose, and the receiver checks whether it still
+//! applies.
 //!
-//! A client chooses how far ahead most of them are, and leaves one behind whenever it goes. So none is set further ahead than
-//! `LOOK_AGAIN_MS`: what is due later is set again when it fires, if anyone still waits for it.
+//! Clients choose most delays, and each disconnect leaves timers behind. So no timer is set further ahead than
+//! `LOOK_AGAIN_MS`. A later deadline is set again when the timer fires, if it still applies.
 
-use crate::deliver::Core;
+use crate::deliver::ShardCore;
 use crate::effect::Now;
 
-/// The furthest ahead that a timer is set: what was left behind costs memory for no longer than this.
+/// Maximum delay of a timer. Bounds the memory of obsolete timers.
 const LOOK_AGAIN_MS: u64 = 5 * 60 * 1000;
 
-/// Set in the shard's wheel; small, because every connection has one.
+/// A timer in the shard's wheel. Small, because every connection has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// The connection may have been silent for too long [MQTT-3.1.2-22]; set again if it was not.
+pub enum ShardTimer {
+    /// The keep-alive time of a connection may have passed [MQTT-3.1.2-22]. Set again if not.
     KeepAlive { conn: u32, epoch: u32 },
-    /// The session has been without a connection for its expiry interval [MQTT-3.1.2-23].
+    /// The expiry interval of a disconnected session has passed [MQTT-3.1.2-23].
     SessionExpiry { session: u32, connects: u32 },
-    /// Will Delay Interval [MQTT-3.1.3-9].
+    /// The Will Delay Interval has passed [MQTT-3.1.3-9].
     Will { session: u32, connects: u32 },
-    /// A `$delayed` message is due.
+    /// A delayed message is due.
     Delayed { index: u32 },
-    /// Resend to a 3.1 or 3.1.1 client.
+    /// Resend messages to a 3.1 or 3.1.1 client.
     Retry { session: u32, connects: u32 },
-    /// A publisher that was slowed may go on.
+    /// A paused publisher may continue.
     Quota { conn: u32, epoch: u32 },
-    /// Remove retained messages that expired.
+    /// Remove expired retained messages.
     RetainedExpiry,
-    /// Members of a group may have space again.
+    /// Members of a group may have queue space again.
     Space { index: u32, epoch: u32 },
 }
 
-impl Core {
-    /// Has a timer fire at `at_ms`, or earlier if that is far away: whoever gets it has to look whether it is due. Returns when.
-    pub fn wake(&mut self, now: Now, at_ms: u64, timer: Timer) -> u64 {
+impl ShardCore {
+    /// Sets a timer for `at_ms`, or earlier if that is far away; the receiver checks whether it is due. Returns the
+    /// time that was set.
+    pub fn wake(&mut self, now: Now, at_ms: u64, timer: ShardTimer) -> u64 {
         let at_ms = at_ms.min(now.monotonic_ms + LOOK_AGAIN_MS);
         self.timers.insert(at_ms, timer);
         at_ms

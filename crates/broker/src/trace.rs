@@ -1,10 +1,11 @@
-//! Watching the packets of some clients, both ways, and what happens to them.
+//! Traces: packets of selected clients in both directions, and their connection events.
 //!
-//! A trace is a filter and a sink. What comes in is shown once it has been handled, what goes out when the driver is about to write
-//! it; a trace sees whole packets, decoded, on the shard's own thread. The sink decides what it keeps, and must not block. Without a
-//! trace this costs a look at one pointer per batch of a connection and per tick, and nothing per packet.
+//! A trace consists of a filter and a sink. Received packets are traced after they have been handled, and sent packets
+//! when the driver is about to write them. The sink receives whole decoded packets on the shard's thread, decides what
+//! to store, and must not block. Without a trace the cost is a check of one pointer per batch of a connection and per
+//! tick, and nothing per packet.
 //!
-//! Not shown: connections that ended before their CONNECT was complete, which the shard never saw.
+//! Connections that end before their CONNECT is complete are not traced, because the shard does not see them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,80 +13,80 @@ use std::net::IpAddr;
 use mqtt::{Decoded, Packet, PacketType, filter_matches};
 
 use crate::connection::Connection;
-use crate::deliver::Core;
-use crate::effect::{ConnSlot, Effect, Event};
+use crate::deliver::ShardCore;
+use crate::effect::{ConnSlot, ConnectionEvent, Effect};
 use crate::outbox::Outbox;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::tap::TapClient;
 
-/// Traces of a shard at the same time.
+/// Maximum number of concurrent traces per shard.
 pub const TRACES_MAX: usize = 16;
 
-/// Bytes of output that are looked at in one tick, of all connections that are traced together.
+/// Maximum bytes of output that are traced per tick, for all connections together.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Connections without a session that are remembered: in their login, or on their way out.
-const STRAYS_MAX: usize = 1024;
+/// Maximum number of remembered connections without a session: before CONNACK, or after the session was detached.
+const DETACHED_MAX: usize = 1024;
 
-/// Whom and what to watch; all that is given has to match.
+/// Selects clients and packets. All given fields must match.
 #[derive(Clone, Debug, Default)]
 pub struct TraceFilter {
     pub client_id: Option<Box<str>>,
     pub user_name: Option<Box<str>>,
     pub address: Option<IpAddr>,
-    /// A topic filter: only PUBLISH to such topics, and SUBSCRIBE and UNSUBSCRIBE that name one or this very filter.
+    /// Topic filter. Selects PUBLISH to matching topics, and SUBSCRIBE and UNSUBSCRIBE with a matching or equal filter.
     pub topic: Option<Box<str>>,
 }
 
-/// Which way a packet went, seen from the server.
+/// Direction of a packet, as seen by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum PacketDirection {
     Received,
     Sent,
 }
 
-/// A packet as a sink is shown it.
+/// A traced packet.
 #[derive(Debug)]
 pub struct TracedPacket<'a> {
     pub client: TapClient<'a>,
-    /// A device of the platform, whose user name is its secret.
+    /// The client is a device of the platform. Its user name is a secret.
     pub is_device: bool,
-    pub direction: Direction,
+    pub direction: PacketDirection,
     pub packet: &'a Packet<'a>,
-    /// On the wire.
+    /// Size on the wire.
     pub size: usize,
-    /// Of a PUBLISH, also where only an alias of it was sent.
+    /// Topic of a PUBLISH. Resolved if the packet has only an alias.
     pub topic: Option<&'a str>,
 }
 
-/// Where a trace leads to.
+/// Receiver of a trace.
 pub trait TraceSink: Send {
-    /// Nobody looks any more: the trace ends.
-    fn is_over(&self) -> bool;
+    /// Returns true when the trace should end.
+    fn has_ended(&self) -> bool;
     fn packet(&mut self, packet: &TracedPacket<'_>);
-    fn event(&mut self, event: &Event);
-    /// So many bytes of packets were not looked at.
-    fn passed_over(&mut self, bytes: usize);
+    fn event(&mut self, event: &ConnectionEvent);
+    /// Reports that this many bytes of packets were not traced.
+    fn skipped_bytes(&mut self, bytes: usize);
 }
 
-/// The traces of a shard, as long as there are any.
+/// The active traces of a shard.
 #[derive(Default)]
 pub struct Traces {
     all: Vec<(TraceFilter, Box<dyn TraceSink>)>,
-    /// Whom the connections belong to that have no session.
-    strays: HashMap<ConnSlot, Stray>,
+    /// Clients of the connections without a session.
+    detached: HashMap<ConnSlot, DetachedClient>,
     bytes: Vec<u8>,
 }
 
-struct Stray {
+struct DetachedClient {
     client_id: Box<str>,
     user_name: Option<Box<str>>,
     is_device: bool,
 }
 
 impl TraceFilter {
-    fn takes(&self, client: &TapClient<'_>) -> bool {
+    fn matches(&self, client: &TapClient<'_>) -> bool {
         self.client_id
             .as_deref()
             .is_none_or(|wanted| wanted == client.client_id)
@@ -95,7 +96,7 @@ impl TraceFilter {
                 .is_none_or(|wanted| wanted == client.address.ip().to_canonical())
     }
 
-    fn takes_packet(&self, packet: &Packet<'_>, topic: Option<&str>) -> bool {
+    fn matches_packet(&self, packet: &Packet<'_>, topic: Option<&str>) -> bool {
         let Some(wanted) = self.topic.as_deref() else {
             return true;
         };
@@ -108,22 +109,24 @@ impl TraceFilter {
         }
     }
 
-    fn takes_event(&self, event: &Event) -> bool {
+    fn matches_event(&self, event: &ConnectionEvent) -> bool {
         let (id, user_name, address) = match event {
-            Event::Connected {
+            ConnectionEvent::Connected {
                 client_id,
                 user_name,
                 address,
                 ..
             }
-            | Event::Refused {
+            | ConnectionEvent::Refused {
                 client_id,
                 user_name,
                 address,
                 ..
             } => (client_id, Some(user_name), Some(address)),
-            Event::Disconnected { client_id, address, .. } => (client_id, None, Some(address)),
-            Event::SessionEnded { client_id, .. } | Event::Dropping { client_id, .. } => (client_id, None, None),
+            ConnectionEvent::Disconnected { client_id, address, .. } => (client_id, None, Some(address)),
+            ConnectionEvent::SessionEnded { client_id, .. } | ConnectionEvent::Dropping { client_id, .. } => {
+                (client_id, None, None)
+            }
         };
         let has_user = |wanted: &str| user_name.is_some_and(|user_name| user_name.as_deref() == Some(wanted));
         let has_address = |wanted: IpAddr| address.is_some_and(|address| address.ip().to_canonical() == wanted);
@@ -135,18 +138,18 @@ impl TraceFilter {
 }
 
 impl Shard {
-    /// Begins to show what the filter takes. False when there are too many traces already.
+    /// Starts a trace. Returns false if there are too many traces.
     pub fn trace(&mut self, filter: TraceFilter, sink: Box<dyn TraceSink>) -> bool {
         let traces = self.core.traces.get_or_insert_default();
-        traces.all.retain(|(_, sink)| !sink.is_over());
-        let has_room = traces.all.len() < TRACES_MAX;
-        if has_room {
+        traces.all.retain(|(_, sink)| !sink.has_ended());
+        let has_space = traces.all.len() < TRACES_MAX;
+        if has_space {
             traces.all.push((filter, sink));
         }
-        has_room
+        has_space
     }
 
-    /// Shows what is queued in this tick. The driver calls it before it writes anything of that.
+    /// Traces the output of this tick. The driver calls it before it writes any of it.
     #[inline]
     pub fn trace_output(&mut self) {
         if self.core.traces.is_some() {
@@ -155,8 +158,8 @@ impl Shard {
     }
 }
 
-impl Core {
-    /// Shows packets that a connection has sent and that have been handled.
+impl ShardCore {
+    /// Traces packets that were received on a connection and have been handled.
     #[inline]
     pub fn trace_received(&mut self, conn: ConnSlot, bytes: &[u8]) {
         if self.traces.is_some() {
@@ -164,18 +167,18 @@ impl Core {
         }
     }
 
-    /// A connection is about to lose its session.
+    /// Remembers the client of a connection that is about to lose its session.
     #[inline]
     pub fn trace_leaving(&mut self, conn: ConnSlot) {
         if self.traces.is_some() {
-            self.remember_leaving(conn);
+            self.remember_closed(conn);
         }
     }
 
     #[inline]
     pub fn trace_closed(&mut self, conn: ConnSlot) {
         if let Some(traces) = &mut self.traces {
-            traces.strays.remove(&conn);
+            traces.detached.remove(&conn);
         }
     }
 
@@ -193,25 +196,25 @@ impl Core {
             .first()
             .is_some_and(|first| first >> 4 == PacketType::Connect as u8)
         {
-            traces.remember_connect(conn, bytes);
+            traces.record_connect(conn, bytes);
         }
         let aliases = |connection: &Connection, alias: u16| {
             let incoming = &connection.aliases.as_ref()?.incoming;
             incoming.get(alias).map(str::to_owned)
         };
-        traces.show(self, conn, Direction::Received, bytes, aliases);
+        traces.trace_packets(self, conn, PacketDirection::Received, bytes, aliases);
         self.put_back(traces);
     }
 
-    fn remember_leaving(&mut self, conn: ConnSlot) {
+    fn remember_closed(&mut self, conn: ConnSlot) {
         let Some(mut traces) = self.traces.take() else { return };
         if let Some(session) = self.session_at(conn) {
-            let stray = Stray {
+            let client = DetachedClient {
                 client_id: session.client_id.clone(),
                 user_name: session.user_name.clone(),
                 is_device: session.device().is_some(),
             };
-            traces.remember(conn, stray);
+            traces.record_client(conn, client);
         }
         self.traces = Some(traces);
     }
@@ -222,19 +225,19 @@ impl Core {
         let mut bytes = std::mem::take(&mut traces.bytes);
         let mut left = OUTPUT_BYTES_MAX;
         for &conn in self.outbox.dirty() {
-            if !traces.wants(self, conn) {
+            if !traces.is_traced(self, conn) {
                 continue;
             }
             bytes.clear();
-            let passed_over = copy_fresh(&self.outbox, conn, left, &mut bytes);
+            let passed_over = copy_tick_output(&self.outbox, conn, left, &mut bytes);
             left -= bytes.len();
-            let shown = traces.show(self, conn, Direction::Sent, &bytes, outgoing_topic);
+            let shown = traces.trace_packets(self, conn, PacketDirection::Sent, &bytes, outgoing_topic);
             let passed_over = passed_over + bytes.len() - shown;
             if passed_over > 0 {
                 traces
                     .all
                     .iter_mut()
-                    .for_each(|(_, sink)| sink.passed_over(passed_over));
+                    .for_each(|(_, sink)| sink.skipped_bytes(passed_over));
             }
         }
         bytes.clear();
@@ -242,9 +245,9 @@ impl Core {
         self.put_back(traces);
     }
 
-    /// Puts the traces back that are not over.
+    /// Puts the traces back, without those that have ended.
     fn put_back(&mut self, mut traces: Box<Traces>) {
-        traces.all.retain(|(_, sink)| !sink.is_over());
+        traces.all.retain(|(_, sink)| !sink.has_ended());
         self.traces = (!traces.all.is_empty()).then_some(traces);
     }
 
@@ -254,10 +257,10 @@ impl Core {
     }
 }
 
-/// What this tick has queued for a connection, up to `limit` bytes; returns how many bytes there are beyond.
-fn copy_fresh(outbox: &Outbox, conn: ConnSlot, limit: usize, bytes: &mut Vec<u8>) -> usize {
+/// Copies the output of this tick for a connection, up to `limit` bytes. Returns the number of further bytes.
+fn copy_tick_output(outbox: &Outbox, conn: ConnSlot, limit: usize, bytes: &mut Vec<u8>) -> usize {
     let mut beyond = 0;
-    for slice in outbox.fresh(conn) {
+    for slice in outbox.tick_output(conn) {
         let room = limit - bytes.len();
         bytes.extend_from_slice(&slice[..slice.len().min(room)]);
         beyond += slice.len().saturating_sub(room);
@@ -265,7 +268,7 @@ fn copy_fresh(outbox: &Outbox, conn: ConnSlot, limit: usize, bytes: &mut Vec<u8>
     beyond
 }
 
-/// The topic that the server has given an alias.
+/// Returns the topic for which the server has set an alias.
 fn outgoing_topic(connection: &Connection, alias: u16) -> Option<String> {
     let mut outgoing = connection.aliases.as_ref()?.outgoing.iter();
     outgoing
@@ -274,37 +277,37 @@ fn outgoing_topic(connection: &Connection, alias: u16) -> Option<String> {
 }
 
 impl Traces {
-    fn remember(&mut self, conn: ConnSlot, stray: Stray) {
-        if self.strays.len() < STRAYS_MAX || self.strays.contains_key(&conn) {
-            self.strays.insert(conn, stray);
+    fn record_client(&mut self, conn: ConnSlot, client: DetachedClient) {
+        if self.detached.len() < DETACHED_MAX || self.detached.contains_key(&conn) {
+            self.detached.insert(conn, client);
         }
     }
 
-    /// Unless its session has been remembered, whose client id may be another.
-    fn remember_connect(&mut self, conn: ConnSlot, bytes: &[u8]) {
-        if self.strays.contains_key(&conn) {
+    /// Does nothing if the client is known from its session, which may have another client id.
+    fn record_connect(&mut self, conn: ConnSlot, bytes: &[u8]) {
+        if self.detached.contains_key(&conn) {
             return;
         }
         if let Ok(Decoded::Complete { packet, .. }) = mqtt::decode_connect(bytes, bytes.len()) {
-            let stray = Stray {
+            let client = DetachedClient {
                 client_id: packet.client_id.into(),
                 user_name: packet.user_name.map(Into::into),
                 is_device: false,
             };
-            self.remember(conn, stray);
+            self.record_client(conn, client);
         }
     }
 
-    /// Whom a connection belongs to, as far as that is known, and whether that is a device.
-    fn who<'a>(&'a self, core: &'a Core, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
+    /// Returns the client of a connection, if it is known, and whether it is a device.
+    fn client_of<'a>(&'a self, core: &'a ShardCore, conn: ConnSlot) -> Option<(TapClient<'a>, bool)> {
         let connection = core.connections.get(conn.0 as usize)?.as_deref()?;
-        let (client_id, user_name, is_device) = match (core.session_at(conn), self.strays.get(&conn)) {
+        let (client_id, user_name, is_device) = match (core.session_at(conn), self.detached.get(&conn)) {
             (Some(session), _) => (
                 &session.client_id,
                 session.user_name.as_deref(),
                 session.device().is_some(),
             ),
-            (None, Some(stray)) => (&stray.client_id, stray.user_name.as_deref(), stray.is_device),
+            (None, Some(client)) => (&client.client_id, client.user_name.as_deref(), client.is_device),
             (None, None) => return None,
         };
         let client = TapClient {
@@ -317,24 +320,24 @@ impl Traces {
         Some((client, is_device))
     }
 
-    fn wants(&self, core: &Core, conn: ConnSlot) -> bool {
-        self.who(core, conn)
-            .is_some_and(|(client, _)| self.all.iter().any(|(filter, _)| filter.takes(&client)))
+    fn is_traced(&self, core: &ShardCore, conn: ConnSlot) -> bool {
+        self.client_of(core, conn)
+            .is_some_and(|(client, _)| self.all.iter().any(|(filter, _)| filter.matches(&client)))
     }
 
-    /// Shows whole packets, and returns how many bytes they are.
-    fn show(
+    /// Traces whole packets. Returns their size in bytes.
+    fn trace_packets(
         &mut self,
-        core: &Core,
+        core: &ShardCore,
         conn: ConnSlot,
-        direction: Direction,
+        direction: PacketDirection,
         bytes: &[u8],
         topic_of: impl Fn(&Connection, u16) -> Option<String>,
     ) -> usize {
         let mut all = std::mem::take(&mut self.all);
         let mut shown = 0;
-        if let Some((client, is_device)) = self.who(core, conn)
-            && all.iter().any(|(filter, _)| filter.takes(&client))
+        if let Some((client, is_device)) = self.client_of(core, conn)
+            && all.iter().any(|(filter, _)| filter.matches(&client))
         {
             let connection = core.connections[conn.0 as usize].as_deref();
             while let Ok(Decoded::Complete { packet, size }) = mqtt::decode(&bytes[shown..], client.version, usize::MAX)
@@ -351,7 +354,7 @@ impl Traces {
                     topic,
                 };
                 for (filter, sink) in &mut all {
-                    if filter.takes(&client) && filter.takes_packet(&packet, topic) {
+                    if filter.matches(&client) && filter.matches_packet(&packet, topic) {
                         sink.packet(&traced);
                     }
                 }
@@ -366,7 +369,7 @@ impl Traces {
         for effect in effects {
             let Effect::Event(event) = effect else { continue };
             for (filter, sink) in &mut self.all {
-                if filter.takes_event(event) {
+                if filter.matches_event(event) {
                     sink.event(event);
                 }
             }
@@ -374,7 +377,7 @@ impl Traces {
     }
 }
 
-/// The alias of a PUBLISH that has no topic.
+/// Returns the alias of a PUBLISH without a topic.
 fn aliased(packet: &Packet<'_>) -> Option<u16> {
     match packet {
         Packet::Publish(publish) if publish.topic.is_empty() => publish.properties.topic_alias(),

@@ -1,12 +1,13 @@
-//! What a session has been sent and has not acknowledged, and what waits behind that, for an operator to see.
+//! Unacknowledged and queued messages of a session, for operators to see.
 //!
-//! Of a message that is in the journal only, no more is known here than where it is there: who asks reads it, and not on the shard's thread.
+//! For a message that is only in the journal, the list contains its position. The caller reads the record, outside the
+//! shard's thread.
 
 use mqtt::QoS;
 
 use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
-use crate::durable::record::{Position, Record};
+use crate::durable::record::{JournalRecord, RecordPosition};
 use crate::effect::Now;
 use crate::inspect::LOOK_MAX;
 use crate::message::Publication;
@@ -16,37 +17,37 @@ use crate::shard::Shard;
 
 #[derive(Clone, Debug)]
 pub struct WaitingView {
-    /// None at QoS 0.
+    /// `None` at QoS 0.
     pub packet_id: Option<u16>,
     pub qos: QoS,
     pub retain: bool,
-    /// QoS 2 in flight: PUBREC has come, PUBCOMP has not. The message itself is gone.
+    /// QoS 2 after PUBREC and before PUBCOMP. The message itself has been deleted.
     pub is_released: bool,
-    /// None where it is in the journal only, or gone.
+    /// `None` if the message is only in the journal, or has been deleted.
     pub message: Option<WaitingMessage>,
-    /// Where the journal has it, if it is there only.
-    pub position: Option<Position>,
+    /// Journal position, if the message is only there.
+    pub position: Option<RecordPosition>,
 }
 
 #[derive(Clone, Debug)]
 pub struct WaitingMessage {
     pub topic: String,
-    /// Its beginning.
+    /// Start of the payload.
     pub payload: Vec<u8>,
     pub payload_bytes: usize,
-    /// What keeping it costs.
-    pub kept_bytes: usize,
+    /// Memory that the stored message uses.
+    pub stored_bytes: usize,
     pub expires_in_s: Option<u32>,
 }
 
 impl WaitingMessage {
-    /// From the record that stands at its position; none if that is another one.
+    /// Decodes the record at the message's position. `None` if it is another kind of record.
     pub fn from_record(now: Now, record: &[u8], payload_bytes_max: usize) -> Option<WaitingMessage> {
-        let Ok(Record::Message(record)) = Record::read(record) else {
+        let Ok(JournalRecord::Message(record)) = JournalRecord::read(record) else {
             return None;
         };
-        let publication = publication_of(now, &record, Position(0));
-        let kept_bytes = publication.kept_bytes();
+        let publication = publication_of(now, &record, RecordPosition(0));
+        let kept_bytes = publication.stored_bytes();
         Some(WaitingMessage::new(now, &publication, kept_bytes, payload_bytes_max))
     }
 
@@ -55,7 +56,7 @@ impl WaitingMessage {
             topic: p.topic.to_owned(),
             payload: p.payload[..p.payload.len().min(payload_bytes_max)].to_vec(),
             payload_bytes: p.payload.len(),
-            kept_bytes,
+            stored_bytes: kept_bytes,
             expires_in_s: p.remaining_expiry_s(now),
         }
     }
@@ -65,25 +66,26 @@ impl WaitingMessage {
 #[derive(Clone, Debug, Default)]
 pub struct WaitingPart {
     pub items: Vec<WaitingView>,
-    /// All that wait.
+    /// Number of messages in the whole list.
     pub messages: usize,
-    /// Of them, those deep in the journal, which are counted only.
+    /// Messages in pages, which are counted but not listed.
     pub unlisted: usize,
-    /// Where to go on, if anywhere.
+    /// Index to continue at, if there are more.
     pub next: Option<usize>,
 }
 
-/// Which part, and how much of each payload.
+/// Selects a part of a list, and the length of payloads.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingRange {
-    /// How many of the list to pass over.
+    /// Index of the first message.
     pub from: usize,
     pub limit: usize,
     pub payload_bytes_max: usize,
 }
 
 impl Shard {
-    /// Sent to a client and not acknowledged, oldest first. None if there is no such client here.
+    /// Returns the messages that were sent to a client and not acknowledged, oldest first. `None` if the client is not
+    /// on this shard.
     pub fn inflight_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
         let session = self.core.session(self.slot_of(client_id)?);
         let outgoing = &session.outgoing;
@@ -96,7 +98,7 @@ impl Shard {
         Some(part(all, range, outgoing.unacknowledged(), 0))
     }
 
-    /// What waits behind that, in the order in which it will be sent.
+    /// Returns the queued messages, in the order in which they will be sent.
     pub fn queue_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
         let session = self.core.session(self.slot_of(client_id)?);
         let cold = session.outgoing.cold.as_deref();
@@ -129,7 +131,7 @@ fn part(all: impl Iterator<Item = WaitingView>, range: WaitingRange, messages: u
 }
 
 fn view(now: Now, delivery: &Delivery, payload_bytes_max: usize) -> WaitingView {
-    let (publication, kept_bytes) = (delivery.publication(), delivery.kept_bytes());
+    let (publication, kept_bytes) = (delivery.publication(), delivery.stored_bytes());
     let message = WaitingMessage::new(now, &publication, kept_bytes, payload_bytes_max);
     WaitingView {
         packet_id: number(delivery.qos, delivery.seq),
@@ -155,7 +157,7 @@ fn of_entry(entry: &StoredEntry) -> WaitingView {
     }
 }
 
-/// The identifier that a message has or will have, unless that is still open.
+/// Returns the packet identifier that a message has or will have; `None` if it has no number.
 fn number(qos: QoS, seq: u64) -> Option<u16> {
     (qos != QoS::AtMostOnce && seq != 0).then(|| packet_id(seq).get())
 }

@@ -1,24 +1,23 @@
-//! Runs of messages for one list of subscribers give everybody, byte for byte, what they would have got one by one.
+//! Tests that batched deliveries to a list of subscribers produce the same bytes as single deliveries.
 
 #![allow(clippy::unwrap_used)]
-
-mod world;
 
 use std::fmt::Write;
 use std::sync::Arc;
 
+use crate::scale::scaled;
+use crate::world::World;
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce};
 use mqtt::*;
 use tidewire_broker::*;
-use world::World;
 
 const CASES: u64 = 400;
 const PACKETS: usize = 120;
 const TOPICS: [&str; 4] = ["t/a", "t/b", "u", "u/c"];
 const FILTERS: [&str; 5] = ["t/#", "u", "+/a", "u/#", "$share/g/t/#"];
 
-/// Small numbers that look random (Knuth's linear congruential generator).
+/// Pseudo-random numbers of Knuth's linear congruential generator.
 struct Random(u64);
 
 impl Random {
@@ -32,7 +31,8 @@ impl Random {
     }
 }
 
-/// With `is_qos0_queued` no list has an audience; to sessions that end with their connection that makes no other difference.
+/// The option `is_qos0_queued` disables batched delivery. It has no other effect on sessions that end with their
+/// connection.
 fn world(shards: u16, is_plain: bool, output_buffer_bytes: usize) -> World {
     let config = ShardConfig {
         is_qos0_queued: is_plain,
@@ -78,7 +78,7 @@ fn subscribe(w: &mut World, client: usize, filter: &str, version: ProtocolVersio
     w.subscribe_with(client, filter, options, identifier);
 }
 
-/// What one client sends in one piece: mostly messages, and now and then something that must not be overtaken by them.
+/// Returns the bytes that a client sends at once: mostly PUBLISH, sometimes a packet that must not be overtaken.
 fn batch(random: &mut Random, subscribes: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in 0..PACKETS {
@@ -114,7 +114,7 @@ fn batch(random: &mut Random, subscribes: bool) -> Vec<u8> {
     bytes
 }
 
-/// Everything that can be seen of one case.
+/// Returns all observable output of one case.
 fn run(seed: u64, is_plain: bool) -> String {
     let mut random = Random(seed);
     let shards = 1 + random.below(3) as u16;
@@ -124,7 +124,7 @@ fn run(seed: u64, is_plain: bool) -> String {
     let publisher = w.connect(V5, "publisher", true, &[]);
     clients.push(publisher);
     for _ in 0..3 {
-        // A publisher that does not take its own messages is read more slowly, by the run.
+        // A publisher with No Local is read more slowly during a batch.
         let bytes = batch(&mut random, output_buffer_bytes > 1500);
         w.send_bytes(publisher, &bytes);
         if random.one_in(3) {
@@ -149,8 +149,8 @@ fn run(seed: u64, is_plain: bool) -> String {
 }
 
 #[test]
-fn runs_change_nothing_that_can_be_seen() {
-    for seed in 0..CASES {
+fn batched_and_single_deliveries_are_equal() {
+    for seed in 0..scaled(CASES) {
         let (together, one_by_one) = (run(seed, false), run(seed, true));
         assert!(
             together == one_by_one,
@@ -159,9 +159,9 @@ fn runs_change_nothing_that_can_be_seen() {
     }
 }
 
-/// The list of subscribers changes in the middle of a run, by the publisher's own hand.
+/// The publisher changes the list of subscribers in the middle of a batch.
 #[test]
-fn who_subscribes_between_two_messages_gets_the_second() {
+fn subscription_between_two_messages_gets_the_second() {
     let mut w = World::new(1);
     let others: Vec<_> = (0..10)
         .map(|n| {

@@ -1,24 +1,22 @@
-//! The enhanced exchange of MQTT 5 with an authenticator that wants one more step: CONNECT, AUTH, AUTH, CONNACK. Then the
-//! same while connected. The decisions are the test's, as they would be a driver's.
+//! Tests enhanced authentication of MQTT 5 with an authenticator that needs two steps: CONNECT, AUTH, AUTH, CONNACK.
+//! The same exchange is also tested while connected. The test makes the decisions in place of the driver.
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
-
 use std::sync::Arc;
 
+use crate::world::{World, connect_packet};
 use mqtt::ProtocolVersion::V5;
 use mqtt::*;
 use tidewire_broker::*;
-use world::{World, connect_packet};
 
 const METHOD: &str = "CHALLENGE";
 
-/// Knows two methods and decides nothing at once.
+/// Supports two methods and makes no decision immediately.
 struct Asks;
 
-impl Access for Asks {
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+impl AccessControl for Asks {
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
         let open = AuthOutcome::Allow {
             is_superuser: false,
             data: None,
@@ -26,11 +24,11 @@ impl Access for Asks {
         credentials.method.is_none().then_some(open)
     }
 
-    fn knows_method(&self, method: &str) -> bool {
+    fn supports_auth_method(&self, method: &str) -> bool {
         [METHOD, "OTHER"].contains(&method)
     }
 
-    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         None
     }
 }
@@ -68,10 +66,10 @@ fn auth(world: &mut World, client: usize, reason: ReasonCode, method: Option<&st
     world.send(client, &Packet::Auth(Auth { reason, properties }));
 }
 
-/// The data that the authenticator is asked about, answered with `outcome`.
+/// Answers the pending authentication with `outcome`. Returns its authentication data.
 #[track_caller]
 fn decide(world: &mut World, outcome: AuthOutcome) -> Vec<u8> {
-    let (client, attempt, credentials) = world.authentications.pop().expect("a question for the authenticator");
+    let (client, attempt, credentials) = world.authentications.pop().expect("a pending authentication");
     assert_eq!(credentials.method.as_deref(), Some(METHOD));
     world.decide(client, attempt, outcome);
     credentials.data.map(Vec::from).unwrap_or_default()
@@ -91,11 +89,11 @@ fn ask(data: &[u8]) -> AuthOutcome {
 fn deny() -> AuthOutcome {
     AuthOutcome::Deny {
         reason: ReasonCode::NotAuthorized,
-        because: "the answer is wrong",
+        detail: "the answer is wrong",
     }
 }
 
-/// The only packet a client has been sent: its type, reason code, and every property that it has.
+/// Returns type, reason code and properties of the only packet that the client has received.
 #[track_caller]
 fn only_packet(world: &mut World, client: usize) -> (PacketType, ReasonCode, Vec<String>) {
     let bytes = world.take_bytes(client);
@@ -121,7 +119,7 @@ fn method_and_data(data: &[u8]) -> Vec<String> {
     both.iter().map(|property| format!("{property:?}")).collect()
 }
 
-/// A client that has gone through the whole exchange.
+/// Returns a client that has completed the exchange.
 fn connected(world: &mut World, client_id: &str) -> usize {
     let client = begin(world, client_id);
     decide(world, allow(b"welcome"));
@@ -129,7 +127,7 @@ fn connected(world: &mut World, client_id: &str) -> usize {
     client
 }
 
-/// AUTH carries the method, the data and nothing else [MQTT-3.15.2-2], [MQTT-3.15.2-3].
+/// AUTH has the method and the data, and no other property [MQTT-3.15.2-2], [MQTT-3.15.2-3].
 #[test]
 fn every_step_names_the_method_of_connect() {
     let mut world = world();
@@ -182,7 +180,7 @@ fn rejection_closes_at_any_step() {
 }
 
 #[test]
-fn client_must_go_on_with_its_method_and_0x18() {
+fn client_must_continue_with_its_method_and_0x18() {
     let continues = ReasonCode::ContinueAuthentication;
     for (reason, method) in [
         (continues, Some("OTHER")),
@@ -228,7 +226,7 @@ fn only_auth_and_disconnect_are_taken_before_connack() {
 }
 
 #[test]
-fn client_can_authenticate_anew_while_messages_flow() {
+fn client_can_reauthenticate_while_messages_flow() {
     let mut world = world();
     let client = connected(&mut world, "c");
     world.subscribe(client, "t", QoS::AtMostOnce);
@@ -264,7 +262,7 @@ fn client_can_authenticate_anew_while_messages_flow() {
 }
 
 #[test]
-fn failing_to_authenticate_anew_closes() {
+fn failed_reauthentication_closes_the_connection() {
     let mut world = world();
     let client = connected(&mut world, "c");
     auth(
@@ -284,7 +282,7 @@ fn failing_to_authenticate_anew_closes() {
 }
 
 #[test]
-fn only_the_method_of_connect_can_authenticate_anew() {
+fn reauthentication_requires_the_method_of_connect() {
     let mut world = world();
     for (method, is_plain) in [(Some("OTHER"), false), (None, false), (Some(METHOD), true)] {
         let client = if is_plain {
@@ -303,7 +301,7 @@ fn only_the_method_of_connect_can_authenticate_anew() {
 }
 
 #[test]
-fn one_step_at_a_time() {
+fn second_auth_during_a_step_is_rejected() {
     let mut world = world();
     for reason in [ReasonCode::ReAuthenticate, ReasonCode::ContinueAuthentication] {
         let client = connected(&mut world, "c");
@@ -318,7 +316,11 @@ fn one_step_at_a_time() {
         assert!(world.is_closed(client));
         let (packet_type, code, _) = only_packet(&mut world, client);
         assert_eq!((packet_type, code), (PacketType::Disconnect, ReasonCode::ProtocolError));
-        assert_eq!(world.authentications.len(), 1, "the first was asked");
+        assert_eq!(
+            world.authentications.len(),
+            1,
+            "only the first AUTH reached the authenticator"
+        );
         world.authentications.clear();
     }
 }

@@ -1,23 +1,21 @@
-//! What outlives what: slots that are used again, timers and answers for who was there before, wills of sessions that end,
-//! and mail that arrives after the world has changed.
+//! Tests lifetimes: reused connection slots, timers and answers for the previous user of a slot, wills, and
+//! messages between shards that arrive after the state has changed.
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
-
 use std::sync::Arc;
 
+use crate::world::{World, connect_packet};
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use mqtt::*;
 use tidewire_broker::*;
-use world::{World, connect_packet};
 
 fn session_for(seconds: u32) -> Property<'static> {
     Property::SessionExpiryInterval(seconds)
 }
 
-/// Connects and leaves what was received untouched.
+/// Connects without reading the received packets.
 fn connect(
     w: &mut World,
     id: &str,
@@ -49,14 +47,14 @@ fn connect(
     client
 }
 
-/// A client id whose home is that shard of three.
+/// Returns a client id that belongs to this shard of three.
 fn id_on(shard: u16, name: &str) -> String {
     let mut ids = (0..).map(|n| format!("{name}{n}"));
-    ids.find(|id| Shard::home(id, 3) == Some(ShardId(shard))).unwrap()
+    ids.find(|id| Shard::home_shard(id, 3) == Some(ShardId(shard))).unwrap()
 }
 
 #[test]
-fn a_session_in_a_used_slot_is_not_ended_by_the_expiry_of_the_one_before() {
+fn old_session_expiry_does_not_end_a_reused_slot() {
     let mut w = World::new(1);
     let first = w.connect(V5, "first", true, &[session_for(10)]);
     w.cut(first);
@@ -65,11 +63,11 @@ fn a_session_in_a_used_slot_is_not_ended_by_the_expiry_of_the_one_before() {
     let second = w.connect(V5, "second", true, &[session_for(1000)]);
     w.cut(second);
     w.pass(11_000);
-    assert_eq!(w.stats().sessions, 1, "it has 1000 seconds");
+    assert_eq!(w.stats().sessions, 1, "the session expires after 1000 seconds");
 }
 
 #[test]
-fn a_will_is_not_published_by_the_delay_of_the_one_before_in_the_slot() {
+fn old_will_delay_does_not_affect_a_reused_slot() {
     let mut w = World::new(1);
     let watcher = w.connect(V5, "watcher", true, &[]);
     w.subscribe(watcher, "will", AtMostOnce);
@@ -80,13 +78,13 @@ fn a_will_is_not_published_by_the_delay_of_the_one_before_in_the_slot() {
     let second = connect(&mut w, "second", true, &[session_for(1000)], Some(("will", 50)));
     w.cut(second);
     w.pass(11_000);
-    assert_eq!(w.payloads(watcher), [""; 0], "it has 50 seconds");
+    assert_eq!(w.payloads(watcher), [""; 0], "the will delay is 50 seconds");
     w.pass(40_000);
     assert_eq!(w.payloads(watcher), ["will"]);
 }
 
 #[test]
-fn a_take_over_of_a_session_that_ends_with_its_connection_publishes_the_will_whatever_its_delay() {
+fn takeover_of_a_transient_session_publishes_the_will() {
     // 3.1.4: "it will be sent because the original Session is ended on the takeover".
     for clean_start in [false, true] {
         let mut w = World::new(1);
@@ -99,7 +97,7 @@ fn a_take_over_of_a_session_that_ends_with_its_connection_publishes_the_will_wha
 }
 
 #[test]
-fn a_take_over_of_a_session_that_goes_on_cancels_a_delayed_will_only() {
+fn takeover_of_a_durable_session_cancels_a_delayed_will() {
     for (delay_s, expected) in [(0, vec!["will"]), (30, vec![])] {
         let mut w = World::new(1);
         let watcher = w.connect(V5, "watcher", true, &[]);
@@ -112,24 +110,44 @@ fn a_take_over_of_a_session_that_goes_on_cancels_a_delayed_will_only() {
     }
 }
 
+#[test]
+fn will_of_a_banned_client_is_published_only_if_configured() {
+    for is_published in [false, true] {
+        let config = ShardConfig {
+            is_banned_will_published: is_published,
+            ..ShardConfig::default()
+        };
+        let mut w = World::with(1, config, Arc::new(OpenAccess));
+        let watcher = w.connect(V5, "watcher", true, &[]);
+        w.subscribe(watcher, "will", AtMostOnce);
+        let bad = connect(&mut w, "bad", true, &[session_for(100)], Some(("will", 0)));
+        let now = w.now;
+        assert_eq!(w.shards[0].kick_banned(now, 0, |who| &*who.client_id == "bad"), None);
+        w.settle();
+        w.pass(200_000);
+        assert_eq!(w.payloads(watcher).len(), usize::from(is_published));
+        assert!(w.is_closed(bad));
+    }
+}
+
 struct Slow;
 
-impl Access for Slow {
-    fn authenticate_now(&self, _: &Credentials) -> Option<AuthOutcome> {
+impl AccessControl for Slow {
+    fn authenticate_now(&self, _: &ConnectCredentials) -> Option<AuthOutcome> {
         None
     }
 
-    fn knows_method(&self, _: &str) -> bool {
+    fn supports_auth_method(&self, _: &str) -> bool {
         false
     }
 
-    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         None
     }
 }
 
 #[test]
-fn an_answer_of_the_authenticator_is_not_taken_for_a_later_connection_in_the_slot() {
+fn late_authentication_answer_ignores_a_reused_slot() {
     let mut w = World::with(1, ShardConfig::default(), Arc::new(Slow));
     let honest = connect(&mut w, "honest", true, &[], None);
     let (_, first_attempt, _) = w.authentications.pop().unwrap();
@@ -143,12 +161,12 @@ fn an_answer_of_the_authenticator_is_not_taken_for_a_later_connection_in_the_slo
             data: None,
         },
     );
-    assert_eq!(w.take(other), [""; 0], "its own password was not looked at");
+    assert_eq!(w.take(other), [""; 0], "its own password has not been checked");
     assert_eq!(w.stats().connections, 0);
 }
 
 #[test]
-fn no_local_does_not_hide_a_delayed_message_of_the_one_before_in_the_slot() {
+fn no_local_ignores_the_previous_client_of_a_slot() {
     let mut w = World::new(1);
     let publisher = w.connect(V5, "pub", true, &[]);
     w.publish(publisher, "$delayed/5/t", "x", AtLeastOnce);
@@ -168,7 +186,7 @@ fn no_local_does_not_hide_a_delayed_message_of_the_one_before_in_the_slot() {
 }
 
 #[test]
-fn a_message_that_an_alias_would_make_too_large_is_sent_without_one() {
+fn message_too_large_with_an_alias_is_sent_without_one() {
     let mut w = World::new(1);
     let topic = "a/rather/long/topic";
     let publish = Publish {
@@ -192,7 +210,7 @@ fn a_message_that_an_alias_would_make_too_large_is_sent_without_one() {
 }
 
 #[test]
-fn a_will_of_a_group_member_that_ends_goes_to_another_member() {
+fn will_of_an_ended_group_member_goes_to_another_member() {
     let config = ShardConfig {
         inflight_max: 1,
         ..Default::default()
@@ -219,7 +237,7 @@ fn a_will_of_a_group_member_that_ends_goes_to_another_member() {
 }
 
 #[test]
-fn an_expired_message_that_comes_back_to_its_group_is_not_given_to_another_member() {
+fn expired_returned_message_is_not_redispatched() {
     let mut w = World::new(1);
     let publisher = w.connect(V5, "pub", true, &[]);
     let first = w.connect(V5, "first", true, &[session_for(100), Property::ReceiveMaximum(1)]);
@@ -244,7 +262,7 @@ fn an_expired_message_that_comes_back_to_its_group_is_not_given_to_another_membe
 }
 
 #[test]
-fn what_all_members_left_undone_goes_to_the_first_that_is_there() {
+fn undelivered_group_messages_go_to_the_first_member() {
     for shards in [1, 3] {
         let mut w = World::new(shards);
         let publisher = w.connect(V5, "pub", true, &[]);
@@ -259,7 +277,7 @@ fn what_all_members_left_undone_goes_to_the_first_that_is_there() {
 }
 
 #[test]
-fn the_least_busy_member_is_told_from_the_others_after_drops_and_returns() {
+fn least_busy_member_is_found_after_drops_and_returns() {
     let config = ShardConfig {
         share_strategy: ShareStrategy::LeastInflight,
         queued_messages_max: 2,
@@ -286,20 +304,24 @@ fn the_least_busy_member_is_told_from_the_others_after_drops_and_returns() {
         n
     };
     drain(&mut w, first);
-    // What the group has kept meanwhile because nobody had space for it.
+    // The group queued these messages because no member had space for them.
     w.pass(1000);
     drain(&mut w, first);
     drain(&mut w, second);
     for n in 0..20 {
         w.publish(publisher, "t", &n.to_string(), AtLeastOnce);
         if n % 2 == 1 {
-            assert_eq!((drain(&mut w, first), drain(&mut w, second)), (1, 1), "both are idle");
+            assert_eq!(
+                (drain(&mut w, first), drain(&mut w, second)),
+                (1, 1),
+                "both members are idle"
+            );
         }
     }
 }
 
 #[test]
-fn a_take_over_in_the_middle_of_a_replay_from_other_shards_loses_nothing() {
+fn takeover_during_a_retained_replay_loses_nothing() {
     let mut w = World::new(3);
     let publisher = w.connect(V5, "pub", true, &[]);
     for n in 0..600 {
@@ -332,7 +354,7 @@ fn a_take_over_in_the_middle_of_a_replay_from_other_shards_loses_nothing() {
 }
 
 #[test]
-fn an_unsubscribe_while_a_replay_waits_does_not_stop_the_next_one() {
+fn unsubscribe_does_not_stop_the_next_replay() {
     let mut w = World::new(3);
     let publisher = w.connect(V5, "pub", true, &[]);
     for n in 0..30 {
@@ -355,7 +377,7 @@ fn an_unsubscribe_while_a_replay_waits_does_not_stop_the_next_one() {
 }
 
 #[test]
-fn large_retained_messages_at_qos0_all_reach_a_client_that_reads() {
+fn large_retained_qos0_messages_reach_a_reading_client() {
     for shards in [1, 3] {
         let config = ShardConfig {
             output_buffer_bytes: 10_000,
@@ -382,7 +404,7 @@ fn large_retained_messages_at_qos0_all_reach_a_client_that_reads() {
 }
 
 #[test]
-fn a_replay_is_not_cut_short_by_a_small_queue() {
+fn small_queue_does_not_truncate_a_replay() {
     for shards in [1, 3] {
         let config = ShardConfig {
             queued_messages_max: 5,
@@ -407,7 +429,7 @@ fn a_replay_is_not_cut_short_by_a_small_queue() {
 }
 
 #[test]
-fn qos0_messages_stay_in_order_behind_those_kept_for_an_absent_client() {
+fn qos0_messages_follow_the_queued_messages() {
     let config = ShardConfig {
         is_qos0_queued: true,
         ..Default::default()
@@ -436,8 +458,9 @@ fn qos0_messages_stay_in_order_behind_those_kept_for_an_absent_client() {
 }
 
 #[test]
-fn a_subscription_on_its_way_gets_a_retained_message_either_kept_or_live() {
-    // The publisher's shard knows of no subscription yet, and the subscriber asks the topic's owner before the message is there.
+fn concurrent_subscription_gets_a_retained_message() {
+    // The publisher's shard has no subscription yet, and the subscriber's request reaches the topic's owner before the
+    // message.
     let mut w = World::new(3);
     for n in 0..20 {
         let topic = format!("fresh/{n}");
@@ -456,7 +479,7 @@ fn a_subscription_on_its_way_gets_a_retained_message_either_kept_or_live() {
 }
 
 #[test]
-fn a_session_of_many_filters_takes_the_same_course_each_time() {
+fn session_with_many_filters_is_deterministic() {
     let course = || {
         let mut w = World::new(1);
         let publisher = w.connect(V5, "pub", true, &[]);
@@ -480,7 +503,7 @@ fn a_session_of_many_filters_takes_the_same_course_each_time() {
 }
 
 #[test]
-fn live_messages_wait_for_the_retained_ones_before_them() {
+fn live_messages_follow_the_retained_replay() {
     for n in 0..20 {
         let mut w = World::new(3);
         let topic = format!("state/{n}");
@@ -502,7 +525,7 @@ fn live_messages_wait_for_the_retained_ones_before_them() {
     }
 }
 
-/// Every shard is worth asking for retained messages.
+/// Every shard has retained messages to ask for.
 fn retain_everywhere(w: &mut World, publisher: usize) {
     for n in 0..20 {
         w.publish_with(publisher, &format!("z/{n}"), "x", AtMostOnce, true, 1, false, &[]);
@@ -510,7 +533,7 @@ fn retain_everywhere(w: &mut World, publisher: usize) {
 }
 
 #[test]
-fn held_messages_are_let_go_when_their_replay_ends_without_an_answer() {
+fn held_messages_are_released_when_a_replay_fails() {
     for is_kept in [true, false] {
         let mut w = World::new(3);
         let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
@@ -524,7 +547,11 @@ fn held_messages_are_let_go_when_their_replay_ends_without_an_answer() {
         while w.mail_waiting() > 0 && w.stats().queued_messages == 0 {
             w.deliver_mail(w.mail_waiting() - 1);
         }
-        assert_eq!(w.stats().queued_messages, 1, "it waits for what `a/#` may bring");
+        assert_eq!(
+            w.stats().queued_messages,
+            1,
+            "the message waits for the retained messages of `a/#`"
+        );
         w.cut(subscriber);
         w.release_mail();
         if is_kept {
@@ -538,7 +565,7 @@ fn held_messages_are_let_go_when_their_replay_ends_without_an_answer() {
 }
 
 #[test]
-fn an_unsubscribed_replay_holds_nothing_up() {
+fn cancelled_replay_delays_no_message() {
     let mut w = World::new(3);
     let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
     retain_everywhere(&mut w, publisher);
@@ -565,7 +592,7 @@ fn an_unsubscribed_replay_holds_nothing_up() {
 }
 
 #[test]
-fn a_publisher_that_is_slowed_is_not_taken_for_silent() {
+fn throttled_publisher_keeps_its_connection() {
     let config = ShardConfig {
         publish_bytes: Some(PublishRate {
             amount: 1000,
@@ -575,24 +602,20 @@ fn a_publisher_that_is_slowed_is_not_taken_for_silent() {
     };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
     let publisher = w.connect(V5, "publisher", true, &[]);
-    // Five minutes' worth, with a keep alive of one.
+    // The data lasts five minutes, and the Keep Alive is one minute.
     w.publish(publisher, "t", &"p".repeat(300_000), AtMostOnce);
     for _ in 0..6 {
         w.send(publisher, &Packet::PingReq);
         w.pass(50_000);
         assert!(!w.is_closed(publisher));
     }
-    assert_eq!(
-        w.take(publisher).len(),
-        6,
-        "each PINGREQ is answered when it is its turn"
-    );
+    assert_eq!(w.take(publisher).len(), 6, "each PINGREQ is answered in order");
     w.pass(91_000);
-    assert!(w.is_closed(publisher), "now it is silent");
+    assert!(w.is_closed(publisher), "now the publisher exceeds its Keep Alive");
 }
 
 #[test]
-fn a_subscriber_that_reads_slowly_is_not_taken_for_silent_and_one_that_does_not_read_is() {
+fn slow_reader_stays_connected_and_stalled_reader_does_not() {
     let config = ShardConfig {
         output_buffer_bytes: 10_000,
         ..ShardConfig::default()
@@ -611,7 +634,7 @@ fn a_subscriber_that_reads_slowly_is_not_taken_for_silent_and_one_that_does_not_
             w.send(slow, &Packet::PingReq);
             w.pass(30_000);
             if reads && !w.is_closed(slow) {
-                // Never enough for its own packets to be read.
+                // The subscriber never reads enough for the server to read its packets.
                 w.unblock_partly(slow, 5);
             }
         }
@@ -625,8 +648,8 @@ fn expiring(w: &mut World, publisher: usize, topic: &str, payload: &str, expiry_
 }
 
 #[test]
-fn a_queue_full_of_expired_messages_has_room() {
-    for queue_drop in [QueueDrop::Newest, QueueDrop::Oldest] {
+fn expired_messages_do_not_fill_a_queue() {
+    for queue_drop in [QueueDropPolicy::Newest, QueueDropPolicy::Oldest] {
         let config = ShardConfig {
             queued_messages_max: 3,
             queue_drop,
@@ -653,7 +676,7 @@ fn a_queue_full_of_expired_messages_has_room() {
 }
 
 #[test]
-fn a_message_that_expires_before_it_is_routed_is_counted() {
+fn message_expired_before_routing_is_counted() {
     let mut w = World::new(1);
     let publisher = w.connect(V5, "publisher", true, &[]);
     w.subscribe(publisher, "t", AtLeastOnce);
@@ -666,11 +689,11 @@ fn a_message_that_expires_before_it_is_routed_is_counted() {
 }
 
 #[test]
-fn what_a_group_keeps_is_counted_and_expired_messages_make_room() {
+fn group_queue_is_counted_and_drops_expired_messages() {
     for shards in [1, 3] {
         let config = ShardConfig {
             queued_messages_max: 3,
-            queue_drop: QueueDrop::Newest,
+            queue_drop: QueueDropPolicy::Newest,
             ..ShardConfig::default()
         };
         let mut w = World::with(shards, config, Arc::new(OpenAccess));
@@ -702,9 +725,9 @@ fn what_a_group_keeps_is_counted_and_expired_messages_make_room() {
     }
 }
 
-/// 4.9: the quota is that of a connection and no part of the session.
+/// MQTT 5, section 4.9: the send quota belongs to the connection, not to the session.
 #[test]
-fn what_is_open_from_an_earlier_connection_takes_nothing_of_the_receive_maximum() {
+fn earlier_inflight_messages_do_not_use_receive_maximum() {
     let mut w = World::new(1);
     let config = ShardConfig {
         receive_maximum: 2,
@@ -726,7 +749,7 @@ fn what_is_open_from_an_earlier_connection_takes_nothing_of_the_receive_maximum(
 }
 
 #[test]
-fn a_client_is_held_to_what_its_connack_said() {
+fn limits_announced_in_connack_are_enforced() {
     let mut w = World::new(1);
     let before = w.connect(V5, "before", true, &[]);
     let config = ShardConfig {
@@ -757,9 +780,9 @@ fn a_client_is_held_to_what_its_connack_said() {
     assert!(!w.is_closed(before) && w.is_closed(after));
 }
 
-/// Events that nobody wants are not even written down.
+/// Client events without a subscriber are not recorded.
 #[test]
-fn client_events_are_wanted_as_long_as_somebody_subscribes_to_them() {
+fn client_events_are_recorded_only_while_subscribed() {
     let mut w = World::new(3);
     let one = w.connect(V5, "one", true, &[]);
     let other = w.connect(V5, "other", true, &[session_for(10)]);
@@ -771,7 +794,10 @@ fn client_events_are_wanted_as_long_as_somebody_subscribes_to_them() {
     w.subscribe(other, "$share/g/$SYS/#", AtMostOnce);
     assert!(w.node.are_client_events_wanted());
     w.disconnect(one);
-    assert!(w.node.are_client_events_wanted(), "the other's session waits for them");
+    assert!(
+        w.node.are_client_events_wanted(),
+        "the other session still subscribes to them"
+    );
     w.cut(other);
     w.pass(11_000);
     assert!(!w.node.are_client_events_wanted());

@@ -1,15 +1,13 @@
-//! Sessions on virtual time: delivery, acknowledgement, reconnect, take-over, wills, shared subscriptions, limits; each on
-//! one shard and on three.
+//! Tests sessions on virtual time: delivery, acknowledgement, reconnect, takeover, wills, shared subscriptions and
+//! limits. Each test runs with one shard and with three.
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
-
+use crate::world::{World, connect_packet};
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use mqtt::*;
 use tidewire_broker::*;
-use world::{World, connect_packet};
 
 fn each(test: impl Fn(World)) {
     for shards in [1, 3] {
@@ -49,7 +47,7 @@ fn a_message_reaches_every_version_at_the_lower_qos() {
 }
 
 #[test]
-fn nobody_interested_is_said_to_5_clients() {
+fn no_matching_subscribers_is_reported_to_5_clients() {
     each(|mut w| {
         let publisher = w.connect(V5, "pub", true, &[]);
         w.publish(publisher, "no/one", "x", AtLeastOnce);
@@ -82,7 +80,7 @@ fn qos2_is_delivered_once_however_often_it_is_sent() {
 }
 
 #[test]
-fn what_was_in_flight_comes_again_in_order_with_dup_then_the_queue() {
+fn inflight_messages_are_resent_in_order_before_the_queue() {
     each(|mut w| {
         let subscriber = w.connect(V5, "sub", true, &[session_for(100), Property::ReceiveMaximum(2)]);
         w.subscribe(subscriber, "t", ExactlyOnce);
@@ -115,7 +113,7 @@ fn what_was_in_flight_comes_again_in_order_with_dup_then_the_queue() {
 }
 
 #[test]
-fn a_second_connection_takes_over_and_a_clean_one_forgets() {
+fn second_connection_takes_over_and_clean_start_discards() {
     each(|mut w| {
         let first = w.connect(V5, "me", true, &[session_for(100)]);
         w.subscribe(first, "t", AtLeastOnce);
@@ -134,7 +132,7 @@ fn a_second_connection_takes_over_and_a_clean_one_forgets() {
 }
 
 #[test]
-fn wills_are_sent_when_they_should_be_and_only_then() {
+fn wills_are_published_only_when_due() {
     each(|mut w| {
         let watcher = w.connect(V5, "watcher", true, &[]);
         w.subscribe(watcher, "will/#", AtLeastOnce);
@@ -171,21 +169,17 @@ fn wills_are_sent_when_they_should_be_and_only_then() {
         w.pass(3000);
         let back = with_will(&mut w, "back", 5, 60);
         w.pass(10_000);
-        assert_eq!(w.payloads(watcher), [""; 0], "it came back in time");
+        assert_eq!(w.payloads(watcher), [""; 0], "the client reconnected in time");
         w.cut(back);
         let short = with_will(&mut w, "short", 60, 2);
         w.cut(short);
         w.pass(2100);
-        assert_eq!(
-            w.payloads(watcher),
-            ["short"],
-            "the end of the session comes before the delay"
-        );
+        assert_eq!(w.payloads(watcher), ["short"], "the session ends before the will delay");
     });
 }
 
 #[test]
-fn retained_messages_come_from_every_shard_and_can_be_cleared() {
+fn retained_messages_of_all_shards_are_sent_and_cleared() {
     each(|mut w| {
         let publisher = w.connect(V5, "pub", true, &[]);
         for n in 0..500 {
@@ -215,7 +209,7 @@ fn retained_messages_come_from_every_shard_and_can_be_cleared() {
             (1, &[33][..], true)
         );
         w.publish_with(publisher, "r/9/v", "live", AtMostOnce, true, 1, false, &[]);
-        assert!(!w.messages(one)[0].retain, "live, and retain as published is off");
+        assert!(!w.messages(one)[0].retain, "a live message without Retain As Published");
     });
 }
 
@@ -245,7 +239,7 @@ fn a_long_replay_at_qos1_follows_the_acknowledgements() {
 }
 
 #[test]
-fn a_shared_subscription_gives_each_message_to_one_member_and_moves_what_a_dead_one_left() {
+fn group_message_goes_to_one_member_and_is_redispatched() {
     each(|mut w| {
         let publisher = w.connect(V5, "pub", true, &[]);
         let names = ["m1", "m2", "m3"];
@@ -262,7 +256,7 @@ fn a_shared_subscription_gives_each_message_to_one_member_and_moves_what_a_dead_
         assert_eq!(counts, [10, 10, 10]);
         w.cut(members[0]);
         let moved = w.messages(members[1]).len() + w.messages(members[2]).len();
-        assert_eq!(moved, 10, "unacknowledged messages go to the others");
+        assert_eq!(moved, 10, "unacknowledged messages go to the other members");
         w.cut(members[1]);
         w.cut(members[2]);
         w.publish(publisher, "t/away", "away", AtLeastOnce);
@@ -277,9 +271,9 @@ fn a_shared_subscription_gives_each_message_to_one_member_and_moves_what_a_dead_
 }
 
 #[test]
-fn a_message_published_after_the_suback_of_a_shared_subscription_is_not_missed() {
-    // The shards work one after the other here, so that the letter to the group's home is still on its way when the
-    // subscriber would have been told; the SUBACK must wait for it.
+fn message_after_a_shared_suback_is_delivered() {
+    // The shards run one after the other here. The message to the shard that owns the group is still in transit when
+    // the SUBACK could be sent, and the SUBACK must wait for it.
     for name in ["a", "b", "c", "d", "e", "f"] {
         let mut w = World::new(3);
         let subscriber = w.connect(V5, name, true, &[]);
@@ -397,7 +391,7 @@ fn message_expiry_counts_down_and_ends() {
 }
 
 #[test]
-fn a_slow_reader_costs_its_limit_and_loses_qos0_only() {
+fn slow_reader_is_bounded_and_loses_only_qos0() {
     let config = ShardConfig {
         output_buffer_bytes: 10_000,
         queued_messages_max: 5000,
@@ -451,7 +445,7 @@ fn keep_alive_ends_a_silent_connection_and_only_that() {
 }
 
 #[test]
-fn nobody_is_silent_while_nothing_is_read() {
+fn paused_reads_do_not_count_as_keep_alive_silence() {
     each(|mut w| {
         let client = w.connect(V5, "c", true, &[]);
         for _ in 0..9 {
@@ -462,12 +456,12 @@ fn nobody_is_silent_while_nothing_is_read() {
         }
         assert!(!w.is_closed(client));
         w.pass(100_000);
-        assert!(w.is_closed(client), "and from then on it has its interval and a half");
+        assert!(w.is_closed(client), "the Keep Alive time restarts when reading resumes");
     });
 }
 
 #[test]
-fn sessions_expire_and_free_what_they_held() {
+fn expired_sessions_free_their_memory() {
     each(|mut w| {
         let client = w.connect(V5, "me", true, &[session_for(10)]);
         w.subscribe(client, "t", AtLeastOnce);
@@ -555,4 +549,52 @@ fn delayed_and_exclusive_topics() {
         w.subscribe(second, "$exclusive/t", AtMostOnce);
         assert_eq!(w.take(second), ["SUBACK 7 [00]"]);
     });
+}
+
+#[test]
+fn malformed_filters_close_the_connection() {
+    for filter in ["", "a/#/b", "a#", "+a"] {
+        let mut w = World::new(1);
+        let new = w.connect(V5, "new", true, &[]);
+        w.subscribe(new, filter, AtMostOnce);
+        assert!(w.take(new)[0].starts_with("DISCONNECT MalformedPacket"), "{filter:?}");
+        let new = w.connect(V5, "new", true, &[]);
+        w.unsubscribe(new, filter);
+        assert!(w.take(new)[0].starts_with("DISCONNECT MalformedPacket"), "{filter:?}");
+        let old = w.connect(V3_1_1, "old", true, &[]);
+        w.subscribe(old, filter, AtMostOnce);
+        assert!(w.take(old).is_empty() && w.is_closed(old), "{filter:?}");
+    }
+}
+
+#[test]
+fn invalid_shared_filter_is_malformed_in_5_only() {
+    let mut w = World::new(1);
+    let new = w.connect(V5, "new", true, &[]);
+    w.subscribe(new, "$share//a", AtMostOnce);
+    assert!(w.take(new)[0].starts_with("DISCONNECT MalformedPacket"));
+    let old = w.connect(V3_1_1, "old", true, &[]);
+    w.subscribe(old, "$share//a", AtMostOnce);
+    assert_eq!(w.take(old), ["SUBACK 7 [80]"]);
+}
+
+#[test]
+fn unavailable_subscriptions_disconnect_5_clients() {
+    let config = ShardConfig {
+        is_wildcard_available: false,
+        is_shared_available: false,
+        ..ShardConfig::default()
+    };
+    for (filter, code) in [
+        ("a/+", "WildcardSubscriptionsNotSupported"),
+        ("$share/g/a", "SharedSubscriptionsNotSupported"),
+    ] {
+        let mut w = World::with(1, config.clone(), std::sync::Arc::new(OpenAccess));
+        let new = w.connect(V5, "new", true, &[]);
+        w.subscribe(new, filter, AtMostOnce);
+        assert!(w.take(new)[0].starts_with(&format!("DISCONNECT {code}")), "{filter}");
+        let old = w.connect(V3_1_1, "old", true, &[]);
+        w.subscribe(old, filter, AtMostOnce);
+        assert_eq!(w.take(old), ["SUBACK 7 [80]"]);
+    }
 }

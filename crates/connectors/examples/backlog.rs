@@ -1,11 +1,11 @@
-//! A buffer whose target is away for long: how much memory it takes while it grows, how fast it opens, and how fast it is drained
-//! beside live traffic, in order.
+//! Measures a buffer whose target is unreachable for a long time: memory while it grows, time to open it, and the rate
+//! at which it is drained next to live traffic.
 //!
 //! ```text
-//! backlog GIB [DIRECTORY]    messages of 1 KB of 15,000 clients; the target takes everything at once
+//! backlog GIB [DIRECTORY]    messages of 1 KB from 15,000 clients; the target accepts everything
 //! ```
 //!
-//! The order of each client's messages is checked where they arrive.
+//! Checks the order of each client's messages at the target.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 use std::path::{Path, PathBuf};
@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use connectors::{Action, BoxFuture, Buffer, BufferConfig, DeliveryConfig, Outcome, QueryMode, Record, Records, Sink};
+use connectors::{
+    Action, ActionBuffer, BatchOutcome, BoxFuture, BufferConfig, DeliveryConfig, QueryMode, Record, Records, Sink,
+};
 
 const CLIENTS: u64 = 15_000;
 const BATCH: u64 = 100;
-/// One batch this often while the backlog is drained.
+/// Interval of live batches while the backlog is drained.
 const LIVE_EVERY: Duration = Duration::from_millis(10);
 
 fn main() {
@@ -39,24 +41,24 @@ fn main() {
     let _ = std::fs::remove_dir_all(&directory);
 }
 
-fn open(directory: &Path) -> Buffer {
+fn open(directory: &Path) -> ActionBuffer {
     let config = BufferConfig {
         max_bytes: 1 << 40,
         ..BufferConfig::default()
     };
-    Buffer::open(directory, &config, QueryMode::Async, || ()).expect("a directory")
+    ActionBuffer::open(directory, &config, QueryMode::Async, || ()).expect("a directory")
 }
 
-/// Returns how many messages wait.
+/// Fills the buffer. Returns the number of messages.
 fn grow(directory: &Path, bytes: u64) -> u64 {
     let buffer = open(directory);
-    let (started, mut next, mut told) = (Instant::now(), 0, 0);
+    let (started, mut next, mut reported) = (Instant::now(), 0, 0);
     while buffer.stats().queued_bytes < bytes {
         append(&buffer, next);
         next += BATCH;
         let eighth = buffer.stats().queued_bytes * 8 / bytes;
-        if eighth > told {
-            told = eighth;
+        if eighth > reported {
+            reported = eighth;
             println!("{next} messages: {} MiB resident", resident_mib());
         }
     }
@@ -66,8 +68,8 @@ fn grow(directory: &Path, bytes: u64) -> u64 {
     next
 }
 
-/// Numbers from `first` on.
-fn append(buffer: &Buffer, first: u64) {
+/// Appends a batch of numbers beginning at `first`.
+fn append(buffer: &ActionBuffer, first: u64) {
     let mut records = Records::new();
     let mut value = [b'x'; 1000];
     for number in first..first + BATCH {
@@ -80,7 +82,7 @@ fn append(buffer: &Buffer, first: u64) {
     }
 }
 
-fn drain(buffer: &Buffer, waiting: u64) {
+fn drain(buffer: &ActionBuffer, waiting: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("threads");
     let action = Action::new("backlog", buffer.clone());
@@ -102,7 +104,7 @@ fn drain(buffer: &Buffer, waiting: u64) {
         waits.sort_unstable();
         let at = |share: f64| waits[(waits.len() as f64 * share) as usize];
         println!(
-            "meanwhile {} live batches of {BATCH}: committed after {:.1?} (p50), {:.1?} (p99)",
+            "{} live batches of {BATCH} during the drain: committed after {:.1?} (p50), {:.1?} (p99)",
             waits.len(),
             at(0.5),
             at(0.99)
@@ -111,14 +113,14 @@ fn drain(buffer: &Buffer, waiting: u64) {
     runtime.block_on(action.stop(Duration::from_secs(5)));
 }
 
-/// Publishers who go on: how long each batch waited for its commit.
-fn live(buffer: &Buffer, mut next: u64, is_over: &AtomicBool) -> Vec<Duration> {
+/// Publishes while the backlog is drained. Returns the commit latency of each batch.
+fn live(buffer: &ActionBuffer, mut next: u64, is_over: &AtomicBool) -> Vec<Duration> {
     let mut waits = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let began = Instant::now();
         append(buffer, next);
         next += BATCH;
-        let ticket = buffer.append(&mut Records::new()).expect("nothing is always taken");
+        let ticket = buffer.append(&mut Records::new()).expect("an empty append succeeds");
         while buffer.committed() < ticket {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -128,14 +130,14 @@ fn live(buffer: &Buffer, mut next: u64, is_over: &AtomicBool) -> Vec<Duration> {
     waits
 }
 
-/// Takes everything, and fails when a client's message comes before an earlier one.
+/// Accepts everything. Panics if a client's messages are out of order.
 #[derive(Default)]
 struct InOrder {
     next: Mutex<Vec<Option<u64>>>,
 }
 
 impl Sink for InOrder {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(async move {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             next.resize(CLIENTS as usize, None);
@@ -143,7 +145,7 @@ impl Sink for InOrder {
                 let number = record.field(0).and_then(|value| value.first_chunk());
                 let number = u64::from_le_bytes(*number.expect("a number"));
                 let last = next[(number % CLIENTS) as usize].replace(number);
-                assert!(last.is_none_or(|last| last < number), "{number} came behind {last:?}");
+                assert!(last.is_none_or(|last| last < number), "{number} arrived after {last:?}");
             }
             connectors::all(batch, Ok(()))
         })

@@ -1,11 +1,11 @@
-//! Pauses between tries: each twice as long as the one before, up to a longest one, give or take a fifth, so that many that
-//! lost the same target do not come back together.
+//! Exponential back-off. Each pause is twice the previous one, up to a maximum. A random jitter of up to 20 % keeps
+//! clients of the same target from retrying at the same moment.
 
 use std::time::Duration;
 
 use crate::config::RetryConfig;
 
-/// How far a pause is shortened or lengthened at most: one part in so many.
+/// The jitter is at most `1 / JITTER` of a pause, in either direction.
 const JITTER: u64 = 5;
 
 #[derive(Clone, Debug)]
@@ -24,20 +24,20 @@ impl Backoff {
         }
     }
 
-    /// How long to wait now.
+    /// Returns the next pause, and doubles the one after it.
     pub fn pause(&mut self) -> Duration {
         let pause_ms = self.next_ms.min(self.longest_ms);
         self.next_ms = pause_ms.saturating_mul(2);
         let spread = pause_ms / JITTER;
         let jitter = match spread {
             0 => 0,
-            // Without randomness pauses are only less spread.
+            // Without a random number the pause has no jitter.
             _ => getrandom::u64().unwrap_or(spread) % (2 * spread + 1),
         };
         Duration::from_millis(pause_ms - spread + jitter)
     }
 
-    /// It went well: the next pause is a first one.
+    /// Resets the pause after a success.
     pub fn reset(&mut self) {
         self.next_ms = self.first_ms;
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_the_longest_and_begin_anew() {
+    fn pauses_double_up_to_the_maximum_until_reset() {
         let config = RetryConfig {
             first_ms: 100,
             longest_ms: 1000,

@@ -1,32 +1,35 @@
-//! What every action has beside its target: buffer, batches, retries. The doc comments of the fields are what forms and reference
-//! pages show.
+//! Settings that every action has: buffer, batch and retry. The console's forms and the reference pages show the doc
+//! comments of the fields.
 
 use std::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How an action buffers and sends.
+/// Buffering, batching and retry settings of an action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeliveryConfig {
     pub buffer: BufferConfig,
     pub batch: BatchConfig,
     pub retry: RetryConfig,
-    /// When a publisher's QoS 1 or 2 message is acknowledged.
+    /// When the server acknowledges a publisher's QoS 1 or 2 message.
     pub query_mode: QueryMode,
-    /// Batches that are sent and not yet confirmed. With several, records of one ordering key are never in two of them,
-    /// unless the target keeps the order itself.
+    /// Maximum number of batches that are sent and not yet confirmed. A higher value increases throughput to a distant
+    /// target. Two batches in flight never contain records with the same ordering key, unless the target preserves the
+    /// order itself.
     #[schemars(range(min = 1, max = 1024))]
     pub in_flight: u32,
-    /// Template. Messages for which it gives the same text are sent in their order.
+    /// Template of the ordering key. Messages with the same key are sent in order. The default keeps the order of each
+    /// client.
     pub ordering_key: String,
-    /// How long the target may take to answer a request, in milliseconds. Then the request is sent again.
+    /// How long the server waits for the target's response to a request, in milliseconds. Afterwards it sends the
+    /// request again.
     #[schemars(range(min = 1))]
     pub request_timeout_ms: u64,
-    /// A message that waits longer than this is dropped as expired, in milliseconds. None: it waits for ever.
+    /// Maximum age of a buffered message, in milliseconds. Older messages are dropped as expired. Default: no limit.
     pub request_ttl_ms: Option<u64>,
-    /// How often the target is asked whether it is there while nothing is sent, in milliseconds.
+    /// How often the server checks that an idle target is reachable, in milliseconds.
     #[schemars(range(min = 100))]
     pub health_check_interval_ms: u64,
 }
@@ -50,39 +53,40 @@ impl Default for DeliveryConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryMode {
-    /// When the message is in the buffer: on the disk, if the buffer is.
+    /// When the message is in the buffer. With a disk buffer, this means on the disk.
     #[default]
     Async,
-    /// When the target has confirmed it.
+    /// When the target has confirmed the message.
     Sync,
 }
 
-/// Where messages wait for the target.
+/// Where messages wait until the target has confirmed them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BufferConfig {
     pub mode: BufferMode,
-    /// Bytes that may wait, in memory or on the disk.
+    /// Maximum size of buffered messages in bytes, in memory or on the disk.
     #[schemars(range(min = 65536))]
     pub max_bytes: u64,
-    /// What happens to a message when that is reached.
+    /// The behaviour when the buffer is full.
     pub overflow: Overflow,
-    /// Bytes of what waits that are kept in memory: with `disk`, so that they need not be read again; with `hybrid`, before
-    /// messages go to the disk.
+    /// Memory for buffered messages, in bytes. With `disk`, the newest messages stay in memory as well, so that the
+    /// sender need not read them from the disk. With `hybrid`, messages go to the disk only beyond this size.
     #[schemars(range(min = 65536))]
     pub memory_bytes: u64,
-    /// Bytes of one file of the buffer, at most a quarter of `max_bytes`. Space is taken and given back in files; two are there from the start.
+    /// Size of one buffer file in bytes, at most a quarter of `max_bytes`. The buffer allocates and frees disk space in
+    /// whole files, and always has at least two.
     #[schemars(range(min = 65536))]
     pub segment_bytes: u64,
     /// When a message counts as written to the disk.
     pub sync: SyncMode,
 }
 
-/// Of a file, and of what may wait.
+/// Minimum size of a buffer file, and of a buffer.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 impl BufferConfig {
-    /// What may wait, whatever the mode.
+    /// Returns the maximum size of buffered messages, for any mode.
     pub fn quota_bytes(&self) -> u64 {
         match self.mode {
             BufferMode::Memory => self.memory_bytes,
@@ -90,7 +94,7 @@ impl BufferConfig {
         }
     }
 
-    /// Of one file: a small buffer has small ones, else it would take several times its quota.
+    /// Returns the size of one file. A small buffer has small files; otherwise it would take several times its quota.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.segment_bytes.min((self.max_bytes / 4).max(SEGMENT_BYTES_MIN))
     }
@@ -112,48 +116,49 @@ impl Default for BufferConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferMode {
-    /// Lost with the process.
+    /// In memory only. Messages are lost when the process ends.
     Memory,
-    /// Survives the process, and with `fsync` a power cut.
+    /// On the disk. Messages survive a crash of the process, and with `fsync` a power failure.
     #[default]
     Disk,
-    /// In memory up to `memory_bytes`, then on the disk. Lost with the process.
+    /// In memory up to `memory_bytes`, then on the disk. Messages are lost when the process ends.
     Hybrid,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {
-    /// Publishers are held back until there is room. Nothing is dropped.
+    /// The server stops reading from publishers until there is space. Nothing is dropped.
     #[default]
     BackPressure,
-    /// The oldest messages that wait are dropped, and counted; fallback actions get them.
+    /// The oldest waiting messages are dropped and counted. Fallback actions receive them.
     DropOldest,
-    /// The new message is dropped, and counted; fallback actions get it.
+    /// The new message is dropped and counted. Fallback actions receive it.
     DropNewest,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncMode {
-    /// On the disk: survives a power cut.
+    /// Synced to the disk. Survives a power failure.
     #[default]
     Fsync,
-    /// With the operating system: survives the end of the process.
+    /// Handed to the operating system. Survives a crash of the process, but not a power failure.
     Os,
 }
 
-/// What is sent together. A batch goes when one of the limits is reached.
+/// How many messages are sent together. A batch is sent when one of the limits is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchConfig {
-    /// Messages.
+    /// Maximum number of messages in a batch.
     #[schemars(range(min = 1, max = 100_000))]
     pub records_max: u32,
-    /// Bytes. A longer message is a batch of its own.
+    /// Maximum size of a batch in bytes. A longer message forms a batch of its own.
     #[schemars(range(min = 1))]
     pub bytes_max: u64,
-    /// How long the first message waits for others, in milliseconds.
+    /// How long the first message of a batch waits for others, in milliseconds. With 0, a batch contains the messages
+    /// that are already waiting.
     pub linger_ms: u64,
 }
 
@@ -167,18 +172,19 @@ impl Default for BatchConfig {
     }
 }
 
-/// What happens to what could not be sent.
+/// How failed messages are retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryConfig {
-    /// How often a message is tried that the target turns away while it takes others. Then it is dropped as failed. None: for
-    /// ever. While the target cannot be reached at all, tries do not count.
+    /// Maximum number of attempts for a message that the target rejects while it accepts others. Afterwards the message
+    /// is dropped as failed. Default: no limit. Attempts do not count while the target is unreachable.
     #[schemars(range(min = 1))]
     pub tries_max: Option<u32>,
-    /// The first pause, in milliseconds. Each one after it is twice as long, give or take a fifth.
+    /// Pause before the first retry, in milliseconds. Each further pause is twice as long, with a random variation of
+    /// 20 %.
     #[schemars(range(min = 1))]
     pub first_ms: u64,
-    /// No pause is longer, in milliseconds.
+    /// Maximum pause between two retries, in milliseconds.
     #[schemars(range(min = 1))]
     pub longest_ms: u64,
 }
@@ -194,7 +200,7 @@ impl Default for RetryConfig {
 }
 
 impl DeliveryConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the allowed range.
     pub fn problems(&self) -> Vec<String> {
         let (batch, retry, buffer) = (&self.batch, &self.retry, &self.buffer);
         let least_buffer = at_least(SEGMENT_BYTES_MIN);
@@ -218,27 +224,47 @@ pub(crate) fn at_least(least: u64) -> RangeInclusive<u64> {
     least..=u64::MAX
 }
 
-/// What is wrong with numbers: field, value, and what it may be.
+/// Returns one message per number outside its range.
 pub(crate) fn out_of_range<const N: usize>(numbers: [(&str, u64, RangeInclusive<u64>); N]) -> Vec<String> {
-    let wrong = numbers.iter().filter(|(_, value, range)| !range.contains(value));
-    let told = wrong.map(|(field, value, range)| match (range.start(), range.end()) {
+    let invalid = numbers.iter().filter(|(_, value, range)| !range.contains(value));
+    let problems = invalid.map(|(field, value, range)| match (range.start(), range.end()) {
         (least, &u64::MAX) => format!("{field}: is {value}, must be at least {least}"),
         (least, most) => format!("{field}: is {value}, must be {least} to {most}"),
     });
-    told.collect()
+    problems.collect()
 }
 
-/// How long connecting may take if nothing is said: of all connectors.
+/// Default connect timeout of all connectors, in milliseconds.
 pub(crate) fn connect_timeout_ms() -> u64 {
     5_000
 }
 
-/// Host and port.
+/// Splits `host:port` or `[IPv6 address]:port` into host, without brackets, and port. Returns `None` for any other
+/// text.
 pub(crate) fn address(server: &str) -> Option<(&str, u16)> {
-    let (host, port) = server.rsplit_once(':')?;
-    let host = host.trim_matches(['[', ']']);
-    let port = port.parse().ok().filter(|&port| port != 0)?;
-    (!host.is_empty()).then_some((host, port))
+    let (host, digits) = server.rsplit_once(':')?;
+    let port = port(digits)?;
+    is_host(host).then(|| (host.trim_matches(['[', ']']), port))
+}
+
+/// Parses a port from 1 to 65535. Rejects signs and spaces.
+pub(crate) fn port(digits: &str) -> Option<u16> {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|&port| is_number && port != 0)
+}
+
+/// Returns whether the text is a host name, an IPv4 address, or an IPv6 address in brackets, with or without a zone.
+pub(crate) fn is_host(host: &str) -> bool {
+    if let Some(inner) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let (address, zone) = inner.split_once('%').unwrap_or((inner, "0"));
+        return address.parse::<std::net::Ipv6Addr>().is_ok() && is_name(zone);
+    }
+    is_name(host)
+}
+
+fn is_name(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
+    !text.is_empty() && text.chars().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -246,17 +272,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_sound_and_come_back_from_json() {
+    fn defaults_are_valid_and_survive_a_json_round_trip() {
         let config = DeliveryConfig::default();
         assert_eq!(config.problems(), Vec::<String>::new());
         let json = serde_json::to_value(&config).expect("plain data");
-        assert_eq!(serde_json::from_value::<DeliveryConfig>(json).expect("its own"), config);
-        let empty: DeliveryConfig = serde_json::from_str("{}").expect("all has defaults");
+        assert_eq!(
+            serde_json::from_value::<DeliveryConfig>(json).expect("its own JSON"),
+            config
+        );
+        let empty: DeliveryConfig = serde_json::from_str("{}").expect("every field has a default");
         assert_eq!(empty, config);
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn addresses_are_host_and_port() {
+        for (text, expected) in [
+            ("h:1", Some(("h", 1))),
+            ("a-b.c_d:65535", Some(("a-b.c_d", 65_535))),
+            ("127.0.0.1:80", Some(("127.0.0.1", 80))),
+            ("[::1]:80", Some(("::1", 80))),
+            ("[fe80::1%eth0]:80", Some(("fe80::1%eth0", 80))),
+            ("h", None),
+            ("h:", None),
+            ("h:0", None),
+            ("h:99999", None),
+            ("h:abc", None),
+            ("h:+80", None),
+            ("h: 80", None),
+            (":80", None),
+            ("::1:80", None),
+            ("[h]:80", None),
+            ("[::1:80", None),
+            ("u@h:80", None),
+            ("h/x:80", None),
+            ("http://h:80", None),
+            ("h,i:80", None),
+            ("h i:80", None),
+            ("${host}:80", None),
+            ("", None),
+        ] {
+            assert_eq!(address(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn problems_name_the_field() {
         let wrong = r#"{"in_flight": 0, "batch": {"records_max": 0}, "retry": {"first_ms": 500, "longest_ms": 100}}"#;
         let config: DeliveryConfig = serde_json::from_str(wrong).expect("the right types");
         let problems = config.problems().join("\n");

@@ -1,7 +1,7 @@
-//! Console: an action that writes messages into the server's own log, to look at while a rule is being made.
+//! Console: an action that writes messages to the server's log, for use while a rule is developed.
 //!
-//! It is slower than any target on purpose: beyond so many lines a second it leaves lines out and says how many. So nothing
-//! waits for it, and no log fills up because of it.
+//! The number of lines per second is limited. The action skips further lines and logs how many it skipped, so that it
+//! never delays messages or fills the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,18 +10,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Record;
-use crate::sink::{BoxFuture, Outcome, Sink, Template, all};
+use crate::sink::{BatchOutcome, BoxFuture, FieldTemplate, Sink, all};
 
-/// Bytes of a message that are shown.
+/// Maximum number of bytes of a message in a log line.
 const SHOWN_BYTES: usize = 1024;
 
-/// What is written for each message.
+/// Options of a console action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsoleActionConfig {
-    /// Template.
+    /// Template of the log line. The default writes the whole message as JSON.
     pub line: String,
-    /// Lines that are written in a second at most. Others are left out.
+    /// Maximum number of log lines per second. Further messages are not logged; the next line says how many were
+    /// skipped.
     #[schemars(range(min = 1, max = 1000))]
     pub lines_per_second_max: u32,
 }
@@ -36,7 +37,7 @@ impl Default for ConsoleActionConfig {
 }
 
 impl ConsoleActionConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the allowed range.
     pub fn problems(&self) -> Vec<String> {
         match self.lines_per_second_max {
             1..=1000 => Vec::new(),
@@ -44,20 +45,20 @@ impl ConsoleActionConfig {
         }
     }
 
-    pub fn templates(&self) -> Vec<Template> {
-        vec![Template::new("line", &self.line)]
+    pub fn templates(&self) -> Vec<FieldTemplate> {
+        vec![FieldTemplate::new("line", &self.line)]
     }
 }
 
 pub struct ConsoleSink {
     /// The action's name, for the log.
     action: String,
-    templates: Vec<Template>,
-    limit: Mutex<Limit>,
+    templates: Vec<FieldTemplate>,
+    limit: Mutex<LineLimit>,
 }
 
 impl ConsoleSink {
-    /// The errors name the fields.
+    /// Fails with one message per invalid field.
     pub fn new(action: impl Into<String>, config: &ConsoleActionConfig) -> Result<ConsoleSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -66,11 +67,11 @@ impl ConsoleSink {
         Ok(ConsoleSink {
             action: action.into(),
             templates: config.templates(),
-            limit: Mutex::new(Limit::new(config.lines_per_second_max, Instant::now())),
+            limit: Mutex::new(LineLimit::new(config.lines_per_second_max, Instant::now())),
         })
     }
 
-    pub fn templates(&self) -> &[Template] {
+    pub fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 
@@ -79,16 +80,21 @@ impl ConsoleSink {
             .limit
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .ask(Instant::now());
-        if let Some(left_out) = verdict {
+            .try_take(Instant::now());
+        if let Some(skipped_lines) = verdict {
             let action = &self.action;
-            tracing::info!(action, left_out, "{}", shown(record.field(0).unwrap_or(b"null")));
+            tracing::info!(
+                action,
+                skipped_lines,
+                "{}",
+                printable_line(record.field(0).unwrap_or(b"null"))
+            );
         }
     }
 }
 
-/// Whatever a client has sent, it is one line of text.
-fn shown(bytes: &[u8]) -> String {
+/// Returns the payload as one line of printable text.
+fn printable_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]);
     let mut line: String = text.chars().flat_map(printable).collect();
     if bytes.len() > SHOWN_BYTES {
@@ -105,7 +111,7 @@ fn printable(character: char) -> Vec<char> {
 }
 
 impl Sink for ConsoleSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         for record in batch {
             self.write(record);
         }
@@ -117,35 +123,35 @@ impl Sink for ConsoleSink {
     }
 }
 
-/// So many in a second, evenly refilled.
-struct Limit {
+/// Token bucket with continuous refill.
+struct LineLimit {
     per_second: f64,
     left: f64,
     filled: Instant,
-    left_out: u64,
+    skipped: u64,
 }
 
-impl Limit {
-    fn new(per_second: u32, now: Instant) -> Limit {
-        Limit {
+impl LineLimit {
+    fn new(per_second: u32, now: Instant) -> LineLimit {
+        LineLimit {
             per_second: per_second.into(),
             left: per_second.into(),
             filled: now,
-            left_out: 0,
+            skipped: 0,
         }
     }
 
-    /// `Some`: go on; so many were left out since the last time.
-    fn ask(&mut self, now: Instant) -> Option<u64> {
+    /// Takes a token. Returns the number of lines skipped since the previous token, or `None` if the bucket is empty.
+    fn try_take(&mut self, now: Instant) -> Option<u64> {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.left = (self.left + since * self.per_second).min(self.per_second);
         self.filled = now;
         if self.left < 1.0 {
-            self.left_out += 1;
+            self.skipped += 1;
             return None;
         }
         self.left -= 1.0;
-        Some(std::mem::take(&mut self.left_out))
+        Some(std::mem::take(&mut self.skipped))
     }
 }
 
@@ -157,26 +163,26 @@ mod tests {
     use crate::record::sample;
 
     #[test]
-    fn what_is_too_much_is_left_out_and_told() {
+    fn lines_above_the_limit_are_skipped_and_counted() {
         let start = Instant::now();
-        let mut limit = Limit::new(10, start);
-        let verdicts: Vec<Option<u64>> = (0..25).map(|_| limit.ask(start)).collect();
+        let mut limit = LineLimit::new(10, start);
+        let verdicts: Vec<Option<u64>> = (0..25).map(|_| limit.try_take(start)).collect();
         assert!(verdicts[..10].iter().all(|verdict| *verdict == Some(0)));
         assert!(verdicts[10..].iter().all(Option::is_none));
-        assert_eq!(limit.ask(start + Duration::from_millis(150)), Some(15));
-        assert_eq!(limit.ask(start + Duration::from_millis(150)), None);
+        assert_eq!(limit.try_take(start + Duration::from_millis(150)), Some(15));
+        assert_eq!(limit.try_take(start + Duration::from_millis(150)), None);
     }
 
     #[test]
-    fn a_message_is_one_line_and_not_a_long_one() {
-        assert_eq!(shown("a\nb\u{1b}[2Jü".as_bytes()), "a\\nb\\u{1b}[2Jü");
-        let long = shown(&[b'x'; 5000]);
+    fn messages_are_logged_as_one_bounded_line() {
+        assert_eq!(printable_line("a\nb\u{1b}[2Jü".as_bytes()), "a\\nb\\u{1b}[2Jü");
+        let long = printable_line(&[b'x'; 5000]);
         assert!(long.len() < 1100 && long.ends_with("(5000 bytes)"), "{long}");
     }
 
     #[tokio::test]
-    async fn everything_is_taken() {
-        let sink = ConsoleSink::new("look", &ConsoleActionConfig::default()).expect("sound");
+    async fn console_sink_accepts_every_record() {
+        let sink = ConsoleSink::new("look", &ConsoleActionConfig::default()).expect("valid options");
         let records = sample(0, &[&[Some(b"{}")], &[None]]);
         assert_eq!(sink.send(&records).await, vec![Ok(()), Ok(())]);
     }

@@ -1,27 +1,27 @@
-//! Where messages go that an action has given up: refused by the target for good, tried too often, too old, or dropped by a full
+//! Receives the messages that an action gave up: rejected by the target, out of attempts, expired, or dropped by a full
 //! buffer.
 
 use crate::record::Record;
 use crate::sink::BoxFuture;
 
 pub trait Fallback: Send + Sync {
-    /// Ends when each of them is kept elsewhere, or nothing can be done with it. It may wait; when the action is stopped meanwhile it is
-    /// dropped, and they come again.
-    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FellBack>;
+    /// Resolves when every message is stored by a fallback action or is lost. It may wait. If the action stops during
+    /// the call, the pump drops the future and passes the same messages again later.
+    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FallbackOutcome>;
 }
 
-/// What became of messages that were given up. One that goes to two counts twice.
+/// Result of handing messages to fallback actions. A message that goes to two actions counts twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FellBack {
+pub struct FallbackOutcome {
     pub taken: u64,
-    /// Of which nothing is left.
+    /// Messages that no fallback action could store.
     pub lost: u64,
-    /// Why the last one of these was lost.
+    /// Why the last message was lost.
     pub reason: String,
 }
 
-impl FellBack {
-    pub fn lose(&mut self, messages: u64, reason: impl FnOnce() -> String) {
+impl FallbackOutcome {
+    pub fn add_lost(&mut self, messages: u64, reason: impl FnOnce() -> String) {
         if messages > 0 {
             self.lost += messages;
             self.reason = reason();

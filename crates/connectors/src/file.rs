@@ -1,6 +1,8 @@
-//! File: an action that appends a line of JSON for each message to a file, and begins another when it is long or old.
+//! File: an action that appends one JSON line per message to a file. It starts a new file when the current one reaches
+//! its size or age limit.
 //!
-//! `config.rs` has the options, `writer.rs` the files. A batch is confirmed when it is written, and with `fsync` on the disk.
+//! `config.rs` has the options, `writer.rs` the files. A batch is confirmed when it is written, with `fsync` when it is
+//! on the disk.
 
 mod config;
 mod sink;

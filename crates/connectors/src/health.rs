@@ -1,4 +1,4 @@
-//! Whether something outside can be reached, as an operator sees it.
+//! Health of a connection to an external system, as the console shows it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,20 +16,21 @@ pub enum HealthState {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Health {
+#[schemars(rename = "Health")]
+pub struct ConnectionHealth {
     pub state: HealthState,
-    /// When it came into this state.
+    /// When the current state began, in Unix milliseconds.
     pub since_unix_ms: u64,
-    /// What last went wrong, also when it goes well now.
+    /// The last error. It stays after recovery.
     pub last_error: Option<String>,
     pub last_error_unix_ms: Option<u64>,
 }
 
-/// Shared by whoever finds out and whoever asks.
+/// Health shared between the task that observes the connection and its readers. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct HealthCell {
-    health: Arc<Mutex<Health>>,
-    /// Of a source: the log hears when it goes away and when it is back. Of an action its pump tells.
+    health: Arc<Mutex<ConnectionHealth>>,
+    /// Set for a source: the cell then logs when the connection is lost and restored. For an action, the pump logs it.
     source: Option<Arc<str>>,
 }
 
@@ -40,77 +41,73 @@ impl HealthCell {
         cell
     }
 
-    pub fn of_source(id: &str) -> HealthCell {
+    pub fn for_source(id: &str) -> HealthCell {
         HealthCell {
             source: Some(id.into()),
             ..HealthCell::new()
         }
     }
 
-    pub fn get(&self) -> Health {
+    pub fn get(&self) -> ConnectionHealth {
         self.with(|health| health.clone())
     }
 
     pub fn connecting(&self) {
         self.with(|health| {
-            health.become_state(HealthState::Connecting);
+            health.set_state(HealthState::Connecting);
         });
     }
 
     pub fn connected(&self) {
-        let was = self.with(|health| health.become_state(HealthState::Connected));
+        let was = self.with(|health| health.set_state(HealthState::Connected));
         if let Some(source) = &self.source
             && was == HealthState::Disconnected
         {
-            tracing::info!(source = &**source, "where the source takes from is back");
+            tracing::info!(source = &**source, "connection of the source restored");
         }
     }
 
-    /// `error` is shown to operators: no secret in it.
+    /// Sets the state. Operators see `error`; it must not contain secrets.
     pub fn disconnected(&self, error: impl Into<String>) {
         let reason = error.into();
         let was = self.with(|health| {
-            health.tell(reason.clone());
-            health.become_state(HealthState::Disconnected)
+            health.set_error(reason.clone());
+            health.set_state(HealthState::Disconnected)
         });
         if let Some(source) = &self.source
             && was != HealthState::Disconnected
         {
-            tracing::warn!(
-                source = &**source,
-                reason,
-                "where the source takes from is away; it is tried again"
-            );
+            tracing::warn!(source = &**source, reason, "connection of the source lost, retrying");
         }
     }
 
-    /// The connection was ended, and nothing is wrong.
-    pub fn disconnected_by_order(&self) {
+    /// Sets the state after the connection was closed on request.
+    pub fn disconnected_on_request(&self) {
         self.with(|health| {
-            health.become_state(HealthState::Disconnected);
+            health.set_state(HealthState::Disconnected);
         });
     }
 
-    /// Something went wrong that says nothing of the connection.
+    /// Records an error that does not change the connection state.
     pub fn error(&self, error: impl Into<String>) {
-        self.with(|health| health.tell(error.into()));
+        self.with(|health| health.set_error(error.into()));
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Health) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut ConnectionHealth) -> T) -> T {
         change(&mut self.health.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Health {
-    /// Returns the state of before.
-    fn become_state(&mut self, state: HealthState) -> HealthState {
+impl ConnectionHealth {
+    /// Sets the state and returns the previous one.
+    fn set_state(&mut self, state: HealthState) -> HealthState {
         if self.state != state {
             self.since_unix_ms = unix_ms();
         }
         std::mem::replace(&mut self.state, state)
     }
 
-    fn tell(&mut self, error: String) {
+    fn set_error(&mut self, error: String) {
         self.last_error = Some(error);
         self.last_error_unix_ms = Some(unix_ms());
     }

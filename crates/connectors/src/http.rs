@@ -1,7 +1,7 @@
-//! HTTP: an action that makes requests, or a webhook.
+//! HTTP: an action that sends requests, such as webhooks.
 //!
-//! The connector has the server's address, the pool of connections and TLS; the action has the request's templates. Requests
-//! go over HTTP/1.1 with connections that are kept. What the server's status means for a record is in `status.rs`.
+//! The connector has the server's address, the connection pool and TLS; the action has the templates of the request.
+//! Requests use HTTP/1.1 with persistent connections. `status.rs` maps the response status to the result of a record.
 
 mod ask;
 mod client;
@@ -9,8 +9,10 @@ mod config;
 mod request;
 mod sink;
 mod status;
+mod url;
 
 pub use ask::{HttpAnswer, HttpQuestion};
 pub use client::HttpConnector;
 pub use config::{HttpActionConfig, HttpBatch, HttpConnectorConfig, HttpMethod, HttpSignConfig};
 pub use sink::HttpSink;
+pub use url::UrlPart;

@@ -1,53 +1,55 @@
-//! Finds the records that a target refuses when it takes a batch whole or not at all.
+//! Finds the rejected records of a batch that the target accepts only as a whole.
 //!
-//! Parts of the batch are tried, left to right, so that records keep their order. Where the target names the record, the part
-//! is cut there; where it does not, the part is halved. One bad record among 1000 costs some 20 more tries.
+//! Parts of the batch are sent from left to right, so that records keep their order. If the target names the rejected
+//! record, the part is split there; otherwise it is halved. One bad record among 1000 costs about 20 more requests.
 //!
-//! A target that stumbles over a part may stumble over one record of it, every time: such a part is halved as well, until two records
-//! alone were stumbled over. Then it is the target.
+//! A temporary error may have its cause in one record. Such a part is halved as well, until two single records have
+//! failed in this way. Then the target itself is taken to be the cause.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::sink::{BoxFuture, Failure, Outcome};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure};
 
-/// After it no part of a batch is begun: what has been done is told, and the rest begins anew.
-pub(crate) const ROUND: Duration = Duration::from_secs(5);
+/// Maximum time for one batch. Afterwards no further part is sent; the results so far are returned and the rest is
+/// retried.
+pub(crate) const BATCH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How a part went that was taken whole or not at all.
-pub(crate) enum Part {
-    Taken,
-    /// One record at least is refused. `at`: its index in the batch, if the target says.
-    Poisoned {
+/// Result of sending one part.
+pub(crate) enum PartResult {
+    Accepted,
+    /// The target rejected at least one record. `at` is its index in the batch, if the target names it.
+    Rejected {
         at: Option<usize>,
         reason: String,
     },
-    /// None was taken, and one record may be why: it is to be sent again.
-    Stumbled(String),
-    /// None was taken, for a reason that is no record's fault.
-    Failed(Failure),
+    /// Nothing was stored, possibly because of one record. The part must be sent again.
+    Temporary(String),
+    /// Nothing was stored, and no record is the cause.
+    Failed(DeliveryFailure),
 }
 
-/// Records alone over which the target may stumble before nothing else is tried.
-const STUMBLES_MAX: usize = 2;
+/// After this many single records with a temporary error, no further part is sent.
+const TEMPORARY_FAILURES_MAX: usize = 2;
 
-/// Tries `0..records`. When a part is to be sent again nothing behind it is tried; when it is one record that is stumbled over, nothing of its key.
+/// Sends the records `0..records` in parts. After a part that must be retried as a whole, nothing behind it is sent.
+/// After a temporary error of a single record, no later record with its key is sent.
 pub(crate) async fn isolate<'a>(
     records: usize,
     key: impl Fn(usize) -> u64,
-    mut attempt: impl FnMut(Range<usize>) -> BoxFuture<'a, Part>,
-) -> Outcome {
-    let mut outcome: Outcome = vec![Ok(()); records];
-    // The next part is the last one here.
+    mut attempt: impl FnMut(Range<usize>) -> BoxFuture<'a, PartResult>,
+) -> BatchOutcome {
+    let mut outcome: BatchOutcome = vec![Ok(()); records];
+    // Stack: the last part is sent next.
     let mut parts = Vec::new();
     parts.push(0..records);
-    let mut stumbled: Vec<u64> = Vec::new();
+    let mut failed_keys: Vec<u64> = Vec::new();
     while let Some(mut part) = parts.pop() {
-        let is_behind = |index: &usize| stumbled.contains(&key(*index));
-        if !stumbled.is_empty()
+        let is_behind = |index: &usize| failed_keys.contains(&key(*index));
+        if !failed_keys.is_empty()
             && let Some(at) = part.clone().find(is_behind)
         {
-            outcome[at] = Err(Failure::Untried);
+            outcome[at] = Err(DeliveryFailure::NotSent);
             parts.push(at + 1..part.end);
             part.end = at;
         }
@@ -55,39 +57,39 @@ pub(crate) async fn isolate<'a>(
             continue;
         }
         match attempt(part.clone()).await {
-            Part::Taken => {}
-            Part::Poisoned { at, reason } => match at.filter(|at| part.contains(at)) {
+            PartResult::Accepted => {}
+            PartResult::Rejected { at, reason } => match at.filter(|at| part.contains(at)) {
                 Some(at) => {
-                    outcome[at] = Err(Failure::Refused(reason));
+                    outcome[at] = Err(DeliveryFailure::Refused(reason));
                     parts.push(at + 1..part.end);
                     parts.push(part.start..at);
                 }
-                None if part.len() == 1 => outcome[part.start] = Err(Failure::Refused(reason)),
+                None if part.len() == 1 => outcome[part.start] = Err(DeliveryFailure::Refused(reason)),
                 None => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
                     parts.push(part.start..middle);
                 }
             },
-            Part::Stumbled(reason) if part.len() == 1 => {
-                outcome[part.start] = Err(Failure::Busy(reason));
-                stumbled.push(key(part.start));
-                if stumbled.len() == STUMBLES_MAX {
+            PartResult::Temporary(reason) if part.len() == 1 => {
+                outcome[part.start] = Err(DeliveryFailure::Temporary(reason));
+                failed_keys.push(key(part.start));
+                if failed_keys.len() == TEMPORARY_FAILURES_MAX {
                     parts
                         .drain(..)
                         .flatten()
-                        .for_each(|index| outcome[index] = Err(Failure::Untried));
+                        .for_each(|index| outcome[index] = Err(DeliveryFailure::NotSent));
                 }
             }
-            Part::Stumbled(_) => {
+            PartResult::Temporary(_) => {
                 let middle = part.start + part.len() / 2;
                 parts.push(middle..part.end);
                 parts.push(part.start..middle);
             }
-            Part::Failed(failure @ Failure::Refused(_)) => outcome[part].fill(Err(failure)),
-            Part::Failed(failure) => {
+            PartResult::Failed(failure @ DeliveryFailure::Refused(_)) => outcome[part].fill(Err(failure)),
+            PartResult::Failed(failure) => {
                 for index in parts.drain(..).flatten() {
-                    outcome[index] = Err(held_back(&failure));
+                    outcome[index] = Err(failure_of_unsent(&failure));
                 }
                 outcome[part].fill(Err(failure));
             }
@@ -96,11 +98,11 @@ pub(crate) async fn isolate<'a>(
     outcome
 }
 
-/// For records that were not tried, so as not to overtake one that is to be sent again.
-pub(crate) fn held_back(before: &Failure) -> Failure {
+/// Returns the result of records that were not sent because an earlier record must be retried first.
+pub(crate) fn failure_of_unsent(before: &DeliveryFailure) -> DeliveryFailure {
     match before {
-        Failure::Away(reason) => Failure::Away(reason.clone()),
-        _ => Failure::Untried,
+        DeliveryFailure::Unreachable(reason) => DeliveryFailure::Unreachable(reason.clone()),
+        _ => DeliveryFailure::NotSent,
     }
 }
 
@@ -108,11 +110,11 @@ pub(crate) fn held_back(before: &Failure) -> Failure {
 mod tests {
     use super::*;
 
-    fn run(records: usize, mut try_part: impl FnMut(Range<usize>) -> Part) -> Outcome {
+    fn run(records: usize, mut try_part: impl FnMut(Range<usize>) -> PartResult) -> BatchOutcome {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        // Two records have a key.
+        // Each key has two records.
         let key = |index: usize| index as u64 / 2;
         runtime.block_on(isolate(records, key, |part| {
             let result = try_part(part);
@@ -120,25 +122,25 @@ mod tests {
         }))
     }
 
-    fn refused(outcome: &Outcome) -> Vec<usize> {
-        let is_refused = |index: &usize| matches!(outcome[*index], Err(Failure::Refused(_)));
+    fn refused(outcome: &BatchOutcome) -> Vec<usize> {
+        let is_refused = |index: &usize| matches!(outcome[*index], Err(DeliveryFailure::Refused(_)));
         (0..outcome.len()).filter(is_refused).collect()
     }
 
     #[test]
-    fn the_bad_ones_are_refused_and_all_others_are_taken_in_order() {
+    fn bad_records_are_rejected_and_others_accepted_in_order() {
         for names in [true, false] {
             let (bad, mut taken, mut tries) = ([0, 3, 4, 99], Vec::new(), 0);
             let outcome = run(100, |part| {
                 tries += 1;
                 match part.clone().find(|index| bad.contains(index)) {
-                    Some(at) => Part::Poisoned {
+                    Some(at) => PartResult::Rejected {
                         at: names.then_some(at),
                         reason: "bad".to_owned(),
                     },
                     None => {
                         taken.extend(part);
-                        Part::Taken
+                        PartResult::Accepted
                     }
                 }
             });
@@ -150,72 +152,76 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_sent_again_is_not_overtaken() {
+    fn records_to_retry_are_not_overtaken() {
         let outcome = run(4, |part| match part.len() {
-            4 => Part::Poisoned {
+            4 => PartResult::Rejected {
                 at: Some(1),
                 reason: "bad".to_owned(),
             },
-            _ => Part::Failed(Failure::Busy("locked".to_owned())),
+            _ => PartResult::Failed(DeliveryFailure::Temporary("locked".to_owned())),
         });
-        assert_eq!(outcome[0], Err(Failure::Busy("locked".to_owned())));
-        assert_eq!(outcome[1], Err(Failure::Refused("bad".to_owned())));
-        assert!(outcome[2..].iter().all(|result| *result == Err(Failure::Untried)));
+        assert_eq!(outcome[0], Err(DeliveryFailure::Temporary("locked".to_owned())));
+        assert_eq!(outcome[1], Err(DeliveryFailure::Refused("bad".to_owned())));
+        assert!(
+            outcome[2..]
+                .iter()
+                .all(|result| *result == Err(DeliveryFailure::NotSent))
+        );
     }
 
     #[test]
-    fn one_that_is_stumbled_over_holds_back_its_key_alone() {
+    fn a_temporary_error_delays_only_records_of_its_key() {
         let (bad, mut taken, mut tries) = (400, Vec::new(), 0);
         let outcome = run(1000, |part| {
             tries += 1;
             match part.contains(&bad) {
-                true => Part::Stumbled("500".to_owned()),
+                true => PartResult::Temporary("500".to_owned()),
                 false => {
                     taken.extend(part);
-                    Part::Taken
+                    PartResult::Accepted
                 }
             }
         });
-        assert_eq!(outcome[bad], Err(Failure::Busy("500".to_owned())));
-        assert_eq!(outcome[bad + 1], Err(Failure::Untried));
+        assert_eq!(outcome[bad], Err(DeliveryFailure::Temporary("500".to_owned())));
+        assert_eq!(outcome[bad + 1], Err(DeliveryFailure::NotSent));
         let others: Vec<usize> = (0..1000).filter(|index| *index != bad && *index != bad + 1).collect();
         assert_eq!(taken, others);
         assert!(tries <= 22, "{tries} tries");
     }
 
     #[test]
-    fn a_target_that_stumbles_over_everything_is_not_asked_for_each_record() {
+    fn a_failing_target_receives_only_a_few_requests() {
         let mut tries = 0;
         let outcome = run(1000, |_| {
             tries += 1;
-            Part::Stumbled("500".to_owned())
+            PartResult::Temporary("500".to_owned())
         });
         let busy = outcome
             .iter()
-            .filter(|result| matches!(result, Err(Failure::Busy(_))))
+            .filter(|result| matches!(result, Err(DeliveryFailure::Temporary(_))))
             .count();
         let untried = outcome
             .iter()
-            .filter(|result| **result == Err(Failure::Untried))
+            .filter(|result| **result == Err(DeliveryFailure::NotSent))
             .count();
         assert_eq!((busy, untried), (2, 998));
         assert!(tries <= 14, "{tries} tries");
     }
 
     #[test]
-    fn nothing_is_tried_after_the_target_went_away() {
+    fn nothing_is_sent_after_the_target_becomes_unreachable() {
         let mut tries = 0;
         let outcome = run(8, |part| {
             tries += 1;
             match tries {
-                1 => Part::Poisoned {
+                1 => PartResult::Rejected {
                     at: Some(2),
                     reason: "bad".to_owned(),
                 },
-                2 => Part::Taken,
+                2 => PartResult::Accepted,
                 _ => {
                     assert_eq!(part, 3..8);
-                    Part::Failed(Failure::Away("gone".to_owned()))
+                    PartResult::Failed(DeliveryFailure::Unreachable("gone".to_owned()))
                 }
             }
         });
@@ -224,7 +230,7 @@ mod tests {
         assert!(
             outcome[3..]
                 .iter()
-                .all(|result| matches!(result, Err(Failure::Away(_))))
+                .all(|result| matches!(result, Err(DeliveryFailure::Unreachable(_))))
         );
     }
 }

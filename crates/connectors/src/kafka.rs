@@ -1,7 +1,8 @@
-//! Kafka, in both directions, over librdkafka.
+//! Kafka producer and consumer, based on librdkafka.
 //!
-//! The sink is an idempotent producer that never gives a message up by itself: what Kafka does not take now waits in
-//! librdkafka, and the pump bounds how much that is. The source commits an offset only when the receiver has the message.
+//! The sink is an idempotent producer that never drops a message by itself. Messages that Kafka does not accept yet
+//! wait in librdkafka; the pump limits their number. The source commits an offset only after the receiver has accepted
+//! the message.
 
 mod client;
 mod config;
@@ -10,14 +11,15 @@ mod leaders;
 mod partition;
 mod produce;
 mod read;
+mod rejections;
+mod targets;
 mod topics;
-mod turned_away;
 mod write;
 
 pub use config::{
-    Authentication, Compression, Header, KafkaActionConfig, KafkaConnectorConfig, KafkaSourceConfig, KafkaTls,
-    OffsetReset, PartitionStrategy, RequiredAcks, UnknownTopic,
+    Authentication, Compression, KafkaActionConfig, KafkaConnectorConfig, KafkaHeaderConfig, KafkaSourceConfig,
+    KafkaTls, OffsetReset, PartitionStrategy, RequiredAcks, UnknownTopic,
 };
-pub use produce::{KafkaProducer, Produced};
+pub use produce::{KafkaProducer, ProduceResult, TargetRefusal};
 pub use read::KafkaSource;
 pub use write::KafkaSink;

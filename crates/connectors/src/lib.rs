@@ -1,17 +1,18 @@
-//! What goes out to other systems, and what comes in from them: one model for all of them.
+//! Connectors, actions and sources: how the server exchanges messages with other systems.
 //!
-//! A *connector* is where: a connection with its health. An *action* sends to it: a [`Sink`] with templates and a
-//! buffer of its own, and a pump between the two. A [`Source`] takes from it. Nothing here runs on the data plane except
-//! appending to a buffer, which threads of the data plane call once per tick; the rest belongs on an ordinary multi-threaded
-//! tokio runtime.
+//! A *connector* is a connection to an external system, with its health. An *action* sends messages through it: a
+//! [`Sink`] with templates, a buffer of its own, and a *pump* that moves records from the buffer to the sink. A
+//! [`Source`] receives messages from the external system. Threads of the data plane only append to buffers, once per
+//! tick. Everything else runs on a multi-threaded tokio runtime.
 //!
 //! # Invariants
 //!
-//! - What was appended and not dropped for a counted reason is handed to the sink until that confirms or refuses it: at least once.
-//! - The cursor never passes a record that was neither confirmed, refused nor dropped.
-//! - Records of one key reach the sink in their order.
-//! - A record that the sink refuses stops no other.
-//! - Everything that waits is bounded; what is dropped is counted by reason.
+//! - Delivery is at least once: an appended record is passed to the sink until it confirms or rejects it, unless the
+//!   record is dropped for a counted reason.
+//! - The cursor never passes a record that is neither confirmed, rejected nor dropped.
+//! - Records with the same key reach the sink in order.
+//! - A rejected record does not block others.
+//! - Every queue is bounded. Dropped records are counted by reason.
 
 mod backoff;
 mod buffer;
@@ -37,14 +38,14 @@ mod stream;
 mod tls;
 
 pub use backoff::Backoff;
-pub use buffer::{Buffer, BufferError, BufferStats, Full, NoRoom, Ticket};
+pub use buffer::{ActionBuffer, AppendTicket, BufferError, BufferFull, BufferStats, FallbackQueueFull};
 pub use config::{BatchConfig, BufferConfig, BufferMode, DeliveryConfig, Overflow, QueryMode, RetryConfig, SyncMode};
-pub use fallback::{Fallback, FellBack};
-pub use health::{Health, HealthCell, HealthState};
+pub use fallback::{Fallback, FallbackOutcome};
+pub use health::{ConnectionHealth, HealthCell, HealthState};
 pub use metrics::{ActionStats, Dropped, LATENCY_BOUNDS_US, LatencyBucket};
 pub use pump::Action;
 pub use record::{Record, RecordWriter, Records, sample};
 pub use secret::{REDACTED, Secret};
-pub use sink::{BoxFuture, Failure, Order, Outcome, Sink, Template, all};
-pub use source::{Incoming, Origin, Receiver, Source, StampedBy, Stop, Stopper, stop};
+pub use sink::{BatchOutcome, BoxFuture, DeliveryFailure, FieldTemplate, OrderGuarantee, Sink, all};
+pub use source::{Receiver, Source, SourceMessage, SourceOrigin, StopHandle, StopSignal, TimestampSource, stop};
 pub use tls::TlsConfig;

@@ -1,7 +1,7 @@
-//! What an action counts, and how it looks to whoever asks.
+//! Counters of an action and their public form.
 //!
-//! Counters begin with the action, and go on when its pump is started anew or it is changed. `matched = sent + failed + dropped + queued`,
-//! with what the buffer had from an earlier process in `queued` only.
+//! Counters continue when the pump restarts or the action changes. `matched = sent + failed + dropped + queued`;
+//! records that the buffer had at the start of the process count in `queued` only.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::buffer::BufferStats;
 use crate::health::unix_ms;
 
-/// Upper ends of the buckets of the latency histogram, in microseconds; there is one more for what is above.
+/// Upper bounds of the latency histogram's buckets, in microseconds. A further bucket has no bound.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [
     100,
     250,
@@ -40,40 +40,40 @@ pub(crate) struct Metrics {
     pub retried: AtomicU64,
     pub expired: AtomicU64,
     pub purged: AtomicU64,
-    /// Read from the buffer and not done with.
+    /// Records that were read from the buffer and are not finished.
     pub held: AtomicU64,
     pub in_flight: AtomicU64,
     pub fallen_back: AtomicU64,
     pub fallback_lost: AtomicU64,
-    /// When the oldest arrived that is not done with; 0: there is none.
+    /// Arrival time of the oldest unfinished record in Unix milliseconds; 0 if there is none.
     pub oldest_unix_ms: AtomicU64,
     latency_us: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
     latency_sum_us: AtomicU64,
-    /// Of the same action before it was changed.
+    /// Counters of this action before it was changed.
     earlier: ActionStats,
 }
 
-/// One bucket of the time from sending to confirmation.
+/// One bucket of the histogram of the time from sending to confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LatencyBucket {
-    /// None: no upper end.
+    /// Upper bound in microseconds. Null: no bound.
     pub up_to_us: Option<u64>,
-    /// Messages in this bucket alone.
+    /// Messages in this bucket, without lower buckets.
     pub messages: u64,
 }
 
-/// Messages that were given up without having been refused by the target, by reason.
+/// Messages that were dropped before the target rejected them, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Dropped {
-    /// The oldest, because the buffer was full.
+    /// Oldest messages dropped because the buffer was full.
     pub overflow_oldest: u64,
-    /// As they came, because the buffer was full.
+    /// New messages dropped because the buffer was full.
     pub overflow_newest: u64,
-    /// As they came, because the disk took no more.
+    /// New messages dropped because the disk was full, failing or too slow.
     pub disk: u64,
-    /// They had waited longer than they may.
+    /// Messages dropped because they exceeded `request_ttl_ms`.
     pub expired: u64,
-    /// An operator had the buffer emptied.
+    /// Messages dropped because an operator purged the buffer.
     pub purged: u64,
 }
 
@@ -83,41 +83,41 @@ impl Dropped {
     }
 }
 
-/// The numbers of an action at one moment. Counters count from the start of the process.
+/// Counters and gauges of an action. Counters start with the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ActionStats {
-    /// Messages that were given to the action.
+    /// Messages that rules sent to the action.
     pub matched: u64,
-    /// Messages that the target has confirmed.
+    /// Messages that the target confirmed.
     pub sent: u64,
     pub sent_bytes: u64,
-    /// Messages that the target has refused for good, or that were tried too often.
+    /// Messages that the target rejected, or that ran out of attempts.
     pub failed: u64,
-    /// Of those that failed or were dropped, messages that fallback actions have taken; for each of these.
+    /// Failed or dropped messages that fallback actions stored, counted once per fallback action.
     pub fallen_back: u64,
-    /// Of those that failed or were dropped, messages that a fallback action could not take; for each of these.
+    /// Failed or dropped messages that a fallback action could not store, counted once per fallback action.
     pub fallback_lost: u64,
-    /// Messages that were sent once more.
+    /// Messages that were sent again.
     pub retried: u64,
     pub dropped: Dropped,
-    /// Messages that wait or are being sent.
+    /// Messages that wait or are in flight.
     pub queued_messages: u64,
     pub queued_bytes: u64,
-    /// Of the oldest message that was read from the buffer and is not confirmed.
+    /// Age of the oldest unconfirmed message that the pump has read from the buffer, in milliseconds.
     pub oldest_age_ms: u64,
     /// Messages that were sent and are not yet confirmed.
     pub in_flight: u64,
-    /// How often publishers were held back because the buffer was full.
+    /// How often publishers had to wait because the buffer was full.
     pub held_back: u64,
-    /// Of the buffer on the disk.
+    /// Size of the buffer's files on the disk.
     pub file_bytes: u64,
     pub latency: Vec<LatencyBucket>,
     pub latency_sum_us: u64,
 }
 
 impl ActionStats {
-    /// Goes on from what an action counted of which this one is the successor.
-    fn go_on_from(&mut self, earlier: &ActionStats) {
+    /// Adds the counters of the action that this one replaces.
+    fn add_counters(&mut self, earlier: &ActionStats) {
         self.matched += earlier.matched;
         self.sent += earlier.sent;
         self.sent_bytes += earlier.sent_bytes;
@@ -139,8 +139,8 @@ impl ActionStats {
 }
 
 impl Metrics {
-    /// Counters go on from there.
-    pub fn after(earlier: ActionStats) -> Metrics {
+    /// Creates counters that continue from `earlier`.
+    pub fn continuing(earlier: ActionStats) -> Metrics {
         Metrics {
             earlier,
             ..Metrics::default()
@@ -166,7 +166,7 @@ impl Metrics {
             sent_bytes: self.sent_bytes.load(Relaxed),
             failed: self.failed.load(Relaxed),
             fallen_back: self.fallen_back.load(Relaxed),
-            fallback_lost: self.fallback_lost.load(Relaxed) + buffer.undiverted,
+            fallback_lost: self.fallback_lost.load(Relaxed) + buffer.not_diverted,
             retried: self.retried.load(Relaxed),
             dropped: Dropped {
                 overflow_oldest: buffer.dropped_oldest,
@@ -188,7 +188,7 @@ impl Metrics {
             latency: latency.collect(),
             latency_sum_us: self.latency_sum_us.load(Relaxed),
         };
-        stats.go_on_from(&self.earlier);
+        stats.add_counters(&self.earlier);
         stats
     }
 }

@@ -1,15 +1,16 @@
-//! MQTT bridge: an action that publishes to another broker, and a source that subscribes there. Any broker, MQTT 3.1, 3.1.1
-//! and 5.
+//! MQTT bridge: an action that publishes to another broker, and a source that subscribes there. Supports MQTT 3.1,
+//! 3.1.1 and 5.
 //!
-//! A connector is one client of the other broker: one connection for its actions and its sources, so that the
-//! broker can tell what came from us and not send it back.
+//! A connector is one client of the other broker. Its actions and sources share one connection, so that the broker can
+//! recognise our own messages and not send them back.
 //!
-//! - `link.rs` is the task that owns the socket: connects, reads, writes, waits, connects again.
-//! - `outgoing.rs` and `incoming.rs` hold what is under way in each direction; no I/O, no clock.
-//! - `sink.rs` and `source.rs` are what the pump and the receiver see.
+//! - `link.rs` is the task that owns the socket: connects, reads, writes, reconnects.
+//! - `outgoing.rs` and `incoming.rs` hold the in-flight messages of each direction. They do no I/O and read no clock.
+//! - `sink.rs` and `source.rs` are the interfaces to the pump and the receiver.
 //!
-//! Delivery is at least once in both directions. What the broker had not confirmed when the connection was lost is sent
-//! again, at QoS 2 too. What the receiver has not accepted is not acknowledged; a broker that keeps the session sends it again.
+//! Delivery is at least once in both directions. After a lost connection, unconfirmed messages are sent again, also at
+//! QoS 2. A message that the receiver has not accepted is not acknowledged; a broker that stores the session sends it
+//! again.
 
 mod config;
 mod connect;
@@ -23,6 +24,6 @@ mod source;
 pub use config::{MqttActionConfig, MqttConnectorConfig, MqttSourceConfig, MqttSubscription, MqttVersion};
 pub use link::{MqttConnector, MqttCounters};
 pub use outgoing::LOOP_PROPERTY;
-pub use properties::{UserProperties, properties_of_the_message, user_properties_of_the_message};
+pub use properties::{PublishUserProperties, message_properties, message_user_properties};
 pub use sink::MqttSink;
 pub use source::MqttSource;

@@ -1,8 +1,8 @@
-//! PostgreSQL: an action that runs a statement for each message, or copies messages into a table.
+//! PostgreSQL: an action that runs a statement per message, or copies messages into a table.
 //!
-//! The connector has the server's address, a pool of connections and TLS. A batch is one transaction, sent without
-//! waiting for answers in between; rows that the database refuses are found and left out (`isolate.rs`). What the database's error codes
-//! mean is in `error.rs`.
+//! The connector has the server's address, a connection pool and TLS. A batch is one transaction whose statements are
+//! pipelined. `isolate.rs` finds and excludes rows that the database rejects. `error.rs` classifies the database's
+//! error codes.
 
 mod client;
 mod config;

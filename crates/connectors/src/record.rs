@@ -1,20 +1,22 @@
-//! Records: what an action is given for each message, and how they lie in a buffer, in memory as on disk.
+//! Records: an action's messages, and their layout in a buffer, in memory and on the disk.
 //!
-//! A data-plane thread collects the [`Records`] of one tick and appends them to the action's buffer at once; they stay
-//! together as a *chunk*. The sink reads them as [`Record`]s, which share the chunk's memory and copy nothing.
+//! A data-plane thread collects the [`Records`] of one tick and appends them to the action's buffer at once. They stay
+//! together as a *chunk*. The sink reads them as [`Record`]s, which share the chunk's memory without copying.
 //!
 //! # Layout of a chunk, version 1
 //!
-//! All integers are little-endian. A chunk is the payload of one record of the journal, which has the checksum.
+//! All integers are little-endian. A chunk is the payload of one journal record, whose checksum covers it.
 //!
 //! ```text
 //! chunk   kind u8 = 1 | zeros to 4 | records u32 | record ...
-//! record  bytes u32, of what follows | unix_ms u64 | key_hash u64 | fields u32 | end u32 for each field | fields | carried ...
-//! end     where the field ends, counted from the end of the table; the highest bit: the field is null (and empty)
-//! carried bytes u8 of name | name | record
+//! record  bytes u32, without this field | unix_ms u64 | key_hash u64
+//!         | fields u32 | end u32 per field | fields | carried ...
+//! end     end of the field, counted from the end of the table;
+//!         if the highest bit is set, the field is null (and empty)
+//! carried name length u8 | name | record
 //! ```
 //!
-//! What a record carries is for others: what they are to get if the action gives the record up.
+//! A record *carries* records for fallback actions. They receive them if the action gives the record up.
 
 use std::sync::Arc;
 
@@ -27,12 +29,12 @@ const KEY_AT: usize = 12;
 const FIELDS_AT: usize = 20;
 const TABLE_AT: usize = 24;
 
-/// What one thread appends to one action in one tick. Keeps its memory when it is emptied.
+/// The records that one thread appends to one action in one tick. Reuses its memory after it is cleared.
 #[derive(Debug, Default)]
 pub struct Records {
     bytes: Vec<u8>,
     count: u32,
-    /// Where the last one begins, if there is one.
+    /// Offset of the last record, if there is one.
     last: usize,
 }
 
@@ -49,13 +51,13 @@ impl Records {
         self.count
     }
 
-    /// Bytes that it takes in a buffer.
+    /// Returns the size in a buffer, in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds a record. `key_hash`: records of the same keep their order. `fields`: the action's templates filled in, in
-    /// the order of its templates; `None` for null.
+    /// Adds a record. Records with the same `key_hash` keep their order. `fields` are the rendered templates in the
+    /// order of the action's templates; `None` is null.
     pub fn push(&mut self, unix_ms: u64, key_hash: u64, fields: &[Option<&[u8]>]) {
         self.write(unix_ms, key_hash, fields.len(), |writer| {
             for field in fields {
@@ -67,17 +69,17 @@ impl Records {
         });
     }
 
-    /// As [`Records::push`], with fields that are written where they stay. Fields that `write` leaves out are null; more
-    /// than `fields` are ignored.
+    /// Like [`Records::push`], but `write` writes the fields directly into the buffer. Missing fields are null; fields
+    /// beyond `fields` are ignored.
     pub fn write(&mut self, unix_ms: u64, key_hash: u64, fields: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         self.begin();
         self.last = self.bytes.len();
         self.put(unix_ms, key_hash, fields, write);
-        self.counted();
+        self.increment_count();
     }
 
-    /// Adds to the last record one that it carries, for whoever is called `name`; its time and key are those of the record. False from
-    /// `write`: there is none after all.
+    /// Adds a carried record for the fallback action `name` to the last record, with the same time and key. If `write`
+    /// returns false, nothing is added.
     pub fn carry(&mut self, name: &str, fields: usize, write: impl FnOnce(&mut RecordWriter<'_>) -> bool) {
         let (begin, last) = (self.bytes.len(), self.last);
         let Ok(name_bytes) = u8::try_from(name.len()) else {
@@ -92,21 +94,34 @@ impl Records {
         let mut is_good = false;
         self.put(unix_ms, key_hash, fields, |writer| is_good = write(writer));
         match is_good {
-            true => self.measure(last),
+            true => self.set_length(last),
             false => self.bytes.truncate(begin),
         }
     }
 
-    /// Adds a record as it is.
+    /// Adds a copy of a record.
     pub fn push_copy(&mut self, record: &Record) {
         self.begin();
         self.last = self.bytes.len();
         self.bytes.extend_from_slice(record.bytes());
-        self.counted();
+        self.increment_count();
     }
 
-    /// Takes the last record away, which was added and not taken away yet.
-    pub fn take_back(&mut self) {
+    /// Moves all records of `others` to the end of this list.
+    pub fn append(&mut self, others: &mut Records) {
+        if others.is_empty() {
+            return;
+        }
+        self.begin();
+        self.last = self.bytes.len() + others.last - CHUNK_HEADER_BYTES;
+        self.bytes.extend_from_slice(&others.bytes[CHUNK_HEADER_BYTES..]);
+        self.count += others.count - 1;
+        self.increment_count();
+        others.clear();
+    }
+
+    /// Removes the last record. Call it at most once per added record.
+    pub fn pop(&mut self) {
         self.bytes.truncate(self.last);
         self.count -= 1;
         self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
@@ -131,11 +146,11 @@ impl Records {
         while writer.written < fields {
             writer.null();
         }
-        self.measure(at);
+        self.set_length(at);
     }
 
-    /// The record at `at` ends here.
-    fn measure(&mut self, at: usize) {
+    /// Sets the length of the record at `at`, which ends here.
+    fn set_length(&mut self, at: usize) {
         let record_bytes = (self.bytes.len() - at - TIME_AT) as u32;
         self.bytes[at..at + TIME_AT].copy_from_slice(&record_bytes.to_le_bytes());
     }
@@ -147,12 +162,12 @@ impl Records {
         }
     }
 
-    fn counted(&mut self) {
+    fn increment_count(&mut self) {
         self.count += 1;
         self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
     }
 
-    /// Empties it but keeps the memory.
+    /// Removes all records without freeing the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
@@ -162,7 +177,7 @@ impl Records {
         &self.bytes
     }
 
-    /// The chunk, leaving this empty and with room for as much again.
+    /// Returns the chunk, and leaves an empty list with the same capacity.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let room = Vec::with_capacity(self.bytes.len());
         self.count = 0;
@@ -170,7 +185,7 @@ impl Records {
     }
 }
 
-/// Writes the fields of one record, one after the other.
+/// Writes the fields of one record in order.
 pub struct RecordWriter<'a> {
     bytes: &'a mut Vec<u8>,
     table: usize,
@@ -180,7 +195,7 @@ pub struct RecordWriter<'a> {
 }
 
 impl RecordWriter<'_> {
-    /// The next field is what `write` appends to the vector; what the vector has already is not its business.
+    /// Writes the next field. `write` appends to the vector and must not change its present content.
     pub fn field(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.written < self.fields {
             write(self.bytes);
@@ -188,7 +203,7 @@ impl RecordWriter<'_> {
         }
     }
 
-    /// The next field is null.
+    /// Writes null as the next field.
     pub fn null(&mut self) {
         if self.written < self.fields {
             self.end(NULL);
@@ -203,7 +218,7 @@ impl RecordWriter<'_> {
     }
 }
 
-/// One message as the sink gets it. Cheap to clone.
+/// One message for the sink. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Record {
     chunk: Arc<Vec<u8>>,
@@ -213,7 +228,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record that begins in the bytes at `at`. `None`: there is none, or not all of it.
+    /// Returns the record at offset `at`, or `None` if it is missing or incomplete.
     pub(crate) fn within(bytes: &Arc<Vec<u8>>, at: usize, position: u64) -> Option<Record> {
         let record_bytes = whole_record(bytes.get(at..)?)?;
         Some(Record {
@@ -224,29 +239,30 @@ impl Record {
         })
     }
 
-    /// Where it stands in the buffer: grows from record to record, and stays over restarts if the buffer does.
+    /// Returns the position in the buffer. It grows from record to record, and is stable over restarts with a durable
+    /// buffer.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// It stands before all others if it does not stand before `end`.
-    pub(crate) fn forget_position(&mut self, end: u64) {
+    /// Resets the position to 0 if it is not below `end`.
+    pub(crate) fn reset_position(&mut self, end: u64) {
         if self.position >= end {
             self.position = 0;
         }
     }
 
-    /// When the message arrived.
+    /// Returns the arrival time of the message.
     pub fn unix_ms(&self) -> u64 {
         self.u64_at(TIME_AT)
     }
 
-    /// Records of the same keep their order.
+    /// Records with the same key hash keep their order.
     pub fn key_hash(&self) -> u64 {
         self.u64_at(KEY_AT)
     }
 
-    /// Bytes that it takes in the buffer.
+    /// Returns the size in the buffer, in bytes.
     pub fn len(&self) -> usize {
         self.bytes as usize + TIME_AT
     }
@@ -259,7 +275,7 @@ impl Record {
         u32_at(self.bytes(), FIELDS_AT) as usize
     }
 
-    /// What the action's template number `index` was filled in to. `None`: null, or there is no such template.
+    /// Returns the rendered template number `index`, or `None` if it is null or missing.
     pub fn field(&self, index: usize) -> Option<&[u8]> {
         let fields = self.fields();
         if index >= fields {
@@ -275,7 +291,7 @@ impl Record {
         bytes.get(TABLE_AT + fields * 4..)?.get(start..stop as usize)
     }
 
-    /// What it carries for whoever is called `name`.
+    /// Returns the carried record for the fallback action `name`.
     pub fn carried(&self, name: &str) -> Option<Record> {
         let bytes = self.bytes();
         let mut at = self.fields_end();
@@ -301,7 +317,7 @@ impl Record {
         TABLE_AT + fields * 4 + fields.checked_sub(1).map_or(0, end)
     }
 
-    /// As [`Record::field`], for text.
+    /// Like [`Record::field`], as text.
     pub fn text(&self, index: usize) -> Option<std::borrow::Cow<'_, str>> {
         self.field(index).map(String::from_utf8_lossy)
     }
@@ -315,7 +331,7 @@ impl Record {
     }
 }
 
-/// The records of a chunk that stands at `position`. `None`: the bytes are none.
+/// Calls `each` for the records of the chunk at `position`. Returns `None` if the bytes are not a valid chunk.
 pub(crate) fn records(chunk: &Arc<Vec<u8>>, position: u64, each: &mut dyn FnMut(Record)) -> Option<()> {
     let count = count(chunk)?;
     let mut at = CHUNK_HEADER_BYTES;
@@ -327,7 +343,7 @@ pub(crate) fn records(chunk: &Arc<Vec<u8>>, position: u64, each: &mut dyn FnMut(
     Some(())
 }
 
-/// How many bytes the record takes that begins here. `None`: there is none, or not all of it.
+/// Returns the size of the record at the beginning of `bytes`, or `None` if it is missing or incomplete.
 fn whole_record(bytes: &[u8]) -> Option<usize> {
     let header = bytes.get(..TABLE_AT)?;
     let record_bytes = TIME_AT + u32_at(header, 0) as usize;
@@ -335,7 +351,7 @@ fn whole_record(bytes: &[u8]) -> Option<usize> {
     (record_bytes <= bytes.len() && TABLE_AT + table <= record_bytes).then_some(record_bytes)
 }
 
-/// How many records a chunk has. `None`: the bytes are none.
+/// Returns the number of records in a chunk, or `None` if the bytes are not a chunk.
 pub(crate) fn count(chunk: &[u8]) -> Option<u32> {
     let is_chunk = chunk.len() >= CHUNK_HEADER_BYTES && chunk[0] == KIND_RECORDS;
     is_chunk.then(|| u32_at(chunk, 4))
@@ -349,7 +365,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("`records` has checked the length"))
 }
 
-/// Records with the given fields, as a sink would get them out of a buffer: for tests of sinks, and to try an action out.
+/// Creates records as a sink would receive them, for tests of sinks and for trying out an action.
 pub fn sample(unix_ms: u64, fields: &[&[Option<&[u8]>]]) -> Vec<Record> {
     let mut batch = Records::new();
     for (index, fields) in fields.iter().enumerate() {
@@ -371,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn fields_survive_a_write_and_read() {
         let mut batch = Records::new();
         batch.push(17, 4, &[Some(b"one"), None, Some(b""), Some(b"four")]);
         batch.push(18, 5, &[]);
@@ -394,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_carries_others_by_name() {
+    fn carried_records_are_found_by_name() {
         let mut records = Records::new();
         records.push(17, 4, &[Some(b"own"), None]);
         for (name, is_good) in [("one", true), ("bad", false), ("two", true)] {
@@ -413,9 +429,9 @@ mod tests {
         assert!(none.iter().all(Option::is_none));
         let mut again = Records::new();
         for name in ["two", "one", "one"] {
-            again.push_copy(&read[0].carried(name).expect("it carries this one"));
+            again.push_copy(&read[0].carried(name).expect("a carried record"));
         }
-        again.take_back();
+        again.pop();
         let again = self::read(&mut again);
         let fields: Vec<_> = again.iter().map(|record| (record.field(0), record.field(1))).collect();
         assert_eq!(fields, [(Some(&b"two"[..]), None), (Some(&b"one"[..]), None)]);
@@ -423,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_chunk_is_told_not_read() {
+    fn a_truncated_or_invalid_chunk_is_rejected() {
         let mut batch = Records::new();
         batch.push(1, 1, &[Some(b"abc")]);
         let good = batch.take();

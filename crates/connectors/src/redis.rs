@@ -1,7 +1,7 @@
-//! Redis and Valkey: an action that runs a command for each message.
+//! Redis and Valkey: an action that runs a command per message.
 //!
-//! The connector has one server, a cluster, or a master that sentinels know; one connection carries everything. A batch is
-//! a pipeline. What the server's errors mean is in `error.rs`.
+//! The connector has one server, a cluster, or a master known to sentinels. One connection carries all commands. A
+//! batch is a pipeline. `error.rs` classifies the server's errors.
 
 mod client;
 mod config;

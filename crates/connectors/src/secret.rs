@@ -1,7 +1,7 @@
-//! A value of a configuration that must never come back out: not in a log, an error, a form or an answer of the API.
+//! A configuration value that never appears in a log, error, form or API response.
 //!
-//! It is read from text and written as `***`. A configuration that was shown and is sent back has that: whoever stores configurations puts the
-//! old value in its place.
+//! It is read from text and written as `***`. A configuration that was read from the API and is sent back contains
+//! `***`; the code that stores configurations replaces it by the stored value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub const REDACTED: &str = "***";
 
-/// Prints as `***`, whatever the format. `expose` is the one way to the text, so that every use can be found.
+/// Prints as `***` in every format. `expose` is the only access to the text, so that every use can be found.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_prints_itself() {
+    fn a_secret_is_never_printed() {
         let secret = Secret::new("hunter2");
         let json = serde_json::to_string(&secret).expect("a string");
         let all = format!("{secret} {secret:?} {:?} {:#?} {json}", Some(&secret), vec![&secret]);

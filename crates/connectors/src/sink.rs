@@ -1,7 +1,7 @@
-//! The boundary to what is outside: a sink takes batches of records, and says for each record how it went.
+//! The interface to a target: a sink sends batches of records and returns a result per record.
 //!
-//! A sink knows its target and nothing of buffers, retries, order or metrics: the pump has these. It
-//! runs on an ordinary multi-threaded tokio runtime. Errors are texts for an operator: what, where, what to do; never a secret.
+//! A sink knows only its target. The pump handles buffers, retries, order and metrics. Sinks run on a multi-threaded
+//! tokio runtime. Errors are texts for an operator: what failed, where, what to do. They never contain secrets.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,92 +10,108 @@ use crate::record::Record;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// How the records of one batch went, one for each, in their order.
-pub type Outcome = Vec<Result<(), Failure>>;
+/// One result per record of a batch, in the same order.
+pub type BatchOutcome = Vec<Result<(), DeliveryFailure>>;
 
 pub trait Sink: Send + Sync {
-    /// Sends, and resolves when the target has confirmed or refused each record. When a record is [`Failure::Busy`], later
-    /// ones of its key in the batch should be [`Failure::Untried`]: otherwise they overtake it. The future may be dropped before that, when the
-    /// time for a request is over or the action is stopped hard: the records count as not sent.
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome>;
+    /// Sends a batch, and resolves when the target has confirmed or rejected each record. If a record is
+    /// [`DeliveryFailure::Temporary`], later records with its key in the batch should be [`DeliveryFailure::NotSent`],
+    /// so that they do not overtake it. The pump drops the future when the request times out or the action stops. The
+    /// records then count as not sent.
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome>;
 
-    /// Whether the target can be reached and takes our credentials; connects if there is no connection. The pump asks now and then
-    /// while nothing is sent, and before it sends again after [`Failure::Away`].
+    /// Checks that the target is reachable and accepts our credentials. Connects if there is no connection. The pump
+    /// calls it periodically while it sends nothing, and before it sends again after [`DeliveryFailure::Unreachable`].
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Why the target, which is there, does not take what is on its way, for a sink that sends such records again by itself, or a part of
-    /// all records. It is told, also while others are taken.
-    fn turned_away(&self) -> Option<String> {
+    /// Returns why a reachable target rejects in-flight records, for a sink that resends some or all records by itself.
+    /// The pump reports it, also while other records are accepted.
+    fn rejection(&self) -> Option<String> {
         None
     }
 
-    fn order(&self) -> Order {
-        Order::ByPump
+    fn order(&self) -> OrderGuarantee {
+        OrderGuarantee::ByPump
     }
 
-    /// A batch is many requests, for each of which the sink sees to a time limit. Otherwise the pump sets one for the batch.
+    /// Returns whether the sink limits the time of each request of a batch itself. Otherwise the pump limits the time
+    /// of the batch.
     fn limits_requests(&self) -> bool {
         false
     }
 
-    /// The action ends: give up what is not confirmed, close what is open. No `send` follows.
+    /// Stops the sink: gives up unconfirmed records and closes connections. No `send` follows.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 }
 
-/// Who sees to it that records of one key arrive in order.
+/// Which part preserves the order of records with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Batches may overtake each other: the pump never has two with records of the same key in flight.
+pub enum OrderGuarantee {
+    /// Batches may overtake each other. The pump never has two batches in flight with records of the same key.
     ByPump,
-    /// What is given to `send` first arrives first, once the future has been polled for the first time. The pump polls futures for
-    /// the first time one after the other, and sets no time limit for requests.
+    /// Batches arrive in the order in which their `send` futures were first polled. The pump polls them in order, and
+    /// does not limit the time of requests.
     BySink,
 }
 
-/// Why a record was not taken.
+/// Why a record was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The target cannot be reached now, or not with our credentials: everything waits, and is sent again with back-off.
-    Away(String),
-    /// This record not now: it is sent again with back-off, until its tries are used up. Others go on.
-    Busy(String),
-    /// This record never: it is counted as failed, with the reason, and stops nothing else.
+pub enum DeliveryFailure {
+    /// The target is unreachable or rejects our credentials. All records wait and are retried with back-off.
+    Unreachable(String),
+    /// A temporary error of this record. It is retried with back-off up to `tries_max`; other records continue.
+    Temporary(String),
+    /// The target rejects this record permanently. It counts as failed; other records continue.
     Refused(String),
-    /// The target has not seen it: it waits for one of its key before it, or there was no time left. It is sent again, with the one
-    /// before it; this try does not count.
-    Untried,
+    /// The record was not sent, because it waits for an earlier record with its key or the time was up. It is retried
+    /// without counting an attempt.
+    NotSent,
 }
 
-impl Failure {
+impl DeliveryFailure {
     pub fn reason(&self) -> &str {
         match self {
-            Failure::Away(reason) | Failure::Busy(reason) | Failure::Refused(reason) => reason,
-            Failure::Untried => "it was not sent yet",
+            DeliveryFailure::Unreachable(reason)
+            | DeliveryFailure::Temporary(reason)
+            | DeliveryFailure::Refused(reason) => reason,
+            DeliveryFailure::NotSent => "not sent yet",
         }
     }
 }
 
-/// All of a batch for the same reason.
-pub fn all(batch: &[Record], result: Result<(), Failure>) -> Outcome {
+/// Returns the same result for every record of a batch.
+pub fn all(batch: &[Record], result: Result<(), DeliveryFailure>) -> BatchOutcome {
     vec![result; batch.len()]
 }
 
-/// A text that is filled in for each message, where the message is published. Field `index` of a record belongs to template `index`
-/// of the action.
+/// A text that the publishing thread renders for each message. Field `index` of a record is the rendered template
+/// `index` of the action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    /// The configuration field that has it: for errors.
+pub struct FieldTemplate {
+    /// The configuration field of the template, for errors.
     pub field: String,
     pub text: String,
+    /// If the text is a JSON object or array, values are encoded as JSON.
+    pub is_document: bool,
 }
 
-impl Template {
-    pub fn new(field: impl Into<String>, text: impl Into<String>) -> Template {
-        Template {
+impl FieldTemplate {
+    /// Creates a template that inserts values unchanged.
+    pub fn new(field: impl Into<String>, text: impl Into<String>) -> FieldTemplate {
+        FieldTemplate {
             field: field.into(),
             text: text.into(),
+            is_document: false,
+        }
+    }
+
+    /// Creates a template of a payload, body or stored value, which may be JSON.
+    pub fn document(field: impl Into<String>, text: impl Into<String>) -> FieldTemplate {
+        FieldTemplate {
+            is_document: true,
+            ..FieldTemplate::new(field, text)
         }
     }
 }

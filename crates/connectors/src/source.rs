@@ -1,29 +1,29 @@
-//! The other direction: a source takes messages from outside and hands them over, and tells the outside that it has them
-//! only when the receiver does.
+//! Sources receive messages from an external system. A source confirms a message there only after the receiver has
+//! accepted it.
 
 use crate::sink::BoxFuture;
 
 /// A message from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Incoming {
-    /// Of MQTT or of Kafka.
+pub struct SourceMessage {
+    /// The MQTT or Kafka topic.
     pub topic: String,
     pub key: Option<Vec<u8>>,
     pub payload: Option<Vec<u8>>,
-    /// Headers or user properties.
+    /// Kafka headers or MQTT user properties.
     pub headers: Vec<(String, Option<Vec<u8>>)>,
-    /// All properties of an MQTT 5 message, as they stood in the packet.
+    /// All properties of an MQTT 5 PUBLISH, in wire format.
     pub properties: Vec<u8>,
     pub unix_ms: Option<u64>,
-    pub origin: Origin,
+    pub origin: SourceOrigin,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SourceOrigin {
     Kafka {
         partition: i32,
         offset: i64,
-        stamped_by: StampedBy,
+        stamped_by: TimestampSource,
     },
     Mqtt {
         qos: u8,
@@ -32,58 +32,58 @@ pub enum Origin {
     },
 }
 
-/// Who set the timestamp of a Kafka record.
+/// Which system set the timestamp of a Kafka record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StampedBy {
-    /// There is none.
-    Nobody,
+pub enum TimestampSource {
+    /// The record has no timestamp.
+    Unset,
     Producer,
     /// The broker, when it appended the record.
     Broker,
 }
 
-/// Takes what a source has.
+/// Accepts the messages of a source.
 pub trait Receiver: Send + Sync {
-    /// Resolves when all messages are as safe as they will be: then the source confirms them. While it does not resolve the
-    /// source fetches no more. An error means that none counts as taken: the source hands them over again, with back-off.
-    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>>;
+    /// Resolves when all messages are stored as durably as the server can. The source then confirms them. It fetches no
+    /// more until then. On an error no message counts as accepted: the source passes them again with back-off.
+    fn receive<'a>(&'a self, batch: &'a [SourceMessage]) -> BoxFuture<'a, Result<(), String>>;
 }
 
 pub trait Source: Send + Sync {
-    /// Connects, reconnects with back-off and hands over messages, in their order, until `stop` says so.
-    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: Stop) -> BoxFuture<'a, ()>;
+    /// Connects, reconnects with back-off, and passes messages to the receiver in order, until `stop` is signalled.
+    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: StopSignal) -> BoxFuture<'a, ()>;
 
-    /// Whether the origin can be reached and takes our credentials.
+    /// Checks that the external system is reachable and accepts our credentials.
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// Tells a task to end. Made by [`stop`].
+/// Receives the stop signal of a task. Created by [`stop`].
 #[derive(Clone, Debug)]
-pub struct Stop(tokio::sync::watch::Receiver<bool>);
+pub struct StopSignal(tokio::sync::watch::Receiver<bool>);
 
-/// Ends what holds the other half, by [`Stopper::stop`] or when it is dropped.
+/// Sends the stop signal by [`StopHandle::stop`] or when it is dropped.
 #[derive(Debug)]
-pub struct Stopper(tokio::sync::watch::Sender<bool>);
+pub struct StopHandle(tokio::sync::watch::Sender<bool>);
 
-pub fn stop() -> (Stopper, Stop) {
+pub fn stop() -> (StopHandle, StopSignal) {
     let (sender, receiver) = tokio::sync::watch::channel(false);
-    (Stopper(sender), Stop(receiver))
+    (StopHandle(sender), StopSignal(receiver))
 }
 
-impl Stopper {
+impl StopHandle {
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
-impl Stop {
+impl StopSignal {
     pub fn is_stopped(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
-    /// Resolves when it is time to end.
+    /// Resolves when the task must stop.
     pub async fn stopped(&mut self) {
-        // An error: the other half is gone.
+        // An error means that the [`StopHandle`] was dropped.
         let _ = self.0.wait_for(|is_stopped| *is_stopped).await;
     }
 }

@@ -1,4 +1,4 @@
-//! TLS towards a target: whom to trust and what to show, for every connector that speaks TLS itself.
+//! TLS settings of connectors that use rustls: trusted certificates and the client certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,19 +6,21 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trust::{Client, Part, Trust};
+use trust::{ClientTls, TlsSetting, Trust};
 
-/// TLS towards the target.
+/// TLS settings of the connection to the target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
-    /// File with the certificates to trust, in PEM. None: those that the operating system trusts.
+    /// File with the trusted CA certificates, in PEM format. Default: the certificates that the operating system
+    /// trusts.
     pub ca_file: Option<PathBuf>,
-    /// File with our certificate, in PEM, for targets that ask for one. Needs `key_file`.
+    /// File with the client certificate, in PEM format, for targets that require one. Needs `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// File with the key of our certificate, in PEM.
+    /// File with the private key of the client certificate, in PEM format.
     pub key_file: Option<PathBuf>,
-    /// Whether the target's certificate is checked. Without, anybody on the way can read and change everything.
+    /// Whether the server verifies the target's certificate. Without verification, an attacker on the network path can
+    /// read and change all messages.
     pub verify: bool,
 }
 
@@ -34,19 +36,19 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
-    /// What rustls needs. The error names the field and the file.
+    /// Builds the rustls configuration. The error names the field and the file.
     pub(crate) fn client(&self) -> Result<Arc<ClientConfig>, String> {
-        let client = Client {
+        let client = ClientTls {
             trust: Trust::of(self.ca_file.as_deref(), self.verify),
             cert_file: self.cert_file.as_deref(),
             key_file: self.key_file.as_deref(),
             versions: rustls::ALL_VERSIONS,
         };
         let field = |part| match part {
-            Part::Ca => "tls.ca_file",
-            Part::Cert => "tls.cert_file",
-            Part::Key => "tls.key_file",
-            Part::Versions => "tls",
+            TlsSetting::Ca => "tls.ca_file",
+            TlsSetting::Cert => "tls.cert_file",
+            TlsSetting::Key => "tls.key_file",
+            TlsSetting::Versions => "tls",
         };
         let config = client.config();
         config

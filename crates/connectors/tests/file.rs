@@ -1,28 +1,26 @@
 //! The file action: whole lines, rotation, full disk, torn lines.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use connectors::file::{FileActionConfig, FileSink};
-use connectors::{Failure, Sink};
+use connectors::{DeliveryFailure, Sink};
 
-use support::{Directory, deliver, numbered, text};
+use crate::support::{Directory, deliver, numbered, text};
 
 fn config(directory: &Path) -> FileActionConfig {
     serde_json::from_value(serde_json::json!({ "directory": directory })).expect("a configuration")
 }
 
 fn sink(config: &FileActionConfig) -> FileSink {
-    FileSink::new(config).expect("a sound action")
+    FileSink::new(config).expect("a valid action")
 }
 
 fn line(number: u32) -> Vec<Option<Vec<u8>>> {
     vec![text(format!("{{\"id\":\n{number}}}"))]
 }
 
-/// The files by age, the one that is written last.
+/// Returns the files by age, the current one last.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -44,10 +42,10 @@ fn ids(files: &[PathBuf]) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_a_line_and_a_bad_one_stops_no_other() {
+async fn each_record_is_a_line_and_bad_records_do_not_block() {
     let directory = Directory::new("file");
     let sink = sink(&config(&directory.join("new/place")));
-    sink.check().await.expect("it can be written");
+    sink.check().await.expect("the file is writable");
     let outcome = sink
         .send(&numbered(0..10, |number| {
             if number == 4 { vec![text("{")] } else { line(number) }
@@ -56,16 +54,16 @@ async fn a_record_is_a_line_and_a_bad_one_stops_no_other() {
     let failed: Vec<usize> = (0..10).filter(|&index| outcome[index].is_err()).collect();
     assert_eq!(failed, [4]);
     assert!(
-        matches!(&outcome[4], Err(Failure::Refused(reason)) if reason.contains("no JSON")),
+        matches!(&outcome[4], Err(DeliveryFailure::Refused(reason)) if reason.contains("not valid JSON")),
         "{outcome:?}"
     );
     assert_eq!(ids(&files(&directory.join("new/place"))), [0, 1, 2, 3, 5, 6, 7, 8, 9]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_files_are_put_away_and_the_oldest_removed() {
+async fn completed_files_are_limited_by_files_max() {
     let directory = Directory::new("file");
-    directory.write("messages-old.jsonl", "somebody else's\n");
+    directory.write("messages-old.jsonl", "of another program\n");
     let config = FileActionConfig {
         file_bytes_max: 1024,
         files_max: 4,
@@ -75,7 +73,7 @@ async fn full_files_are_put_away_and_the_oldest_removed() {
     for start in (0..2000).step_by(50) {
         assert_eq!(deliver(&sink, &numbered(start..start + 50, line), |_| ()).await, 0);
     }
-    fs::remove_file(directory.join("messages-old.jsonl")).expect("nobody else removes it");
+    fs::remove_file(directory.join("messages-old.jsonl")).expect("the file of another program exists");
     let files = files(directory.path());
     assert_eq!(files.len(), 4, "{files:?}");
     let ids = ids(&files);
@@ -91,7 +89,7 @@ async fn full_files_are_put_away_and_the_oldest_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_torn_line_is_cut_off_and_lines_before_it_stay() {
+async fn a_partial_line_is_truncated_and_earlier_lines_stay() {
     let directory = Directory::new("file");
     directory.write(
         "messages.jsonl",
@@ -103,14 +101,14 @@ async fn a_torn_line_is_cut_off_and_lines_before_it_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_waited_for() {
+async fn writing_resumes_after_a_full_disk() {
     let directory = Directory::new("file");
     std::os::unix::fs::symlink("/dev/full", directory.join("messages.jsonl")).expect("a link");
     let sink = sink(&config(directory.path()));
     let records = numbered(0..3, line);
     let outcome = sink.send(&records).await;
     assert!(
-        matches!(&outcome[2], Err(Failure::Away(reason)) if reason.contains("No space left")),
+        matches!(&outcome[2], Err(DeliveryFailure::Unreachable(reason)) if reason.contains("No space left")),
         "{outcome:?}"
     );
     fs::remove_file(directory.join("messages.jsonl")).expect("a link");
@@ -119,18 +117,18 @@ async fn a_full_disk_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_do_not_write_one_file() {
+async fn two_actions_cannot_write_to_the_same_file() {
     let directory = Directory::new("file");
     let (first, second) = (sink(&config(directory.path())), sink(&config(directory.path())));
-    first.check().await.expect("it is free");
-    let error = second.check().await.expect_err("it is taken");
+    first.check().await.expect("the file is not locked");
+    let error = second.check().await.expect_err("the file is locked");
     assert!(error.contains("another action"), "{error}");
     first.close().await;
-    second.check().await.expect("it is free again");
+    second.check().await.expect("the file is unlocked again");
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn problems_name_the_field() {
     for (json, field) in [
         (r#"{"directory": "here"}"#, "directory"),
         (r#"{"directory": "/tmp", "name": "../x"}"#, "name"),
@@ -139,7 +137,7 @@ fn what_is_wrong_is_named() {
         (r#"{"directory": "/tmp", "files_max": 1}"#, "files_max"),
     ] {
         let config: FileActionConfig = serde_json::from_str(json).expect("the right types");
-        let problems = FileSink::new(&config).err().expect("wrong").join("\n");
+        let problems = FileSink::new(&config).err().expect("problems").join("\n");
         assert!(problems.starts_with(field), "{json}: {problems}");
     }
 }

@@ -1,6 +1,4 @@
-//! The HTTP action against a real HTTP server, over real connections.
-
-mod support;
+//! Tests of the HTTP action with a real HTTP server and real connections.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -10,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use connectors::http::{HttpActionConfig, HttpBatch, HttpConnector, HttpConnectorConfig, HttpSignConfig, HttpSink};
-use connectors::{Failure, Outcome, Record, Secret, Sink, TlsConfig};
+use connectors::{BatchOutcome, DeliveryFailure, Record, Secret, Sink, TlsConfig};
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -21,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use support::{Directory, certificates, deliver, free_port, numbered, text};
+use crate::support;
+use crate::support::{Directory, certificates, deliver, free_port, numbered, text};
 
 #[derive(Clone, Debug)]
 struct Seen {
@@ -32,7 +31,7 @@ struct Seen {
 
 type Answer = Response<Full<Bytes>>;
 
-/// Answers with what a closure says and remembers every request. Dropping it cuts all connections.
+/// Responds as a closure decides, and records every request. Dropping it closes all connections.
 struct WebServer {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -47,7 +46,7 @@ impl WebServer {
         WebServer::start_at("127.0.0.1:0".parse().expect("an address"), None, Arc::new(respond)).await
     }
 
-    /// `respond` gives `None` for a request that is never answered.
+    /// `respond` returns `None` for a request that is never answered.
     async fn start_at(address: SocketAddr, tls: Option<TlsAcceptor>, respond: Respond) -> WebServer {
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.set_reuseaddr(true).expect("an option");
@@ -87,7 +86,7 @@ async fn serve(
     seen: Arc<Mutex<Vec<Seen>>>,
     count: Arc<AtomicUsize>,
 ) {
-    // Ends its connections with itself.
+    // Closes its connections when the task ends.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
@@ -144,27 +143,28 @@ fn connector(url: &str) -> HttpConnectorConfig {
 }
 
 fn sink(connector: &HttpConnectorConfig, action: &HttpActionConfig) -> HttpSink {
-    let connector = Arc::new(HttpConnector::new(connector).expect("a sound connector"));
-    HttpSink::new(connector, action).expect("a sound action")
+    let connector = Arc::new(HttpConnector::new(connector).expect("a valid connector"));
+    HttpSink::new(connector, action).expect("a valid action")
 }
 
-fn reason(outcome: &Outcome, index: usize) -> &str {
-    outcome[index].as_ref().expect_err("it failed").reason()
+fn reason(outcome: &BatchOutcome, index: usize) -> &str {
+    outcome[index].as_ref().expect_err("a failure").reason()
 }
 
-/// Path and body, for an action without headers.
+/// Returns an empty field and the body, for an action without headers and without values in its path.
 fn fields(number: u32) -> Vec<Option<Vec<u8>>> {
-    vec![text("/in"), text(format!("{{\"id\":{number}}}"))]
+    vec![text(""), text(format!("{{\"id\":{number}}}"))]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_a_request() {
+async fn each_record_is_a_request() {
     let server = WebServer::start(|_| status(204, "")).await;
     let mut connector = server.connector();
     connector
         .headers
         .insert("authorization".to_owned(), Secret::new("Bearer x"));
     let action = HttpActionConfig {
+        path: "/a b/${clientid}?q=${payload.q}".to_owned(),
         headers: [
             ("x-topic".to_owned(), "${topic}".to_owned()),
             ("x-user".to_owned(), "${u}".to_owned()),
@@ -182,13 +182,18 @@ async fn a_record_is_a_request() {
         .iter()
         .map(|template| template.field.as_str())
         .collect();
-    assert_eq!(named, ["path", "body", "headers.x-topic", "headers.x-user"]);
-    let records = numbered(0..1, |_| vec![text("/a b?q=1"), text("hello"), text("t/1"), None]);
+    assert_eq!(
+        named,
+        ["path", "body", "headers.x-topic", "headers.x-user", "path", "path"]
+    );
+    let records = numbered(0..1, |_| {
+        vec![text(""), text("hello"), text("t/1"), None, text("c/1"), text("1&x=2")]
+    });
     assert_eq!(sink.send(&records).await, vec![Ok(())]);
     let seen = &server.seen()[0];
     assert_eq!(
         (seen.line.as_str(), seen.body.as_str()),
-        ("POST /base/a%20b?q=1", "hello")
+        ("POST /base/a%20b/c%2F1?q=1%26x%3D2", "hello")
     );
     assert_eq!(seen.headers["authorization"], "Bearer x");
     assert_eq!(
@@ -201,7 +206,43 @@ async fn a_record_is_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_kept_and_limited() {
+async fn only_the_record_with_a_dot_segment_is_rejected() {
+    for batch in [HttpBatch::None, HttpBatch::JsonArray] {
+        let server = WebServer::start(|_| status(200, "")).await;
+        let action = HttpActionConfig {
+            path: "/dev/${clientid}/x".to_owned(),
+            batch,
+            ..HttpActionConfig::default()
+        };
+        let sink = sink(&server.connector(), &action);
+        let ids = ["a", "../../admin?del=1&x=", "@evil:80", "", "b"];
+        let mut records = numbered(0..5, |number| vec![text(""), text("1"), text(ids[number as usize])]);
+        // Earlier versions stored the whole path.
+        records.extend(numbered(0..1, |_| vec![text("/dev/../x"), text("1")]));
+        let outcome = sink.send(&records).await;
+        let refused: Vec<usize> = (0..6).filter(|&index| outcome[index].is_err()).collect();
+        assert_eq!(refused, [1, 3, 5], "{outcome:?}");
+        assert!(
+            outcome.iter().flatten().count() == 3 && reason(&outcome, 1).contains("dot segment"),
+            "{outcome:?}"
+        );
+        assert!(
+            reason(&outcome, 3).contains("empty") && reason(&outcome, 5).contains("missing"),
+            "{outcome:?}"
+        );
+        let mut lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
+        lines.sort();
+        let expected = [
+            "POST /base/dev/%40evil%3A80/x",
+            "POST /base/dev/a/x",
+            "POST /base/dev/b/x",
+        ];
+        assert_eq!(lines, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_reused_and_limited() {
     let server = WebServer::start(|_| status(200, "fine")).await;
     let connector = HttpConnectorConfig {
         connections_max: 4,
@@ -218,7 +259,7 @@ async fn connections_are_kept_and_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_record_in_a_batch_stops_no_other() {
+async fn a_bad_record_does_not_block_its_batch() {
     for batch in [HttpBatch::JsonArray, HttpBatch::Ndjson] {
         let server = WebServer::start(|seen| match seen.body.contains(":13}") || seen.body.contains(":77}") {
             true => status(422, "unlucky"),
@@ -231,7 +272,7 @@ async fn a_bad_record_in_a_batch_stops_no_other() {
         };
         let sink = sink(&server.connector(), &action);
         let mut records = numbered(0..100, fields);
-        records.extend(numbered(0..1, |_| vec![text("/in"), text("{no json")]));
+        records.extend(numbered(0..1, |_| vec![text(""), text("{no json")]));
         let outcome = sink.send(&records).await;
         let refused: Vec<usize> = (0..101).filter(|&index| outcome[index].is_err()).collect();
         assert_eq!(refused, [13, 77, 100]);
@@ -239,7 +280,7 @@ async fn a_bad_record_in_a_batch_stops_no_other() {
             reason(&outcome, 13).contains("422") && reason(&outcome, 13).contains("unlucky"),
             "{outcome:?}"
         );
-        assert!(reason(&outcome, 100).contains("no JSON"), "{outcome:?}");
+        assert!(reason(&outcome, 100).contains("not valid JSON"), "{outcome:?}");
         let is_taken = |seen: &&Seen| !(seen.body.contains(":13}") || seen.body.contains(":77}"));
         let bodies: Vec<String> = server
             .seen()
@@ -266,7 +307,7 @@ fn ids(bodies: &[String], batch: HttpBatch) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statuses_mean_what_is_documented() {
+async fn statuses_are_classified_as_documented() {
     let server = WebServer::start(|seen| {
         let code = seen.line.rsplit('/').next().and_then(|code| code.parse().ok());
         status(code.expect("a path with a status"), "because")
@@ -275,14 +316,18 @@ async fn statuses_mean_what_is_documented() {
     for code in [
         200, 201, 204, 301, 400, 401, 403, 404, 408, 422, 429, 500, 501, 502, 503, 504,
     ] {
-        let sink = sink(&server.connector(), &HttpActionConfig::default());
-        let records = numbered(0..1, |_| vec![text(format!("/{code}")), text("x")]);
+        let action = HttpActionConfig {
+            path: format!("/{code}"),
+            ..HttpActionConfig::default()
+        };
+        let sink = sink(&server.connector(), &action);
+        let records = numbered(0..1, |_| vec![text(""), text("x")]);
         let outcome = sink.send(&records).await;
         let is_expected = match code {
             200..300 => outcome[0].is_ok(),
-            401 | 429 | 502..=504 => matches!(outcome[0], Err(Failure::Away(_))),
-            408 | 500 | 501 => matches!(outcome[0], Err(Failure::Busy(_))),
-            _ => matches!(outcome[0], Err(Failure::Refused(_))),
+            401 | 429 | 502..=504 => matches!(outcome[0], Err(DeliveryFailure::Unreachable(_))),
+            408 | 500 | 501 => matches!(outcome[0], Err(DeliveryFailure::Temporary(_))),
+            _ => matches!(outcome[0], Err(DeliveryFailure::Refused(_))),
         };
         assert!(is_expected, "{code}: {outcome:?}");
     }
@@ -299,51 +344,54 @@ async fn retry_after_is_honoured() {
     })
     .await;
     let sink = sink(&server.connector(), &HttpActionConfig::default());
-    sink.check().await.expect("the server is there");
+    sink.check().await.expect("the server is reachable");
     assert!(matches!(
         sink.send(&numbered(0..1, fields)).await[0],
-        Err(Failure::Away(_))
+        Err(DeliveryFailure::Unreachable(_))
     ));
     let outcome = sink.send(&numbered(0..3, fields)).await;
-    assert!(reason(&outcome, 2).contains("wants no requests"), "{outcome:?}");
-    sink.check().await.expect_err("not yet");
+    assert!(reason(&outcome, 2).contains("requested a pause"), "{outcome:?}");
+    sink.check().await.expect_err("the pause is not over");
     assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_to_be_sent_again_is_not_overtaken() {
+async fn records_to_retry_are_not_overtaken() {
     let server = WebServer::start(|seen| match seen.line.ends_with("/b") {
         true => status(500, "oops"),
         false => status(200, ""),
     })
     .await;
     let action = HttpActionConfig {
+        path: "/${name}".to_owned(),
         batch: HttpBatch::JsonArray,
         ..HttpActionConfig::default()
     };
     let sink = sink(&server.connector(), &action);
     let records = numbered(0..6, |number| {
-        vec![text(["/a", "/b", "/c"][number as usize / 2]), text("1")]
+        vec![text(""), text("1"), text(["a", "b", "c"][number as usize / 2])]
     });
     let outcome = sink.send(&records).await;
     assert!(outcome[..2].iter().all(Result::is_ok), "{outcome:?}");
     assert!(
         outcome[2..4]
             .iter()
-            .all(|result| matches!(result, Err(Failure::Busy(_)))),
+            .all(|result| matches!(result, Err(DeliveryFailure::Temporary(_)))),
         "{outcome:?}"
     );
     assert!(
-        outcome[4..].iter().all(|result| *result == Err(Failure::Untried)),
+        outcome[4..]
+            .iter()
+            .all(|result| *result == Err(DeliveryFailure::NotSent)),
         "{outcome:?}"
     );
     let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
-    // Both together, then each alone: one of them might have been why.
+    // Both in one request, then each alone, because either could be the cause.
     assert_eq!(lines, ["POST /base/a", "POST /base/b", "POST /base/b", "POST /base/b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_record_over_which_the_server_stumbles_stops_no_other_of_its_request() {
+async fn record_with_status_500_does_not_block_its_batch() {
     let server = WebServer::start(|seen| match seen.body.contains(":13}") {
         true => status(500, "oops"),
         false => status(200, ""),
@@ -357,14 +405,15 @@ async fn one_record_over_which_the_server_stumbles_stops_no_other_of_its_request
     let failed: Vec<usize> = (0..100).filter(|&index| outcome[index].is_err()).collect();
     assert_eq!(failed, [13]);
     assert!(
-        matches!(&outcome[13], Err(Failure::Busy(reason)) if reason.contains("oops")),
+        matches!(&outcome[13], Err(DeliveryFailure::Temporary(reason)) if reason.contains("oops")),
         "{outcome:?}"
     );
 }
 
-/// All of a batch takes much longer than what a batch has: what was done is told, and nothing is sent twice.
+/// A whole batch takes longer than the time limit of a batch. The finished part is reported, and no message is sent
+/// twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_server_gets_each_message_once() {
+async fn a_slow_server_receives_each_message_once() {
     let server = WebServer::start(|_| {
         std::thread::sleep(std::time::Duration::from_millis(150));
         status(200, "")
@@ -377,8 +426,8 @@ async fn a_slow_server_gets_each_message_once() {
         "the pump sets no limit for all of them together"
     );
     let record = |number: u32| {
-        let (path, body) = ("/in".to_owned(), number.to_string());
-        let fields = [Some(path.as_bytes()), Some(body.as_bytes())];
+        let body = number.to_string();
+        let fields = [Some(&b""[..]), Some(body.as_bytes())];
         let mut record = connectors::sample(7, &[&fields]);
         record.pop().expect("one")
     };
@@ -389,7 +438,9 @@ async fn a_slow_server_gets_each_message_once() {
         let taken = outcome.iter().take_while(|result| result.is_ok()).count();
         assert!(taken > 0, "{outcome:?}");
         assert!(
-            outcome[taken..].iter().all(|result| *result == Err(Failure::Untried)),
+            outcome[taken..]
+                .iter()
+                .all(|result| *result == Err(DeliveryFailure::NotSent)),
             "{outcome:?}"
         );
         waiting.drain(..taken);
@@ -402,7 +453,7 @@ async fn a_slow_server_gets_each_message_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_answer_is_not_waited_for() {
+async fn a_request_without_response_times_out() {
     let server = WebServer::start(|_| None).await;
     let action = HttpActionConfig {
         timeout_ms: 50,
@@ -410,13 +461,13 @@ async fn a_server_that_does_not_answer_is_not_waited_for() {
     };
     let outcome = sink(&server.connector(), &action).send(&numbered(0..2, fields)).await;
     assert!(
-        matches!(&outcome[1], Err(Failure::Busy(reason)) if reason.contains("50 ms")),
+        matches!(&outcome[1], Err(DeliveryFailure::Temporary(reason)) if reason.contains("50 ms")),
         "{outcome:?}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_answers_are_not_read() {
+async fn long_responses_are_not_read_completely() {
     let server = WebServer::start(|_| status(200, &"x".repeat(1 << 20))).await;
     let action = HttpActionConfig {
         answer_bytes_max: 1000,
@@ -427,7 +478,7 @@ async fn long_answers_are_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_and_back_misses_nothing() {
+async fn no_message_is_lost_when_the_server_restarts() {
     let server = WebServer::start(|_| status(200, "")).await;
     let (address, seen) = (server.address, server.seen.clone());
     let sink = sink(&server.connector(), &HttpActionConfig::default());
@@ -435,11 +486,11 @@ async fn a_server_that_is_killed_and_back_misses_nothing() {
     let restart = async {
         support::until("some requests", async || seen.lock().expect("no panic").len() > 300).await;
         server.task.abort();
-        support::until("the server is gone", async || server.task.is_finished()).await;
+        support::until("the server has stopped", async || server.task.is_finished()).await;
         WebServer::start_at(address, None, Arc::new(|_: &Seen| status(200, ""))).await
     };
     let (failures, back) = tokio::join!(deliver(&sink, &records, |_| ()), restart);
-    assert!(failures > 0, "the server was gone for a while");
+    assert!(failures > 0, "the server was down for a while");
     let mut bodies: Vec<String> = server.seen().into_iter().map(|seen| seen.body).collect();
     bodies.extend(back.seen().into_iter().map(|seen| seen.body));
     let mut received = ids(&bodies, HttpBatch::None);
@@ -447,22 +498,22 @@ async fn a_server_that_is_killed_and_back_misses_nothing() {
     received.sort_unstable();
     received.dedup();
     assert_eq!(received, (0..3000).collect::<Vec<u64>>());
-    // Only what was in flight can have come twice.
+    // Only requests in flight can have arrived twice.
     let duplicates = duplicates - received.len();
     assert!(duplicates <= 32, "{duplicates} duplicates");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_there_is_told() {
+async fn an_unreachable_server_is_reported() {
     let address = free_port();
     let sink = sink(&connector(&format!("http://{address}")), &HttpActionConfig::default());
     let outcome = sink.send(&numbered(0..2, fields)).await;
     let expected = format!("cannot connect to {address}");
     assert!(
-        matches!(&outcome[0], Err(Failure::Away(reason)) if reason.contains(&expected)),
+        matches!(&outcome[0], Err(DeliveryFailure::Unreachable(reason)) if reason.contains(&expected)),
         "{outcome:?}"
     );
-    let error = sink.check().await.expect_err("nobody is there");
+    let error = sink.check().await.expect_err("no server");
     assert!(error.contains(&expected), "{error}");
 }
 
@@ -504,16 +555,18 @@ async fn tls_checks_the_certificate() {
     };
     let outcome = with(foreign).send(&numbered(0..1, fields)).await;
     assert!(
-        matches!(&outcome[0], Err(Failure::Away(reason)) if reason.contains("certificate")),
+        matches!(&outcome[0], Err(DeliveryFailure::Unreachable(reason)) if reason.contains("certificate")),
         "{outcome:?}"
     );
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn problems_name_the_field() {
     for (json, field) in [
         (r#"{"url": "ftp://x"}"#, "url"),
         (r#"{"url": "http://user:password@host"}"#, "url"),
+        (r#"{"url": "http://host:99999"}"#, "url"),
+        (r#"{"url": "http://host:"}"#, "url"),
         (r#"{"url": "http://host", "headers": {"a b": "x"}}"#, "headers.a b"),
         (r#"{"url": "http://host", "connections_max": 0}"#, "connections_max"),
         (
@@ -522,7 +575,7 @@ fn what_is_wrong_is_named() {
         ),
     ] {
         let config: HttpConnectorConfig = serde_json::from_str(json).expect("the right types");
-        let problems = HttpConnector::new(&config).err().expect("wrong").join("\n");
+        let problems = HttpConnector::new(&config).err().expect("problems").join("\n");
         assert!(
             problems.contains(field) && !problems.contains("user:password"),
             "{problems}"
@@ -531,10 +584,10 @@ fn what_is_wrong_is_named() {
     let unknown = serde_json::from_str::<HttpConnectorConfig>(r#"{"url": "http://h", "urll": 1}"#);
     assert!(unknown.expect_err("unknown field").to_string().contains("urll"));
     let action: HttpActionConfig =
-        serde_json::from_str(r#"{"path": "x", "headers": {"Content-Type": "y"}}"#).expect("types");
+        serde_json::from_str(r#"{"path": "x", "headers": {"Content-Type": "y", "host": "${h}"}}"#).expect("types");
     let problems = action.problems().join("\n");
     assert!(
-        problems.contains("path:") && problems.contains("content_type"),
+        problems.contains("path:") && problems.contains("content_type") && problems.contains("headers.host:"),
         "{problems}"
     );
 }

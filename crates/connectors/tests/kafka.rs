@@ -1,10 +1,9 @@
-//! Kafka, the real one: what goes in and comes out, what is told when it does not, and nothing lost when it fails.
+//! Tests with real Kafka nodes: contents of messages, reporting of errors, and no loss during failures.
 #![cfg(feature = "kafka")]
-#![allow(clippy::print_stdout, reason = "how often something came twice is worth knowing")]
+#![allow(clippy::print_stdout, reason = "reports the number of duplicates")]
 
 #[path = "support/kafka.rs"]
 mod helpers;
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,39 +11,34 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::shared::KAFKA;
+use crate::support::{Server, numbered, text, until};
 use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
 use connectors::{
-    BoxFuture, Failure, HealthCell, HealthState, Incoming, Origin, Receiver, Records, Sink, Source, stop,
+    BoxFuture, DeliveryFailure, HealthCell, HealthState, Receiver, Records, Sink, Source, SourceMessage, SourceOrigin,
+    stop,
 };
 use helpers::*;
 use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use serde_json::json;
-use support::{Server, numbered, text, until};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_node() {
-    let server = Arc::new(Server::start("kafka", "start", &[]));
-    let hosts = server.address.clone();
-    everything_of_a_message_arrives(&hosts).await;
-    every_compression_and_strategy_works(&hosts).await;
-    what_kafka_refuses_stops_nothing_else(&hosts).await;
-    batches_fit_the_topic(&hosts).await;
-    a_missing_topic_is_waited_for_or_refused(&hosts).await;
-    new_partitions_are_used(&hosts).await;
-    credentials_and_addresses_that_are_wrong_are_told(&server).await;
-    tls_checks_certificates_on_both_sides(&server).await;
-    a_source_commits_what_was_accepted(&hosts).await;
-    a_source_is_held_back(&hosts).await;
-    two_sources_of_a_group_share_and_take_over(&hosts).await;
-    a_deleted_topic_loses_nothing_that_comes_later(&hosts).await;
-    kafka_killed_in_mid_load_loses_nothing(&server).await;
-    a_source_that_has_its_partitions_still_is_connected_after_an_outage(&server).await;
+/// Returns the shared node of all tests, and a topic for the caller.
+async fn shared(name: &str, partitions: i32) -> (String, String) {
+    let (hosts, name) = (KAFKA.value("TIDEWIRE_KAFKA"), own(name));
+    create(&hosts, &name, partitions, 1).await;
+    (hosts, name)
 }
 
-async fn everything_of_a_message_arrives(hosts: &str) {
-    create(hosts, "message", 2, 1).await;
+/// Returns a name that other runs with the same Kafka do not use.
+fn own(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_parts_of_a_message_arrive() {
+    let (hosts, name) = &shared("message", 2).await;
     let config = action(
-        "mess${suffix}",
+        "${name}",
         json!({"timestamp": "${at}", "headers": [{"name": "h1", "value": "${a}"}, {"name": "h2", "value": "${b}"}]}),
     );
     let fields: Vec<String> = config.templates().into_iter().map(|template| template.field).collect();
@@ -63,16 +57,23 @@ async fn everything_of_a_message_arrives(hosts: &str) {
         0 => vec![
             text("0 v"),
             text("k"),
-            text("message"),
+            text(name.as_str()),
             text("1700000000000"),
             text("x"),
             None,
         ],
-        _ => vec![None, None, text("message"), text("no time"), None, Some(vec![0, 255])],
+        _ => vec![
+            None,
+            None,
+            text(name.as_str()),
+            text("no time"),
+            None,
+            Some(vec![0, 255]),
+        ],
     });
     let outcome = sink(hosts, &config).send(&records).await;
     assert_eq!(outcome, [Ok(()), Ok(())]);
-    let mut found = read_all(hosts, "message").await;
+    let mut found = read_all(hosts, name).await;
     found.sort_by_key(|message| message.value.is_none());
     assert_eq!(
         (found[0].key.as_deref(), found[0].value.as_deref()),
@@ -84,12 +85,13 @@ async fn everything_of_a_message_arrives(hosts: &str) {
     assert_eq!(found[1].headers, [("h2".to_owned(), vec![0, 255])]);
 }
 
-async fn every_compression_and_strategy_works(hosts: &str) {
-    create(hosts, "ways", 4, 1).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_compression_and_strategy_works() {
+    let (hosts, name) = &shared("ways", 4).await;
     let mut sent = 0;
     for compression in ["none", "gzip", "snappy", "lz4", "zstd"] {
         let config = action(
-            "ways",
+            name,
             json!({"compression": compression, "partition_strategy": "round_robin"}),
         );
         let records = numbered(sent..sent + 40, |number| {
@@ -101,20 +103,20 @@ async fn every_compression_and_strategy_works(hosts: &str) {
         );
         sent += 40;
     }
-    let found = read_all(hosts, "ways").await;
+    let found = read_all(hosts, name).await;
     assert_eq!(reconcile_unordered(&found), (0..sent).collect::<Vec<u32>>());
     for partition in 0..4 {
         let count = found.iter().filter(|message| message.partition == partition).count();
         assert_eq!(count, 50, "messages go to the partitions in turn");
     }
     for (strategy, per_record) in [("client", "partition_strategy"), ("topic", "partition_strategy")] {
-        let config = action("ways", json!({"partition_strategy": strategy}));
+        let config = action(name, json!({"partition_strategy": strategy}));
         assert_eq!(config.templates()[2].field, per_record);
         let records = numbered(1000..1020, |number| {
             vec![text(format!("{number}")), text(format!("{number}")), text(strategy)]
         });
         assert!(sink(hosts, &config).send(&records).await.iter().all(Result::is_ok));
-        let found = read_all(hosts, "ways").await;
+        let found = read_all(hosts, name).await;
         let places: BTreeSet<i32> = found
             .iter()
             .rev()
@@ -131,54 +133,62 @@ fn reconcile_unordered(found: &[Found]) -> Vec<u32> {
     numbers
 }
 
-async fn what_kafka_refuses_stops_nothing_else(hosts: &str) {
-    create(hosts, "poison", 1, 1).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rejected_messages_do_not_block_others() {
+    let (hosts, name) = &shared("poison", 1).await;
     let config = action("${t}", json!({"message_bytes_max": 20_000}));
     let records = numbered(0..5, |number| match number {
-        1 => vec![text("x".repeat(30_000)), text("k"), text("poison")],
+        1 => vec![text("x".repeat(30_000)), text("k"), text(name.as_str())],
         2 => vec![text("2"), text("k"), text("no such topic!")],
         3 => vec![text("3"), text("k"), text("absent")],
-        _ => vec![text(number.to_string()), text("k"), text("poison")],
+        _ => vec![text(number.to_string()), text("k"), text(name.as_str())],
     });
     let outcome = sink(hosts, &config).send(&records).await;
-    for (index, word) in [(1, "too large"), (2, "no name"), (3, "does not exist")] {
-        let Err(Failure::Refused(reason)) = &outcome[index] else {
+    for (index, word) in [
+        (1, "too large"),
+        (2, "not a valid kafka topic name"),
+        (3, "does not exist"),
+    ] {
+        let Err(DeliveryFailure::Refused(reason)) = &outcome[index] else {
             panic!("{index}: {outcome:?}");
         };
         assert!(reason.to_lowercase().contains(word), "{index}: {reason}");
     }
     assert!(outcome[0].is_ok() && outcome[4].is_ok(), "{outcome:?}");
-    assert_eq!(reconcile_unordered(&read_all(hosts, "poison").await), [0, 4]);
+    assert_eq!(reconcile_unordered(&read_all(hosts, name).await), [0, 4]);
 }
 
-/// A topic's `max.message.bytes` is the limit of a batch, and librdkafka does not know it.
-async fn batches_fit_the_topic(hosts: &str) {
-    let topic = NewTopic::new("narrow", 2, TopicReplication::Fixed(1)).set("max.message.bytes", "20000");
+/// A topic's `max.message.bytes` limits a batch. librdkafka does not know it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn batches_fit_the_topic() {
+    let hosts = &KAFKA.value("TIDEWIRE_KAFKA");
+    let (known, unknown) = (&own("narrow"), &own("narrow-too"));
+    let topic = NewTopic::new(known, 2, TopicReplication::Fixed(1)).set("max.message.bytes", "20000");
     create_topic(hosts, &topic).await;
-    let mut bridge = Bridge::start(hosts, &action("narrow", json!({"linger_ms": 50})));
+    let mut bridge = Bridge::start(hosts, &action(known, json!({"linger_ms": 50})));
     bridge.publish(3_000);
     let mut records = Records::new();
     records.push(1, 7, &[Some("x".repeat(30_000).as_bytes()), Some(b"key-7")]);
     bridge.action.buffer().append(&mut records).expect("room");
     bridge.publish(1_000);
-    until("all is sent but what is too large alone", async || {
+    until("all is sent except the oversized message", async || {
         let stats = bridge.action.stats();
         (stats.sent, stats.failed) == (4_000, 1)
     })
     .await;
     let refused = bridge.action.health().last_error.unwrap_or_default();
     assert!(
-        refused.contains("narrow") && refused.to_lowercase().contains("too large"),
+        refused.contains(known) && refused.to_lowercase().contains("too large"),
         "{refused}"
     );
-    let twice = reconcile(&read_all(hosts, "narrow").await, 0..4_000);
+    let twice = reconcile(&read_all(hosts, known).await, 0..4_000);
     assert_eq!(twice, 0, "the limit was known before anything was sent");
     bridge.stop().await;
 
-    // Which topics there will be is not known before: Kafka has to refuse a batch.
+    // The topics of a template are unknown in advance, so that Kafka has to reject a batch first.
     create_topic(
         hosts,
-        &NewTopic::new("narrow-too", 2, TopicReplication::Fixed(1)).set("max.message.bytes", "20000"),
+        &NewTopic::new(unknown, 2, TopicReplication::Fixed(1)).set("max.message.bytes", "20000"),
     )
     .await;
     let bridge = Bridge::start(hosts, &action("${t}", json!({"linger_ms": 50})));
@@ -188,54 +198,57 @@ async fn batches_fit_the_topic(hosts: &str) {
         } else {
             format!("{number} {:80}", "")
         };
-        let fields = [Some(value.as_bytes()), Some(&b"key"[..]), Some(&b"narrow-too"[..])];
+        let fields = [Some(value.as_bytes()), Some(&b"key"[..]), Some(unknown.as_bytes())];
         records.push(1, 7, &fields);
     }
     bridge.action.buffer().append(&mut records).expect("room");
-    until("all is sent but what is too large alone", async || {
+    until("all is sent except the oversized message", async || {
         let stats = bridge.action.stats();
         (stats.sent, stats.failed) == (1_999, 1)
     })
     .await;
-    let found = read_all(hosts, "narrow-too").await;
+    let found = read_all(hosts, unknown).await;
     let numbers: BTreeSet<u32> = found.iter().map(Found::number).collect();
     assert_eq!(numbers.len(), 1_999);
     println!(
-        "batches were too large for the topic: {} came twice",
+        "batches were too large for the topic: {} duplicates",
         found.len() - numbers.len()
     );
     bridge.stop().await;
 }
 
-async fn a_missing_topic_is_waited_for_or_refused(hosts: &str) {
-    let mut bridge = Bridge::start(hosts, &action("later", json!({})));
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn messages_wait_for_a_missing_topic() {
+    let (hosts, name) = (&KAFKA.value("TIDEWIRE_KAFKA"), &own("later"));
+    let mut bridge = Bridge::start(hosts, &action(name, json!({})));
     bridge.publish(100);
-    until("it is told", async || {
+    until("it is reported", async || {
         bridge.action.health().state == HealthState::Disconnected
     })
     .await;
     let error = bridge.action.health().last_error.expect("an error");
-    assert!(error.contains("\"later\" does not exist"), "{error}");
+    assert!(error.contains(&format!("\"{name}\" does not exist")), "{error}");
     assert_eq!(bridge.action.stats().sent, 0);
-    create(hosts, "later", 1, 1).await;
+    create(hosts, name, 1, 1).await;
     bridge.all_sent().await;
     let stats = bridge.stop().await;
     assert_eq!((stats.sent, stats.failed, stats.dropped.total()), (100, 0, 0));
-    reconcile(&read_all(hosts, "later").await, 0..100);
+    reconcile(&read_all(hosts, name).await, 0..100);
 }
 
-async fn new_partitions_are_used(hosts: &str) {
-    create(hosts, "grows", 1, 1).await;
-    let mut bridge = Bridge::start(hosts, &action("grows", json!({"partition_strategy": "round_robin"})));
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn new_partitions_are_used() {
+    let (hosts, name) = &shared("grows", 1).await;
+    let mut bridge = Bridge::start(hosts, &action(name, json!({"partition_strategy": "round_robin"})));
     bridge.publish(10);
     bridge.all_sent().await;
-    let more = NewPartitions::new("grows", 3);
+    let more = NewPartitions::new(name, 3);
     let grown = admin(hosts).create_partitions([&more], &AdminOptions::new()).await;
     assert!(matches!(grown.as_deref(), Ok([Ok(_)])), "{grown:?}");
     until("all partitions have messages", async || {
         bridge.publish(30);
         bridge.all_sent().await;
-        let found = read_all(hosts, "grows").await;
+        let found = read_all(hosts, name).await;
         found
             .iter()
             .map(|found| found.partition)
@@ -247,17 +260,10 @@ async fn new_partitions_are_used(hosts: &str) {
     bridge.stop().await;
 }
 
-/// What the script says of the server.
-fn told(server: &Server, name: &str) -> String {
-    let env = std::fs::read_to_string(server.directory.join("env")).expect("the script leaves it");
-    let mut lines = env.lines().filter_map(|line| line.split_once('='));
-    let found = lines.find(|(told, _)| *told == name);
-    found.expect("the script tells it").1.to_owned()
-}
-
-async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
-    let sasl = told(server, "TIDEWIRE_KAFKA_SASL");
-    create(&server.address, "sasl", 1, 1).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn wrong_credentials_and_addresses_are_reported() {
+    let (_, name) = &shared("sasl", 1).await;
+    let sasl = KAFKA.value("TIDEWIRE_KAFKA_SASL");
     for mechanism in ["plain", "scram_sha256", "scram_sha512"] {
         for (password, is_right) in [("tidewire", true), ("hunter2", false)] {
             let connector: KafkaConnectorConfig = serde_json::from_value(json!({
@@ -265,8 +271,8 @@ async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
                 "authentication": {"mechanism": mechanism, "username": "tidewire", "password": password},
             }))
             .expect("a configuration");
-            let checked = KafkaSink::new(&connector, &action("sasl", json!({})))
-                .expect("sound")
+            let checked = KafkaSink::new(&connector, &action(name, json!({})))
+                .expect("valid options")
                 .check()
                 .await;
             assert_eq!(checked.is_ok(), is_right, "{mechanism}: {checked:?}");
@@ -278,14 +284,14 @@ async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
             }
         }
     }
-    let nobody = connector("127.0.0.1:1");
-    let error = KafkaSink::new(&nobody, &action("sasl", json!({})))
-        .expect("sound")
+    let no_broker = connector("127.0.0.1:1");
+    let error = KafkaSink::new(&no_broker, &action(name, json!({})))
+        .expect("valid options")
         .check()
         .await
-        .expect_err("nobody");
+        .expect_err("no broker");
     assert!(error.contains("127.0.0.1:1"), "{error}");
-    let wrong = KafkaSink::new(&nobody, &action("a b", json!({"required_acks": "leader"})));
+    let wrong = KafkaSink::new(&no_broker, &action("a b", json!({"required_acks": "leader"})));
     let mut problems = connector("localhost").problems();
     problems.extend(wrong.err().expect("two problems"));
     let problems = problems.join("; ");
@@ -294,14 +300,15 @@ async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
     }
 }
 
-/// One listener wants a certificate of the client, the other one a password.
-async fn tls_checks_certificates_on_both_sides(server: &Server) {
-    create(&server.address, "tls", 1, 1).await;
+/// One listener requires a client certificate, the other one a password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tls_checks_certificates_on_both_sides() {
+    let (_, name) = &shared("tls", 1).await;
     let (tls, sasl_tls) = (
-        told(server, "TIDEWIRE_KAFKA_TLS"),
-        told(server, "TIDEWIRE_KAFKA_SASL_TLS"),
+        KAFKA.value("TIDEWIRE_KAFKA_TLS"),
+        KAFKA.value("TIDEWIRE_KAFKA_SASL_TLS"),
     );
-    let file = |name: &str| format!("{}/{name}", told(server, "TIDEWIRE_KAFKA_CERTIFICATES"));
+    let file = |name: &str| format!("{}/{name}", KAFKA.value("TIDEWIRE_KAFKA_CERTIFICATES"));
     let ours = |name: &str| json!({"ca_file": file("ca.pem"), "cert_file": file(&format!("{name}.pem")), "key_file": file(&format!("{name}.key"))});
     let login = |password: &str| json!({"mechanism": "scram_sha512", "username": "tidewire", "password": password});
     let none = json!({"mechanism": "none"});
@@ -323,7 +330,7 @@ async fn tls_checks_certificates_on_both_sides(server: &Server) {
     for (hosts, tls, authentication, wrong) in cases {
         let connector = json!({"bootstrap_hosts": hosts, "tls": tls, "authentication": authentication});
         let connector: KafkaConnectorConfig = serde_json::from_value(connector).expect("a configuration");
-        let sink = KafkaSink::new(&connector, &action("tls", json!({}))).expect("sound");
+        let sink = KafkaSink::new(&connector, &action(name, json!({}))).expect("valid options");
         match (sink.check().await, wrong) {
             (Ok(()), None) => {
                 let sent = sink
@@ -335,25 +342,25 @@ async fn tls_checks_certificates_on_both_sides(server: &Server) {
             (checked, _) => panic!("{tls} {authentication}: {checked:?}"),
         }
     }
-    let config = json!({"kafka_topics": ["tls"], "group_id": "tls", "offset_reset": "earliest"});
+    let config = json!({"kafka_topics": [name], "group_id": name, "offset_reset": "earliest"});
     let config: KafkaSourceConfig = serde_json::from_value(config).expect("a configuration");
     let connector = json!({"bootstrap_hosts": tls, "tls": ours("client")});
     let connector: KafkaConnectorConfig = serde_json::from_value(connector).expect("a configuration");
-    let source = KafkaSource::new(&connector, &config, HealthCell::new()).expect("sound");
+    let source = KafkaSource::new(&connector, &config, HealthCell::new()).expect("valid options");
     take(&source, &Taker::default(), 30).await;
 }
 
-/// Takes messages as it is told to.
+/// A receiver that can be made to refuse batches or to block.
 #[derive(Default)]
 struct Taker {
-    taken: Mutex<Vec<Incoming>>,
+    taken: Mutex<Vec<SourceMessage>>,
     refusals_left: AtomicUsize,
     is_stuck: AtomicBool,
     wake: tokio::sync::Notify,
 }
 
 impl Receiver for Taker {
-    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
+    fn receive<'a>(&'a self, batch: &'a [SourceMessage]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             while self.is_stuck.load(Ordering::Acquire) {
                 self.wake.notified().await;
@@ -364,7 +371,7 @@ impl Receiver for Taker {
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, refuse)
                 .is_ok()
             {
-                return Err("no room".to_owned());
+                return Err("queue is full".to_owned());
             }
             self.taken.lock().expect("no panic").extend_from_slice(batch);
             Ok(())
@@ -378,10 +385,10 @@ fn source(hosts: &str, kafka_topic: &str, health: &HealthCell) -> KafkaSource {
         "batch_records_max": 50, "commit_interval_ms": 100, "fetch_bytes_max": 65536,
     }))
     .expect("a configuration");
-    KafkaSource::new(&connector(hosts), &config, health.clone()).expect("sound")
+    KafkaSource::new(&connector(hosts), &config, health.clone()).expect("valid options")
 }
 
-/// Runs the source until so many messages were taken in all.
+/// Runs the source until `count` messages were received in total.
 async fn take(source: &KafkaSource, taker: &Taker, count: usize) {
     let (stopper, stop) = stop();
     let enough = async {
@@ -394,10 +401,11 @@ async fn take(source: &KafkaSource, taker: &Taker, count: usize) {
     tokio::join!(source.run(taker, stop), enough);
 }
 
-async fn a_source_commits_what_was_accepted(hosts: &str) {
-    create(hosts, "source", 3, 1).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_source_commits_accepted_messages() {
+    let (hosts, name) = &shared("source", 3).await;
     let headers = json!({"headers": [{"name": "h", "value": "${h}"}]});
-    let sink = sink(hosts, &action("source", headers));
+    let sink = sink(hosts, &action(name, headers));
     let fields = |number: u32| {
         vec![
             text(format!("{number}")),
@@ -407,19 +415,19 @@ async fn a_source_commits_what_was_accepted(hosts: &str) {
     };
     assert!(sink.send(&numbered(0..500, fields)).await.iter().all(Result::is_ok));
     let health = HealthCell::new();
-    let source = source(hosts, "source", &health);
-    source.check().await.expect("it is there");
+    let source = source(hosts, name, &health);
+    source.check().await.expect("the topic exists");
     let taker = Taker::default();
     taker.refusals_left.store(3, Ordering::Release);
     take(&source, &taker, 500).await;
     assert_eq!(taker.refusals_left.load(Ordering::Acquire), 0);
-    // What was accepted does not come to the next one.
+    // Accepted messages are not delivered to the next run.
     assert!(sink.send(&numbered(500..600, fields)).await.iter().all(Result::is_ok));
     take(&source, &taker, 600).await;
     let taken = taker.taken.lock().expect("no panic");
     let mut offsets: BTreeMap<i32, i64> = BTreeMap::new();
     for message in taken.iter() {
-        let Origin::Kafka { partition, offset, .. } = message.origin else {
+        let SourceOrigin::Kafka { partition, offset, .. } = message.origin else {
             panic!("{message:?}");
         };
         let next = offsets.entry(partition).or_default();
@@ -430,12 +438,13 @@ async fn a_source_commits_what_was_accepted(hosts: &str) {
     assert_eq!(taken.len(), 600);
 }
 
-async fn a_source_is_held_back(hosts: &str) {
-    create(hosts, "held", 1, 1).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_slow_receiver_pauses_the_source() {
+    let (hosts, name) = &shared("held", 1).await;
     let value = "x".repeat(1000);
     let records = numbered(0..3000, |number| vec![text(format!("{number} {value}")), None]);
     assert!(
-        sink(hosts, &action("held", json!({})))
+        sink(hosts, &action(name, json!({})))
             .send(&records)
             .await
             .iter()
@@ -444,7 +453,7 @@ async fn a_source_is_held_back(hosts: &str) {
     let taker = Taker::default();
     taker.is_stuck.store(true, Ordering::Release);
     let health = HealthCell::new();
-    let source = source(hosts, "held", &health);
+    let source = source(hosts, name, &health);
     let (stopper, stop) = stop();
     let scenario = async {
         // Long enough that the partitions are paused.
@@ -461,10 +470,11 @@ async fn a_source_is_held_back(hosts: &str) {
     assert_eq!(taker.taken.lock().expect("no panic").len(), 3000);
 }
 
-/// A second source joins the group in mid-load, the first one leaves, and comes back when the second one has gone.
-async fn two_sources_of_a_group_share_and_take_over(hosts: &str) {
-    create(hosts, "shared", 6, 1).await;
-    let sink = sink(hosts, &action("shared", json!({})));
+/// A second source joins the group under load. The first one leaves, and returns after the second one has left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sources_of_a_group_share_the_partitions() {
+    let (hosts, name) = &shared("shared", 6).await;
+    let sink = sink(hosts, &action(name, json!({})));
     let (first, second) = (Taker::default(), Taker::default());
     let count = |taker: &Taker| taker.taken.lock().expect("no panic").len();
     let (is_over, published) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -478,10 +488,10 @@ async fn two_sources_of_a_group_share_and_take_over(hosts: &str) {
         }
     };
     let run = async |taker: &Taker, until_then: &dyn Fn() -> bool| {
-        let source = source(hosts, "shared", &HealthCell::new());
+        let source = source(hosts, name, &HealthCell::new());
         let (stopper, stop) = stop();
         let end = async {
-            until("it has taken what it should", async || until_then()).await;
+            until("it has received enough", async || until_then()).await;
             stopper.stop();
         };
         tokio::join!(source.run(taker, stop), end);
@@ -495,14 +505,14 @@ async fn two_sources_of_a_group_share_and_take_over(hosts: &str) {
         let has_taken_over = AtomicBool::new(false);
         let one = async {
             run(&first, &|| count(&second) > 500).await;
-            // The other one has all partitions now.
+            // The other source has all partitions now.
             let before = count(&second);
             until("the second one takes over", async || count(&second) > before + 500).await;
             has_taken_over.store(true, Ordering::Release);
             run(&first, &all).await;
         };
         let other = async {
-            until("the first one is at work", async || count(&first) > 500).await;
+            until("the first one receives", async || count(&first) > 500).await;
             run(&second, &|| has_taken_over.load(Ordering::Acquire)).await;
             let before = count(&first);
             until("the first one takes over again", async || count(&first) > before + 500).await;
@@ -518,32 +528,33 @@ async fn two_sources_of_a_group_share_and_take_over(hosts: &str) {
 
 fn numbers(taker: &Taker) -> Vec<u32> {
     let taken = taker.taken.lock().expect("no panic");
-    let number = |message: &Incoming| {
+    let number = |message: &SourceMessage| {
         let value = message.payload.as_deref().expect("a value");
         std::str::from_utf8(value).expect("text").parse().expect("a number")
     };
     taken.iter().map(number).collect()
 }
 
-async fn a_deleted_topic_loses_nothing_that_comes_later(hosts: &str) {
-    create(hosts, "deleted", 4, 1).await;
-    let mut bridge = Bridge::start(hosts, &action("deleted", json!({})));
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_later_message_is_lost_after_a_topic_deletion() {
+    let (hosts, name) = &shared("deleted", 4).await;
+    let mut bridge = Bridge::start(hosts, &action(name, json!({})));
     let before = bridge.publish(2000);
     bridge.all_sent().await;
-    delete(hosts, "deleted").await;
+    delete(hosts, name).await;
     let after = bridge.publish(2000);
-    until("it is told", async || {
+    until("it is reported", async || {
         bridge.action.health().state == HealthState::Disconnected
     })
     .await;
-    create(hosts, "deleted", 4, 1).await;
+    create(hosts, name, 4, 1).await;
     bridge.all_sent().await;
     let stats = bridge.stop().await;
     assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
-    reconcile(&read_all(hosts, "deleted").await, before..after);
+    reconcile(&read_all(hosts, name).await, before..after);
 }
 
-async fn kafka_killed_in_mid_load_loses_nothing(server: &Arc<Server>) {
+async fn no_message_is_lost_when_kafka_is_killed(server: &Arc<Server>) {
     let hosts = server.address.clone();
     create(&hosts, "killed", 4, 1).await;
     let mut bridge = Bridge::start(&hosts, &action("killed", json!({})));
@@ -567,13 +578,13 @@ async fn kafka_killed_in_mid_load_loses_nothing(server: &Arc<Server>) {
     let found = read_all(&hosts, "killed").await;
     let twice = reconcile(&found, 0..published);
     println!(
-        "Kafka killed: {published} published, {} there, {twice} twice",
+        "Kafka killed: {published} published, {} stored, {twice} duplicates",
         found.len()
     );
 }
 
-/// Nothing comes in this test, and nothing is assigned anew: the group does not miss a member for so short a time.
-async fn a_source_that_has_its_partitions_still_is_connected_after_an_outage(server: &Arc<Server>) {
+/// No message arrives and no rebalance happens in this test: the outage is shorter than the session timeout.
+async fn a_source_is_connected_after_a_short_outage(server: &Arc<Server>) {
     let hosts = server.address.clone();
     create(&hosts, "outage", 2, 1).await;
     let health = HealthCell::new();
@@ -594,15 +605,22 @@ async fn a_source_that_has_its_partitions_still_is_connected_after_an_outage(ser
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn three_nodes() {
-    let server = Arc::new(Server::start("kafka", "start", &["3"]));
-    only_acks_of_all_wait_for_a_replica_that_is_down(&server).await;
-    a_partition_without_a_leader_holds_up_no_other(&server).await;
-    leaders_that_are_killed_lose_nothing(&server).await;
+async fn faults_of_a_single_node() {
+    let server = Arc::new(Server::start("kafka", "start", &[]));
+    no_message_is_lost_when_kafka_is_killed(&server).await;
+    a_source_is_connected_after_a_short_outage(&server).await;
 }
 
-/// Fewer records in a batch than the partition has keys: what waits for it must not take the place of all others either.
-async fn a_partition_without_a_leader_holds_up_no_other(server: &Arc<Server>) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn faults_of_a_cluster() {
+    let server = Arc::new(Server::start("kafka", "start", &["3"]));
+    only_acks_all_waits_for_a_missing_replica(&server).await;
+    a_partition_without_leader_does_not_block_others(&server).await;
+    no_message_is_lost_when_leaders_are_killed(&server).await;
+}
+
+/// Batches have fewer records than the partition has keys: waiting records must not fill all batches.
+async fn a_partition_without_leader_does_not_block_others(server: &Arc<Server>) {
     let hosts = server.address.clone();
     let replicas = TopicReplication::Variable(&[&[1], &[2], &[3]]);
     create_topic(&hosts, &NewTopic::new("alone", 3, replicas)).await;
@@ -625,24 +643,24 @@ async fn a_partition_without_a_leader_holds_up_no_other(server: &Arc<Server>) {
         bridge.action.stats().sent >= others(bridge.next)
     })
     .await;
-    let is_told = |bridge: &Bridge| {
+    let assert_reported = |bridge: &Bridge| {
         let health = bridge.action.health();
         let error = health.last_error.unwrap_or_default();
         assert!(error.contains("\"alone\": partition 2 of 3 has no leader"), "{error}");
         assert_eq!(health.state, HealthState::Disconnected);
     };
-    is_told(&bridge);
+    assert_reported(&bridge);
     for _ in 0..10 {
         bridge.publish(10 * KEYS);
-        until("what comes later is sent as well", async || {
+        until("later messages are sent as well", async || {
             bridge.action.stats().sent == others(bridge.next)
         })
         .await;
-        is_told(&bridge);
+        assert_reported(&bridge);
     }
     server.run_in_background("start", &[]).await;
     bridge.all_sent().await;
-    until("it is well", async || {
+    until("it is connected", async || {
         bridge.action.health().state == HealthState::Connected
     })
     .await;
@@ -650,10 +668,10 @@ async fn a_partition_without_a_leader_holds_up_no_other(server: &Arc<Server>) {
     let stats = bridge.stop().await;
     assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
     let twice = reconcile(&read_all(&hosts, "alone").await, 0..published);
-    println!("a partition without a leader: {published} published, {twice} twice");
+    println!("a partition without a leader: {published} published, {twice} duplicates");
 }
 
-async fn only_acks_of_all_wait_for_a_replica_that_is_down(server: &Arc<Server>) {
+async fn only_acks_all_waits_for_a_missing_replica(server: &Arc<Server>) {
     let hosts = server.address.clone();
     let mut bridges = Vec::new();
     for (name, acks, idempotence) in [
@@ -662,7 +680,7 @@ async fn only_acks_of_all_wait_for_a_replica_that_is_down(server: &Arc<Server>) 
         ("acks-leader", "leader", false),
         ("acks-none", "none", false),
     ] {
-        // The first one leads: what nobody acknowledges is lost with the leader.
+        // The first node leads: unacknowledged messages are lost with the leader.
         let replicas = TopicReplication::Variable(&[&[1, 2, 3]]);
         let topic = NewTopic::new(name, 1, replicas).set("min.insync.replicas", "3");
         create_topic(&hosts, &topic).await;
@@ -679,9 +697,10 @@ async fn only_acks_of_all_wait_for_a_replica_that_is_down(server: &Arc<Server>) 
             bridge.all_sent().await;
             continue;
         }
-        until("it is told that too few replicas are in sync", async || {
+        until("too few in-sync replicas are reported", async || {
             let health = bridge.action.health();
-            health.state == HealthState::Disconnected && health.last_error.is_some_and(|told| told.contains("in-sync"))
+            health.state == HealthState::Disconnected
+                && health.last_error.is_some_and(|error| error.contains("in-sync"))
         })
         .await;
         assert_eq!(bridge.action.stats().sent, 10, "{name}");
@@ -692,14 +711,15 @@ async fn only_acks_of_all_wait_for_a_replica_that_is_down(server: &Arc<Server>) 
         let stats = bridge.stop().await;
         assert_eq!((stats.failed, stats.dropped.total()), (0, 0), "{name}");
         let twice = reconcile(&read_all(&hosts, name).await, 0..20);
-        println!("{name}: {twice} twice");
+        println!("{name}: {twice} duplicates");
         for id in producer_ids(server, name) {
             assert_eq!(id >= 0, name == "acks-idempotent", "{name}: producer {id}");
         }
     }
 }
 
-/// Who wrote each batch of a partition, as one of the nodes has it on its disk; -1 is a producer that is not idempotent.
+/// Returns the producer of each batch of a partition, from the disk of one of the nodes; -1 for a producer without
+/// idempotence.
 fn producer_ids(server: &Server, kafka_topic: &str) -> Vec<i64> {
     let directory = server.directory.join(&format!("data.1/{kafka_topic}-0"));
     let segments = fs::read_dir(directory)
@@ -710,7 +730,8 @@ fn producer_ids(server: &Server, kafka_topic: &str) -> Vec<i64> {
     for log in logs {
         let bytes = fs::read(log).expect("a file that can be read");
         let mut rest = &bytes[..];
-        // RecordBatch: baseOffset int64, batchLength int32 of what follows it, ..., producerId int64 at 43. Zeros are room for more.
+        // RecordBatch: baseOffset int64, batchLength int32 of the following bytes, ..., producerId int64 at 43. Zeros
+        // are preallocated space.
         while rest.len() > 61 && rest[8..12] != [0; 4] {
             ids.push(i64::from_be_bytes(rest[43..51].try_into().expect("eight bytes")));
             let length = u32::from_be_bytes(rest[8..12].try_into().expect("four bytes"));
@@ -721,7 +742,7 @@ fn producer_ids(server: &Server, kafka_topic: &str) -> Vec<i64> {
     ids
 }
 
-async fn leaders_that_are_killed_lose_nothing(server: &Arc<Server>) {
+async fn no_message_is_lost_when_leaders_are_killed(server: &Arc<Server>) {
     let hosts = server.address.clone();
     create(&hosts, "moved", 6, 3).await;
     let mut bridge = Bridge::start(&hosts, &action("moved", json!({})));
@@ -745,18 +766,18 @@ async fn leaders_that_are_killed_lose_nothing(server: &Arc<Server>) {
     let published = bridge.next;
     let stats = bridge.stop().await;
     assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
-    // A leader that has just come back may still say that it has less.
+    // A leader that has just restarted may still report fewer messages.
     let mut found = Vec::new();
-    until("all is there", async || {
+    until("all is stored", async || {
         found = read_all(&hosts, "moved").await;
         let numbers: BTreeSet<u32> = found.iter().map(Found::number).collect();
-        println!("{} of {published} there, by {} messages", numbers.len(), found.len());
+        println!("{} of {published} stored, in {} messages", numbers.len(), found.len());
         numbers.len() == published as usize
     })
     .await;
     let twice = reconcile(&found, 0..published);
     println!(
-        "leaders killed: {published} published, {} there, {twice} twice",
+        "leaders killed: {published} published, {} stored, {twice} duplicates",
         found.len()
     );
 }

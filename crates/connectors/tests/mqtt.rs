@@ -1,6 +1,4 @@
-//! The MQTT bridge against a real Mosquitto, in both directions.
-
-mod support;
+//! Tests of the MQTT bridge with a real Mosquitto, in both directions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Child, Command, Stdio};
@@ -9,17 +7,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use connectors::mqtt::{
     LOOP_PROPERTY, MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig,
-    MqttVersion, UserProperties,
+    MqttVersion, PublishUserProperties,
 };
 use connectors::{
-    BoxFuture, Failure, Incoming, Origin, Receiver, Secret, Sink, Source, Stopper, TlsConfig, sample, stop,
+    BoxFuture, DeliveryFailure, Receiver, Secret, Sink, Source, SourceMessage, SourceOrigin, StopHandle, TlsConfig,
+    sample, stop,
 };
-use mqtt::{Properties, PropertyContext};
+use mqtt::{Decoded, PacketType, Properties, PropertyContext, ProtocolVersion, decode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use support::{Directory, certificates, deliver, deliver_during, free_port, numbered, text, until};
+use crate::support::{Directory, certificates, deliver, deliver_during, free_port, numbered, text, until};
 
-/// A Mosquitto with a configuration of the test's.
+/// A Mosquitto with a configuration of the test.
 struct Mosquitto {
     directory: Directory,
     port: u16,
@@ -34,9 +35,9 @@ impl Mosquitto {
 
     async fn start_in(directory: Directory, more: &str) -> Mosquitto {
         let port = free_port().port();
-        let place = directory.path().display();
+        let location = directory.path().display();
         let settings = format!(
-            "listener {port} 127.0.0.1\n{more}\nuser root\npersistence true\npersistence_location {place}/\nmax_queued_messages 0\nmax_inflight_messages 0\n"
+            "listener {port} 127.0.0.1\n{more}\nuser root\npersistence true\npersistence_location {location}/\nmax_queued_messages 0\nmax_inflight_messages 0\n"
         );
         let access = if more.contains("allow_anonymous") {
             ""
@@ -50,29 +51,29 @@ impl Mosquitto {
             port,
             process,
         };
-        mosquitto.is_up().await;
+        mosquitto.wait_until_up().await;
         mosquitto
     }
 
-    async fn is_up(&self) {
+    async fn wait_until_up(&self) {
         until("Mosquitto listens", async || {
-            tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
+            TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
         })
         .await;
     }
 
-    /// Stopped cleanly, so that it keeps what it has; Mosquitto saves nothing in a crash.
+    /// Stops Mosquitto cleanly, so that it saves its state. It saves nothing in a crash.
     fn stop(&self) {
         let mut process = self.process.lock().expect("no panic");
         let _ = Command::new("kill").arg(process.id().to_string()).status();
-        process.wait().expect("it ends");
+        process.wait().expect("Mosquitto ends");
     }
 
     async fn restart(&self) {
         self.stop();
         tokio::time::sleep(Duration::from_millis(200)).await;
         *self.process.lock().expect("no panic") = spawn(&self.directory);
-        self.is_up().await;
+        self.wait_until_up().await;
     }
 
     fn server(&self) -> String {
@@ -87,10 +88,12 @@ impl Mosquitto {
             .stdin(Stdio::piped())
             .spawn()
             .expect("mosquitto_pub is installed");
-        let mut input = publisher.stdin.take().expect("it is piped");
-        input.write_all((lines.join("\n") + "\n").as_bytes()).expect("it reads");
+        let mut input = publisher.stdin.take().expect("a pipe");
+        input
+            .write_all((lines.join("\n") + "\n").as_bytes())
+            .expect("mosquitto_pub reads");
         drop(input);
-        assert!(publisher.wait().expect("it ends").success());
+        assert!(publisher.wait().expect("mosquitto_pub ends").success());
     }
 }
 
@@ -126,11 +129,11 @@ fn config(server: &str, client_id: &str, version: MqttVersion) -> MqttConnectorC
 }
 
 fn connector(config: &MqttConnectorConfig) -> Arc<MqttConnector> {
-    Arc::new(MqttConnector::new(config).expect("a sound connector"))
+    Arc::new(MqttConnector::new(config).expect("a valid connector"))
 }
 
 fn sink(connector: &Arc<MqttConnector>) -> MqttSink {
-    MqttSink::new(Arc::clone(connector), &MqttActionConfig::default()).expect("a sound action")
+    MqttSink::new(Arc::clone(connector), &MqttActionConfig::default()).expect("a valid action")
 }
 
 fn source_config(filter: &str, qos: u8) -> MqttSourceConfig {
@@ -138,15 +141,15 @@ fn source_config(filter: &str, qos: u8) -> MqttSourceConfig {
     serde_json::from_value(json).expect("a configuration")
 }
 
-/// Collects what a source brings, or refuses it while it is told to.
+/// Collects the messages of a source, after rejecting some batches.
 #[derive(Clone, Default)]
 struct Collector {
-    messages: Arc<Mutex<Vec<Incoming>>>,
+    messages: Arc<Mutex<Vec<SourceMessage>>>,
     refusals_left: Arc<Mutex<u32>>,
 }
 
 impl Receiver for Collector {
-    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
+    fn receive<'a>(&'a self, batch: &'a [SourceMessage]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async {
             let mut left = self.refusals_left.lock().expect("no panic");
             if *left > 0 {
@@ -163,7 +166,7 @@ impl Collector {
     fn payloads(&self) -> Vec<String> {
         let messages = self.messages.lock().expect("no panic");
         let payload =
-            |message: &Incoming| String::from_utf8(message.payload.clone().unwrap_or_default()).expect("text");
+            |message: &SourceMessage| String::from_utf8(message.payload.clone().unwrap_or_default()).expect("text");
         messages.iter().map(payload).collect()
     }
 
@@ -175,16 +178,16 @@ impl Collector {
     }
 }
 
-/// A source that runs.
+/// A running source.
 struct Running {
     collector: Collector,
-    stopper: Stopper,
+    stopper: StopHandle,
     task: JoinHandle<()>,
 }
 
 impl Running {
     fn start(connector: &Arc<MqttConnector>, config: &MqttSourceConfig, collector: Collector) -> Running {
-        let source = MqttSource::new(Arc::clone(connector), config).expect("a sound source");
+        let source = MqttSource::new(Arc::clone(connector), config).expect("a valid source");
         let (stopper, stop) = stop();
         let receiver = collector.clone();
         let task = tokio::spawn(async move { source.run(&receiver, stop).await });
@@ -205,14 +208,14 @@ async fn subscribed(server: &Mosquitto, filter: &str, qos: u8) -> (Running, Arc<
     let name = format!("observer-{}", filter.replace(['/', '#', '+', '$'], "-"));
     let connector = connector(&config(&server.server(), &name, MqttVersion::V5));
     let running = Running::start(&connector, &source_config(filter, qos), Collector::default());
-    // Its own message comes after the broker has the subscription.
+    // The probe arrives only after the broker has processed the subscription.
     let probe = sink(&self::connector(&config(
         &server.server(),
         &format!("{name}-probe"),
         MqttVersion::V5,
     )));
     let topic = filter.trim_start_matches("$share/g/").replace('#', "probe");
-    until("the subscription is there", async || {
+    until("the subscription exists", async || {
         let records = numbered(0..1, |_| vec![text(topic.clone()), text("probe"), text("1"), None]);
         probe.send(&records).await;
         !running.collector.messages.lock().expect("no panic").is_empty()
@@ -237,7 +240,7 @@ fn message(topic: &'static str, qos: u8) -> impl Fn(u32) -> Vec<Option<Vec<u8>>>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_version_and_qos_goes_out_in_order() {
+async fn messages_arrive_in_order_at_every_version_and_qos() {
     let server = Mosquitto::start("").await;
     let (observer, _connector) = subscribed(&server, "out/#", 2).await;
     let mut expected = Vec::new();
@@ -248,7 +251,7 @@ async fn every_version_and_qos_goes_out_in_order() {
             assert_eq!(deliver(&sink, &records, |_| ()).await, 0, "{version:?} {qos}");
             expected.extend((0..2500).map(|number| number.to_string()));
         }
-        // Mosquitto hands on at QoS 2 what PUBREL releases, and a client's order says nothing of another's.
+        // Mosquitto forwards QoS 2 messages after PUBREL, and the order of different clients is undefined.
         until("all arrive", async || {
             without_probes(observer.collector.payloads()).len() >= expected.len()
         })
@@ -258,15 +261,15 @@ async fn every_version_and_qos_goes_out_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() {
+async fn templates_apply_and_bad_records_do_not_block() {
     let server = Mosquitto::start("").await;
     let connector = connector(&config(&server.server(), "bridge", MqttVersion::V5));
     let site = BTreeMap::from([("site".to_owned(), "${site}".to_owned())]);
     let action = MqttActionConfig {
-        user_properties: UserProperties::Each(site),
+        user_properties: PublishUserProperties::Each(site),
         ..MqttActionConfig::default()
     };
-    let sink = MqttSink::new(Arc::clone(&connector), &action).expect("a sound action");
+    let sink = MqttSink::new(Arc::clone(&connector), &action).expect("a valid action");
     let records = numbered(0..4, |number| match number {
         0 => vec![text("kept/a"), text("A"), text("1"), text("true"), text("north")],
         1 => vec![text("kept/+"), text("B"), text("1"), text("true"), None],
@@ -276,11 +279,11 @@ async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() 
     let outcome = sink.send(&records).await;
     assert!(outcome[0].is_ok() && outcome[3].is_ok(), "{outcome:?}");
     assert!(
-        matches!(&outcome[1], Err(Failure::Refused(reason)) if reason.starts_with("topic")),
+        matches!(&outcome[1], Err(DeliveryFailure::Refused(reason)) if reason.starts_with("topic")),
         "{outcome:?}"
     );
     assert!(
-        matches!(&outcome[2], Err(Failure::Refused(reason)) if reason.starts_with("qos")),
+        matches!(&outcome[2], Err(DeliveryFailure::Refused(reason)) if reason.starts_with("qos")),
         "{outcome:?}"
     );
     let other = self::connector(&config(&server.server(), "other", MqttVersion::V5));
@@ -295,10 +298,10 @@ async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() 
     let first = messages
         .iter()
         .find(|message| message.topic == "site/a")
-        .expect("it is retained");
+        .expect("the message is retained");
     assert_eq!(
         first.origin,
-        Origin::Mqtt {
+        SourceOrigin::Mqtt {
             qos: 1,
             is_retained: true,
             is_duplicate: false,
@@ -310,12 +313,13 @@ async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_goes_out_with_the_properties_that_it_came_with() {
+async fn a_message_is_forwarded_with_its_properties() {
     let server = Mosquitto::start("").await;
     let (observer, _connector) = subscribed(&server, "out/#", 1).await;
     let connector = connector(&config(&server.server(), "bridge", MqttVersion::V5));
-    let sink = MqttSink::new(Arc::clone(&connector), &MqttActionConfig::default()).expect("a sound action");
-    // As the default's templates give them: user properties, content type, correlation data, expiry, payload format, response topic.
+    let sink = MqttSink::new(Arc::clone(&connector), &MqttActionConfig::default()).expect("a valid action");
+    // The values of the default templates: user properties, content type, correlation data, expiry, payload format,
+    // response topic.
     let pairs = r#"[{"key": "a", "value": "1"}, {"key": "a", "value": "2"}, {"key": "tidewire-bridge", "value": "x"}]"#;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -343,14 +347,14 @@ async fn a_message_goes_out_with_the_properties_that_it_came_with() {
     assert!(outcome[0].is_ok(), "{outcome:?}");
     for (outcome, problem) in outcome[1..]
         .iter()
-        .zip(["Message-Expiry-Interval: has passed", "Response-Topic: `answers/+`"])
+        .zip(["Message-Expiry-Interval: expired", "Response-Topic: `answers/+`"])
     {
         assert!(
-            matches!(outcome, Err(Failure::Refused(reason)) if reason.contains(problem)),
+            matches!(outcome, Err(DeliveryFailure::Refused(reason)) if reason.contains(problem)),
             "{outcome:?}"
         );
     }
-    let sent = |message: &&Incoming| message.payload.as_deref() == Some(b"all");
+    let sent = |message: &&SourceMessage| message.payload.as_deref() == Some(b"all");
     let found = || {
         observer
             .collector
@@ -361,9 +365,9 @@ async fn a_message_goes_out_with_the_properties_that_it_came_with() {
             .find(sent)
             .cloned()
     };
-    until("it arrives", async || found().is_some()).await;
-    let message = found().expect("it was there");
-    let properties = Properties::parse(&message.properties, PropertyContext::Publish).expect("they came in a packet");
+    until("the message arrives", async || found().is_some()).await;
+    let message = found().expect("the message");
+    let properties = Properties::parse(&message.properties, PropertyContext::Publish).expect("properties of a packet");
     assert_eq!(properties.content_type(), Some("text/plain"));
     assert_eq!(properties.response_topic(), Some("answers/1"));
     assert_eq!(properties.correlation_data(), Some(&b"\x01\x02"[..]));
@@ -380,36 +384,39 @@ async fn a_message_goes_out_with_the_properties_that_it_came_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_arrives_while_the_source_is_away_or_unwilling_is_not_lost() {
+async fn no_message_is_lost_while_the_source_is_down_or_fails() {
     for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
         for qos in [1, 2] {
             let server = Mosquitto::start("").await;
             let config = config(&server.server(), "bridge", version);
             let first = connector(&config);
             let running = Running::start(&first, &source_config("in/#", qos), Collector::default());
-            until("it is connected", async || sink(&first).check().await.is_ok()).await;
+            until("the bridge is connected", async || sink(&first).check().await.is_ok()).await;
             server.publish("in/x", qos, &lines(0..100));
             running.collector.has(100).await;
             assert_eq!(running.collector.payloads(), lines(0..100));
             running.end().await;
             drop(first);
-            // The source is away, and the broker keeps; then comes one that is not willing at once.
+            // While the source does not exist the broker stores messages. Then a receiver fails at first.
             server.publish("in/x", qos, &lines(100..3000));
-            let unwilling = Collector::default();
-            *unwilling.refusals_left.lock().expect("no panic") = 3;
+            let failing = Collector::default();
+            *failing.refusals_left.lock().expect("no panic") = 3;
             let second = connector(&config);
-            let running = Running::start(&second, &source_config("in/#", qos), unwilling);
+            let running = Running::start(&second, &source_config("in/#", qos), failing);
             running.collector.has(2900).await;
-            // While the broker is away nothing arrives, and what it keeps comes afterwards.
+            // While the broker is down nothing arrives. Its stored messages follow.
             server.restart().await;
-            until("the bridge is back", async || sink(&second).check().await.is_ok()).await;
+            until("the bridge is connected again", async || {
+                sink(&second).check().await.is_ok()
+            })
+            .await;
             server.publish("in/x", qos, &lines(3000..3100));
             until("the last arrives", async || {
                 running.collector.payloads().last().is_some_and(|last| last == "3099")
             })
             .await;
             let mut payloads = running.collector.payloads();
-            // What was not acknowledged when the broker went has come twice.
+            // Messages that were unacknowledged when the broker stopped arrive twice.
             let mut seen = HashSet::new();
             payloads.retain(|payload| seen.insert(payload.clone()));
             let count = payloads.len();
@@ -419,7 +426,7 @@ async fn what_arrives_while_the_source_is_away_or_unwilling_is_not_lost() {
     }
 }
 
-/// Between a bridge and its broker: cuts all connections when it is told to.
+/// A proxy between a bridge and its broker, which closes all connections on request.
 struct Proxy {
     address: String,
     cut: tokio::sync::watch::Sender<u32>,
@@ -429,18 +436,18 @@ impl Proxy {
     async fn start(target: String) -> Proxy {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let (cut, told) = tokio::sync::watch::channel(0);
+        let (cut, cuts) = tokio::sync::watch::channel(0);
         tokio::spawn(async move {
             while let Ok((mut near, _)) = listener.accept().await {
-                let (target, mut told) = (target.clone(), told.clone());
-                told.mark_unchanged();
+                let (target, mut cuts) = (target.clone(), cuts.clone());
+                cuts.mark_unchanged();
                 tokio::spawn(async move {
-                    let Ok(mut far) = tokio::net::TcpStream::connect(target).await else {
+                    let Ok(mut far) = TcpStream::connect(target).await else {
                         return;
                     };
                     tokio::select! {
                         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = told.changed() => {}
+                        _ = cuts.changed() => {}
                     }
                 });
             }
@@ -450,15 +457,15 @@ impl Proxy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_at_qos_2_comes_once_however_often_the_connection_is_lost() {
+async fn qos_2_messages_arrive_once_over_lost_connections() {
     for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
         let server = Mosquitto::start("").await;
         let proxy = Proxy::start(server.server()).await;
         let bridge = connector(&config(&proxy.address, "bridge", version));
-        let unwilling = Collector::default();
-        *unwilling.refusals_left.lock().expect("no panic") = 2;
-        let running = Running::start(&bridge, &source_config("in/#", 2), unwilling);
-        until("it is connected", async || sink(&bridge).check().await.is_ok()).await;
+        let failing = Collector::default();
+        *failing.refusals_left.lock().expect("no panic") = 2;
+        let running = Running::start(&bridge, &source_config("in/#", 2), failing);
+        until("the bridge is connected", async || sink(&bridge).check().await.is_ok()).await;
         for round in 0..5 {
             server.publish("in/x", 2, &lines(round * 1000..round * 1000 + 1000));
             proxy.cut.send_modify(|number| *number += 1);
@@ -479,7 +486,7 @@ fn lines(numbers: std::ops::Range<u32>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_goes_and_comes_misses_nothing() {
+async fn no_message_is_lost_when_the_broker_restarts() {
     for qos in [1, 2] {
         let server = Mosquitto::start("").await;
         let (observer, observers_connector) = subscribed(&server, "load/#", qos).await;
@@ -490,7 +497,7 @@ async fn a_broker_that_goes_and_comes_misses_nothing() {
             server.restart().await;
         };
         let (sent, failures) = deliver_during(fault, &sink, 100, message("load/x", qos)).await;
-        assert!(failures > 0, "the broker was gone for a while");
+        assert!(failures > 0, "the broker was down for a while");
         let last = (sent - 1).to_string();
         until("the last arrives", async || {
             observer.collector.payloads().contains(&last)
@@ -507,15 +514,15 @@ async fn a_broker_that_goes_and_comes_misses_nothing() {
         let duplicates = all - received.len();
         assert!(
             duplicates <= 200,
-            "only what was in flight can come twice, not {duplicates}"
+            "only messages in flight can arrive twice, not {duplicates}"
         );
         drop(observers_connector);
     }
 }
 
-/// Before MQTT 5 Mosquitto has no other way to say that a packet is too large.
+/// Before MQTT 5 Mosquitto can reject an oversized packet only by closing the connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_for_which_the_broker_closes_the_connection_stops_no_other() {
+async fn a_message_that_closes_the_connection_does_not_block() {
     let server = Mosquitto::start("max_packet_size 2000").await;
     let (observer, _connector) = subscribed(&server, "out/#", 1).await;
     for qos in [1, 2] {
@@ -530,46 +537,46 @@ async fn a_message_for_which_the_broker_closes_the_connection_stops_no_other() {
             };
             vec![text("out/x"), text(payload), text(qos.to_string()), text("false")]
         });
-        let mut turned_away = None;
+        let mut rejected = None;
         until("all others are sent", async || {
             let outcome = sink.send(&waiting).await;
             let mut left = Vec::new();
             for (record, result) in waiting.iter().zip(outcome) {
                 match result {
                     Ok(()) => {}
-                    Err(Failure::Busy(reason)) => turned_away = Some((record.clone(), reason)),
-                    Err(Failure::Away(_) | Failure::Untried) => left.push(record.clone()),
-                    Err(Failure::Refused(reason)) => panic!("{reason}"),
+                    Err(DeliveryFailure::Temporary(reason)) => rejected = Some((record.clone(), reason)),
+                    Err(DeliveryFailure::Unreachable(_) | DeliveryFailure::NotSent) => left.push(record.clone()),
+                    Err(DeliveryFailure::Refused(reason)) => panic!("{reason}"),
                 }
             }
             waiting = left;
             waiting.is_empty()
         })
         .await;
-        let (record, reason) = turned_away.expect("the large one is turned away");
+        let (record, reason) = rejected.expect("the large message is rejected");
         assert_eq!(record.field(1), Some(large.as_bytes()));
-        assert!(reason.contains("only this message was on its way"), "{reason}");
+        assert!(reason.contains("only this message in flight"), "{reason}");
         let numbers = || -> HashSet<String> { without_probes(observer.collector.payloads()).into_iter().collect() };
         until("the others arrive", async || numbers().len() == 499).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_ours_does_not_come_back() {
+async fn own_messages_are_not_received_again() {
     for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
         let server = Mosquitto::start("").await;
         let bridge = connector(&config(&server.server(), "bridge", version));
         let running = Running::start(&bridge, &source_config("#", 1), Collector::default());
         let sink = sink(&bridge);
-        sink.check().await.expect("it is there");
+        sink.check().await.expect("the bridge is connected");
         assert_eq!(deliver(&sink, &numbered(0..10, message("both/x", 1)), |_| ()).await, 0);
         server.publish("both/y", 1, &["theirs".to_owned()]);
         running.collector.has(1).await;
         assert_eq!(running.collector.payloads(), ["theirs"], "{version:?}");
-        // A shared subscription knows no "no local": there the user property tells.
+        // Shared subscriptions do not support No Local; the user property identifies own messages there.
         if version == MqttVersion::V5 {
             let shared = Running::start(&bridge, &source_config("$share/g/shared/#", 1), Collector::default());
-            until("the message has come back", async || {
+            until("the message has returned", async || {
                 let records = numbered(0..1, message("shared/x", 1));
                 deliver(&sink, &records, |_| ()).await;
                 bridge.counters().dropped_loop > 0
@@ -581,12 +588,12 @@ async fn what_is_ours_does_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_subscriptions_share() {
+async fn a_shared_subscription_distributes_messages() {
     let server = Mosquitto::start("").await;
     let (one, _first) = subscribed(&server, "$share/g/work/#", 1).await;
     let other = connector(&config(&server.server(), "second", MqttVersion::V5));
     let two = Running::start(&other, &source_config("$share/g/work/#", 1), Collector::default());
-    until("both get some", async || {
+    until("both receive messages", async || {
         server.publish("work/x", 1, &lines(0..20));
         let has_some = |running: &Running| running.collector.payloads().len() > 5;
         has_some(&one) && has_some(&two)
@@ -595,7 +602,7 @@ async fn shared_subscriptions_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_and_who_is_not_there_is_told() {
+async fn wrong_credentials_and_addresses_are_reported() {
     let directory = Directory::new("mosquitto");
     let passwords = directory.join("passwords");
     let made = Command::new("mosquitto_passwd")
@@ -617,7 +624,7 @@ async fn who_may_not_and_who_is_not_there_is_told() {
         assert_eq!(sink(&connector(&with("right"))).send(&records).await, vec![Ok(()); 2]);
         let wrong = sink(&connector(&with("guessed-it")));
         let outcome = wrong.send(&records).await;
-        let Err(Failure::Away(reason)) = &outcome[0] else {
+        let Err(DeliveryFailure::Unreachable(reason)) = &outcome[0] else {
             panic!("{outcome:?}")
         };
         assert!(
@@ -626,12 +633,12 @@ async fn who_may_not_and_who_is_not_there_is_told() {
         );
         wrong.check().await.expect_err("not usable");
     }
-    let nobody = free_port().to_string();
-    let outcome = sink(&connector(&config(&nobody, "bridge", MqttVersion::V5)))
+    let unused = free_port().to_string();
+    let outcome = sink(&connector(&config(&unused, "bridge", MqttVersion::V5)))
         .send(&records)
         .await;
     assert!(
-        matches!(&outcome[1], Err(Failure::Away(reason)) if reason.contains(&nobody)),
+        matches!(&outcome[1], Err(DeliveryFailure::Unreachable(reason)) if reason.contains(&unused)),
         "{outcome:?}"
     );
 }
@@ -669,7 +676,7 @@ async fn tls_checks_the_certificate() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn problems_name_the_field() {
     for (json, field) in [
         (r#"{"server": "localhost", "client_id": "x"}"#, "server"),
         (r#"{"server": "a:1", "client_id": ""}"#, "client_id"),
@@ -687,7 +694,7 @@ fn what_is_wrong_is_named() {
         ),
     ] {
         let config: MqttConnectorConfig = serde_json::from_str(json).expect("the right types");
-        let problems = MqttConnector::new(&config).err().expect("wrong").join("\n");
+        let problems = MqttConnector::new(&config).err().expect("problems").join("\n");
         assert!(problems.contains(field), "{json}: {problems}");
     }
     assert!(source_config("a/#/b", 1).problems()[0].contains("a/#/b"));
@@ -696,4 +703,77 @@ fn what_is_wrong_is_named() {
         ..MqttActionConfig::default()
     };
     assert!(action.problems()[0].starts_with("qos"));
+}
+
+/// The broker's side of a connection, controlled by the test: no broker withholds a SUBACK when asked.
+struct Remote {
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Remote {
+    /// Accepts the connector's connection and answers CONNECT.
+    async fn accept(listener: &TcpListener, is_session_present: bool) -> Remote {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let mut remote = Remote {
+            stream,
+            input: Vec::new(),
+        };
+        remote.next(PacketType::Connect).await;
+        remote.send(&[0x20, 3, u8::from(is_session_present), 0, 0]).await;
+        remote
+    }
+
+    /// Returns the next packet, which has this type, without its first byte and length.
+    async fn next(&mut self, expected: PacketType) -> Vec<u8> {
+        loop {
+            match decode(&self.input, ProtocolVersion::V5, 1 << 20).expect("a valid packet") {
+                Decoded::Incomplete { .. } => {
+                    let count = self.stream.read_buf(&mut self.input).await.expect("a read");
+                    assert_ne!(count, 0, "the connector has closed the connection");
+                }
+                Decoded::Complete { packet, size } => {
+                    assert_eq!(packet.packet_type(), expected);
+                    let rest = self.input.split_off(size);
+                    return std::mem::replace(&mut self.input, rest).split_off(2);
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("a write");
+    }
+}
+
+/// The body of an UNSUBSCRIBE without its packet identifier: no properties, one filter.
+const FILTER_T: [u8; 4] = [0, 0, 1, b't'];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn source_removed_before_suback_is_unsubscribed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let server = listener.local_addr().expect("an address").to_string();
+    let connector = connector(&config(&server, "removed", MqttVersion::V5));
+    let source = MqttSource::new(Arc::clone(&connector), &source_config("t", 1)).expect("a valid source");
+    let (checked, mut remote) = tokio::join!(source.check(), Remote::accept(&listener, false));
+    assert_eq!(checked, Ok(()));
+    remote.next(PacketType::Subscribe).await;
+    source.unsubscribe();
+    assert_eq!(remote.next(PacketType::Unsubscribe).await[2..], FILTER_T);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn source_removed_after_a_lost_suback_is_unsubscribed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let server = listener.local_addr().expect("an address").to_string();
+    let connector = connector(&config(&server, "lost", MqttVersion::V5));
+    let source = MqttSource::new(Arc::clone(&connector), &source_config("t", 1)).expect("a valid source");
+    let (checked, mut remote) = tokio::join!(source.check(), Remote::accept(&listener, false));
+    assert_eq!(checked, Ok(()));
+    remote.next(PacketType::Subscribe).await;
+    drop(remote);
+    until("the connector has noticed", async || source.check().await.is_err()).await;
+    source.unsubscribe();
+    let mut remote = Remote::accept(&listener, true).await;
+    assert_eq!(remote.next(PacketType::Unsubscribe).await[2..], FILTER_T);
 }

@@ -1,27 +1,54 @@
-//! The PostgreSQL action against a real PostgreSQL (`dev/postgres`).
-
-mod support;
+//! Tests of the PostgreSQL action with a real PostgreSQL (`dev/postgres`).
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use connectors::postgres::{
     PostgresActionConfig, PostgresColumn, PostgresConnector, PostgresConnectorConfig, PostgresCopyConfig, PostgresSink,
 };
-use connectors::{Failure, Outcome, Secret, Sink, TlsConfig};
+use connectors::{BatchOutcome, DeliveryFailure, Secret, Sink, TlsConfig};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use support::{Directory, Server, certificates, deliver, free_port, numbered, text};
+use crate::support;
+use crate::support::shared::POSTGRES;
+use crate::support::{Directory, Server, certificates, deliver, free_port, numbered, text};
 
-fn start(settings: &[&str]) -> Server {
-    Server::start("postgres", "start", settings)
+struct Database {
+    port: u16,
+    name: String,
 }
 
-fn connector(server: &Server) -> PostgresConnectorConfig {
+impl Database {
+    /// Creates an empty database on the shared server of all tests.
+    async fn new() -> Database {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let address = POSTGRES.value("TIDEWIRE_POSTGRES");
+        let (_, port) = address.rsplit_once(':').expect("HOST:PORT");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let first = Database {
+            port: port.parse().expect("a port"),
+            name: "postgres".to_owned(),
+        };
+        let name = format!("connectors_{}_{number}", std::process::id());
+        run(&client(&first).await, &format!("CREATE DATABASE {name}")).await;
+        Database { name, ..first }
+    }
+
+    /// Returns the first database of the caller's own server.
+    fn of(server: &Server) -> Database {
+        Database {
+            port: server.port(),
+            name: "postgres".to_owned(),
+        }
+    }
+}
+
+fn connector(database: &Database) -> PostgresConnectorConfig {
     PostgresConnectorConfig {
         host: "127.0.0.1".to_owned(),
-        port: server.port(),
-        database: "postgres".to_owned(),
+        port: database.port,
+        database: database.name.clone(),
         user: "postgres".to_owned(),
         password: Some(Secret::new("tidewire")),
         connections_max: 4,
@@ -53,12 +80,13 @@ fn copy(table: &str, columns: &[&str]) -> PostgresActionConfig {
 }
 
 fn sink(connector: &PostgresConnectorConfig, action: &PostgresActionConfig) -> PostgresSink {
-    let connector = Arc::new(PostgresConnector::new(connector).expect("a sound connector"));
-    PostgresSink::new(connector, action).expect("a sound action")
+    let connector = Arc::new(PostgresConnector::new(connector).expect("a valid connector"));
+    PostgresSink::new(connector, action).expect("a valid action")
 }
 
-async fn client(server: &Server) -> Client {
-    let parameters = format!("host=127.0.0.1 port={} user=postgres password=tidewire", server.port());
+async fn client(database: &Database) -> Client {
+    let Database { port, name } = database;
+    let parameters = format!("host=127.0.0.1 port={port} user=postgres password=tidewire dbname={name}");
     let (client, task) = tokio_postgres::connect(&parameters, NoTls).await.expect("a connection");
     tokio::spawn(task);
     client
@@ -68,7 +96,7 @@ async fn run(client: &Client, sql: &str) {
     client.batch_execute(sql).await.expect(sql);
 }
 
-/// The first column of every row, as text.
+/// Returns the first column of every row as text.
 async fn column(client: &Client, sql: &str) -> Vec<String> {
     let answer = client.simple_query(sql).await.expect(sql);
     let text = |message: SimpleQueryMessage| match message {
@@ -78,8 +106,8 @@ async fn column(client: &Client, sql: &str) -> Vec<String> {
     answer.into_iter().filter_map(text).collect()
 }
 
-fn refused(outcome: &Outcome) -> Vec<usize> {
-    let is_refused = |index: &usize| matches!(outcome[*index], Err(Failure::Refused(_)));
+fn refused(outcome: &BatchOutcome) -> Vec<usize> {
+    let is_refused = |index: &usize| matches!(outcome[*index], Err(DeliveryFailure::Refused(_)));
     (0..outcome.len()).filter(is_refused).collect()
 }
 
@@ -88,9 +116,9 @@ const TYPES: &str = "CREATE TYPE mood AS ENUM ('fine'); CREATE TABLE types (i in
 const COLUMNS: [&str; 11] = ["i", "f", "n", "b", "t", "j", "u", "at", "m", "a", "raw"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_get_the_types_of_their_columns() {
-    let server = start(&[]);
-    let client = client(&server).await;
+async fn values_are_converted_to_the_column_types() {
+    let database = Database::new().await;
+    let client = client(&database).await;
     run(&client, TYPES).await;
     let values = |_| {
         let mut values: Vec<Option<Vec<u8>>> = [
@@ -112,12 +140,12 @@ async fn values_get_the_types_of_their_columns() {
     };
     let names = COLUMNS.map(|name| format!("${{{name}}}")).join(", ");
     let insert = sink(
-        &connector(&server),
+        &connector(&database),
         &sql(&format!("INSERT INTO types VALUES ({names})")),
     );
     assert_eq!(insert.templates().len(), 11);
     assert_eq!(insert.send(&numbered(0..1, values)).await, vec![Ok(())]);
-    let copied = sink(&connector(&server), &copy("public.types", &COLUMNS));
+    let copied = sink(&connector(&database), &copy("public.types", &COLUMNS));
     assert_eq!(copied.send(&numbered(0..1, values)).await, vec![Ok(())]);
     let rows = column(
         &client,
@@ -126,8 +154,11 @@ async fn values_get_the_types_of_their_columns() {
     .await;
     let expected = r#"{"i":-7,"f":1500,"n":12345678901234567890.5,"b":true,"t":"it's; DROP TABLE types --\t\\","j":{"a": [1]},"u":"0b2f4ad8-3f5c-4b0c-8d7a-7a1a3f0e9a11","at":"2026-01-02T03:04:05+00:00","m":"fine","a":[1,2],"raw":null}"#;
     assert_eq!(rows, [expected, expected]);
-    // Bytes are bytes, whatever they look like.
-    let bytes = sink(&connector(&server), &sql("INSERT INTO types (raw) VALUES (${payload})"));
+    // Bytes are stored unchanged, even if they look like escapes.
+    let bytes = sink(
+        &connector(&database),
+        &sql("INSERT INTO types (raw) VALUES (${payload})"),
+    );
     let outcome = bytes
         .send(&numbered(0..1, |_| vec![Some(b"\\x00\xff\0".to_vec())]))
         .await;
@@ -137,10 +168,10 @@ async fn values_get_the_types_of_their_columns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_rows_stop_no_others() {
-    let server = start(&[]);
-    let client = client(&server).await;
-    // The last constraint is checked at the end of the transaction, where the database names no row.
+async fn bad_rows_do_not_block_others() {
+    let database = Database::new().await;
+    let client = client(&database).await;
+    // The last constraint is deferred to the end of the transaction, where the database names no row.
     let table =
         "(at serial, id int PRIMARY KEY, small int CHECK (small < 300), UNIQUE (small) DEFERRABLE INITIALLY DEFERRED)";
     run(
@@ -151,7 +182,7 @@ async fn bad_rows_stop_no_others() {
     let values = |number: u32| {
         let id = if number == 20 { 19 } else { number };
         let small = match number {
-            7 => "no number".to_owned(),
+            7 => "not a number".to_owned(),
             150 => "1000".to_owned(),
             199 => "42".to_owned(),
             _ => number.to_string(),
@@ -166,11 +197,11 @@ async fn bad_rows_stop_no_others() {
         ),
         ("copied", copy("copied", &["id", "small"])),
     ] {
-        let outcome = sink(&connector(&server), &action).send(&records).await;
+        let outcome = sink(&connector(&database), &action).send(&records).await;
         assert_eq!(refused(&outcome), [7, 20, 150, 199], "{table}");
         let reason = |index: usize| outcome[index].as_ref().expect_err("refused").reason();
         assert!(
-            reason(7).contains("no number") && reason(7).contains("22P02"),
+            reason(7).contains("not a number") && reason(7).contains("22P02"),
             "{}",
             reason(7)
         );
@@ -186,15 +217,15 @@ async fn bad_rows_stop_no_others() {
     }
 }
 
-/// Each bad row costs some transactions. What has been done meanwhile is told before the time of the request is over: otherwise all would begin
-/// anew, and never end.
+/// Each bad row costs several transactions. Finished rows must be reported before the time of a batch is over;
+/// otherwise every attempt would begin with the first row and never finish.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_bad_rows_far_away_come_to_an_end() {
-    let server = start(&[]);
-    let client = client(&server).await;
+async fn many_bad_rows_with_a_slow_database_finish() {
+    let database = Database::new().await;
+    let client = client(&database).await;
     run(&client, "CREATE TABLE slow (at serial, id int PRIMARY KEY)").await;
     let insert = sql("INSERT INTO slow (id) SELECT '${id}'::int FROM pg_sleep(0.05)");
-    let sink = sink(&connector(&server), &insert);
+    let sink = sink(&connector(&database), &insert);
     let is_bad = |number: u32| number % 3 == 1;
     let mut waiting = numbered(0..120, |number| match is_bad(number) {
         true => vec![text("bad")],
@@ -209,14 +240,14 @@ async fn many_bad_rows_far_away_come_to_an_end() {
         let left = waiting.into_iter().zip(outcome);
         waiting = left
             .filter_map(|(record, result)| match result {
-                Ok(()) | Err(Failure::Refused(_)) => None,
-                Err(Failure::Untried) => Some(record),
+                Ok(()) | Err(DeliveryFailure::Refused(_)) => None,
+                Err(DeliveryFailure::NotSent) => Some(record),
                 Err(other) => panic!("{other:?}"),
             })
             .collect();
-        assert!(waiting.len() < before, "each round gets on");
+        assert!(waiting.len() < before, "each round makes progress");
     }
-    assert!(rounds > 1, "it takes longer than a round");
+    assert!(rounds > 1, "more than one round is needed");
     assert_eq!(refused, 40);
     let ids = column(&client, "SELECT id FROM slow ORDER BY at").await;
     let expected: Vec<String> = (0..120).filter(|id| !is_bad(*id)).map(|id| id.to_string()).collect();
@@ -224,38 +255,38 @@ async fn many_bad_rows_far_away_come_to_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_fits_no_row_waits_until_somebody_mends_it() {
-    let server = start(&[]);
+async fn rows_wait_until_a_failing_statement_is_corrected() {
+    let database = Database::new().await;
     let records = numbered(0..3, |number| vec![text(number.to_string())]);
     for action in [sql("INSERT INTO later VALUES (${id})"), copy("later", &["id"])] {
-        let sink = sink(&connector(&server), &action);
+        let sink = sink(&connector(&database), &action);
         let outcome = sink.send(&records).await;
-        let is_told =
-            |result: &Result<(), Failure>| matches!(result, Err(Failure::Away(reason)) if reason.contains("\"later\""));
-        assert!(outcome.iter().all(is_told), "{outcome:?}");
-        let client = client(&server).await;
+        let names_the_table = |result: &Result<(), DeliveryFailure>| matches!(result, Err(DeliveryFailure::Unreachable(reason)) if reason.contains("\"later\""));
+        assert!(outcome.iter().all(names_the_table), "{outcome:?}");
+        let client = client(&database).await;
         run(&client, "CREATE TABLE later (id int)").await;
         assert_eq!(sink.send(&records).await, vec![Ok(()); 3]);
-        // What was prepared before the table changed does not stop what comes after.
+        // A prepared statement of the old table does not block later rows.
         run(&client, "DROP TABLE later; CREATE TABLE later (x text, id int)").await;
         assert_eq!(deliver(&sink, &numbered(0..1, |_| vec![text("5")]), |_| ()).await, 0);
         run(&client, "DROP TABLE later").await;
     }
-    let error = sink(&connector(&server), &sql("INSERT INTO nowhere VALUES (${id})"))
+    let error = sink(&connector(&database), &sql("INSERT INTO nowhere VALUES (${id})"))
         .check()
         .await;
     assert!(error.expect_err("no such table").contains("nowhere"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_and_back_misses_nothing() {
-    let server = Arc::new(start(&[]));
-    run(&client(&server).await, "CREATE TABLE load (id int)").await;
+async fn no_row_is_lost_when_the_server_is_killed() {
+    let server = Arc::new(Server::start("postgres", "start", &[]));
+    let database = Database::of(&server);
+    run(&client(&database).await, "CREATE TABLE load (id int)").await;
     for action in [sql("INSERT INTO load VALUES (${id})"), copy("load", &["id"])] {
-        run(&client(&server).await, "TRUNCATE load").await;
-        let sink = sink(&connector(&server), &action);
+        run(&client(&database).await, "TRUNCATE load").await;
+        let sink = sink(&connector(&database), &action);
         let fault = async {
-            let client = client(&server).await;
+            let client = client(&database).await;
             support::until("some rows", async || {
                 column(&client, "SELECT count(*) > 1000 FROM load").await == ["t"]
             })
@@ -264,31 +295,31 @@ async fn a_server_that_is_killed_and_back_misses_nothing() {
         };
         let (sent, failures) =
             support::deliver_during(fault, &sink, 100, |number| vec![text(number.to_string())]).await;
-        assert!(failures > 0, "the server was gone for a while");
-        let client = client(&server).await;
+        assert!(failures > 0, "the server was down for a while");
+        let client = client(&database).await;
         let counts = column(&client, "SELECT count(DISTINCT id) || ' ' || count(*) FROM load").await;
         let (distinct, all) = counts[0].split_once(' ').expect("two numbers");
         assert_eq!(distinct, sent.to_string());
         let duplicates = all.parse::<u32>().expect("a number") - sent;
         assert!(
             duplicates <= 100,
-            "only the batch in flight can be there twice, not {duplicates}"
+            "only the batch in flight can be stored twice, not {duplicates}"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_and_who_is_not_there_is_told() {
-    let server = start(&[]);
+async fn wrong_credentials_and_addresses_are_reported() {
+    let database = Database::new().await;
     let action = sql("INSERT INTO t VALUES (${id})");
     let records = numbered(0..2, |_| vec![text("1")]);
     let wrong = |change: &dyn Fn(&mut PostgresConnectorConfig)| {
-        let mut config = connector(&server);
+        let mut config = connector(&database);
         change(&mut config);
         sink(&config, &action)
     };
     let free = free_port().port();
-    for (sink, told) in [
+    for (sink, expected) in [
         (
             wrong(&|config| config.password = Some(Secret::new("guessed-it"))),
             "password authentication failed",
@@ -313,11 +344,11 @@ async fn who_may_not_and_who_is_not_there_is_told() {
         ),
     ] {
         let outcome = sink.send(&records).await;
-        let Err(Failure::Away(reason)) = &outcome[1] else {
+        let Err(DeliveryFailure::Unreachable(reason)) = &outcome[1] else {
             panic!("{outcome:?}");
         };
-        assert!(reason.contains(told) && !reason.contains("guessed-it"), "{reason}");
-        assert!(sink.check().await.expect_err("not usable").contains(told));
+        assert!(reason.contains(expected) && !reason.contains("guessed-it"), "{reason}");
+        assert!(sink.check().await.expect_err("not usable").contains(expected));
     }
 }
 
@@ -336,17 +367,18 @@ async fn tls_checks_the_certificate() {
     let ca = directory.join("ca.pem");
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let server = Server::start_in(directory, "postgres", "start", &settings);
+    let database = Database::of(&server);
     let with = |tls: TlsConfig| PostgresConnectorConfig {
         tls: Some(tls),
-        ..connector(&server)
+        ..connector(&database)
     };
     let trusted = TlsConfig {
         ca_file: Some(ca),
         ..TlsConfig::default()
     };
-    let connector = PostgresConnector::new(&with(trusted)).expect("a sound connector");
+    let connector = PostgresConnector::new(&with(trusted)).expect("a valid connector");
     let sink_over_tls =
-        PostgresSink::new(Arc::new(connector), &sql("SELECT set_config('a.b', ${id}, false)")).expect("sound");
+        PostgresSink::new(Arc::new(connector), &sql("SELECT set_config('a.b', ${id}, false)")).expect("a valid action");
     assert_eq!(
         sink_over_tls.send(&numbered(0..1, |_| vec![text("1")])).await,
         vec![Ok(())]
@@ -365,7 +397,7 @@ async fn tls_checks_the_certificate() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn problems_name_the_field() {
     for (json, field) in [
         (r#"{}"#, "sql"),
         (r#"{"sql": "INSERT INTO t VALUES ('x ${a}')"}"#, "sql"),

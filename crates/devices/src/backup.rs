@@ -1,8 +1,10 @@
-//! A consistent copy of the platform, also while a server runs on it: a backup.
+//! Creates a consistent copy of the platform's data, also while a server is using it.
 //!
-//! As after a crash: each store says up to where it has the log, and the log has the rest. So the copy of the log begins before the stores
-//! are copied and ends after that. That has to be quick, because the log goes on and forgets meanwhile: for a target on another disk, a copy
-//! beside the platform, which is mostly links, comes first.
+//! The copy equals the state after a crash: each store records its log position, and the log has the rest. So the
+//! copy of the log begins before the stores are copied, and ends after that.
+//!
+//! The copy must be quick, because the running log removes old records. For a target on another disk, a copy on the
+//! same disk, mostly hard links, is made first.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use journal::inspect::{InspectError, copy_around};
-use journal::{Directory, DirectoryError};
+use journal::{DirectoryError, StorageDirectory};
 use platform::{FILE_NAME, SqliteOpenError, SqliteRepository};
 use timeseries::StoreError;
 
@@ -20,7 +22,7 @@ use crate::{DIRECTORY_NAME, LOG_NAME};
 #[derive(Debug)]
 pub enum BackupError {
     Io {
-        doing: &'static str,
+        operation: &'static str,
         path: PathBuf,
         source: io::Error,
     },
@@ -33,13 +35,15 @@ pub enum BackupError {
 impl fmt::Display for BackupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BackupError::Io { doing, path, .. } => write!(f, "cannot {doing} {}", path.display()),
-            BackupError::Store(_) => f.write_str("the time series cannot be copied"),
-            BackupError::Repository(_) => f.write_str("the platform's entities cannot be copied"),
-            BackupError::Log(_) => f.write_str("the log of devices cannot be copied"),
-            BackupError::Stage(_) => {
-                f.write_str("no copy can be made beside the platform, for a target on another disk")
-            }
+            BackupError::Io {
+                operation: doing, path, ..
+            } => write!(f, "cannot {doing} {}", path.display()),
+            BackupError::Store(_) => f.write_str("cannot copy the time series"),
+            BackupError::Repository(_) => f.write_str("cannot copy the platform's entities"),
+            BackupError::Log(_) => f.write_str("cannot copy the device log"),
+            BackupError::Stage(_) => f.write_str(
+                "cannot create the temporary copy in the data directory, which a target on another disk needs",
+            ),
         }
     }
 }
@@ -62,11 +66,11 @@ impl From<InspectError> for BackupError {
     }
 }
 
-/// Within the data directory, while a copy goes to another disk.
+/// Temporary directory within the data directory, used for a target on another disk.
 const STAGE_NAME: &str = "platform.backup";
 
-/// Copies the platform of one data directory into another, which must not have one; how many bytes, or `None` if there is none.
-/// After an error the copy is removed.
+/// Copies the platform from one data directory to another, which must not have one. Returns the number of bytes, or
+/// `None` if there is no platform. After an error the copy is removed.
 pub fn copy_to(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupError> {
     if !data_dir.join(DIRECTORY_NAME).join(LOG_NAME).is_dir() {
         return Ok(None);
@@ -75,8 +79,8 @@ pub fn copy_to(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupErro
         return copy_here(data_dir, target);
     }
     let stage = data_dir.join(STAGE_NAME);
-    // Also what one that was interrupted has left; one that is at work keeps others out.
-    let held = Directory::open(data_dir, STAGE_NAME).map_err(BackupError::Stage)?;
+    // Removes the rest of an interrupted copy. The directory lock excludes a concurrent copy.
+    let held = StorageDirectory::open(data_dir, STAGE_NAME).map_err(BackupError::Stage)?;
     let (staged, to) = (stage.join(DIRECTORY_NAME), target.join(DIRECTORY_NAME));
     remove(fs::remove_dir_all(&staged), &staged)?;
     let result = copy_here(data_dir, &stage).and_then(|bytes| {
@@ -96,7 +100,7 @@ pub fn copy_to(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupErro
 fn device(path: &Path) -> Result<u64, BackupError> {
     fs::metadata(path)
         .map(|there| there.dev())
-        .map_err(failed("look at", path))
+        .map_err(failed("read the metadata of", path))
 }
 
 fn copy_tree(from: &Path, to: &Path) -> Result<(), BackupError> {
@@ -114,7 +118,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), BackupError> {
     sync_directory(to)
 }
 
-/// To the same disk.
+/// Copies to a target on the same disk.
 fn copy_here(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupError> {
     let (from, to) = (data_dir.join(DIRECTORY_NAME), target.join(DIRECTORY_NAME));
     fs::create_dir_all(&to).map_err(failed("create", &to))?;
@@ -135,7 +139,7 @@ fn copy_here(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupError>
     result
 }
 
-/// In place of what an attempt before this one has copied.
+/// Replaces what an earlier attempt copied.
 fn copy_stores(from: &Path, to: &Path) -> Result<u64, BackupError> {
     let series = to.join(timeseries::DIRECTORY_NAME);
     remove(fs::remove_dir_all(&series), &series)?;
@@ -167,5 +171,9 @@ fn sync_directory(path: &Path) -> Result<(), BackupError> {
 
 fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupError + use<> {
     let path = path.to_owned();
-    move |source| BackupError::Io { doing, path, source }
+    move |source| BackupError::Io {
+        operation: doing,
+        path,
+        source,
+    }
 }

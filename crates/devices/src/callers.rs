@@ -1,5 +1,6 @@
-//! Whoever called a device over REST and waits for its answer, while the call is on its way along the device's rule chain. One for each
-//! request that waits: connections of the API, and what such a request may take, bound them.
+//! REST callers that wait for a device's response while the RPC request passes through the device's rule chain.
+//!
+//! There is one entry per waiting request. The connection and request limits of the API bound them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,37 +8,37 @@ use hashbrown::HashMap;
 use platform::ids::{TenantId, Uuid};
 use tokio::sync::oneshot;
 
-use crate::calls::Answer;
+use crate::calls::RpcAnswer;
 
 #[derive(Default)]
 pub struct Callers {
-    by_request: Mutex<HashMap<Uuid, Caller, foldhash::fast::RandomState>>,
+    by_request: Mutex<HashMap<Uuid, GatewayCaller, foldhash::fast::RandomState>>,
 }
 
-struct Caller {
+struct GatewayCaller {
     tenant: TenantId,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<RpcAnswer>,
 }
 
 impl Callers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Caller, foldhash::fast::RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, GatewayCaller, foldhash::fast::RandomState>> {
         self.by_request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn wait(&self, request: Uuid, tenant: TenantId) -> oneshot::Receiver<Answer> {
+    pub fn wait(&self, request: Uuid, tenant: TenantId) -> oneshot::Receiver<RpcAnswer> {
         let (answer, receiver) = oneshot::channel();
-        self.lock().insert(request, Caller { tenant, answer });
+        self.lock().insert(request, GatewayCaller { tenant, answer });
         receiver
     }
 
-    /// The first node of the tenant's chains that calls with this request has its caller; later ones have none.
-    pub fn take(&self, request: Uuid, tenant: TenantId) -> Option<oneshot::Sender<Answer>> {
+    /// Removes and returns the caller. Only the first node of the tenant's chains that sends this request gets it.
+    pub fn take(&self, request: Uuid, tenant: TenantId) -> Option<oneshot::Sender<RpcAnswer>> {
         let mut all = self.lock();
         all.get(&request).filter(|caller| caller.tenant == tenant)?;
         all.remove(&request).map(|caller| caller.answer)
     }
 
-    /// Whether it was still there: no node has taken it.
+    /// Returns true if the caller was still waiting, that is, no node has taken the request.
     pub fn forget(&self, request: Uuid) -> bool {
         self.lock().remove(&request).is_some()
     }
@@ -58,12 +59,12 @@ mod tests {
         let answer = callers.take(REQUEST, TENANT).expect("the caller");
         assert!(callers.take(REQUEST, TENANT).is_none());
         assert!(!callers.forget(REQUEST), "a node has taken it");
-        answer.send(Ok(None)).expect("somebody who waits");
+        answer.send(Ok(None)).expect("the caller waits");
         assert_eq!(waiting.try_recv(), Ok(Ok(None)));
     }
 
     #[test]
-    fn whoever_goes_is_forgotten() {
+    fn forgotten_callers_are_not_returned() {
         let callers = Callers::default();
         let waiting = callers.wait(REQUEST, TENANT);
         assert!(callers.forget(REQUEST));

@@ -1,11 +1,11 @@
-//! Calls to devices that wait: to be sent, to be acknowledged, for their answers. In the order in which they were made.
+//! RPC requests to devices that wait to be sent, acknowledged or answered. Per device, in the order of creation.
 //!
 //! ```text
-//! Begun (until what is kept of it is on the disk)
+//! Begun (until a persistent request is stored)
 //!   ▼
 //! Queued ──► Sent ──► Delivered ──► answered
-//!   ▲          │          └───────► (one way: the end)
-//!   └──────────┘ the connection went, or the device has not acknowledged it in time
+//!   ▲          │          └───────► (one way: finished)
+//!   └──────────┘ connection closed, or not acknowledged in time
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,48 +17,48 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use platform::chain::RPC_CALL;
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::Rpc;
-use platform::{Load, News, Shares};
+use platform::{ChainEvent, TenantLoad, TenantShares};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 
-/// Calls that wait at the same time, which tenants share; more are refused.
-const CALLS_MAX: Load = Load {
+/// Waiting requests over all devices. Tenants share this; requests beyond it are rejected.
+pub(crate) const CALLS_MAX: TenantLoad = TenantLoad {
     count: 100_000,
     bytes: 256 << 20,
 };
-/// Of one device.
-const CALLS_OF_DEVICE_MAX: usize = 1000;
-/// How often a call is sent again that is not acknowledged, if the call does not say less.
+/// Waiting requests per device.
+pub(crate) const CALLS_OF_DEVICE_MAX: usize = 1000;
+/// How often an unacknowledged request is sent again, unless the request sets a lower number.
 pub const RETRIES_MAX: u32 = 5;
 
-/// A call to a device.
+/// An RPC request to a device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct DeviceRpc {
     pub method: String,
     /// JSON.
     pub params: String,
-    /// No answer is waited for.
+    /// If set, the caller expects no response.
     pub is_one_way: bool,
-    /// Until then it waits for the device and its answer.
+    /// Deadline for delivery and response.
     pub expires_ms: i64,
-    /// It is kept over a restart, and what becomes of it can be asked for.
-    pub keeping: Option<Keeping>,
+    /// Set for a persistent request: it survives a restart, and its status can be queried.
+    pub persistence: Option<Persistence>,
 }
 
-impl Call {
-    /// For the rule chain of the device. Parameters are a text there, as at ThingsBoard.
-    pub fn message(&self, request: Uuid, device: DeviceId, tenant: TenantId) -> News {
+impl DeviceRpc {
+    /// Makes the message for the device's rule chain. Parameters are a string in it, as in ThingsBoard.
+    pub fn message(&self, request: Uuid, device: DeviceId, tenant: TenantId) -> ChainEvent {
         let mut metadata = vec![
             ("requestUUID", request.to_string()),
             ("expirationTime", self.expires_ms.to_string()),
             ("oneway", self.is_one_way.to_string()),
-            ("persistent", self.keeping.is_some().to_string()),
+            ("persistent", self.persistence.is_some().to_string()),
         ];
-        let keeping = self.keeping.as_ref();
-        metadata.extend(keeping.and_then(|keeping| Some(("retries", keeping.retries?.to_string()))));
-        let info = keeping.map(|keeping| &keeping.additional_info);
+        let persistence = self.persistence.as_ref();
+        metadata.extend(persistence.and_then(|persistence| Some(("retries", persistence.retries?.to_string()))));
+        let info = persistence.map(|persistence| &persistence.additional_info);
         let info = info.filter(|info| !info.is_null()).map(Json::to_string);
-        News {
+        ChainEvent {
             kind: RPC_CALL,
             entity: device.entity(),
             tenant,
@@ -67,132 +67,131 @@ impl Call {
         }
     }
 
-    /// In memory while it waits: what is kept is there twice.
+    /// Size in memory while it waits. A persistent request holds its texts twice.
     fn weight(&self) -> usize {
         let texts = self.method.len() + self.params.len();
-        let kept = self
-            .keeping
-            .as_ref()
-            .map_or(0, |keeping| texts + 3 * keeping.additional_info.to_string().len() + 512);
-        texts + kept + 256
+        let persistent = self.persistence.as_ref().map_or(0, |persistence| {
+            texts + 3 * persistence.additional_info.to_string().len() + 512
+        });
+        texts + persistent + 256
     }
 }
 
-/// Of a call that is kept.
+/// Options of a persistent request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Keeping {
+pub struct Persistence {
     pub retries: Option<u32>,
     pub additional_info: Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallError {
-    /// The device is not connected, or has not subscribed to calls.
+pub enum RpcError {
+    /// The device is not connected, or has not subscribed to RPC requests.
     NoActiveConnection,
     Timeout,
-    /// No node of the rule chain has called the device.
-    NotCalled,
-    /// Too many calls wait.
+    /// No node of the rule chain sent the request to the device.
+    NotSent,
+    /// Too many requests wait.
     TooMany,
-    /// The entity database did not take it.
-    NotKept,
-    /// The server stops.
+    /// The entity database did not store the request.
+    NotStored,
+    /// The server is stopping.
     Stopped,
 }
 
-impl CallError {
-    /// As ThingsBoard names it.
+impl RpcError {
+    /// ThingsBoard's name of the error.
     pub fn name(self) -> &'static str {
         match self {
-            CallError::NoActiveConnection => "NO_ACTIVE_CONNECTION",
-            CallError::Timeout | CallError::NotCalled => "TIMEOUT",
-            CallError::TooMany => "RATE_LIMIT",
-            CallError::NotKept | CallError::Stopped => "INTERNAL",
+            RpcError::NoActiveConnection => "NO_ACTIVE_CONNECTION",
+            RpcError::Timeout | RpcError::NotSent => "TIMEOUT",
+            RpcError::TooMany => "RATE_LIMIT",
+            RpcError::NotStored | RpcError::Stopped => "INTERNAL",
         }
     }
 }
 
-impl fmt::Display for CallError {
+impl fmt::Display for RpcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            CallError::NoActiveConnection => "the device is not connected, or has not subscribed to calls",
-            CallError::Timeout => "the device has not answered in time",
-            CallError::NotCalled => {
-                "no node of the device's rule chain has called the device in time: calls come as RPC_CALL_FROM_SERVER_TO_DEVICE, \
-                 which \"message type switch\" sends by \"RPC Request to Device\" to a node \"rpc call request\""
+            RpcError::NoActiveConnection => "the device is not connected, or has not subscribed to RPC requests",
+            RpcError::Timeout => "the device has not answered in time",
+            RpcError::NotSent => {
+                "no node of the device's rule chain sent the request in time: route RPC_CALL_FROM_SERVER_TO_DEVICE messages \
+                 from a \"message type switch\" node by relation \"RPC Request to Device\" to a \"rpc call request\" node"
             }
-            CallError::TooMany => "too many calls wait for answers of devices",
-            CallError::NotKept => "the call cannot be kept now; try again later",
-            CallError::Stopped => "the server stops",
+            RpcError::TooMany => "too many RPC requests wait for responses of devices",
+            RpcError::NotStored => "cannot store the request; try again later",
+            RpcError::Stopped => "the server is stopping",
         })
     }
 }
 
-impl std::error::Error for CallError {}
+impl std::error::Error for RpcError {}
 
-/// What a caller is told: JSON, or nothing of a call that wants no answer.
-pub type Answer = Result<Option<String>, CallError>;
+/// Answer for the caller: the response as JSON, or `None` for a one-way request.
+pub type RpcAnswer = Result<Option<String>, RpcError>;
 
-/// Who waits for an answer.
+/// The recipient of an answer.
 #[derive(Debug)]
-pub enum Caller {
-    Outside(oneshot::Sender<Answer>),
-    /// A rule chain, by the platform's number; and whoever made the call that went along it.
-    Chain(u64, Option<oneshot::Sender<Answer>>),
-    /// Nobody.
+pub enum RpcCaller {
+    Client(oneshot::Sender<RpcAnswer>),
+    /// A rule chain, identified by the platform's number, and the client whose request the chain sent.
+    RuleChain(u64, Option<oneshot::Sender<RpcAnswer>>),
+    /// No recipient.
     None,
 }
 
-impl Caller {
-    /// Whoever waits outside; a chain is told where it calls.
-    pub fn refuse(self, error: CallError) {
-        if let Caller::Outside(sender) | Caller::Chain(_, Some(sender)) = self {
-            // Whoever asked may have gone.
+impl RpcCaller {
+    /// Reports an error to the client. A chain gets the error from its own call.
+    pub fn refuse(self, error: RpcError) {
+        if let RpcCaller::Client(sender) | RpcCaller::RuleChain(_, Some(sender)) = self {
+            // The caller may have disconnected.
             _ = sender.send(Err(error));
         }
     }
 }
 
-/// A connection over which something was sent.
+/// A connection that a request was sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over {
+pub struct SessionConnection {
     pub session: Uuid,
     pub connection: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Its record is not on the disk yet.
-    Begun,
+enum RpcStage {
+    /// Its record is not stored yet.
+    NotStored,
     Queued,
     Sent {
-        over: Over,
+        connection: SessionConnection,
         ack_by_ms: i64,
     },
     Delivered,
 }
 
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingRpc {
     tenant: TenantId,
     bytes: usize,
     pub method: String,
     pub params: String,
     pub is_one_way: bool,
-    pub caller: Caller,
-    pub kept: Option<Box<Rpc>>,
+    pub caller: RpcCaller,
+    pub stored_rpc: Option<Box<Rpc>>,
     expires_ms: i64,
     retries: u32,
     retried: u32,
-    stage: Stage,
+    stage: RpcStage,
     is_restored: bool,
 }
 
-impl Waiting {
-    pub fn new(tenant: TenantId, call: Call, caller: Caller, kept: Option<Box<Rpc>>) -> Waiting {
+impl PendingRpc {
+    pub fn new(tenant: TenantId, call: DeviceRpc, caller: RpcCaller, stored_rpc: Option<Box<Rpc>>) -> PendingRpc {
         let bytes = call.weight();
-        let retries = call.keeping.and_then(|keeping| keeping.retries);
-        Waiting {
+        let retries = call.persistence.and_then(|persistence| persistence.retries);
+        PendingRpc {
             tenant,
             bytes,
             method: call.method,
@@ -202,102 +201,110 @@ impl Waiting {
             expires_ms: call.expires_ms,
             retries: retries.unwrap_or(RETRIES_MAX).min(RETRIES_MAX),
             retried: 0,
-            stage: if kept.is_some() { Stage::Begun } else { Stage::Queued },
-            kept,
+            stage: if stored_rpc.is_some() {
+                RpcStage::NotStored
+            } else {
+                RpcStage::Queued
+            },
+            stored_rpc,
             is_restored: false,
         }
     }
 
-    /// From before a restart, when the device had it or not.
-    pub fn restored(mut self, is_delivered: bool) -> Waiting {
+    /// Marks a request that was loaded at the start. `is_delivered`: the device had already acknowledged it.
+    pub fn restored(mut self, is_delivered: bool) -> PendingRpc {
         self.is_restored = true;
-        self.stage = if is_delivered { Stage::Delivered } else { Stage::Queued };
+        self.stage = if is_delivered {
+            RpcStage::Delivered
+        } else {
+            RpcStage::Queued
+        };
         self
     }
 
     pub fn was_sent(&self) -> bool {
-        !matches!(self.stage, Stage::Begun | Stage::Queued)
+        !matches!(self.stage, RpcStage::NotStored | RpcStage::Queued)
     }
 
     fn due_ms(&self) -> i64 {
         match self.stage {
-            Stage::Begun => i64::MAX,
-            Stage::Sent { ack_by_ms, .. } if self.kept.is_some() => ack_by_ms.min(self.expires_ms),
+            RpcStage::NotStored => i64::MAX,
+            RpcStage::Sent { ack_by_ms, .. } if self.stored_rpc.is_some() => ack_by_ms.min(self.expires_ms),
             _ => self.expires_ms,
         }
     }
 }
 
-/// What is to be sent.
+/// A request to send.
 #[derive(Debug)]
-pub struct Sending {
+pub struct RpcToSend {
     pub id: i32,
     pub method: String,
     pub params: String,
-    pub kept: Option<Rpc>,
+    pub stored_rpc: Option<Rpc>,
 }
 
-/// What becomes of a call whose time has come.
+/// The next step for a request whose deadline passed.
 #[derive(Debug)]
-pub enum Due {
-    Expired(Waiting),
-    /// Its connection is gone: it waits for the next one.
+pub enum OverdueRpc {
+    Expired(PendingRpc),
+    /// Its connection was closed. It waits for the next one.
     Requeued(Rpc),
-    /// To be sent again.
+    /// Not acknowledged in time; to be sent again.
     Unacknowledged(DeviceId, Rpc),
-    /// Sent as often as it may be; this often again.
+    /// Not acknowledged after all retries; with the number of retries.
     Failed(Rpc, u32),
 }
 
 #[derive(Default)]
-pub struct Calls {
-    inner: Mutex<Inner>,
+pub struct DeviceRpcs {
+    inner: Mutex<PendingRpcs>,
     count: AtomicUsize,
 }
 
-struct Inner {
-    shares: Shares,
-    waiting: BTreeMap<(DeviceId, i32), Waiting>,
+struct PendingRpcs {
+    shares: TenantShares,
+    waiting: BTreeMap<(DeviceId, i32), PendingRpc>,
     due: BTreeSet<(i64, DeviceId, i32)>,
-    made: i32,
+    last_id: i32,
 }
 
-impl Default for Inner {
-    fn default() -> Inner {
-        Inner {
-            shares: Shares::new(CALLS_MAX),
+impl Default for PendingRpcs {
+    fn default() -> PendingRpcs {
+        PendingRpcs {
+            shares: TenantShares::new(CALLS_MAX),
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
-            made: 0,
+            last_id: 0,
         }
     }
 }
 
-impl Calls {
-    /// Numbers begin behind `first`.
-    pub fn from(first: i32) -> Calls {
-        let calls = Calls::default();
-        calls.lock().made = first;
+impl DeviceRpcs {
+    /// Request numbers begin after `first`.
+    pub fn from(first: i32) -> DeviceRpcs {
+        let calls = DeviceRpcs::default();
+        calls.lock().last_id = first;
         calls
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, PendingRpcs> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number under which the device is called.
-    pub fn next_id(&self, device: DeviceId, tenant: TenantId, call: &Call) -> Result<i32, CallError> {
+    /// Returns the number for a new request to the device, if the limits allow it.
+    pub fn next_id(&self, device: DeviceId, tenant: TenantId, call: &DeviceRpc) -> Result<i32, RpcError> {
         let mut inner = self.lock();
-        if !inner.shares.has_room(tenant, call.weight()) || inner.of_device(device).count() >= CALLS_OF_DEVICE_MAX {
-            return Err(CallError::TooMany);
+        if !inner.shares.has_capacity(tenant, call.weight()) || inner.of_device(device).count() >= CALLS_OF_DEVICE_MAX {
+            return Err(RpcError::TooMany);
         }
-        inner.made = (inner.made & i32::MAX).wrapping_add(1) & i32::MAX;
-        Ok(inner.made)
+        inner.last_id = (inner.last_id & i32::MAX).wrapping_add(1) & i32::MAX;
+        Ok(inner.last_id)
     }
 
-    pub fn insert(&self, device: DeviceId, id: i32, waiting: Waiting) {
+    pub fn insert(&self, device: DeviceId, id: i32, waiting: PendingRpc) {
         let mut inner = self.lock();
-        inner.made = inner.made.max(id);
+        inner.last_id = inner.last_id.max(id);
         inner.remove(device, id);
         inner.shares.add(waiting.tenant, waiting.bytes);
         inner.due.insert((waiting.due_ms(), device, id));
@@ -305,15 +312,15 @@ impl Calls {
         self.counted(&inner);
     }
 
-    pub fn remove(&self, device: DeviceId, id: i32) -> Option<Waiting> {
+    pub fn remove(&self, device: DeviceId, id: i32) -> Option<PendingRpc> {
         let mut inner = self.lock();
         let removed = inner.remove(device, id);
         self.counted(&inner);
         removed
     }
 
-    /// A call of the process before: one of this process may have the number of one that is over.
-    pub fn remove_restored(&self, device: DeviceId, id: i32) -> Option<Waiting> {
+    /// Removes a request of the previous process. A new request may reuse the number of a finished one.
+    pub fn remove_restored(&self, device: DeviceId, id: i32) -> Option<PendingRpc> {
         let mut inner = self.lock();
         let known = inner.waiting.get(&(device, id));
         known.filter(|waiting| waiting.is_restored)?;
@@ -322,24 +329,29 @@ impl Calls {
         removed
     }
 
-    /// A call that is over when it is sent: it wants no answer, and nobody keeps it.
-    pub fn remove_one_way(&self, device: DeviceId, id: i32) -> Option<Waiting> {
+    /// Removes a request that is finished once it is sent: one-way and not persistent.
+    pub fn remove_one_way(&self, device: DeviceId, id: i32) -> Option<PendingRpc> {
         let mut inner = self.lock();
         inner
             .waiting
             .get(&(device, id))
-            .filter(|waiting| waiting.is_one_way && waiting.kept.is_none())?;
+            .filter(|waiting| waiting.is_one_way && waiting.stored_rpc.is_none())?;
         let removed = inner.remove(device, id);
         self.counted(&inner);
         removed
     }
 
-    /// A call that is kept.
-    pub fn remove_kept(&self, device: DeviceId, rpc: RpcId) -> Option<Waiting> {
+    /// Removes a persistent request.
+    pub fn remove_persistent(&self, device: DeviceId, rpc: RpcId) -> Option<PendingRpc> {
         let mut inner = self.lock();
         let mut all = inner.of_device(device);
         let id = all
-            .find(|(_, waiting)| waiting.kept.as_ref().is_some_and(|kept| kept.id == Some(rpc)))?
+            .find(|(_, waiting)| {
+                waiting
+                    .stored_rpc
+                    .as_ref()
+                    .is_some_and(|stored_rpc| stored_rpc.id == Some(rpc))
+            })?
             .0;
         drop(all);
         let removed = inner.remove(device, id);
@@ -347,26 +359,29 @@ impl Calls {
         removed
     }
 
-    /// What is to be kept of a call that has begun.
-    pub fn begun(&self, device: DeviceId, id: i32) -> Option<Rpc> {
+    /// Returns the record of a persistent request that is not stored yet.
+    pub fn unstored_rpc(&self, device: DeviceId, id: i32) -> Option<Rpc> {
         let inner = self.lock();
         let waiting = inner.waiting.get(&(device, id))?;
-        let begun = waiting.kept.as_deref().filter(|_| waiting.stage == Stage::Begun);
+        let begun = waiting
+            .stored_rpc
+            .as_deref()
+            .filter(|_| waiting.stage == RpcStage::NotStored);
         begun.cloned()
     }
 
-    /// What is kept of it is on the disk: from now on it waits for the device. Whoever made the call.
-    pub fn is_kept(&self, device: DeviceId, id: i32) -> Caller {
-        let mut caller = Caller::None;
+    /// Marks the request as stored, so that it can be sent. Returns its caller.
+    pub fn mark_stored(&self, device: DeviceId, id: i32) -> RpcCaller {
+        let mut caller = RpcCaller::None;
         self.lock().change(device, id, |waiting| {
-            waiting.stage = Stage::Queued;
-            caller = std::mem::replace(&mut waiting.caller, Caller::None);
+            waiting.stage = RpcStage::Queued;
+            caller = std::mem::replace(&mut waiting.caller, RpcCaller::None);
         });
         caller
     }
 
-    /// All of a device that was deleted.
-    pub fn remove_all(&self, device: DeviceId) -> Vec<Waiting> {
+    /// Removes all requests of a deleted device.
+    pub fn remove_all(&self, device: DeviceId) -> Vec<PendingRpc> {
         let mut inner = self.lock();
         let all: Vec<i32> = inner.of_device(device).map(|(id, _)| id).collect();
         let removed = all.into_iter().filter_map(|id| inner.remove(device, id)).collect();
@@ -374,13 +389,13 @@ impl Calls {
         removed
     }
 
-    /// All that the device does not have and that are not on their way over this connection; they are, from now on.
-    pub fn take_unsent(&self, device: DeviceId, over: Over, ack_by_ms: i64) -> Vec<Sending> {
+    /// Marks undelivered requests that were not sent on this connection yet as sent, and returns them.
+    pub fn take_unsent(&self, device: DeviceId, over: SessionConnection, ack_by_ms: i64) -> Vec<RpcToSend> {
         let mut inner = self.lock();
-        let is_unsent = |waiting: &Waiting| match waiting.stage {
-            Stage::Queued => true,
-            Stage::Sent { over: other, .. } => other != over,
-            Stage::Begun | Stage::Delivered => false,
+        let is_unsent = |waiting: &PendingRpc| match waiting.stage {
+            RpcStage::Queued => true,
+            RpcStage::Sent { connection: other, .. } => other != over,
+            RpcStage::NotStored | RpcStage::Delivered => false,
         };
         let unsent: Vec<i32> = inner
             .callable(device)
@@ -390,34 +405,37 @@ impl Calls {
         let mut sending = Vec::with_capacity(unsent.len());
         for id in unsent {
             inner.change(device, id, |waiting| {
-                waiting.stage = Stage::Sent { over, ack_by_ms };
-                sending.push(Sending {
+                waiting.stage = RpcStage::Sent {
+                    connection: over,
+                    ack_by_ms,
+                };
+                sending.push(RpcToSend {
                     id,
                     method: waiting.method.clone(),
                     params: waiting.params.clone(),
-                    kept: waiting.kept.as_deref().cloned(),
+                    stored_rpc: waiting.stored_rpc.as_deref().cloned(),
                 });
             });
         }
         sending
     }
 
-    /// The first that the device does not have.
-    pub fn first_unsent(&self, device: DeviceId) -> Option<Sending> {
+    /// Returns the first request that is queued.
+    pub fn first_unsent(&self, device: DeviceId) -> Option<RpcToSend> {
         let inner = self.lock();
         let mut all = inner.callable(device);
-        let (id, waiting) = all.find(|(_, waiting)| waiting.stage == Stage::Queued)?;
-        Some(Sending {
+        let (id, waiting) = all.find(|(_, waiting)| waiting.stage == RpcStage::Queued)?;
+        Some(RpcToSend {
             id,
             method: waiting.method.clone(),
             params: waiting.params.clone(),
-            kept: None,
+            stored_rpc: None,
         })
     }
 
-    /// The device has it, or (not `is_delivered`) it did not get it. A call that has come to its end by that, and a kept one that has
-    /// not.
-    pub fn reported(&self, device: DeviceId, id: i32, is_delivered: bool) -> (Option<Waiting>, Option<Rpc>) {
+    /// Records that the device received a request, or did not. Returns the request if that finishes it, and otherwise
+    /// its record if it is persistent.
+    pub fn reported(&self, device: DeviceId, id: i32, is_delivered: bool) -> (Option<PendingRpc>, Option<Rpc>) {
         let mut inner = self.lock();
         let is_end = inner
             .waiting
@@ -428,28 +446,32 @@ impl Calls {
             self.counted(&inner);
             return (ended, None);
         }
-        let mut kept = None;
+        let mut stored_rpc = None;
         inner.change(device, id, |waiting| {
-            waiting.stage = if is_delivered { Stage::Delivered } else { Stage::Queued };
-            kept = waiting.kept.as_deref().cloned();
+            waiting.stage = if is_delivered {
+                RpcStage::Delivered
+            } else {
+                RpcStage::Queued
+            };
+            stored_rpc = waiting.stored_rpc.as_deref().cloned();
         });
-        (None, kept)
+        (None, stored_rpc)
     }
 
-    /// What is to be done with calls whose time has come.
-    pub fn take_due(&self, now_ms: i64, is_open: impl Fn(Over) -> bool) -> Vec<Due> {
+    /// Returns requests whose deadline or acknowledgement time has passed.
+    pub fn take_due(&self, now_ms: i64, is_open: impl Fn(SessionConnection) -> bool) -> Vec<OverdueRpc> {
         let mut inner = self.lock();
         let mut due = Vec::new();
         while let Some((at_ms, device, id)) = inner.due.first().copied()
             && at_ms <= now_ms
         {
-            due.extend(inner.came_due(now_ms, device, id, &is_open));
+            due.extend(inner.take_if_due(now_ms, device, id, &is_open));
         }
         self.counted(&inner);
         due
     }
 
-    fn counted(&self, inner: &Inner) {
+    fn counted(&self, inner: &PendingRpcs) {
         self.count.store(inner.waiting.len(), SeqCst);
     }
 
@@ -458,26 +480,26 @@ impl Calls {
     }
 }
 
-impl Inner {
-    fn of_device(&self, device: DeviceId) -> impl Iterator<Item = (i32, &Waiting)> {
+impl PendingRpcs {
+    fn of_device(&self, device: DeviceId) -> impl Iterator<Item = (i32, &PendingRpc)> {
         let all = self.waiting.range((device, i32::MIN)..=(device, i32::MAX));
         all.map(|((_, id), waiting)| (*id, waiting))
     }
 
-    /// Up to one whose record is not on the disk yet: none goes before it.
-    fn callable(&self, device: DeviceId) -> impl Iterator<Item = (i32, &Waiting)> {
+    /// Requests that may be sent: those before the first one whose record is not stored yet.
+    fn callable(&self, device: DeviceId) -> impl Iterator<Item = (i32, &PendingRpc)> {
         self.of_device(device)
-            .take_while(|(_, waiting)| waiting.stage != Stage::Begun)
+            .take_while(|(_, waiting)| waiting.stage != RpcStage::NotStored)
     }
 
-    fn remove(&mut self, device: DeviceId, id: i32) -> Option<Waiting> {
+    fn remove(&mut self, device: DeviceId, id: i32) -> Option<PendingRpc> {
         let waiting = self.waiting.remove(&(device, id))?;
         self.due.remove(&(waiting.due_ms(), device, id));
         self.shares.remove(waiting.tenant, waiting.bytes);
         Some(waiting)
     }
 
-    fn change(&mut self, device: DeviceId, id: i32, change: impl FnOnce(&mut Waiting)) {
+    fn change(&mut self, device: DeviceId, id: i32, change: impl FnOnce(&mut PendingRpc)) {
         if let Some(waiting) = self.waiting.get_mut(&(device, id)) {
             self.due.remove(&(waiting.due_ms(), device, id));
             change(waiting);
@@ -485,27 +507,35 @@ impl Inner {
         }
     }
 
-    /// Afterwards it is due later, or gone.
-    fn came_due(&mut self, now_ms: i64, device: DeviceId, id: i32, is_open: impl Fn(Over) -> bool) -> Option<Due> {
+    /// Handles a due request. Afterwards it is removed or due at a later time.
+    fn take_if_due(
+        &mut self,
+        now_ms: i64,
+        device: DeviceId,
+        id: i32,
+        is_open: impl Fn(SessionConnection) -> bool,
+    ) -> Option<OverdueRpc> {
         let waiting = self.waiting.get(&(device, id))?;
-        let (over, kept) = match (waiting.stage, &waiting.kept) {
-            (Stage::Sent { over, .. }, Some(kept)) if waiting.expires_ms > now_ms => (over, Rpc::clone(kept)),
-            _ => return self.remove(device, id).map(Due::Expired),
+        let (over, stored_rpc) = match (waiting.stage, &waiting.stored_rpc) {
+            (RpcStage::Sent { connection: over, .. }, Some(stored_rpc)) if waiting.expires_ms > now_ms => {
+                (over, Rpc::clone(stored_rpc))
+            }
+            _ => return self.remove(device, id).map(OverdueRpc::Expired),
         };
         if !is_open(over) {
-            self.change(device, id, |waiting| waiting.stage = Stage::Queued);
-            return Some(Due::Requeued(kept));
+            self.change(device, id, |waiting| waiting.stage = RpcStage::Queued);
+            return Some(OverdueRpc::Requeued(stored_rpc));
         }
         let (retried, retries) = (waiting.retried, waiting.retries);
         if retried >= retries {
             self.remove(device, id);
-            return Some(Due::Failed(kept, retries));
+            return Some(OverdueRpc::Failed(stored_rpc, retries));
         }
         self.change(device, id, |waiting| {
             waiting.retried += 1;
-            waiting.stage = Stage::Queued;
+            waiting.stage = RpcStage::Queued;
         });
-        Some(Due::Unacknowledged(device, kept))
+        Some(OverdueRpc::Unacknowledged(device, stored_rpc))
     }
 }
 
@@ -515,56 +545,56 @@ mod tests {
 
     const TENANT: TenantId = TenantId(Uuid([5; 16]));
     const DEVICE: DeviceId = DeviceId(Uuid([1; 16]));
-    const ONE: Over = Over {
+    const ONE: SessionConnection = SessionConnection {
         session: Uuid([1; 16]),
         connection: 1,
     };
-    const OTHER: Over = Over { connection: 2, ..ONE };
+    const OTHER: SessionConnection = SessionConnection { connection: 2, ..ONE };
 
-    fn waiting(is_kept: bool, is_one_way: bool, retries: u32) -> Waiting {
-        let call = Call {
+    fn waiting(is_persistent: bool, is_one_way: bool, retries: u32) -> PendingRpc {
+        let call = DeviceRpc {
             method: "m".into(),
             params: "{}".into(),
             is_one_way,
             expires_ms: 1000,
-            keeping: is_kept.then(|| Keeping {
+            persistence: is_persistent.then(|| Persistence {
                 retries: Some(retries),
-                ..Keeping::default()
+                ..Persistence::default()
             }),
         };
-        Waiting::new(TENANT, call, Caller::None, is_kept.then(Box::default))
+        PendingRpc::new(TENANT, call, RpcCaller::None, is_persistent.then(Box::default))
     }
 
-    fn small() -> Call {
-        Call {
+    fn small() -> DeviceRpc {
+        DeviceRpc {
             method: "m".into(),
             params: "{}".into(),
             is_one_way: false,
             expires_ms: 1000,
-            keeping: None,
+            persistence: None,
         }
     }
 
-    fn calls(all: impl IntoIterator<Item = Waiting>) -> Calls {
-        let calls = Calls::default();
+    fn calls(all: impl IntoIterator<Item = PendingRpc>) -> DeviceRpcs {
+        let calls = DeviceRpcs::default();
         for waiting in all {
             let id = calls.next_id(DEVICE, TENANT, &small()).unwrap();
-            let is_begun = waiting.stage == Stage::Begun;
+            let is_begun = waiting.stage == RpcStage::NotStored;
             calls.insert(DEVICE, id, waiting);
             if is_begun {
-                calls.is_kept(DEVICE, id);
+                calls.mark_stored(DEVICE, id);
             }
         }
         calls
     }
 
-    fn sent(calls: &Calls, over: Over, ack_by_ms: i64) -> Vec<i32> {
+    fn sent(calls: &DeviceRpcs, over: SessionConnection, ack_by_ms: i64) -> Vec<i32> {
         let sending = calls.take_unsent(DEVICE, over, ack_by_ms);
         sending.into_iter().map(|sending| sending.id).collect()
     }
 
     #[test]
-    fn a_connection_gets_what_the_device_does_not_have_in_order() {
+    fn connection_gets_undelivered_requests_in_order() {
         let calls = calls([
             waiting(true, false, 0),
             waiting(false, true, 0),
@@ -575,7 +605,7 @@ mod tests {
         assert!(calls.reported(DEVICE, 1, true).1.is_some());
         assert!(
             calls.reported(DEVICE, 2, true).0.is_some(),
-            "the end of a call of one way"
+            "delivery finishes a one-way request"
         );
         assert_eq!(sent(&calls, OTHER, 10), [3]);
         calls.reported(DEVICE, 3, false);
@@ -584,41 +614,45 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_before_a_call_that_is_not_kept_yet() {
+    fn unstored_request_blocks_later_requests() {
         let calls = calls([waiting(false, false, 0)]);
         calls.insert(DEVICE, 2, waiting(true, false, 0));
         calls.insert(DEVICE, 3, waiting(false, false, 0));
         assert_eq!(sent(&calls, ONE, 10), [1]);
         assert!(calls.first_unsent(DEVICE).is_none());
-        assert_eq!(calls.take_due(2000, |_| true).len(), 2, "its time has not begun");
+        assert_eq!(
+            calls.take_due(2000, |_| true).len(),
+            2,
+            "an unstored request has no deadline"
+        );
         calls.insert(DEVICE, 4, waiting(false, false, 0));
-        assert!(calls.begun(DEVICE, 2).is_some());
-        calls.is_kept(DEVICE, 2);
+        assert!(calls.unstored_rpc(DEVICE, 2).is_some());
+        calls.mark_stored(DEVICE, 2);
         assert_eq!(sent(&calls, ONE, 10), [2, 4]);
     }
 
     #[test]
-    fn what_is_not_acknowledged_is_sent_again_as_often_as_it_may_be() {
+    fn unacknowledged_request_is_resent_up_to_its_retries() {
         let calls = calls([waiting(true, false, 1), waiting(false, false, 0)]);
         sent(&calls, ONE, 10);
         assert!(calls.take_due(9, |_| true).is_empty());
         assert!(matches!(
             calls.take_due(10, |_| true)[..],
-            [Due::Unacknowledged(DEVICE, _)]
+            [OverdueRpc::Unacknowledged(DEVICE, _)]
         ));
         assert_eq!(sent(&calls, ONE, 20), [1]);
         assert!(
-            matches!(calls.take_due(20, |_| false)[..], [Due::Requeued(_)]),
-            "no retry"
+            matches!(calls.take_due(20, |_| false)[..], [OverdueRpc::Requeued(_)]),
+            "a closed connection does not count as a retry"
         );
         sent(&calls, OTHER, 30);
-        assert!(matches!(calls.take_due(30, |_| true)[..], [Due::Failed(_, 1)]));
-        assert!(matches!(calls.take_due(1000, |_| true)[..], [Due::Expired(_)]));
+        assert!(matches!(calls.take_due(30, |_| true)[..], [OverdueRpc::Failed(_, 1)]));
+        assert!(matches!(calls.take_due(1000, |_| true)[..], [OverdueRpc::Expired(_)]));
         assert_eq!(calls.count(), 0);
     }
 
     #[test]
-    fn an_answer_of_before_is_none_to_a_call_of_now() {
+    fn replayed_response_matches_only_restored_requests() {
         let calls = calls([waiting(true, false, 0).restored(true), waiting(true, false, 0)]);
         assert!(calls.remove_restored(DEVICE, 1).is_some_and(|call| call.was_sent()));
         assert!(calls.remove_restored(DEVICE, 1).is_none());
@@ -627,27 +661,27 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_deleted_has_no_calls() {
+    fn deleted_device_has_no_requests() {
         let calls = calls([waiting(true, false, 0), waiting(false, false, 0)]);
         let other = DeviceId(Uuid([2; 16]));
         calls.insert(other, 9, waiting(false, false, 0));
         assert_eq!(calls.remove_all(DEVICE).len(), 2);
         assert_eq!(calls.count(), 1);
-        assert!(calls.take_due(2000, |_| true).len() == 1, "the other's");
+        assert!(calls.take_due(2000, |_| true).len() == 1, "the other device's request");
     }
 
     #[test]
-    fn a_device_has_room_for_so_many() {
+    fn requests_per_device_are_limited() {
         let calls = calls((0..CALLS_OF_DEVICE_MAX).map(|_| waiting(false, false, 0)));
-        assert_eq!(calls.next_id(DEVICE, TENANT, &small()), Err(CallError::TooMany));
+        assert_eq!(calls.next_id(DEVICE, TENANT, &small()), Err(RpcError::TooMany));
         assert!(calls.next_id(DeviceId(Uuid([2; 16])), TENANT, &small()).is_ok());
     }
 
     #[test]
-    fn large_calls_of_one_tenant_leave_room_for_others() {
-        let calls = Calls::default();
+    fn large_requests_of_one_tenant_leave_space_for_others() {
+        let calls = DeviceRpcs::default();
         let other = TenantId(Uuid([6; 16]));
-        let large = Call {
+        let large = DeviceRpc {
             params: "x".repeat(1 << 20),
             ..small()
         };
@@ -656,8 +690,12 @@ mod tests {
             device[..4].copy_from_slice(&n.to_le_bytes());
             let device = DeviceId(Uuid(device));
             match calls.next_id(device, TENANT, &large) {
-                Ok(id) => calls.insert(device, id, Waiting::new(TENANT, large.clone(), Caller::None, None)),
-                Err(error) => assert_eq!((error, n), (CallError::TooMany, 128)),
+                Ok(id) => calls.insert(
+                    device,
+                    id,
+                    PendingRpc::new(TENANT, large.clone(), RpcCaller::None, None),
+                ),
+                Err(error) => assert_eq!((error, n), (RpcError::TooMany, 128)),
             }
         }
         assert_eq!(calls.count(), 128);

@@ -1,64 +1,67 @@
-//! Calls on their way: begun, sent when the device is there, acknowledged, answered, given up; and what is kept of that.
+//! Delivery of RPC requests to devices: begin, send, acknowledge, respond, expire; and the stored state of persistent
+//! requests.
 //!
-//! One at a time does it ([`Hub::delivering`]), so that a device gets calls in their order, and what is kept of a call is how far
-//! it is in the end.
+//! [`Hub::delivering`] serializes this work. A device gets requests in order, and the stored state of a request
+//! matches its final state.
 
-use platform::News;
+use platform::ChainEvent;
 use platform::decode::{Downlink, gateway_rpc_request, protobuf_gateway_rpc_request, rpc_request};
-use platform::entities::Said;
+use platform::entities::ReceptionMode;
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::{Rpc, RpcRequestBody, RpcStatus};
 use serde_json::{Value as Json, json};
 
-use crate::calls::{Answer, Call, CallError, Caller, Due, Keeping, Over, Waiting};
+use crate::calls::{DeviceRpc, OverdueRpc, PendingRpc, Persistence, RpcAnswer, RpcCaller, RpcError, SessionConnection};
 use crate::hub::{Hub, lock, unix_ms};
-use crate::outlet::Downward;
-use crate::sessions::{Wanted, Way};
-use crate::stats::Counters;
+use crate::outlet::DownlinkMessage;
+use crate::sessions::{DeliveryPath, DownlinkKind};
+use crate::stats::DeviceCounters;
 
-/// How long a device has to acknowledge a call before it is sent again.
+/// Time in which a device must acknowledge a request before it is sent again.
 const ACK_MS: i64 = 10_000;
-/// What became of calls and rule chains are not told yet; more are counted as failed.
+/// Status changes that rule chains have not received yet. Changes beyond that are counted as failed.
 const CHANGED_MAX: usize = 100_000;
 
-/// Whether the device has a call, as its shard says.
+/// A shard's report whether the device received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct DeliveryReport {
     pub device: DeviceId,
     pub id: i32,
     pub is_delivered: bool,
 }
 
 impl Hub {
-    /// Waits for the device from now on, or for [`Hub::keep_begun`] if it is to be kept; [`Hub::deliver_calls`] sends it. The number of the call.
-    pub fn begin_call(
+    /// Adds a request and returns its number. A persistent one waits for [`Hub::store_begun`]. [`Hub::deliver_calls`]
+    /// sends it.
+    pub fn add_call(
         &self,
         device: DeviceId,
-        call: Call,
-        (rpc, caller): (Uuid, Caller),
+        call: DeviceRpc,
+        (rpc, caller): (Uuid, RpcCaller),
         now_ms: i64,
-    ) -> Result<i32, (CallError, Caller)> {
-        if call.expires_ms <= now_ms && call.keeping.is_none() {
-            return Err((CallError::Timeout, caller));
+    ) -> Result<i32, (RpcError, RpcCaller)> {
+        if call.expires_ms <= now_ms && call.persistence.is_none() {
+            return Err((RpcError::Timeout, caller));
         }
         let tenant = self.tenant_of(device);
         let id = match self.calls.next_id(device, tenant, &call) {
             Ok(id) => id,
             Err(error) => return Err((error, caller)),
         };
-        let kept = call
-            .keeping
+        let new_rpc = call
+            .persistence
             .as_ref()
-            .map(|keeping| Box::new(self.new_rpc((RpcId(rpc), device, id), &call, keeping, now_ms)));
-        self.calls.insert(device, id, Waiting::new(tenant, call, caller, kept));
+            .map(|persistence| Box::new(self.new_rpc((RpcId(rpc), device, id), &call, persistence, now_ms)));
+        self.calls
+            .insert(device, id, PendingRpc::new(tenant, call, caller, new_rpc));
         Ok(id)
     }
 
-    /// Calls that have begun and are to be kept: they wait for their devices when they are on the disk, which is waited for here.
-    pub fn keep_begun(&self, begun: &[(DeviceId, i32)]) {
+    /// Stores persistent requests, which may be sent after that. Waits for the disk.
+    pub fn store_begun(&self, begun: &[(DeviceId, i32)]) {
         let _turn = lock(&self.delivering);
         let begun = begun.iter().filter_map(|(device, id)| {
-            let rpc = self.calls.begun(*device, *id)?;
+            let rpc = self.calls.unstored_rpc(*device, *id)?;
             Some(((*device, *id), rpc))
         });
         let (begun, rpcs): (Vec<_>, Vec<_>) = begun.unzip();
@@ -66,25 +69,25 @@ impl Hub {
             return;
         }
         let entities = self.platform.entities();
-        let has_room = rpcs.iter().try_for_each(|rpc| entities.forget_old_rpcs(rpc.device_id));
-        if let Err(error) = has_room.and_then(|()| entities.save_rpcs(&rpcs)) {
-            tracing::warn!(count = rpcs.len(), %error, "calls to devices cannot be kept");
+        let has_capacity = rpcs.iter().try_for_each(|rpc| entities.delete_old_rpcs(rpc.device_id));
+        if let Err(error) = has_capacity.and_then(|()| entities.save_rpcs(&rpcs)) {
+            tracing::warn!(count = rpcs.len(), %error, "storing RPC requests to devices failed");
             for (device, id) in begun {
                 if let Some(waiting) = self.calls.remove(device, id) {
-                    self.tell_caller(waiting.caller, Err(CallError::NotKept));
+                    self.answer_caller(waiting.caller, Err(RpcError::NotStored));
                 }
             }
             return;
         }
         for ((device, id), rpc) in begun.into_iter().zip(&rpcs) {
-            let caller = self.calls.is_kept(device, id);
+            let caller = self.calls.mark_stored(device, id);
             if rpc.status == RpcStatus::Expired {
                 self.calls.remove(device, id);
             }
-            let told = json!({"rpcId": rpc.id.unwrap_or_default().to_string()});
-            self.tell_caller(caller, Ok(Some(told.to_string())));
+            let response = json!({"rpcId": rpc.id.unwrap_or_default().to_string()});
+            self.answer_caller(caller, Ok(Some(response.to_string())));
         }
-        self.tell_chains(rpcs);
+        self.queue_for_chains(rpcs);
     }
 
     pub fn tenant_of(&self, device: DeviceId) -> TenantId {
@@ -95,8 +98,8 @@ impl Hub {
     fn new_rpc(
         &self,
         (rpc, device, number): (RpcId, DeviceId, i32),
-        call: &Call,
-        keeping: &Keeping,
+        call: &DeviceRpc,
+        persistence: &Persistence,
         now_ms: i64,
     ) -> Rpc {
         let mut rpc = Rpc {
@@ -105,7 +108,7 @@ impl Hub {
             tenant_id: self.tenant_of(device),
             device_id: device,
             expiration_time: call.expires_ms,
-            additional_info: keeping.additional_info.clone(),
+            additional_info: persistence.additional_info.clone(),
             ..Rpc::default()
         };
         rpc.set_request(&RpcRequestBody {
@@ -113,7 +116,7 @@ impl Hub {
             is_one_way: call.is_one_way,
             method: call.method.clone(),
             params: call.params.clone(),
-            retries: keeping.retries,
+            retries: persistence.retries,
         });
         if call.expires_ms <= now_ms {
             rpc.status = RpcStatus::Expired;
@@ -121,44 +124,48 @@ impl Hub {
         rpc
     }
 
-    /// Those that the process before had not brought to an end.
+    /// Loads the persistent requests that the previous process had not finished.
     pub fn restore_calls(&self) -> Result<(), platform::entities::EntityError> {
         for rpc in self.platform.entities().live_rpcs()? {
             let Some(body) = rpc.request_body() else { continue };
-            let call = Call {
+            let call = DeviceRpc {
                 method: body.method,
                 params: body.params,
                 is_one_way: body.is_one_way,
                 expires_ms: rpc.expiration_time,
-                keeping: Some(Keeping {
+                persistence: Some(Persistence {
                     retries: body.retries,
-                    ..Keeping::default()
+                    ..Persistence::default()
                 }),
             };
             let (device, is_delivered) = (rpc.device_id, rpc.status == RpcStatus::Delivered);
-            let waiting = Waiting::new(rpc.tenant_id, call, Caller::None, Some(Box::new(rpc)));
+            let waiting = PendingRpc::new(rpc.tenant_id, call, RpcCaller::None, Some(Box::new(rpc)));
             self.calls.insert(device, body.number, waiting.restored(is_delivered));
         }
         Ok(())
     }
 
-    /// The device, or the gateway that speaks for it, is there: it gets what waits for it.
+    /// Sends waiting requests to a device, if it or its gateway is connected.
     pub fn deliver_calls(&self, device: DeviceId) {
         if self.calls.count() == 0 {
             return;
         }
         let _turn = lock(&self.delivering);
-        let way = self.sessions.ways(device, Wanted::RpcRequest).into_iter().next();
+        let way = self
+            .sessions
+            .delivery_paths(device, DownlinkKind::RpcRequest)
+            .into_iter()
+            .next();
         let changed = match way {
-            Some(way) => self.deliver_by(device, &way),
+            Some(way) => self.deliver_over(device, &way),
             None => self.deliver_to_pollers(device),
         };
-        self.keep(changed);
+        self.store_changes(changed);
     }
 
-    fn deliver_by(&self, device: DeviceId, way: &Way) -> Vec<Rpc> {
-        let (Way::Direct(target, _) | Way::Gateway(target, _)) = way;
-        let over = Over {
+    fn deliver_over(&self, device: DeviceId, way: &DeliveryPath) -> Vec<Rpc> {
+        let (DeliveryPath::Direct(target, _) | DeliveryPath::Gateway(target, _)) = way;
+        let over = SessionConnection {
             session: target.session,
             connection: target.connection,
         };
@@ -170,7 +177,7 @@ impl Hub {
         let mut list = Vec::with_capacity(sending.len());
         for sent in sending {
             let (downlink, payload) = match way {
-                Way::Direct(_, form) => (
+                DeliveryPath::Direct(_, form) => (
                     Downlink::RpcRequest {
                         form: *form,
                         id: sent.id,
@@ -179,7 +186,7 @@ impl Hub {
                         .and_then(|transport| transport.rpc_request(sent.id, &sent.method, &sent.params))
                         .unwrap_or_else(|| rpc_request(&sent.method, &sent.params).into_bytes()),
                 ),
-                Way::Gateway(_, name) => (
+                DeliveryPath::Gateway(_, name) => (
                     Downlink::GatewayRpc,
                     match self.protobuf_of_gateway(target.session) {
                         Some(_) => protobuf_gateway_rpc_request(name, sent.id, &sent.method, &sent.params),
@@ -187,39 +194,39 @@ impl Hub {
                     },
                 ),
             };
-            list.push(Downward {
+            list.push(DownlinkMessage {
                 session: target.session,
                 topic: downlink.topic(),
                 payload,
                 qos: target.qos,
                 call: Some((device, sent.id)),
             });
-            match sent.kept {
+            match sent.stored_rpc {
                 Some(rpc) => changed.push(with_status(rpc, RpcStatus::Sent)),
-                None => self.tell_one_way_caller(device, sent.id),
+                None => self.answer_one_way_caller(device, sent.id),
             }
         }
-        self.send_down(target.shard, list);
+        self.send_downlinks(target.shard, list);
         changed
     }
 
-    /// Whoever called without wanting an answer is told that it is on its way.
-    fn tell_one_way_caller(&self, device: DeviceId, id: i32) {
+    /// Answers the caller of a one-way request once it is sent.
+    fn answer_one_way_caller(&self, device: DeviceId, id: i32) {
         if let Some(waiting) = self.calls.remove_one_way(device, id) {
-            self.tell_caller(waiting.caller, Ok(None));
+            self.answer_caller(waiting.caller, Ok(None));
         }
     }
 
-    /// Whoever waits over HTTP gets one call.
+    /// Sends requests to HTTP clients that poll for the device. Each gets one.
     fn deliver_to_pollers(&self, device: DeviceId) -> Vec<Rpc> {
         let mut changed = Vec::new();
         while let Some(sent) = self.calls.first_unsent(device) {
             let method = Json::from(sent.method);
             let body = format!("{{\"id\":{},\"method\":{method},\"params\":{}}}", sent.id, sent.params);
-            if !self.pollers.tell_one(device, Wanted::RpcRequest, body) {
+            if !self.pollers.send_to_one(device, DownlinkKind::RpcRequest, body) {
                 break;
             }
-            changed.extend(self.reported(Report {
+            changed.extend(self.reported(DeliveryReport {
                 device,
                 id: sent.id,
                 is_delivered: true,
@@ -228,8 +235,8 @@ impl Hub {
         changed
     }
 
-    /// Which call it was that a device has acknowledged, if any that is waited for. On a shard's thread.
-    pub fn call_acked(&self, session: Uuid, topic: &str, payload: &[u8]) -> Option<Report> {
+    /// Returns the request that a device acknowledged, if it is still waiting. Runs on a shard's thread.
+    pub fn acked_request(&self, session: Uuid, topic: &str, payload: &[u8]) -> Option<DeliveryReport> {
         if self.calls.count() == 0 {
             return None;
         }
@@ -240,58 +247,58 @@ impl Hub {
                     Some(transport) => transport.gateway_called(payload)?,
                     None => gateway_called(payload)?,
                 };
-                (self.sessions.behind(session, &name)?, id)
+                (self.sessions.gateway_device(session, &name)?, id)
             }
             None => return None,
         };
-        Some(Report {
+        Some(DeliveryReport {
             device,
             id,
             is_delivered: true,
         })
     }
 
-    /// What shards say of calls that they were given.
+    /// Applies the shards' delivery reports.
     pub fn take_reports(&self) {
         let reports = std::mem::take(&mut *lock(&self.reports));
         if !reports.is_empty() {
             let _turn = lock(&self.delivering);
             let changed = reports.into_iter().filter_map(|report| self.reported(report));
-            self.keep(changed.collect());
+            self.store_changes(changed.collect());
         }
     }
 
-    fn reported(&self, report: Report) -> Option<Rpc> {
-        let (ended, kept) = self.calls.reported(report.device, report.id, report.is_delivered);
+    fn reported(&self, report: DeliveryReport) -> Option<Rpc> {
+        let (ended, stored_rpc) = self.calls.reported(report.device, report.id, report.is_delivered);
         if let Some(ended) = ended {
-            self.tell_caller(ended.caller, Ok(None));
-            return Some(with_status(*ended.kept?, RpcStatus::Delivered));
+            self.answer_caller(ended.caller, Ok(None));
+            return Some(with_status(*ended.stored_rpc?, RpcStatus::Delivered));
         }
         let status = match report.is_delivered {
             true => RpcStatus::Delivered,
             false => RpcStatus::Queued,
         };
-        Some(with_status(kept?, status))
+        Some(with_status(stored_rpc?, status))
     }
 
-    /// The answer of a device to a call; one that was said before the start is none to a call of now.
-    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8], said: Said) {
+    /// Handles a device's response. A response replayed from the log matches only requests of the previous process.
+    pub fn handle_response(&self, device: DeviceId, id: i32, body: &[u8], origin: ReceptionMode) {
         let text = String::from_utf8_lossy(body);
         let _turn = lock(&self.delivering);
-        let removed = match said {
-            Said::Now => self.calls.remove(device, id),
-            Said::Again => self.calls.remove_restored(device, id),
+        let removed = match origin {
+            ReceptionMode::Live => self.calls.remove(device, id),
+            ReceptionMode::Replay => self.calls.remove_restored(device, id),
         };
         let Some(waiting) = removed else { return };
-        if let Some(rpc) = waiting.kept {
+        if let Some(rpc) = waiting.stored_rpc {
             let mut rpc = with_status(*rpc, RpcStatus::Successful);
             rpc.response = serde_json::from_str(&text).unwrap_or_else(|_| json!({"error": text}));
-            self.keep(vec![rpc]);
+            self.store_changes(vec![rpc]);
         }
-        self.tell_caller(waiting.caller, Ok(Some(text.into_owned())));
+        self.answer_caller(waiting.caller, Ok(Some(text.into_owned())));
     }
 
-    /// Calls whose time is over, and those that are sent again.
+    /// Expires requests past their deadline, and sends unacknowledged ones again.
     pub fn expire_calls(&self, now_ms: i64) {
         if self.calls.count() == 0 {
             return;
@@ -301,117 +308,120 @@ impl Hub {
         let mut again = Vec::new();
         for due in self.calls.take_due(now_ms, |over| self.sessions.is_open(over)) {
             match due {
-                Due::Expired(waiting) => {
+                OverdueRpc::Expired(waiting) => {
                     let error = match waiting.was_sent() {
-                        true => CallError::Timeout,
-                        false => CallError::NoActiveConnection,
+                        true => RpcError::Timeout,
+                        false => RpcError::NoActiveConnection,
                     };
-                    self.tell_caller(waiting.caller, Err(error));
-                    changed.extend(waiting.kept.map(|rpc| with_status(*rpc, RpcStatus::Expired)));
+                    self.answer_caller(waiting.caller, Err(error));
+                    changed.extend(waiting.stored_rpc.map(|rpc| with_status(*rpc, RpcStatus::Expired)));
                 }
-                Due::Requeued(rpc) => changed.push(with_status(rpc, RpcStatus::Queued)),
-                Due::Unacknowledged(device, rpc) => {
+                OverdueRpc::Requeued(rpc) => changed.push(with_status(rpc, RpcStatus::Queued)),
+                OverdueRpc::Unacknowledged(device, rpc) => {
                     changed.push(with_status(rpc, RpcStatus::Timeout));
                     again.push(device);
                 }
-                Due::Failed(rpc, retries) => changed.push(failed(rpc, retries)),
+                OverdueRpc::Failed(rpc, retries) => changed.push(failed(rpc, retries)),
             }
         }
-        self.keep(changed);
+        self.store_changes(changed);
         drop(_turn);
         again.into_iter().for_each(|device| self.deliver_calls(device));
     }
 
-    /// Calls of devices that rule chains have not answered.
-    pub fn expire_asked(&self) {
-        if self.asked.count() == 0 {
+    /// Expires device-side requests that rule chains did not answer in time.
+    pub fn expire_device_requests(&self) {
+        if self.device_requests.count() == 0 {
             return;
         }
-        for due in self.asked.take_due(unix_ms(), |_| true) {
-            if let Due::Expired(waiting) = due {
-                self.tell_caller(waiting.caller, Err(CallError::Timeout));
+        for due in self.device_requests.take_due(unix_ms(), |_| true) {
+            if let OverdueRpc::Expired(waiting) = due {
+                self.answer_caller(waiting.caller, Err(RpcError::Timeout));
             }
         }
     }
 
-    /// It is not kept any more, and not sent.
+    /// Deletes a persistent request, which is then not sent.
     pub fn delete_call(&self, rpc: &Rpc) -> Result<(), platform::entities::EntityError> {
         let _turn = lock(&self.delivering);
         let id = rpc.id.unwrap_or_default();
-        self.calls.remove_kept(rpc.device_id, id);
+        self.calls.remove_persistent(rpc.device_id, id);
         self.platform.entities().delete_rpc(id)?;
-        self.tell_chains(vec![with_status(rpc.clone(), RpcStatus::Deleted)]);
+        self.queue_for_chains(vec![with_status(rpc.clone(), RpcStatus::Deleted)]);
         Ok(())
     }
 
-    /// Nobody is there any more who could answer; what was kept has gone with the device.
+    /// Fails the waiting requests of a deleted device. Their stored state was deleted with the device.
     pub fn device_deleted(&self, device: DeviceId) {
         let _turn = lock(&self.delivering);
         for waiting in self.calls.remove_all(device) {
-            self.tell_caller(waiting.caller, Err(CallError::NoActiveConnection));
+            self.answer_caller(waiting.caller, Err(RpcError::NoActiveConnection));
         }
     }
 
-    pub fn tell_caller(&self, caller: Caller, answer: Answer) {
+    pub fn answer_caller(&self, caller: RpcCaller, answer: RpcAnswer) {
         match caller {
-            // Whoever asked may have gone.
-            Caller::Outside(sender) => _ = sender.send(answer),
-            Caller::Chain(number, outside) => {
+            // The caller may have disconnected.
+            RpcCaller::Client(sender) => _ = sender.send(answer),
+            RpcCaller::RuleChain(number, outside) => {
                 if let Some(sender) = outside {
                     _ = sender.send(answer.clone());
                 }
-                self.lock_answered().push((number, chain_answer(answer)));
+                self.lock_chain_responses().push((number, chain_answer(answer)));
             }
-            Caller::None => {}
+            RpcCaller::None => {}
         }
     }
 
-    /// How far calls are, for a start after this process, and for rule chains.
-    fn keep(&self, changed: Vec<Rpc>) {
+    /// Stores status changes for the next start, and queues them for rule chains.
+    fn store_changes(&self, changed: Vec<Rpc>) {
         if changed.is_empty() {
             return;
         }
         if let Err(error) = self.platform.entities().save_rpcs(&changed) {
-            // They go on in memory; a restart would begin with what was kept before.
-            tracing::warn!(%error, "how far calls to devices are cannot be kept");
+            // Delivery continues in memory. A restart would use the older stored state.
+            tracing::warn!(%error, "storing the status of RPC requests failed");
         }
-        self.tell_chains(changed);
+        self.queue_for_chains(changed);
     }
 
-    /// Each of them is a message to the chain of its device, when the platform can be called.
-    fn tell_chains(&self, changed: Vec<Rpc>) {
+    /// Queues a message for each device's rule chain, sent when the platform can be called.
+    fn queue_for_chains(&self, changed: Vec<Rpc>) {
         let mut waiting = lock(&self.changed_calls);
-        let room = CHANGED_MAX.saturating_sub(waiting.len());
-        Counters::add(&self.counters.failed_rules, changed.len().saturating_sub(room) as u64);
-        waiting.extend(changed.into_iter().take(room));
+        let capacity = CHANGED_MAX.saturating_sub(waiting.len());
+        DeviceCounters::add(
+            &self.counters.failed_rules,
+            changed.len().saturating_sub(capacity) as u64,
+        );
+        waiting.extend(changed.into_iter().take(capacity));
     }
 
-    /// Chains are told what became of calls that are kept.
-    pub fn tell_of_calls(&self) {
+    /// Sends queued status changes of persistent requests to the rule chains.
+    pub fn send_call_changes_to_chains(&self) {
         let changed = std::mem::take(&mut *lock(&self.changed_calls));
         let now_ms = unix_ms();
         for rpc in changed {
-            let news = News {
+            let event = ChainEvent {
                 kind: rpc.status.message_type(),
                 entity: rpc.device_id.entity(),
                 tenant: rpc.tenant_id,
                 metadata: Vec::new(),
                 data: serde_json::to_value(&rpc).unwrap_or_default(),
             };
-            self.platform.tell(news, now_ms, &mut self.out(now_ms));
+            self.platform.send_event(event, now_ms, &mut self.outlet(now_ms));
         }
     }
 }
 
-/// Which device was called by a gateway's message, and the number of the call.
+/// Decodes the device name and request number of a gateway RPC message.
 fn gateway_called(payload: &[u8]) -> Option<(String, i32)> {
     let sent: Json = serde_json::from_slice(payload).ok()?;
     let id = i32::try_from(sent["data"]["id"].as_i64()?).ok()?;
     Some((sent["device"].as_str()?.to_owned(), id))
 }
 
-/// As rule chains are answered: a text that is no JSON is a text.
-fn chain_answer(answer: Answer) -> Result<Json, &'static str> {
+/// Converts a response for rule chains. Text that is not JSON becomes a JSON string.
+fn chain_answer(answer: RpcAnswer) -> Result<Json, &'static str> {
     match answer {
         Ok(None) => Ok(json!({})),
         Ok(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or(Json::String(text))),

@@ -1,4 +1,4 @@
-//! Everything together: opened, asked by the API and by listeners, shut down.
+//! The device platform as one object: opened once, used by the API and the listeners, shut down.
 
 use std::fmt;
 use std::io;
@@ -9,173 +9,174 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use broker::tap::Tap;
-use journal::{Directory, LogConfig};
+use journal::{LogConfig, LogState, StorageDirectory};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
-use platform::decode::{AttributesRequest, Form, Format, OtaKind, Provision};
-use platform::entities::{Entities, EntityError, Said};
+use platform::decode::{AttributesRequest, OtaKind, PayloadFormat, Provision, TopicForm};
+use platform::entities::{Entities, EntityError, ReceptionMode};
 use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
-use platform::model::{OtaPackage, Rpc, Scope};
+use platform::model::{AttributeScope, OtaPackage, Rpc};
 use platform::repository::{RepositoryError, StateKind};
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
 
-use crate::calls::{Answer, Call, CallError, Caller, Waiting};
-use crate::entry::{Entry, Kind, entity_type_number};
+use crate::calls::{DeviceRpc, PendingRpc, RpcAnswer, RpcCaller, RpcError};
+use crate::entry::{EntryKind, IngestEntry, entity_type_number};
 use crate::events::NodeEvent;
 use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
 use crate::lifecycle::EntityEvent;
 use crate::limits::OverLimit;
-use crate::log::{Full, Kept, Log};
+use crate::log::{IngestLog, LogFull, PendingAppend};
 use crate::ota::{self, OtaError};
-use crate::outlet::Out;
-use crate::outward::{Courier, Outward};
-use crate::sessions::Wanted;
-use crate::stats::{Counters, Stats};
+use crate::outlet::DeviceOutlet;
+use crate::outward::{ExternalRequests, ExternalSender};
+use crate::sessions::DownlinkKind;
+use crate::stats::{DeviceCounters, DevicesStats};
 use crate::tap::DeviceTap;
 use crate::updates::Updates;
 use crate::upkeep;
 
-/// How long a request waits for what was acknowledged before it.
+/// Longest time that a request waits for earlier acknowledged messages to be processed.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// A call whose time is over is answered with the reason, which comes a moment later.
-const SAYS_WHY: Duration = Duration::from_secs(1);
+/// Extra wait after a request's deadline, so that the caller gets the reason for the failure.
+const REASON_WAIT: Duration = Duration::from_secs(1);
 
-/// Within the data directory.
+/// Name of the platform's directory within the data directory.
 pub const DIRECTORY_NAME: &str = "platform";
 
 #[derive(Clone, Debug)]
-pub struct Options {
-    pub platform: platform::Options,
+pub struct DevicesOptions {
+    pub platform: platform::PlatformOptions,
     pub log: LogConfig,
-    pub store: timeseries::Config,
-    /// A device that only pings is active.
+    pub store: timeseries::StoreConfig,
+    /// Whether a PINGREQ counts as activity of the device.
     pub pings_are_activity: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
+impl Default for DevicesOptions {
+    fn default() -> DevicesOptions {
         let log = LogConfig {
             max_bytes: 4 << 30,
             ..LogConfig::default()
         };
-        Options {
-            platform: platform::Options::default(),
+        DevicesOptions {
+            platform: platform::PlatformOptions::default(),
             log,
-            store: timeseries::Config::default(),
+            store: timeseries::StoreConfig::default(),
             pings_are_activity: true,
         }
     }
 }
 
 #[derive(Debug)]
-pub enum OpenError {
+pub enum DevicesOpenError {
     Directory(Box<dyn std::error::Error + Send + Sync>),
     Log(Box<dyn std::error::Error + Send + Sync>),
-    /// It ends before what the platform has of it.
+    /// The log ends before the position that the stores have already applied.
     LogIsOlder {
         ends_at: u64,
         needed: u64,
     },
     Repository(Box<dyn std::error::Error + Send + Sync>),
     Store(Box<dyn std::error::Error + Send + Sync>),
-    Platform(platform::OpenError),
+    Platform(platform::PlatformOpenError),
     Thread(io::Error),
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for DevicesOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Directory(_) => f.write_str("the platform's directory cannot be used"),
-            OpenError::Log(_) => f.write_str("the log of devices cannot be opened"),
-            OpenError::LogIsOlder { ends_at, needed } => write!(
+            DevicesOpenError::Directory(_) => f.write_str("cannot use the platform's directory"),
+            DevicesOpenError::Log(_) => f.write_str("cannot open the device log"),
+            DevicesOpenError::LogIsOlder { ends_at, needed } => write!(
                 f,
-                "the log of devices ends at {ends_at}, but the platform's data is of {needed}: {DIRECTORY_NAME}/log does not belong to the rest of {DIRECTORY_NAME}; restore both from one backup"
+                "the device log ends at {ends_at}, but the platform's data includes position {needed}: \
+                 {DIRECTORY_NAME}/log does not match the rest of {DIRECTORY_NAME}; restore both from one backup"
             ),
-            OpenError::Repository(_) => f.write_str("the platform's entities cannot be read"),
-            OpenError::Store(_) => f.write_str("the time series cannot be opened"),
-            OpenError::Platform(_) => f.write_str("the platform cannot be opened"),
-            OpenError::Thread(_) => f.write_str("no thread for the platform"),
+            DevicesOpenError::Repository(_) => f.write_str("cannot read the platform's entities"),
+            DevicesOpenError::Store(_) => f.write_str("cannot open the time series"),
+            DevicesOpenError::Platform(_) => f.write_str("cannot open the platform"),
+            DevicesOpenError::Thread(_) => f.write_str("cannot start a thread of the platform"),
         }
     }
 }
 
-impl std::error::Error for OpenError {
+impl std::error::Error for DevicesOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(match self {
-            OpenError::Directory(error)
-            | OpenError::Log(error)
-            | OpenError::Repository(error)
-            | OpenError::Store(error) => &**error,
-            OpenError::LogIsOlder { .. } => return None,
-            OpenError::Platform(error) => error,
-            OpenError::Thread(error) => error,
+            DevicesOpenError::Directory(error)
+            | DevicesOpenError::Log(error)
+            | DevicesOpenError::Repository(error)
+            | DevicesOpenError::Store(error) => &**error,
+            DevicesOpenError::LogIsOlder { .. } => return None,
+            DevicesOpenError::Platform(error) => error,
+            DevicesOpenError::Thread(error) => error,
         })
     }
 }
 
-/// Who connects.
+/// The identity of a connecting device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Login {
+pub struct DeviceLogin {
     pub session: Uuid,
-    /// Of the session, among all sessions of the broker.
+    /// Unique among all sessions of the broker.
     pub client_id: Box<str>,
-    /// For people; never a secret.
+    /// Display name; never a secret.
     pub name: Box<str>,
 }
 
-/// The platform at work. Stops when it is dropped, or told to.
+/// The running device platform. Stops on [`Devices::shut_down`] or when dropped.
 pub struct Devices {
     pub(crate) hub: Arc<Hub>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Devices {
-    /// Opens what is in `data_dir`, or begins there; replays what the process before had not stored, on a thread of its own.
-    pub fn open(data_dir: &Path, options: Options) -> Result<Arc<Devices>, OpenError> {
+    /// Opens or creates the platform in `data_dir`. Replays unprocessed log records on a separate thread.
+    pub fn open(data_dir: &Path, options: DevicesOptions) -> Result<Arc<Devices>, DevicesOpenError> {
         Devices::open_with(data_dir, options, None)
     }
 
-    /// With somebody who takes what rule chains send to other systems.
+    /// As [`Devices::open`], with a sender for the external requests of rule chains.
     pub fn open_with(
         data_dir: &Path,
-        options: Options,
-        courier: Option<Arc<dyn Courier>>,
-    ) -> Result<Arc<Devices>, OpenError> {
+        options: DevicesOptions,
+        sender: Option<Arc<dyn ExternalSender>>,
+    ) -> Result<Arc<Devices>, DevicesOpenError> {
         let directory = data_dir.join(DIRECTORY_NAME);
-        std::fs::create_dir_all(&directory).map_err(|error| OpenError::Directory(Box::new(error)))?;
+        std::fs::create_dir_all(&directory).map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
         let platform = open_platform(&directory, &options)?;
-        let (log, found) = Log::open(&directory, options.log.clone())?;
+        let (log, found) = IngestLog::open(&directory, options.log.clone())?;
         let needed = platform.replay_position().max(platform.applied_position());
         if found.next.0 + 1 < needed.0 {
-            return Err(OpenError::LogIsOlder {
+            return Err(DevicesOpenError::LogIsOlder {
                 ends_at: found.next.0,
                 needed: needed.0,
             });
         }
-        let hub = Arc::new(Hub::new(options, platform, log, Outward::new(courier)));
-        hub.outward.returned.belongs_to(&hub);
-        Counters::add(&hub.counters.appended, found.records);
+        let hub = Arc::new(Hub::new(options, platform, log, ExternalRequests::new(sender)));
+        hub.external_requests.returned.set_hub(&hub);
+        DeviceCounters::add(&hub.counters.appended, found.records);
         hub.counters.read_lsn.store(found.follower.next().0, Relaxed);
-        hub.processed.reached(found.follower.next());
-        hub.look_at_profiles();
-        hub.look_at_limits();
+        hub.processed.set_processed(found.follower.next());
+        hub.refresh_own_topics();
+        hub.reload_limits();
         hub.restore_calls()
-            .map_err(|error| OpenError::Repository(Box::new(error)))?;
+            .map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
         let repository = hub.platform.entities().repository();
         repository
             .for_each_state(StateKind::NodeEvents, &mut |node, bytes| {
                 hub.restored(node, hub.events.restore(RuleNodeId(node), bytes));
             })
-            .map_err(|error| OpenError::Repository(Box::new(error)))?;
+            .map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
         repository
             .for_each_state(StateKind::EntityEvents, &mut |entity, bytes| {
                 hub.restored(entity, hub.lifecycle.restore(entity, bytes));
             })
-            .map_err(|error| OpenError::Repository(Box::new(error)))?;
-        tell_of_chains(&hub).map_err(|error| OpenError::Repository(Box::new(error)))?;
+            .map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
+        record_chain_starts(&hub).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
         let ingest = Ingest::new(Arc::clone(&hub), found);
         let of_upkeep = Arc::clone(&hub);
         let of_packages = Arc::clone(&hub);
@@ -198,223 +199,249 @@ impl Devices {
         self.hub.platform.entities()
     }
 
-    /// A profile was saved or deleted: it holds for whatever is said from now on.
+    /// Applies a saved or deleted profile to messages from now on.
     pub fn reload_profile(&self, id: DeviceProfileId) {
         self.hub.platform.reload_profile(id);
-        self.hub.look_at_profiles();
+        self.hub.refresh_own_topics();
     }
 
-    /// What is told to devices goes there from now on.
-    pub fn serve(&self, net: net::Handle) {
+    /// Sets the network handle, so that messages can be sent to devices.
+    pub fn serve(&self, net: net::ServerHandle) {
         self.hub.log.serve(net.clone());
         let _ = self.hub.net.set(net);
     }
 
-    /// Of a shard, before that of rules.
+    /// Makes the tap of a shard, which passes everything but device messages to `rules`.
     pub fn tap(&self, shard: u16, rules: Box<dyn Tap>) -> Box<dyn Tap> {
         Box::new(DeviceTap::new(Arc::clone(&self.hub), shard, rules))
     }
 
-    /// For calls of the platform that tell somebody: what it gathers is sent when it is dropped, which may wait a moment.
-    pub fn outlet(&self) -> Out<'_> {
-        self.hub.out(unix_ms())
+    /// Returns an outlet for platform calls. Dropping it sends the collected messages, which may block briefly.
+    pub fn outlet(&self) -> DeviceOutlet<'_> {
+        self.hub.outlet(unix_ms())
     }
 
-    /// Who this is, if it is a device.
-    pub fn device_login(&self, login: &MqttLogin<'_>) -> Option<Login> {
+    /// Returns the device's identity if the login is that of a device.
+    pub fn device_login(&self, login: &MqttLogin<'_>) -> Option<DeviceLogin> {
         let directory = self.entities().directory();
         let device = directory.authenticate(login)?;
         device_login(device, &directory)
     }
 
-    /// By the SHA3 hash of its certificate ([`platform::credentials::sha3_hash`]).
-    pub fn certificate_login(&self, hash: &str) -> Option<Login> {
+    /// Authenticates by the SHA3 hash of the client certificate ([`platform::credentials::sha3_hash`]).
+    pub fn certificate_login(&self, hash: &str) -> Option<DeviceLogin> {
         let directory = self.entities().directory();
         let device = directory.device_of_certificate(hash)?;
         device_login(device, &directory)
     }
 
-    /// A session that may do nothing but provision a device.
-    pub fn provision_login(&self, login: &MqttLogin<'_>) -> Option<Login> {
+    /// Returns a session that may only send a provisioning request.
+    pub fn provision_login(&self, login: &MqttLogin<'_>) -> Option<DeviceLogin> {
         if login.user_name != Some(PROVISION_NAME) && login.client_id != PROVISION_NAME {
             return None;
         }
         let number = self.hub.provisioning.fetch_add(1, Relaxed);
         let mut session = PROVISIONING;
         session.0[8..].copy_from_slice(&number.to_be_bytes());
-        Some(Login {
+        Some(DeviceLogin {
             session,
             client_id: client_id(session).into(),
             name: PROVISION_NAME.into(),
         })
     }
 
-    /// What changes of the entities that are watched with it.
+    /// Returns a subscription to changes of entities.
     pub fn subscribe(&self, queue: usize) -> Updates {
         Updates::new(&self.hub.watchers, queue)
     }
 
-    /// A call goes along the rule chain of its device, whose node calls the device as soon as that is there. What comes back is JSON: what the
-    /// device answers; nothing of a call of one way, when it is on its way; the identifier of one that is kept, when it is on the disk.
-    /// Runs the chain, and writes the repository if the call is to be kept, so it may wait.
-    pub fn call_device(&self, device: DeviceId, call: &Call) -> WaitingCall {
+    /// Sends an RPC request along the device's rule chain, whose node sends it to the device once it is connected.
+    ///
+    /// The answer is JSON: the device's response; nothing for a one-way request, once it is sent; the id of a
+    /// persistent request, once it is stored. Runs the chain, and writes the repository for a persistent request, so
+    /// it may block.
+    pub fn call_device(&self, device: DeviceId, call: &DeviceRpc) -> PendingCall {
         let now_ms = unix_ms();
         let tenant = self.hub.tenant_of(device);
         let request = self.entities().new_id(now_ms);
         let receiver = self.hub.callers.wait(request, tenant);
-        let waiting = WaitingCall {
+        let waiting = PendingCall {
             receiver,
-            gives_up: GiveUp {
+            guard: CallerGuard {
                 hub: Arc::clone(&self.hub),
                 request,
             },
         };
-        let news = call.message(request, device, tenant);
-        self.hub.platform.tell(news, now_ms, &mut self.hub.out(now_ms));
-        self.hub.go_on_with_chains();
+        let event = call.message(request, device, tenant);
+        self.hub
+            .platform
+            .send_event(event, now_ms, &mut self.hub.outlet(now_ms));
+        self.hub.resume_chains();
         waiting
     }
 
-    /// After a device was deleted: what waits for it waits no longer.
+    /// Drops work that waits for a deleted device.
     pub fn device_deleted(&self, device: DeviceId) {
         self.platform().device_deleted(device);
         self.hub.device_deleted(device);
         self.hub.log.wake();
     }
 
-    /// A call that is kept is forgotten, and not sent any more. Writes the repository.
+    /// Deletes a persistent request, which is then not sent. Writes the repository.
     pub fn delete_call(&self, rpc: &Rpc) -> Result<(), EntityError> {
         self.hub.delete_call(rpc)?;
         self.hub.log.wake();
         Ok(())
     }
 
-    /// Whether the device, or the gateway that speaks for it, is connected.
+    /// Whether the device itself has a connected session.
     pub fn is_online(&self, device: DeviceId) -> bool {
         self.hub.sessions.is_online(device.0)
     }
 
-    /// The device is there, though it says nothing that is kept: it asks, or waits for something.
-    pub fn heard(&self, device: DeviceId) {
-        self.hub.heard_now(device.0, unix_ms());
+    /// Records activity of a device that sends nothing to be stored, for example a request or a poll.
+    pub fn record_activity(&self, device: DeviceId) {
+        self.hub.record_activity_now(device.0, unix_ms());
     }
 
-    /// Whether a device may say this now, by the limits of its tenant; if so, it has used up that much of them.
-    pub fn check_limits(&self, entry: &Entry<'_>) -> Result<(), OverLimit> {
+    /// Checks the limits of the device's tenant, and counts the message against them.
+    pub fn check_limits(&self, entry: &IngestEntry<'_>) -> Result<(), OverLimit> {
         let over = self.hub.limits.are_set().then(|| self.hub.over_limit(entry)).flatten();
         over.map_or(Ok(()), Err)
     }
 
-    /// After a tenant or a profile of tenants was changed.
+    /// Applies a changed tenant or tenant profile.
     pub fn limits_changed(&self) {
-        self.hub.look_at_limits();
+        self.hub.reload_limits();
     }
 
-    /// Something that a device said elsewhere than on a listener. It is in the log when what comes back is done.
-    pub fn append(&self, entry: &Entry<'_>) -> Result<Kept, Full> {
-        Counters::add(&self.hub.counters.appended, 1);
+    /// Appends a record that did not come from a listener. The returned future completes when the record is durable.
+    pub fn append(&self, entry: &IngestEntry<'_>) -> Result<PendingAppend, LogFull> {
+        DeviceCounters::add(&self.hub.counters.appended, 1);
         self.hub.log.append_entry(entry)
     }
 
-    /// Telemetry of any entity, past the rule chains: JSON as devices send it, which the caller has checked.
-    /// `ttl_s`: how long it is kept; 0: as the tenant's profile says.
-    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<Kept, Full> {
+    /// Stores telemetry of any entity without running a rule chain. The caller has validated the JSON. `ttl_s`: time
+    /// to live; 0 uses the tenant profile's.
+    pub fn save_telemetry(
+        &self,
+        entity: EntityId,
+        body: &[u8],
+        ttl_s: u32,
+        now_ms: i64,
+    ) -> Result<PendingAppend, LogFull> {
         let with_ttl;
         let (kind_of_entry, body) = match ttl_s {
-            0 => (Kind::Save, body),
+            0 => (EntryKind::Save, body),
             ttl_s => {
                 with_ttl = [&ttl_s.to_le_bytes(), body].concat();
-                (Kind::SaveWithTtl, &*with_ttl)
+                (EntryKind::SaveWithTtl, &*with_ttl)
             }
         };
-        self.append(&Entry {
+        self.append(&IngestEntry {
             id: entity_type_number(entity.kind),
-            ..Entry::new(kind_of_entry, entity.id, now_ms, body)
+            ..IngestEntry::new(kind_of_entry, entity.id, now_ms, body)
         })
     }
 
-    /// A user saves attributes of any entity, JSON that the caller has checked: behind all that was acknowledged before. Never waits.
-    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<WaitingChange, Full> {
-        self.change_attributes(&Entry::of_attributes(Kind::SaveAttributes, of, now_ms, body))
+    /// Saves a user's attribute change of any entity, after all earlier acknowledged messages. The caller has
+    /// validated the JSON. Never waits.
+    pub fn save_attributes(
+        &self,
+        of: (EntityId, AttributeScope),
+        body: &[u8],
+        now_ms: i64,
+    ) -> Result<WaitingChange, LogFull> {
+        self.change_attributes(&IngestEntry::of_attributes(EntryKind::SaveAttributes, of, now_ms, body))
     }
 
     /// As [`Devices::save_attributes`].
     pub fn delete_attributes(
         &self,
-        of: (EntityId, Scope),
+        of: (EntityId, AttributeScope),
         keys: &[String],
         now_ms: i64,
-    ) -> Result<WaitingChange, Full> {
+    ) -> Result<WaitingChange, LogFull> {
         let body = serde_json::json!(keys).to_string();
         let body = body.as_bytes();
-        self.change_attributes(&Entry::of_attributes(Kind::DeleteAttributes, of, now_ms, body))
+        self.change_attributes(&IngestEntry::of_attributes(
+            EntryKind::DeleteAttributes,
+            of,
+            now_ms,
+            body,
+        ))
     }
 
-    fn change_attributes(&self, entry: &Entry<'_>) -> Result<WaitingChange, Full> {
-        let kept = self.append(entry)?;
+    fn change_attributes(&self, entry: &IngestEntry<'_>) -> Result<WaitingChange, LogFull> {
+        let pending = self.append(entry)?;
         Ok(WaitingChange {
             entity: entry.device,
-            processed: self.hub.processed.wait_for(kept.end()),
-            kept,
+            processed: self.hub.processed.wait_for(pending.end()),
+            pending,
         })
     }
 
-    /// Done when all that has been acknowledged has been processed. `false`: that takes longer than a request can wait.
-    pub async fn catch_up(&self) -> bool {
+    /// Waits until everything acknowledged so far is processed. Returns false if that takes longer than a request can
+    /// wait.
+    pub async fn wait_until_processed(&self) -> bool {
         let processed = self.hub.processed.wait_for(self.hub.log.committed());
         tokio::time::timeout(CATCH_UP, processed).await.is_ok()
     }
 
-    /// Over HTTP: the next call of the device, or the next change of its attributes. `None`: too many wait.
-    pub fn next_for(&self, device: DeviceId, wanted: Wanted) -> Option<oneshot::Receiver<String>> {
+    /// Long poll over HTTP: the device's next RPC request or attribute change. `None`: too many clients wait.
+    pub fn poll_next(&self, device: DeviceId, wanted: DownlinkKind) -> Option<oneshot::Receiver<String>> {
         let waits = self.hub.pollers.wait(device, wanted);
-        if wanted == Wanted::RpcRequest {
+        if wanted == DownlinkKind::RpcRequest {
             self.hub.can_be_called(device.0);
             self.hub.log.wake();
         }
         waits
     }
 
-    /// The device answers a call of the server.
-    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
-        self.hub.answered(device, id, body, Said::Now);
-        self.hub.go_on_with_chains();
+    /// Handles a device's response to an RPC request.
+    pub fn handle_response(&self, device: DeviceId, id: i32, body: &[u8]) {
+        self.hub.handle_response(device, id, body, ReceptionMode::Live);
+        self.hub.resume_chains();
     }
 
-    /// The device calls the server: the answer of a rule chain, as JSON, or nothing when it takes too long.
-    pub async fn ask(&self, device: DeviceId, body: &[u8], timeout: Duration) -> Result<Option<String>, Full> {
+    /// Sends a device's RPC request to the rule chain. Returns the chain's JSON response, or `None` on timeout.
+    pub async fn ask(&self, device: DeviceId, body: &[u8], timeout: Duration) -> Result<Option<String>, LogFull> {
         let (sender, receiver) = oneshot::channel();
         let expires_ms = unix_ms().saturating_add(timeout.as_millis() as i64);
-        let asked = Call {
+        let call = DeviceRpc {
             method: String::new(),
             params: String::new(),
             is_one_way: false,
             expires_ms,
-            keeping: None,
+            persistence: None,
         };
         let tenant = self.hub.tenant_of(device);
-        let id = self.hub.asked.next_id(device, tenant, &asked).map_err(|error| Full {
-            because: error.to_string(),
-        })?;
-        let waiting = Waiting::new(tenant, asked, Caller::Outside(sender), None);
-        self.hub.asked.insert(device, id, waiting);
-        let entry = Entry {
+        let id = self
+            .hub
+            .device_requests
+            .next_id(device, tenant, &call)
+            .map_err(|error| LogFull {
+                reason: error.to_string(),
+            })?;
+        let waiting = PendingRpc::new(tenant, call, RpcCaller::Client(sender), None);
+        self.hub.device_requests.insert(device, id, waiting);
+        let entry = IngestEntry {
             id,
-            form: Form::Short(Format::Json),
-            ..Entry::new(Kind::RpcRequest, device.0, unix_ms(), body)
+            form: TopicForm::Short(PayloadFormat::Json),
+            ..IngestEntry::new(EntryKind::RpcRequest, device.0, unix_ms(), body)
         };
         self.append(&entry)?.await?;
         Ok(receiver.await.ok().and_then(Result::ok).flatten())
     }
 
-    /// The device says that a user may claim it.
+    /// Allows a user to claim the device.
     pub fn claim(&self, device: DeviceId, body: &[u8]) -> Result<(), String> {
         self.hub
-            .claim(device, body, (Said::Now, unix_ms()))
+            .claim(device, body, (ReceptionMode::Live, unix_ms()))
             .map_err(|error| error.to_string())
     }
 
-    /// A part of the device's firmware or software of this title and version, of this size; 0 is all of it.
+    /// Returns a chunk of the device's package with this title and version. A size of 0 means the whole package.
     pub fn ota_chunk(
         &self,
         device: DeviceId,
@@ -430,17 +457,17 @@ impl Devices {
         Ok((package, bytes))
     }
 
-    /// As devices are told their attributes. Reads the repository, so it may wait.
+    /// Returns the device's attributes in the device API's JSON format. Reads the repository, so it may block.
     pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
         self.hub.attributes_of(device, request)
     }
 
-    /// The answer to a request to be provisioned. Writes the repository, so it waits.
+    /// Answers a provisioning request. Writes the repository, so it blocks.
     pub fn provision(&self, body: &[u8]) -> String {
         self.hub.answer_to(Provision::decode(body), unix_ms())
     }
 
-    /// Of a rule node of this tenant that is debugged, the newest first.
+    /// Returns the debug events of a rule node of this tenant, newest first.
     pub fn events(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
         self.hub.events.of(tenant, node)
     }
@@ -449,7 +476,7 @@ impl Devices {
         self.hub.events.clear(tenant, node);
     }
 
-    /// What happened to a rule chain, a node or a device beside messages, and what of its messages failed; the newest first.
+    /// Returns lifecycle, error and statistics events of a rule chain, node or device, newest first.
     pub fn entity_events(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
         let mut all = self.hub.lifecycle.of(tenant, entity);
         all.extend(self.hub.statistics.of(tenant, entity));
@@ -457,9 +484,9 @@ impl Devices {
         all
     }
 
-    /// What rule nodes did since the last time becomes events; done each hour.
-    pub fn note_statistics(&self, now_ms: i64) {
-        self.hub.note_statistics(now_ms);
+    /// Turns rule node counters since the last call into statistics events. Runs every hour.
+    pub fn record_statistics(&self, now_ms: i64) {
+        self.hub.record_statistics(now_ms);
     }
 
     pub fn clear_entity_events(&self, tenant: TenantId, entity: EntityId) {
@@ -467,8 +494,13 @@ impl Devices {
         self.hub.statistics.clear(tenant, entity);
     }
 
-    /// After a chain was saved, made the root, or deleted.
-    pub fn reload_chain(&self, tenant: TenantId, id: RuleChainId, now_ms: i64) -> Result<(), platform::OpenError> {
+    /// Applies a rule chain that was saved, made the root, or deleted.
+    pub fn reload_chain(
+        &self,
+        tenant: TenantId,
+        id: RuleChainId,
+        now_ms: i64,
+    ) -> Result<(), platform::PlatformOpenError> {
         let platform = &self.hub.platform;
         let before = platform.chain_nodes(id);
         platform.reload_chain(id, now_ms)?;
@@ -479,31 +511,36 @@ impl Devices {
         Ok(())
     }
 
-    /// Ends the connection of a device: it was deleted, or its credentials were changed.
+    /// Closes the connection of a device that was deleted, or whose credentials changed.
     pub fn disconnect(&self, device: DeviceId) {
         self.hub.close(device.0, "the device or its credentials were changed");
     }
 
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> DevicesStats {
         self.hub.stats()
     }
 
-    /// After the listeners: everything that was said is processed and written. A second call does nothing.
+    /// State of the ingest log.
+    pub fn log_state(&self) -> LogState {
+        self.hub.log.state()
+    }
+
+    /// Processes and writes everything received. Call after the listeners have stopped. A second call does nothing.
     pub fn shut_down(&self) {
         let threads = std::mem::take(&mut *lock(&self.threads));
         if threads.is_empty() {
             return;
         }
-        let _ = self.hub.stop_begun.set(Instant::now());
+        let _ = self.hub.stop_started_at.set(Instant::now());
         self.hub.is_stopping.store(true, Relaxed);
         self.hub.log.wake();
         self.hub.resume.notify_all();
         self.hub.chunk_requests.end();
         for thread in threads {
-            // A panic has been reported by its own thread.
+            // The panicking thread has already reported its panic.
             let _ = thread.join();
         }
-        self.hub.keep_events();
+        self.hub.save_events();
         self.hub.log.shut_down();
     }
 }
@@ -514,99 +551,101 @@ impl Drop for Devices {
     }
 }
 
-/// A user's change of attributes, on its way.
+/// A user's attribute change that is not processed yet.
 pub struct WaitingChange {
     entity: Uuid,
-    kept: Kept,
+    pending: PendingAppend,
     processed: oneshot::Receiver<()>,
 }
 
 impl WaitingChange {
-    /// For whoever does not wait until it is processed.
-    pub fn kept(self) -> Kept {
-        self.kept
+    /// For callers that wait only until the change is durable.
+    pub fn pending(self) -> PendingAppend {
+        self.pending
     }
 
-    /// It is kept, and to be read, unless the processing is further behind than a request can wait. An error after that time is no promise
-    /// that it will not be kept.
-    pub async fn done(self) -> Result<(), Full> {
-        let kept = tokio::time::timeout(CATCH_UP, self.kept).await;
-        kept.unwrap_or_else(|_| {
-            Err(Full {
-                because: "the disk takes too long".to_owned(),
+    /// Waits until the change is durable and readable. Returns without an error if only the processing takes longer
+    /// than a request can wait. After an error the change may still be applied.
+    pub async fn done(self) -> Result<(), LogFull> {
+        let pending = tokio::time::timeout(CATCH_UP, self.pending).await;
+        pending.unwrap_or_else(|_| {
+            Err(LogFull {
+                reason: "the disk did not complete the write in time".to_owned(),
             })
         })?;
         if tokio::time::timeout(CATCH_UP, self.processed).await.is_err() {
-            tracing::info!(entity = %self.entity, "attributes that a user changed wait behind what devices said");
+            tracing::info!(entity = %self.entity, "attribute change of a user is waiting behind device messages");
         }
         Ok(())
     }
 }
 
-/// A call on its way.
-pub struct WaitingCall {
-    receiver: oneshot::Receiver<Answer>,
-    gives_up: GiveUp,
+/// An RPC request that waits for its answer.
+pub struct PendingCall {
+    receiver: oneshot::Receiver<RpcAnswer>,
+    guard: CallerGuard,
 }
 
-impl WaitingCall {
-    /// The answer, or why there is none by then.
-    pub async fn answer(self, by_ms: i64) -> Answer {
+impl PendingCall {
+    /// Returns the answer, or the reason why there is none by the deadline.
+    pub async fn answer(self, by_ms: i64) -> RpcAnswer {
         let left_ms = u64::try_from(by_ms.saturating_sub(unix_ms())).unwrap_or(0);
-        let within = Duration::from_millis(left_ms) + SAYS_WHY;
+        let within = Duration::from_millis(left_ms) + REASON_WAIT;
         match tokio::time::timeout(within, self.receiver).await {
-            Ok(answer) => answer.unwrap_or(Err(CallError::Stopped)),
-            Err(_) if self.gives_up.forget() => Err(CallError::NotCalled),
-            Err(_) => Err(CallError::Timeout),
+            Ok(answer) => answer.unwrap_or(Err(RpcError::Stopped)),
+            Err(_) if self.guard.forget() => Err(RpcError::NotSent),
+            Err(_) => Err(RpcError::Timeout),
         }
     }
 }
 
-/// Nobody waits for it any more.
-struct GiveUp {
+/// Removes the caller of a request when it stops waiting.
+struct CallerGuard {
     hub: Arc<Hub>,
     request: Uuid,
 }
 
-impl GiveUp {
-    /// Whether no node of a chain has taken the call.
+impl CallerGuard {
+    /// Returns true if no node of a rule chain has taken the request.
     fn forget(&self) -> bool {
         self.hub.callers.forget(self.request)
     }
 }
 
-impl Drop for GiveUp {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.forget();
     }
 }
 
-fn device_login(device: DeviceId, directory: &platform::Directory) -> Option<Login> {
-    Some(Login {
+fn device_login(device: DeviceId, directory: &platform::DeviceDirectory) -> Option<DeviceLogin> {
+    Some(DeviceLogin {
         session: device.0,
         client_id: client_id(device.0).into(),
         name: directory.device(device)?.name.clone(),
     })
 }
 
-fn open_platform(directory: &Path, options: &Options) -> Result<Arc<Platform>, OpenError> {
-    let repository = SqliteRepository::open(directory).map_err(|error| OpenError::Repository(Box::new(error)))?;
-    let entities = Entities::open(Arc::new(repository)).map_err(|error| OpenError::Repository(Box::new(error)))?;
-    let disk = Directory::open(directory, timeseries::DIRECTORY_NAME)
-        .map_err(|error| OpenError::Directory(Box::new(error)))?;
+fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platform>, DevicesOpenError> {
+    let repository =
+        SqliteRepository::open(directory).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
+    let entities =
+        Entities::open(Arc::new(repository)).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
+    let disk = StorageDirectory::open(directory, timeseries::DIRECTORY_NAME)
+        .map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
     let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| OpenError::Store(error.to_string().into()))?;
-    let config = timeseries::Config {
+    getrandom::fill(&mut seed).map_err(|error| DevicesOpenError::Store(error.to_string().into()))?;
+    let config = timeseries::StoreConfig {
         hash_seed: u64::from_ne_bytes(seed),
         ..options.store
     };
-    let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| OpenError::Store(Box::new(error)))?;
+    let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| DevicesOpenError::Store(Box::new(error)))?;
     let platform = Platform::open(Arc::new(entities), Arc::new(store), options.platform.clone());
-    platform.map(Arc::new).map_err(OpenError::Platform)
+    platform.map(Arc::new).map_err(DevicesOpenError::Platform)
 }
 
-/// All chains have started.
-fn tell_of_chains(hub: &Hub) -> Result<(), RepositoryError> {
+/// Records a start event for all rule chains and nodes.
+fn record_chain_starts(hub: &Hub) -> Result<(), RepositoryError> {
     let entities = hub.platform.entities();
     let now_ms = unix_ms();
     entities.repository().for_each(EntityType::RuleChain, &mut |record| {
@@ -619,7 +658,7 @@ fn tell_of_chains(hub: &Hub) -> Result<(), RepositoryError> {
     })
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DevicesOpenError> {
     let thread = Builder::new().name(name.to_owned()).spawn(work);
-    thread.map_err(OpenError::Thread)
+    thread.map_err(DevicesOpenError::Thread)
 }

@@ -1,5 +1,6 @@
-//! Packages that devices are fetching, chunk by chunk. What was said at the beginning holds until the end: a device may say the size of chunks
-//! once, and what it gets is of one package, though it is to have another one by now.
+//! Packages that devices are downloading chunk by chunk. The chunk size and package of the first request stay in
+//! force until the last: a device may send the size only once, and may be assigned another package during the
+//! download.
 
 use std::sync::Mutex;
 
@@ -9,21 +10,21 @@ use platform::ids::{OtaPackageId, Uuid};
 
 use crate::hub::lock;
 
-/// Of more all are forgotten: they go on with what each request says.
+/// When full, all entries are removed. Downloads then continue with the values of each request.
 const DOWNLOADS_MAX: usize = 65_536;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Download {
-    /// Of the device; another one begins anew.
+    /// Connection of the device. A new connection begins a new download.
     pub connection: u64,
-    /// As the device numbers it.
+    /// The device's request number.
     pub request: i32,
-    /// Of chunks, in bytes; 0: all of it.
+    /// Chunk size in bytes; 0 for the whole package.
     pub size: usize,
     pub package: OtaPackageId,
 }
 
-/// The last one of each device and kind.
+/// The last download per device and kind.
 #[derive(Default)]
 pub struct Downloads(Mutex<HashMap<(Uuid, OtaKind), Download, foldhash::fast::RandomState>>);
 
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_download_ends_with_its_connection_and_with_the_next_request() {
+    fn download_ends_with_its_connection_or_next_request() {
         let downloads = Downloads::default();
         let of = (Uuid([1; 16]), OtaKind::Firmware);
         let download = Download {

@@ -1,24 +1,24 @@
-//! A record of the log: what a device said, or what happened to its connection.
+//! A record of the device log: a message of a device, or a change of its connection.
 //!
 //! ```text
 //! kind u8 | form u8 | device 16 bytes | received_ms i64 | id i32 | body        integers little-endian
 //! ```
 
-use platform::decode::{Form, Format, OtaKind, Uplink};
+use platform::decode::{OtaKind, PayloadFormat, TopicForm, Uplink};
 use platform::ids::{EntityId, EntityType, Uuid};
-use platform::model::Scope;
+use platform::model::AttributeScope;
 
 const HEAD_BYTES: usize = 30;
 
-/// Which kind of thing a record is. The numbers are on the disk.
+/// Record types. The numbers are stored on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum EntryKind {
     Telemetry = 1,
     Attributes = 2,
-    /// A call of the device to the server.
+    /// RPC request of the device to the server.
     RpcRequest = 3,
-    /// The answer to a call of the server.
+    /// Response of the device to an RPC request of the server.
     RpcResponse = 4,
     AttributesRequest = 5,
     Claim = 6,
@@ -32,70 +32,71 @@ pub enum Kind {
     GatewayAttributesRequest = 14,
     GatewayRpc = 15,
     GatewayClaim = 16,
-    /// To a topic of the device's profile: the body is the topic, a zero and the payload.
+    /// Message to a topic defined by the device profile. The body is the topic, a zero byte and the payload.
     OwnTopic = 17,
-    /// Telemetry of any entity, saved past the chains. `id` is the type of the entity.
+    /// Telemetry of any entity, stored without running a rule chain. `id` is the entity type.
     Save = 18,
-    /// Nothing: a position for what chains say by themselves.
+    /// No content. Provides a log position for points that rule chains create without an incoming message.
     Mark = 19,
-    /// As [`Kind::Save`]; before the body are the seconds for which it is kept, u32.
+    /// As [`EntryKind::Save`]; the body begins with the time to live in seconds, u32.
     SaveWithTtl = 20,
-    /// A device wants a part of its firmware. The body is the number of the part, i32, and its size as a text.
+    /// Request for a firmware chunk. The body is the chunk number, i32, and the chunk size as text.
     FirmwareChunk = 21,
     SoftwareChunk = 22,
-    /// A user changes attributes of any entity, as JSON. `id` is the type of the entity, and from bit 8 on the scope.
+    /// A user's change of attributes of any entity, as JSON. Bits 0-7 of `id` are the entity type, bits 8 and up the
+    /// scope.
     SaveAttributes = 23,
-    /// As [`Kind::SaveAttributes`]; the body is an array of keys.
+    /// As [`EntryKind::SaveAttributes`]; the body is an array of keys.
     DeleteAttributes = 24,
-    /// As [`Kind::Save`]; texts that look like numbers stay texts.
+    /// As [`EntryKind::Save`], but strings that look like numbers are not converted.
     SaveTexts = 25,
 }
 
-const KINDS: [Kind; 25] = [
-    Kind::Telemetry,
-    Kind::Attributes,
-    Kind::RpcRequest,
-    Kind::RpcResponse,
-    Kind::AttributesRequest,
-    Kind::Claim,
-    Kind::Provision,
-    Kind::Connected,
-    Kind::Disconnected,
-    Kind::GatewayConnect,
-    Kind::GatewayDisconnect,
-    Kind::GatewayTelemetry,
-    Kind::GatewayAttributes,
-    Kind::GatewayAttributesRequest,
-    Kind::GatewayRpc,
-    Kind::GatewayClaim,
-    Kind::OwnTopic,
-    Kind::Save,
-    Kind::Mark,
-    Kind::SaveWithTtl,
-    Kind::FirmwareChunk,
-    Kind::SoftwareChunk,
-    Kind::SaveAttributes,
-    Kind::DeleteAttributes,
-    Kind::SaveTexts,
+const KINDS: [EntryKind; 25] = [
+    EntryKind::Telemetry,
+    EntryKind::Attributes,
+    EntryKind::RpcRequest,
+    EntryKind::RpcResponse,
+    EntryKind::AttributesRequest,
+    EntryKind::Claim,
+    EntryKind::Provision,
+    EntryKind::Connected,
+    EntryKind::Disconnected,
+    EntryKind::GatewayConnect,
+    EntryKind::GatewayDisconnect,
+    EntryKind::GatewayTelemetry,
+    EntryKind::GatewayAttributes,
+    EntryKind::GatewayAttributesRequest,
+    EntryKind::GatewayRpc,
+    EntryKind::GatewayClaim,
+    EntryKind::OwnTopic,
+    EntryKind::Save,
+    EntryKind::Mark,
+    EntryKind::SaveWithTtl,
+    EntryKind::FirmwareChunk,
+    EntryKind::SoftwareChunk,
+    EntryKind::SaveAttributes,
+    EntryKind::DeleteAttributes,
+    EntryKind::SaveTexts,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
-    pub kind: Kind,
-    pub form: Form,
-    /// The device, or the entity of [`Kind::Save`], or the session that provisions.
+pub struct IngestEntry<'a> {
+    pub kind: EntryKind,
+    pub form: TopicForm,
+    /// The device, the entity of [`EntryKind::Save`], or the provisioning session.
     pub device: Uuid,
     pub received_ms: i64,
-    /// Of a request.
+    /// Request id, or the fields described at [`EntryKind`].
     pub id: i32,
     pub body: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
-    pub fn new(kind: Kind, device: Uuid, received_ms: i64, body: &'a [u8]) -> Entry<'a> {
-        Entry {
+impl<'a> IngestEntry<'a> {
+    pub fn new(kind: EntryKind, device: Uuid, received_ms: i64, body: &'a [u8]) -> IngestEntry<'a> {
+        IngestEntry {
             kind,
-            form: Form::Long,
+            form: TopicForm::Long,
             device,
             received_ms,
             id: 0,
@@ -103,27 +104,27 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// What a device says to a topic of the device interface; `None` for those that nobody here answers.
-    pub fn of_uplink(uplink: Uplink, device: Uuid, received_ms: i64, body: &'a [u8]) -> Option<Entry<'a>> {
+    /// Makes the record of a message to a topic of the device API; `None` for topics without a handler here.
+    pub fn of_uplink(uplink: Uplink, device: Uuid, received_ms: i64, body: &'a [u8]) -> Option<IngestEntry<'a>> {
         let (kind, form, id) = match uplink {
-            Uplink::Telemetry(form) => (Kind::Telemetry, form, 0),
-            Uplink::Attributes(form) => (Kind::Attributes, form, 0),
-            Uplink::AttributesRequest { form, id } => (Kind::AttributesRequest, form, id),
-            Uplink::RpcResponse { form, id } => (Kind::RpcResponse, form, id),
-            Uplink::RpcRequest { form, id } => (Kind::RpcRequest, form, id),
-            Uplink::Claim => (Kind::Claim, Form::Long, 0),
-            // [`Entry::of_chunk`].
+            Uplink::Telemetry(form) => (EntryKind::Telemetry, form, 0),
+            Uplink::Attributes(form) => (EntryKind::Attributes, form, 0),
+            Uplink::AttributesRequest { form, id } => (EntryKind::AttributesRequest, form, id),
+            Uplink::RpcResponse { form, id } => (EntryKind::RpcResponse, form, id),
+            Uplink::RpcRequest { form, id } => (EntryKind::RpcRequest, form, id),
+            Uplink::Claim => (EntryKind::Claim, TopicForm::Long, 0),
+            // See [`IngestEntry::of_chunk`].
             Uplink::Chunk { .. } => return None,
-            Uplink::Provision => (Kind::Provision, Form::Long, 0),
-            Uplink::GatewayConnect => (Kind::GatewayConnect, Form::Long, 0),
-            Uplink::GatewayDisconnect => (Kind::GatewayDisconnect, Form::Long, 0),
-            Uplink::GatewayTelemetry => (Kind::GatewayTelemetry, Form::Long, 0),
-            Uplink::GatewayAttributes => (Kind::GatewayAttributes, Form::Long, 0),
-            Uplink::GatewayAttributesRequest => (Kind::GatewayAttributesRequest, Form::Long, 0),
-            Uplink::GatewayRpc => (Kind::GatewayRpc, Form::Long, 0),
-            Uplink::GatewayClaim => (Kind::GatewayClaim, Form::Long, 0),
+            Uplink::Provision => (EntryKind::Provision, TopicForm::Long, 0),
+            Uplink::GatewayConnect => (EntryKind::GatewayConnect, TopicForm::Long, 0),
+            Uplink::GatewayDisconnect => (EntryKind::GatewayDisconnect, TopicForm::Long, 0),
+            Uplink::GatewayTelemetry => (EntryKind::GatewayTelemetry, TopicForm::Long, 0),
+            Uplink::GatewayAttributes => (EntryKind::GatewayAttributes, TopicForm::Long, 0),
+            Uplink::GatewayAttributesRequest => (EntryKind::GatewayAttributesRequest, TopicForm::Long, 0),
+            Uplink::GatewayRpc => (EntryKind::GatewayRpc, TopicForm::Long, 0),
+            Uplink::GatewayClaim => (EntryKind::GatewayClaim, TopicForm::Long, 0),
         };
-        Some(Entry {
+        Some(IngestEntry {
             kind,
             form,
             device,
@@ -133,47 +134,50 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// A question for a part of a package; `body` holds what it needs besides the payload.
+    /// Makes the record of a chunk request. `body` is the buffer for the record's body.
     pub fn of_chunk(
         uplink: Uplink,
         device: Uuid,
         received_ms: i64,
         payload: &[u8],
         body: &'a mut Vec<u8>,
-    ) -> Option<Entry<'a>> {
+    ) -> Option<IngestEntry<'a>> {
         let Uplink::Chunk { kind, request, chunk } = uplink else {
             return None;
         };
         body.extend_from_slice(&chunk.to_le_bytes());
         body.extend_from_slice(payload);
         let kind = match kind {
-            OtaKind::Firmware => Kind::FirmwareChunk,
-            OtaKind::Software => Kind::SoftwareChunk,
+            OtaKind::Firmware => EntryKind::FirmwareChunk,
+            OtaKind::Software => EntryKind::SoftwareChunk,
         };
-        Some(Entry {
+        Some(IngestEntry {
             id: request,
-            ..Entry::new(kind, device, received_ms, body)
+            ..IngestEntry::new(kind, device, received_ms, body)
         })
     }
 
-    /// A change of a user.
+    /// Makes the record of a user's attribute change.
     pub fn of_attributes(
-        kind: Kind,
-        (entity, scope): (EntityId, Scope),
+        kind: EntryKind,
+        (entity, scope): (EntityId, AttributeScope),
         received_ms: i64,
         body: &'a [u8],
-    ) -> Entry<'a> {
-        let scope = Scope::ALL.iter().position(|known| *known == scope).unwrap_or_default();
-        Entry {
+    ) -> IngestEntry<'a> {
+        let scope = AttributeScope::ALL
+            .iter()
+            .position(|known| *known == scope)
+            .unwrap_or_default();
+        IngestEntry {
             id: entity_type_number(entity.kind) | (scope as i32) << 8,
-            ..Entry::new(kind, entity.id, received_ms, body)
+            ..IngestEntry::new(kind, entity.id, received_ms, body)
         }
     }
 
-    /// Whose attributes are changed.
-    pub fn attributes_of(&self) -> Option<(EntityId, Scope)> {
+    /// The entity and scope of a user's attribute change.
+    pub fn attributes_of(&self) -> Option<(EntityId, AttributeScope)> {
         let kind = EntityType::ALL.get(usize::try_from(self.id & 0xFF).ok()?)?;
-        let scope = Scope::ALL.get(usize::try_from(self.id >> 8).ok()?)?;
+        let scope = AttributeScope::ALL.get(usize::try_from(self.id >> 8).ok()?)?;
         Some((EntityId::new(*kind, self.device), *scope))
     }
 
@@ -186,10 +190,10 @@ impl<'a> Entry<'a> {
         out.extend_from_slice(self.body);
     }
 
-    /// `None`: not written by this version.
-    pub fn read(bytes: &'a [u8]) -> Option<Entry<'a>> {
+    /// Returns `None` for a record that this version does not write.
+    pub fn read(bytes: &'a [u8]) -> Option<IngestEntry<'a>> {
         let (head, body) = bytes.split_at_checked(HEAD_BYTES)?;
-        Some(Entry {
+        Some(IngestEntry {
             kind: *KINDS.get(usize::from(head[0]).checked_sub(1)?)?,
             form: form_of(head[1])?,
             device: Uuid(head[2..18].try_into().ok()?),
@@ -200,7 +204,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// As records have it.
+/// The number of an entity type in records.
 pub fn entity_type_number(kind: EntityType) -> i32 {
     EntityType::ALL
         .iter()
@@ -208,21 +212,21 @@ pub fn entity_type_number(kind: EntityType) -> i32 {
         .unwrap_or_default() as i32
 }
 
-fn form_number(form: Form) -> u8 {
+fn form_number(form: TopicForm) -> u8 {
     match form {
-        Form::Long => 0,
-        Form::Short(Format::Profile) => 1,
-        Form::Short(Format::Json) => 2,
-        Form::Short(Format::Protobuf) => 3,
+        TopicForm::Long => 0,
+        TopicForm::Short(PayloadFormat::Profile) => 1,
+        TopicForm::Short(PayloadFormat::Json) => 2,
+        TopicForm::Short(PayloadFormat::Protobuf) => 3,
     }
 }
 
-fn form_of(number: u8) -> Option<Form> {
+fn form_of(number: u8) -> Option<TopicForm> {
     Some(match number {
-        0 => Form::Long,
-        1 => Form::Short(Format::Profile),
-        2 => Form::Short(Format::Json),
-        3 => Form::Short(Format::Protobuf),
+        0 => TopicForm::Long,
+        1 => TopicForm::Short(PayloadFormat::Profile),
+        2 => TopicForm::Short(PayloadFormat::Json),
+        3 => TopicForm::Short(PayloadFormat::Protobuf),
         _ => return None,
     })
 }
@@ -232,26 +236,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_attributes_say_whose_they_are() {
+    fn attribute_changes_name_entity_and_scope() {
         for kind in EntityType::ALL.iter().copied() {
-            for scope in Scope::ALL {
+            for scope in AttributeScope::ALL {
                 let of = (EntityId::new(kind, Uuid([3; 16])), scope);
-                let entry = Entry::of_attributes(Kind::SaveAttributes, of, 5, b"{}");
+                let entry = IngestEntry::of_attributes(EntryKind::SaveAttributes, of, 5, b"{}");
                 assert_eq!(entry.attributes_of(), Some(of));
             }
         }
-        let broken = Entry {
+        let broken = IngestEntry {
             id: -1,
-            ..Entry::new(Kind::SaveAttributes, Uuid::NULL, 0, b"{}")
+            ..IngestEntry::new(EntryKind::SaveAttributes, Uuid::NULL, 0, b"{}")
         };
         assert_eq!(broken.attributes_of(), None);
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn entries_survive_write_and_read() {
         for (index, kind) in KINDS.into_iter().enumerate() {
             assert_eq!(kind as usize, index + 1);
-            let entry = Entry {
+            let entry = IngestEntry {
                 kind,
                 form: form_of(index as u8 % 4).unwrap(),
                 device: Uuid([7; 16]),
@@ -261,10 +265,10 @@ mod tests {
             };
             let mut bytes = Vec::new();
             entry.write(&mut bytes);
-            assert_eq!(Entry::read(&bytes), Some(entry));
-            assert_eq!(Entry::read(&bytes[..29]), None);
+            assert_eq!(IngestEntry::read(&bytes), Some(entry));
+            assert_eq!(IngestEntry::read(&bytes[..29]), None);
         }
-        assert_eq!(Entry::read(&[0; 40]), None);
-        assert_eq!(Entry::read(&[23; 40]), None);
+        assert_eq!(IngestEntry::read(&[0; 40]), None);
+        assert_eq!(IngestEntry::read(&[23; 40]), None);
     }
 }

@@ -1,5 +1,5 @@
-//! What went through nodes of rule chains that are debugged: the last of each node. In memory; the newest of them are kept every now
-//! and then, and at a stop, so that they are there after a restart.
+//! Debug events of rule nodes: the last messages that went through each node with debugging on. They are in memory.
+//! The newest are saved regularly and at shutdown, for the next start.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::recent::{Recent, Timed};
 
-/// Of one node.
-const EVENTS_MAX: usize = 500;
-/// Nodes; of more, the one whose last event is the oldest is forgotten.
+/// Events per node.
+pub(crate) const EVENTS_MAX: usize = 500;
+/// Nodes with events. Beyond that, the node whose last event is the oldest is removed.
 const NODES_MAX: usize = 200;
-/// Of data, and of metadata; the rest is cut.
+/// Longest data and metadata text of an event. The rest is cut.
 const TEXT_BYTES_MAX: usize = 10_000;
-/// Of the events of one node that are kept for a restart, as JSON.
-const KEPT_BYTES_MAX: usize = 256 << 10;
+/// Largest saved JSON of one node's events.
+const SAVED_BYTES_MAX: usize = 256 << 10;
 
-/// A message that went into a node or came out of it.
+/// A message that entered or left a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEvent {
     pub id: Uuid,
@@ -29,15 +29,15 @@ pub struct NodeEvent {
     pub is_input: bool,
     pub originator: EntityId,
     pub message_type: String,
-    /// The connection by which it went out.
+    /// The relation type (connection) by which the message left the node.
     pub label: Option<String>,
-    /// JSON.
+    /// As JSON.
     pub data: String,
     pub metadata: String,
     pub error: Option<String>,
 }
 
-pub struct Events(Mutex<Recent<RuleNodeId, NodeEvent>>);
+pub struct NodeDebugEvents(Mutex<Recent<RuleNodeId, NodeEvent>>);
 
 impl Timed for NodeEvent {
     fn at_ms(&self) -> i64 {
@@ -45,28 +45,28 @@ impl Timed for NodeEvent {
     }
 }
 
-impl Default for Events {
-    fn default() -> Events {
-        Events(Mutex::new(Recent::new(NODES_MAX, EVENTS_MAX)))
+impl Default for NodeDebugEvents {
+    fn default() -> NodeDebugEvents {
+        NodeDebugEvents(Mutex::new(Recent::new(NODES_MAX, EVENTS_MAX)))
     }
 }
 
-impl Events {
+impl NodeDebugEvents {
     fn lock(&self) -> MutexGuard<'_, Recent<RuleNodeId, NodeEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be kept: all of a node anew, or nothing of it any more.
+    /// Returns the events to save: all events of each changed node, or `None` if it has none any more.
     pub fn take_changed(&self) -> Vec<(RuleNodeId, Option<Vec<u8>>)> {
         self.lock().take_changed(to_bytes)
     }
 
-    /// They could not be kept.
-    pub fn keep_later(&self, nodes: impl Iterator<Item = RuleNodeId>) {
-        self.lock().keep_later(nodes);
+    /// Marks nodes as changed again, after saving them failed.
+    pub fn mark_changed(&self, nodes: impl Iterator<Item = RuleNodeId>) {
+        self.lock().mark_changed(nodes);
     }
 
-    /// What was kept of a node.
+    /// Loads the saved events of a node.
     pub fn restore(&self, node: RuleNodeId, bytes: &[u8]) -> Result<(), serde_json::Error> {
         self.lock().restore(node, bytes)
     }
@@ -82,14 +82,14 @@ impl Events {
             originator: event.message.originator,
             message_type: event.message.kind.to_string(),
             label: event.label.map(str::to_owned),
-            data: cut(event.message.json().to_string()),
-            metadata: cut(event.message.metadata.to_json().to_string()),
+            data: truncate_text(event.message.json().to_string()),
+            metadata: truncate_text(event.message.metadata.to_json().to_string()),
             error: event.error.map(str::to_owned),
         };
         self.lock().put(node, event);
     }
 
-    /// The newest first.
+    /// Returns the node's events, newest first.
     pub fn of(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
         let held = self.lock();
         let events = held.of(node).rev();
@@ -101,7 +101,7 @@ impl Events {
     }
 }
 
-/// The newest that have room.
+/// Writes the newest events that fit into the size limit.
 fn to_bytes(events: &VecDeque<NodeEvent>) -> Option<Vec<u8>> {
     let mut bytes = 2;
     let newest = events.iter().rev().map(serde_json::to_string);
@@ -109,14 +109,14 @@ fn to_bytes(events: &VecDeque<NodeEvent>) -> Option<Vec<u8>> {
         .map_while(Result::ok)
         .take_while(|text| {
             bytes += text.len() + 1;
-            bytes <= KEPT_BYTES_MAX
+            bytes <= SAVED_BYTES_MAX
         })
         .collect();
     texts.reverse();
     (!texts.is_empty()).then(|| format!("[{}]", texts.join(",")).into_bytes())
 }
 
-fn cut(mut text: String) -> String {
+fn truncate_text(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or(0));
@@ -127,21 +127,21 @@ fn cut(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use platform::chain::{Data, Message, Metadata};
+    use platform::chain::{ChainMessage, MessageData, Metadata};
     use platform::ids::{CustomerId, EntityType, RuleChainId};
 
     use super::*;
 
     #[test]
-    fn the_last_events_of_each_node_are_kept() {
-        let events = Events::default();
+    fn events_are_bounded_and_survive_a_restart() {
+        let events = NodeDebugEvents::default();
         let (tenant, other) = (TenantId(Uuid([1; 16])), TenantId(Uuid([2; 16])));
-        let message = Message {
+        let message = ChainMessage {
             kind: "POST_TELEMETRY_REQUEST".into(),
             originator: EntityId::new(EntityType::Device, Uuid([3; 16])),
             customer: CustomerId::NULL,
             metadata: Metadata::default(),
-            data: Data::Json("ü".repeat(TEXT_BYTES_MAX).into()),
+            data: MessageData::Json("ü".repeat(TEXT_BYTES_MAX).into()),
             ts_ms: 0,
         };
         let node = |number: usize| RuleNodeId(Uuid((number as u128).to_be_bytes()));
@@ -163,13 +163,13 @@ mod tests {
         assert_eq!((found.len(), found[0].at_ms), (EVENTS_MAX, EVENTS_MAX as i64));
         assert!(found[0].data.len() <= TEXT_BYTES_MAX + '…'.len_utf8());
         assert!(events.of(other, node(0)).is_empty());
-        // What is kept is bounded, and there after a restart.
+        // Saved events are bounded and restored after a restart.
         let changed = events.take_changed();
-        let (kept, bytes) = (changed[0].0, changed[0].1.as_ref().unwrap());
-        assert!(changed.len() == 1 && kept == node(0) && bytes.len() <= KEPT_BYTES_MAX);
+        let (saved, bytes) = (changed[0].0, changed[0].1.as_ref().unwrap());
+        assert!(changed.len() == 1 && saved == node(0) && bytes.len() <= SAVED_BYTES_MAX);
         assert!(events.take_changed().is_empty());
-        let restarted = Events::default();
-        assert!(restarted.restore(kept, bytes).is_ok());
+        let restarted = NodeDebugEvents::default();
+        assert!(restarted.restore(saved, bytes).is_ok());
         assert!(restarted.restore(node(9), b"nonsense").is_err());
         let again = restarted.of(tenant, node(0));
         assert!(again.len() > 10 && found.starts_with(&again) && restarted.of(tenant, node(9)).is_empty());

@@ -1,40 +1,41 @@
-//! Requests of gateways, which speak for devices by their names.
+//! Requests of gateways, which name the devices they speak for.
 
 use platform::decode::{
-    Downlink, GatewayAttributesRequest, GatewayConnect, GatewayRpcResponse, Subscription, gateway_attribute_response,
-    gateway_parts, protobuf_gateway_attribute_response,
+    DeviceSubscription, Downlink, GatewayAttributesRequest, GatewayConnect, GatewayRpcResponse,
+    gateway_attribute_response, gateway_parts, protobuf_gateway_attribute_response,
 };
-use platform::entities::{EntityError, Said};
+use platform::entities::{EntityError, ReceptionMode};
 use platform::ids::DeviceId;
-use platform::model::{Device, Scope};
+use platform::model::{AttributeScope, Device};
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{EntryKind, IngestEntry};
 use crate::hub::{Hub, unix_ms};
-use crate::requests::Unanswered;
+use crate::requests::RequestError;
 
 impl Hub {
-    /// The platform has taken the message by which a gateway begins to speak for a device.
-    pub fn gateway_connected(&self, entry: &Entry<'_>) {
+    /// Handles a gateway's connect message for a device, after the platform processed it.
+    pub fn gateway_connected(&self, entry: &IngestEntry<'_>) {
         if let Ok(connect) = GatewayConnect::decode(entry.body) {
-            // A gateway that may not was refused by the platform.
-            if let Ok(Some(device)) = self.behind(entry, &connect.device) {
+            // The platform has already rejected gateways without permission.
+            if let Ok(Some(device)) = self.gateway_device(entry, &connect.device) {
                 self.deliver_calls(device);
             }
         }
     }
 
-    /// It speaks for the device no more: until it does again, there is no way to tell the device anything.
-    pub fn gateway_disconnected(&self, entry: &Entry<'_>) {
+    /// Handles a gateway's disconnect message for a device. The device gets no messages until the gateway connects it
+    /// again.
+    pub fn gateway_disconnected(&self, entry: &IngestEntry<'_>) {
         if let Ok(connect) = GatewayConnect::decode(entry.body) {
-            self.sessions.remove_behind(entry.device, &connect.device);
+            self.sessions.remove_gateway_device(entry.device, &connect.device);
         }
     }
 
-    /// The device of this name that the gateway speaks for.
-    fn behind(&self, entry: &Entry<'_>, name: &str) -> Result<Option<DeviceId>, EntityError> {
+    /// The device with this name behind the gateway.
+    fn gateway_device(&self, entry: &IngestEntry<'_>, name: &str) -> Result<Option<DeviceId>, EntityError> {
         let entities = self.platform.entities();
-        let known = self.sessions.behind(entry.device, name).filter(|known| {
-            // One that has another name by now is not meant.
+        let known = self.sessions.gateway_device(entry.device, name).filter(|known| {
+            // Ignores a device that has been renamed.
             let directory = entities.directory();
             directory.device(*known).is_some_and(|known| &*known.name == name)
         });
@@ -52,30 +53,30 @@ impl Hub {
         let device: Option<Device> = entities.find_by_name(tenant.0, name)?;
         let id = device.and_then(|device| device.id);
         if let Some(id) = id {
-            self.sessions.put_behind(entry.device, name, id);
+            self.sessions.add_gateway_device(entry.device, name, id);
         }
         Ok(id)
     }
 
-    /// Whether it asks for attributes of a device that there is not yet, which this connects.
-    pub fn asks_for_new(&self, entry: &Entry<'_>) -> bool {
-        entry.kind == Kind::GatewayAttributesRequest
+    /// Returns true for an attribute request that names an unknown device, which the request connects.
+    pub fn requests_unknown_device(&self, entry: &IngestEntry<'_>) -> bool {
+        entry.kind == EntryKind::GatewayAttributesRequest
             && GatewayAttributesRequest::decode(entry.body)
-                .is_ok_and(|request| matches!(self.behind(entry, &request.device), Ok(None)))
+                .is_ok_and(|request| matches!(self.gateway_device(entry, &request.device), Ok(None)))
     }
 
-    pub fn gateway_attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
+    pub fn gateway_attributes_request(&self, entry: &IngestEntry<'_>) -> Result<(), RequestError> {
         let request = GatewayAttributesRequest::decode(entry.body)?;
-        let subscription = Subscription::GatewayAttributesResponse;
-        let Some(target) = self.sessions.asker(entry.device, subscription) else {
+        let subscription = DeviceSubscription::GatewayAttributesResponse;
+        let Some(target) = self.sessions.requester(entry.device, subscription) else {
             return Ok(());
         };
-        let Some(device) = self.behind(entry, &request.device)? else {
+        let Some(device) = self.gateway_device(entry, &request.device)? else {
             return Ok(());
         };
         let scope = match request.is_client_scope {
-            true => Scope::ClientScope,
-            false => Scope::SharedScope,
+            true => AttributeScope::ClientScope,
+            false => AttributeScope::SharedScope,
         };
         let keys: Vec<&str> = request.keys.iter().map(String::as_str).collect();
         let found = self.platform.attributes(device.entity(), scope, Some(&keys))?;
@@ -90,35 +91,35 @@ impl Hub {
             }
             None => gateway_attribute_response(request.id, &request.device, &found, request.is_list).into_bytes(),
         };
-        self.out(entry.received_ms)
+        self.outlet(entry.received_ms)
             .send(target, Downlink::GatewayAttributesResponse, body);
         Ok(())
     }
 
-    pub fn gateway_rpc(&self, entry: &Entry<'_>, said: Said) -> Result<(), Unanswered> {
+    pub fn gateway_rpc(&self, entry: &IngestEntry<'_>, origin: ReceptionMode) -> Result<(), RequestError> {
         let response = GatewayRpcResponse::decode(entry.body)?;
-        if let Some(device) = self.behind(entry, &response.device)?
+        if let Some(device) = self.gateway_device(entry, &response.device)?
             && let Ok(id) = i32::try_from(response.id)
         {
-            self.answered(device, id, response.data.as_bytes(), said);
+            self.handle_response(device, id, response.data.as_bytes(), origin);
         }
         Ok(())
     }
 
-    /// All devices of the message at once; the error is that of the first that may not be claimed.
-    pub fn gateway_claim(&self, entry: &Entry<'_>, said: Said) -> Result<(), Unanswered> {
+    /// Allows claims for all devices of the message. Returns the first error.
+    pub fn gateway_claim(&self, entry: &IngestEntry<'_>, origin: ReceptionMode) -> Result<(), RequestError> {
         let mut done = Ok(());
         let mut wanted = Vec::new();
         for part in gateway_parts(entry.body)? {
-            let taken = part.claim().map_err(Unanswered::from).and_then(|claim| {
-                let device = self.behind(entry, &part.device)?;
+            let result = part.claim().map_err(RequestError::from).and_then(|claim| {
+                let device = self.gateway_device(entry, &part.device)?;
                 wanted.extend(device.map(|device| (device, claim)));
                 Ok(())
             });
-            done = done.and(taken);
+            done = done.and(result);
         }
-        let said = (said, entry.received_ms);
-        let allowed = self.platform.entities().allow_claims(&wanted, said, unix_ms());
-        done.and(allowed.map_err(Unanswered::from))
+        let origin = (origin, entry.received_ms);
+        let allowed = self.platform.entities().allow_claims(&wanted, origin, unix_ms());
+        done.and(allowed.map_err(RequestError::from))
     }
 }

@@ -1,4 +1,4 @@
-//! What all threads of the platform share, and what each of them does with it.
+//! State shared by all threads of the platform, and the operations on it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,97 +9,99 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use broker::ShardId;
 use journal::Lsn;
 use platform::Platform;
-use platform::decode::{Form, Format, Limits, Subscription, Telemetry, Transport, attributes, gateway_parts};
+use platform::decode::{
+    DecodeLimits, DeviceSubscription, PayloadFormat, ProfileTransport, Telemetry, TopicForm, attributes, gateway_parts,
+};
 use platform::ids::{DeviceId, DeviceProfileId, Uuid};
 use platform::model::{DeviceProfile, Rpc};
 use serde_json::Value as Json;
 
 use crate::callers::Callers;
-use crate::calls::Calls;
-use crate::delivery::Report;
-use crate::devices::Options;
+use crate::calls::DeviceRpcs;
+use crate::delivery::DeliveryReport;
+use crate::devices::DevicesOptions;
 use crate::downloads::Downloads;
-use crate::entry::{Entry, Kind};
-use crate::events::Events;
+use crate::entry::{EntryKind, IngestEntry};
+use crate::events::NodeDebugEvents;
 use crate::lifecycle::Lifecycle;
 use crate::limits::TransportLimits;
-use crate::log::Log;
+use crate::log::IngestLog;
 use crate::ota::{ChunkRequests, OtaCache};
-use crate::outlet::Out;
-use crate::outward::Outward;
+use crate::outlet::DeviceOutlet;
+use crate::outward::ExternalRequests;
 use crate::pollers::Pollers;
-use crate::processed::Processed;
-use crate::sessions::Sessions;
-use crate::stats::{Counters, Lag, Stats};
+use crate::processed::ProcessedPosition;
+use crate::sessions::DeviceSessions;
+use crate::stats::{DeviceCounters, DevicesStats, Lag};
 use crate::updates::Watchers;
 
-/// Devices that were heard of and about which the platform has not been told yet; more are not remembered.
-const HEARD_MAX: usize = 1_000_000;
+/// Devices with unreported activity. Beyond that, activity of further devices is not recorded.
+const ACTIVE_MAX: usize = 1_000_000;
 
-/// How long a stop waits for what is in the log.
+/// Longest time that shutdown waits for the log to be processed.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// A profile as it was when its transport was read.
-type Read = (Arc<DeviceProfile>, Arc<Transport>);
+/// A profile, and the transport settings parsed from it.
+type ParsedProfile = (Arc<DeviceProfile>, Arc<ProfileTransport>);
 
-/// What all threads share.
+/// State shared by all threads.
 pub struct Hub {
-    pub options: Options,
+    pub options: DevicesOptions,
     pub platform: Arc<Platform>,
-    pub log: Log,
-    pub processed: Processed,
-    pub sessions: Sessions,
+    pub log: IngestLog,
+    pub processed: ProcessedPosition,
+    pub sessions: DeviceSessions,
     pub callers: Callers,
-    pub calls: Calls,
-    /// Calls of devices over HTTP that wait for a rule chain; their numbers are none that devices use.
-    pub asked: Calls,
+    pub calls: DeviceRpcs,
+    /// RPC requests of devices over HTTP that wait for a rule chain. Their ids do not overlap with those of devices.
+    pub device_requests: DeviceRpcs,
     pub watchers: Arc<Watchers>,
     pub pollers: Pollers,
-    pub counters: Arc<Counters>,
-    pub events: Events,
+    pub counters: Arc<DeviceCounters>,
+    pub events: NodeDebugEvents,
     pub lifecycle: Lifecycle,
-    /// By themselves, so that they push nothing else out; not kept for a restart.
+    /// Hourly statistics events. Separate, so that they do not evict other events; lost at a restart.
     pub statistics: Lifecycle,
     pub limits: TransportLimits,
     pub ota: OtaCache,
     pub downloads: Downloads,
     pub chunk_requests: ChunkRequests,
-    pub net: OnceLock<net::Handle>,
-    /// Some profile has topics of its own.
+    pub net: OnceLock<net::ServerHandle>,
+    /// True if some profile defines its own topics or payloads.
     pub has_own_topics: AtomicBool,
     pub is_flush_wanted: AtomicBool,
     pub is_stopping: AtomicBool,
-    pub stop_begun: OnceLock<Instant>,
-    heard: Mutex<HashMap<Uuid, i64, foldhash::fast::RandomState>>,
-    /// Answers that rule chains wait for.
-    answered: Mutex<Vec<(u64, Result<Json, &'static str>)>>,
-    pub outward: Outward,
-    /// Whoever sends calls or keeps how far they are holds it.
+    pub stop_started_at: OnceLock<Instant>,
+    active: Mutex<HashMap<Uuid, i64, foldhash::fast::RandomState>>,
+    /// Responses for waiting rule chains.
+    chain_responses: Mutex<Vec<(u64, Result<Json, &'static str>)>>,
+    pub external_requests: ExternalRequests,
+    /// Held while RPC requests are sent or their progress is stored.
     pub delivering: Mutex<()>,
-    pub reports: Arc<Mutex<Vec<Report>>>,
-    /// What became of calls that are kept, for rule chains.
+    pub reports: Arc<Mutex<Vec<DeliveryReport>>>,
+    /// Status changes of persistent RPC requests, for rule chains.
     pub changed_calls: Mutex<Vec<Rpc>>,
-    /// Sessions that can be called since a moment ago.
-    came: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
+    /// Sessions that recently subscribed to RPC requests.
+    new_sessions: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
     pub provisioning: AtomicU64,
-    /// By profiles as they were when they were read.
-    transports: Mutex<HashMap<DeviceProfileId, Read>>,
+    /// Cached transport settings, with the profile they were parsed from.
+    transports: Mutex<HashMap<DeviceProfileId, ParsedProfile>>,
     paused: Mutex<()>,
     pub resume: Condvar,
 }
 
-/// Names of sessions of devices among those of all clients: no client of the broker may have such a client id.
+/// Client id prefixes of device sessions. No other client of the broker may use them.
 pub const DEVICE_PREFIX: &str = "$device/";
 pub const PROVISION_PREFIX: &str = "$provision/";
 
-/// The first half of what stands for the device in a session that provisions one; no UUID begins like this.
+/// First half of the id of a provisioning session. No UUID begins like this.
 pub const PROVISIONING: Uuid = Uuid([255; 16]);
 
 pub fn is_provisioning(session: Uuid) -> bool {
     session.0[..8] == PROVISIONING.0[..8]
 }
 
-/// Of the session of a device, or of one that provisions.
+/// The client id of a device session or provisioning session.
 pub fn client_id(session: Uuid) -> String {
     match is_provisioning(session) {
         false => format!("{DEVICE_PREFIX}{session}"),
@@ -121,20 +123,20 @@ pub fn unix_ms() -> i64 {
 }
 
 impl Hub {
-    pub fn new(options: Options, platform: Arc<Platform>, log: Log, outward: Outward) -> Hub {
+    pub fn new(options: DevicesOptions, platform: Arc<Platform>, log: IngestLog, outward: ExternalRequests) -> Hub {
         Hub {
             options,
             platform,
             log,
-            processed: Processed::default(),
-            sessions: Sessions::default(),
+            processed: ProcessedPosition::default(),
+            sessions: DeviceSessions::default(),
             callers: Callers::default(),
-            calls: Calls::default(),
-            asked: Calls::from(1 << 30),
+            calls: DeviceRpcs::default(),
+            device_requests: DeviceRpcs::from(1 << 30),
             watchers: Arc::default(),
             pollers: Pollers::default(),
             counters: Arc::default(),
-            events: Events::default(),
+            events: NodeDebugEvents::default(),
             lifecycle: Lifecycle::default(),
             statistics: Lifecycle::default(),
             limits: TransportLimits::default(),
@@ -145,14 +147,14 @@ impl Hub {
             has_own_topics: AtomicBool::new(false),
             is_flush_wanted: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
-            stop_begun: OnceLock::new(),
-            heard: Mutex::default(),
-            answered: Mutex::default(),
-            outward,
+            stop_started_at: OnceLock::new(),
+            active: Mutex::default(),
+            chain_responses: Mutex::default(),
+            external_requests: outward,
             delivering: Mutex::default(),
             reports: Arc::default(),
             changed_calls: Mutex::default(),
-            came: Mutex::default(),
+            new_sessions: Mutex::default(),
             provisioning: AtomicU64::new(0),
             transports: Mutex::default(),
             paused: Mutex::new(()),
@@ -160,85 +162,85 @@ impl Hub {
         }
     }
 
-    pub fn out(&self, now_ms: i64) -> Out<'_> {
-        Out::new(self, now_ms)
+    pub fn outlet(&self, now_ms: i64) -> DeviceOutlet<'_> {
+        DeviceOutlet::new(self, now_ms)
     }
 
-    pub fn lock_answered(&self) -> MutexGuard<'_, Vec<(u64, Result<Json, &'static str>)>> {
-        lock(&self.answered)
+    pub fn lock_chain_responses(&self) -> MutexGuard<'_, Vec<(u64, Result<Json, &'static str>)>> {
+        lock(&self.chain_responses)
     }
 
-    /// Chains go on whose calls were answered, and to whom other systems have said something.
-    pub fn go_on_with_chains(&self) {
+    /// Resumes rule chains whose RPC requests or external requests were answered.
+    pub fn resume_chains(&self) {
         loop {
-            let answered = std::mem::take(&mut *self.lock_answered());
-            let returned = self.outward.returned.take();
+            let answered = std::mem::take(&mut *self.lock_chain_responses());
+            let returned = self.external_requests.returned.take();
             if answered.is_empty() && returned.is_empty() {
                 return;
             }
             let now_ms = unix_ms();
-            for (number, said) in returned {
-                self.platform.returned(number, said, now_ms, &mut self.out(now_ms));
+            for (number, result) in returned {
+                self.platform.returned(number, result, now_ms, &mut self.outlet(now_ms));
             }
             for (number, answer) in answered {
-                self.platform.answer(number, answer, now_ms, &mut self.out(now_ms));
+                self.platform.answer(number, answer, now_ms, &mut self.outlet(now_ms));
             }
         }
     }
 
-    /// It has subscribed to calls, or asks for one; never waits.
+    /// Records that a session subscribed to RPC requests, or polls for one. Never waits.
     pub fn can_be_called(&self, session: Uuid) {
         if self.calls.count() > 0 {
-            lock(&self.came).insert(session);
+            lock(&self.new_sessions).insert(session);
         }
     }
 
-    /// Everything that happens to calls without a request.
-    pub fn attend_to_calls(&self) {
-        for session in std::mem::take(&mut *lock(&self.came)) {
+    /// Handles RPC events that occur without a request: new sessions, delivery reports, timeouts.
+    pub fn handle_call_events(&self) {
+        for session in std::mem::take(&mut *lock(&self.new_sessions)) {
             self.deliver_calls(DeviceId(session));
-            for device in self.sessions.all_behind(session) {
+            for device in self.sessions.gateway_devices(session) {
                 self.deliver_calls(device);
             }
         }
         self.take_reports();
         self.expire_calls(unix_ms());
-        self.tell_of_calls();
-        self.go_on_with_chains();
+        self.send_call_changes_to_chains();
+        self.resume_chains();
     }
 
-    /// Chains go on that have waited too long for an answer, while the platform's clock stands still.
+    /// Resumes rule chains after a response timeout. Needed while the platform's clock is blocked.
     pub fn expire_waiting_chains(&self) {
         let now_ms = unix_ms();
-        self.platform.expire_calls(now_ms, &mut self.out(now_ms));
+        self.platform.expire_calls(now_ms, &mut self.outlet(now_ms));
     }
 
-    /// Devices that are there without having said anything that is kept.
-    pub fn heard(&self, sessions: &mut Vec<(Uuid, i64)>) {
-        let mut heard = lock(&self.heard);
+    /// Records activity of devices that sent nothing that is stored.
+    pub fn record_activity(&self, sessions: &mut Vec<(Uuid, i64)>) {
+        let mut active = lock(&self.active);
         for (session, at_ms) in sessions.drain(..) {
-            if heard.len() >= HEARD_MAX && !heard.contains_key(&session) {
-                Counters::add(&self.counters.dropped_alive, 1);
+            if active.len() >= ACTIVE_MAX && !active.contains_key(&session) {
+                DeviceCounters::add(&self.counters.dropped_alive, 1);
                 continue;
             }
-            heard.insert(session, at_ms);
+            active.insert(session, at_ms);
         }
     }
 
-    pub fn heard_now(&self, session: Uuid, at_ms: i64) {
-        self.heard(&mut vec![(session, at_ms)]);
+    pub fn record_activity_now(&self, session: Uuid, at_ms: i64) {
+        self.record_activity(&mut vec![(session, at_ms)]);
     }
 
-    pub fn take_heard(&self) -> Vec<(DeviceId, i64)> {
-        let heard = std::mem::take(&mut *lock(&self.heard));
-        heard
+    pub fn take_active(&self) -> Vec<(DeviceId, i64)> {
+        let active = std::mem::take(&mut *lock(&self.active));
+        active
             .into_iter()
             .map(|(session, at_ms)| (DeviceId(session), at_ms))
             .collect()
     }
 
-    /// Whether any profile has topics or payloads of its own.
-    pub fn look_at_profiles(&self) -> bool {
+    /// Returns true if any profile defines its own topics or payloads.
+    pub fn refresh_own_topics(&self) -> bool {
         let directory = self.platform.entities().directory();
         let has_own = directory.profiles().any(|profile| {
             let transport = profile.transport();
@@ -251,28 +253,28 @@ impl Hub {
         has_own
     }
 
-    /// What a device's profile says of payloads, if what it is told in this form is Protobuf.
-    pub fn protobuf_of(&self, device: Uuid, form: Form) -> Option<Arc<Transport>> {
+    /// The transport settings of a device's profile, if messages to the device in this form are Protobuf.
+    pub fn protobuf_of(&self, device: Uuid, form: TopicForm) -> Option<Arc<ProfileTransport>> {
         self.transport_of(device)
-            .filter(|transport| transport.tells_protobuf(form))
+            .filter(|transport| transport.sends_protobuf(form))
     }
 
-    /// What a gateway's profile says of payloads, if they are Protobuf.
-    pub fn protobuf_of_gateway(&self, gateway: Uuid) -> Option<Arc<Transport>> {
+    /// The transport settings of a gateway's profile, if its payloads are Protobuf.
+    pub fn protobuf_of_gateway(&self, gateway: Uuid) -> Option<Arc<ProfileTransport>> {
         self.transport_of(gateway).filter(|transport| transport.is_protobuf())
     }
 
-    /// The device's own filter, if its profile has one, in the words of the device interface.
-    pub fn own_subscription(&self, device: Uuid, filter: &str) -> Option<Subscription> {
+    /// The subscription of the device API that the profile's own filter stands for, if it has one.
+    pub fn own_subscription(&self, device: Uuid, filter: &str) -> Option<DeviceSubscription> {
         let transport = self.transport_of(device)?;
         transport
             .is_for_attributes(filter)
-            .then_some(Subscription::Attributes(Form::Long))
+            .then_some(DeviceSubscription::Attributes(TopicForm::Long))
     }
 
-    /// What a device's profile says of topics and payloads, if any profile says something. Never asks the platform, which may be telling
-    /// the device something right now.
-    fn transport_of(&self, device: Uuid) -> Option<Arc<Transport>> {
+    /// The transport settings of a device's profile, or `None` if no profile has any. Must not call the platform,
+    /// which may be sending to the device at this moment.
+    fn transport_of(&self, device: Uuid) -> Option<Arc<ProfileTransport>> {
         if !self.has_own_topics.load(Relaxed) {
             return None;
         }
@@ -288,80 +290,81 @@ impl Hub {
         {
             return Some(Arc::clone(transport));
         }
-        // Saving a profile refuses what cannot be parsed.
-        let transport = Arc::new(Transport::of(&profile).ok()?);
+        // Saving a profile rejects settings that cannot be parsed.
+        let transport = Arc::new(ProfileTransport::of(&profile).ok()?);
         known.insert(id, (profile, Arc::clone(&transport)));
         Some(transport)
     }
 
-    /// Whether values have the form that they have to have: looked at for those that can be told at once.
-    pub fn is_understood(&self, entry: &Entry<'_>) -> bool {
-        let limits = Limits::default();
+    /// Returns false if the payload is invalid. Checks only kinds whose publisher can get an immediate answer.
+    pub fn is_decodable(&self, entry: &IngestEntry<'_>) -> bool {
+        let limits = DecodeLimits::default();
         let is_json = match entry.kind {
-            Kind::Telemetry => Telemetry::decode(entry.body, entry.received_ms, &limits).is_ok(),
-            Kind::Attributes => attributes(entry.body, &limits).is_ok(),
-            Kind::GatewayTelemetry => gateway_parts(entry.body).is_ok_and(|parts| {
+            EntryKind::Telemetry => Telemetry::decode(entry.body, entry.received_ms, &limits).is_ok(),
+            EntryKind::Attributes => attributes(entry.body, &limits).is_ok(),
+            EntryKind::GatewayTelemetry => gateway_parts(entry.body).is_ok_and(|parts| {
                 let mut parts = parts.iter();
                 parts.all(|part| part.telemetry(entry.received_ms, &limits).is_ok())
             }),
-            Kind::GatewayAttributes => {
+            EntryKind::GatewayAttributes => {
                 gateway_parts(entry.body).is_ok_and(|parts| parts.iter().all(|part| part.attributes(&limits).is_ok()))
             }
             _ => true,
         };
         is_json
-            || (entry.form != Form::Short(Format::Json)
+            || (entry.form != TopicForm::Short(PayloadFormat::Json)
                 && self
                     .transport_of(entry.device)
                     .is_some_and(|transport| transport.is_protobuf()))
     }
 
-    /// A message was not understood. Before MQTT 5 the connection is closed, unless the profile says otherwise.
+    /// Counts a message that could not be decoded. Before MQTT 5 the connection is closed, unless the profile says
+    /// otherwise.
     pub fn refused(&self, session: Uuid, problem: &str) {
-        Counters::add(&self.counters.refused_messages, 1);
-        tracing::debug!(device = %session, problem, "a message of a device was not understood");
-        let keeps_on = {
+        DeviceCounters::add(&self.counters.refused_messages, 1);
+        tracing::debug!(device = %session, problem, "device message rejected");
+        let keeps_connection = {
             let directory = self.platform.entities().directory();
             let device = directory.device(DeviceId(session));
             let profile = device.and_then(|device| directory.profile(device.profile));
             profile.is_some_and(|profile| profile.transport()["sendAckOnValidationException"] == true)
         };
-        if !keeps_on && !self.sessions.is_v5(session) {
-            self.close(session, "the message was not understood");
+        if !keeps_connection && !self.sessions.is_v5(session) {
+            self.close(session, "the message could not be decoded");
         }
     }
 
-    pub fn close(&self, session: Uuid, because: &'static str) {
+    pub fn close(&self, session: Uuid, reason: &'static str) {
         let (Some(shard), Some(net)) = (self.sessions.shard_of(session), self.net.get()) else {
             return;
         };
-        Counters::add(&self.counters.closed_sessions, 1);
+        DeviceCounters::add(&self.counters.closed_sessions, 1);
         let client_id = client_id(session);
-        let asked = net.ask(ShardId(shard), move |shard, now| {
-            shard.close_device(now, &client_id, because)
+        let device_requests = net.call_async(ShardId(shard), move |shard, now| {
+            shard.close_device(now, &client_id, reason)
         });
-        if let Err(error) = asked {
-            tracing::warn!(device = %session, %error, "the connection of a device cannot be closed");
+        if let Err(error) = device_requests {
+            tracing::warn!(device = %session, %error, "closing the connection of a device failed");
         }
     }
 
     pub fn append_mark(&self, now_ms: i64) {
-        let mark = Entry::new(Kind::Mark, Uuid::NULL, now_ms, &[]);
+        let mark = IngestEntry::new(EntryKind::Mark, Uuid::NULL, now_ms, &[]);
         if self.log.append_entry(&mark).is_ok() {
-            Counters::add(&self.counters.appended, 1);
+            DeviceCounters::add(&self.counters.appended, 1);
         }
     }
 
-    /// Everything has been read, or a stop has taken long enough.
+    /// Returns true if everything has been read, or shutdown has taken too long.
     pub fn must_stop(&self, read: Lsn) -> bool {
-        let waited = self.stop_begun.get().map(Instant::elapsed);
+        let waited = self.stop_started_at.get().map(Instant::elapsed);
         let log = self.log.stats();
-        // What a full log has not written is not written by waiting.
+        // Waiting does not help a full log: it writes no more records.
         let is_done = read >= log.next || (self.log.is_full() && read >= log.committed);
         waited.is_some_and(|waited| is_done || waited > STOP_MAX)
     }
 
-    /// Until the time has passed or the hub is stopped.
+    /// Waits until the time has passed or the hub is stopped.
     pub fn pause(&self, time: Duration) {
         let guard = lock(&self.paused);
         if !self.is_stopping.load(Relaxed) {
@@ -388,14 +391,14 @@ impl Hub {
         }
     }
 
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> DevicesStats {
         let counters = &self.counters;
         let log = self.log.stats();
         let (devices, directory_bytes) = {
             let directory = self.platform.entities().directory();
             (directory.device_count() as u64, directory.bytes() as u64)
         };
-        Stats {
+        DevicesStats {
             platform: self.platform.stats(),
             store: self.platform.store().stats(),
             lag: self.lag(&log),
@@ -405,6 +408,7 @@ impl Hub {
             waiting_calls: self.calls.count() as u64,
             watched_entities: self.watchers.count() as u64,
             log_bytes: log.file_bytes,
+            log_health: self.log.health(),
             appended_records_total: counters.appended.load(Relaxed),
             ingested_records_total: counters.ingested.load(Relaxed),
             refused_messages_total: counters.refused_messages.load(Relaxed),
@@ -417,6 +421,7 @@ impl Hub {
             failed_batches_total: counters.failed_batches.load(Relaxed),
             dropped_updates_total: self.watchers.dropped_total.load(Relaxed),
             dropped_alive_total: counters.dropped_alive.load(Relaxed),
+            refused_targets_total: self.external_requests.refused_targets_total(),
             failed_rules_total: counters.failed_rules.load(Relaxed),
             unreadable_events_total: counters.unreadable_events.load(Relaxed),
         }

@@ -1,8 +1,9 @@
-//! The thread that reads the log and gives it to the platform, record by record in order, in batches.
+//! The thread that reads the device log and passes the records to the platform, in order and in batches.
 //!
-//! A batch ends where the last one before a crash ended: what is replayed is never mixed with what is new. Requests of devices
-//! are answered between batches, so that a device sees what it said before; those of the process before are nobody's any more, but for claims
-//! and answers to calls, which are kept.
+//! A batch ends where the last batch before a crash ended, so replayed and new records are never mixed.
+//!
+//! Device requests are answered between batches, so that a device sees its own earlier messages. Requests of the
+//! previous process are dropped, except claims and RPC responses, which have stored effects.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,76 +12,76 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use journal::{Follower, Lsn};
+use journal::{BlockFollower, Lsn};
 use platform::decode::{GatewayKind, PayloadKind};
 use platform::ids::DeviceId;
-use platform::{Incoming, IngestError, Said};
-use timeseries::Position;
+use platform::{IngestError, IngestInput, IngestMessage};
+use timeseries::LogPosition;
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{EntryKind, IngestEntry};
 use crate::hub::{Hub, unix_ms};
-use crate::log::{Found, begin, position};
-use crate::requests::asks_for_limits;
-use crate::stats::Counters;
+use crate::log::{LogContents, begin, position};
+use crate::requests::is_limits_request;
+use crate::stats::DeviceCounters;
 
-/// Records and bytes that are processed together.
+/// Largest batch, in records and bytes.
 const RECORDS_MAX: usize = 4096;
 const BYTES_MAX: usize = 2 << 20;
 
 const TICK: Duration = Duration::from_secs(1);
-/// Between looks for calls that ran out of time, while there are any.
+/// Interval between searches for expired RPC requests, while there are any.
 const CALLS_TICK: Duration = Duration::from_millis(100);
-/// Before a batch is tried again that the store did not take.
-const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// Every so many failures of one batch are told.
-const FAILURES_TOLD: u64 = 100;
-/// Between two places in the log from which a start may begin, at least.
+/// Pause before a batch is retried that the store did not accept.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Only one in so many failures of a batch is logged.
+const FAILURES_PER_LOG_LINE: u64 = 100;
+/// Shortest distance between two log positions at which a replay can begin.
 const STEP_BYTES: u64 = 1 << 20;
-/// So much may have to be read again after a crash; beyond it the store is told to flush.
+/// Largest amount of log to replay after a crash. Beyond it, the store is asked to flush.
 const REPLAY_BYTES_MAX: u64 = 256 << 20;
 
 pub struct Ingest {
     hub: Arc<Hub>,
-    follower: Follower,
-    /// Records before it are of the process before.
-    begun_at: Lsn,
-    /// The platform needs nothing before it.
-    replay_from: Position,
-    /// A batch ends here.
-    applied: Position,
-    last: Position,
-    gathered: Gathered,
-    /// Where blocks begin, some of them.
+    follower: BlockFollower,
+    /// Records before it were written by the previous process.
+    started_at: Lsn,
+    /// The platform needs no record up to here.
+    replay_from: LogPosition,
+    /// A batch must end at this position.
+    applied: LogPosition,
+    last: LogPosition,
+    gathered: GatheredRecords,
+    /// Positions at which some blocks begin.
     steps: VecDeque<Lsn>,
     next_tick: Instant,
     next_usage: Instant,
-    /// What the log was told to give back.
+    /// The log was released up to here.
     released: Lsn,
-    /// In a row, of the batch at hand.
+    /// Failures in a row of the current batch.
     failures: u64,
-    /// All that was processed can be read: the stores have taken it.
+    /// The stores have accepted everything processed, so it is readable.
     is_written: bool,
     has_ended: bool,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct GatheredRecords {
     bytes: Vec<u8>,
-    records: Vec<(Position, Range<usize>)>,
+    records: Vec<(LogPosition, Range<usize>)>,
 }
 
 impl Ingest {
-    pub fn new(hub: Arc<Hub>, found: Found) -> Ingest {
+    pub fn new(hub: Arc<Hub>, found: LogContents) -> Ingest {
         let replay_from = hub.platform.replay_position();
         let found_from = found.follower.next();
         Ingest {
             steps: VecDeque::from([found_from]),
             follower: found.follower,
-            begun_at: found.next,
+            started_at: found.next,
             replay_from,
             applied: hub.platform.applied_position(),
             last: hub.platform.applied_position(),
-            gathered: Gathered::default(),
+            gathered: GatheredRecords::default(),
             next_tick: Instant::now(),
             next_usage: Instant::now(),
             released: found_from,
@@ -91,10 +92,10 @@ impl Ingest {
         }
     }
 
-    /// Until the hub is stopped and all that is in the log has been processed.
+    /// Runs until the hub is stopped and the log is processed.
     pub fn run(mut self) {
         while !self.has_ended {
-            let has_read = self.gather();
+            let has_read = self.read_batch();
             if has_read {
                 self.process();
             }
@@ -102,8 +103,8 @@ impl Ingest {
                 self.next_tick = Instant::now() + TICK;
                 self.tick();
             }
-            self.hub.attend_to_calls();
-            self.hub.expire_asked();
+            self.hub.handle_call_events();
+            self.hub.expire_device_requests();
             if has_read {
                 continue;
             }
@@ -111,28 +112,28 @@ impl Ingest {
                 self.has_ended = true;
                 continue;
             }
-            let deadline = match self.hub.calls.count() + self.hub.asked.count() {
+            let deadline = match self.hub.calls.count() + self.hub.device_requests.count() {
                 0 => self.next_tick,
                 _ => self.next_tick.min(Instant::now() + CALLS_TICK),
             };
-            self.hub.log.wait_for_news(deadline);
+            self.hub.log.wait_for_records(deadline);
         }
         let store = self.hub.platform.store();
-        let kept = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
+        let saved = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
         let flushed = store.flush().map_err(|error| error_chain(&error));
-        // What was tried again is forgotten once its points are on the disk.
-        let forgotten = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
-        if let Err(error) = kept.and(flushed).and(forgotten) {
+        // The state of retries can be removed once their points are on disk.
+        let trimmed = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
+        if let Err(error) = saved.and(flushed).and(trimmed) {
             tracing::error!(
                 error,
-                "not all of the platform could be written at the stop; it is read from its log at the next start"
+                "writing the platform's state at shutdown failed; the next start replays the device log"
             );
         }
         self.release();
     }
 
-    /// False: there is nothing new.
-    fn gather(&mut self) -> bool {
+    /// Reads the next records. Returns false if there are none.
+    fn read_batch(&mut self) -> bool {
         self.gathered.bytes.clear();
         self.gathered.records.clear();
         while self.gathered.records.len() < RECORDS_MAX && self.gathered.bytes.len() < BYTES_MAX {
@@ -150,8 +151,8 @@ impl Ingest {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    // Records that came before it in this batch are processed; it is tried again.
-                    tracing::error!(error = %error_chain(&error), "the log of devices cannot be read; trying again");
+                    // Records read before the error are processed. Then reading is retried.
+                    tracing::error!(error = %error_chain(&error), "device log read failed, retrying every second");
                     thread::sleep(TICK);
                     break;
                 }
@@ -162,8 +163,8 @@ impl Ingest {
 
     fn process(&mut self) {
         let gathered = std::mem::take(&mut self.gathered);
-        let has_transports = self.hub.look_at_profiles();
-        let mut batch: Vec<Incoming<'_>> = Vec::with_capacity(gathered.records.len());
+        let has_transports = self.hub.refresh_own_topics();
+        let mut batch: Vec<IngestInput<'_>> = Vec::with_capacity(gathered.records.len());
         let mut converted = Vec::new();
         if has_transports {
             converted = self.convert(&gathered);
@@ -173,12 +174,12 @@ impl Ingest {
             if *at <= self.replay_from || self.has_ended {
                 continue;
             }
-            let Some(entry) = Entry::read(&gathered.bytes[range.clone()]) else {
-                Counters::add(&self.hub.counters.refused_messages, 1);
+            let Some(entry) = IngestEntry::read(&gathered.bytes[range.clone()]) else {
+                DeviceCounters::add(&self.hub.counters.refused_messages, 1);
                 continue;
             };
             let own = converted.get(index).and_then(Option::as_ref);
-            let entry = own.map_or(entry, |(kind, body)| Entry {
+            let entry = own.map_or(entry, |(kind, body)| IngestEntry {
                 kind: *kind,
                 body,
                 ..entry
@@ -188,29 +189,29 @@ impl Ingest {
                     batch.push(one);
                     ends_at = *at;
                     if *at == self.applied {
-                        self.give(&mut batch, ends_at);
+                        self.submit(&mut batch, ends_at);
                     }
                 }
                 None => {
-                    self.give(&mut batch, ends_at);
+                    self.submit(&mut batch, ends_at);
                     ends_at = *at;
-                    if at.0 > self.begun_at.0 && self.hub.asks_for_new(&entry) {
-                        batch.push(said(&entry, *at, Said::GatewayConnect(entry.body)));
-                        self.give(&mut batch, ends_at);
+                    if at.0 > self.started_at.0 && self.hub.requests_unknown_device(&entry) {
+                        batch.push(incoming_message(&entry, *at, IngestMessage::GatewayConnect(entry.body)));
+                        self.submit(&mut batch, ends_at);
                     }
                     self.answer(&entry, *at);
                     if is_saved(entry.kind) {
-                        // Whoever saved it waits for it, and not for the rest.
+                        // The client waits only for its own change, not for the rest of the batch.
                         let next = gathered.records.get(index + 1);
-                        self.reached(next.map_or(self.follower.next(), |(at, _)| begin(*at)));
+                        self.notify_readable(next.map_or(self.follower.next(), |(at, _)| begin(*at)));
                     }
                 }
             }
-            if matches!(entry.kind, Kind::GatewayConnect | Kind::GatewayDisconnect) {
-                self.give(&mut batch, ends_at);
-                if at.0 > self.begun_at.0 {
+            if matches!(entry.kind, EntryKind::GatewayConnect | EntryKind::GatewayDisconnect) {
+                self.submit(&mut batch, ends_at);
+                if at.0 > self.started_at.0 {
                     match entry.kind {
-                        Kind::GatewayConnect => self.hub.gateway_connected(&entry),
+                        EntryKind::GatewayConnect => self.hub.gateway_connected(&entry),
                         _ => self.hub.gateway_disconnected(&entry),
                     }
                 }
@@ -220,52 +221,54 @@ impl Ingest {
                 .read_received_ms
                 .store(entry.received_ms.max(0) as u64, Relaxed);
         }
-        self.give(&mut batch, ends_at);
-        Counters::add(&self.hub.counters.ingested, gathered.records.len() as u64);
+        self.submit(&mut batch, ends_at);
+        DeviceCounters::add(&self.hub.counters.ingested, gathered.records.len() as u64);
         self.hub.counters.read_lsn.store(self.follower.next().0, Relaxed);
-        self.reached(self.follower.next());
+        self.notify_readable(self.follower.next());
         self.gathered = gathered;
     }
 
-    /// Whoever waits may read what is before it, if that is written.
-    fn reached(&self, upto: Lsn) {
+    /// Wakes clients that wait for records before `upto`, if those are readable.
+    fn notify_readable(&self, upto: Lsn) {
         if self.is_written && !self.has_ended {
-            self.hub.processed.reached(upto);
+            self.hub.processed.set_processed(upto);
         }
     }
 
-    /// Payloads and topics as profiles have them, in the platform's form; by index of the record.
-    fn convert(&self, gathered: &Gathered) -> Vec<Option<(Kind, Vec<u8>)>> {
-        let of_record = |(_, range): &(Position, Range<usize>)| {
-            let entry = Entry::read(&gathered.bytes[range.clone()])?;
+    /// Converts payloads and topics defined by profiles to the platform's format; by index of the record.
+    fn convert(&self, gathered: &GatheredRecords) -> Vec<Option<(EntryKind, Vec<u8>)>> {
+        let of_record = |(_, range): &(LogPosition, Range<usize>)| {
+            let entry = IngestEntry::read(&gathered.bytes[range.clone()])?;
             let transport = self.hub.platform.transport(DeviceId(entry.device))?;
             if let Some(kind) = gateway_kind(entry.kind) {
                 let json = transport.gateway_to_json(kind, entry.body)?;
                 return Some((entry.kind, json.unwrap_or_default()));
             }
             let (kind, payload) = match entry.kind {
-                Kind::OwnTopic => {
+                EntryKind::OwnTopic => {
                     let end = entry.body.iter().position(|byte| *byte == 0)?;
                     let topic = std::str::from_utf8(&entry.body[..end]).ok()?;
                     (transport.payload_kind(topic)?, &entry.body[end + 1..])
                 }
-                Kind::Telemetry if entry.has_profile_format() => (PayloadKind::Telemetry, entry.body),
-                Kind::Attributes if entry.has_profile_format() => (PayloadKind::Attributes, entry.body),
-                Kind::RpcResponse if entry.has_profile_format() => (PayloadKind::RpcResponse, entry.body),
-                Kind::AttributesRequest if entry.has_profile_format() => (PayloadKind::AttributesRequest, entry.body),
-                Kind::RpcRequest if entry.has_profile_format() => (PayloadKind::RpcRequest, entry.body),
-                Kind::Claim if entry.has_profile_format() => (PayloadKind::Claim, entry.body),
+                EntryKind::Telemetry if entry.has_profile_format() => (PayloadKind::Telemetry, entry.body),
+                EntryKind::Attributes if entry.has_profile_format() => (PayloadKind::Attributes, entry.body),
+                EntryKind::RpcResponse if entry.has_profile_format() => (PayloadKind::RpcResponse, entry.body),
+                EntryKind::AttributesRequest if entry.has_profile_format() => {
+                    (PayloadKind::AttributesRequest, entry.body)
+                }
+                EntryKind::RpcRequest if entry.has_profile_format() => (PayloadKind::RpcRequest, entry.body),
+                EntryKind::Claim if entry.has_profile_format() => (PayloadKind::Claim, entry.body),
                 _ => return None,
             };
             let kind_of = match kind {
-                PayloadKind::Telemetry => Kind::Telemetry,
-                PayloadKind::Attributes => Kind::Attributes,
-                PayloadKind::RpcResponse => Kind::RpcResponse,
-                PayloadKind::AttributesRequest => Kind::AttributesRequest,
-                PayloadKind::RpcRequest => Kind::RpcRequest,
-                PayloadKind::Claim => Kind::Claim,
+                PayloadKind::Telemetry => EntryKind::Telemetry,
+                PayloadKind::Attributes => EntryKind::Attributes,
+                PayloadKind::RpcResponse => EntryKind::RpcResponse,
+                PayloadKind::AttributesRequest => EntryKind::AttributesRequest,
+                PayloadKind::RpcRequest => EntryKind::RpcRequest,
+                PayloadKind::Claim => EntryKind::Claim,
             };
-            // What cannot be converted is refused where JSON is expected.
+            // An empty payload is rejected later, where JSON is expected.
             let json = transport
                 .to_json(kind, payload)
                 .map_or_else(|_| Vec::new(), |json| json.into_owned());
@@ -274,21 +277,21 @@ impl Ingest {
         gathered.records.iter().map(of_record).collect()
     }
 
-    /// Gives a batch to the platform until it takes it.
-    fn give(&mut self, batch: &mut Vec<Incoming<'_>>, at: Position) {
+    /// Passes a batch to the platform until it is accepted.
+    fn submit(&mut self, batch: &mut Vec<IngestInput<'_>>, at: LogPosition) {
         if batch.is_empty() {
             return;
         }
         loop {
             let now_ms = unix_ms();
-            let mut out = self.hub.out(now_ms);
+            let mut out = self.hub.outlet(now_ms);
             match self.hub.platform.ingest(batch, at, now_ms, &mut out) {
                 Ok(ingested) => {
                     drop(out);
                     self.last = at;
                     self.is_written = ingested.is_written;
                     if self.hub.limits.are_set() {
-                        self.hub.look_at_limits();
+                        self.hub.reload_limits();
                     }
                     for (index, problem) in ingested.refused {
                         self.hub.refused(batch[index].device.0, &problem);
@@ -297,7 +300,7 @@ impl Ingest {
                 }
                 Err(error) => {
                     drop(out);
-                    if !self.may_try_again(&error) {
+                    if !self.may_retry(&error) {
                         return batch.clear();
                     }
                 }
@@ -305,66 +308,67 @@ impl Ingest {
         }
         self.failures = 0;
         batch.clear();
-        self.hub.go_on_with_chains();
+        self.hub.resume_chains();
     }
 
-    /// False: the server stops, and the next start does what is left.
-    fn may_try_again(&mut self, error: &IngestError) -> bool {
-        Counters::add(&self.hub.counters.failed_batches, 1);
-        if self.failures.is_multiple_of(FAILURES_TOLD) {
-            tracing::warn!(error = %error_chain(error), "what devices said waits for its stores");
+    /// Returns false if the server is stopping. The next start processes the rest.
+    fn may_retry(&mut self, error: &IngestError) -> bool {
+        DeviceCounters::add(&self.hub.counters.failed_batches, 1);
+        if self.failures.is_multiple_of(FAILURES_PER_LOG_LINE) {
+            tracing::warn!(error = %error_chain(error), "storing device messages failed, retrying");
         }
         self.failures += 1;
         self.has_ended = self.hub.is_stopping.load(Relaxed);
-        // What fills the platform may be what waits for an answer that has come: without this it would wait for ever.
-        self.hub.attend_to_calls();
-        self.hub.expire_asked();
+        // The platform may be full because messages wait for responses that have arrived. Without this it would never
+        // accept the batch.
+        self.hub.handle_call_events();
+        self.hub.expire_device_requests();
         self.hub.expire_waiting_chains();
-        thread::sleep(TRY_AGAIN);
+        thread::sleep(RETRY_PAUSE);
         !self.has_ended
     }
 
-    /// What is not for the platform's batches.
-    fn answer(&mut self, entry: &Entry<'_>, at: Position) {
+    /// Handles a record that does not belong into a platform batch.
+    fn answer(&mut self, entry: &IngestEntry<'_>, at: LogPosition) {
         match entry.kind {
             kind if is_saved(kind) => self.save(entry, at),
-            Kind::Mark => self.mark(at),
-            _ if at.0 <= self.begun_at.0 => self.hub.said_before(entry),
+            EntryKind::Mark => self.store_points_at(at),
+            _ if at.0 <= self.started_at.0 => self.hub.replay_request(entry),
             _ => self.hub.answer(entry, unix_ms()),
         }
     }
 
-    fn save(&mut self, entry: &Entry<'_>, at: Position) {
+    fn save(&mut self, entry: &IngestEntry<'_>, at: LogPosition) {
         let hub = Arc::clone(&self.hub);
         let save = || match entry.kind {
-            Kind::SaveAttributes | Kind::DeleteAttributes => hub.change_attributes(entry, at),
+            EntryKind::SaveAttributes | EntryKind::DeleteAttributes => hub.change_attributes(entry, at),
             _ => hub.save(entry, at),
         };
         loop {
             match save() {
-                // What cannot be read writes nothing that came before it either.
+                // A change that cannot be decoded does not make earlier points readable.
                 Ok(is_done) => {
                     self.is_written |= is_done;
                     break;
                 }
-                Err(error) if !self.may_try_again(&error) => return,
+                Err(error) if !self.may_retry(&error) => return,
                 Err(_) => {}
             }
         }
         self.failures = 0;
         self.last = at;
-        self.hub.go_on_with_chains();
+        self.hub.resume_chains();
     }
 
-    /// Points that chains said by themselves get a position.
-    fn mark(&mut self, at: Position) {
+    /// Stores points that chains created without an incoming message at this log position.
+    fn store_points_at(&mut self, at: LogPosition) {
         loop {
-            match self.hub.mark(at) {
+            match self.hub.store_points_at(at) {
                 Ok(is_written) => {
                     self.is_written = is_written;
                     break;
                 }
-                Err(error) if !self.may_try_again(&error) => return,
+                Err(error) if !self.may_retry(&error) => return,
                 Err(_) => {}
             }
         }
@@ -375,32 +379,32 @@ impl Ingest {
     fn tick(&mut self) {
         let now_ms = unix_ms();
         let hub = &self.hub;
-        let heard = hub.take_heard();
-        let mut out = hub.out(now_ms);
-        let told = hub
+        let active = hub.take_active();
+        let mut out = hub.outlet(now_ms);
+        let done = hub
             .platform
-            .alive(&heard, now_ms, &mut out)
+            .record_active(&active, now_ms, &mut out)
             .and_then(|()| hub.platform.tick(self.last, now_ms, &mut out));
         drop(out);
-        match told {
-            // With what was not written before.
+        match done {
+            // The tick has also stored the pending results.
             Ok(()) if !self.is_written => {
                 self.is_written = true;
-                self.reached(self.follower.next());
+                self.notify_readable(self.follower.next());
             }
             Ok(()) => {}
             Err(error) => {
-                Counters::add(&hub.counters.failed_batches, 1);
-                tracing::warn!(error = %error_chain(&error), "the platform's clock waits for its stores");
+                DeviceCounters::add(&hub.counters.failed_batches, 1);
+                tracing::warn!(error = %error_chain(&error), "periodic work of the platform failed, retrying");
             }
         }
-        hub.go_on_with_chains();
+        hub.resume_chains();
         if hub.platform.has_pending_points() {
             hub.append_mark(now_ms);
         }
-        hub.look_at_profiles();
-        hub.look_at_limits();
-        hub.limits.forget_full(now_ms);
+        hub.refresh_own_topics();
+        hub.reload_limits();
+        hub.limits.remove_full_buckets(now_ms);
         hub.report_api_states(now_ms);
         if Instant::now() >= self.next_usage {
             let every = Duration::from_millis(hub.options.platform.usage_ms.unsigned_abs());
@@ -414,7 +418,7 @@ impl Ingest {
         self.release();
     }
 
-    /// Gives back what the platform does not need after a crash.
+    /// Releases the part of the log that the platform does not need after a crash.
     fn release(&mut self) {
         let needed = self.hub.platform.replay_position();
         let mut before = None;
@@ -440,67 +444,67 @@ impl Ingest {
     }
 }
 
-/// As ThingsBoard has it in its log, where scripts look for it.
+/// ThingsBoard's log line, which scripts search for.
 fn transport_stats(connections: usize) -> Option<String> {
     (connections > 0).then(|| format!("Transport Stats: openConnections [{connections}]"))
 }
 
-impl Entry<'_> {
+impl IngestEntry<'_> {
     fn has_profile_format(&self) -> bool {
-        use platform::decode::{Form, Format};
-        self.form != Form::Short(Format::Json)
+        use platform::decode::{PayloadFormat, TopicForm};
+        self.form != TopicForm::Short(PayloadFormat::Json)
     }
 }
 
-fn gateway_kind(kind: Kind) -> Option<GatewayKind> {
+fn gateway_kind(kind: EntryKind) -> Option<GatewayKind> {
     Some(match kind {
-        Kind::GatewayConnect => GatewayKind::Connect,
-        Kind::GatewayDisconnect => GatewayKind::Disconnect,
-        Kind::GatewayTelemetry => GatewayKind::Telemetry,
-        Kind::GatewayAttributes => GatewayKind::Attributes,
-        Kind::GatewayAttributesRequest => GatewayKind::AttributesRequest,
-        Kind::GatewayRpc => GatewayKind::RpcResponse,
-        Kind::GatewayClaim => GatewayKind::Claim,
+        EntryKind::GatewayConnect => GatewayKind::Connect,
+        EntryKind::GatewayDisconnect => GatewayKind::Disconnect,
+        EntryKind::GatewayTelemetry => GatewayKind::Telemetry,
+        EntryKind::GatewayAttributes => GatewayKind::Attributes,
+        EntryKind::GatewayAttributesRequest => GatewayKind::AttributesRequest,
+        EntryKind::GatewayRpc => GatewayKind::RpcResponse,
+        EntryKind::GatewayClaim => GatewayKind::Claim,
         _ => return None,
     })
 }
 
-/// Of users, past the batches.
-fn is_saved(kind: Kind) -> bool {
-    use Kind::{DeleteAttributes, Save, SaveAttributes, SaveTexts, SaveWithTtl};
+/// Records of users, which do not go through the batches.
+fn is_saved(kind: EntryKind) -> bool {
+    use EntryKind::{DeleteAttributes, Save, SaveAttributes, SaveTexts, SaveWithTtl};
     matches!(kind, Save | SaveWithTtl | SaveTexts | SaveAttributes | DeleteAttributes)
 }
 
-/// What the platform takes in batches.
-fn incoming<'a>(entry: &Entry<'a>, at: Position) -> Option<Incoming<'a>> {
+/// Returns the platform's form of a record, or `None` for records that are not batched.
+fn incoming<'a>(entry: &IngestEntry<'a>, at: LogPosition) -> Option<IngestInput<'a>> {
     let body = entry.body;
-    let said = match entry.kind {
-        Kind::Telemetry => Said::Telemetry(body),
-        Kind::Attributes => Said::Attributes(body),
-        Kind::RpcRequest if !asks_for_limits(body) => Said::RpcRequest { id: entry.id, body },
-        Kind::Connected => Said::Connected,
-        Kind::Disconnected => Said::Disconnected,
-        Kind::GatewayConnect => Said::GatewayConnect(body),
-        Kind::GatewayDisconnect => Said::GatewayDisconnect(body),
-        Kind::GatewayTelemetry => Said::GatewayTelemetry(body),
-        Kind::GatewayAttributes => Said::GatewayAttributes(body),
-        // The topic is none of the profile's any more.
-        Kind::OwnTopic => Said::Alive,
+    let message = match entry.kind {
+        EntryKind::Telemetry => IngestMessage::Telemetry(body),
+        EntryKind::Attributes => IngestMessage::Attributes(body),
+        EntryKind::RpcRequest if !is_limits_request(body) => IngestMessage::RpcRequest { id: entry.id, body },
+        EntryKind::Connected => IngestMessage::Connected,
+        EntryKind::Disconnected => IngestMessage::Disconnected,
+        EntryKind::GatewayConnect => IngestMessage::GatewayConnect(body),
+        EntryKind::GatewayDisconnect => IngestMessage::GatewayDisconnect(body),
+        EntryKind::GatewayTelemetry => IngestMessage::GatewayTelemetry(body),
+        EntryKind::GatewayAttributes => IngestMessage::GatewayAttributes(body),
+        // The profile no longer has this topic.
+        EntryKind::OwnTopic => IngestMessage::Alive,
         _ => return None,
     };
-    Some(self::said(entry, at, said))
+    Some(incoming_message(entry, at, message))
 }
 
-fn said<'a>(entry: &Entry<'a>, at: Position, said: Said<'a>) -> Incoming<'a> {
-    Incoming {
+fn incoming_message<'a>(entry: &IngestEntry<'a>, at: LogPosition, message: IngestMessage<'a>) -> IngestInput<'a> {
+    IngestInput {
         at,
         device: DeviceId(entry.device),
         received_ms: entry.received_ms,
-        said,
+        message,
     }
 }
 
-/// An error with its causes.
+/// Joins an error and its causes into one text.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -517,7 +521,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_log_is_thingsboards() {
+    fn transport_stats_line_matches_thingsboard() {
         assert_eq!(transport_stats(0), None);
         let line = transport_stats(15_000);
         assert_eq!(line.as_deref(), Some("Transport Stats: openConnections [15000]"));

@@ -1,5 +1,5 @@
-//! The device platform at work: what devices say is kept in a log, taken from it in order by one thread, and given to
-//! [`platform::Platform`]; what the platform has to tell devices goes to their sessions.
+//! The device platform. A log stores the messages of devices. One thread reads the log in order and passes the
+//! messages to [`platform::Platform`]. Messages of the platform go to the sessions of the devices.
 //!
 //! ```text
 //! shard ──► DeviceTap ──┐                          ┌──► Platform::ingest ──► time series, attributes, alarms
@@ -8,14 +8,14 @@
 //! Outlet ◄── platform                                        │
 //!   ├──► sessions of devices, on their shards  ◄─────────────┘
 //!   ├──► subscribers (WebSocket)
-//!   └──► other systems ([`Courier`])
+//!   └──► other systems ([`ExternalSender`])
 //! ```
 //!
 //! # Invariants
 //!
-//! - What a device was acknowledged is in the log, and stays there until the platform does not need it after a crash.
-//! - One order: that of the log. Connections, messages and requests of a device are processed as they came.
-//! - Nothing here waits on a shard's thread. Everything that waits is bounded, and what is dropped is counted.
+//! - An acknowledged device message is in the log until the platform no longer needs it for crash recovery.
+//! - The log defines the order. Connections, messages and requests of a device are processed in the order of arrival.
+//! - Nothing here blocks a shard's thread. Every queue is bounded, and drops are counted.
 
 pub mod backup;
 mod callers;
@@ -25,6 +25,8 @@ mod devices;
 mod downloads;
 mod entry;
 mod events;
+mod fixed_limits;
+mod follow_up;
 mod gateway;
 mod hub;
 mod ingest;
@@ -41,25 +43,25 @@ mod requests;
 mod sessions;
 mod stats;
 mod tap;
-mod unfinished;
 mod updates;
 mod upkeep;
 mod usage;
 
-pub use calls::{Call, CallError, Keeping};
-pub use devices::{DIRECTORY_NAME, Devices, Login, OpenError, Options, WaitingCall, WaitingChange};
-pub use entry::{Entry, Kind};
+pub use calls::{DeviceRpc, Persistence, RpcError};
+pub use devices::{DIRECTORY_NAME, DeviceLogin, Devices, DevicesOpenError, DevicesOptions, PendingCall, WaitingChange};
+pub use entry::{EntryKind, IngestEntry};
 pub use events::NodeEvent;
+pub use fixed_limits::FIXED_LIMITS;
+pub use follow_up::OtaNotificationError;
 pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};
 pub use ingest::error_chain;
-pub use lifecycle::{EntityEvent, What};
+pub use lifecycle::{EntityEvent, EventDetail};
 pub use limits::OverLimit;
-pub use log::{DIRECTORY_NAME as LOG_NAME, Full, Kept};
+pub use log::{DIRECTORY_NAME as LOG_NAME, LogFull, PendingAppend};
 pub use ota::{CHUNK_BYTES_MAX, OtaError};
-pub use outlet::Out;
-pub use outward::{Courier, Parcel, Receipt};
-pub use sessions::Wanted;
-pub use stats::{Lag, Stats};
+pub use outlet::DeviceOutlet;
+pub use outward::{ExternalReceipt, ExternalRequest, ExternalSender};
+pub use sessions::DownlinkKind;
+pub use stats::{DevicesStats, Lag};
 pub use tap::DeviceTap;
-pub use unfinished::Untold;
 pub use updates::{Update, Updates};

@@ -1,7 +1,7 @@
-//! What happened to rule chains, their nodes and devices, beside messages: ThingsBoard's `LC_EVENT`, `ERROR` and `STATS`. The last of each entity,
-//! in memory; kept every now and then, and at a stop, so that they are there after a restart.
+//! Lifecycle, error and statistics events (`LC_EVENT`, `ERROR`, `STATS`) of rule chains, rule nodes and devices. The
+//! last events of each entity are in memory, and saved regularly and at shutdown for the next start.
 //!
-//! Errors come from messages that failed: the same one is told once a second at most.
+//! Failed messages create error events. The same error is recorded at most once a second.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::recent::{Recent, Timed};
 
-/// Of one entity.
+/// Events per entity.
 const EVENTS_MAX: usize = 50;
-/// Entities; of more, the one whose last event is the oldest is forgotten.
+/// Entities with events. Beyond that, the entity whose last event is the oldest is removed.
 const ENTITIES_MAX: usize = 1_000;
-/// Of an error; the rest is cut.
+/// Longest error text. The rest is cut.
 const TEXT_CHARS_MAX: usize = 500;
 const REPEATED_MS: i64 = 1_000;
 
@@ -25,26 +25,26 @@ pub struct EntityEvent {
     pub at_ms: i64,
     pub tenant: TenantId,
     pub entity: EntityId,
-    pub what: What,
+    pub what: EventDetail,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
-    /// `STARTED`, `UPDATED` or `STOPPED`; with the error it did not succeed.
+pub enum EventDetail {
+    /// `STARTED`, `UPDATED` or `STOPPED`. `error` is set if it failed.
     Lifecycle { event: String, error: Option<String> },
-    /// What failed, and why.
+    /// The failed operation, and the reason.
     Error { method: String, error: String },
-    /// What a rule node did since the last of these.
+    /// Counters of a rule node since its previous statistics event.
     Statistics { messages: u64, errors: u64 },
 }
 
-impl What {
-    /// As ThingsBoard calls the type of the event.
+impl EventDetail {
+    /// ThingsBoard's event type.
     pub fn kind(&self) -> &'static str {
         match self {
-            What::Lifecycle { .. } => "LC_EVENT",
-            What::Error { .. } => "ERROR",
-            What::Statistics { .. } => "STATS",
+            EventDetail::Lifecycle { .. } => "LC_EVENT",
+            EventDetail::Error { .. } => "ERROR",
+            EventDetail::Statistics { .. } => "STATS",
         }
     }
 }
@@ -72,12 +72,12 @@ impl Lifecycle {
         self.lock().put(event.entity.id, event);
     }
 
-    /// A message failed.
+    /// Records a failed message.
     pub fn failed(&self, id: Uuid, at_ms: i64, of: (TenantId, EntityId), method: &str, problem: &str) {
-        let error = cut(problem);
+        let error = truncate_text(problem);
         if let Some(last) = self.lock().of(of.1.id).next_back()
             && at_ms.saturating_sub(last.at_ms) < REPEATED_MS
-            && matches!(&last.what, What::Error { error: known, .. } if *known == error)
+            && matches!(&last.what, EventDetail::Error { error: known, .. } if *known == error)
         {
             return;
         }
@@ -86,14 +86,14 @@ impl Lifecycle {
             at_ms,
             tenant: of.0,
             entity: of.1,
-            what: What::Error {
+            what: EventDetail::Error {
                 method: method.to_owned(),
                 error,
             },
         });
     }
 
-    /// A chain was started, changed or stopped: so were its nodes.
+    /// Records that a chain and its nodes were started, changed or stopped.
     pub fn chain_changed(
         &self,
         (tenant, chain): (TenantId, RuleChainId),
@@ -101,17 +101,17 @@ impl Lifecycle {
         now_ms: i64,
         new_id: &dyn Fn() -> Uuid,
     ) {
-        let put = |entity: EntityId, was_there: bool, problem: Option<Option<&str>>| {
+        let put = |entity: EntityId, existed: bool, problem: Option<Option<&str>>| {
             let (event, error) = match problem {
                 None => ("STOPPED", None),
-                Some(problem) => (if was_there { "UPDATED" } else { "STARTED" }, problem.map(cut)),
+                Some(problem) => (if existed { "UPDATED" } else { "STARTED" }, problem.map(truncate_text)),
             };
             self.put(EntityEvent {
                 id: new_id(),
                 at_ms: now_ms,
                 tenant,
                 entity,
-                what: What::Lifecycle {
+                what: EventDetail::Lifecycle {
                     event: event.to_owned(),
                     error,
                 },
@@ -126,8 +126,8 @@ impl Lifecycle {
             after.unwrap_or(&Vec::new()).clone(),
         );
         for (node, problem) in &after {
-            let was_there = before.iter().any(|(known, _)| known == node);
-            put(node.entity(), was_there, Some(problem.as_deref()));
+            let existed = before.iter().any(|(known, _)| known == node);
+            put(node.entity(), existed, Some(problem.as_deref()));
         }
         for (node, _) in before
             .iter()
@@ -137,7 +137,7 @@ impl Lifecycle {
         }
     }
 
-    /// The newest first.
+    /// Returns the entity's events, newest first.
     pub fn of(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
         let held = self.lock();
         let is_own = |event: &&EntityEvent| event.tenant == tenant && event.entity == entity;
@@ -148,23 +148,23 @@ impl Lifecycle {
         self.lock().remove_if(entity.id, |event| event.tenant == tenant);
     }
 
-    /// What is to be kept: all of an entity anew, or nothing of it any more.
+    /// Returns the events to save: all events of each changed entity, or `None` if it has none any more.
     pub fn take_changed(&self) -> Vec<(Uuid, Option<Vec<u8>>)> {
         self.lock().take_changed(|events| serde_json::to_vec(events).ok())
     }
 
-    /// They could not be kept.
-    pub fn keep_later(&self, entities: impl Iterator<Item = Uuid>) {
-        self.lock().keep_later(entities);
+    /// Marks entities as changed again, after saving them failed.
+    pub fn mark_changed(&self, entities: impl Iterator<Item = Uuid>) {
+        self.lock().mark_changed(entities);
     }
 
-    /// What was kept of an entity.
+    /// Loads the saved events of an entity.
     pub fn restore(&self, entity: Uuid, bytes: &[u8]) -> Result<(), serde_json::Error> {
         self.lock().restore(entity, bytes)
     }
 }
 
-fn cut(text: &str) -> String {
+fn truncate_text(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -197,8 +197,8 @@ mod tests {
         let of = |entity| {
             let found = events.of(TENANT, entity).into_iter().rev();
             let text = found.map(|event| match event.what {
-                What::Lifecycle { event, error } => format!("{event}{}", error.unwrap_or_default()),
-                What::Error { .. } | What::Statistics { .. } => panic!("no event of a chain"),
+                EventDetail::Lifecycle { event, error } => format!("{event}{}", error.unwrap_or_default()),
+                EventDetail::Error { .. } | EventDetail::Statistics { .. } => panic!("unexpected event of a chain"),
             });
             text.collect::<Vec<_>>()
         };
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_errors_is_bounded_and_survives() {
+    fn error_events_are_bounded_and_survive_a_restart() {
         let events = Lifecycle::default();
         let fail = |number: usize, at_ms: i64, problem: &str| {
             events.failed(Uuid::NULL, at_ms, (TENANT, device(number)), "telemetry", problem);
@@ -226,11 +226,11 @@ mod tests {
             (found.len(), found[0].at_ms, found[0].what.kind()),
             (EVENTS_MAX, 2_099, "ERROR")
         );
-        let kept = events.take_changed();
-        assert!(events.take_changed().is_empty() && kept.len() == 1);
+        let changed = events.take_changed();
+        assert!(events.take_changed().is_empty() && changed.len() == 1);
         let restarted = Lifecycle::default();
-        let bytes = kept[0].1.as_deref().unwrap_or_default();
-        assert!(restarted.restore(kept[0].0, bytes).is_ok());
+        let bytes = changed[0].1.as_deref().unwrap_or_default();
+        assert!(restarted.restore(changed[0].0, bytes).is_ok());
         assert!(restarted.restore(Uuid([7; 16]), b"nonsense").is_err());
         assert_eq!(restarted.of(TENANT, device(0)), found);
         (1..=ENTITIES_MAX).for_each(|number| fail(number, 10_000, "x"));

@@ -1,8 +1,7 @@
-//! Rates and monthly amounts of what devices say, by the profiles of their tenants: looked at when a message comes, before it is in
-//! the log. Without limits that is one load of a flag.
+//! Rate limits and monthly quotas of device messages, from the tenants' profiles. Checked when a message arrives,
+//! before it is logged. Without limits the check is one load of a flag.
 //!
-//! A device that is over a limit is not heard: its message is dropped without an acknowledgement and its connection ends, as
-//! ThingsBoard does it.
+//! A message over a limit is dropped without an acknowledgement, and the connection is closed, as in ThingsBoard.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -11,35 +10,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use mqtt::ReasonCode;
-use platform::decode::{Limits, Telemetry, attributes, gateway_parts};
+use platform::decode::{DecodeLimits, Telemetry, attributes, gateway_parts};
 use platform::ids::{DeviceId, TenantId, Uuid};
 use platform::{ApiFeature, ApiState, Bucket, RateLimit, TenantLimits, TransportRates};
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{EntryKind, IngestEntry};
 use crate::hub::{Hub, is_provisioning};
-use crate::stats::Counters;
+use crate::stats::DeviceCounters;
 
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+type LimitMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Which limit it is.
+/// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverLimit {
-    /// What the tenant may use this month is used.
+    /// The tenant's monthly quota is used up.
     Month,
     Tenant,
     Device,
 }
 
 impl OverLimit {
-    pub fn because(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
-            OverLimit::Month => "the devices of the tenant may say nothing more this month (tenant profile)",
-            OverLimit::Tenant => "the devices of the tenant say more than the rate limit of its tenant profile",
-            OverLimit::Device => "the device says more than the rate limit of its tenant profile",
+            OverLimit::Month => "the monthly message quota of the tenant profile is used up",
+            OverLimit::Tenant => "the tenant's devices exceed the tenant rate limit of the tenant profile",
+            OverLimit::Device => "the device exceeds the device rate limit of its tenant profile",
         }
     }
 
-    /// Of MQTT 5.
+    /// The MQTT 5 reason code.
     pub fn reason(self) -> ReasonCode {
         match self {
             OverLimit::Month => ReasonCode::QuotaExceeded,
@@ -50,7 +49,7 @@ impl OverLimit {
 
 impl fmt::Display for OverLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.because())
+        f.write_str(self.description())
     }
 }
 
@@ -59,34 +58,34 @@ impl std::error::Error for OverLimit {}
 #[derive(Default)]
 pub struct TransportLimits {
     are_set: AtomicBool,
-    inner: Mutex<Inner>,
+    inner: Mutex<LimitState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct LimitState {
     version: u64,
-    tenants: Map<TenantId, OfTenant>,
-    /// Of devices that have said something of late: a bucket that is full again is forgotten.
-    devices: Map<Uuid, Buckets>,
+    tenants: LimitMap<TenantId, TenantBuckets>,
+    /// Buckets of recently active devices. A full bucket is removed.
+    devices: LimitMap<Uuid, RateBuckets>,
 }
 
-struct OfTenant {
+struct TenantBuckets {
     limits: Arc<TenantLimits>,
     is_off: bool,
-    buckets: Buckets,
+    buckets: RateBuckets,
 }
 
 #[derive(Default)]
-struct Buckets {
+struct RateBuckets {
     tenant: TenantId,
     messages: Option<Bucket>,
     telemetry_messages: Option<Bucket>,
     telemetry_points: Option<Bucket>,
 }
 
-/// Telemetry and attributes, with the number of values if it matters; or anything else.
+/// Kind of message: telemetry and attributes with the number of values if that is limited, or anything else.
 #[derive(Clone, Copy)]
-enum Said {
+enum MessageKind {
     Values(u64),
     Message,
 }
@@ -96,12 +95,12 @@ impl TransportLimits {
         self.are_set.load(Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, LimitState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called now and then.
-    pub fn forget_full(&self, now_ms: i64) {
+    /// Removes the buckets of inactive devices. Called regularly.
+    pub fn remove_full_buckets(&self, now_ms: i64) {
         if self.are_set() {
             let inner = &mut *self.lock();
             let tenants = &inner.tenants;
@@ -113,7 +112,7 @@ impl TransportLimits {
     }
 }
 
-impl Buckets {
+impl RateBuckets {
     fn parts(&mut self) -> [&mut Option<Bucket>; 3] {
         [
             &mut self.messages,
@@ -133,8 +132,8 @@ impl Buckets {
             })
     }
 
-    /// Whether that much is left.
-    fn take(&mut self, rates: &TransportRates, said: Said, now_ms: i64) -> bool {
+    /// Takes tokens for a message. Returns false if too few are left.
+    fn take(&mut self, rates: &TransportRates, kind: MessageKind, now_ms: i64) -> bool {
         let take = |bucket: &mut Option<Bucket>, limit: &Option<RateLimit>, count| {
             limit.as_ref().is_none_or(|limit| {
                 bucket
@@ -142,9 +141,9 @@ impl Buckets {
                     .take(limit, count, now_ms)
             })
         };
-        match said {
-            Said::Message => take(&mut self.messages, &rates.messages, 1),
-            Said::Values(count) => {
+        match kind {
+            MessageKind::Message => take(&mut self.messages, &rates.messages, 1),
+            MessageKind::Values(count) => {
                 take(&mut self.telemetry_messages, &rates.telemetry_messages, 1)
                     && take(&mut self.telemetry_points, &rates.telemetry_points, count)
             }
@@ -153,8 +152,8 @@ impl Buckets {
 }
 
 impl Hub {
-    /// What limits are in force, and which tenants have used up their month.
-    pub fn look_at_limits(&self) {
+    /// Reloads the limits, and which tenants have used up their monthly quota.
+    pub fn reload_limits(&self) {
         let version = self.platform.entities().directory().limits_version();
         if !self.limits.are_set() && self.limits.lock().version == version {
             return;
@@ -168,10 +167,10 @@ impl Hub {
             inner.version = directory.limits_version();
             inner.tenants = all
                 .map(|(tenant, limits)| {
-                    let of_tenant = OfTenant {
+                    let of_tenant = TenantBuckets {
                         limits: Arc::clone(limits),
                         is_off: false,
-                        buckets: Buckets::default(),
+                        buckets: RateBuckets::default(),
                     };
                     (tenant, of_tenant)
                 })
@@ -188,59 +187,61 @@ impl Hub {
         }
     }
 
-    /// Whether the device that says this is over a limit; if not, it has used up that much.
-    pub fn over_limit(&self, entry: &Entry<'_>) -> Option<OverLimit> {
+    /// Returns the limit that this message exceeds. If there is none, counts the message against the limits.
+    pub fn over_limit(&self, entry: &IngestEntry<'_>) -> Option<OverLimit> {
         if is_provisioning(entry.device) {
             return None;
         }
         let device = DeviceId(entry.device);
         let tenant = self.platform.entities().directory().device(device)?.tenant;
         let mut inner = self.limits.lock();
-        let Inner { tenants, devices, .. } = &mut *inner;
+        let LimitState { tenants, devices, .. } = &mut *inner;
         let of_tenant = tenants.get_mut(&tenant)?;
         let limits = &of_tenant.limits;
         let counts_values = limits.tenant.telemetry_points.is_some() || limits.device.telemetry_points.is_some();
-        let said = said(entry, counts_values);
+        let kind = message_kind(entry, counts_values);
         let own = devices.entry(entry.device).or_default();
         own.tenant = tenant;
         let over = if of_tenant.is_off {
             OverLimit::Month
-        } else if !of_tenant.buckets.take(&limits.tenant, said, entry.received_ms) {
+        } else if !of_tenant.buckets.take(&limits.tenant, kind, entry.received_ms) {
             OverLimit::Tenant
-        } else if !own.take(&limits.device, said, entry.received_ms) {
+        } else if !own.take(&limits.device, kind, entry.received_ms) {
             OverLimit::Device
         } else {
             return None;
         };
-        Counters::add(&self.counters.over_limit_messages, 1);
+        DeviceCounters::add(&self.counters.over_limit_messages, 1);
         Some(over)
     }
 }
 
-/// What is not understood, and a payload that is not JSON, counts as one value.
-fn said(entry: &Entry<'_>, counts_values: bool) -> Said {
-    let limits = Limits::default();
-    let count = |counted: Option<usize>| Said::Values(counted.unwrap_or(1).max(1) as u64);
+/// A payload that cannot be decoded counts as one value.
+fn message_kind(entry: &IngestEntry<'_>, counts_values: bool) -> MessageKind {
+    let limits = DecodeLimits::default();
+    let count = |counted: Option<usize>| MessageKind::Values(counted.unwrap_or(1).max(1) as u64);
     match entry.kind {
-        Kind::OwnTopic => Said::Values(1),
-        Kind::Telemetry | Kind::Attributes | Kind::GatewayTelemetry | Kind::GatewayAttributes if !counts_values => {
-            Said::Values(1)
+        EntryKind::OwnTopic => MessageKind::Values(1),
+        EntryKind::Telemetry | EntryKind::Attributes | EntryKind::GatewayTelemetry | EntryKind::GatewayAttributes
+            if !counts_values =>
+        {
+            MessageKind::Values(1)
         }
-        Kind::Telemetry => {
+        EntryKind::Telemetry => {
             let telemetry = Telemetry::decode(entry.body, entry.received_ms, &limits).ok();
             count(telemetry.map(|telemetry| telemetry.point_count()))
         }
-        Kind::Attributes => count(attributes(entry.body, &limits).ok().map(|values| values.len())),
-        Kind::GatewayTelemetry => count(gateway_parts(entry.body).ok().map(|parts| {
+        EntryKind::Attributes => count(attributes(entry.body, &limits).ok().map(|values| values.len())),
+        EntryKind::GatewayTelemetry => count(gateway_parts(entry.body).ok().map(|parts| {
             let telemetry = parts
                 .iter()
                 .filter_map(|part| part.telemetry(entry.received_ms, &limits).ok());
             telemetry.map(|telemetry| telemetry.point_count()).sum()
         })),
-        Kind::GatewayAttributes => count(gateway_parts(entry.body).ok().map(|parts| {
+        EntryKind::GatewayAttributes => count(gateway_parts(entry.body).ok().map(|parts| {
             let attributes = parts.iter().filter_map(|part| part.attributes(&limits).ok());
             attributes.map(|values| values.len()).sum()
         })),
-        _ => Said::Message,
+        _ => MessageKind::Message,
     }
 }

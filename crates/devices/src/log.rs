@@ -1,7 +1,7 @@
-//! The log of what devices said: a journal of its own, read by one thread.
+//! The device log: a separate journal for messages of devices, read by one thread.
 //!
-//! A record's position, as the platform knows it, is one behind where it begins ([`position`]): greater than that of all
-//! records before it, and no greater than where the next one begins.
+//! The platform's position of a record is its start plus one ([`position`]). It is greater than the positions of all
+//! earlier records, and at most the start of the next record.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,261 +12,279 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use journal::{Batch, Directory, Follower, Health, Journal, LogConfig, Lsn, State};
-use timeseries::Position;
+use journal::{BlockFollower, Journal, LogBatch, LogConfig, LogHealth, LogState, Lsn, StorageDirectory};
+use timeseries::LogPosition;
 use tokio::sync::oneshot;
 
-use crate::devices::OpenError;
-use crate::entry::Entry;
+use crate::devices::DevicesOpenError;
+use crate::entry::IngestEntry;
 
-/// Within the platform's directory.
+/// Name of the directory within the platform's directory.
 pub const DIRECTORY_NAME: &str = "log";
 
-/// Appended and not yet written: beyond it the log counts as full.
+/// Largest amount of appended and unwritten data. Beyond it the log counts as full.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// From one commit to the next, at least: what many shards append shares a sync and a wake-up.
+/// Shortest time between commits. Appends of several shards share one sync and one wake-up.
 const COMMIT_EVERY: Duration = Duration::from_millis(2);
 
-/// Where a record that begins here ends, for the platform.
-pub fn position(lsn: Lsn) -> Position {
-    Position(lsn.0 + 1)
+/// The platform's position of the record that begins here.
+pub fn position(lsn: Lsn) -> LogPosition {
+    LogPosition(lsn.0 + 1)
 }
 
-/// Where the record of this position begins.
-pub fn begin(at: Position) -> Lsn {
+/// The start of the record with this position.
+pub fn begin(at: LogPosition) -> Lsn {
     Lsn(at.0.saturating_sub(1))
 }
 
-/// Nothing was taken: the log has no room now.
+/// The log is full or failed, and did not accept the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Full {
-    pub because: String,
+pub struct LogFull {
+    pub reason: String,
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for LogFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the log of devices takes nothing now: {}; try again later",
-            self.because
+            "the device log does not accept records: {}; try again later",
+            self.reason
         )
     }
 }
 
-impl std::error::Error for Full {}
+impl std::error::Error for LogFull {}
 
-/// Done when what was appended is kept. Dropped without waiting it does no harm.
+/// Completes when the appended record is durable. Dropping it has no effect on the record.
 #[derive(Debug)]
-pub struct Kept {
-    receiver: oneshot::Receiver<Result<(), Full>>,
+pub struct PendingAppend {
+    receiver: oneshot::Receiver<Result<(), LogFull>>,
     end: Lsn,
 }
 
-type Waiter = oneshot::Sender<Result<(), Full>>;
+type CommitWaiter = oneshot::Sender<Result<(), LogFull>>;
 
-fn server_stops() -> Full {
-    Full {
-        because: "the server stops".to_owned(),
+fn server_stops() -> LogFull {
+    LogFull {
+        reason: "the server is stopping".to_owned(),
     }
 }
 
-impl Future for Kept {
-    type Output = Result<(), Full>;
+impl Future for PendingAppend {
+    type Output = Result<(), LogFull>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let told = Pin::new(&mut self.receiver).poll(context);
-        told.map(|told| told.unwrap_or_else(|_| Err(server_stops())))
+        let result = Pin::new(&mut self.receiver).poll(context);
+        result.map(|result| result.unwrap_or_else(|_| Err(server_stops())))
     }
 }
 
-impl Kept {
-    /// Where it ends in the log.
+impl PendingAppend {
+    /// The end of the record in the log.
     pub fn end(&self) -> Lsn {
         self.end
     }
 
-    /// On a thread that may wait.
-    pub fn wait(self) -> Result<(), Full> {
+    /// Blocks until the record is durable.
+    pub fn wait(self) -> Result<(), LogFull> {
         self.receiver.blocking_recv().unwrap_or_else(|_| Err(server_stops()))
     }
 }
 
-pub struct Log {
+pub struct IngestLog {
     journal: Journal,
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
 }
 
-/// What the commit thread touches.
+/// State used by the commit thread.
 #[derive(Default)]
-struct Shared {
-    waiters: Mutex<VecDeque<(Lsn, Waiter)>>,
-    has_news: Mutex<bool>,
-    news: Condvar,
-    net: OnceLock<net::Handle>,
+struct LogShared {
+    waiters: Mutex<VecDeque<(Lsn, CommitWaiter)>>,
+    has_changed: Mutex<bool>,
+    changed: Condvar,
+    net: OnceLock<net::ServerHandle>,
     committed: OnceLock<Journal>,
+    has_failed: OnceLock<()>,
 }
 
-/// What was found.
-pub struct Found {
-    pub follower: Follower,
-    /// Records before it are of the process before.
+/// Contents of the log at the start.
+pub struct LogContents {
+    pub follower: BlockFollower,
+    /// Records before it were written by the previous process.
     pub next: Lsn,
     pub records: u64,
 }
 
-impl Log {
-    pub fn open(directory: &Path, config: LogConfig) -> Result<(Log, Found), OpenError> {
-        let storage =
-            Directory::open(directory, DIRECTORY_NAME).map_err(|error| OpenError::Directory(Box::new(error)))?;
-        let opened = journal::Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
-        let (log, opened) = opened.map_err(|error| OpenError::Log(Box::new(error)))?;
-        let shared = Arc::new(Shared::default());
+impl IngestLog {
+    pub fn open(directory: &Path, config: LogConfig) -> Result<(IngestLog, LogContents), DevicesOpenError> {
+        let storage = StorageDirectory::open(directory, DIRECTORY_NAME)
+            .map_err(|error| DevicesOpenError::Directory(Box::new(error)))?;
+        let opened = journal::RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
+        let (log, opened) = opened.map_err(|error| DevicesOpenError::Log(Box::new(error)))?;
+        let shared = Arc::new(LogShared::default());
         let of_commits = Arc::clone(&shared);
-        let journal =
-            Journal::start_paced(log, COMMIT_EVERY, move || of_commits.committed()).map_err(OpenError::Thread)?;
+        let journal = Journal::start_paced(log, COMMIT_EVERY, move || of_commits.committed())
+            .map_err(DevicesOpenError::Thread)?;
         let _ = shared.committed.set(journal.clone());
-        let found = Found {
-            follower: Follower::new(journal.reader(), opened.replayed_from),
+        let found = LogContents {
+            follower: BlockFollower::new(journal.reader(), opened.replayed_from),
             next: opened.next,
             records: opened.records,
         };
-        Ok((Log { journal, shared }, found))
+        Ok((IngestLog { journal, shared }, found))
     }
 
-    /// Workers are woken from now on when something is kept.
-    pub fn serve(&self, net: net::Handle) {
+    /// Sets the network handle. Workers are woken from now on when records become durable.
+    pub fn serve(&self, net: net::ServerHandle) {
         let _ = self.shared.net.set(net);
     }
 
-    /// Never waits. What is kept ends at the position that is returned.
-    pub fn append(&self, batch: &mut Batch) -> Lsn {
+    /// Appends a batch without waiting. Returns the end of the batch.
+    pub fn append(&self, batch: &mut LogBatch) -> Lsn {
         self.journal.append(batch).end
     }
 
-    pub fn append_entry(&self, entry: &Entry<'_>) -> Result<Kept, Full> {
-        if let Some(full) = self.obstacle() {
+    pub fn append_entry(&self, entry: &IngestEntry<'_>) -> Result<PendingAppend, LogFull> {
+        if let Some(full) = self.rejection() {
             return Err(full);
         }
-        let mut batch = Batch::new();
+        let mut batch = LogBatch::new();
         batch.record(|out| entry.write(out));
         let end = self.append(&mut batch);
         let (sender, receiver) = oneshot::channel();
         self.shared.waiters().push_back((end, sender));
-        // The commit thread may have been faster.
-        if self.committed() >= end || self.journal.health() == Health::Failed {
-            self.shared.tell_all(&self.journal);
+        // The commit thread may have committed it already.
+        if self.committed() >= end || self.journal.health() == LogHealth::Failed {
+            self.shared.complete_all(&self.journal);
         }
-        Ok(Kept { receiver, end })
+        Ok(PendingAppend { receiver, end })
     }
 
     pub fn committed(&self) -> Lsn {
         self.journal.committed()
     }
 
-    /// Why nothing more is taken.
-    pub fn obstacle(&self) -> Option<Full> {
+    /// Returns why the log accepts no more records, if so.
+    pub fn rejection(&self) -> Option<LogFull> {
         if self.journal.backlog_bytes() > BACKLOG_BYTES_MAX {
-            let because = "the disk is slower than what devices say".to_owned();
-            return Some(Full { because });
+            let reason = "the disk is slower than the incoming messages".to_owned();
+            return Some(LogFull { reason });
         }
-        if self.journal.health() == Health::Ok {
+        if self.journal.health() == LogHealth::Ok {
             return None;
         }
         match self.journal.state() {
-            State::Ok => None,
-            State::Full { because } | State::Failed { because } => Some(Full { because }),
+            LogState::Ok => None,
+            LogState::Full { reason } | LogState::Failed { reason } => Some(LogFull { reason }),
         }
     }
 
-    /// As `obstacle`, for a look per tick.
+    /// A cheaper form of `rejection`, for each tick.
     pub fn is_full(&self) -> bool {
-        self.journal.health() != Health::Ok || self.journal.backlog_bytes() > BACKLOG_BYTES_MAX
+        self.journal.health() != LogHealth::Ok || self.journal.backlog_bytes() > BACKLOG_BYTES_MAX
+    }
+
+    pub fn state(&self) -> LogState {
+        self.journal.state()
+    }
+
+    pub fn health(&self) -> LogHealth {
+        self.journal.health()
     }
 
     pub fn stats(&self) -> journal::LogStats {
         self.journal.stats()
     }
 
-    /// Waits for something new to read, or to be woken, until `deadline`.
-    pub fn wait_for_news(&self, deadline: Instant) {
-        let mut has_news = self.shared.lock(&self.shared.has_news);
+    /// Waits for new records or a wake-up, until `deadline`.
+    pub fn wait_for_records(&self, deadline: Instant) {
+        let mut has_news = self.shared.lock(&self.shared.has_changed);
         while !*has_news {
             let left = deadline.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
                 return;
             }
-            let waited = self.shared.news.wait_timeout(has_news, left);
+            let waited = self.shared.changed.wait_timeout(has_news, left);
             has_news = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         *has_news = false;
     }
 
     pub fn wake(&self) {
-        self.shared.tell_reader();
+        self.shared.wake_reader();
     }
 
-    /// Nothing before it is needed any more; a block begins there, or the log ends. Both tasks are asked for at once: the journal
-    /// does them in their order, also when it is shut down right afterwards, and cuts nothing that a checkpoint which failed still needs.
+    /// Releases the log before this position, which must be the start of a block or the end. Both tasks are queued at
+    /// once. The journal runs them in order, also during shutdown, and keeps the files if the checkpoint fails.
     pub fn release(&self, before: Lsn) {
         self.journal.set_checkpoint(before, |result| {
             if let Err(error) = result {
-                tracing::warn!(%error, "the log of devices cannot be cut");
+                tracing::warn!(%error, "checkpoint of the device log failed");
             }
         });
         self.journal.truncate_before(before, |result| {
             if let Err(error) = result {
-                tracing::warn!(%error, "old files of the log of devices cannot be removed");
+                tracing::warn!(%error, "removing old files of the device log failed");
             }
         });
     }
 
-    /// All that was appended is on the disk afterwards.
+    /// Writes all appended records to disk and closes the log.
     pub fn shut_down(&self) {
         if let Err(error) = self.journal.clone().shut_down() {
-            tracing::error!(%error, "the log of devices could not be closed");
+            tracing::error!(%error, "closing the device log failed");
         }
         self.shared.waiters().clear();
     }
 }
 
-impl Shared {
+impl LogShared {
     fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waiters(&self) -> MutexGuard<'_, VecDeque<(Lsn, Waiter)>> {
+    fn waiters(&self) -> MutexGuard<'_, VecDeque<(Lsn, CommitWaiter)>> {
         self.lock(&self.waiters)
     }
 
-    /// On the commit thread.
+    /// Runs on the commit thread.
     fn committed(&self) {
         if let Some(journal) = self.committed.get() {
-            self.tell_all(journal);
+            self.complete_all(journal);
         }
-        self.tell_reader();
+        self.wake_reader();
         if let Some(net) = self.net.get() {
-            net.wake_waiting();
+            net.wake_tap_waiters();
         }
     }
 
-    fn tell_reader(&self) {
-        *self.lock(&self.has_news) = true;
-        self.news.notify_one();
+    fn wake_reader(&self) {
+        *self.lock(&self.has_changed) = true;
+        self.changed.notify_one();
     }
 
-    /// Those whose records are kept, and all the others if no more will be.
-    fn tell_all(&self, journal: &Journal) {
+    /// Wakes waiters whose records are durable. If the journal failed, fails all others.
+    fn complete_all(&self, journal: &Journal) {
         let state = journal.state();
-        self.tell_waiters(journal.committed());
-        let State::Failed { because } = state else { return };
+        self.complete_waiters(journal.committed());
+        let LogState::Failed { reason } = state else {
+            return;
+        };
+        if self.has_failed.set(()).is_ok() {
+            tracing::error!(
+                reason,
+                "the ingest log of the device platform has failed: messages of devices are not acknowledged; repair the \
+                 disk and restart"
+            );
+        }
         for (_, sender) in self.waiters().drain(..) {
-            let because = because.clone();
-            let _ = sender.send(Err(Full { because }));
+            let reason = reason.clone();
+            let _ = sender.send(Err(LogFull { reason }));
         }
     }
 
-    fn tell_waiters(&self, committed: Lsn) {
+    fn complete_waiters(&self, committed: Lsn) {
         let mut waiters = self.waiters();
         if waiters.is_empty() {
             return;
@@ -274,7 +292,7 @@ impl Shared {
         let (due, rest): (VecDeque<_>, VecDeque<_>) = waiters.drain(..).partition(|(end, _)| *end <= committed);
         *waiters = rest;
         for (_, sender) in due {
-            // Whoever asked may have gone.
+            // The waiter may be gone.
             let _ = sender.send(Ok(()));
         }
     }

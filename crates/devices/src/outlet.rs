@@ -1,4 +1,4 @@
-//! What the platform tells: subscribers at once, devices when the call to the platform is over, in order per device.
+//! Output of the platform. Subscribers get it at once; devices get it after the platform call, in order per device.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -7,65 +7,65 @@ use std::time::Duration;
 use broker::ShardId;
 use mqtt::QoS;
 use net::CallError as NetError;
-use platform::Outlet;
-use platform::alarm_rules::Action;
-use platform::chain::{DebugEvent, NodeError, Outbound, RpcCall};
+use platform::PlatformOutlet;
+use platform::alarm_rules::AlarmTransition;
+use platform::chain::{DebugEvent, ExternalCall, NodeError, RpcCall};
 use platform::decode::{
-    Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update, protobuf_attribute_update,
-    protobuf_gateway_attribute_update, protobuf_rpc_response,
+    DeviceSubscription, Downlink, KeyValue, TopicForm, attribute_update, gateway_attribute_update,
+    protobuf_attribute_update, protobuf_gateway_attribute_update, protobuf_rpc_response,
 };
 use platform::ids::{DeviceId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
-use platform::model::{Alarm, Attribute, Scope};
+use platform::model::{Alarm, Attribute, AttributeScope};
 use serde_json::Value as Json;
 use tokio::sync::oneshot;
 
-use crate::calls::{Answer, Call, CallError, Caller, Keeping};
-use crate::delivery::Report;
+use crate::calls::{DeviceRpc, Persistence, RpcAnswer, RpcCaller, RpcError};
+use crate::delivery::DeliveryReport;
 use crate::hub::{Hub, client_id, lock};
-use crate::sessions::{Target, Wanted, Way};
-use crate::stats::Counters;
+use crate::sessions::{DeliveryPath, DownlinkKind, SessionTarget};
+use crate::stats::DeviceCounters;
 use crate::updates::Update;
 
-/// How often a shard that takes nothing is tried again, and how long that waits each time.
+/// How often a busy shard is tried again, and the pause before each retry.
 const TRIES: usize = 20;
-const TRY_AGAIN: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Of what a log node says: devices decide how long it is.
+/// Longest text of a log node. Devices determine its length.
 const LOGGED_BYTES_MAX: usize = 1024;
 
-/// A message for the session of a device.
-pub struct Downward {
+/// A message to a device's session.
+pub struct DownlinkMessage {
     pub session: Uuid,
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: QoS,
-    /// Whose delivery is reported.
+    /// The RPC request whose delivery is reported.
     pub call: Option<(DeviceId, i32)>,
 }
 
-/// Gathers what devices are told, and sends it when it is dropped: after the call to the platform that it was lent to.
-pub struct Out<'h> {
+/// Collects messages to devices during a platform call, and sends them when it is dropped.
+pub struct DeviceOutlet<'h> {
     hub: &'h Hub,
-    by_shard: Vec<(u16, Vec<Downward>)>,
+    by_shard: Vec<(u16, Vec<DownlinkMessage>)>,
     called: Vec<DeviceId>,
-    /// Calls that are to be kept.
-    begun: Vec<(DeviceId, i32)>,
+    /// Persistent requests that are not stored yet.
+    unstored_calls: Vec<(DeviceId, i32)>,
     now_ms: i64,
 }
 
-impl<'h> Out<'h> {
-    pub fn new(hub: &'h Hub, now_ms: i64) -> Out<'h> {
-        Out {
+impl<'h> DeviceOutlet<'h> {
+    pub fn new(hub: &'h Hub, now_ms: i64) -> DeviceOutlet<'h> {
+        DeviceOutlet {
             hub,
             by_shard: Vec::new(),
             called: Vec::new(),
-            begun: Vec::new(),
+            unstored_calls: Vec::new(),
             now_ms,
         }
     }
 
-    pub fn send(&mut self, target: Target, downlink: Downlink, payload: impl Into<Vec<u8>>) {
-        let downward = Downward {
+    pub fn send(&mut self, target: SessionTarget, downlink: Downlink, payload: impl Into<Vec<u8>>) {
+        let downward = DownlinkMessage {
             session: target.session,
             topic: downlink.topic(),
             payload: payload.into(),
@@ -78,8 +78,9 @@ impl<'h> Out<'h> {
         }
     }
 
-    /// Whoever made the call that has come along the chain, if no node has called with it before; and the identifier of what is kept of it.
-    fn caller(&self, device: DeviceId, call: &RpcCall) -> (Uuid, Option<oneshot::Sender<Answer>>) {
+    /// Takes the waiting caller of a request that passed through the chain, unless an earlier node took it. Also
+    /// returns the id for the stored request.
+    fn caller(&self, device: DeviceId, call: &RpcCall) -> (Uuid, Option<oneshot::Sender<RpcAnswer>>) {
         let request = call.request_uuid.as_deref().and_then(Uuid::parse);
         let known = request.and_then(|request| {
             let caller = self.hub.callers.take(request, self.hub.tenant_of(device))?;
@@ -89,11 +90,11 @@ impl<'h> Out<'h> {
     }
 
     fn flush(&mut self) {
-        if !self.begun.is_empty() {
-            self.hub.keep_begun(&std::mem::take(&mut self.begun));
+        if !self.unstored_calls.is_empty() {
+            self.hub.store_begun(&std::mem::take(&mut self.unstored_calls));
         }
         for (shard, list) in std::mem::take(&mut self.by_shard) {
-            self.hub.send_down(shard, list);
+            self.hub.send_downlinks(shard, list);
         }
         for device in std::mem::take(&mut self.called) {
             self.hub.deliver_calls(device);
@@ -101,15 +102,15 @@ impl<'h> Out<'h> {
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for DeviceOutlet<'_> {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
-impl Outlet for Out<'_> {
+impl PlatformOutlet for DeviceOutlet<'_> {
     fn telemetry(&mut self, entity: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
-        self.hub.watchers.tell(&[entity.id], || Update::Telemetry {
+        self.hub.watchers.notify(&[entity.id], || Update::Telemetry {
             entity,
             ts_ms,
             values: values
@@ -119,8 +120,8 @@ impl Outlet for Out<'_> {
         });
     }
 
-    fn attributes(&mut self, entity: EntityId, scope: Scope, updated: &[Attribute], deleted: &[String]) {
-        self.hub.watchers.tell(&[entity.id], || Update::Attributes {
+    fn attributes(&mut self, entity: EntityId, scope: AttributeScope, updated: &[Attribute], deleted: &[String]) {
+        self.hub.watchers.notify(&[entity.id], || Update::Attributes {
             entity,
             scope,
             updated: updated.to_vec(),
@@ -131,17 +132,17 @@ impl Outlet for Out<'_> {
     fn attributes_to_device(&mut self, device: DeviceId, updated: &[Attribute], deleted: &[String]) {
         let deleted: Vec<&str> = deleted.iter().map(String::as_str).collect();
         let pollers = &self.hub.pollers;
-        pollers.tell_all(device, Wanted::Attributes, || attribute_update(updated, &deleted));
-        for way in self.hub.sessions.ways(device, Wanted::Attributes) {
+        pollers.send_to_all(device, DownlinkKind::Attributes, || attribute_update(updated, &deleted));
+        for way in self.hub.sessions.delivery_paths(device, DownlinkKind::Attributes) {
             match way {
-                Way::Direct(target, form) => {
+                DeliveryPath::Direct(target, form) => {
                     let body = match self.hub.protobuf_of(device.0, form) {
                         Some(_) => protobuf_attribute_update(updated, &deleted),
                         None => attribute_update(updated, &deleted).into_bytes(),
                     };
                     self.send(target, Downlink::Attributes(form), body);
                 }
-                Way::Gateway(target, name) => {
+                DeliveryPath::Gateway(target, name) => {
                     let body = match self.hub.protobuf_of_gateway(target.session) {
                         Some(_) => protobuf_gateway_attribute_update(&name, updated, &deleted),
                         None => gateway_attribute_update(&name, updated, &deleted).into_bytes(),
@@ -152,41 +153,44 @@ impl Outlet for Out<'_> {
         }
     }
 
-    fn came_behind(&mut self, gateway: DeviceId, device: DeviceId, name: &str) {
-        self.hub.sessions.put_behind(gateway.0, name, device);
+    fn gateway_device_connected(&mut self, gateway: DeviceId, device: DeviceId, name: &str) {
+        self.hub.sessions.add_gateway_device(gateway.0, name, device);
         self.called.push(device);
     }
 
-    fn alarm(&mut self, action: Action, alarm: &Alarm) {
+    fn alarm(&mut self, action: AlarmTransition, alarm: &Alarm) {
         let watched = [alarm.originator.id, alarm.tenant_id.0];
-        self.hub.watchers.tell(&watched, || Update::Alarm {
+        self.hub.watchers.notify(&watched, || Update::Alarm {
             action,
             alarm: Box::new(alarm.clone()),
         });
     }
 
     fn call_device(&mut self, device: DeviceId, number: u64, call: &RpcCall) -> Result<(), NodeError> {
-        let keeping = call.is_persistent.then(|| Keeping {
+        let persistence = call.is_persistent.then(|| Persistence {
             retries: call.retries,
             additional_info: call.additional_info.as_deref().map_or(Json::Null, json_or_text),
         });
-        let outward = Call {
+        let outward = DeviceRpc {
             method: call.method.clone(),
             params: call.params.clone(),
             is_one_way: call.is_one_way,
             expires_ms: call.expires_ms,
-            keeping,
+            persistence,
         };
         let (rpc, outside) = self.caller(device, call);
-        let begun = self
-            .hub
-            .begin_call(device, outward, (rpc, Caller::Chain(number, outside)), self.now_ms);
+        let begun = self.hub.add_call(
+            device,
+            outward,
+            (rpc, RpcCaller::RuleChain(number, outside)),
+            self.now_ms,
+        );
         let id = begun.map_err(|(error, caller)| {
             caller.refuse(error);
             NodeError::new(error.name())
         })?;
         if call.is_persistent {
-            self.begun.push((device, id));
+            self.unstored_calls.push((device, id));
         }
         self.called.push(device);
         Ok(())
@@ -194,35 +198,38 @@ impl Outlet for Out<'_> {
 
     fn refuse_call(&mut self, device: DeviceId, call: &RpcCall) {
         let (_, outside) = self.caller(device, call);
-        Caller::Chain(0, outside).refuse(CallError::TooMany);
+        RpcCaller::RuleChain(0, outside).refuse(RpcError::TooMany);
     }
 
     fn reply_to_device(&mut self, device: DeviceId, request_id: i32, body: &Json) -> Result<(), NodeError> {
-        if let Some(asked) = self.hub.asked.remove(device, request_id) {
-            if let Caller::Outside(sender) = asked.caller {
-                // Whoever asked may have gone.
+        if let Some(waiting) = self.hub.device_requests.remove(device, request_id) {
+            if let RpcCaller::Client(sender) = waiting.caller {
+                // The caller may have disconnected.
                 let _ = sender.send(Ok(Some(body.to_string())));
             }
             return Ok(());
         }
         let forms = [
-            Form::Long,
-            Form::Short(platform::decode::Format::Profile),
-            Form::Short(platform::decode::Format::Json),
-            Form::Short(platform::decode::Format::Protobuf),
+            TopicForm::Long,
+            TopicForm::Short(platform::decode::PayloadFormat::Profile),
+            TopicForm::Short(platform::decode::PayloadFormat::Json),
+            TopicForm::Short(platform::decode::PayloadFormat::Protobuf),
         ];
         let reachable = forms.into_iter().find_map(|form| {
-            let target = self.hub.sessions.target(device.0, Subscription::RpcResponse(form))?;
+            let target = self
+                .hub
+                .sessions
+                .target(device.0, DeviceSubscription::RpcResponse(form))?;
             Some((target, form))
         });
         let reachable = reachable.or_else(|| {
             let target = self
                 .hub
                 .sessions
-                .asker(device.0, Subscription::RpcResponse(Form::Long))?;
-            Some((target, Form::Long))
+                .requester(device.0, DeviceSubscription::RpcResponse(TopicForm::Long))?;
+            Some((target, TopicForm::Long))
         });
-        let (target, form) = reachable.ok_or_else(|| NodeError::new(CallError::NoActiveConnection.name()))?;
+        let (target, form) = reachable.ok_or_else(|| NodeError::new(RpcError::NoActiveConnection.name()))?;
         let downlink = Downlink::RpcResponse { form, id: request_id };
         let body = body.to_string();
         let payload = match self.hub.protobuf_of(device.0, form) {
@@ -233,8 +240,11 @@ impl Outlet for Out<'_> {
         Ok(())
     }
 
-    fn send(&mut self, tenant: TenantId, number: u64, outbound: Outbound) -> Result<(), NodeError> {
-        self.hub.outward.take(tenant, number, outbound).map_err(NodeError::new)
+    fn send(&mut self, tenant: TenantId, number: u64, outbound: ExternalCall) -> Result<(), NodeError> {
+        self.hub
+            .external_requests
+            .take(tenant, number, outbound)
+            .map_err(NodeError::new)
     }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {
@@ -242,8 +252,8 @@ impl Outlet for Out<'_> {
         let cut = text.len() - end;
         let text = &text[..end];
         match cut {
-            0 => tracing::info!(chain = %chain.0, node, text, "a rule chain says"),
-            _ => tracing::info!(chain = %chain.0, node, text, cut_bytes = cut, "a rule chain says"),
+            0 => tracing::info!(chain = %chain.0, node, text, "rule chain log node"),
+            _ => tracing::info!(chain = %chain.0, node, text, cut_bytes = cut, "rule chain log node"),
         }
     }
 
@@ -253,15 +263,15 @@ impl Outlet for Out<'_> {
     }
 
     fn failed(&mut self, entity: EntityId, node: &str, problem: &str) {
-        Counters::add(&self.hub.counters.failed_rules, 1);
-        tracing::debug!(entity = %entity.id, node, problem, "a message of a device failed");
+        DeviceCounters::add(&self.hub.counters.failed_rules, 1);
+        tracing::debug!(entity = %entity.id, node, problem, "a rule chain failed to process a message");
         let entities = self.hub.platform.entities();
         let tenant = match entity.kind {
             EntityType::Device => entities
                 .directory()
                 .device(DeviceId(entity.id))
                 .map(|device| device.tenant),
-            // What nodes say by themselves.
+            // Messages that nodes create by themselves.
             EntityType::Tenant => Some(TenantId(entity.id)),
             _ => None,
         };
@@ -280,19 +290,20 @@ fn json_or_text(text: &str) -> Json {
 }
 
 impl Hub {
-    /// To the shard that has the sessions. A shard that takes nothing for a while loses what it does not take.
-    pub fn send_down(&self, shard: u16, list: Vec<Downward>) {
+    /// Sends messages to the shard that has the sessions. If the shard stays busy, the messages are dropped and
+    /// counted.
+    pub fn send_downlinks(&self, shard: u16, list: Vec<DownlinkMessage>) {
         let count = list.len() as u64;
         let Some(net) = self.net.get() else {
-            return Counters::add(&self.counters.dropped_downlinks, count);
+            return DeviceCounters::add(&self.counters.dropped_downlinks, count);
         };
         let list = std::sync::Arc::new(std::sync::Mutex::new(list));
         for _ in 0..TRIES {
-            let letters = std::sync::Arc::clone(&list);
+            let messages = std::sync::Arc::clone(&list);
             let counters = std::sync::Arc::clone(&self.counters);
             let reports = std::sync::Arc::clone(&self.reports);
-            let asked = net.ask(ShardId(shard), move |shard, now| {
-                let list = std::mem::take(&mut *letters.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+            let result = net.call_async(ShardId(shard), move |shard, now| {
+                let list = std::mem::take(&mut *messages.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
                 for down in list {
                     let client_id = client_id(down.session);
                     let is_sent = shard.send_to_device(now, &client_id, &down.topic, &down.payload, down.qos);
@@ -301,11 +312,11 @@ impl Hub {
                         false => &counters.dropped_downlinks,
                     };
                     counter.fetch_add(1, Relaxed);
-                    // At QoS 1 it is delivered when the device says so.
+                    // At QoS 1 the device's acknowledgement confirms the delivery.
                     if let Some((device, id)) = down.call
                         && (!is_sent || down.qos == QoS::AtMostOnce)
                     {
-                        lock(&reports).push(Report {
+                        lock(&reports).push(DeliveryReport {
                             device,
                             id,
                             is_delivered: is_sent,
@@ -313,12 +324,12 @@ impl Hub {
                     }
                 }
             });
-            match asked {
+            match result {
                 Ok(_) => return,
                 Err(NetError::Stopped) => break,
-                Err(_) => thread::sleep(TRY_AGAIN),
+                Err(_) => thread::sleep(RETRY_PAUSE),
             }
         }
-        Counters::add(&self.counters.dropped_downlinks, count);
+        DeviceCounters::add(&self.counters.dropped_downlinks, count);
     }
 }

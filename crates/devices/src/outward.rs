@@ -1,79 +1,93 @@
-//! What rule chains send to other systems, and what these say: somebody else ([`Courier`]) knows how to talk to them.
+//! Requests of rule chains to external systems, and the results. A [`ExternalSender`] sends them.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use platform::chain::{Answer, Outbound, Refusal};
+use platform::chain::{ExternalAnswer, ExternalCall, ExternalError};
 use platform::ids::TenantId;
 
 use crate::hub::{Hub, lock};
 
-/// Takes messages to other systems.
-pub trait Courier: Send + Sync {
-    /// Takes it over, or says why not; never waits. How many are on their way is bounded by whoever calls.
-    fn take(&self, parcel: Parcel) -> Result<(), String>;
+/// Sends requests to external systems.
+pub trait ExternalSender: Send + Sync {
+    /// Accepts a request, or returns why not. Never waits. The caller limits the number of pending requests.
+    fn take(&self, request: ExternalRequest) -> Result<(), String>;
+
+    /// Connections rejected because of their address.
+    fn refused_targets_total(&self) -> u64 {
+        0
+    }
 }
 
-pub struct Parcel {
-    /// Whose chain sends it: tenants share nothing.
+pub struct ExternalRequest {
+    /// The tenant of the chain. Tenants share no connections.
     pub tenant: TenantId,
-    pub outbound: Outbound,
-    pub receipt: Receipt,
+    pub outbound: ExternalCall,
+    pub receipt: ExternalReceipt,
 }
 
-/// For what the other system says.
-pub struct Receipt {
+/// Receives the external system's result.
+pub struct ExternalReceipt {
     number: u64,
-    returned: Arc<Returned>,
+    returned: Arc<ExternalResults>,
 }
 
-impl Receipt {
-    pub fn give(self, said: Result<Answer, Refusal>) {
-        lock(&self.returned.said).push((self.number, said));
+impl ExternalReceipt {
+    pub fn complete(self, result: Result<ExternalAnswer, ExternalError>) {
+        lock(&self.returned.results).push((self.number, result));
         if let Some(hub) = self.returned.hub.get().and_then(Weak::upgrade) {
             hub.log.wake();
         }
     }
 }
 
-type Said = (u64, Result<Answer, Refusal>);
+type ExternalResult = (u64, Result<ExternalAnswer, ExternalError>);
 
-/// What came back and no chain has gone on with yet.
+/// Results that no chain has processed yet.
 #[derive(Default)]
-pub struct Returned {
-    said: Mutex<Vec<Said>>,
-    /// To be woken.
+pub struct ExternalResults {
+    results: Mutex<Vec<ExternalResult>>,
+    /// Its log reader is woken for a result.
     hub: OnceLock<Weak<Hub>>,
 }
 
-impl Returned {
-    pub fn belongs_to(&self, hub: &Arc<Hub>) {
+impl ExternalResults {
+    pub fn set_hub(&self, hub: &Arc<Hub>) {
         let _ = self.hub.set(Arc::downgrade(hub));
     }
 
-    pub fn take(&self) -> Vec<Said> {
-        std::mem::take(&mut *lock(&self.said))
+    pub fn take(&self) -> Vec<ExternalResult> {
+        std::mem::take(&mut *lock(&self.results))
     }
 }
 
-pub struct Outward {
-    courier: Option<Arc<dyn Courier>>,
-    pub returned: Arc<Returned>,
+pub struct ExternalRequests {
+    sender: Option<Arc<dyn ExternalSender>>,
+    pub returned: Arc<ExternalResults>,
 }
 
-impl Outward {
-    pub fn new(courier: Option<Arc<dyn Courier>>) -> Outward {
-        Outward {
-            courier,
+impl ExternalRequests {
+    pub fn new(sender: Option<Arc<dyn ExternalSender>>) -> ExternalRequests {
+        ExternalRequests {
+            sender,
             returned: Arc::default(),
         }
     }
 
-    pub fn take(&self, tenant: TenantId, number: u64, outbound: Outbound) -> Result<(), String> {
-        let courier = self.courier.as_ref().ok_or("there is no way to other systems")?;
-        courier.take(Parcel {
+    pub fn refused_targets_total(&self) -> u64 {
+        self.sender
+            .as_ref()
+            .map_or(0, |courier| courier.refused_targets_total())
+    }
+
+    pub fn take(&self, tenant: TenantId, number: u64, outbound: ExternalCall) -> Result<(), String> {
+        let courier = self
+            .sender
+            .as_ref()
+            .ok_or("this server has no sender for external requests")?;
+        courier.take(ExternalRequest {
             tenant,
             outbound,
-            receipt: Receipt {
+            receipt: ExternalReceipt {
                 number,
                 returned: Arc::clone(&self.returned),
             },

@@ -1,4 +1,4 @@
-//! Devices that wait over HTTP for the next call or change of their attributes. Whoever waits gets one answer.
+//! Clients that wait over HTTP for a device's next RPC request or attribute change. Each gets one answer.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,30 +6,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use platform::ids::DeviceId;
 use tokio::sync::oneshot;
 
-use crate::sessions::Wanted;
+use crate::sessions::DownlinkKind;
 
-/// Requests that wait at the same time.
-const POLLERS_MAX: usize = 100_000;
-
-#[derive(Default)]
-pub struct Pollers(Mutex<Waiting>);
+/// Largest number of waiting requests.
+pub(crate) const POLLERS_MAX: usize = 100_000;
 
 #[derive(Default)]
-struct Waiting {
-    by_device: HashMap<(DeviceId, Wanted), Vec<oneshot::Sender<String>>, foldhash::fast::RandomState>,
+pub struct Pollers(Mutex<WaitingPollers>);
+
+#[derive(Default)]
+struct WaitingPollers {
+    by_device: HashMap<(DeviceId, DownlinkKind), Vec<oneshot::Sender<String>>, foldhash::fast::RandomState>,
     count: usize,
 }
 
 impl Pollers {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingPollers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: too many wait.
-    pub fn wait(&self, device: DeviceId, wanted: Wanted) -> Option<oneshot::Receiver<String>> {
+    /// Returns `None` if too many wait.
+    pub fn wait(&self, device: DeviceId, wanted: DownlinkKind) -> Option<oneshot::Receiver<String>> {
         let mut waiting = self.lock();
         if waiting.count >= POLLERS_MAX {
-            waiting.forget_gone();
+            waiting.remove_closed();
             if waiting.count >= POLLERS_MAX {
                 return None;
             }
@@ -40,20 +40,20 @@ impl Pollers {
         Some(receiver)
     }
 
-    /// To all that wait for changes of attributes.
-    pub fn tell_all(&self, device: DeviceId, wanted: Wanted, body: impl Fn() -> String) {
+    /// Sends an attribute change to all waiting clients.
+    pub fn send_to_all(&self, device: DeviceId, wanted: DownlinkKind, body: impl Fn() -> String) {
         let mut waiting = self.lock();
         if let Some(list) = waiting.by_device.remove(&(device, wanted)) {
             waiting.count -= list.len();
             for sender in list {
-                // Whoever waited may have gone.
+                // The client may have disconnected.
                 let _ = sender.send(body());
             }
         }
     }
 
-    /// To one that is still there; false if there is none.
-    pub fn tell_one(&self, device: DeviceId, wanted: Wanted, body: String) -> bool {
+    /// Sends to one client that is still connected. Returns false if there is none.
+    pub fn send_to_one(&self, device: DeviceId, wanted: DownlinkKind, body: String) -> bool {
         let mut waiting = self.lock();
         let Some(list) = waiting.by_device.remove(&(device, wanted)) else {
             return false;
@@ -63,17 +63,17 @@ impl Pollers {
         if open.is_empty() {
             return false;
         }
-        let is_told = open.remove(0).send(body).is_ok();
+        let is_sent = open.remove(0).send(body).is_ok();
         waiting.count += open.len();
         if !open.is_empty() {
             waiting.by_device.insert((device, wanted), open);
         }
-        is_told
+        is_sent
     }
 }
 
-impl Waiting {
-    fn forget_gone(&mut self) {
+impl WaitingPollers {
+    fn remove_closed(&mut self) {
         for list in self.by_device.values_mut() {
             list.retain(|sender| !sender.is_closed());
         }
@@ -89,19 +89,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_gets_one_answer() {
+    fn each_poller_gets_one_answer() {
         let device = DeviceId(Uuid([1; 16]));
         let pollers = Pollers::default();
-        let (attributes, call) = (Wanted::Attributes, Wanted::RpcRequest);
-        assert!(!pollers.tell_one(device, call, "nobody".into()));
+        let (attributes, call) = (DownlinkKind::Attributes, DownlinkKind::RpcRequest);
+        assert!(!pollers.send_to_one(device, call, "no poller".into()));
         drop(pollers.wait(device, call));
         let mut first = pollers.wait(device, call).unwrap();
         let mut second = pollers.wait(device, call).unwrap();
         let mut other = pollers.wait(device, attributes).unwrap();
-        assert!(pollers.tell_one(device, call, "1".into()));
-        assert!(pollers.tell_one(device, call, "2".into()));
-        assert!(!pollers.tell_one(device, call, "3".into()));
-        pollers.tell_all(device, attributes, || "a".into());
+        assert!(pollers.send_to_one(device, call, "1".into()));
+        assert!(pollers.send_to_one(device, call, "2".into()));
+        assert!(!pollers.send_to_one(device, call, "3".into()));
+        pollers.send_to_all(device, attributes, || "a".into());
         assert_eq!(first.try_recv(), Ok("1".into()));
         assert_eq!(second.try_recv(), Ok("2".into()));
         assert_eq!(other.try_recv(), Ok("a".into()));

@@ -1,5 +1,5 @@
-//! How far the log has been processed, for those who want to see what was acknowledged before they asked: a reader of attributes over HTTP,
-//! and whoever changes attributes. Nobody waits on the thread that processes.
+//! How far the log has been processed. Readers and writers of attributes over HTTP wait for earlier acknowledged
+//! messages. The processing thread never waits for them.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -10,20 +10,20 @@ use tokio::sync::oneshot;
 use crate::hub::lock;
 
 #[derive(Default)]
-pub struct Processed {
-    waiting: Mutex<Waiting>,
+pub struct ProcessedPosition {
+    waiting: Mutex<ProcessedWaiters>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct ProcessedWaiters {
     upto: Lsn,
-    /// Whoever has gone is told all the same, or not at all.
+    /// Includes closed channels until the next cleanup.
     waiters: VecDeque<(Lsn, oneshot::Sender<()>)>,
 }
 
-impl Processed {
-    /// All before it has been processed.
-    pub fn reached(&self, upto: Lsn) {
+impl ProcessedPosition {
+    /// Records that everything before `upto` has been processed.
+    pub fn set_processed(&self, upto: Lsn) {
         let mut waiting = lock(&self.waiting);
         waiting.upto = upto;
         if waiting.waiters.is_empty() {
@@ -42,7 +42,7 @@ impl Processed {
         end <= lock(&self.waiting).upto
     }
 
-    /// Done when all before `end` has been processed.
+    /// Completes when everything before `end` has been processed.
     pub fn wait_for(&self, end: Lsn) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
@@ -61,19 +61,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_told_when_it_is_reached() {
-        let processed = Processed::default();
-        processed.reached(Lsn(10));
+    fn waiters_complete_when_their_position_is_reached() {
+        let processed = ProcessedPosition::default();
+        processed.set_processed(Lsn(10));
         let [mut before, mut at, mut behind] = [5, 10, 11].map(|end| processed.wait_for(Lsn(end)));
         assert!(before.try_recv().is_ok() && at.try_recv().is_ok() && behind.try_recv().is_err());
-        // Who has gone leaves nothing behind.
+        // Closed waiters are removed.
         drop(processed.wait_for(Lsn(99)));
         drop(processed.wait_for(Lsn(99)));
         let mut far = processed.wait_for(Lsn(100));
         assert_eq!(lock(&processed.waiting).waiters.len(), 2);
-        processed.reached(Lsn(50));
+        processed.set_processed(Lsn(50));
         assert!(behind.try_recv().is_ok() && far.try_recv().is_err());
-        processed.reached(Lsn(100));
+        processed.set_processed(Lsn(100));
         assert!(far.try_recv().is_ok() && lock(&processed.waiting).waiters.is_empty());
     }
 }

@@ -1,102 +1,102 @@
-//! What devices ask and what is not kept: attributes, answers to calls, claims, provisioning.
+//! Device requests that are answered directly: attributes, RPC responses, claims, provisioning.
 
 use platform::decode::{
-    AttributesRequest, Claim, DecodeError, Downlink, Limits, Provision, Provisioned, RpcRequest, Subscription,
-    Telemetry, attribute_response, attributes, protobuf_attribute_response, protobuf_provision, protobuf_provisioned,
-    protobuf_rpc_response, provision_failure, provision_not_found, provision_success,
+    AttributesRequest, Claim, DecodeLimits, DeviceSubscription, Downlink, PayloadDecodeError, Provision, Provisioned,
+    RpcRequest, Telemetry, attribute_response, attributes, protobuf_attribute_response, protobuf_provision,
+    protobuf_provisioned, protobuf_rpc_response, provision_failure, provision_not_found, provision_success,
 };
-use platform::entities::{EntityError, ProvisionOutcome, Said};
+use platform::entities::{EntityError, ProvisionOutcome, ReceptionMode};
 use platform::ids::{DeviceId, EntityId, EntityType};
-use platform::model::{Attribute, Device, Scope};
-use platform::{AttributesChange, IngestError, News, RateLimit, TransportRates};
-use timeseries::Position;
+use platform::model::{Attribute, AttributeScope, Device};
+use platform::{AttributesChange, ChainEvent, IngestError, RateLimit, TransportRates};
+use timeseries::LogPosition;
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{EntryKind, IngestEntry};
 use crate::hub::{Hub, unix_ms};
-use crate::stats::Counters;
+use crate::stats::DeviceCounters;
 
-/// A call of the device that the transport itself answers.
+/// RPC method of devices that the transport itself answers.
 const LIMITS_METHOD: &str = "getSessionLimits";
 
-/// Longest payload and messages in flight, as devices are told.
+/// Longest payload and most in-flight messages, as reported to devices.
 const PAYLOAD_BYTES_MAX: u32 = 65_536;
 const INFLIGHT_MAX: u32 = 100;
 
 /// Client and shared attributes.
 type BothScopes = (Vec<Attribute>, Vec<Attribute>);
 
-pub fn asks_for_limits(body: &[u8]) -> bool {
+pub fn is_limits_request(body: &[u8]) -> bool {
     let name = LIMITS_METHOD.as_bytes();
     body.len() < 256
         && body.windows(name.len()).any(|part| part == name)
         && RpcRequest::decode(body).is_ok_and(|request| request.method == LIMITS_METHOD)
 }
 
-/// Why a request has no answer.
-pub enum Unanswered {
-    Decode(DecodeError),
+/// Why a request was not answered.
+pub enum RequestError {
+    Decode(PayloadDecodeError),
     Entity(EntityError),
 }
 
-impl std::fmt::Display for Unanswered {
+impl std::fmt::Display for RequestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unanswered::Decode(error) => error.fmt(f),
-            Unanswered::Entity(error) => error.fmt(f),
+            RequestError::Decode(error) => error.fmt(f),
+            RequestError::Entity(error) => error.fmt(f),
         }
     }
 }
 
-impl From<DecodeError> for Unanswered {
-    fn from(error: DecodeError) -> Unanswered {
-        Unanswered::Decode(error)
+impl From<PayloadDecodeError> for RequestError {
+    fn from(error: PayloadDecodeError) -> RequestError {
+        RequestError::Decode(error)
     }
 }
 
-impl From<EntityError> for Unanswered {
-    fn from(error: EntityError) -> Unanswered {
-        Unanswered::Entity(error)
+impl From<EntityError> for RequestError {
+    fn from(error: EntityError) -> RequestError {
+        RequestError::Entity(error)
     }
 }
 
 impl Hub {
-    pub fn answer(&self, entry: &Entry<'_>, now_ms: i64) {
+    pub fn answer(&self, entry: &IngestEntry<'_>, now_ms: i64) {
         let device = DeviceId(entry.device);
         let done = match entry.kind {
-            Kind::RpcResponse => {
-                self.answered(device, entry.id, entry.body, Said::Now);
+            EntryKind::RpcResponse => {
+                self.handle_response(device, entry.id, entry.body, ReceptionMode::Live);
                 Ok(())
             }
-            Kind::RpcRequest => {
-                self.tell_limits(entry);
+            EntryKind::RpcRequest => {
+                self.send_limits(entry);
                 Ok(())
             }
-            Kind::AttributesRequest => self.attributes_request(entry),
-            Kind::Claim => self.claim(device, entry.body, (Said::Now, entry.received_ms)),
-            Kind::Provision => self.provision(entry, now_ms),
-            Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
-            Kind::GatewayRpc => self.gateway_rpc(entry, Said::Now),
-            Kind::FirmwareChunk | Kind::SoftwareChunk => {
+            EntryKind::AttributesRequest => self.attributes_request(entry),
+            EntryKind::Claim => self.claim(device, entry.body, (ReceptionMode::Live, entry.received_ms)),
+            EntryKind::Provision => self.provision(entry, now_ms),
+            EntryKind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
+            EntryKind::GatewayRpc => self.gateway_rpc(entry, ReceptionMode::Live),
+            EntryKind::FirmwareChunk | EntryKind::SoftwareChunk => {
                 self.ask_for_chunk(entry);
                 Ok(())
             }
-            Kind::GatewayClaim => self.gateway_claim(entry, Said::Now),
+            EntryKind::GatewayClaim => self.gateway_claim(entry, ReceptionMode::Live),
             _ => Ok(()),
         };
-        if entry.kind != Kind::Provision {
-            self.heard_now(entry.device, entry.received_ms);
+        if entry.kind != EntryKind::Provision {
+            self.record_activity_now(entry.device, entry.received_ms);
         }
         match done {
             Ok(()) => {}
-            Err(Unanswered::Decode(error)) => self.refused(entry.device, &error.to_string()),
-            Err(Unanswered::Entity(error)) => {
-                Counters::add(&self.counters.refused_messages, 1);
-                tracing::info!(device = %entry.device, %error, "a request of a device cannot be answered");
+            Err(RequestError::Decode(error)) => self.refused(entry.device, &error.to_string()),
+            Err(RequestError::Entity(error)) => {
+                DeviceCounters::add(&self.counters.refused_messages, 1);
+                tracing::info!(device = %entry.device, %error, "device request failed");
             }
         }
     }
 
-    fn tell_limits(&self, entry: &Entry<'_>) {
+    fn send_limits(&self, entry: &IngestEntry<'_>) {
         let downlink = Downlink::RpcResponse {
             form: entry.form,
             id: entry.id,
@@ -109,19 +109,22 @@ impl Hub {
             text(&rates.telemetry_messages),
             text(&rates.telemetry_points),
         );
-        if let Some(asked) = self.asked.remove(DeviceId(entry.device), entry.id) {
-            // Over HTTP.
-            self.tell_caller(asked.caller, Ok(Some(body)));
-        } else if let Some(target) = self.sessions.asker(entry.device, Subscription::RpcResponse(entry.form)) {
+        if let Some(waiting) = self.device_requests.remove(DeviceId(entry.device), entry.id) {
+            // The request came over HTTP.
+            self.answer_caller(waiting.caller, Ok(Some(body)));
+        } else if let Some(target) = self
+            .sessions
+            .requester(entry.device, DeviceSubscription::RpcResponse(entry.form))
+        {
             let payload = match self.protobuf_of(entry.device, entry.form) {
                 Some(_) => protobuf_rpc_response(entry.id, &body),
                 None => body.into_bytes(),
             };
-            self.out(entry.received_ms).send(target, downlink, payload);
+            self.outlet(entry.received_ms).send(target, downlink, payload);
         }
     }
 
-    /// Of a device, as it is told.
+    /// The rate limits of a device, as reported to it.
     fn rates_of(&self, device: DeviceId) -> TransportRates {
         let directory = self.platform.entities().directory();
         let tenant = directory.device(device).map(|device| device.tenant);
@@ -129,10 +132,10 @@ impl Hub {
         limits.map(|limits| limits.device.clone()).unwrap_or_default()
     }
 
-    fn attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
+    fn attributes_request(&self, entry: &IngestEntry<'_>) -> Result<(), RequestError> {
         let request = AttributesRequest::decode(entry.body)?;
-        let subscription = Subscription::AttributesResponse(entry.form);
-        let Some(target) = self.sessions.asker(entry.device, subscription) else {
+        let subscription = DeviceSubscription::AttributesResponse(entry.form);
+        let Some(target) = self.sessions.requester(entry.device, subscription) else {
             return Ok(());
         };
         let (client, shared) = self.attributes_for(DeviceId(entry.device), &request)?;
@@ -144,21 +147,21 @@ impl Hub {
             form: entry.form,
             id: entry.id,
         };
-        self.out(entry.received_ms).send(target, downlink, payload);
+        self.outlet(entry.received_ms).send(target, downlink, payload);
         Ok(())
     }
 
-    /// As a device is told its attributes.
+    /// Returns attributes in the device API's JSON format.
     pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
         let (client, shared) = self.attributes_for(device, request)?;
         Ok(attribute_response(&client, &shared))
     }
 
-    /// Client and shared ones.
+    /// Returns the requested client and shared attributes.
     fn attributes_for(&self, device: DeviceId, request: &AttributesRequest) -> Result<BothScopes, EntityError> {
-        let of_scope = |scope: Scope, keys: &Option<Vec<String>>| -> Result<Vec<Attribute>, EntityError> {
+        let of_scope = |scope: AttributeScope, keys: &Option<Vec<String>>| -> Result<Vec<Attribute>, EntityError> {
             match keys {
-                None if request.is_everything() => self.platform.attributes(device.entity(), scope, None),
+                None if request.requests_all() => self.platform.attributes(device.entity(), scope, None),
                 None => Ok(Vec::new()),
                 Some(keys) => {
                     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -166,58 +169,60 @@ impl Hub {
                 }
             }
         };
-        let client = of_scope(Scope::ClientScope, &request.client_keys)?;
-        let shared = of_scope(Scope::SharedScope, &request.shared_keys)?;
+        let client = of_scope(AttributeScope::ClientScope, &request.client_keys)?;
+        let shared = of_scope(AttributeScope::SharedScope, &request.shared_keys)?;
         Ok((client, shared))
     }
 
-    pub fn claim(&self, device: DeviceId, body: &[u8], said: (Said, i64)) -> Result<(), Unanswered> {
+    pub fn claim(&self, device: DeviceId, body: &[u8], origin: (ReceptionMode, i64)) -> Result<(), RequestError> {
         let claim = Claim::decode(body)?;
-        self.platform.entities().allow_claim(device, &claim, said, unix_ms())?;
+        self.platform
+            .entities()
+            .allow_claim(device, &claim, origin, unix_ms())?;
         Ok(())
     }
 
-    /// A claim, or the answer to a call that is kept, in the log of the process before, which may not have got to it. Nobody waits for
-    /// what comes of it.
-    pub fn said_before(&self, entry: &Entry<'_>) {
+    /// Handles a claim or a response to a persistent RPC request that was logged by the previous process. That
+    /// process may not have handled it. No client waits for the result.
+    pub fn replay_request(&self, entry: &IngestEntry<'_>) {
         let device = DeviceId(entry.device);
         let done = match entry.kind {
-            Kind::Claim => self.claim(device, entry.body, (Said::Again, entry.received_ms)),
-            Kind::GatewayClaim => self.gateway_claim(entry, Said::Again),
-            Kind::RpcResponse => {
-                self.answered(device, entry.id, entry.body, Said::Again);
+            EntryKind::Claim => self.claim(device, entry.body, (ReceptionMode::Replay, entry.received_ms)),
+            EntryKind::GatewayClaim => self.gateway_claim(entry, ReceptionMode::Replay),
+            EntryKind::RpcResponse => {
+                self.handle_response(device, entry.id, entry.body, ReceptionMode::Replay);
                 Ok(())
             }
-            Kind::GatewayRpc => self.gateway_rpc(entry, Said::Again),
+            EntryKind::GatewayRpc => self.gateway_rpc(entry, ReceptionMode::Replay),
             _ => Ok(()),
         };
         if let Err(error) = done {
-            tracing::debug!(device = %entry.device, %error, "what was said before the start does not hold");
+            tracing::debug!(device = %entry.device, %error, "replayed device request had no effect");
         }
     }
 
-    fn provision(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
-        // Whoever speaks no JSON speaks ThingsBoard's Protobuf messages, and is answered so.
+    fn provision(&self, entry: &IngestEntry<'_>, now_ms: i64) -> Result<(), RequestError> {
+        // A body that is not JSON is read as ThingsBoard's Protobuf message, and answered in Protobuf.
         let body = match Provision::decode(entry.body) {
-            Err(DecodeError::NotJson { .. }) if let Ok(request) = protobuf_provision(entry.body) => {
+            Err(PayloadDecodeError::NotJson { .. }) if let Ok(request) = protobuf_provision(entry.body) => {
                 protobuf_provisioned(&self.provisioned(&request, now_ms))
             }
             request => self.answer_to(request, now_ms).into_bytes(),
         };
-        if let Some(target) = self.sessions.asker(entry.device, Subscription::Provision) {
-            self.out(now_ms).send(target, Downlink::Provision, body);
+        if let Some(target) = self.sessions.requester(entry.device, DeviceSubscription::Provision) {
+            self.outlet(now_ms).send(target, Downlink::Provision, body);
         }
         Ok(())
     }
 
-    /// The answer to a request to be provisioned, in JSON.
-    pub fn answer_to(&self, request: Result<Provision, DecodeError>, now_ms: i64) -> String {
+    /// Returns the response to a provisioning request, as JSON.
+    pub fn answer_to(&self, request: Result<Provision, PayloadDecodeError>, now_ms: i64) -> String {
         match request.map(|request| self.provisioned(&request, now_ms)) {
             Ok(Provisioned::Success(credentials)) => provision_success(&credentials),
             Ok(Provisioned::NotFound) => provision_not_found(),
             Ok(Provisioned::Failure) => provision_failure(),
             Err(error) => {
-                tracing::info!(%error, "a request to be provisioned was not understood");
+                tracing::info!(%error, "provisioning request could not be decoded");
                 provision_failure()
             }
         }
@@ -227,97 +232,99 @@ impl Hub {
         match self.platform.entities().provision(request, now_ms) {
             Ok(ProvisionOutcome::Success { credentials, is_new }) => {
                 if is_new {
-                    self.tell_of_provisioning("ENTITY_CREATED", credentials.device_id, now_ms);
+                    self.send_provisioning_event("ENTITY_CREATED", credentials.device_id, now_ms);
                 }
-                self.tell_of_provisioning("PROVISION_SUCCESS", credentials.device_id, now_ms);
+                self.send_provisioning_event("PROVISION_SUCCESS", credentials.device_id, now_ms);
                 Provisioned::Success(credentials)
             }
             Ok(ProvisionOutcome::NotFound) => Provisioned::NotFound,
             Ok(ProvisionOutcome::Failure(known)) => {
                 if let Some(device) = known {
-                    self.tell_of_provisioning("PROVISION_FAILURE", device, now_ms);
+                    self.send_provisioning_event("PROVISION_FAILURE", device, now_ms);
                 }
                 Provisioned::Failure
             }
             Err(error) => {
-                tracing::warn!(%error, "a device cannot be provisioned");
+                tracing::warn!(%error, "provisioning a device failed");
                 Provisioned::Failure
             }
         }
     }
 
-    /// Along the chain of the device; the data is the device.
-    fn tell_of_provisioning(&self, kind: &'static str, device: DeviceId, now_ms: i64) {
+    /// Sends a provisioning event with the device as data to the device's rule chain.
+    fn send_provisioning_event(&self, kind: &'static str, device: DeviceId, now_ms: i64) {
         let found: Result<Option<Device>, EntityError> = self.platform.entities().find(device.0);
         let Ok(Some(device)) = found else { return };
-        let news = News {
+        let event = ChainEvent {
             kind,
             entity: EntityId::new(EntityType::Device, device.id.unwrap_or_default().0),
             tenant: device.tenant_id,
             metadata: Vec::new(),
             data: serde_json::to_value(&device).unwrap_or_default(),
         };
-        self.platform.tell(news, now_ms, &mut self.out(now_ms));
+        self.platform.send_event(event, now_ms, &mut self.outlet(now_ms));
     }
 
-    /// What chains said by themselves is stored as if it was said here. `false`: it is not on the disk yet.
-    pub fn mark(&self, at: Position) -> Result<bool, IngestError> {
+    /// Stores points that chains created without an incoming message at this log position. Returns false if they are
+    /// not on disk yet.
+    pub fn store_points_at(&self, at: LogPosition) -> Result<bool, IngestError> {
         let now_ms = unix_ms();
-        let mut out = self.out(now_ms);
+        let mut out = self.outlet(now_ms);
         let ingested = self.platform.ingest(&[], at, now_ms, &mut out)?;
         Ok(ingested.is_written)
     }
 
-    /// A user changed attributes of any entity. `false`: that cannot be read.
-    pub fn change_attributes(&self, entry: &Entry<'_>, at: Position) -> Result<bool, IngestError> {
+    /// Applies a user's attribute change of any entity. Returns false if the record cannot be decoded.
+    pub fn change_attributes(&self, entry: &IngestEntry<'_>, at: LogPosition) -> Result<bool, IngestError> {
         let Some((entity, scope)) = entry.attributes_of() else {
-            self.cannot_be_read(entry, "it names no entity and scope");
+            self.report_undecodable(entry, "entity or scope missing");
             return Ok(false);
         };
         let (values, keys);
-        let change = if entry.kind == Kind::DeleteAttributes {
+        let change = if entry.kind == EntryKind::DeleteAttributes {
             keys = match serde_json::from_slice::<Vec<String>>(entry.body) {
                 Ok(keys) => keys,
                 Err(error) => {
-                    self.cannot_be_read(entry, &error.to_string());
+                    self.report_undecodable(entry, &error.to_string());
                     return Ok(false);
                 }
             };
             AttributesChange::Delete(&keys)
         } else {
-            values = match attributes(entry.body, &Limits::of_people()) {
+            values = match attributes(entry.body, &DecodeLimits::of_users()) {
                 Ok(values) => values,
                 Err(error) => {
-                    self.cannot_be_read(entry, &error.to_string());
+                    self.report_undecodable(entry, &error.to_string());
                     return Ok(false);
                 }
             };
             AttributesChange::Save(&values)
         };
-        let mut out = self.out(entry.received_ms);
+        let mut out = self.outlet(entry.received_ms);
         let when = (at, entry.received_ms);
         self.platform
             .change_attributes(entity, (scope, change), when, unix_ms(), &mut out)
             .map(|()| true)
     }
 
-    /// It was acknowledged, and should have been refused in place of that.
-    fn cannot_be_read(&self, entry: &Entry<'_>, problem: &str) {
-        Counters::add(&self.counters.refused_messages, 1);
-        tracing::warn!(entity = %entry.device, problem, "what a user saved cannot be read in the log: it has no effect");
+    /// Counts and logs a user's change that was acknowledged but cannot be decoded. It should have been rejected
+    /// before.
+    fn report_undecodable(&self, entry: &IngestEntry<'_>, problem: &str) {
+        DeviceCounters::add(&self.counters.refused_messages, 1);
+        tracing::warn!(entity = %entry.device, problem, "a change of a user in the device log cannot be decoded and has no effect");
     }
 
-    /// Telemetry of any entity, past the chains. `false`: it cannot be read.
-    pub fn save(&self, entry: &Entry<'_>, at: Position) -> Result<bool, IngestError> {
+    /// Stores telemetry of any entity without running a rule chain. Returns false if it cannot be decoded.
+    pub fn save(&self, entry: &IngestEntry<'_>, at: LogPosition) -> Result<bool, IngestError> {
         let kind = usize::try_from(entry.id)
             .ok()
             .and_then(|index| EntityType::ALL.get(index));
         let (ttl_s, body) = match (entry.kind, entry.body.split_first_chunk()) {
-            (Kind::SaveWithTtl, Some((ttl_s, body))) => (u32::from_le_bytes(*ttl_s), body),
+            (EntryKind::SaveWithTtl, Some((ttl_s, body))) => (u32::from_le_bytes(*ttl_s), body),
             _ => (0, entry.body),
         };
-        let limits = Limits {
-            casts_texts: entry.kind != Kind::SaveTexts,
+        let limits = DecodeLimits {
+            casts_texts: entry.kind != EntryKind::SaveTexts,
             ..self.options.platform.limits
         };
         let telemetry = Telemetry::decode(body, entry.received_ms, &limits);
@@ -325,17 +332,17 @@ impl Hub {
             (Some(kind), Ok(telemetry)) => {
                 let entity = EntityId::new(*kind, entry.device);
                 let when = (at, entry.received_ms);
-                let mut out = self.out(entry.received_ms);
+                let mut out = self.outlet(entry.received_ms);
                 self.platform
                     .save_telemetry(entity, &telemetry, ttl_s, when, &mut out)
                     .map(|()| true)
             }
             (None, _) => {
-                self.cannot_be_read(entry, "it names no entity");
+                self.report_undecodable(entry, "entity missing");
                 Ok(false)
             }
             (_, Err(error)) => {
-                self.cannot_be_read(entry, &error.to_string());
+                self.report_undecodable(entry, &error.to_string());
                 Ok(false)
             }
         }

@@ -1,97 +1,99 @@
-//! Which devices are connected, what they have subscribed to, and behind which gateway others are.
+//! Connected devices, their subscriptions, and the devices behind gateways.
 //!
-//! Written by the shards when devices come, subscribe and go; read when the platform has something to tell a device.
+//! Shards write when devices connect, subscribe and disconnect. The platform reads when it has a message for a
+//! device.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use mqtt::QoS;
-use platform::decode::{Form, Subscription};
+use platform::decode::{DeviceSubscription, TopicForm};
 use platform::ids::{DeviceId, Uuid};
 
-use crate::calls::Over;
+use crate::calls::SessionConnection;
 
-/// Devices behind gateways that are remembered.
+/// Devices behind gateways that are recorded.
 const BEHIND_MAX: usize = 200_000;
 
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+type SessionMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 #[derive(Default)]
-pub struct Sessions(Mutex<Inner>);
+pub struct DeviceSessions(Mutex<SessionTable>);
 
 #[derive(Default)]
-struct Inner {
-    online: Map<Uuid, Online>,
-    behind: Map<DeviceId, Behind>,
-    /// Of each gateway, by name; none is empty. One that came behind another gateway since is here too.
-    names: Map<Uuid, Map<Box<str>, DeviceId>>,
+struct SessionTable {
+    online: SessionMap<Uuid, OnlineSession>,
+    gateway_devices: SessionMap<DeviceId, GatewayDevice>,
+    /// Per gateway, the devices by name; no inner map is empty. May still list a device that moved to another
+    /// gateway.
+    names: SessionMap<Uuid, SessionMap<Box<str>, DeviceId>>,
     connections: u64,
 }
 
-struct Online {
-    /// Which of all connections it is.
+struct OnlineSession {
+    /// Number that identifies this connection.
     connection: u64,
     shard: u16,
     is_v5: bool,
-    /// Others have been behind it.
+    /// True if devices have been behind it.
     is_gateway: bool,
-    subscriptions: Vec<(Subscription, QoS)>,
+    subscriptions: Vec<(DeviceSubscription, QoS)>,
 }
 
-struct Behind {
+struct GatewayDevice {
     gateway: Uuid,
     name: Box<str>,
 }
 
-/// A session that can be sent to.
+/// A session that can receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct SessionTarget {
     pub session: Uuid,
     pub connection: u64,
     pub shard: u16,
     pub qos: QoS,
 }
 
-/// How a device can be told something.
+/// A path by which a device can receive a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
-    Direct(Target, Form),
-    Gateway(Target, Box<str>),
+pub enum DeliveryPath {
+    Direct(SessionTarget, TopicForm),
+    Gateway(SessionTarget, Box<str>),
 }
 
-/// What a device is to be told.
+/// Kind of message for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum DownlinkKind {
     Attributes,
     RpcRequest,
 }
 
-impl Wanted {
-    fn form(self, subscription: Subscription) -> Option<Form> {
+impl DownlinkKind {
+    fn form(self, subscription: DeviceSubscription) -> Option<TopicForm> {
         match (self, subscription) {
-            (Wanted::Attributes, Subscription::Attributes(form))
-            | (Wanted::RpcRequest, Subscription::RpcRequest(form)) => Some(form),
+            (DownlinkKind::Attributes, DeviceSubscription::Attributes(form))
+            | (DownlinkKind::RpcRequest, DeviceSubscription::RpcRequest(form)) => Some(form),
             _ => None,
         }
     }
 
-    fn of_gateway(self) -> Subscription {
+    fn of_gateway(self) -> DeviceSubscription {
         match self {
-            Wanted::Attributes => Subscription::GatewayAttributes,
-            Wanted::RpcRequest => Subscription::GatewayRpc,
+            DownlinkKind::Attributes => DeviceSubscription::GatewayAttributes,
+            DownlinkKind::RpcRequest => DeviceSubscription::GatewayRpc,
         }
     }
 }
 
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl DeviceSessions {
+    fn lock(&self) -> MutexGuard<'_, SessionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn connected(&self, session: Uuid, shard: u16, is_v5: bool) {
         let mut inner = self.lock();
         inner.connections += 1;
-        let online = Online {
+        let online = OnlineSession {
             connection: inner.connections,
             shard,
             is_v5,
@@ -105,20 +107,20 @@ impl Sessions {
         let mut inner = self.lock();
         let was_gateway = inner.online.remove(&session).is_some_and(|online| online.is_gateway);
         if was_gateway {
-            inner.behind.retain(|_, behind| behind.gateway != session);
+            inner.gateway_devices.retain(|_, behind| behind.gateway != session);
             inner.names.remove(&session);
         }
     }
 
-    pub fn subscribed(&self, session: Uuid, subscription: Subscription, qos: QoS) {
+    pub fn subscribed(&self, session: Uuid, subscription: DeviceSubscription, qos: QoS) {
         if let Some(online) = self.lock().online.get_mut(&session) {
             online.subscriptions.retain(|(known, _)| *known != subscription);
             online.subscriptions.push((subscription, qos));
         }
     }
 
-    /// False if it had not.
-    pub fn unsubscribed(&self, session: Uuid, subscription: Subscription) -> bool {
+    /// Returns false if there was no such subscription.
+    pub fn unsubscribed(&self, session: Uuid, subscription: DeviceSubscription) -> bool {
         let mut inner = self.lock();
         let Some(online) = inner.online.get_mut(&session) else {
             return false;
@@ -140,20 +142,23 @@ impl Sessions {
         Some(self.lock().online.get(&session)?.connection)
     }
 
-    /// The connection is still the session's.
-    pub fn is_open(&self, over: Over) -> bool {
+    /// Returns true if this is still the session's connection.
+    pub fn is_open(&self, over: SessionConnection) -> bool {
         let inner = self.lock();
         let online = inner.online.get(&over.session);
         online.is_some_and(|online| online.connection == over.connection)
     }
 
-    /// Devices that this session speaks for.
-    pub fn all_behind(&self, gateway: Uuid) -> Vec<DeviceId> {
+    /// Devices for which this gateway session speaks.
+    pub fn gateway_devices(&self, gateway: Uuid) -> Vec<DeviceId> {
         let inner = self.lock();
         if !inner.online.get(&gateway).is_some_and(|online| online.is_gateway) {
             return Vec::new();
         }
-        let behind = inner.behind.iter().filter(|(_, behind)| behind.gateway == gateway);
+        let behind = inner
+            .gateway_devices
+            .iter()
+            .filter(|(_, behind)| behind.gateway == gateway);
         behind.map(|(device, _)| *device).collect()
     }
 
@@ -165,13 +170,13 @@ impl Sessions {
         Some(self.lock().online.get(&session)?.shard)
     }
 
-    /// The session, if it has subscribed to this.
-    pub fn target(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
+    /// The session, if it has this subscription.
+    pub fn target(&self, session: Uuid, subscription: DeviceSubscription) -> Option<SessionTarget> {
         self.lock().target(session, subscription)
     }
 
-    /// Where the answer to a request goes: to the session that has asked, whether it has subscribed or not, as ThingsBoard has it.
-    pub fn asker(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
+    /// The recipient of a response: the requesting session, even without a subscription, as in ThingsBoard.
+    pub fn requester(&self, session: Uuid, subscription: DeviceSubscription) -> Option<SessionTarget> {
         let inner = self.lock();
         inner.target(session, subscription).or_else(|| {
             let online = inner.online.get(&session)?;
@@ -179,44 +184,44 @@ impl Sessions {
         })
     }
 
-    /// All ways to tell a device: by its own session, in each form that it has subscribed to, and by its gateway.
-    pub fn ways(&self, device: DeviceId, wanted: Wanted) -> Vec<Way> {
+    /// All paths to a device: its own session in each subscribed form, and its gateway.
+    pub fn delivery_paths(&self, device: DeviceId, wanted: DownlinkKind) -> Vec<DeliveryPath> {
         let inner = self.lock();
         let mut ways = Vec::new();
         if let Some(online) = inner.online.get(&device.0) {
             ways.extend(online.subscriptions.iter().filter_map(|(subscription, qos)| {
                 let form = wanted.form(*subscription)?;
-                Some(Way::Direct(online.target(device.0, *qos), form))
+                Some(DeliveryPath::Direct(online.target(device.0, *qos), form))
             }));
         }
-        if let Some(behind) = inner.behind.get(&device)
+        if let Some(behind) = inner.gateway_devices.get(&device)
             && let Some(target) = inner.target(behind.gateway, wanted.of_gateway())
         {
-            ways.push(Way::Gateway(target, behind.name.clone()));
+            ways.push(DeliveryPath::Gateway(target, behind.name.clone()));
         }
         ways
     }
 
-    /// A gateway speaks for this device; of one that has gone meanwhile nothing is remembered.
-    pub fn put_behind(&self, gateway: Uuid, name: &str, device: DeviceId) {
+    /// Records that a gateway speaks for this device. Does nothing if the gateway has disconnected.
+    pub fn add_gateway_device(&self, gateway: Uuid, name: &str, device: DeviceId) {
         let mut inner = self.lock();
         match inner.online.get_mut(&gateway) {
             Some(online) => online.is_gateway = true,
             None => return,
         }
-        if inner.behind.len() >= BEHIND_MAX {
-            inner.forget_half_of_most();
+        if inner.gateway_devices.len() >= BEHIND_MAX {
+            inner.evict_half_of_largest();
         }
         let name: Box<str> = name.into();
-        // Another one had this name before.
+        // The gateway used this name for another device before.
         let before = inner.names.entry(gateway).or_default().insert(name.clone(), device);
         if let Some(before) = before.filter(|before| *before != device) {
-            inner.remove_if_behind(gateway, before);
+            inner.remove_if_of_gateway(gateway, before);
         }
-        inner.behind.insert(device, Behind { gateway, name });
+        inner.gateway_devices.insert(device, GatewayDevice { gateway, name });
     }
 
-    pub fn remove_behind(&self, gateway: Uuid, name: &str) {
+    pub fn remove_gateway_device(&self, gateway: Uuid, name: &str) {
         let mut inner = self.lock();
         let Some(names) = inner.names.get_mut(&gateway) else {
             return;
@@ -226,18 +231,19 @@ impl Sessions {
             inner.names.remove(&gateway);
         }
         if let Some(device) = device {
-            inner.remove_if_behind(gateway, device);
+            inner.remove_if_of_gateway(gateway, device);
         }
     }
 
-    pub fn behind(&self, gateway: Uuid, name: &str) -> Option<DeviceId> {
+    pub fn gateway_device(&self, gateway: Uuid, name: &str) -> Option<DeviceId> {
         self.lock().names.get(&gateway)?.get(name).copied()
     }
 }
 
-impl Inner {
-    /// Room for others. A device that is forgotten is told nothing until its gateway speaks for it again.
-    fn forget_half_of_most(&mut self) {
+impl SessionTable {
+    /// Frees half the entries of the largest gateway. Its removed devices get no messages until the gateway names
+    /// them again.
+    fn evict_half_of_largest(&mut self) {
         let most = self.names.iter().max_by_key(|(_, names)| names.len());
         let Some((gateway, count)) = most.map(|(gateway, names)| (*gateway, names.len())) else {
             return;
@@ -246,34 +252,38 @@ impl Inner {
             %gateway,
             devices = count,
             max = BEHIND_MAX,
-            "too many devices are behind gateways: half of those of the gateway that has most are forgotten"
+            "too many devices behind gateways: removed half of those of the largest gateway"
         );
         let names = self.names.get_mut(&gateway).into_iter();
         let forgotten = names.flat_map(|names| names.extract_if(|_, _| true).take(count.div_ceil(2)));
         let forgotten: Vec<DeviceId> = forgotten.map(|(_, device)| device).collect();
         for device in forgotten {
-            self.remove_if_behind(gateway, device);
+            self.remove_if_of_gateway(gateway, device);
         }
         self.names.retain(|_, names| !names.is_empty());
     }
 
-    /// It may have come behind another one since.
-    fn remove_if_behind(&mut self, gateway: Uuid, device: DeviceId) {
-        if self.behind.get(&device).is_some_and(|behind| behind.gateway == gateway) {
-            self.behind.remove(&device);
+    /// Removes the device unless it moved to another gateway.
+    fn remove_if_of_gateway(&mut self, gateway: Uuid, device: DeviceId) {
+        if self
+            .gateway_devices
+            .get(&device)
+            .is_some_and(|behind| behind.gateway == gateway)
+        {
+            self.gateway_devices.remove(&device);
         }
     }
 
-    fn target(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
+    fn target(&self, session: Uuid, subscription: DeviceSubscription) -> Option<SessionTarget> {
         let online = self.online.get(&session)?;
         let (_, qos) = online.subscriptions.iter().find(|(known, _)| *known == subscription)?;
         Some(online.target(session, *qos))
     }
 }
 
-impl Online {
-    fn target(&self, session: Uuid, qos: QoS) -> Target {
-        Target {
+impl OnlineSession {
+    fn target(&self, session: Uuid, qos: QoS) -> SessionTarget {
+        SessionTarget {
             session,
             connection: self.connection,
             shard: self.shard,
@@ -287,39 +297,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_behind_a_gateway_is_one_device() {
-        let sessions = Sessions::default();
+    fn name_behind_a_gateway_refers_to_one_device() {
+        let sessions = DeviceSessions::default();
         let gateway = Uuid([9; 16]);
         let [first, second] = [1, 2].map(|n| DeviceId(Uuid([n; 16])));
         sessions.connected(gateway, 0, false);
-        sessions.subscribed(gateway, Subscription::GatewayAttributes, QoS::AtLeastOnce);
-        sessions.put_behind(gateway, "A", first);
-        assert_eq!(sessions.ways(first, Wanted::Attributes).len(), 1);
-        // The first has another name now: what it is told does not go to this one.
-        sessions.put_behind(gateway, "A", second);
-        assert_eq!(sessions.behind(gateway, "A"), Some(second));
-        assert_eq!(sessions.all_behind(gateway), [second]);
-        assert!(sessions.ways(first, Wanted::Attributes).is_empty());
+        sessions.subscribed(gateway, DeviceSubscription::GatewayAttributes, QoS::AtLeastOnce);
+        sessions.add_gateway_device(gateway, "A", first);
+        assert_eq!(sessions.delivery_paths(first, DownlinkKind::Attributes).len(), 1);
+        // The first device has another name now, so it must not receive messages for this name.
+        sessions.add_gateway_device(gateway, "A", second);
+        assert_eq!(sessions.gateway_device(gateway, "A"), Some(second));
+        assert_eq!(sessions.gateway_devices(gateway), [second]);
+        assert!(sessions.delivery_paths(first, DownlinkKind::Attributes).is_empty());
     }
 
     #[test]
-    fn a_device_that_went_to_another_gateway_stays_there() {
-        let sessions = Sessions::default();
+    fn moved_device_stays_with_its_new_gateway() {
+        let sessions = DeviceSessions::default();
         let [first, second] = [8, 9].map(|n| Uuid([n; 16]));
         let device = DeviceId(Uuid([1; 16]));
         for gateway in [first, second] {
             sessions.connected(gateway, 0, false);
-            sessions.put_behind(gateway, "A", device);
+            sessions.add_gateway_device(gateway, "A", device);
         }
-        sessions.remove_behind(first, "A");
-        assert_eq!(sessions.all_behind(second), [device]);
-        sessions.remove_behind(second, "A");
-        assert!(sessions.all_behind(second).is_empty());
+        sessions.remove_gateway_device(first, "A");
+        assert_eq!(sessions.gateway_devices(second), [device]);
+        sessions.remove_gateway_device(second, "A");
+        assert!(sessions.gateway_devices(second).is_empty());
     }
 
     #[test]
-    fn the_gateway_with_most_devices_makes_room_for_others() {
-        let sessions = Sessions::default();
+    fn largest_gateway_is_evicted_first() {
+        let sessions = DeviceSessions::default();
         let [small, large] = [8, 9].map(|n| Uuid([n; 16]));
         let device = |gateway: u8, n: usize| {
             let mut id = [gateway; 16];
@@ -328,16 +338,16 @@ mod tests {
         };
         sessions.connected(small, 0, false);
         sessions.connected(large, 0, false);
-        sessions.put_behind(small, "A", device(8, 0));
+        sessions.add_gateway_device(small, "A", device(8, 0));
         for n in 0..BEHIND_MAX {
-            sessions.put_behind(large, &n.to_string(), device(9, n));
+            sessions.add_gateway_device(large, &n.to_string(), device(9, n));
         }
-        assert_eq!(sessions.all_behind(small).len(), 1);
-        let left = sessions.all_behind(large).len();
+        assert_eq!(sessions.gateway_devices(small).len(), 1);
+        let left = sessions.gateway_devices(large).len();
         assert!((BEHIND_MAX / 2..BEHIND_MAX).contains(&left), "{left}");
         assert!(
-            sessions.behind(large, &(BEHIND_MAX - 1).to_string()).is_some(),
-            "the last"
+            sessions.gateway_device(large, &(BEHIND_MAX - 1).to_string()).is_some(),
+            "the last device"
         );
     }
 }

@@ -1,16 +1,16 @@
-//! Counters of the platform at work.
+//! Counters of the device platform.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Default)]
-pub struct Counters {
-    /// Records that the log was given, and that were found in it at the start.
+pub struct DeviceCounters {
+    /// Records appended to the log, plus those found in it at the start.
     pub appended: AtomicU64,
     pub ingested: AtomicU64,
-    /// Where the reader is in the log.
+    /// The reader's position in the log.
     pub read_lsn: AtomicU64,
-    /// When what was read last had come.
+    /// Receive time of the last record read.
     pub read_received_ms: AtomicU64,
     pub refused_messages: AtomicU64,
     pub unknown_topics: AtomicU64,
@@ -25,26 +25,26 @@ pub struct Counters {
     pub unreadable_events: AtomicU64,
 }
 
-impl Counters {
+impl DeviceCounters {
     pub fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Relaxed);
     }
 }
 
-/// What was said and is not processed yet.
+/// Messages that are not processed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
     pub messages: u64,
     pub bytes: u64,
-    /// Of the oldest, in milliseconds.
+    /// Age of the oldest, in milliseconds.
     pub age_ms: u64,
 }
 
 /// Counters begin at zero when the platform is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stats {
-    pub platform: platform::Stats,
-    pub store: timeseries::Stats,
+pub struct DevicesStats {
+    pub platform: platform::PlatformStats,
+    pub store: timeseries::StoreStats,
     pub lag: Lag,
     pub devices: u64,
     pub directory_bytes: u64,
@@ -52,25 +52,28 @@ pub struct Stats {
     pub waiting_calls: u64,
     pub watched_entities: u64,
     pub log_bytes: u64,
+    pub log_health: journal::LogHealth,
     pub appended_records_total: u64,
     pub ingested_records_total: u64,
-    /// Not understood; their connection was closed where the protocol cannot say so.
+    /// Messages that could not be decoded. Before MQTT 5 their connection was closed.
     pub refused_messages_total: u64,
     pub unknown_topics_total: u64,
-    /// At QoS 0, while the log took nothing.
+    /// QoS 0 messages dropped because the log was full.
     pub dropped_messages_total: u64,
-    /// Of devices over a limit of their tenant.
+    /// Messages of devices over a rate or monthly limit of their tenant.
     pub over_limit_messages_total: u64,
     pub sent_downlinks_total: u64,
-    /// For devices that were gone, or whose shard took nothing.
+    /// Messages for disconnected devices, or for a shard that did not accept them.
     pub dropped_downlinks_total: u64,
     pub closed_sessions_total: u64,
-    /// Batches that the store took only when asked again.
+    /// Batches that the store accepted only after a retry.
     pub failed_batches_total: u64,
     pub dropped_updates_total: u64,
     pub dropped_alive_total: u64,
     /// Messages that failed in a rule chain.
     pub failed_rules_total: u64,
-    /// Entities and rule nodes whose events of the process before could not be read.
+    /// Connections of rule chains that were rejected because of their address.
+    pub refused_targets_total: u64,
+    /// Entities and rule nodes whose saved events could not be read.
     pub unreadable_events_total: u64,
 }

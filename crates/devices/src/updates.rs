@@ -1,37 +1,39 @@
-//! What changes, for those who watch: values, attributes, alarms. A queue per watcher, bounded; what does not fit is counted, and
-//! the watcher can see that it missed something.
+//! Change notifications for subscribers: values, attributes, alarms.
+//!
+//! Each subscriber has a bounded queue. Updates beyond it are dropped and counted, and the subscriber can see that it
+//! missed some.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use platform::alarm_rules::Action;
+use platform::alarm_rules::AlarmTransition;
 use platform::ids::{EntityId, Uuid};
-use platform::model::{Alarm, Attribute, Scope};
-use timeseries::Value;
+use platform::model::{Alarm, Attribute, AttributeScope};
+use timeseries::PointValue;
 use tokio::sync::mpsc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
-    /// New values of one time.
+    /// New values with one timestamp.
     Telemetry {
         entity: EntityId,
         ts_ms: i64,
-        values: Vec<(Box<str>, Value)>,
+        values: Vec<(Box<str>, PointValue)>,
     },
     Attributes {
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         updated: Vec<Attribute>,
         deleted: Vec<String>,
     },
-    /// For those who watch the originator or the tenant.
-    Alarm { action: Action, alarm: Box<Alarm> },
+    /// For subscribers to the originator or to the tenant.
+    Alarm { action: AlarmTransition, alarm: Box<Alarm> },
 }
 
 impl Update {
-    /// Whose values these are.
+    /// The entity whose values or attributes changed.
     pub fn entity(&self) -> Option<EntityId> {
         match self {
             Update::Telemetry { entity, .. } | Update::Attributes { entity, .. } => Some(*entity),
@@ -39,7 +41,7 @@ impl Update {
         }
     }
 
-    /// In memory, about.
+    /// Approximate size in memory.
     fn bytes(&self) -> usize {
         let values: usize = match self {
             Update::Telemetry { values, .. } => values.iter().map(|(key, value)| weight(key, value)).sum(),
@@ -56,48 +58,48 @@ impl Update {
     }
 }
 
-fn weight(key: &str, value: &Value) -> usize {
+fn weight(key: &str, value: &PointValue) -> usize {
     let text = match value {
-        Value::String(text) | Value::Json(text) => text.len(),
+        PointValue::String(text) | PointValue::Json(text) => text.len(),
         _ => 0,
     };
     64 + key.len() + text
 }
 
-/// A watcher that a subscription of the dashboard may ask for so much; what it does not take is not kept for it.
+/// Largest queue of one subscriber, in updates. A dashboard subscription may ask for less.
 const QUEUE_MAX: usize = 4096;
-/// Of what waits for one watcher.
+/// Largest queue of one subscriber, in bytes.
 const QUEUE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Default)]
 pub struct Watchers {
-    inner: Mutex<Inner>,
-    /// Entities that somebody watches: without any, nothing is looked up.
+    inner: Mutex<WatcherTable>,
+    /// Number of entities with a subscriber. At zero, updates skip the lookup.
     watched: AtomicUsize,
     made: AtomicU64,
     pub dropped_total: AtomicU64,
 }
 
 #[derive(Default)]
-struct Inner {
+struct WatcherTable {
     by_entity: HashMap<Uuid, Vec<Arc<Watcher>>, foldhash::fast::RandomState>,
 }
 
-/// With its weight.
-type Queued = (Arc<Update>, usize);
+/// An update and its size in bytes.
+type QueuedUpdate = (Arc<Update>, usize);
 
 struct Watcher {
     number: u64,
-    sender: mpsc::Sender<Queued>,
+    sender: mpsc::Sender<QueuedUpdate>,
     queued_bytes: AtomicUsize,
     missed: AtomicU64,
 }
 
-/// What changes of the entities that it watches, in order. Watches nothing any more when it is dropped.
+/// Updates of the watched entities, in order. Dropping it ends all subscriptions.
 pub struct Updates {
     watchers: Arc<Watchers>,
     watcher: Arc<Watcher>,
-    receiver: mpsc::Receiver<Queued>,
+    receiver: mpsc::Receiver<QueuedUpdate>,
     entities: Vec<Uuid>,
 }
 
@@ -118,7 +120,7 @@ impl Updates {
         }
     }
 
-    /// From now on. A tenant is watched for its alarms.
+    /// Subscribes to changes from now on. A tenant's alarms come with the tenant's id.
     pub fn watch(&mut self, entity: Uuid) {
         if !self.entities.contains(&entity) {
             self.entities.push(entity);
@@ -135,36 +137,36 @@ impl Updates {
 
     pub async fn next(&mut self) -> Option<Arc<Update>> {
         let queued = self.receiver.recv().await?;
-        Some(self.watcher.taken(queued))
+        Some(self.watcher.received(queued))
     }
 
-    /// What came and was not taken yet.
+    /// Returns a queued update without waiting.
     pub fn try_next(&mut self) -> Option<Arc<Update>> {
         let queued = self.receiver.try_recv().ok()?;
-        Some(self.watcher.taken(queued))
+        Some(self.watcher.received(queued))
     }
 
-    /// How many had no room since the last time: what it shows has to be read anew.
+    /// Number of dropped updates since the last call. If it is not zero, the reader must load the current values.
     pub fn take_missed(&self) -> u64 {
         self.watcher.missed.swap(0, Relaxed)
     }
 }
 
 impl Watcher {
-    fn taken(&self, (update, bytes): Queued) -> Arc<Update> {
+    fn received(&self, (update, bytes): QueuedUpdate) -> Arc<Update> {
         self.queued_bytes.fetch_sub(bytes, Relaxed);
         update
     }
 
-    /// False: there is no room for it. A single one that is larger than all of the room is taken.
+    /// Returns false if the queue is full. An empty queue accepts an update of any size.
     fn put(&self, update: &Arc<Update>, bytes: usize) -> bool {
         let before = self.queued_bytes.fetch_add(bytes, Relaxed);
-        let has_room = before == 0 || before + bytes <= QUEUE_BYTES_MAX;
-        let is_taken = has_room && self.sender.try_send((Arc::clone(update), bytes)).is_ok();
-        if !is_taken {
+        let has_capacity = before == 0 || before + bytes <= QUEUE_BYTES_MAX;
+        let is_queued = has_capacity && self.sender.try_send((Arc::clone(update), bytes)).is_ok();
+        if !is_queued {
             self.queued_bytes.fetch_sub(bytes, Relaxed);
         }
-        is_taken
+        is_queued
     }
 }
 
@@ -177,7 +179,7 @@ impl Drop for Updates {
 }
 
 impl Watchers {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, WatcherTable> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,8 +200,8 @@ impl Watchers {
         self.watched.store(inner.by_entity.len(), Relaxed);
     }
 
-    /// `make` is called if somebody watches one of the entities. Never waits.
-    pub fn tell(&self, entities: &[Uuid], make: impl FnOnce() -> Update) {
+    /// Sends an update to the subscribers of `entities`. Calls `make` only if there is one. Never waits.
+    pub fn notify(&self, entities: &[Uuid], make: impl FnOnce() -> Update) {
         if self.watched.load(Relaxed) == 0 {
             return;
         }
@@ -214,12 +216,12 @@ impl Watchers {
         }
         let update = Arc::new(make());
         let bytes = update.bytes();
-        let mut told: Vec<u64> = Vec::new();
+        let mut sent_to: Vec<u64> = Vec::new();
         for watcher in watchers {
-            if told.contains(&watcher.number) {
+            if sent_to.contains(&watcher.number) {
                 continue;
             }
-            told.push(watcher.number);
+            sent_to.push(watcher.number);
             if !watcher.put(&update, bytes) {
                 watcher.missed.fetch_add(1, Relaxed);
                 self.dropped_total.fetch_add(1, Relaxed);
@@ -247,16 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn watchers_get_what_they_watch_and_know_what_they_missed() {
+    fn updates_beyond_the_queue_are_counted_as_missed() {
         let (one, other) = (Uuid([1; 16]), Uuid([2; 16]));
         let watchers = Arc::new(Watchers::default());
         let mut updates = Updates::new(&watchers, 2);
-        watchers.tell(&[one], || update(0));
+        watchers.notify(&[one], || update(0));
         updates.watch(one);
         updates.watch(one);
-        watchers.tell(&[other], || update(1));
+        watchers.notify(&[other], || update(1));
         for ts_ms in 2..5 {
-            watchers.tell(&[one, other], || update(ts_ms));
+            watchers.notify(&[one, other], || update(ts_ms));
         }
         assert_eq!(updates.try_next().as_deref(), Some(&update(2)));
         assert_eq!(updates.try_next().as_deref(), Some(&update(3)));
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn large_updates_wait_until_their_bytes_are_too_many() {
+    fn large_updates_are_limited_by_bytes() {
         let watched = Uuid([1; 16]);
         let watchers = Arc::new(Watchers::default());
         let mut updates = Updates::new(&watchers, QUEUE_MAX);
@@ -275,14 +277,14 @@ mod tests {
         let large = |bytes: usize| Update::Telemetry {
             entity: EntityId::new(EntityType::Device, watched),
             ts_ms: 0,
-            values: vec![("text".into(), Value::String("x".repeat(bytes).into()))],
+            values: vec![("text".into(), PointValue::String("x".repeat(bytes).into()))],
         };
         for _ in 0..20 {
-            watchers.tell(&[watched], || large(1 << 20));
+            watchers.notify(&[watched], || large(1 << 20));
         }
         let taken = std::iter::from_fn(|| updates.try_next()).count();
         assert_eq!((taken, updates.take_missed()), (7, 13));
-        watchers.tell(&[watched], || large(QUEUE_BYTES_MAX));
-        assert!(updates.try_next().is_some(), "one alone is taken whatever it weighs");
+        watchers.notify(&[watched], || large(QUEUE_BYTES_MAX));
+        assert!(updates.try_next().is_some(), "an empty queue accepts any size");
     }
 }

@@ -1,4 +1,4 @@
-//! Rule chains that wait for other systems: what they hold goes on, whatever else stands still.
+//! Rule chains that wait for external systems continue after an outage.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -8,27 +8,27 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use devices::{Courier, Devices, Entry, Kind, Options, Parcel};
-use platform::chain::Answer;
+use devices::{Devices, DevicesOptions, EntryKind, ExternalRequest, ExternalSender, IngestEntry};
+use platform::chain::ExternalAnswer;
 use platform::ids::{DeviceId, TenantId};
 use platform::model::{Device, DeviceProfile, Tenant};
 use serde_json::json;
-use timeseries::{Order, Query, Value};
+use timeseries::{PointOrder, PointValue, Query};
 
 const NOW: i64 = 1_700_000_000_000;
 
-/// Another system, which refuses so many messages and answers all others.
+/// An external system that rejects a number of messages and accepts all others.
 struct Other {
     refuses: AtomicUsize,
 }
 
-impl Courier for Other {
-    fn take(&self, parcel: Parcel) -> Result<(), String> {
+impl ExternalSender for Other {
+    fn take(&self, request: ExternalRequest) -> Result<(), String> {
         let less = self.refuses.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
         if less.is_ok() {
             return Err("busy".to_owned());
         }
-        parcel.receipt.give(Ok(Answer::default()));
+        request.receipt.complete(Ok(ExternalAnswer::default()));
         Ok(())
     }
 }
@@ -51,12 +51,12 @@ impl Drop for Scratch {
 }
 
 fn open(scratch: &Scratch, queued_max: usize, refuses: usize) -> Arc<Devices> {
-    let mut options = Options {
-        platform: platform::Options {
+    let mut options = DevicesOptions {
+        platform: platform::PlatformOptions {
             queued_max,
-            ..platform::Options::default()
+            ..platform::PlatformOptions::default()
         },
-        ..Options::default()
+        ..DevicesOptions::default()
     };
     options.log.segment_bytes = 64 << 10;
     options.log.max_bytes = 64 << 20;
@@ -67,7 +67,7 @@ fn open(scratch: &Scratch, queued_max: usize, refuses: usize) -> Arc<Devices> {
     Devices::open_with(&scratch.0, options, Some(Arc::new(other))).unwrap()
 }
 
-/// A device whose messages are stored when the other system has taken them, and which are tried again without a pause.
+/// Creates a device whose messages are stored after the external system accepted them, and retried without a pause.
 fn device(devices: &Devices) -> DeviceId {
     let entities = devices.entities();
     let tenant = Tenant {
@@ -121,18 +121,18 @@ fn device_of(devices: &Devices, tenant_id: TenantId) -> DeviceId {
     device.id.unwrap()
 }
 
-/// In one message of the device.
-fn say(devices: &Devices, device: DeviceId, all: &[i64]) {
+/// Sends points in one device message.
+fn publish(devices: &Devices, device: DeviceId, all: &[i64]) {
     let body: Vec<_> = all.iter().map(|n| json!({"ts": NOW + n, "values": {"n": n}})).collect();
     let body = json!(body).to_string();
-    let entry = Entry::new(Kind::Telemetry, device.0, NOW, body.as_bytes());
+    let entry = IngestEntry::new(EntryKind::Telemetry, device.0, NOW, body.as_bytes());
     devices.append(&entry).unwrap().wait().unwrap();
 }
 
-fn stored(devices: &Devices, device: DeviceId) -> Vec<Value> {
+fn stored(devices: &Devices, device: DeviceId) -> Vec<PointValue> {
     let query = Query::Points {
         range: NOW..NOW + 1_000_000,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 1_000,
     };
     let found = devices.platform().store().query(device.0.into(), &["n"], &query);
@@ -148,13 +148,13 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn full_retries_go_on_when_the_other_system_answers() {
+fn full_retry_queue_continues_when_the_system_answers() {
     let scratch = Scratch::new("full");
     let devices = open(&scratch, 2, 2);
     let device = device(&devices);
-    say(&devices, device, &[0, 1]);
-    say(&devices, device, &[2]);
-    let all: Vec<Value> = (0..3).map(Value::Long).collect();
+    publish(&devices, device, &[0, 1]);
+    publish(&devices, device, &[2]);
+    let all: Vec<PointValue> = (0..3).map(PointValue::Long).collect();
     wait_until("all three are stored", || stored(&devices, device) == all);
     devices.shut_down();
 }

@@ -1,4 +1,4 @@
-//! What is appended is processed, in order, once, whatever happens to the process in between.
+//! Appended records are processed in order and once, also after a crash.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use devices::{Devices, Entry, Kind, Options, Update};
+use devices::{Devices, DevicesOptions, EntryKind, IngestEntry, Update};
 use platform::ids::{DeviceId, RpcId, TenantId};
-use platform::model::{Device, Rpc, RpcRequestBody, RpcStatus, Scope, Tenant};
+use platform::model::{AttributeScope, Device, Rpc, RpcRequestBody, RpcStatus, Tenant};
 use serde_json::json;
-use timeseries::{Order, Query, TimedValue, Value};
+use timeseries::{PointOrder, PointValue, Query, TimedValue};
 
 const NOW: i64 = 1_700_000_000_000;
 
@@ -32,13 +32,13 @@ impl Drop for Scratch {
 }
 
 fn open(directory: &Path) -> Arc<Devices> {
-    open_with(directory, platform::Options::default())
+    open_with(directory, platform::PlatformOptions::default())
 }
 
-fn open_with(directory: &Path, platform: platform::Options) -> Arc<Devices> {
-    let mut options = Options {
+fn open_with(directory: &Path, platform: platform::PlatformOptions) -> Arc<Devices> {
+    let mut options = DevicesOptions {
         platform,
-        ..Options::default()
+        ..DevicesOptions::default()
     };
     options.log.segment_bytes = 64 << 10;
     options.log.max_bytes = 64 << 20;
@@ -82,7 +82,7 @@ fn telemetry(devices: &Devices, device: DeviceId, range: std::ops::Range<i64>) {
     let mut last = None;
     for n in range {
         let body = format!("{{\"ts\":{},\"values\":{{\"n\":{n}}}}}", NOW + n);
-        let entry = Entry::new(Kind::Telemetry, device.0, NOW + n, body.as_bytes());
+        let entry = IngestEntry::new(EntryKind::Telemetry, device.0, NOW + n, body.as_bytes());
         last = Some(devices.append(&entry).unwrap());
     }
     last.unwrap().wait().unwrap();
@@ -91,7 +91,7 @@ fn telemetry(devices: &Devices, device: DeviceId, range: std::ops::Range<i64>) {
 fn points(devices: &Devices, device: DeviceId) -> Vec<TimedValue> {
     let query = Query::Points {
         range: NOW..NOW + 1_000_000,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 1_000_000,
     };
     let store = devices.platform().store();
@@ -102,19 +102,19 @@ fn assert_complete(devices: &Devices, device: DeviceId, count: i64) {
     let points = points(devices, device);
     let expected = (0..count).map(|n| TimedValue {
         ts_ms: NOW + n,
-        value: Value::Long(n),
+        value: PointValue::Long(n),
     });
     assert_eq!(points, expected.collect::<Vec<_>>());
 }
 
 #[test]
-fn what_is_in_the_log_is_processed_after_a_start() {
+fn log_is_replayed_after_a_crash() {
     let scratch = Scratch::new("replay");
     let device = {
         let devices = open(&scratch.0);
         let (_, device) = create(&devices);
         telemetry(&devices, device, 0..3000);
-        // No orderly end: what the store has not flushed is in the log only.
+        // A crash: data that the store has not flushed is only in the log.
         std::mem::forget(copy_of(&scratch.0));
         device
     };
@@ -123,16 +123,16 @@ fn what_is_in_the_log_is_processed_after_a_start() {
     wait_until("the log is replayed", || has_caught_up(&devices));
     assert_complete(&devices, device, 3000);
     telemetry(&devices, device, 3000..3010);
-    wait_until("it goes on", || has_caught_up(&devices));
+    wait_until("new messages are processed", || has_caught_up(&devices));
     assert_complete(&devices, device, 3010);
     devices.shut_down();
     drop(devices);
     let devices = open(&copy);
-    wait_until("nothing is left to do", || has_caught_up(&devices));
+    wait_until("the log is processed", || has_caught_up(&devices));
     assert_complete(&devices, device, 3010);
 }
 
-/// As the files stand while the process goes on: what a crash leaves.
+/// Copies the files of the running process, as a crash would leave them.
 fn copy_of(directory: &Path) -> PathBuf {
     let copy = directory.join("copy");
     let mut todo = vec![directory.join("platform")];
@@ -153,7 +153,7 @@ fn copy_of(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn an_answer_that_was_acknowledged_before_a_kill_ends_its_call() {
+fn acknowledged_response_is_applied_after_a_crash() {
     let scratch = Scratch::new("answer");
     let calls = {
         let devices = open(&scratch.0);
@@ -167,14 +167,15 @@ fn an_answer_that_was_acknowledged_before_a_kill_ends_its_call() {
         let gateway = devices.entities().save_device(gateway, None, NOW).unwrap().id.unwrap();
         let calls = [7, 8].map(|number| delivered(&devices, tenant_id, device, number));
         telemetry(&devices, device, 0..10);
-        // This process knows of no such calls: it leaves them to the next one, as if it had been killed before it came to the answers.
-        let answer = Entry {
+        // This process does not know these requests. It leaves the responses to the next one, as if it was killed
+        // before handling them.
+        let answer = IngestEntry {
             id: 7,
-            ..Entry::new(Kind::RpcResponse, device.0, NOW, br#"{"ok":7}"#)
+            ..IngestEntry::new(EntryKind::RpcResponse, device.0, NOW, br#"{"ok":7}"#)
         };
         drop(devices.append(&answer).unwrap());
         let body = br#"{"device":"D","id":8,"data":{"ok":8}}"#;
-        let answer = Entry::new(Kind::GatewayRpc, gateway.0, NOW, body);
+        let answer = IngestEntry::new(EntryKind::GatewayRpc, gateway.0, NOW, body);
         devices.append(&answer).unwrap().wait().unwrap();
         std::mem::forget(copy_of(&scratch.0));
         calls
@@ -190,7 +191,7 @@ fn an_answer_that_was_acknowledged_before_a_kill_ends_its_call() {
     }
 }
 
-/// A call that is kept, which the device has and has not answered.
+/// Creates a persistent request that the device has received but not answered.
 fn delivered(devices: &Devices, tenant_id: TenantId, device: DeviceId, number: i32) -> RpcId {
     let id = RpcId(devices.entities().new_id(NOW));
     let mut rpc = Rpc {
@@ -214,12 +215,12 @@ fn delivered(devices: &Devices, tenant_id: TenantId, device: DeviceId, number: i
 }
 
 #[test]
-fn old_files_of_the_log_are_given_back() {
+fn old_log_files_are_removed() {
     let scratch = Scratch::new("release");
     let devices = open(&scratch.0);
     let (_, device) = create(&devices);
     telemetry(&devices, device, 0..5000);
-    wait_until("it is processed", || has_caught_up(&devices));
+    wait_until("the log is processed", || has_caught_up(&devices));
     let before = devices.stats().log_bytes;
     devices.platform().store().flush().unwrap();
     devices.platform().checkpoint().unwrap();
@@ -228,40 +229,42 @@ fn old_files_of_the_log_are_given_back() {
 }
 
 #[test]
-fn saved_telemetry_and_watchers() {
+fn saved_telemetry_is_stored_and_sent_to_watchers() {
     let scratch = Scratch::new("save");
     let devices = open(&scratch.0);
     let (tenant, device) = create(&devices);
     let mut updates = devices.subscribe(16);
     updates.watch(tenant.0);
-    let kept = devices.save_telemetry(tenant.entity(), br#"{"ts":5,"values":{"a":1.5}}"#, 0, NOW);
-    kept.unwrap().wait().unwrap();
+    let saved = devices.save_telemetry(tenant.entity(), br#"{"ts":5,"values":{"a":1.5}}"#, 0, NOW);
+    saved.unwrap().wait().unwrap();
     let mut update = None;
-    wait_until("the watcher is told", || {
+    wait_until("the watcher gets the update", || {
         update = updates.try_next();
         update.is_some()
     });
     let expected = Update::Telemetry {
         entity: tenant.entity(),
         ts_ms: 5,
-        values: vec![("a".into(), Value::Double(1.5))],
+        values: vec![("a".into(), PointValue::Double(1.5))],
     };
     assert_eq!(update.as_deref(), Some(&expected));
-    let entry = Entry::new(Kind::Attributes, device.0, NOW, br#"{"model":"M"}"#);
+    let entry = IngestEntry::new(EntryKind::Attributes, device.0, NOW, br#"{"model":"M"}"#);
     devices.append(&entry).unwrap().wait().unwrap();
     wait_until("the attribute is stored", || has_caught_up(&devices));
-    let found = devices.platform().attributes(device.entity(), Scope::ClientScope, None);
-    assert_eq!(found.unwrap()[0].value, Value::String("M".into()));
+    let found = devices
+        .platform()
+        .attributes(device.entity(), AttributeScope::ClientScope, None);
+    assert_eq!(found.unwrap()[0].value, PointValue::String("M".into()));
     let latest = devices.platform().store().latest(tenant.0.into(), &["a"]).unwrap();
     assert_eq!(latest[0].as_ref().map(|latest| latest.ts_ms), Some(5));
 }
 
 #[test]
-fn usage_becomes_time_series_of_the_usage_state_and_goes_on_after_a_restart() {
+fn usage_is_stored_and_continues_after_a_restart() {
     let scratch = Scratch::new("usage");
-    let at_once = || platform::Options {
+    let at_once = || platform::PlatformOptions {
         usage_ms: 0,
-        ..platform::Options::default()
+        ..platform::PlatformOptions::default()
     };
     let devices = open_with(&scratch.0, at_once());
     let (tenant, device) = create(&devices);
@@ -272,38 +275,38 @@ fn usage_becomes_time_series_of_the_usage_state_and_goes_on_after_a_restart() {
     };
     telemetry(&devices, device, 0..5);
     wait_until("five messages are counted", || {
-        used(&devices, "transportMsgCount") == Some(Value::Long(5))
-            && used(&devices, "storageDataPointsCount") == Some(Value::Long(5))
+        used(&devices, "transportMsgCount") == Some(PointValue::Long(5))
+            && used(&devices, "storageDataPointsCount") == Some(PointValue::Long(5))
     });
     devices.shut_down();
     drop(devices);
     let devices = open_with(&scratch.0, at_once());
     telemetry(&devices, device, 5..8);
     wait_until("eight messages are counted", || {
-        used(&devices, "transportMsgCount") == Some(Value::Long(8))
+        used(&devices, "transportMsgCount") == Some(PointValue::Long(8))
     });
     devices.shut_down();
 }
 
-/// Nobody waits for a log that will never keep what it was given.
+/// A failed log must not leave callers waiting.
 #[test]
-fn who_waits_is_told_when_the_log_has_failed() {
+fn waiting_appends_fail_when_the_log_has_failed() {
     let scratch = Scratch::new("failed");
     let devices = open(&scratch.0);
     let (_, device) = create(&devices);
     telemetry(&devices, device, 0..1);
     std::fs::remove_dir_all(scratch.0.join("platform/log")).unwrap();
-    let (told, result) = std::sync::mpsc::channel();
+    let (sender, result) = std::sync::mpsc::channel();
     let of_waiter = Arc::clone(&devices);
     std::thread::spawn(move || {
         let body = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
-        // Until a segment is full, and there can be no further one.
-        let said = (0..1000).map(|n| Entry::new(Kind::Telemetry, device.0, NOW + n, body.as_bytes()));
-        let mut kept = said.map(|entry| of_waiter.append(&entry).and_then(devices::Kept::wait));
-        let _ = told.send(kept.find_map(Result::err));
+        // Until a segment is full, and no further one can be created.
+        let entries = (0..1000).map(|n| IngestEntry::new(EntryKind::Telemetry, device.0, NOW + n, body.as_bytes()));
+        let mut appended = entries.map(|entry| of_waiter.append(&entry).and_then(devices::PendingAppend::wait));
+        let _ = sender.send(appended.find_map(Result::err));
     });
     let full = result
         .recv_timeout(Duration::from_secs(20))
-        .expect("whoever waits is told");
-    assert!(full.is_some_and(|full| !full.because.contains("stops")));
+        .expect("the caller gets an error");
+    assert!(full.is_some_and(|full| !full.reason.contains("stops")));
 }

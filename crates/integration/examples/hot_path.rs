@@ -1,8 +1,8 @@
-//! What rules cost a message on its way, and what many rules cost a change: from a shard's tap to the buffer of an action, on one
-//! core. `cargo run --profile fast -p tidewire-integration --example hot_path`.
+//! Measures what rules cost a message, from a shard's tap to an action's buffer, on one core; and what a change costs
+//! with many rules. Run it with `cargo run --profile fast -p tidewire-integration --example hot_path`.
 //!
-//! Messages come in ticks of 64 and end in a buffer in memory that drops what is oldest, with a paused pump, so that only the tap
-//! is measured. Each line of messages is the best of many rounds.
+//! Messages arrive in ticks of 64. They end in a memory buffer that drops the oldest, with a paused pump, so that only
+//! the tap is measured. Each line of messages is the best of many rounds.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use broker::Now;
 use broker::tap::{Tap, TapClient, TapMessage};
-use integration::{Declared, Engine, RuleDefinition};
+use integration::{DeclaredDefinitions, Engine, RuleDefinition};
 use mqtt::{ProtocolVersion, QoS};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn run(directory: &Path) -> Result<(), Box<dyn Error>> {
     let select = "SELECT payload.temp AS t, topic";
     let plain = format!("{select} FROM \"t/#\" WHERE payload.temp > 30");
     messages(
-        "a rule whose WHERE refuses",
+        "a rule whose WHERE does not match",
         directory,
         &[&format!("{select} FROM \"t/#\" WHERE payload.temp > 90")],
         &["file:a"],
@@ -65,7 +65,7 @@ fn rule(id: usize, sql: &str, actions: &[&str]) -> Value {
     json!({"id": format!("rule-{id:05}"), "sql": sql, "actions": actions})
 }
 
-/// As it is after a restart of the process.
+/// Opens an engine as after a restart of the process.
 fn engine(directory: &Path, rules: &[&str], actions: &[&str]) -> Result<Engine, Box<dyn Error>> {
     let at = directory.join("integration");
     fs::create_dir_all(&at)?;
@@ -79,7 +79,7 @@ fn engine(directory: &Path, rules: &[&str], actions: &[&str]) -> Result<Engine, 
     });
     let definitions = json!({"rules": rules.collect::<serde_json::Map<_, _>>(), "actions": {"file:a": action}});
     fs::write(at.join("definitions.json"), serde_json::to_vec(&definitions)?)?;
-    let engine = Engine::open(directory, "bench", Declared::default())?;
+    let engine = Engine::open(directory, "bench", DeclaredDefinitions::default())?;
     engine.with_action("file:a", |action| action.pause())?;
     Ok(engine)
 }
@@ -138,7 +138,7 @@ fn changes(directory: &Path, many: &[&str]) -> Result<(), Box<dyn Error>> {
         "a start with 10,000 rules",
         start.elapsed().as_secs_f64() * 1e3
     );
-    // As shards do it between two ticks: a reader that stays behind costs a copy of all.
+    // Shards read the new rules between ticks. A reader that does not would cost a copy of all rules per change.
     let mut tap = engine.tap(1);
     let start = Instant::now();
     for change in 0..CHANGES {

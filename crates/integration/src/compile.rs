@@ -1,43 +1,47 @@
-//! From the definition of a rule to a rule in force.
+//! Compiles the definition of a rule.
 
 use std::sync::Arc;
 
-use connectors::mqtt::UserProperties;
+use connectors::mqtt::PublishUserProperties;
 use mqtt::QoS;
-use rules::{Limits, Rule, Source, Template};
+use rules::{FromEntry, Rule, RuleLimits, Template};
 use serde_json::Value;
 
-use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction};
+use crate::definition::{RepublishArguments, RuleActionDefinition, RuleDefinition, RuleFunction};
 use crate::kinds::{self, Problems};
 use crate::metrics::RuleMetrics;
 use crate::runner::hash;
-use crate::set::{Field, LiveRule, Output, Republish};
-use crate::tail::Tail;
+use crate::set::{FixedOrTemplate, LiveRule, Republish, RuleOutput};
+use crate::tail::RuleTail;
+use crate::timing::Timing;
 
-/// What a rule keeps when it, or another one, is changed.
+/// State of a rule that is preserved when this rule or another definition changes.
 #[derive(Clone, Debug, Default)]
 pub struct RuleState {
     pub metrics: Arc<RuleMetrics>,
-    pub tail: Arc<Tail>,
+    pub tail: Arc<RuleTail>,
+    /// Replaced when the text of the rule changes.
+    pub timing: Arc<Timing>,
     compiled: Option<Arc<Rule>>,
 }
 
 impl RuleState {
-    /// Compiles the rule, unless it has been and its text is the same.
+    /// Compiles the rule, unless its text is unchanged.
     pub fn prepare(&mut self, definition: &RuleDefinition) -> Result<(), Problems> {
         if self.compiled.as_ref().is_none_or(|rule| rule.sql() != definition.sql) {
             self.compiled = Some(self.compile(definition)?);
+            self.timing = Arc::default();
         }
         Ok(())
     }
 
-    /// What FROM names.
+    /// Returns the names in FROM.
     pub fn from(&self) -> Vec<String> {
         let sources = self.compiled.iter().flat_map(|rule| rule.sources());
         sources.map(name_of).collect()
     }
 
-    /// What FROM and SELECT say, if it is known.
+    /// Returns the compiled rule, if there is one.
     pub fn rule(&self) -> Option<&Rule> {
         self.compiled.as_deref()
     }
@@ -55,18 +59,19 @@ impl RuleState {
     }
 }
 
-fn name_of(source: &Source) -> String {
+fn name_of(source: &FromEntry) -> String {
     match source {
-        Source::Topic(name) | Source::Bridge(name) => name.clone(),
-        Source::Event(kind) => kind.topics().first().copied().unwrap_or_default().to_owned(),
+        FromEntry::Topic(name) | FromEntry::Bridge(name) => name.clone(),
+        FromEntry::Event(kind) => kind.topics().first().copied().unwrap_or_default().to_owned(),
     }
 }
 
-pub fn limits() -> Limits {
-    Limits::default()
+pub fn limits() -> RuleLimits {
+    RuleLimits::default()
 }
 
-/// `action`: the index of an action by `type:name`; none if there is none, which is no error: an action may come later.
+/// Compiles a rule. `action` returns the index of an action by its id `type:name`. A missing action is not an error,
+/// because it may be created later.
 pub fn compile(
     definition: &RuleDefinition,
     state: &RuleState,
@@ -76,7 +81,7 @@ pub fn compile(
     let (mut outputs, mut problems) = (Vec::new(), Vec::new());
     for (index, target) in definition.actions.iter().enumerate() {
         match target {
-            RuleAction::Action(id) if !is_action_id(id) => problems.push(format!(
+            RuleActionDefinition::Action(id) if !is_action_id(id) => problems.push(format!(
                 "actions[{index}]: {id:?} is not type:name with one of the types {}",
                 kinds::CONNECTOR_KINDS
                     .iter()
@@ -85,13 +90,13 @@ pub fn compile(
                     .collect::<Vec<_>>()
                     .join(", ")
             )),
-            RuleAction::Action(id) => outputs.push(match action(id) {
-                Some(index) => Output::Action(index),
-                None => Output::OutOfService(id.clone()),
+            RuleActionDefinition::Action(id) => outputs.push(match action(id) {
+                Some(index) => RuleOutput::Action(index),
+                None => RuleOutput::OutOfService(id.clone()),
             }),
-            RuleAction::Function(RuleFunction::Console) => outputs.push(Output::Console),
-            RuleAction::Function(RuleFunction::Republish(arguments)) => match republish(arguments) {
-                Ok(republish) => outputs.push(Output::Republish(Box::new(republish))),
+            RuleActionDefinition::Function(RuleFunction::Console) => outputs.push(RuleOutput::Console),
+            RuleActionDefinition::Function(RuleFunction::Republish(arguments)) => match republish(arguments) {
+                Ok(republish) => outputs.push(RuleOutput::Republish(Box::new(republish))),
                 Err(problem) => problems.push(format!("actions[{index}].args.{problem}")),
             },
         }
@@ -106,6 +111,7 @@ pub fn compile(
         outputs,
         metrics: state.metrics.clone(),
         tail: state.tail.clone(),
+        timing: state.timing.clone(),
     })
 }
 
@@ -119,9 +125,9 @@ pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
         Ok((template("user_properties", name)?, template("user_properties", value)?))
     };
     let (user_properties, more_user_properties) = match &arguments.user_properties {
-        UserProperties::Each(each) => (each.iter().map(user).collect::<Result<_, String>>()?, None),
-        UserProperties::All(text) if text.is_empty() => (Vec::new(), None),
-        UserProperties::All(text) => (Vec::new(), Some(template("user_properties", text)?)),
+        PublishUserProperties::Each(each) => (each.iter().map(user).collect::<Result<_, String>>()?, None),
+        PublishUserProperties::All(text) if text.is_empty() => (Vec::new(), None),
+        PublishUserProperties::All(text) => (Vec::new(), Some(template("user_properties", text)?)),
     };
     let payload = match arguments.payload.as_str() {
         "" => "${.}",
@@ -136,11 +142,11 @@ pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
     ] = properties(arguments)?;
     Ok(Republish {
         topic: topic(&arguments.topic)?,
-        payload: template("payload", payload)?,
+        payload: document("payload", payload)?,
         qos: qos(&arguments.qos)?,
         retain: boolean("retain", &arguments.retain)?,
         user_properties,
-        more_user_properties,
+        user_properties_map: more_user_properties,
         content_type,
         response_topic,
         correlation_data,
@@ -150,19 +156,19 @@ pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
     })
 }
 
-/// What a source publishes, which has the properties that came with it unless others are given.
+/// Compiles what a source publishes. By default it has the properties of the received message.
 pub fn published(arguments: &RepublishArguments) -> Result<Republish, String> {
     let mut arguments = arguments.clone();
-    if arguments.user_properties == UserProperties::default() {
-        arguments.user_properties = connectors::mqtt::user_properties_of_the_message();
+    if arguments.user_properties == PublishUserProperties::default() {
+        arguments.user_properties = connectors::mqtt::message_user_properties();
     }
-    for (name, text) in connectors::mqtt::properties_of_the_message() {
+    for (name, text) in connectors::mqtt::message_properties() {
         arguments.mqtt_properties.entry(name).or_insert(text);
     }
     republish(&arguments)
 }
 
-/// Content type, response topic, correlation data, payload format, expiry: by our names, or by EMQX's.
+/// Compiles content type, response topic, correlation data, payload format and expiry, by our names or by EMQX's.
 fn properties(arguments: &RepublishArguments) -> Result<[Option<Template>; 5], String> {
     let all = [
         ("content_type", "Content-Type", &arguments.content_type),
@@ -174,7 +180,9 @@ fn properties(arguments: &RepublishArguments) -> Result<[Option<Template>; 5], S
     let given = &arguments.mqtt_properties;
     if let Some(unknown) = given.keys().find(|name| !all.iter().any(|(_, known, _)| known == name)) {
         let known = all.map(|(_, known, _)| known).join(", ");
-        return Err(format!("mqtt_properties: {unknown:?} is none of {known}"));
+        return Err(format!(
+            "mqtt_properties: {unknown:?} is unknown, must be one of {known}"
+        ));
     }
     let mut templates = [const { None }; 5];
     for (template, (field, name, text)) in templates.iter_mut().zip(all) {
@@ -185,6 +193,11 @@ fn properties(arguments: &RepublishArguments) -> Result<[Option<Template>; 5], S
 
 pub fn template(field: &str, text: &str) -> Result<Template, String> {
     Template::compile(text).map_err(|error| format!("{field}: {error}"))
+}
+
+/// Compiles the template of a payload, which may be JSON.
+pub fn document(field: &str, text: &str) -> Result<Template, String> {
+    Template::compile_document(text).map_err(|error| format!("{field}: {error}"))
 }
 
 fn optional(field: &str, text: Option<&String>) -> Result<Option<Template>, String> {
@@ -199,26 +212,26 @@ fn topic(text: &str) -> Result<Template, String> {
     Ok(topic)
 }
 
-fn qos(value: &Value) -> Result<Field<QoS>, String> {
-    let wrong = || format!("qos: {value} is not 0, 1, 2 or a template");
+fn qos(value: &Value) -> Result<FixedOrTemplate<QoS>, String> {
+    let invalid = || format!("qos: {value} is not 0, 1, 2 or a template");
     match value {
-        Value::Null => Ok(Field::Fixed(QoS::AtMostOnce)),
-        Value::String(text) if text.contains("${") => Ok(Field::Template(template("qos", text)?)),
+        Value::Null => Ok(FixedOrTemplate::Fixed(QoS::AtMostOnce)),
+        Value::String(text) if text.contains("${") => Ok(FixedOrTemplate::Template(template("qos", text)?)),
         Value::Number(number) => match number.as_u64() {
-            Some(0) => Ok(Field::Fixed(QoS::AtMostOnce)),
-            Some(1) => Ok(Field::Fixed(QoS::AtLeastOnce)),
-            Some(2) => Ok(Field::Fixed(QoS::ExactlyOnce)),
-            _ => Err(wrong()),
+            Some(0) => Ok(FixedOrTemplate::Fixed(QoS::AtMostOnce)),
+            Some(1) => Ok(FixedOrTemplate::Fixed(QoS::AtLeastOnce)),
+            Some(2) => Ok(FixedOrTemplate::Fixed(QoS::ExactlyOnce)),
+            _ => Err(invalid()),
         },
-        _ => Err(wrong()),
+        _ => Err(invalid()),
     }
 }
 
-fn boolean(field: &str, value: &Value) -> Result<Field<bool>, String> {
+fn boolean(field: &str, value: &Value) -> Result<FixedOrTemplate<bool>, String> {
     match value {
-        Value::Null => Ok(Field::Fixed(false)),
-        Value::Bool(retain) => Ok(Field::Fixed(*retain)),
-        Value::String(text) if text.contains("${") => Ok(Field::Template(template(field, text)?)),
+        Value::Null => Ok(FixedOrTemplate::Fixed(false)),
+        Value::Bool(retain) => Ok(FixedOrTemplate::Fixed(*retain)),
+        Value::String(text) if text.contains("${") => Ok(FixedOrTemplate::Template(template(field, text)?)),
         _ => Err(format!("{field}: {value} is not true, false or a template")),
     }
 }

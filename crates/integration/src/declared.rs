@@ -1,30 +1,33 @@
-//! Definitions that stand in the configuration or in files beside it: they are pinned, the API can look at them and not change them.
+//! Definitions in the configuration or in its included files. They are pinned: the API shows them, but cannot change
+//! them.
 
 use std::collections::BTreeMap;
 
 use crate::compile::{RuleState, compile, published};
 use crate::definition::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition, name_problem};
-use crate::engine::{action_problems, fallback_circle, rule_id_problem};
+use crate::engine::{action_problems, fallback_cycle, rule_id_problem};
+use crate::environment::RuleTime;
 use crate::kinds::{self, Connector, Problems};
 use crate::store::Definitions;
 
-/// A definition and where it stands, such as `tidewire.toml:12`.
+/// A definition and its location, for example `tidewire.toml:12`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration<D> {
     pub definition: D,
     pub origin: String,
 }
 
-/// All of them, in the order in which they were read.
+/// All declared definitions, in reading order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Declared {
+pub struct DeclaredDefinitions {
     pub connectors: Vec<Declaration<ConnectorDefinition>>,
     pub actions: Vec<Declaration<ActionDefinition>>,
     pub sources: Vec<Declaration<SourceDefinition>>,
     pub rules: Vec<Declaration<RuleDefinition>>,
+    pub rule_time: RuleTime,
 }
 
-/// What is wrong with a declaration.
+/// An error in a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclarationProblem {
     pub origin: String,
@@ -32,20 +35,20 @@ pub struct DeclarationProblem {
     pub message: String,
 }
 
-/// Where each that is declared stands.
+/// Location of each declared definition.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Origins {
+pub(crate) struct DeclarationOrigins {
     pub connectors: BTreeMap<String, String>,
     pub actions: BTreeMap<String, String>,
     pub sources: BTreeMap<String, String>,
     pub rules: BTreeMap<String, String>,
 }
 
-impl Declared {
-    /// Everything that can be told without the outside: nothing is connected to. An action or source whose connector is not declared
-    /// is looked at as far as that goes, because the API may define the connector.
+impl DeclaredDefinitions {
+    /// Returns all errors that can be found without connecting. If the connector of an action or source is not
+    /// declared, only a part is checked, because the API may define the connector.
     pub fn problems(&self) -> Vec<DeclarationProblem> {
-        let mut found = Found::default();
+        let mut found = ProblemList::default();
         let mut connectors = BTreeMap::new();
         for Declaration { definition, origin } in &self.connectors {
             found.name(origin, "name", &definition.name);
@@ -61,7 +64,7 @@ impl Declared {
             found.all(origin, action_problems(definition, target(definition, &connectors)));
             found.all(
                 origin,
-                fallback_circle(definition, |id| self.action(id)).into_iter().collect(),
+                fallback_cycle(definition, |id| self.action(id)).into_iter().collect(),
             );
         }
         for Declaration { definition, origin } in &self.sources {
@@ -69,7 +72,7 @@ impl Declared {
             found.once("source", origin, definition.id());
             found.all(origin, source_problems(definition, &connectors));
             let others = self.sources.iter().map(|it| &it.definition);
-            found.all(origin, kinds::taken(definition, others));
+            found.all(origin, kinds::overlaps(definition, others));
         }
         for Declaration { definition, origin } in &self.rules {
             found.name(origin, "id", &definition.id);
@@ -85,8 +88,8 @@ impl Declared {
         actions.find(|it| it.id() == id)
     }
 
-    pub(crate) fn origins(&self) -> Origins {
-        Origins {
+    pub(crate) fn origins(&self) -> DeclarationOrigins {
+        DeclarationOrigins {
             connectors: self
                 .connectors
                 .iter()
@@ -110,9 +113,9 @@ impl Declared {
         }
     }
 
-    /// What holds: these, and of the others those that have no declared one of the same name.
-    pub(crate) fn over(&self, kept: &Definitions) -> Definitions {
-        let mut all = kept.clone();
+    /// Returns the effective definitions: the declared ones, and stored ones without a declaration of the same name.
+    pub(crate) fn override_stored(&self, stored: &Definitions) -> Definitions {
+        let mut all = stored.clone();
         for Declaration { definition, .. } in &self.connectors {
             all.connectors.insert(definition.name.clone(), definition.clone());
         }
@@ -130,12 +133,12 @@ impl Declared {
 }
 
 #[derive(Default)]
-struct Found {
+struct ProblemList {
     problems: Vec<DeclarationProblem>,
     seen: BTreeMap<(&'static str, String), String>,
 }
 
-impl Found {
+impl ProblemList {
     fn all(&mut self, origin: &str, problems: Problems) {
         let problem = |message| DeclarationProblem {
             origin: origin.to_owned(),
@@ -148,22 +151,22 @@ impl Found {
         self.all(origin, name_problem(field, name).into_iter().collect());
     }
 
-    fn once(&mut self, what: &'static str, origin: &str, id: String) {
-        let message = format!("{what} {id:?} is declared");
-        if let Some(first) = self.seen.insert((what, id), origin.to_owned()) {
-            self.all(origin, vec![format!("{message} in {first}, too")]);
+    fn once(&mut self, kind: &'static str, origin: &str, id: String) {
+        let message = format!("{kind} {id:?} is also declared");
+        if let Some(first) = self.seen.insert((kind, id), origin.to_owned()) {
+            self.all(origin, vec![format!("{message} in {first}")]);
         }
     }
 }
 
-/// None: it depends on a connector that is not declared.
+/// Returns the target, or `None` if it depends on a connector that is not declared.
 fn target(
     definition: &ActionDefinition,
     connectors: &BTreeMap<&str, Connector>,
-) -> Option<Result<kinds::Target, Problems>> {
+) -> Option<Result<kinds::ActionTarget, Problems>> {
     let connector = connectors.get(definition.connector.as_str());
-    let can_be_told = connector.is_some() || kinds::is_local(&definition.kind) || !kinds::is_known(&definition.kind);
-    can_be_told.then(|| kinds::target(&definition.id(), &definition.kind, connector, &definition.parameters))
+    let is_checkable = connector.is_some() || kinds::is_local(&definition.kind) || !kinds::is_known(&definition.kind);
+    is_checkable.then(|| kinds::target(&definition.id(), &definition.kind, connector, &definition.parameters))
 }
 
 fn source_problems(definition: &SourceDefinition, connectors: &BTreeMap<&str, Connector>) -> Problems {

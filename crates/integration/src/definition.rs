@@ -1,7 +1,7 @@
 //! Connectors, actions, sources and rules as operators write them: in the API, on the command line, in files.
 //!
-//! What a type of connector or action needs is in `config` and `parameters`, read by `kinds.rs`. A definition is kept as it
-//! was written; it is shown with its secrets as `***`, and `***` in a new one means the old secret.
+//! `config` and `parameters` depend on the type; `kinds.rs` reads them. A definition is stored as it was written. It is
+//! shown with `***` for secrets; `***` in a changed definition means the stored secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,64 +12,65 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use connectors::mqtt::UserProperties;
+use connectors::mqtt::PublishUserProperties;
 use connectors::{DeliveryConfig, REDACTED};
 
 use crate::kinds;
 
-/// Names are parts of file names, of topics in FROM, and of URLs.
+/// Maximum length of a name. Names are parts of file names, of topics in FROM, and of URLs.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Where something outside is.
+/// Connection to an external system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectorDefinition {
     pub name: String,
-    /// `kafka`, `http`, `postgresql`, `redis`, `mqtt` or `file`.
+    /// Type of the connector: `kafka`, `http`, `postgresql`, `redis` or `mqtt`.
     #[serde(rename = "type")]
     pub kind: String,
     #[serde(default = "yes")]
     pub enable: bool,
     #[serde(default)]
     pub description: String,
-    /// What the type needs: address, credentials.
+    /// Options of the type, such as address and credentials.
     #[serde(default)]
     pub config: Value,
 }
 
-/// What is sent there.
+/// Messages that are sent to an external system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActionDefinition {
     pub name: String,
-    /// That of its connector, or `console`, which needs none.
+    /// Type of the action: the type of its connector, or `console` or `file`, which need no connector.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The connector's name.
+    /// Name of the connector.
     #[serde(default)]
     pub connector: String,
     #[serde(default = "yes")]
     pub enable: bool,
     #[serde(default)]
     pub description: String,
-    /// What the type needs: templates, how to send.
+    /// Options of the type, such as templates.
     #[serde(default)]
     pub parameters: Value,
-    /// How it buffers and sends; what is not said is what suits the type.
+    /// Buffering, batching and retry settings. Missing fields have defaults that suit the type.
     #[serde(default)]
     #[schemars(with = "DeliveryConfig")]
     pub delivery: Value,
-    /// What is done with what this one gives up: what its target refuses for good, what was tried too often, what is too old.
+    /// Fallback actions for messages that this action gives up: messages that its target rejects permanently, that are
+    /// out of attempts, expired, or dropped by a full buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub fallback_actions: Vec<FallbackAction>,
 }
 
-/// It gets what was given up as if the rule had named it.
+/// A fallback action. It receives the messages as if the rule had named it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum FallbackAction {
-    /// `type:name` of another action.
+    /// Id of another action, as `type:name`.
     Action(String),
     Kind(FallbackKind),
 }
@@ -83,11 +84,11 @@ pub enum FallbackKind {
         kind: String,
         name: String,
     },
-    /// The message is published anew.
+    /// Publishes the message to MQTT.
     Republish { args: Box<RepublishArguments> },
 }
 
-/// What is taken from there.
+/// Messages that are received from an external system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceDefinition {
@@ -101,12 +102,12 @@ pub struct SourceDefinition {
     pub description: String,
     #[serde(default)]
     pub parameters: Value,
-    /// How a message from there is published here. None: rules see it, nobody else.
+    /// How received messages are published to MQTT. Default: they are not published; only rules see them.
     #[serde(default)]
     pub publish: Option<Box<RepublishArguments>>,
 }
 
-/// A rule and what is done with what it puts out.
+/// A rule and its actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleDefinition {
@@ -115,7 +116,7 @@ pub struct RuleDefinition {
     pub name: String,
     pub sql: String,
     #[serde(default)]
-    pub actions: Vec<RuleAction>,
+    pub actions: Vec<RuleActionDefinition>,
     #[serde(default = "yes")]
     pub enable: bool,
     #[serde(default)]
@@ -124,8 +125,9 @@ pub struct RuleDefinition {
 
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum RuleAction {
-    /// `type:name` of an action.
+#[schemars(rename = "RuleAction")]
+pub enum RuleActionDefinition {
+    /// Id of an action, as `type:name`.
     Action(String),
     Function(RuleFunction),
 }
@@ -134,43 +136,52 @@ pub enum RuleAction {
 #[serde(tag = "function", content = "args", rename_all = "snake_case")]
 pub enum RuleFunction {
     Republish(Box<RepublishArguments>),
-    /// A line in the log.
+    /// Writes a line to the log.
     Console,
 }
 
-/// Templates of a message: `${payload.x}` is a field of what the rule puts out.
+/// Templates of a published message. `${payload.x}` is a field of the rule's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RepublishArguments {
+    /// Topic of the message.
     pub topic: String,
-    /// Empty: all of what the rule puts out, as JSON.
+    /// Template of the payload. Empty: the whole output of the rule as JSON.
     #[serde(default = "payload")]
     pub payload: String,
-    /// A number, or a template.
+    /// QoS as a number or a template.
     #[serde(default = "qos")]
     pub qos: Value,
-    /// A boolean, or a template.
+    /// Retain flag as a boolean or a template.
     #[serde(default)]
     pub retain: Value,
     #[serde(default)]
-    pub user_properties: UserProperties,
-    /// EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data`, `Payload-Format-Indicator` and `Message-Expiry-Interval`.
+    pub user_properties: PublishUserProperties,
+    /// Templates of `Content-Type`, `Response-Topic`, `Correlation-Data`, `Payload-Format-Indicator` and
+    /// `Message-Expiry-Interval`, as in EMQX.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mqtt_properties: BTreeMap<String, String>,
+    /// Content Type (MQTT 5).
     #[serde(default)]
     pub content_type: Option<String>,
+    /// Response Topic (MQTT 5).
     #[serde(default)]
     pub response_topic: Option<String>,
+    /// Correlation Data (MQTT 5).
     #[serde(default)]
     pub correlation_data: Option<String>,
-    /// A boolean, or a template. True: to subscribers only; no rule sees it, and it is not retained.
+    /// A boolean or a template. If true, the message goes only to subscribers: rules do not see it, and it is not
+    /// retained.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub direct_dispatch: Value,
 }
 
-impl<'de> Deserialize<'de> for RuleAction {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RuleAction, D::Error> {
-        deserializer.deserialize_any(TextOrObject(RuleAction::Action, RuleAction::Function))
+impl<'de> Deserialize<'de> for RuleActionDefinition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RuleActionDefinition, D::Error> {
+        deserializer.deserialize_any(TextOrObject(
+            RuleActionDefinition::Action,
+            RuleActionDefinition::Function,
+        ))
     }
 }
 
@@ -180,7 +191,7 @@ impl<'de> Deserialize<'de> for FallbackAction {
     }
 }
 
-/// Unlike what serde derives for enums without a tag, its errors say what is wrong with the object.
+/// Deserializes a text or an object. Unlike serde's untagged enums, its errors name the problem in the object.
 struct TextOrObject<T, O>(fn(String) -> T, fn(O) -> T);
 
 impl<'de, T, O: Deserialize<'de>> Visitor<'de> for TextOrObject<T, O> {
@@ -216,14 +227,14 @@ impl ActionDefinition {
         format!("{}:{}", self.kind, self.name)
     }
 
-    /// Ids of the actions that get what it gives up.
+    /// Returns the ids of its fallback actions.
     pub fn fallback_ids(&self) -> impl Iterator<Item = String> {
         self.fallback_actions.iter().filter_map(FallbackAction::id)
     }
 }
 
 impl FallbackAction {
-    /// Of the action; none: it publishes anew.
+    /// Returns the id of the action, or `None` for a republish.
     pub fn id(&self) -> Option<String> {
         match self {
             FallbackAction::Action(id) => Some(id.clone()),
@@ -238,7 +249,7 @@ impl SourceDefinition {
         format!("{}:{}", self.kind, self.name)
     }
 
-    /// What stands in FROM: our name first, then EMQX's.
+    /// Returns the names for FROM: ours first, then EMQX's.
     pub fn from_names(&self) -> [String; 2] {
         let emqx = match self.kind.as_str() {
             "kafka" => "kafka_consumer",
@@ -252,7 +263,7 @@ impl SourceDefinition {
 }
 
 impl ConnectorDefinition {
-    /// As it is shown: without secrets.
+    /// Returns the definition without secrets.
     pub fn shown(&self) -> ConnectorDefinition {
         ConnectorDefinition {
             config: kinds::shown_config(&self.kind, &self.config),
@@ -262,7 +273,7 @@ impl ConnectorDefinition {
 }
 
 impl ActionDefinition {
-    /// As it is shown: without secrets.
+    /// Returns the definition without secrets.
     pub fn shown(&self) -> ActionDefinition {
         ActionDefinition {
             parameters: kinds::shown_parameters(&self.kind, &self.parameters),
@@ -272,7 +283,7 @@ impl ActionDefinition {
 }
 
 impl SourceDefinition {
-    /// As it is shown: without secrets.
+    /// Returns the definition without secrets.
     pub fn shown(&self) -> SourceDefinition {
         SourceDefinition {
             parameters: kinds::shown_source(&self.kind, &self.parameters),
@@ -281,7 +292,7 @@ impl SourceDefinition {
     }
 }
 
-/// What is wrong with a name.
+/// Returns the problem of an invalid name.
 pub fn name_problem(field: &str, name: &str) -> Option<String> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let is_valid =
@@ -291,7 +302,7 @@ pub fn name_problem(field: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Puts the secrets of `old` where `new` has them as they are shown. The errors name the fields, within `field`, for which there are none.
+/// Replaces `***` in `new` by the secrets of `old`. The errors name fields, within `field`, without a stored secret.
 pub fn restore_secrets(field: &str, new: &mut Value, old: Option<&Value>) -> Vec<String> {
     match new {
         Value::Object(new) => {
@@ -314,7 +325,7 @@ pub fn restore_secrets(field: &str, new: &mut Value, old: Option<&Value>) -> Vec
                 Vec::new()
             }
             None => vec![format!(
-                "{field}: {REDACTED:?} is what a secret is shown as, and none is kept here: give the secret itself"
+                "{field}: {REDACTED:?} stands for a stored secret, but none is stored; enter the secret itself"
             )],
         },
         _ => Vec::new(),

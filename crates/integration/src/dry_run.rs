@@ -1,54 +1,54 @@
-//! Trying a rule: the same evaluation as in production, on an event that is made up.
+//! Tests a rule: evaluates it as in production on a sample event.
 
-use rules::{Column, Evaluator, EventKind, JsonForm, Map, Outcome, Rule, SampleEvent, Source, Value};
+use rules::{Column, EvalOutcome, Evaluator, EventKind, FromEntry, JsonForm, Map, Rule, SampleEvent, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compile::limits;
 use crate::engine::EngineError;
-use crate::environment::{SharedStore, Surroundings, unix_ms};
+use crate::environment::{LiveEnvironment, SharedStore, unix_ms};
 
-/// SQL and what to try it on.
+/// SQL and the event to test it with.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DryRun {
     pub sql: String,
-    /// Columns of the event by name, such as `topic`, `clientid`, `qos`, `payload`. A payload that is not a string is taken as its
-    /// JSON. What is not given is that of an example of the rule's first source.
+    /// Columns of the event by name, such as `topic`, `clientid`, `qos` or `payload`. A payload that is not a string is
+    /// encoded as JSON. Missing columns have the values of an example for the rule's first source.
     #[serde(default)]
     pub event: Option<serde_json::Value>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DryRunResult {
-    /// The event's topic and kind are among what FROM names.
+    /// Whether FROM matches the event.
     pub is_matched: bool,
-    /// WHERE held, and there is output.
+    /// Whether WHERE is true and there is output.
     pub is_passed: bool,
     pub outputs: Vec<serde_json::Value>,
-    /// What would be counted as a failure of the rule.
+    /// The error that would count as a failure of the rule.
     pub error: Option<String>,
-    /// Where in the SQL the error is.
+    /// Position of the error in the SQL.
     pub error_position: Option<ErrorPosition>,
 }
 
-/// From 1; columns are characters.
+/// Line and column, counted from 1. Columns count characters.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct ErrorPosition {
     pub line: u32,
     pub column: u32,
 }
 
-/// SQL that cannot be compiled is `Invalid`.
+/// Tests a rule. SQL that does not compile returns `EngineError::Invalid`.
 pub fn dry_run(run: &DryRun) -> Result<DryRunResult, EngineError> {
     let invalid = |problem: String| EngineError::Invalid(vec![problem]);
     let rule = Rule::compile(&run.sql, &limits()).map_err(|error| invalid(format!("sql: {error}")))?;
     let event = event(&rule, run.event.as_ref()).map_err(|error| invalid(format!("event: {error}")))?;
-    let mut surroundings = Surroundings::new(unix_ms(), SharedStore::default());
-    surroundings.unix_ms = unix_ms();
+    let mut environment = LiveEnvironment::new(unix_ms(), SharedStore::default());
+    environment.unix_ms = unix_ms();
     let mut outputs = Vec::new();
     let outcome = Evaluator::new()
-        .message(&event, &mut surroundings)
+        .message(&event, &mut environment)
         .run(&rule, &mut outputs);
     let error_position = outcome.as_ref().err().map(|error| ErrorPosition {
         line: error.position.line,
@@ -56,7 +56,7 @@ pub fn dry_run(run: &DryRun) -> Result<DryRunResult, EngineError> {
     });
     Ok(DryRunResult {
         is_matched: is_source(&rule, &event),
-        is_passed: matches!(outcome, Ok(Outcome::Passed(_))),
+        is_passed: matches!(outcome, Ok(EvalOutcome::Passed(_))),
         outputs: outputs.iter().map(to_json).collect(),
         error: outcome.err().map(|error| error.to_string()),
         error_position,
@@ -72,17 +72,17 @@ fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, 
     let source = source(rule, given);
     let kind = source.map_or(EventKind::MessagePublish, kind_of);
     let mut event = SampleEvent::example(kind, unix_ms());
-    if let Some(Source::Topic(filter)) = source {
-        event.set(Column::Topic, Value::text(fitting_topic(filter).as_str()));
+    if let Some(FromEntry::Topic(filter)) = source {
+        event.set(Column::Topic, Value::text(matching_topic(filter).as_str()));
     }
     let origin = match source {
-        Some(Source::Bridge(name)) => origin(name),
+        Some(FromEntry::Bridge(name)) => origin(name),
         _ => None,
     };
-    for column in origin.map_or(&[][..], Origin::lacks) {
+    for column in origin.map_or(&[][..], SourceSystem::missing_columns) {
         event.set(*column, Value::Undefined);
     }
-    if let Some(Origin::Kafka) = origin {
+    if let Some(SourceSystem::Kafka) = origin {
         same_payload(&mut event, given);
     }
     let Some(given) = given else {
@@ -97,18 +97,18 @@ fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, 
     Ok(event)
 }
 
-/// What a source takes from.
+/// System of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum SourceSystem {
     Mqtt,
     Kafka,
 }
 
-impl Origin {
-    /// The columns that none of its messages has.
-    fn lacks(self) -> &'static [Column] {
+impl SourceSystem {
+    /// Returns the columns that its messages never have.
+    fn missing_columns(self) -> &'static [Column] {
         match self {
-            Origin::Mqtt => &[
+            SourceSystem::Mqtt => &[
                 Column::Headers,
                 Column::Key,
                 Column::Offset,
@@ -117,7 +117,7 @@ impl Origin {
                 Column::TsType,
                 Column::Value,
             ],
-            Origin::Kafka => &[
+            SourceSystem::Kafka => &[
                 Column::Server,
                 Column::QoS,
                 Column::Dup,
@@ -128,32 +128,33 @@ impl Origin {
     }
 }
 
-/// None for a pattern that sources of several types fit.
-fn origin(name: &str) -> Option<Origin> {
+/// Returns `None` for a pattern that matches sources of several types.
+fn origin(name: &str) -> Option<SourceSystem> {
     let (kind, _) = name.split_once('/')?.1.split_once(':')?;
     match kind {
-        "mqtt" => Some(Origin::Mqtt),
-        "kafka" | "kafka_consumer" => Some(Origin::Kafka),
+        "mqtt" => Some(SourceSystem::Mqtt),
+        "kafka" | "kafka_consumer" => Some(SourceSystem::Kafka),
         _ => None,
     }
 }
 
-/// The value of a Kafka record is its payload too, whichever is given.
+/// The value of a Kafka record is also its payload. Either may be given.
 fn same_payload(event: &mut SampleEvent, given: Option<&serde_json::Value>) {
     let field = |name: &str| given.and_then(|given| given.get(name)?.as_str());
     let text = match (field("value"), field("payload")) {
         (Some(text), _) | (None, Some(text)) => Value::text(text),
-        (None, None) => Value::text(rules::Event::payload(event)),
+        (None, None) => Value::text(rules::RuleEvent::payload(event)),
     };
     event.set(Column::Payload, text.clone());
     event.set(Column::Value, text);
 }
 
-/// Of what FROM names, what the event is of: what its `event` says, else the first that has all its columns.
-fn source<'r>(rule: &'r Rule, given: Option<&serde_json::Value>) -> Option<&'r Source> {
+/// Returns the source in FROM that the event belongs to: by its column `event`, otherwise the first one that has all
+/// columns of the event.
+fn source<'r>(rule: &'r Rule, given: Option<&serde_json::Value>) -> Option<&'r FromEntry> {
     let given = given.and_then(serde_json::Value::as_object);
     let name = given.and_then(|given| given.get("event")?.as_str());
-    let is_meant = |source: &&Source| match name {
+    let is_meant = |source: &&FromEntry| match name {
         Some(name) => kind_of(source).name() == name,
         None => given
             .into_iter()
@@ -163,16 +164,16 @@ fn source<'r>(rule: &'r Rule, given: Option<&serde_json::Value>) -> Option<&'r S
     rule.sources().iter().find(is_meant).or(rule.sources().first())
 }
 
-fn kind_of(source: &Source) -> EventKind {
+fn kind_of(source: &FromEntry) -> EventKind {
     match source {
-        Source::Event(kind) => *kind,
-        Source::Bridge(_) => EventKind::Source,
-        Source::Topic(_) => EventKind::MessagePublish,
+        FromEntry::Event(kind) => *kind,
+        FromEntry::Bridge(_) => EventKind::Source,
+        FromEntry::Topic(_) => EventKind::MessagePublish,
     }
 }
 
-/// A topic name that the filter matches.
-fn fitting_topic(filter: &str) -> String {
+/// Returns a topic name that the filter matches.
+fn matching_topic(filter: &str) -> String {
     let levels = filter.split('/').map(|level| match level {
         "+" | "#" => "a",
         level => level,
@@ -181,11 +182,11 @@ fn fitting_topic(filter: &str) -> String {
 }
 
 fn is_source(rule: &Rule, event: &SampleEvent) -> bool {
-    use rules::Event;
+    use rules::RuleEvent;
     let topic = event.column(rules::Column::Topic);
     rule.sources().iter().any(|source| match source {
-        Source::Topic(filter) => topic.as_str().is_some_and(|topic| mqtt::filter_matches(filter, topic)),
-        Source::Event(kind) => event.kind() == *kind,
-        Source::Bridge(_) => event.kind() == EventKind::Source,
+        FromEntry::Topic(filter) => topic.as_str().is_some_and(|topic| mqtt::filter_matches(filter, topic)),
+        FromEntry::Event(kind) => event.kind() == *kind,
+        FromEntry::Bridge(_) => event.kind() == EventKind::Source,
     })
 }

@@ -1,17 +1,22 @@
-//! The engine: definitions in, what runs out of them; changes at run time, kept before they are in force.
+//! The engine: runs the defined connectors, actions, sources and rules, and changes them at run time. A change is
+//! stored before it takes effect.
 //!
-//! Its calls may take a while (a pump is stopped, a file is synced): not for the threads of the data plane. Clients of other
-//! systems run on a runtime of the engine's own.
+//! Calls may take long, for example to stop a pump or to sync a file. Do not call them from the data plane. The engine
+//! has its own tokio runtime for connectors.
 //!
-//! Two locks: whoever changes something has `changes` for as long as that takes, and is alone with it; `state` is locked for moments only,
-//! never while something is stopped, opened or written, so that looking (views, metrics) waits for no change.
+//! There are two locks. A change holds `changes` for its whole duration, so that changes are serialized. `state` is
+//! locked only briefly and never while a pump is stopped, a buffer is opened or a file is written. Views and metrics
+//! therefore never wait for a change.
 
 mod action;
 mod connector;
 mod declare;
 mod fallback;
 mod measure;
+mod reopen;
 mod rule;
+#[cfg(test)]
+mod slow_lane_tests;
 mod source;
 mod trouble;
 mod views;
@@ -19,10 +24,10 @@ mod warnings;
 
 pub(crate) use action::action_problems;
 pub use connector::ConnectorTest;
-pub(crate) use fallback::{Reached, fallback_circle};
-pub use measure::{Measured, Measures};
+pub(crate) use fallback::{BufferAccess, fallback_cycle};
+pub use measure::{MeasuredDefinition, Measures};
 pub(crate) use rule::rule_id_problem;
-pub use trouble::{Trouble, Troubles};
+pub use trouble::{EngineFailure, EngineFailures};
 pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +38,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use broker::ShardId;
-use connectors::{Action, ActionStats, Buffer, BufferMode, DeliveryConfig, Fallback, Health, Overflow, Stopper};
+use connectors::{
+    Action, ActionBuffer, ActionStats, BufferMode, ConnectionHealth, DeliveryConfig, Fallback, Overflow, StopHandle,
+};
 use rules::{Template, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -41,56 +48,59 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::compile::{RuleState, compile, published, republish, template};
-use crate::declared::{Declared, Origins};
+use crate::compile::{RuleState, compile, document, published, republish, template};
+use crate::declared::{DeclarationOrigins, DeclaredDefinitions};
 use crate::definition::{
-    ActionDefinition, ConnectorDefinition, RuleAction, RuleDefinition, SourceDefinition, name_problem, restore_secrets,
+    ActionDefinition, ConnectorDefinition, RuleActionDefinition, RuleDefinition, SourceDefinition, name_problem,
+    restore_secrets,
 };
-use crate::environment::{SharedStore, Surroundings, unix_ms};
-use crate::event::{Scene, peer_name};
-use crate::fallback::Target as FallbackTarget;
-use crate::kinds::{self, Connector, Problems, Target};
-use crate::loops::Bridge;
+use crate::environment::{LiveEnvironment, SharedStore, unix_ms};
+use crate::event::{EventContext, peer_name};
+use crate::fallback::FallbackTarget;
+use crate::kinds::{self, ActionTarget, Connector, Problems};
+use crate::loops::MarkPolicy;
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::node_events::NodeEvents;
-use crate::runner::{Runner, hash};
-use crate::set::{InForce, LiveAction, LiveFallback, LiveRule, RuleSet};
+use crate::runner::{RuleRunner, hash};
+use crate::set::{ActiveRules, LiveAction, LiveFallback, LiveRule, RuleSet};
+use crate::slow_lane::SlowLane;
 use crate::sources::SourceReceiver;
-use crate::store::{Change, Definitions, Kept, Store, Version};
-use crate::tail::Listener;
+use crate::store::{DefinitionChange, DefinitionStore, Definitions, StoredDefinitions, Version};
+use crate::tail::TailListener;
 use crate::tap::RuleTap;
 
-/// Of each kind of thing that can be defined.
-const DEFINITIONS_MAX: usize = 100_000;
+/// Maximum number of definitions of each kind.
+pub(crate) const DEFINITIONS_MAX: usize = 100_000;
 
-/// How long what was read from a buffer may still be sent when its action is changed or stopped.
+/// How long a pump may still send the records that it has read when its action is changed or stopped.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// Of clients of other systems.
+/// Threads of the connectors' runtime.
 const THREADS: usize = 2;
 
-/// How long a shard may take to come to what is in force now.
+/// Maximum time to wait for a shard to use the current rules.
 const SHARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// A buffer with less room than this, or than an eighth of it, is full for publishers: what they send within a tick still fits.
+/// Publishers are held back when the free space of a buffer is less than this or less than an eighth of the buffer. The
+/// messages that were accepted in the same tick then still fit.
 const HEADROOM_MAX: u64 = 1 << 20;
 
-/// The ordering key that stands for the client that published, whatever the rule puts out.
+/// The default ordering key. It stands for the publishing client, even if the rule does not select `clientid`.
 const BY_CLIENT: &str = "${clientid}";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {
     NotFound(String),
-    /// Something else has to be changed first.
+    /// Another definition uses this one and must be changed first.
     Conflict(String),
-    /// The configuration has it; `source` says where.
+    /// The definition is in the configuration, at `source`.
     Pinned {
         what: String,
         source: String,
     },
-    /// Each names its field.
+    /// The problems of the definition. Each names its field.
     Invalid(Problems),
-    /// The definition could not be kept, and is not in force.
+    /// The definition could not be stored and is not in effect.
     Storage(String),
 }
 
@@ -106,110 +116,118 @@ impl fmt::Display for EngineError {
 
 impl std::error::Error for EngineError {}
 
-/// Cheap to clone.
+/// A handle to the engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    inner: Arc<EngineShared>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct EngineShared {
     node: String,
     directory: PathBuf,
-    /// Of whoever changes something.
-    changes: Mutex<Store>,
-    in_force: Arc<InForce>,
+    /// Held during a change.
+    changes: Mutex<DefinitionStore>,
+    active_rules: Arc<ActiveRules>,
     values: SharedStore,
+    slow_lane: Arc<SlowLane>,
     runtime: Mutex<Option<Runtime>>,
     runtime_handle: tokio::runtime::Handle,
-    /// The server, once it runs.
-    net: Arc<OnceLock<net::Handle>>,
+    /// The server, after [`Engine::serve`].
+    net: Arc<OnceLock<net::ServerHandle>>,
     is_serving: AtomicBool,
-    /// Buffers have kept something, or have room again.
+    /// Notified when a buffer has committed records or has space again.
     progress: Arc<Notify>,
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// What holds: `kept`, and over it what is declared.
+struct EngineState {
+    /// Effective definitions: `stored`, overridden by declared ones.
     definitions: Definitions,
-    /// What the API has defined.
-    kept: Kept,
-    origins: Origins,
+    /// Definitions of the API.
+    stored: StoredDefinitions,
+    origins: DeclarationOrigins,
     connectors: BTreeMap<String, Result<Connector, Problems>>,
-    /// Of actions that are enabled.
-    actions: BTreeMap<String, Result<Running, Problems>>,
-    /// Of sources that are enabled.
-    sources: BTreeMap<String, Result<HeldSource, Problems>>,
+    /// Enabled actions.
+    actions: BTreeMap<String, Result<ActionEntry, Problems>>,
+    /// Enabled sources.
+    sources: BTreeMap<String, Result<SourceEntry, Problems>>,
     source_metrics: BTreeMap<String, Arc<SourceMetrics>>,
-    /// What actions had counted when they were closed.
+    /// Counters of closed actions. They are added to those of the next action with the same id.
     action_counts: BTreeMap<String, ActionStats>,
     rules: BTreeMap<String, RuleState>,
 }
 
-struct HeldSource {
-    origin: kinds::Origin,
-    /// What hands on what it takes in, once the server runs.
-    run: Option<(Stopper, JoinHandle<()>)>,
+/// A created source and its task.
+struct SourceEntry {
+    handle: kinds::SourceHandle,
+    /// The task that processes messages, after the server has started.
+    run: Option<(StopHandle, JoinHandle<()>)>,
 }
 
-struct Running {
+struct ActionEntry {
     action: Arc<Action>,
-    /// Why it sends nothing and only keeps what it is given: its target cannot be made.
+    /// Why the target cannot be created. The action then only buffers messages.
     problems: Problems,
     templates: Vec<Template>,
     ordering_key: Option<Template>,
     fallbacks: Vec<FallbackTarget>,
-    is_kept: bool,
-    headroom: Option<u64>,
-    /// Not while it is being changed.
+    is_awaited: bool,
+    free_bytes_min: Option<u64>,
+    /// False while the action is being changed.
     is_open: bool,
-    bridge: Bridge,
+    bridge: MarkPolicy,
 }
 
 impl Engine {
-    /// Reads the definitions below `data_directory` and starts what they and the configuration define. What cannot be started is told and
-    /// shown, and does not keep the rest from running.
-    pub fn open(data_directory: &Path, node: &str, declared: Declared) -> Result<Engine, String> {
+    /// Reads the definitions below `data_directory` and starts everything that they and the configuration define.
+    /// Failures to start something are logged and shown, and do not affect the rest.
+    pub fn open(data_directory: &Path, node: &str, declared: DeclaredDefinitions) -> Result<Engine, String> {
         let directory = data_directory.join(crate::DIRECTORY_NAME);
-        let (store, kept) = Store::open(&directory)?;
+        let (store, stored) = DefinitionStore::open(&directory)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("connectors")
             .enable_all()
             .build()
-            .map_err(|error| format!("no threads for connectors: {error}"))?;
+            .map_err(|error| format!("cannot start the threads of the connectors: {error}"))?;
+        let (values, net) = (SharedStore::default(), Arc::default());
         let engine = Engine {
-            inner: Arc::new(Inner {
+            inner: Arc::new(EngineShared {
+                slow_lane: Arc::new(SlowLane::new(values.clone(), Arc::clone(&net))),
                 node: node.to_owned(),
                 directory,
                 changes: Mutex::new(store),
-                in_force: Arc::default(),
-                values: SharedStore::default(),
+                active_rules: Arc::default(),
+                values,
                 runtime_handle: runtime.handle().clone(),
                 runtime: Mutex::new(Some(runtime)),
-                net: Arc::default(),
+                net,
                 is_serving: AtomicBool::new(false),
                 progress: Arc::default(),
-                state: Mutex::new(State {
-                    definitions: declared.over(&kept.definitions),
-                    kept,
+                state: Mutex::new(EngineState {
+                    definitions: declared.override_stored(&stored.definitions),
+                    stored,
                     origins: declared.origins(),
-                    ..State::default()
+                    ..EngineState::default()
                 }),
             }),
         };
         engine.start_all();
+        engine.inner.active_rules.put_rule_time(declared.rule_time);
+        engine
+            .start_reopening()
+            .map_err(|error| format!("cannot start the thread that reopens buffers: {error}"))?;
         Ok(engine)
     }
 
-    /// The server whose messages these rules are for. Once, before it starts.
-    pub fn serve(&self, net: net::Handle) {
-        // The first one stays: there is one server.
+    /// Sets the server whose messages the rules process. Call it once, before the server starts.
+    pub fn serve(&self, net: net::ServerHandle) {
+        // A second call has no effect: there is one server.
         let _ = self.inner.net.set(net);
     }
 
-    /// The server runs and takes what sources bring.
+    /// Starts processing the messages of sources, after the server has started.
     pub fn start_sources(&self) {
         let _changes = self.changes();
         self.inner.is_serving.store(true, Ordering::Release);
@@ -219,27 +237,33 @@ impl Engine {
         }
     }
 
-    /// For one shard, of a server that has its ports.
+    /// Creates the tap of a shard. The server must have bound its ports.
     pub fn tap(&self, seed: u64) -> RuleTap {
         let inner = &self.inner;
-        let listeners = inner.net.get().map(net::Handle::listeners).unwrap_or_default();
-        let scene = Scene {
+        let listeners = inner.net.get().map(net::ServerHandle::listeners).unwrap_or_default();
+        let context = EventContext {
             listeners: listeners.iter().map(|it| Text::from(peer_name(it.address))).collect(),
-            ..Scene::new(&inner.node)
+            ..EventContext::new(&inner.node)
         };
-        RuleTap::new(scene, inner.in_force.clone(), inner.values.clone(), seed)
+        let lane = Arc::clone(&inner.slow_lane);
+        RuleTap::new(context, inner.active_rules.clone(), inner.values.clone(), lane, seed)
     }
 
-    /// For alarms.
-    pub fn node_events(&self, net: net::Handle) -> NodeEvents {
+    /// Sets the evaluation time above which a rule is evaluated on separate threads. `None` disables this.
+    pub fn set_slow_rule_threshold(&self, threshold: Option<Duration>) {
+        self.inner.slow_lane.set_threshold(threshold);
+    }
+
+    /// Returns the sender of alarm events to rules.
+    pub fn node_events(&self, net: net::ServerHandle) -> NodeEvents {
         let inner = &self.inner;
-        NodeEvents::new(&inner.node, inner.in_force.clone(), inner.values.clone(), net)
+        NodeEvents::new(&inner.node, inner.active_rules.clone(), inner.values.clone(), net)
     }
 
-    /// Stops pumps and closes buffers: what was appended is kept. The engine can do nothing after that.
+    /// Stops pumps and closes buffers. Appended records stay in durable buffers. The engine is unusable afterwards.
     pub fn shut_down(&self) {
         let _changes = self.changes();
-        self.inner.in_force.replace(RuleSet::default());
+        self.inner.active_rules.replace(RuleSet::default());
         let sources: Vec<String> = self.state().sources.keys().cloned().collect();
         for id in &sources {
             self.stop_source(id);
@@ -251,7 +275,7 @@ impl Engine {
             .flatten()
             .map(|it| it.action.clone())
             .collect();
-        // All are there until all have stopped: one may have another for a fallback.
+        // All buffers stay open until all pumps have stopped, because an action may be the fallback of another one.
         self.inner.runtime_handle.block_on(async {
             for action in &running {
                 action.stop(STOP_WITHIN).await;
@@ -269,13 +293,13 @@ impl Engine {
         }
     }
 
-    /// For moments.
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Locks the state. Hold it only briefly.
+    fn state(&self) -> MutexGuard<'_, EngineState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For as long as a change takes; before `state`.
-    fn changes(&self) -> MutexGuard<'_, Store> {
+    /// Starts a change. Lock it before `state`.
+    fn changes(&self) -> MutexGuard<'_, DefinitionStore> {
         self.inner.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -286,7 +310,7 @@ impl Engine {
             self.start_connector(definition);
         }
         for definition in definitions.sources.values() {
-            self.make_source(definition);
+            self.create_source(definition);
         }
         for definition in definitions.actions.values() {
             self.start_action(definition);
@@ -295,83 +319,86 @@ impl Engine {
             self.prepare_rule(definition);
         }
         let state = self.state();
-        self.enforce_all(&state);
+        self.apply_all(&state);
         let enabled = definitions.rules.values().filter(|rule| rule.enable);
         enabled.for_each(|rule| state.warn(rule));
     }
 
-    /// Puts all rules and actions as they are now into force.
-    fn enforce_all(&self, state: &State) {
+    /// Compiles all rules with the current actions and makes them the active rules.
+    fn apply_all(&self, state: &EngineState) {
         let actions = state.live_actions();
         let ids = RuleSet::new(Vec::new(), Arc::clone(&actions));
         let rules = state.definitions.rules.values();
         let rules = rules
             .filter_map(|definition| state.live_rule(definition, &ids))
             .collect();
-        self.inner.in_force.replace(RuleSet::new(rules, actions));
+        let mut set = RuleSet::new(rules, actions);
+        set.rule_time = self.inner.active_rules.get().rule_time;
+        self.inner.active_rules.replace(set);
     }
 
-    /// Actions are in another state, or there are others.
-    fn enforce_actions(&self) {
+    /// Updates the active rules after actions were added, removed or changed.
+    fn apply_actions(&self) {
         let state = self.state();
-        let now = self.inner.in_force.get();
+        let now = self.inner.active_rules.get();
         let ids = state
             .actions
             .iter()
             .filter(|(_, action)| action.is_ok())
             .map(|(id, _)| id);
         match ids.eq(now.actions.iter().map(|action| &action.id)) {
-            true => self.inner.in_force.put_actions(state.live_actions()),
-            false => self.enforce_all(&state),
+            true => self.inner.active_rules.put_actions(state.live_actions()),
+            false => self.apply_all(&state),
         }
         drop(state);
-        // Who waits for an action that has been changed goes on.
+        // Publishers that wait for a changed action continue.
         if let Some(net) = self.inner.net.get() {
-            net.wake_waiting();
+            net.wake_tap_waiters();
         }
     }
 
-    /// A rule is another one, or is no more.
-    fn enforce_rule(&self, state: &State, id: &str) {
-        let now = self.inner.in_force.get();
+    /// Updates the active rules after a rule was added, changed or deleted.
+    fn apply_rule(&self, state: &EngineState, id: &str) {
+        let now = self.inner.active_rules.get();
         let definition = state.definitions.rules.get(id);
         let live = definition.and_then(|definition| state.live_rule(definition, &now));
-        self.inner.in_force.put_rule(id, live);
+        self.inner.active_rules.put_rule(id, live);
     }
 
-    /// Returns when every shard has come to what is in force now, and appends to nothing else.
+    /// Waits until no shard uses earlier rules or appends to the buffers of earlier actions.
     fn wait_for_shards(&self) {
         let Some(net) = self.inner.net.get() else {
             return;
         };
-        // The first question may be answered in a tick that had begun before; the second one is in a later one.
+        // A shard may answer the first call in a tick that began before the change, with the earlier rules. It answers
+        // the second call in a later tick.
         for _ in 0..2 {
             for shard in (0..net.shards()).map(ShardId) {
                 if let Err(error) = net.call(shard, SHARD_WITHIN, |_, _| ()) {
-                    tracing::debug!(%error, "a worker does not answer");
+                    tracing::debug!(%error, "a worker did not respond in time");
                 }
             }
         }
     }
 
-    /// Keeps a change. If that fails nothing has changed.
-    fn keep(&self, store: &mut Store, change: &Change) -> Result<(), EngineError> {
+    /// Stores a change. On an error nothing changes.
+    fn store_change(&self, store: &mut DefinitionStore, change: &DefinitionChange) -> Result<(), EngineError> {
         let after = || {
-            let mut kept = self.state().kept.clone();
-            kept.apply(change);
-            kept
+            let mut stored = self.state().stored.clone();
+            stored.apply(change);
+            stored
         };
         store.save(change, after).map_err(EngineError::Storage)?;
         let mut state = self.state();
-        // What is declared is not changed here.
+        // `definitions` stays correct: callers have checked that the definition is not declared in the configuration.
         state.definitions.apply(change);
-        state.kept.apply(change);
+        state.stored.apply(change);
         Ok(())
     }
 }
 
-impl State {
-    /// Sorted by id.
+impl EngineState {
+    /// Returns the actions, sorted by id.
     fn live_actions(&self) -> Arc<[LiveAction]> {
         let running = self
             .actions
@@ -382,7 +409,7 @@ impl State {
             .collect()
     }
 
-    /// `set`: what has the actions. None if the rule is not enabled, or wrong.
+    /// Compiles a rule with the actions of `set`. Returns `None` if the rule is disabled or invalid.
     fn live_rule(&self, definition: &RuleDefinition, set: &RuleSet) -> Option<LiveRule> {
         let rule = self.rules.get(&definition.id).filter(|_| definition.enable)?;
         compile(definition, rule, |id| set.position(id)).ok()
@@ -391,26 +418,26 @@ impl State {
 
 fn close_buffer(id: &str, action: &Action) {
     if let Err(error) = action.buffer().shut_down() {
-        tracing::error!(action = id, %error, "the buffer of an action was not closed as it should be");
+        tracing::error!(action = id, %error, "closing the buffer of an action failed");
     }
 }
 
-fn not_found(what: &str, name: &str) -> EngineError {
-    EngineError::NotFound(format!("there is no {what} {name:?}"))
+fn not_found(kind: &str, name: &str) -> EngineError {
+    EngineError::NotFound(format!("there is no {kind} {name:?}"))
 }
 
-/// What the configuration has is changed there.
-fn free(what: &str, name: &str, origins: &BTreeMap<String, String>) -> Result<(), EngineError> {
+/// Returns an error if the definition is declared in the configuration.
+fn check_not_pinned(kind: &str, name: &str, origins: &BTreeMap<String, String>) -> Result<(), EngineError> {
     match origins.get(name) {
         None => Ok(()),
         Some(source) => Err(EngineError::Pinned {
-            what: format!("{what} {name:?}"),
+            what: format!("{kind} {name:?}"),
             source: source.clone(),
         }),
     }
 }
 
-fn valid(problems: Problems) -> Result<(), EngineError> {
+fn check_valid(problems: Problems) -> Result<(), EngineError> {
     if problems.is_empty() {
         Ok(())
     } else {
@@ -418,11 +445,9 @@ fn valid(problems: Problems) -> Result<(), EngineError> {
     }
 }
 
-/// For one more, unless it is there already.
-fn room<T>(what: &str, all: &BTreeMap<String, T>, name: &str, problems: &mut Problems) {
+/// Adds a problem if a new definition would exceed the limit.
+fn check_limit<T>(kinds: &str, all: &BTreeMap<String, T>, name: &str, problems: &mut Problems) {
     if all.len() >= DEFINITIONS_MAX && !all.contains_key(name) {
-        problems.push(format!(
-            "there are {DEFINITIONS_MAX} {what} already, the most there can be"
-        ));
+        problems.push(format!("the limit of {DEFINITIONS_MAX} {kinds} is reached"));
     }
 }

@@ -1,48 +1,74 @@
-//! What the functions of rules get from outside: time, chance, environment variables, and a small store.
+//! The environment of rule functions: time, random numbers, environment variables, and a key-value store.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rules::{Environment, Store, Value};
+use rules::{Environment, TimeLimit, Value, ValueStore};
 
-/// Rules read environment variables with this prefix only: others may be secrets.
+use crate::timing::cpu_time;
+
+/// Rules can only read environment variables with this prefix, because others may contain secrets.
 const VARIABLE_PREFIX: &str = "TIDEWIRE_VAR_";
 
-/// Entries of `kv_store_put`, and the bytes of all.
-const STORE_ENTRIES_MAX: usize = 100_000;
-const STORE_BYTES_MAX: usize = 64 << 20;
+/// Limits of `kv_store_put`: number of entries, and their total size.
+pub(crate) const STORE_ENTRIES_MAX: usize = 100_000;
+pub(crate) const STORE_BYTES_MAX: usize = 64 << 20;
 
-/// One for each thread that evaluates.
-pub struct Surroundings {
+/// Limit of processor time for the evaluation of a rule with one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleTime(pub Duration);
+
+impl Default for RuleTime {
+    /// A message that makes a rule slow delays other clients of the same worker by up to this time.
+    fn default() -> RuleTime {
+        RuleTime(Duration::from_millis(20))
+    }
+}
+
+impl RuleTime {
+    /// The limit counts processor time, so that waiting for a processor does not make a rule fail.
+    fn limit(self) -> TimeLimit {
+        TimeLimit {
+            max: self.0,
+            clock: cpu_time,
+        }
+    }
+}
+
+/// The environment of one evaluating thread.
+pub struct LiveEnvironment {
     pub unix_ms: u64,
+    pub rule_time: RuleTime,
     random: u64,
     store: SharedStore,
 }
 
-impl Surroundings {
-    pub fn new(seed: u64, store: SharedStore) -> Surroundings {
-        Surroundings {
+impl LiveEnvironment {
+    pub fn new(seed: u64, store: SharedStore) -> LiveEnvironment {
+        LiveEnvironment {
             unix_ms: 0,
+            rule_time: RuleTime::default(),
             random: seed | 1,
             store,
         }
     }
 
-    /// For a question: the same, and nothing that a rule does there stays.
-    pub fn trial(&self) -> Trial {
-        Trial {
+    /// Returns a copy whose changes have no effect, for `is_full`.
+    pub fn trial(&self) -> TrialEnvironment {
+        TrialEnvironment {
             unix_ms: self.unix_ms,
+            rule_time: self.rule_time,
             random: self.random,
             store: TrialStore {
-                below: self.store.clone(),
-                written: BTreeMap::new(),
+                base: self.store.clone(),
+                changes: BTreeMap::new(),
             },
         }
     }
 }
 
-impl Environment for Surroundings {
+impl Environment for LiveEnvironment {
     fn unix_nanoseconds(&self) -> i128 {
         nanoseconds(self.unix_ms)
     }
@@ -51,11 +77,15 @@ impl Environment for Surroundings {
         next_random(&mut self.random)
     }
 
+    fn time_limit(&self) -> Option<TimeLimit> {
+        Some(self.rule_time.limit())
+    }
+
     fn variable(&self, name: &str) -> Option<String> {
         variable(name)
     }
 
-    fn store(&mut self) -> Option<&mut dyn Store> {
+    fn store(&mut self) -> Option<&mut dyn ValueStore> {
         Some(&mut self.store)
     }
 }
@@ -64,7 +94,7 @@ fn nanoseconds(unix_ms: u64) -> i128 {
     i128::from(unix_ms) * 1_000_000
 }
 
-/// xorshift64*: for sampling and names, not for secrets.
+/// xorshift64*, for sampling and names. It is not secure enough for secrets.
 fn next_random(random: &mut u64) -> u64 {
     *random ^= *random >> 12;
     *random ^= *random << 25;
@@ -76,14 +106,15 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(format!("{VARIABLE_PREFIX}{name}")).ok()
 }
 
-/// Surroundings that leave no trace.
-pub struct Trial {
+/// A copy of an environment. Changes to it have no effect on the original.
+pub struct TrialEnvironment {
     unix_ms: u64,
+    rule_time: RuleTime,
     random: u64,
     store: TrialStore,
 }
 
-impl Environment for Trial {
+impl Environment for TrialEnvironment {
     fn unix_nanoseconds(&self) -> i128 {
         nanoseconds(self.unix_ms)
     }
@@ -92,51 +123,55 @@ impl Environment for Trial {
         next_random(&mut self.random)
     }
 
+    fn time_limit(&self) -> Option<TimeLimit> {
+        Some(self.rule_time.limit())
+    }
+
     fn variable(&self, name: &str) -> Option<String> {
         variable(name)
     }
 
-    fn store(&mut self) -> Option<&mut dyn Store> {
+    fn store(&mut self) -> Option<&mut dyn ValueStore> {
         Some(&mut self.store)
     }
 }
 
-/// What is written is seen by whoever wrote it, and by nobody else.
+/// A store whose changes are visible only in this store.
 struct TrialStore {
-    below: SharedStore,
-    /// None: deleted.
-    written: BTreeMap<Vec<u8>, Option<Value>>,
+    base: SharedStore,
+    /// `None` marks a deleted key.
+    changes: BTreeMap<Vec<u8>, Option<Value>>,
 }
 
-impl Store for TrialStore {
+impl ValueStore for TrialStore {
     fn get(&self, key: &[u8]) -> Option<Value> {
-        match self.written.get(key) {
+        match self.changes.get(key) {
             Some(written) => written.clone(),
-            None => self.below.get(key),
+            None => self.base.get(key),
         }
     }
 
     fn put(&mut self, key: &[u8], value: Value) -> Result<(), &'static str> {
-        self.written.insert(key.into(), Some(value));
+        self.changes.insert(key.into(), Some(value));
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.written.insert(key.into(), None);
+        self.changes.insert(key.into(), None);
     }
 }
 
-/// The values of `kv_store_*`: of all rules and threads, until the process ends.
+/// The values of `kv_store_*`, shared by all rules and threads until the process ends.
 #[derive(Clone, Default)]
-pub struct SharedStore(Arc<Mutex<Entries>>);
+pub struct SharedStore(Arc<Mutex<StoreEntries>>);
 
 #[derive(Default)]
-struct Entries {
+struct StoreEntries {
     values: BTreeMap<Vec<u8>, Value>,
     bytes: usize,
 }
 
-impl Store for SharedStore {
+impl ValueStore for SharedStore {
     fn get(&self, key: &[u8]) -> Option<Value> {
         self.0
             .lock()
@@ -151,7 +186,7 @@ impl Store for SharedStore {
         let before = entries.values.get(key).map(|old| key.len() + old.size());
         let bytes = entries.bytes - before.unwrap_or(0) + key.len() + value.size();
         if bytes > STORE_BYTES_MAX || before.is_none() && entries.values.len() >= STORE_ENTRIES_MAX {
-            return Err("the store of rules is full");
+            return Err("the key-value store is full (100,000 entries or 64 MiB)");
         }
         entries.bytes = bytes;
         entries.values.insert(key.into(), value);
@@ -176,21 +211,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_sees_what_it_writes_and_leaves_no_trace() {
-        let mut real = Surroundings::new(7, SharedStore::default());
-        real.store.put(b"a", Value::Int(1)).expect("room");
+    fn a_trial_sees_its_changes_and_does_not_change_the_store() {
+        let mut real = LiveEnvironment::new(7, SharedStore::default());
+        real.store.put(b"a", Value::Int(1)).expect("space");
         let mut trial = real.trial();
         let chance = trial.random();
-        let store = trial.store().expect("there is one");
-        store.put(b"a", Value::Int(2)).expect("room");
+        let store = trial.store().expect("a store");
+        store.put(b"a", Value::Int(2)).expect("space");
         assert_eq!(store.get(b"a"), Some(Value::Int(2)));
         store.delete(b"a");
         assert_eq!(store.get(b"a"), None);
         assert_eq!(real.store.get(b"a"), Some(Value::Int(1)));
-        assert_eq!(
-            real.random(),
-            chance,
-            "what comes after the question is as if there had been none"
-        );
+        assert_eq!(real.random(), chance, "a trial does not advance the random numbers");
     }
 }

@@ -1,27 +1,27 @@
-//! What a shard tells its tap, as the events that rules read: EMQX's names for everything.
+//! Messages and events of a shard's tap, as the events that rules read. Names follow EMQX.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use broker::DropReason;
-use broker::tap::{Happening, TapClient, TapMessage};
+use broker::tap::{TapClient, TapEvent, TapMessage};
 use mqtt::{Properties, Property, ProtocolVersion};
-use rules::{Column, Event, EventKind, Map, Text, Value};
+use rules::{Column, EventKind, Map, RuleEvent, Text, Value};
 
 use crate::reasons::{disconnect_reason, reason_code};
 
-/// What all events of a tick have in common.
+/// Values that all events of a tick share.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct EventContext {
     pub node: Text,
-    /// Addresses of the listeners, by index; none where no client is concerned.
+    /// Addresses of the listeners by index. Empty if no client is involved.
     pub listeners: Arc<[Text]>,
     pub unix_ms: u64,
 }
 
-impl Scene {
-    pub fn new(node: &str) -> Scene {
-        Scene {
+impl EventContext {
+    pub fn new(node: &str) -> EventContext {
+        EventContext {
             node: Text::from(node),
             listeners: Arc::default(),
             unix_ms: 0,
@@ -38,13 +38,13 @@ impl Scene {
     }
 }
 
-/// A message that is being published.
-pub struct Published<'a> {
-    pub scene: &'a Scene,
+/// A published message.
+pub struct PublishedEvent<'a> {
+    pub context: &'a EventContext,
     pub message: &'a TapMessage<'a>,
 }
 
-impl Event for Published<'_> {
+impl RuleEvent for PublishedEvent<'_> {
     fn kind(&self) -> EventKind {
         EventKind::MessagePublish
     }
@@ -56,7 +56,7 @@ impl Event for Published<'_> {
                 Some(client) => client_column(client, column),
                 None => Value::Undefined,
             }
-            .or_else(|| self.scene.column(EventKind::MessagePublish, column))
+            .or_else(|| self.context.column(EventKind::MessagePublish, column))
         })
     }
 
@@ -65,40 +65,40 @@ impl Event for Published<'_> {
     }
 }
 
-/// Something that happened to a client.
-pub struct Happened<'a> {
-    pub scene: &'a Scene,
+/// An event of a client.
+pub struct LifecycleEvent<'a> {
+    pub context: &'a EventContext,
     pub client: TapClient<'a>,
-    pub what: &'a Happening<'a>,
+    pub event: &'a TapEvent<'a>,
 }
 
-impl Happened<'_> {
-    pub fn kind_of(what: &Happening<'_>) -> EventKind {
-        match what {
-            Happening::Connected { .. } => EventKind::ClientConnected,
-            Happening::Disconnected { .. } => EventKind::ClientDisconnected,
-            Happening::ConnAck { .. } => EventKind::ClientConnack,
-            Happening::Authorized { .. } => EventKind::AuthzComplete,
-            Happening::Subscribed { .. } => EventKind::SessionSubscribed,
-            Happening::Unsubscribed { .. } => EventKind::SessionUnsubscribed,
-            Happening::Authenticated { .. } => EventKind::AuthnComplete,
-            Happening::Ping { .. } => EventKind::ClientPing,
-            Happening::Dropped { .. } => EventKind::MessageDropped,
-            Happening::Delivered { .. } => EventKind::MessageDelivered,
-            Happening::Acked { .. } => EventKind::MessageAcked,
-            Happening::DeliveryDropped { .. } => EventKind::DeliveryDropped,
+impl LifecycleEvent<'_> {
+    pub fn kind_of(happening: &TapEvent<'_>) -> EventKind {
+        match happening {
+            TapEvent::Connected { .. } => EventKind::ClientConnected,
+            TapEvent::Disconnected { .. } => EventKind::ClientDisconnected,
+            TapEvent::ConnAck { .. } => EventKind::ClientConnack,
+            TapEvent::Authorized { .. } => EventKind::AuthzComplete,
+            TapEvent::Subscribed { .. } => EventKind::SessionSubscribed,
+            TapEvent::Unsubscribed { .. } => EventKind::SessionUnsubscribed,
+            TapEvent::Authenticated { .. } => EventKind::AuthnComplete,
+            TapEvent::Ping { .. } => EventKind::ClientPing,
+            TapEvent::Dropped { .. } => EventKind::MessageDropped,
+            TapEvent::Delivered { .. } => EventKind::MessageDelivered,
+            TapEvent::Acked { .. } => EventKind::MessageAcked,
+            TapEvent::DeliveryDropped { .. } => EventKind::DeliveryDropped,
         }
     }
 }
 
-impl Event for Happened<'_> {
+impl RuleEvent for LifecycleEvent<'_> {
     fn kind(&self) -> EventKind {
-        Happened::kind_of(self.what)
+        LifecycleEvent::kind_of(self.event)
     }
 
     fn column(&self, column: Column) -> Value {
-        let own = match *self.what {
-            Happening::Connected {
+        let own = match *self.event {
+            TapEvent::Connected {
                 clean_start,
                 keep_alive_s,
                 expiry_s,
@@ -113,7 +113,7 @@ impl Event for Happened<'_> {
                 Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
                 _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
             },
-            Happening::Disconnected {
+            TapEvent::Disconnected {
                 reason,
                 code,
                 is_discarded,
@@ -124,20 +124,20 @@ impl Event for Happened<'_> {
                 Column::DisconnProps => Some(properties_value(properties)),
                 Column::Reason => Some(Value::text(disconnect_reason(reason, code, is_discarded))),
                 Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
-                Column::DisconnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
+                Column::DisconnectedAt => Some(Value::Int(self.context.unix_ms.into())),
                 _ => None,
             },
-            Happening::ConnAck {
+            TapEvent::ConnAck {
                 reason,
                 granted,
                 properties,
             } => match column {
                 Column::ReasonCode => Some(Value::text(reason_code(reason))),
                 Column::ConnProps => Some(properties_value(properties)),
-                Column::ConnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
+                Column::ConnectedAt => Some(Value::Int(self.context.unix_ms.into())),
                 _ => granted.and_then(|g| connect_column(g.clean_start, g.keep_alive_s, g.expiry_s, column)),
             },
-            Happening::Authorized {
+            TapEvent::Authorized {
                 is_publish,
                 topic,
                 is_allowed,
@@ -148,12 +148,12 @@ impl Event for Happened<'_> {
                 Column::AuthzSource => Some(Value::text("rules")),
                 _ => None,
             },
-            Happening::Subscribed {
+            TapEvent::Subscribed {
                 filter,
                 qos,
                 properties,
             }
-            | Happening::Unsubscribed {
+            | TapEvent::Unsubscribed {
                 filter,
                 qos,
                 properties,
@@ -163,7 +163,7 @@ impl Event for Happened<'_> {
                 Column::SubProps | Column::UnsubProps if self.kind().has(column) => Some(properties_value(properties)),
                 _ => None,
             },
-            Happening::Authenticated {
+            TapEvent::Authenticated {
                 reason,
                 is_superuser,
                 is_anonymous,
@@ -173,7 +173,7 @@ impl Event for Happened<'_> {
                 Column::IsAnonymous => Some(Value::Bool(is_anonymous)),
                 _ => None,
             },
-            Happening::Ping {
+            TapEvent::Ping {
                 clean_start,
                 keep_alive_s,
                 expiry_s,
@@ -182,45 +182,45 @@ impl Event for Happened<'_> {
                 Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
                 _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
             },
-            Happening::Dropped { ref message, reason } => match column {
+            TapEvent::Dropped { ref message, reason } => match column {
                 Column::Reason => Some(Value::text(drop_reason(reason))),
                 _ => message_column(message, column),
             },
-            Happening::Delivered { ref message } => delivery_column(message, column),
-            Happening::Acked {
+            TapEvent::Delivered { ref message } => delivery_column(message, column),
+            TapEvent::Acked {
                 ref message,
                 properties,
             } => match column {
                 Column::PubackProps => Some(properties_value(properties)),
                 _ => delivery_column(message, column),
             },
-            Happening::DeliveryDropped { ref message, reason } => match column {
+            TapEvent::DeliveryDropped { ref message, reason } => match column {
                 Column::Reason => Some(Value::text(delivery_drop_reason(reason))),
                 _ => message.as_ref().and_then(|message| delivery_column(message, column)),
             },
         };
         own.unwrap_or_else(|| match column {
             Column::SockName => self.listener(),
-            _ => client_column(&self.client, column).or_else(|| self.scene.column(self.kind(), column)),
+            _ => client_column(&self.client, column).or_else(|| self.context.column(self.kind(), column)),
         })
     }
 
     fn payload(&self) -> &[u8] {
-        self.what.message().map_or(&[], |message| message.payload)
+        self.event.message().map_or(&[], |message| message.payload)
     }
 }
 
-impl Happened<'_> {
+impl LifecycleEvent<'_> {
     fn listener(&self) -> Value {
         let address = self
             .client
             .listener
-            .and_then(|index| self.scene.listeners.get(usize::from(index)));
+            .and_then(|index| self.context.listeners.get(usize::from(index)));
         address.cloned().map_or(Value::Undefined, Value::Text)
     }
 }
 
-/// The first value that is there.
+/// Returns the first defined value.
 trait OrElse {
     fn or_else(self, other: impl FnOnce() -> Value) -> Value;
 }
@@ -234,7 +234,7 @@ impl OrElse for Value {
     }
 }
 
-/// None for what no message has.
+/// Returns `None` for a column that messages do not have.
 fn message_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
     Some(match column {
         Column::Topic => Value::text(message.topic),
@@ -249,7 +249,7 @@ fn message_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
     })
 }
 
-/// Of a message on its way to a client, which the other columns are about.
+/// Returns a column of a message in delivery. The client columns of such an event describe the receiver.
 fn delivery_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
     match column {
         Column::FromClientId => message.client.map(|publisher| Value::text(publisher.client_id)),
@@ -286,13 +286,13 @@ fn connect_column(clean_start: bool, keep_alive_s: u16, expiry_s: u32, column: C
     })
 }
 
-/// MQTT 5 only; its default is the standard's.
+/// Returns Receive Maximum, or its default of the standard. MQTT 5 only.
 fn receive_maximum(properties: &[u8]) -> Option<Value> {
     let given = Properties::from_validated(properties).receive_maximum();
     Some(Value::Int(given.unwrap_or(u16::MAX).into()))
 }
 
-/// As EMQX has it: IPv6 without brackets.
+/// Formats an address like EMQX: IPv6 without brackets.
 pub fn peer_name(address: SocketAddr) -> String {
     format!("{}:{}", address.ip(), address.port())
 }
@@ -306,12 +306,12 @@ fn flags(message: &TapMessage<'_>) -> Value {
     ]))
 }
 
-/// MQTT 5 properties by the names that EMQX gives them.
+/// Returns MQTT 5 properties by the names of EMQX.
 pub fn properties_value(bytes: &[u8]) -> Value {
     message_properties(bytes, None)
 }
 
-/// The broker keeps the expiry interval beside the others.
+/// The broker stores the expiry interval separately from the other properties.
 fn message_properties(bytes: &[u8], expiry_s: Option<u32>) -> Value {
     let expiry = expiry_s.map(|seconds| (Text::from("Message-Expiry-Interval"), Value::Int(seconds.into())));
     let mut entries = Vec::from_iter(expiry);
@@ -336,7 +336,7 @@ fn message_properties(bytes: &[u8], expiry_s: Option<u32>) -> Value {
             Property::RequestProblemInformation(is_asked) => {
                 ("Request-Problem-Information", Value::Int(is_asked.into()))
             }
-            // Its data may be a secret.
+            // The authentication data may be a secret and is omitted.
             Property::AuthenticationMethod(name) => ("Authentication-Method", Value::text(name)),
             Property::UserProperty(key, value) => {
                 user.push((Text::from(key), Value::text(value)));
@@ -362,7 +362,7 @@ fn drop_reason(reason: DropReason) -> &'static str {
     }
 }
 
-/// EMQX's words, where it has one.
+/// Uses the names of EMQX where they exist.
 fn delivery_drop_reason(reason: DropReason) -> &'static str {
     match reason {
         DropReason::OfflineQoS0 => "qos0_msg",

@@ -1,36 +1,39 @@
-//! Fallback actions: what an action has given up goes to others, filled in for them when the message was there.
+//! Fallback actions: deliver the messages that an action gives up to other actions.
 //!
-//! A record of an action that has some carries what each of them is to get, under its name: the id of the action, or `republish:` and a
-//! number. So a fallback costs room in the buffer for every message, and nothing that is needed is missing when it is. A record that
-//! comes from a fallback carries no more than the marks of bridges (`loops.rs`): what fails there ends there.
+//! If an action has fallbacks, each of its records contains a *carried record* per fallback, rendered when the message
+//! was published. The name of a carried record is the id of the fallback action, or `republish:` and a number.
+//! Fallbacks therefore take buffer space for every message. When a message is given up, its carried records contain all
+//! data that the fallbacks need. A record that a fallback action receives carries only the marks of bridges
+//! (`loops.rs`), because fallbacks of fallbacks are not used.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use broker::tap::MadeMessage;
-use connectors::{BoxFuture, Fallback, FellBack, Record, RecordWriter, Records};
+use broker::tap::TapPublication;
+use connectors::{BoxFuture, Fallback, FallbackOutcome, Record, RecordWriter, Records};
 use mqtt::QoS;
-use rules::{Map, Missing, Template, TemplateOverflow};
+use rules::{Map, MissingText, Template, TemplateOverflow};
 
-use crate::engine::{Inner, Reached};
-use crate::handover::Stamp;
+use crate::collector::OutputContext;
+use crate::engine::{BufferAccess, EngineShared};
 use crate::loops;
-use crate::republish::{Unpublished, publish_all, republish};
-use crate::set::{Fill, LiveFallback, Republish};
+use crate::republish::{PendingPublishes, publish_all, republish};
+use crate::set::{FallbackTemplates, LiveFallback, Republish};
 
-/// Between two looks at an action that is not there, or has no room.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of attempts while an action does not run or its buffer is full.
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// About as long as a buffer takes to commit.
+/// Typical duration of a buffer commit.
 const COMMIT: Duration = Duration::from_millis(2);
 
-/// How long the server may take to keep what is published. Longer than that it may be waiting for the very action whose messages these are.
+/// Maximum time for the server to store published messages. Without a limit, the action could wait forever: storing may
+/// depend on a rule that sends the messages to this same action.
 const PUBLISH_WITHIN: Duration = Duration::from_secs(60);
 
-/// What gets what an action gives up.
+/// A fallback of an action.
 #[derive(Clone)]
-pub enum Target {
-    /// By id.
+pub enum FallbackTarget {
+    /// The id of an action.
     Action(String),
     Republish {
         name: String,
@@ -38,32 +41,33 @@ pub enum Target {
     },
 }
 
-impl Target {
-    /// What is for it is carried under this.
+impl FallbackTarget {
+    /// Returns the name under which records carry data for it.
     pub fn name(&self) -> &str {
         match self {
-            Target::Action(name) | Target::Republish { name, .. } => name,
+            FallbackTarget::Action(name) | FallbackTarget::Republish { name, .. } => name,
         }
     }
 }
 
-/// Those of one action.
+/// The fallbacks of one action.
 pub struct FallbackActions {
-    pub engine: Weak<Inner>,
-    pub targets: Vec<Target>,
+    pub engine: Weak<EngineShared>,
+    pub targets: Vec<FallbackTarget>,
 }
 
-/// Adds to the last record what fallbacks are to get; nothing for one whose templates cannot be filled in.
-pub fn carry(records: &mut Records, fallbacks: &[LiveFallback], output: &Map, stamp: Stamp<'_>) {
-    for LiveFallback { name, fill } in fallbacks {
+/// Adds carried records for the fallbacks to the last record. A fallback is skipped if its templates cannot be
+/// rendered.
+pub fn add_fallback_records(records: &mut Records, fallbacks: &[LiveFallback], output: &Map, stamp: OutputContext<'_>) {
+    for LiveFallback { name, templates: fill } in fallbacks {
         match fill {
-            Fill::Action { bridge, .. } if bridge.has_sent(stamp.bridges) => {
-                records.carry(&came_back(name), 0, |_| true);
+            FallbackTemplates::Action { bridge, .. } if bridge.has_own_mark(stamp.bridges) => {
+                records.carry(&looped_record_name(name), 0, |_| true);
             }
-            Fill::Action { templates, .. } => records.carry(name, templates.len(), |writer| {
+            FallbackTemplates::Action { templates, .. } => records.carry(name, templates.len(), |writer| {
                 write_fields(writer, templates, output).is_none()
             }),
-            Fill::Republish(templates) => {
+            FallbackTemplates::Republish(templates) => {
                 if let Ok(mut message) = republish(templates, output, stamp.mark) {
                     loops::mark(&mut message, stamp.bridges);
                     carry_message(records, name, &message);
@@ -73,30 +77,30 @@ pub fn carry(records: &mut Records, fallbacks: &[LiveFallback], output: &Map, st
     }
 }
 
-/// Writes what templates are filled in to. Returns what went wrong.
+/// Renders templates into a record. Returns the last error.
 pub fn write_fields(writer: &mut RecordWriter<'_>, templates: &[Template], output: &Map) -> Option<TemplateOverflow> {
     let mut problem = None;
     for template in templates {
         let Some(value) = template.single(output) else {
             writer.field(|out| {
                 problem = template
-                    .render(output, Missing::Undefined, out)
+                    .render(output, MissingText::Undefined, out)
                     .err()
                     .or(problem.take())
             });
             continue;
         };
-        // A null of the target, not a text.
-        match value.is_nothing() {
+        // A missing value is null, not the text `undefined`.
+        match value.is_missing() {
             true => writer.null(),
-            false => writer.field(|out| value.show(out, Missing::Undefined)),
+            false => writer.field(|out| value.show(out, MissingText::Undefined)),
         }
     }
     problem
 }
 
 /// Fields: topic | payload | properties | QoS u8 | retain u8 | mark u64, little-endian | expiry in s u32, or null.
-fn carry_message(records: &mut Records, name: &str, message: &MadeMessage) {
+fn carry_message(records: &mut Records, name: &str, message: &TapPublication) {
     records.carry(name, 7, |writer| {
         for part in [message.topic.as_bytes(), &message.payload, &message.properties] {
             writer.field(|out| out.extend_from_slice(part));
@@ -113,14 +117,14 @@ fn carry_message(records: &mut Records, name: &str, message: &MadeMessage) {
     });
 }
 
-fn message_of(record: &Record) -> Option<MadeMessage> {
+fn message_of(record: &Record) -> Option<TapPublication> {
     let qos = match record.field(3)? {
         [0] => QoS::AtMostOnce,
         [1] => QoS::AtLeastOnce,
         [2] => QoS::ExactlyOnce,
         _ => return None,
     };
-    Some(MadeMessage {
+    Some(TapPublication {
         topic: String::from_utf8(record.field(0)?.to_vec()).ok()?,
         payload: record.field(1)?.to_vec(),
         properties: record.field(2)?.to_vec(),
@@ -134,13 +138,13 @@ fn message_of(record: &Record) -> Option<MadeMessage> {
 }
 
 impl Fallback for FallbackActions {
-    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FellBack> {
+    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FallbackOutcome> {
         Box::pin(async move {
-            let mut fell_back = FellBack::default();
+            let mut fell_back = FallbackOutcome::default();
             for target in &self.targets {
                 match target {
-                    Target::Action(id) => self.give(id, given_up, &mut fell_back).await,
-                    Target::Republish { name, .. } => self.publish(name, given_up, &mut fell_back).await,
+                    FallbackTarget::Action(id) => self.append(id, given_up, &mut fell_back).await,
+                    FallbackTarget::Republish { name, .. } => self.publish(name, given_up, &mut fell_back).await,
                 }
             }
             fell_back
@@ -148,91 +152,96 @@ impl Fallback for FallbackActions {
     }
 }
 
-/// Carried under this instead of what would be for an action whose connector the message has gone out through before: it ends there.
-fn came_back(name: &str) -> String {
+/// Returns the name of an empty carried record. It states that the fallback must not send the message, because the
+/// message has already passed the connector of the fallback action.
+fn looped_record_name(name: &str) -> String {
     format!("came back:{name}")
 }
 
-fn nothing_for(name: &str) -> String {
-    format!("fallback action {name}: nothing was filled in for it when the messages came")
+fn no_record_message(name: &str) -> String {
+    format!(
+        "fallback action {name}: the messages contain no data for it, because it was defined later or its templates \
+         could not be rendered"
+    )
 }
 
 impl FallbackActions {
-    /// Ends when the action has all that there is for it where it keeps it, or is no more.
-    async fn give(&self, id: &str, given_up: &[Record], fell_back: &mut FellBack) {
+    /// Returns when the action has stored its records, or no longer exists.
+    async fn append(&self, id: &str, given_up: &[Record], fell_back: &mut FallbackOutcome) {
         let mut records = Records::new();
-        let mut ended = 0;
+        let mut looped = 0;
         for record in given_up {
             match record.carried(id) {
                 Some(own) => {
                     records.push_copy(&own);
-                    loops::hand_on_marks(&mut records, record);
+                    loops::copy_marks(&mut records, record);
                 }
-                None => ended += u64::from(record.carried(&came_back(id)).is_some()),
+                None => looped += u64::from(record.carried(&looped_record_name(id)).is_some()),
             }
         }
         let messages = u64::from(records.count());
-        fell_back.lose(given_up.len() as u64 - messages - ended, || nothing_for(id));
-        fell_back.lose(ended, || {
-            format!("fallback action {id}: the message has gone out through its connector before, and would go round for ever")
+        fell_back.add_lost(given_up.len() as u64 - messages - looped, || no_record_message(id));
+        fell_back.add_lost(looped, || {
+            format!("fallback action {id}: the message has already passed its connector and would loop")
         });
         while !records.is_empty() {
             let reached = match self.engine.upgrade() {
-                Some(engine) => engine.reach(id, |buffer| {
+                Some(engine) => engine.with_buffer(id, |buffer| {
                     let ticket = buffer.append(&mut records).ok()?;
                     Some((buffer.clone(), ticket))
                 }),
-                None => Reached::NotNow,
+                None => BufferAccess::Unavailable,
             };
             match reached {
-                Reached::Yes((buffer, ticket)) => {
+                BufferAccess::Done((buffer, ticket)) => {
                     while buffer.stored() < ticket {
                         tokio::time::sleep(COMMIT).await;
                     }
                     fell_back.taken += messages;
                 }
-                Reached::NotNow => tokio::time::sleep(LOOK_EVERY).await,
-                Reached::Never => {
-                    let reason = || format!("fallback action {id}: does not exist, or is not enabled");
-                    return fell_back.lose(messages, reason);
+                BufferAccess::Unavailable => tokio::time::sleep(RETRY_EVERY).await,
+                BufferAccess::NoSuchAction => {
+                    let reason = || format!("fallback action {id}: does not exist or is disabled");
+                    return fell_back.add_lost(messages, reason);
                 }
             }
         }
     }
 
-    async fn publish(&self, name: &str, given_up: &[Record], fell_back: &mut FellBack) {
+    async fn publish(&self, name: &str, given_up: &[Record], fell_back: &mut FallbackOutcome) {
         let carried = given_up.iter().filter_map(|record| record.carried(name));
-        let messages: Vec<MadeMessage> = carried.filter_map(|record| message_of(&record)).collect();
+        let messages: Vec<TapPublication> = carried.filter_map(|record| message_of(&record)).collect();
         let count = messages.len() as u64;
-        fell_back.lose(given_up.len() as u64 - count, || nothing_for(name));
+        fell_back.add_lost(given_up.len() as u64 - count, || no_record_message(name));
         if count == 0 {
             return;
         }
-        match self.publish_within(messages).await {
+        match self.publish_with_timeout(messages).await {
             Ok(()) => fell_back.taken += count,
-            Err(error) => fell_back.lose(count, || format!("fallback action {name}: {error}")),
+            Err(error) => fell_back.add_lost(count, || format!("fallback action {name}: {error}")),
         }
     }
 
-    async fn publish_within(&self, mut messages: Vec<MadeMessage>) -> Result<(), String> {
+    async fn publish_with_timeout(&self, mut messages: Vec<TapPublication>) -> Result<(), String> {
         let until = Instant::now() + PUBLISH_WITHIN;
         let mut unpublished = None;
         loop {
             let net = self.engine.upgrade().and_then(|engine| engine.server());
             let published = match net {
                 Some(net) => {
-                    let rest = unpublished.get_or_insert_with(|| Unpublished::new(&net, std::mem::take(&mut messages)));
+                    let rest =
+                        unpublished.get_or_insert_with(|| PendingPublishes::new(&net, std::mem::take(&mut messages)));
                     tokio::time::timeout_at(until.into(), publish_all(&net, rest)).await
                 }
-                None => Ok(Err("the server does not run".to_owned())),
+                None => Ok(Err("the server is not running".to_owned())),
             };
             match published {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(_)) if Instant::now() < until => tokio::time::sleep(LOOK_EVERY).await,
+                Ok(Err(_)) if Instant::now() < until => tokio::time::sleep(RETRY_EVERY).await,
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
                     return Err(format!(
-                        "the server has not kept it within {} s",
+                        "the server did not store the messages within {} s",
                         PUBLISH_WITHIN.as_secs()
                     ));
                 }

@@ -1,4 +1,5 @@
-//! The types of connectors, actions and sources: from a definition to something that runs. The one place that knows all of them.
+//! The types of connectors, actions and sources. Creates running parts from definitions. No other module knows the
+//! types.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +12,8 @@ use connectors::mqtt::{MqttActionConfig, MqttConnector, MqttConnectorConfig, Mqt
 use connectors::postgres::{PostgresActionConfig, PostgresConnector, PostgresConnectorConfig, PostgresSink};
 use connectors::redis::{RedisActionConfig, RedisConnector, RedisConnectorConfig, RedisSink};
 use connectors::{
-    BoxFuture, DeliveryConfig, Health, HealthCell, HealthState, Order, Outcome, Record, Sink, Source, Template,
+    BatchOutcome, BoxFuture, ConnectionHealth, DeliveryConfig, FieldTemplate, HealthCell, HealthState, OrderGuarantee,
+    Record, Sink, Source,
 };
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
@@ -19,36 +21,36 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::definition::{ActionDefinition, SourceDefinition};
-use crate::loops::Bridge;
+use crate::loops::MarkPolicy;
 use crate::secrets;
-use crate::stand_in::StandIn;
+use crate::unavailable::UnavailableSink;
 
-/// All that is wrong with a definition: each names its field.
+/// The problems of a definition. Each names its field.
 pub type Problems = Vec<String>;
 
-/// An action's sink and the texts that it wants for each message.
-pub struct Target {
+/// The sink of an action with its templates.
+pub struct ActionTarget {
     pub sink: Arc<dyn Sink>,
-    pub templates: Vec<Template>,
-    pub bridge: Bridge,
+    pub templates: Vec<FieldTemplate>,
+    pub bridge: MarkPolicy,
 }
 
-impl Target {
-    fn new(sink: impl Sink + 'static, templates: Vec<Template>) -> Target {
-        Target {
+impl ActionTarget {
+    fn new(sink: impl Sink + 'static, templates: Vec<FieldTemplate>) -> ActionTarget {
+        ActionTarget {
             sink: Arc::new(sink),
             templates,
-            bridge: Bridge::default(),
+            bridge: MarkPolicy::default(),
         }
     }
 }
 
 macro_rules! kinds {
     ($($kind:literal $variant:ident $connector:ident $config:ident $sink:ident $parameters:ident;)*) => {
-        /// Types that have connectors.
+        /// Types with connectors.
         pub const CONNECTOR_KINDS: &[&str] = &[$($kind),*];
 
-        /// A client that actions share.
+        /// A connection that actions share.
         #[derive(Clone)]
         pub enum Connector { $($variant(Arc<$connector>)),* }
 
@@ -59,25 +61,25 @@ macro_rules! kinds {
                     let connector = $connector::new(&config).map_err(|problems| prefixed("config", problems))?;
                     Ok(Connector::$variant(Arc::new(connector)))
                 })*
-                _ => Err(vec![format!("type: {kind:?} is unknown; there are {}", CONNECTOR_KINDS.join(", "))]),
+                _ => Err(vec![format!("type: {kind:?} is unknown, must be one of {}", CONNECTOR_KINDS.join(", "))]),
             }
         }
 
-        fn target_of(kind: &str, connector: &Connector, parameters: &Value) -> Result<Target, Problems> {
+        fn target_of(kind: &str, connector: &Connector, parameters: &Value) -> Result<ActionTarget, Problems> {
             match (kind, connector) {
                 $(($kind, Connector::$variant(connector)) => {
                     let config: $parameters = read_with_secrets("parameters", parameters)?;
                     let sink = $sink::new(connector.clone(), &config);
                     let sink = sink.map_err(|problems| prefixed("parameters", problems))?;
                     let templates = sink.templates().to_vec();
-                    Ok(Target::new(sink, templates))
+                    Ok(ActionTarget::new(sink, templates))
                 })*
-                _ => Err(vec![format!("type: is {kind:?}, and the connector is of another type")]),
+                _ => Err(vec![format!("type: is {kind:?}, but the connector has another type")]),
             }
         }
 
-        /// What an action wants for each message, as far as that can be told without its connector and its secrets.
-        fn templates_alone(kind: &str, parameters: &Value) -> Result<Vec<Template>, Problems> {
+        /// Returns the templates of an action, as far as they are known without its connector and secrets.
+        fn templates_alone(kind: &str, parameters: &Value) -> Result<Vec<FieldTemplate>, Problems> {
             match kind {
                 $($kind => read::<$parameters>("parameters", parameters).map(|config| config.templates()),)*
                 "file" => read::<FileActionConfig>("parameters", parameters).map(|config| config.templates()),
@@ -86,7 +88,7 @@ macro_rules! kinds {
             }
         }
 
-        /// A configuration as it is shown: with defaults, without secrets. What cannot be read any more is not shown at all.
+        /// Returns a configuration for display: with defaults and without secrets. An unreadable one is not shown.
         pub fn shown_config(kind: &str, config: &Value) -> Value {
             match kind {
                 $($kind => shown::<$config>(config),)*
@@ -103,7 +105,7 @@ macro_rules! kinds {
             }
         }
 
-        /// From which forms are made.
+        /// Returns the schema for forms.
         pub fn config_schema(kind: &str) -> Option<Schema> {
             match kind {
                 $($kind => Some(schema::<$config>()),)*
@@ -130,7 +132,7 @@ kinds! {
     "mqtt" Mqtt MqttConnector MqttConnectorConfig MqttSink MqttActionConfig;
 }
 
-/// Actions and sources of Kafka share no client, only where it is: each has buffers and threads of its own.
+/// Kafka actions and sources share only the configuration. Each has a client with its own buffers and threads.
 pub struct KafkaConnector(KafkaConnectorConfig);
 
 impl KafkaConnector {
@@ -139,14 +141,14 @@ impl KafkaConnector {
         if !problems.is_empty() {
             return Err(problems);
         }
-        config.try_out().map_err(|problem| vec![problem])?;
+        config.check_options().map_err(|problem| vec![problem])?;
         Ok(KafkaConnector(config.clone()))
     }
 }
 
 struct KafkaTarget {
     sink: KafkaSink,
-    templates: Vec<Template>,
+    templates: Vec<FieldTemplate>,
 }
 
 impl KafkaTarget {
@@ -157,13 +159,13 @@ impl KafkaTarget {
         })
     }
 
-    fn templates(&self) -> &[Template] {
+    fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 }
 
 impl Sink for KafkaTarget {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         self.sink.send(batch)
     }
 
@@ -171,11 +173,11 @@ impl Sink for KafkaTarget {
         self.sink.check()
     }
 
-    fn turned_away(&self) -> Option<String> {
-        self.sink.turned_away()
+    fn rejection(&self) -> Option<String> {
+        self.sink.rejection()
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> OrderGuarantee {
         self.sink.order()
     }
 
@@ -184,20 +186,20 @@ impl Sink for KafkaTarget {
     }
 }
 
-/// In the place of a target that cannot be made.
-pub fn stand_in(definition: &ActionDefinition, problems: &Problems) -> Result<Target, Problems> {
+/// Creates a target that replaces one that cannot be created. It sends nothing.
+pub fn unavailable_target(definition: &ActionDefinition, problems: &Problems) -> Result<ActionTarget, Problems> {
     let templates = templates_alone(&definition.kind, &definition.parameters).map_err(|_| problems.clone())?;
-    let because = problems.join("; ");
-    Ok(Target {
-        bridge: Bridge {
+    let reason = problems.join("; ");
+    Ok(ActionTarget {
+        bridge: MarkPolicy {
             is_bridge: definition.kind == "mqtt",
             mark: None,
         },
-        ..Target::new(StandIn { because }, templates)
+        ..ActionTarget::new(UnavailableSink { reason }, templates)
     })
 }
 
-/// A sink that is only asked whether the connector's target can be reached and takes our credentials.
+/// Creates a sink that is used only to check that the connector's target is reachable and accepts the credentials.
 pub fn probe(kind: &str, connector: &Connector) -> Result<Arc<dyn Sink>, Problems> {
     let parameters = match kind {
         "kafka" => serde_json::json!({"kafka_topic": "${topic}"}),
@@ -208,7 +210,7 @@ pub fn probe(kind: &str, connector: &Connector) -> Result<Arc<dyn Sink>, Problem
     target_of(kind, connector, &parameters).map(|target| target.sink)
 }
 
-/// What suits actions of a type, where their definition says nothing else.
+/// Returns the default delivery settings of a type.
 pub fn default_delivery(kind: &str) -> DeliveryConfig {
     match kind {
         "kafka" => KafkaActionConfig::default_delivery(),
@@ -216,10 +218,10 @@ pub fn default_delivery(kind: &str) -> DeliveryConfig {
     }
 }
 
-/// How an action is to buffer and send: what its definition says, over what suits its type.
+/// Returns the delivery settings of an action: its definition over the defaults of its type.
 pub fn delivery(kind: &str, given: &Value) -> Result<DeliveryConfig, Problems> {
     let mut all = serde_json::to_value(default_delivery(kind)).unwrap_or_default();
-    lay_over(&mut all, given);
+    merge(&mut all, given);
     let delivery: DeliveryConfig = read("delivery", &all)?;
     let problems = delivery.problems();
     if problems.is_empty() {
@@ -228,11 +230,11 @@ pub fn delivery(kind: &str, given: &Value) -> Result<DeliveryConfig, Problems> {
     Err(prefixed("delivery", problems))
 }
 
-fn lay_over(all: &mut Value, given: &Value) {
+fn merge(all: &mut Value, given: &Value) {
     match (all, given) {
         (Value::Object(all), Value::Object(given)) => {
             for (key, value) in given {
-                lay_over(all.entry(key).or_insert(Value::Null), value);
+                merge(all.entry(key).or_insert(Value::Null), value);
             }
         }
         (_, Value::Null) => {}
@@ -240,19 +242,19 @@ fn lay_over(all: &mut Value, given: &Value) {
     }
 }
 
-/// What brings messages, and where it tells how it goes.
-pub struct Origin {
+/// A source with its health.
+pub struct SourceHandle {
     pub source: Arc<dyn Source>,
     health: HealthCell,
-    /// The same as `source`, if it has subscriptions that somebody has to end. It is asked how it goes.
+    /// The same as `source`, for MQTT. Its health is polled, and its subscriptions can be removed.
     mqtt: Option<Arc<MqttSource>>,
 }
 
-impl Origin {
-    /// Must be called on a tokio runtime.
-    pub fn health(&self) -> Health {
+impl SourceHandle {
+    /// Returns the health. Must be called on a tokio runtime.
+    pub fn health(&self) -> ConnectionHealth {
         if let Some(source) = &self.mqtt {
-            // What is known is told at once.
+            // The check resolves immediately if the state is known.
             match source.check().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Ok(())) => self.health.connected(),
                 Poll::Ready(Err(reason)) => self.not_connected(reason),
@@ -262,7 +264,7 @@ impl Origin {
         self.health.get()
     }
 
-    /// The time of an error is that of its first telling.
+    /// Updates health only if the error has changed, so that the time is that of its first occurrence.
     fn not_connected(&self, reason: String) {
         let known = self.health.get();
         if known.state != HealthState::Disconnected || known.last_error.as_ref() != Some(&reason) {
@@ -270,25 +272,25 @@ impl Origin {
         }
     }
 
-    /// It is not to come back: what it has subscribed to outside is ended. Nobody runs it any more.
+    /// Removes the source permanently, including its subscriptions. It must not be running.
     pub fn end(self) {
         drop(self.source);
         match self.mqtt.map(Arc::into_inner) {
             Some(Some(source)) => source.unsubscribe(),
-            Some(None) => tracing::warn!("an MQTT source still runs: its subscription stays in the other broker"),
+            Some(None) => tracing::warn!("an MQTT source is still running; its subscriptions remain at the broker"),
             None => {}
         }
     }
 }
 
-/// `id`: as the log names it. `kind`: that of the connector.
-pub fn source(id: &str, kind: &str, connector: &Connector, parameters: &Value) -> Result<Origin, Problems> {
+/// Creates a source. `id` appears in the log. `kind` is the type of the connector.
+pub fn source(id: &str, kind: &str, connector: &Connector, parameters: &Value) -> Result<SourceHandle, Problems> {
     match (kind, connector) {
         ("kafka", Connector::Kafka(connector)) => {
             let config: KafkaSourceConfig = read_with_secrets("parameters", parameters)?;
-            let health = HealthCell::of_source(id);
+            let health = HealthCell::for_source(id);
             let source = KafkaSource::new(&connector.0, &config, health.clone());
-            Ok(Origin {
+            Ok(SourceHandle {
                 source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
                 health,
                 mqtt: None,
@@ -298,18 +300,19 @@ pub fn source(id: &str, kind: &str, connector: &Connector, parameters: &Value) -
             let config: MqttSourceConfig = read_with_secrets("parameters", parameters)?;
             let source = MqttSource::new(connector.clone(), &config);
             let source = Arc::new(source.map_err(|problems| prefixed("parameters", problems))?);
-            Ok(Origin {
+            Ok(SourceHandle {
                 source: source.clone(),
-                health: HealthCell::of_source(id),
+                health: HealthCell::for_source(id),
                 mqtt: Some(source),
             })
         }
-        _ => Err(vec![format!("type: there are no sources of type {kind:?}")]),
+        _ => Err(vec![format!("type: {kind:?} has no sources")]),
     }
 }
 
-/// What a source cannot have because an enabled one of the same connector has it. `others` may have itself in it.
-pub fn taken<'a>(definition: &SourceDefinition, others: impl Iterator<Item = &'a SourceDefinition>) -> Problems {
+/// Returns a problem for each subscription that overlaps one of an enabled source on the same connector. `others` may
+/// contain the source itself.
+pub fn overlaps<'a>(definition: &SourceDefinition, others: impl Iterator<Item = &'a SourceDefinition>) -> Problems {
     let subscriptions = |definition: &SourceDefinition| {
         let is_mqtt = definition.enable && definition.kind == "mqtt";
         is_mqtt.then(|| read_with_secrets::<MqttSourceConfig>("parameters", &definition.parameters).ok())?
@@ -323,8 +326,8 @@ pub fn taken<'a>(definition: &SourceDefinition, others: impl Iterator<Item = &'a
         let theirs = subscriptions(other)?;
         let (index, filter) = mine.overlap(&theirs)?;
         Some(format!(
-            "parameters.subscriptions[{index}].filter: {:?} and {filter:?} of source {:?} fit the same topics, and sources of one \
-             connector share one session: one of the two needs a connector of its own, with another client_id",
+            "parameters.subscriptions[{index}].filter: {:?} overlaps {filter:?} of source {:?}, and the sources of one \
+             connector share one session; use another connector with its own client_id for one of them",
             mine.subscriptions[index].filter,
             other.id(),
         ))
@@ -332,13 +335,23 @@ pub fn taken<'a>(definition: &SourceDefinition, others: impl Iterator<Item = &'a
     overlapping.collect()
 }
 
-/// Of the parameters of sources; none: the type has no sources.
+/// Returns the schema of the parameters of a source, or `None` if the type has no sources.
 pub fn source_schema(kind: &str) -> Option<Schema> {
     match kind {
         "kafka" => Some(schema::<KafkaSourceConfig>()),
         "mqtt" => Some(schema::<MqttSourceConfig>()),
         _ => None,
     }
+}
+
+/// Returns the schema of `delivery`, which all action types have.
+pub fn delivery_schema() -> Schema {
+    schema::<DeliveryConfig>()
+}
+
+/// Returns the schema of the arguments of `republish`.
+pub fn republish_schema() -> Schema {
+    schema::<crate::definition::RepublishArguments>()
 }
 
 pub fn shown_source(kind: &str, parameters: &Value) -> Value {
@@ -349,31 +362,36 @@ pub fn shown_source(kind: &str, parameters: &Value) -> Value {
     }
 }
 
-/// Types of actions that need no connector.
+/// Types of actions without a connector.
 pub const LOCAL_KINDS: &[&str] = &["file", "console"];
 
-/// `action`: its id, for the log.
-pub fn target(action: &str, kind: &str, connector: Option<&Connector>, parameters: &Value) -> Result<Target, Problems> {
+/// Creates the target of an action. `action` is its id, for the log.
+pub fn target(
+    action: &str,
+    kind: &str,
+    connector: Option<&Connector>,
+    parameters: &Value,
+) -> Result<ActionTarget, Problems> {
     match (kind, connector) {
         ("file", _) => {
             let config: FileActionConfig = read("parameters", parameters)?;
             let sink = FileSink::new(&config).map_err(|problems| prefixed("parameters", problems))?;
             let templates = sink.templates().to_vec();
-            Ok(Target::new(sink, templates))
+            Ok(ActionTarget::new(sink, templates))
         }
         ("console", _) => {
             let config: ConsoleActionConfig = read("parameters", parameters)?;
             let sink = ConsoleSink::new(action, &config).map_err(|problems| prefixed("parameters", problems))?;
             let templates = sink.templates().to_vec();
-            Ok(Target::new(sink, templates))
+            Ok(ActionTarget::new(sink, templates))
         }
         (_, Some(connector @ Connector::Mqtt(client))) => {
-            let bridge = Bridge {
+            let bridge = MarkPolicy {
                 is_bridge: true,
                 mark: client.sent_mark().map(str::to_owned),
             };
             let target = target_of(kind, connector, parameters)?;
-            Ok(Target { bridge, ..target })
+            Ok(ActionTarget { bridge, ..target })
         }
         (_, Some(connector)) => target_of(kind, connector, parameters),
         (_, None) => Err(vec![unknown_kind(kind)]),
@@ -392,17 +410,17 @@ fn schema<T: JsonSchema>() -> Schema {
     schema_for!(T)
 }
 
-/// Whether there are actions of this type.
+/// Returns whether there are actions of this type.
 pub fn is_kind(kind: &str) -> bool {
     CONNECTOR_KINDS.contains(&kind) || LOCAL_KINDS.contains(&kind)
 }
 
 fn unknown_kind(kind: &str) -> String {
     let kinds: Vec<&str> = CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).copied().collect();
-    format!("type: {kind:?} is unknown; there are {}", kinds.join(", "))
+    format!("type: {kind:?} is unknown, must be one of {}", kinds.join(", "))
 }
 
-/// A missing object is an empty one: everything may have a default.
+/// Reads a value. A missing object counts as an empty one, because every field may have a default.
 fn read<T: DeserializeOwned>(field: &str, value: &Value) -> Result<T, Problems> {
     let value = match value {
         Value::Null => Value::Object(serde_json::Map::new()),
@@ -419,7 +437,7 @@ fn read<T: DeserializeOwned>(field: &str, value: &Value) -> Result<T, Problems> 
     })
 }
 
-/// With what its references to secrets stand for.
+/// Reads a value after resolving its references to secrets.
 fn read_with_secrets<T: DeserializeOwned + JsonSchema>(field: &str, value: &Value) -> Result<T, Problems> {
     let value = secrets::resolve(field, value.clone(), &schema_for!(T))?;
     read(field, &value)

@@ -1,16 +1,19 @@
-//! Rules at work: EMQX's model of rules, actions, connectors and sources, over the broker's taps.
+//! The rule engine: runs rules, actions, connectors and sources as in EMQX. A tap passes it the broker's messages.
 //!
-//! [`Engine`] has the definitions, keeps them, and makes of them what runs. [`RuleTap`] evaluates rules on the threads of the data plane;
-//! what comes out goes to the buffers of actions, and a publisher is acknowledged when the buffer has it. Start with `set.rs`, the
-//! rules in force, and `runner.rs`, what happens to a message.
+//! [`Engine`] stores the definitions and runs them. [`RuleTap`] evaluates rules on the threads of the data plane.
+//! Outputs go to the buffers of actions. If a buffer is on disk, the publisher is acknowledged after the buffer has
+//! stored them. Start reading with `set.rs` (the current rules) and `runner.rs` (how a message is processed).
 //!
 //! # Invariants
 //!
-//! - A message of QoS 1 or 2 that a rule gives to an action with a buffer on disk is acknowledged only when it is there.
-//! - A full buffer holds back those who publish for it, and nobody else.
-//! - A rule that fails, and an action that is away, disturb neither the message nor other rules.
-//! - Without rules a message costs a look at one integer.
+//! - A QoS 1 or 2 message that a rule sends to an action with a disk buffer is acknowledged only after it is stored
+//!   there.
+//! - A full buffer holds back only publishers whose messages go to its action.
+//! - A failing rule or an unreachable target affects neither the message nor other rules.
+//! - A slow rule delays its own publishers and no other client.
+//! - Without rules, the only cost of a message is reading one integer.
 
+mod collector;
 mod compile;
 mod declared;
 mod definition;
@@ -19,46 +22,55 @@ mod engine;
 mod environment;
 mod event;
 mod fallback;
-mod handover;
+mod fixed_limits;
 mod kinds;
 mod loops;
 mod metrics;
 mod node_events;
+mod offload;
 mod reasons;
 mod republish;
 mod rule_file;
 mod runner;
 mod secrets;
 mod set;
+mod slow_lane;
 mod sources;
-mod stand_in;
 mod store;
 mod tail;
 mod tap;
+mod timing;
+mod unavailable;
 
-/// In the data directory: definitions, and a directory of buffers.
+/// Directory below the data directory, with the definitions and the buffers.
 pub const DIRECTORY_NAME: &str = "integration";
-/// In it, with a directory for each action.
+/// Directory below `DIRECTORY_NAME`, with one directory per action.
 pub const BUFFERS_NAME: &str = "buffers";
 
-/// An action that runs.
+/// A running action.
 pub use connectors::Action as RunningAction;
 pub use connectors::ActionStats;
-pub use declared::{Declaration, DeclarationProblem, Declared};
+pub use declared::{Declaration, DeclarationProblem, DeclaredDefinitions};
 pub use definition::{
-    ActionDefinition, ConnectorDefinition, FallbackAction, FallbackKind, RepublishArguments, RuleAction,
+    ActionDefinition, ConnectorDefinition, FallbackAction, FallbackKind, RepublishArguments, RuleActionDefinition,
     RuleDefinition, RuleFunction, SourceDefinition,
 };
 pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
 pub use engine::{
-    ActionView, ConnectorTest, ConnectorView, Engine, EngineError, Measured, Measures, RuleView, SourceView, Trouble,
-    Troubles,
+    ActionView, ConnectorTest, ConnectorView, Engine, EngineError, EngineFailure, EngineFailures, MeasuredDefinition,
+    Measures, RuleView, SourceView,
 };
-pub use kinds::{CONNECTOR_KINDS, LOCAL_KINDS, config_schema, parameters_schema, source_schema};
+pub use environment::RuleTime;
+pub use fixed_limits::FIXED_LIMITS;
+pub use kinds::{
+    CONNECTOR_KINDS, LOCAL_KINDS, config_schema, default_delivery, delivery_schema, parameters_schema,
+    republish_schema, source_schema,
+};
 pub use metrics::{RuleCounts, SourceCounts};
 pub use node_events::{AlarmEvent, NodeEvents};
 pub use rule_file::{FileProblem, compile_sql, read_rule, without_position, write_rule};
 pub use rules::RuleError;
 pub use store::Version;
-pub use tail::{Entry, Listener, PER_SECOND_MAX as TAIL_PER_SECOND_MAX};
+pub use tail::{PER_SECOND_MAX as TAIL_PER_SECOND_MAX, TailEntry, TailListener};
 pub use tap::RuleTap;
+pub use timing::RuleTiming;

@@ -1,19 +1,20 @@
-//! Messages that go from broker to broker and come back: each bridge leaves its mark on what goes through it, in a user property, and
-//! nothing goes out twice where it has gone out before.
+//! Loop protection between brokers. Each bridge adds its mark to messages that pass it, in a user property. A message
+//! is not sent through a bridge that it has already passed.
 //!
-//! MQTT sources put marks on what they publish and drop what is theirs themselves (`connectors::mqtt`). What rules make of a marked message
-//! keeps its marks: an MQTT action hands them on, also as a fallback of another, and what is republished has them. Before MQTT 5 there are no user properties, and
-//! so no marks.
+//! MQTT sources add their mark to messages, and drop messages that already have it (`connectors::mqtt`). The outputs of
+//! rules keep the marks of their message: MQTT actions forward them, also as fallback actions, and republished messages
+//! have them. Before MQTT 5 there are no user properties, and therefore no marks.
 
-use broker::tap::MadeMessage;
+use broker::tap::TapPublication;
 use connectors::mqtt::LOOP_PROPERTY;
-use connectors::{Incoming, Record, Records};
+use connectors::{Record, Records, SourceMessage};
 use mqtt::{Properties, Property, PropertyWriter};
 
-/// The last ones of more are kept. No sensible net of bridges is as deep, and a publisher may send as many as fit into a packet: before ours.
+/// Maximum number of marks that are used, the latest ones. Chains of bridges are shorter. The limit protects against
+/// publishers that send many marks.
 const MARKS_MAX: usize = 32;
 
-/// Of a message with these properties.
+/// Returns the marks of a message with these properties.
 pub fn bridges_of(properties: &[u8]) -> Vec<&str> {
     if properties.is_empty() {
         return Vec::new();
@@ -23,8 +24,8 @@ pub fn bridges_of(properties: &[u8]) -> Vec<&str> {
     latest(marks.collect())
 }
 
-/// Of what a source has brought.
-pub fn bridges_before(incoming: &Incoming) -> Vec<&str> {
+/// Returns the marks of a message from a source.
+pub fn bridges_before(incoming: &SourceMessage) -> Vec<&str> {
     let headers = incoming.headers.iter().filter(|(name, _)| name == LOOP_PROPERTY);
     let marks = headers.filter_map(|(_, mark)| std::str::from_utf8(mark.as_deref()?).ok());
     latest(marks.collect())
@@ -35,30 +36,30 @@ fn latest(mut marks: Vec<&str>) -> Vec<&str> {
     marks
 }
 
-pub fn mark(message: &mut MadeMessage, bridges: &[&str]) {
+pub fn mark(message: &mut TapPublication, bridges: &[&str]) {
     let mut writer = PropertyWriter::new(&mut message.properties);
     for mark in bridges {
         writer.put(Property::UserProperty(LOOP_PROPERTY, mark));
     }
 }
 
-/// What an action has to do with marks.
+/// How an action handles marks.
 #[derive(Clone, Debug, Default)]
-pub struct Bridge {
-    /// It hands them on.
+pub struct MarkPolicy {
+    /// Whether it forwards marks.
     pub is_bridge: bool,
-    /// What its connector puts on what it sends.
+    /// The mark that its connector adds to sent messages.
     pub mark: Option<String>,
 }
 
-impl Bridge {
-    pub fn has_sent(&self, bridges: &[&str]) -> bool {
+impl MarkPolicy {
+    pub fn has_own_mark(&self, bridges: &[&str]) -> bool {
         self.mark.as_deref().is_some_and(|mark| bridges.contains(&mark))
     }
 }
 
-/// Adds the marks to the last record, for an action that hands them on.
-pub fn carry_marks(records: &mut Records, bridges: &[&str]) {
+/// Adds the marks to the last record, for an action that forwards them.
+pub fn add_marks(records: &mut Records, bridges: &[&str]) {
     if !bridges.is_empty() {
         records.carry(LOOP_PROPERTY, bridges.len(), |writer| {
             for mark in bridges {
@@ -69,8 +70,8 @@ pub fn carry_marks(records: &mut Records, bridges: &[&str]) {
     }
 }
 
-/// Gives the last record the marks that another one carries.
-pub fn hand_on_marks(records: &mut Records, from: &Record) {
+/// Copies the marks of `from` to the last record.
+pub fn copy_marks(records: &mut Records, from: &Record) {
     if let Some(marks) = from.carried(LOOP_PROPERTY) {
         records.carry(LOOP_PROPERTY, marks.fields(), |writer| {
             for mark in (0..marks.fields()).filter_map(|index| marks.field(index)) {

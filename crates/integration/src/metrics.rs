@@ -1,4 +1,4 @@
-//! What a rule counts: EMQX's names.
+//! Counters of rules and sources. JSON names follow EMQX.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 macro_rules! counts {
     ($($(#[$about:meta])* $name:ident $json:literal,)*) => {
-        /// Counted by one thread, added to the rule's metrics once per tick.
+        /// Counts of one thread, added to the rule's metrics once per tick.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
         pub struct RuleCounts { $($(#[$about])* #[serde(rename = $json)] pub $name: u64,)* }
 
-        /// From the start of the process.
+        /// Counters since the start of the process.
         #[derive(Debug, Default)]
-        pub struct RuleMetrics { $($name: AtomicU64,)* last_error: Mutex<LastError> }
+        pub struct RuleMetrics { $($name: AtomicU64,)* last_error: Mutex<LastRuleError> }
 
         impl RuleMetrics {
             pub fn add(&self, counts: &RuleCounts) {
@@ -36,46 +36,50 @@ macro_rules! counts {
 counts! {
     /// Messages and events from the rule's sources.
     matched "matched",
-    /// Of them, those that had at least one output.
+    /// Events with at least one output.
     passed "passed",
-    /// Of them, those that could not be evaluated.
+    /// Events whose evaluation failed.
     failed "failed",
-    /// Of them, those that WHERE refused, or that had no output.
+    /// Events whose evaluation failed because it reached a limit of time, steps or memory.
+    failed_at_limit "failed.limit",
+    /// Events for which WHERE was false, or that had no output.
     no_result "failed.no_result",
-    /// Outputs given to actions.
+    /// Events, and messages without a waiting publisher, that a slow rule dropped because its queue was full.
+    dropped_queue_full "dropped.queue_full",
+    /// Outputs sent to actions.
     actions "actions.total",
-    /// Outputs that an action has taken.
+    /// Outputs that an action accepted.
     actions_success "actions.success",
-    /// Outputs for which an action's templates could not be filled in, or that it did not take.
+    /// Outputs whose templates could not be rendered, or that an action did not accept.
     actions_failed "actions.failed",
-    /// Of those that failed, outputs for an action that does not exist or is not enabled.
+    /// Outputs for an action that does not exist or is disabled.
     actions_out_of_service "actions.failed.out_of_service",
-    /// Outputs that were given up because the action's buffer was full.
+    /// Outputs dropped because the action's buffer was full.
     actions_discarded "actions.discarded",
-    /// Outputs of messages that had gone out through the action's connector before: they would go round for ever.
+    /// Outputs dropped because their message had already passed the action's connector and would loop.
     actions_came_back "actions.came_back",
 }
 
 #[derive(Debug, Default)]
-struct LastError {
+struct LastRuleError {
     text: Option<String>,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
-/// The log hears of a rule's errors no more often.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Minimum interval of log lines about errors of a rule.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 impl RuleMetrics {
-    /// Something went wrong with one message; `of`: in the rule, or in handing its output on.
-    pub fn tell_error(&self, rule: &str, of: &'static str, error: &str) {
+    /// Records an error. `of` is its place: the rule, or the delivery of its output.
+    pub fn record_error(&self, rule: &str, of: &'static str, error: &str) {
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            last.told = Some(Instant::now());
+        if last.logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            last.logged_at = Some(Instant::now());
             tracing::warn!(
                 rule,
                 of,
                 error,
-                "a rule fails; more of it is counted, and told at most once a minute"
+                "a rule failed; further failures are counted, and logged at most once a minute"
             );
         }
         if last.text.as_deref() != Some(error) {
@@ -92,18 +96,18 @@ impl RuleMetrics {
     }
 }
 
-/// What a source has brought.
+/// Counters of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SourceCounts {
-    /// Messages.
+    /// Messages received.
     pub received: u64,
-    /// Of them, those that could not be published as the source says.
+    /// Messages that could not be published as the source's `publish` says.
     pub failed: u64,
-    /// Times that a batch was not taken yet: it comes again.
+    /// Batches that could not be processed yet and were passed again.
     pub refused_batches: u64,
 }
 
-/// From the start of the process; outlives a change of the source.
+/// Counters since the start of the process. They survive a change of the source.
 #[derive(Debug, Default)]
 pub struct SourceMetrics {
     received: AtomicU64,
@@ -112,12 +116,12 @@ pub struct SourceMetrics {
 }
 
 impl SourceMetrics {
-    pub fn taken(&self, messages: usize, failed: u64) {
+    pub fn add_received(&self, messages: usize, failed: u64) {
         self.received.fetch_add(messages as u64, Ordering::Relaxed);
         self.failed.fetch_add(failed, Ordering::Relaxed);
     }
 
-    pub fn refused(&self) {
+    pub fn add_refused(&self) {
         self.refused_batches.fetch_add(1, Ordering::Relaxed);
     }
 

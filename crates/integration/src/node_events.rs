@@ -1,17 +1,18 @@
-//! What happens to the node itself, for rules: alarms that begin and end. Off the data plane.
+//! Events of the node for rules: alarms that begin and end. Runs outside the data plane.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rules::{Column, Event, EventKind, Text, Value};
+use rules::{Column, EventKind, RuleEvent, Text, Value};
 
-use crate::environment::{SharedStore, Surroundings, unix_ms};
-use crate::event::Scene;
-use crate::republish::{Unpublished, publish_all};
-use crate::runner::{Cause, Runner, hash};
-use crate::set::InForce;
+use crate::environment::{LiveEnvironment, SharedStore, unix_ms};
+use crate::event::EventContext;
+use crate::republish::{PendingPublishes, publish_all};
+use crate::runner::{EventCause, RuleRunner, hash};
+use crate::set::ActiveRules;
 
-/// How long what rules publish about alarms may take to be kept. An alarm may be about just that being impossible.
+/// Maximum time to store messages that rules publish about alarms. Waiting without a limit could block later alarms,
+/// for example if the alarm is that the journal is full.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,66 +21,71 @@ pub struct AlarmEvent {
     pub message: String,
     pub details: Vec<(String, String)>,
     pub activated_unix_ms: u64,
-    /// It has ended.
+    /// When the alarm ended.
     pub deactivated_unix_ms: Option<u64>,
 }
 
-/// Tells rules. One is enough.
+/// Passes alarm events to rules. There is one per node.
 pub struct NodeEvents {
-    runner: Runner,
-    scene: Scene,
-    net: net::Handle,
+    runner: RuleRunner,
+    context: EventContext,
+    net: net::ServerHandle,
 }
 
 impl NodeEvents {
-    pub(crate) fn new(node: &str, in_force: Arc<InForce>, store: SharedStore, net: net::Handle) -> NodeEvents {
+    pub(crate) fn new(
+        node: &str,
+        active_rules: Arc<ActiveRules>,
+        store: SharedStore,
+        net: net::ServerHandle,
+    ) -> NodeEvents {
         NodeEvents {
-            runner: Runner::new(in_force, Surroundings::new(unix_ms(), store)),
-            scene: Scene::new(node),
+            runner: RuleRunner::new(active_rules, LiveEnvironment::new(unix_ms(), store)),
+            context: EventContext::new(node),
             net,
         }
     }
 
-    /// To be called from time to time also without events: what found the buffer of an action full is tried again.
-    pub async fn tell(&mut self, events: &[AlarmEvent]) {
+    /// Sends events to the rules. Call it periodically even without events, to retry appends to full buffers.
+    pub async fn send(&mut self, events: &[AlarmEvent]) {
         self.runner.append();
-        self.runner.renew();
-        self.scene.unix_ms = unix_ms();
-        self.runner.surroundings.unix_ms = self.scene.unix_ms;
+        self.runner.update();
+        self.context.unix_ms = unix_ms();
+        self.runner.environment.unix_ms = self.context.unix_ms;
         let mut rules = Vec::new();
         for alarm in events {
-            let event = Alarm {
-                scene: &self.scene,
+            let event = NodeAlarmEvent {
+                context: &self.context,
                 alarm,
             };
             rules.clear();
             self.runner.set.index.event(event.kind(), &mut rules);
-            let cause = Cause {
+            let cause = EventCause {
                 key: hash(alarm.name.as_bytes()),
-                ..Cause::default()
+                ..EventCause::default()
             };
             self.runner.run(&rules, &event, cause);
         }
         self.runner.flush();
-        let made = std::mem::take(&mut self.runner.made);
+        let made = std::mem::take(&mut self.runner.republished);
         if made.is_empty() {
             return;
         }
-        let mut made = Unpublished::new(&self.net, made);
+        let mut made = PendingPublishes::new(&self.net, made);
         let published = tokio::time::timeout(PUBLISHED_WITHIN, publish_all(&self.net, &mut made)).await;
-        let published = published.unwrap_or_else(|_| Err("the journal does not keep it".into()));
+        let published = published.unwrap_or_else(|_| Err("the journal did not store the messages in time".into()));
         if let Err(error) = published {
-            tracing::warn!(error, "what a rule publishes about an alarm is not known to be kept");
+            tracing::warn!(error, "messages about an alarm are possibly not stored");
         }
     }
 }
 
-struct Alarm<'a> {
-    scene: &'a Scene,
+struct NodeAlarmEvent<'a> {
+    context: &'a EventContext,
     alarm: &'a AlarmEvent,
 }
 
-impl Event for Alarm<'_> {
+impl RuleEvent for NodeAlarmEvent<'_> {
     fn kind(&self) -> EventKind {
         match self.alarm.deactivated_unix_ms {
             None => EventKind::AlarmActivated,
@@ -104,7 +110,7 @@ impl Event for Alarm<'_> {
             Column::DeactivatedAt => alarm
                 .deactivated_unix_ms
                 .map_or(Value::Undefined, |at| Value::Int(at.into())),
-            column => self.scene.column(self.kind(), column),
+            column => self.context.column(self.kind(), column),
         }
     }
 

@@ -1,9 +1,9 @@
-//! Why a client was refused or its connection ended, in EMQX's words: the columns `reason` and `reason_code`.
+//! Reasons of refused and closed connections, in the words of EMQX: the columns `reason` and `reason_code`.
 
 use broker::DisconnectReason;
 use mqtt::ReasonCode;
 
-/// The column `reason_code`.
+/// Returns the column `reason_code`.
 pub fn reason_code(code: ReasonCode) -> &'static str {
     match code {
         ReasonCode::Success => "success",
@@ -52,7 +52,8 @@ pub fn reason_code(code: ReasonCode) -> &'static str {
     }
 }
 
-/// The column `reason` of `client.disconnected`: the name of the code in DISCONNECT where EMQX has no other word.
+/// Returns the column `reason` of `client.disconnected`: EMQX's word, or else the name of the reason code in
+/// DISCONNECT.
 pub fn disconnect_reason(reason: DisconnectReason, code: Option<ReasonCode>, is_discarded: bool) -> &'static str {
     match reason {
         DisconnectReason::ByClient => "normal",

@@ -1,54 +1,54 @@
-//! Publishing what a rule puts out as a new message.
+//! Publishes the outputs of rules as messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use broker::tap::MadeMessage;
+use broker::tap::TapPublication;
 use broker::{ServerMessage, ShardId};
 use connectors::mqtt::LOOP_PROPERTY;
 use mqtt::{Property, PropertyWriter, QoS};
-use rules::{JsonForm, Map, Missing, Template, Value};
+use rules::{JsonForm, Map, MissingText, Template, Value};
 use tokio::sync::oneshot;
 
-use crate::runner::{hash, seen_by_no_rule};
-use crate::set::{Field, Republish};
+use crate::runner::{hash, without_rules};
+use crate::set::{FixedOrTemplate, Republish};
 
-/// The message that the templates make of an output, or what is wrong with it.
-pub fn republish(templates: &Republish, output: &Map, mark: u64) -> Result<MadeMessage, String> {
+/// Renders a message from an output. The error names the field.
+pub fn republish(templates: &Republish, output: &Map, mark: u64) -> Result<TapPublication, String> {
     let topic = text(&templates.topic, output, "topic")?;
     if let Err(error) = mqtt::validate_topic_name(&topic) {
         return Err(format!("republish: topic {topic:?}: {error}"));
     }
     if topic.starts_with("$SYS/") {
         return Err(format!(
-            "republish: topic {topic:?}: only the server publishes below $SYS"
+            "republish: topic {topic:?}: only the server may publish below $SYS/"
         ));
     }
     let qos = match &templates.qos {
-        Field::Fixed(qos) => *qos,
-        Field::Template(template) => qos(template, output)?,
+        FixedOrTemplate::Fixed(qos) => *qos,
+        FixedOrTemplate::Template(template) => qos(template, output)?,
     };
     let retain = match &templates.retain {
-        Field::Fixed(retain) => *retain,
-        Field::Template(template) => is_true(template, output, "retain")?,
+        FixedOrTemplate::Fixed(retain) => *retain,
+        FixedOrTemplate::Template(template) => is_true(template, output, "retain")?,
     };
     let is_direct = match &templates.direct_dispatch {
-        Field::Fixed(is_direct) => *is_direct,
-        Field::Template(template) => is_true(template, output, "direct_dispatch")?,
+        FixedOrTemplate::Fixed(is_direct) => *is_direct,
+        FixedOrTemplate::Template(template) => is_true(template, output, "direct_dispatch")?,
     };
-    Ok(MadeMessage {
+    Ok(TapPublication {
         topic,
         payload: bytes(&templates.payload, output, "payload")?,
         properties: properties(templates, output)?,
         qos,
-        // In EMQX it is the hooks, which direct dispatch goes past, that keep retained messages.
+        // As in EMQX, a message with direct dispatch is not retained.
         retain: retain && !is_direct,
         expiry_s: expiry(templates, output)?,
-        mark: if is_direct { seen_by_no_rule(mark) } else { mark },
+        mark: if is_direct { without_rules(mark) } else { mark },
     })
 }
 
-/// Seconds; none where the template gives nothing.
+/// Returns the message expiry interval in seconds, or `None` if the template yields nothing.
 fn expiry(templates: &Republish, output: &Map) -> Result<Option<u32>, String> {
     let value = match &templates.message_expiry {
         Some(template) => value(template, output),
@@ -59,22 +59,22 @@ fn expiry(templates: &Republish, output: &Map) -> Result<Option<u32>, String> {
         Value::Int(seconds) => u32::try_from(*seconds).ok(),
         value => value.as_str().and_then(|text| text.parse().ok()),
     };
-    let wrong = || format!("republish: Message-Expiry-Interval: {value:?} is no number of seconds");
-    seconds.map(Some).ok_or_else(wrong)
+    let invalid = || format!("republish: Message-Expiry-Interval: {value:?} is not a number of seconds");
+    seconds.map(Some).ok_or_else(invalid)
 }
 
-/// What is still to be published, by the shard that does it: messages of a topic stay in their order.
-pub struct Unpublished(VecDeque<(ShardId, Arc<Vec<MadeMessage>>)>);
+/// Messages to publish, grouped by the shard that publishes them. Messages of one topic stay in order.
+pub struct PendingPublishes(VecDeque<(ShardId, Arc<Vec<TapPublication>>)>);
 
-impl Unpublished {
-    pub fn new(net: &net::Handle, messages: Vec<MadeMessage>) -> Unpublished {
+impl PendingPublishes {
+    pub fn new(net: &net::ServerHandle, messages: Vec<TapPublication>) -> PendingPublishes {
         let shards = net.shards();
-        let mut parts: Vec<Vec<MadeMessage>> = (0..shards).map(|_| Vec::new()).collect();
+        let mut parts: Vec<Vec<TapPublication>> = (0..shards).map(|_| Vec::new()).collect();
         for message in messages {
             parts[(hash(message.topic.as_bytes()) % u64::from(shards)) as usize].push(message);
         }
         let parts = parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty());
-        Unpublished(
+        PendingPublishes(
             parts
                 .map(|(shard, part)| (ShardId(shard as u16), Arc::new(part)))
                 .collect(),
@@ -82,35 +82,39 @@ impl Unpublished {
     }
 }
 
-/// Publishes off the data plane, and waits until all of it is kept. After an error the rest is left.
-pub async fn publish_all(net: &net::Handle, unpublished: &mut Unpublished) -> Result<(), String> {
+/// Publishes messages outside the data plane, and waits until they are stored. After an error, the unpublished ones
+/// remain.
+pub async fn publish_all(net: &net::ServerHandle, unpublished: &mut PendingPublishes) -> Result<(), String> {
     while let Some((shard, part)) = unpublished.0.front() {
-        let (kept, is_kept) = oneshot::channel();
+        let (stored, is_stored) = oneshot::channel();
         let part = Arc::clone(part);
         let publish = move |shard: &mut broker::Shard, now: broker::Now| {
             let all = || part.iter().map(server_message);
-            if let Some(message) = all().find(|message| !shard.may_keep(now, message)) {
-                return Err(format!("topic {}: the server can keep no more now", message.topic));
+            if let Some(message) = all().find(|message| !shard.can_store(now, message)) {
+                return Err(format!(
+                    "topic {}: the server cannot store more messages at present",
+                    message.topic
+                ));
             }
             for message in all() {
                 shard.publish_from_server(now, message);
             }
-            shard.when_kept(Box::new(move || _ = kept.send(())));
+            shard.call_when_stored(Box::new(move || _ = stored.send(())));
             Ok(())
         };
-        let asked = net.ask(*shard, publish);
+        let asked = net.call_async(*shard, publish);
         asked
             .map_err(|error| error.to_string())?
             .await
             .map_err(|error| error.to_string())??;
-        let is_kept = is_kept.await;
-        is_kept.map_err(|_| "the journal has failed, or the server is stopping".to_owned())?;
+        let is_stored = is_stored.await;
+        is_stored.map_err(|_| "the journal has failed, or the server is stopping".to_owned())?;
         unpublished.0.pop_front();
     }
     Ok(())
 }
 
-fn server_message(message: &MadeMessage) -> ServerMessage<'_> {
+fn server_message(message: &TapPublication) -> ServerMessage<'_> {
     ServerMessage {
         topic: &message.topic,
         payload: &message.payload,
@@ -125,17 +129,31 @@ fn server_message(message: &MadeMessage) -> ServerMessage<'_> {
 fn bytes(template: &Template, output: &Map, field: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     template
-        .render(output, Missing::Undefined, &mut bytes)
+        .render(output, MissingText::Undefined, &mut bytes)
         .map_err(|error| format!("republish: {field}: {error}"))?;
     Ok(bytes)
 }
 
 fn text(template: &Template, output: &Map, field: &str) -> Result<String, String> {
-    String::from_utf8(bytes(template, output, field)?).map_err(|_| format!("republish: {field}: is not UTF-8"))
+    let text = String::from_utf8(bytes(template, output, field)?);
+    let text = text.map_err(|_| format!("republish: {field}: is not valid UTF-8"))?;
+    check_string(&text).map_err(|problem| format!("republish: {field}: {problem}"))?;
+    Ok(text)
+}
+
+/// Checks a string for characters that MQTT forbids. Subscribers would close the connection [MQTT-1.5.4-2].
+fn check_string(text: &str) -> Result<(), String> {
+    if text.len() > usize::from(u16::MAX) {
+        return Err(format!("has {} bytes, must have at most 65535", text.len()));
+    }
+    match text.contains('\0') {
+        true => Err("must not contain NUL".to_owned()),
+        false => Ok(()),
+    }
 }
 
 fn value(template: &Template, output: &Map) -> Value {
-    template.value(output, Missing::Undefined).unwrap_or_default()
+    template.value(output, MissingText::Undefined).unwrap_or_default()
 }
 
 fn qos(template: &Template, output: &Map) -> Result<QoS, String> {
@@ -167,7 +185,7 @@ fn is_true(template: &Template, output: &Map, field: &str) -> Result<bool, Strin
     }
 }
 
-/// MQTT 5 properties as wire bytes; a template for which there is nothing gives none.
+/// Encodes the MQTT 5 properties. A template without a value adds none.
 fn properties(templates: &Republish, output: &Map) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     let some = |template: &Option<Template>, field| match template {
@@ -205,16 +223,16 @@ fn properties(templates: &Republish, output: &Map) -> Result<Vec<u8>, String> {
         );
         writer.put(Property::UserProperty(&name, &text));
     }
-    for (name, text) in more_user_properties(templates, output)? {
+    for (name, text) in map_user_properties(templates, output)? {
         writer.put(Property::UserProperty(&name, &text));
     }
     Ok(out)
 }
 
-/// Of a map, where a list stands for a property that is there several times, or of a list of objects with `key` and `value`. Marks of
-/// bridges among them are left out: whoever publishes the message puts those that it is to have.
-fn more_user_properties(templates: &Republish, output: &Map) -> Result<Vec<(String, String)>, String> {
-    let given = match &templates.more_user_properties {
+/// Reads user properties from a map, where a list is a property that occurs several times, or from a list of objects
+/// with `key` and `value`. Bridge marks are omitted; the code that publishes the message adds the right ones.
+fn map_user_properties(templates: &Republish, output: &Map) -> Result<Vec<(String, String)>, String> {
+    let given = match &templates.user_properties_map {
         Some(template) => value(template, output),
         None => return Ok(Vec::new()),
     };
@@ -241,9 +259,7 @@ fn more_user_properties(templates: &Republish, output: &Map) -> Result<Vec<(Stri
             }
         }
         other => {
-            return Err(format!(
-                "republish: user_properties: {other:?} is neither a map nor a list"
-            ));
+            return Err(format!("republish: user_properties: {other:?} is not a map or list"));
         }
     }
     all.retain(|(name, _)| name != LOOP_PROPERTY);
@@ -258,13 +274,18 @@ fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 fn user_property(name: &[u8], value: &Value) -> Result<(String, String), String> {
-    let wrong =
-        |name: &str| format!("republish: user_properties: {name} is not UTF-8, or is no text, number or boolean");
-    let name = std::str::from_utf8(name).map_err(|_| wrong("a name"))?;
+    let invalid = |name: &str| {
+        format!("republish: user_properties: {name} is not valid UTF-8, or not a string, number or boolean")
+    };
+    let name = std::str::from_utf8(name).map_err(|_| invalid("a name"))?;
     let text = match value {
-        Value::Map(_) | Value::Array(_) | Value::Undefined | Value::Null => return Err(wrong(name)),
+        Value::Map(_) | Value::Array(_) | Value::Undefined | Value::Null => return Err(invalid(name)),
         Value::Text(text) => text.as_bytes().to_vec(),
         value => rules::encode_json(value, JsonForm::UndefinedAsString),
     };
-    Ok((name.to_owned(), String::from_utf8(text).map_err(|_| wrong(name))?))
+    let text = String::from_utf8(text).map_err(|_| invalid(name))?;
+    for part in [name, &*text] {
+        check_string(part).map_err(|problem| format!("republish: user_properties: {problem}"))?;
+    }
+    Ok((name.to_owned(), text))
 }

@@ -1,33 +1,34 @@
-//! A rule as a file: its SQL, and above it, in comments, what else there is to say.
+//! Rules as files: SQL with the other fields in comments at the top.
 //!
 //! ```sql
-//! -- description: what is too hot, to Kafka
+//! -- description: high temperatures to Kafka
 //! -- actions: kafka:out, console
 //! SELECT clientid, payload.temp AS t
 //! FROM "m/#"
 //! WHERE payload.temp > 30
 //! ```
 //!
-//! The comments at the top that have the form `key: value` are the head: `id` (else the file's name), `name`, `description`,
-//! `enable` and `actions`. Actions are ids and `console` with commas between, or JSON as in the API, on one line.
+//! Comments of the form `key: value` at the top are the head: `id` (default: the name of the file), `name`,
+//! `description`, `enable` and `actions`. Actions are ids and `console`, separated by commas, or JSON as in the API, on
+//! one line.
 
-use rules::{Position, Rule, RuleError};
+use rules::{Rule, RuleError, TextPosition};
 
 use crate::compile::limits;
-use crate::definition::{RuleAction, RuleDefinition, RuleFunction};
+use crate::definition::{RuleActionDefinition, RuleDefinition, RuleFunction};
 
 const KEYS: &[&str] = &["id", "name", "description", "enable", "actions"];
 
-/// What is wrong, and in which line, from 1.
+/// An error in a rule file, with its line from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileProblem {
     pub line: usize,
-    /// From 1, where that is known.
+    /// Column from 1, if it is known.
     pub column: Option<usize>,
     pub message: String,
 }
 
-/// Reads a rule and compiles its SQL; `default_id`: its id if it names none.
+/// Reads a rule and compiles its SQL. `default_id` is its id if the head has none.
 pub fn read_rule(text: &str, default_id: &str) -> Result<RuleDefinition, Vec<FileProblem>> {
     let mut rule = RuleDefinition {
         id: default_id.to_owned(),
@@ -48,7 +49,7 @@ pub fn read_rule(text: &str, default_id: &str) -> Result<RuleDefinition, Vec<Fil
         };
         if let Some((key, value)) = entry(comment) {
             head_lines = index + 1;
-            if let Err(message) = take(&mut rule, key, value) {
+            if let Err(message) = set(&mut rule, key, value) {
                 problems.push(FileProblem {
                     line: index + 1,
                     column: None,
@@ -70,7 +71,7 @@ pub fn read_rule(text: &str, default_id: &str) -> Result<RuleDefinition, Vec<Fil
     if problems.is_empty() { Ok(rule) } else { Err(problems) }
 }
 
-/// The same rule as a file.
+/// Writes a rule as a file.
 pub fn write_rule(rule: &RuleDefinition) -> String {
     let mut text = String::new();
     let mut put = |key: &str, value: &str| {
@@ -94,23 +95,23 @@ pub fn write_rule(rule: &RuleDefinition) -> String {
     text
 }
 
-/// Whether the text is a rule, with the place where it is not.
+/// Checks the SQL of a rule. The error has the position.
 pub fn compile_sql(sql: &str) -> Result<(), RuleError> {
     Rule::compile(sql, &limits()).map(drop)
 }
 
-/// What is wrong, for those who show the place themselves.
+/// Returns the message of an error without its position.
 pub fn without_position(error: &RuleError) -> String {
     let at = RuleError {
-        position: Position::default(),
+        position: TextPosition::default(),
         ..error.clone()
     };
-    let prefix = format!("{}: ", Position::default());
+    let prefix = format!("{}: ", TextPosition::default());
     let text = at.to_string();
     text.strip_prefix(&prefix).unwrap_or(&text).to_owned()
 }
 
-/// `key: value`, where the key is one word.
+/// Parses `key: value`, where the key is one word.
 fn entry(comment: &str) -> Option<(&str, &str)> {
     let (key, value) = comment.split_once(':')?;
     let key = key.trim();
@@ -118,41 +119,41 @@ fn entry(comment: &str) -> Option<(&str, &str)> {
     is_word.then(|| (key, value.trim()))
 }
 
-fn take(rule: &mut RuleDefinition, key: &str, value: &str) -> Result<(), String> {
+fn set(rule: &mut RuleDefinition, key: &str, value: &str) -> Result<(), String> {
     match key {
         "id" => rule.id = value.to_owned(),
         "name" => rule.name = value.to_owned(),
         "description" => rule.description = value.to_owned(),
-        "enable" => rule.enable = value.parse().map_err(|_| wrong(key, value, "true or false"))?,
+        "enable" => rule.enable = value.parse().map_err(|_| unexpected(key, value, "true or false"))?,
         "actions" => rule.actions = actions(value)?,
         _ => {
             let keys = KEYS.join(", ");
             return Err(format!(
-                "unknown key {key:?}, expected one of {keys}; an ordinary comment has no `word:` at its beginning"
+                "unknown key {key:?}, expected one of {keys}; other comments must not begin with `word:`"
             ));
         }
     }
     Ok(())
 }
 
-fn actions(value: &str) -> Result<Vec<RuleAction>, String> {
+fn actions(value: &str) -> Result<Vec<RuleActionDefinition>, String> {
     if value.starts_with('[') {
         return serde_json::from_str(value).map_err(|error| format!("actions: {error}"));
     }
     let ids = value.split(',').map(str::trim).filter(|id| !id.is_empty());
     ids.map(|id| match id {
-        "console" => Ok(RuleAction::Function(RuleFunction::Console)),
-        id if id.contains(':') => Ok(RuleAction::Action(id.to_owned())),
-        id => Err(wrong("actions", id, "type:name, console, or a JSON array")),
+        "console" => Ok(RuleActionDefinition::Function(RuleFunction::Console)),
+        id if id.contains(':') => Ok(RuleActionDefinition::Action(id.to_owned())),
+        id => Err(unexpected("actions", id, "type:name, console, or a JSON array")),
     })
     .collect()
 }
 
-fn actions_text(actions: &[RuleAction]) -> String {
-    let word = |action: &RuleAction| match action {
-        RuleAction::Action(id) => Some(id.clone()),
-        RuleAction::Function(RuleFunction::Console) => Some("console".to_owned()),
-        RuleAction::Function(RuleFunction::Republish(_)) => None,
+fn actions_text(actions: &[RuleActionDefinition]) -> String {
+    let word = |action: &RuleActionDefinition| match action {
+        RuleActionDefinition::Action(id) => Some(id.clone()),
+        RuleActionDefinition::Function(RuleFunction::Console) => Some("console".to_owned()),
+        RuleActionDefinition::Function(RuleFunction::Republish(_)) => None,
     };
     let words: Option<Vec<String>> = actions.iter().map(word).collect();
     match words {
@@ -161,7 +162,7 @@ fn actions_text(actions: &[RuleAction]) -> String {
     }
 }
 
-fn wrong(key: &str, found: &str, expected: &str) -> String {
+fn unexpected(key: &str, found: &str, expected: &str) -> String {
     format!("{key}: found {found:?}, expected {expected}")
 }
 
@@ -170,10 +171,10 @@ mod tests {
     use super::*;
 
     const FILE: &str =
-        "-- What is too hot.\n-- description: a: b\n-- actions: kafka:out, console\n\nSELECT topic\nFROM \"m/#\"\n";
+        "-- High temperatures.\n-- description: a: b\n-- actions: kafka:out, console\n\nSELECT topic\nFROM \"m/#\"\n";
 
     #[test]
-    fn the_head_is_read_and_is_no_part_of_the_sql() {
+    fn the_head_is_not_part_of_the_sql() {
         let rule = read_rule(FILE, "hot").expect("a rule");
         assert_eq!(
             (rule.id.as_str(), rule.description.as_str(), rule.enable),
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn a_written_rule_is_read_back() {
         let mut rule = read_rule(FILE, "hot").expect("a rule");
         rule.enable = false;
         assert_eq!(read_rule(&write_rule(&rule), "other"), Ok(rule.clone()));
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_with_its_line() {
+    fn errors_have_line_and_column() {
         for (text, line, column, part) in [
             ("-- descripton: x\nSELECT * FROM \"t\"", 1, None, "unknown key"),
             ("\n-- enable: maybe\nSELECT * FROM \"t\"", 2, None, "true or false"),

@@ -1,67 +1,74 @@
-//! Evaluates the rules of an event and hands what comes out to their actions. One for each thread that evaluates; off
-//! the data plane too, where a source brings messages.
+//! Evaluates the rules of an event and sends their outputs to actions. Each shard, each source and the alarm events
+//! have their own [`Runner`].
 //!
-//! Records gather per action and are appended once per tick (`flush`). The tap asks before it accepts a message (`would_be_held`),
-//! so a buffer that is full holds publishers back before anything is accepted for it; what was accepted in the tick that filled it
-//! waits here and is appended as soon as there is room.
+//! Records are collected per action and appended once per tick (`flush`). Before the tap accepts a message, it checks
+//! whether a buffer is full (`is_full_for`). A full buffer therefore holds publishers back before their messages are
+//! accepted. If a buffer becomes full during a tick, the collector holds the records of that tick until there is space.
 
 use std::sync::Arc;
 
-use broker::tap::{MadeMessage, Receipt};
-use rules::{Evaluator, Event, JsonForm, Map, Outcome, Value};
+use broker::tap::{OffloadedResult, Receipt, TapPublication};
+use connectors::Records;
+use rules::{EvalError, EvalOutcome, Evaluator, JsonForm, Map, RuleEvent, Value};
 
+use crate::collector::{OutputContext, OutputLoss, RecordCollector};
 use crate::dry_run::to_json;
-use crate::environment::Surroundings;
-use crate::handover::{Handover, Lost, Stamp};
+use crate::environment::LiveEnvironment;
 use crate::loops;
 use crate::metrics::RuleCounts;
+use crate::offload::{LazySnapshot, Offload, result_of};
 use crate::republish::republish;
-use crate::set::{InForce, LiveRule, Output, RuleSet};
-use crate::tail::Entry;
+use crate::set::{ActiveRules, LiveAction, LiveRule, RuleOutput, RuleSet};
+use crate::slow_lane::{FinishedJob, RenderedOutput};
+use crate::tail::TailEntry;
+use crate::timing::{RuleMeter, cpu_time};
 
-/// What was made of what was made of … so often is not made into anything more.
-const GENERATIONS_MAX: u32 = 8;
+/// Maximum number of times in a row that rules republish a message. Rules do not see the last message.
+pub(crate) const GENERATIONS_MAX: u32 = 8;
 
-pub struct Runner {
-    in_force: Arc<InForce>,
+pub struct RuleRunner {
+    active_rules: Arc<ActiveRules>,
     number: u64,
     pub set: Arc<RuleSet>,
     evaluator: Evaluator,
-    pub surroundings: Surroundings,
+    pub environment: LiveEnvironment,
     outputs: Vec<Map>,
-    /// By number of rule.
+    /// Counts by number of the rule.
     counts: Vec<RuleCounts>,
-    /// Rules that have counted something since the last tick.
+    /// Rules with counts since the last tick.
     counted: Vec<u32>,
-    handover: Handover,
-    pub made: Vec<MadeMessage>,
+    collector: RecordCollector,
+    pub republished: Vec<TapPublication>,
+    /// `None` for sources and alarm events: their runners evaluate slow rules themselves.
+    offload: Option<Offload>,
+    meter: RuleMeter,
 }
 
-/// What an event comes from.
+/// Origin of an event.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cause<'a> {
-    /// Its publisher is acknowledged when all of it is kept that has to be.
-    pub is_waited_for: bool,
-    /// Hash of its client's id: what comes out of events of one client keeps its order.
+pub struct EventCause<'a> {
+    /// Whether a publisher waits until the outputs for this event are durable.
+    pub delays_acknowledgement: bool,
+    /// Hash of the client id. Outputs for events of one client keep their order.
     pub key: u64,
-    /// `LiveRule::mark` of the rule that made it; 0 for none.
+    /// `LiveRule::mark` of the rule that made the message; 0 for none.
     pub rule: u32,
     pub generation: u32,
-    /// Of the bridges that the message has gone through: `loops.rs`.
+    /// Marks of the bridges that the message has passed (`loops.rs`).
     pub bridges: &'a [&'a str],
 }
 
-impl Cause<'_> {
-    /// Of a message with this mark: `MadeMessage::mark`, or 0.
+impl EventCause<'_> {
+    /// Returns the cause of a message with this `TapPublication::mark`, or 0.
     pub fn of_mark(mark: u64) -> Self {
-        Cause {
+        EventCause {
             rule: mark as u32,
             generation: (mark >> 32) as u32,
-            ..Cause::default()
+            ..EventCause::default()
         }
     }
 
-    /// A rule does not see what it has made itself.
+    /// Returns whether this rule has made the message. A rule does not process its own messages.
     fn is_own(self, live: &LiveRule) -> bool {
         live.mark == self.rule
     }
@@ -71,45 +78,58 @@ impl Cause<'_> {
     }
 }
 
-impl Runner {
-    pub fn new(in_force: Arc<InForce>, surroundings: Surroundings) -> Runner {
-        let mut runner = Runner {
-            in_force,
+impl RuleRunner {
+    pub fn new(active_rules: Arc<ActiveRules>, environment: LiveEnvironment) -> RuleRunner {
+        let mut runner = RuleRunner {
+            active_rules,
             number: u64::MAX,
             set: Arc::default(),
             evaluator: Evaluator::new(),
-            surroundings,
+            environment,
             outputs: Vec::new(),
             counts: Vec::new(),
             counted: Vec::new(),
-            handover: Handover::default(),
-            made: Vec::new(),
+            collector: RecordCollector::default(),
+            republished: Vec::new(),
+            offload: None,
+            meter: RuleMeter::default(),
         };
-        runner.renew();
+        runner.update();
         runner
     }
 
-    /// Takes the rules that are in force now.
-    pub fn renew(&mut self) {
-        let Some((number, set)) = self.in_force.newer_than(self.number) else {
+    /// Makes the runner evaluate slow rules in the slow lane.
+    pub fn with_offload(mut self, offload: Offload) -> RuleRunner {
+        self.offload = Some(offload);
+        self
+    }
+
+    /// Switches to the current rules.
+    pub fn update(&mut self) {
+        let Some((number, set)) = self.active_rules.newer_than(self.number) else {
             return;
         };
         self.count();
         self.counts.resize(set.numbers(), RuleCounts::default());
         if !Arc::ptr_eq(&self.set.actions, &set.actions) {
-            self.handover.renew(&set.actions, self.surroundings.unix_ms);
+            self.collector.set_actions(&set.actions, self.environment.unix_ms);
+        }
+        self.environment.rule_time = set.rule_time;
+        if let Some(offload) = &mut self.offload {
+            offload.rule_time = set.rule_time;
         }
         (self.number, self.set) = (number, set);
     }
 
-    /// Runs rules on an event. The receipt is for what has to be kept of it before its publisher is told.
-    pub fn run(&mut self, rules: &[u32], event: &dyn Event, cause: Cause<'_>) -> Option<Receipt> {
+    /// Runs rules on an event. Returns a receipt if the publisher must wait for effects to be durable.
+    pub fn run(&mut self, rules: &[u32], event: &dyn RuleEvent, cause: EventCause<'_>) -> Option<Receipt> {
         if cause.generation >= GENERATIONS_MAX {
             return None;
         }
         let set = &*self.set;
-        let unix_ms = self.surroundings.unix_ms;
-        let mut message = self.evaluator.message(event, &mut self.surroundings);
+        let unix_ms = self.environment.unix_ms;
+        let mut message = self.evaluator.message(event, &mut self.environment);
+        let mut snapshot = LazySnapshot::new(event);
         for &number in rules {
             let Some(live) = set.rule(number).filter(|live| !cause.is_own(live)) else {
                 continue;
@@ -119,84 +139,161 @@ impl Runner {
                 self.counted.push(number);
             }
             counts.matched += 1;
+            if let Some(offload) = &mut self.offload
+                && offload.must_offload(live)
+            {
+                let is_accepted = offload.send(live, &set.actions, &mut snapshot, cause, unix_ms, &mut self.collector);
+                counts.dropped_queue_full += u64::from(!is_accepted);
+                continue;
+            }
+            let started = self.meter.start();
             let result = message.run(&live.rule, &mut self.outputs);
-            match &result {
-                Ok(Outcome::Passed(_)) => counts.passed += 1,
-                Ok(_) => counts.no_result += 1,
-                Err(error) => {
-                    counts.failed += 1;
-                    live.metrics.tell_error(&live.id, "evaluation", &error.to_string());
-                }
-            }
-            if live.tail.is_heard() {
-                let error = result.as_ref().err().map(ToString::to_string);
-                live.tail
-                    .tell(event_time(event), || tail_entry(event, &self.outputs, error));
-            }
-            let mut hands = Hands {
-                set,
-                live,
-                counts,
-                cause,
-                stamp: Stamp {
-                    unix_ms,
-                    mark: cause.mark(live),
-                    bridges: cause.bridges,
-                },
-                handover: &mut self.handover,
-                made: &mut self.made,
+            counts.count(live, &result);
+            show_in_tail(live, event, &self.outputs, &result);
+            let mut direct = DirectOutlet {
+                collector: &mut self.collector,
+                made: &mut self.republished,
             };
-            self.outputs.drain(..).for_each(|output| hands.put_out(&output));
+            let mut writer = OutputWriter::new(&set.actions, live, counts, cause, unix_ms, &mut direct);
+            self.outputs.drain(..).for_each(|output| writer.write(&output));
+            if let Some(offload) = &self.offload {
+                self.meter.stop(started, live, &offload.lane);
+            }
         }
-        self.handover.take_receipt()
+        self.collector.take_receipt()
     }
 
-    /// Whether an event would give something to an action that holds publishers back. What rules put into their store for the question does
-    /// not stay: the event may come again, and if not it is run.
-    pub fn would_be_held(&mut self, rules: &[u32], event: &dyn Event) -> bool {
+    /// Returns whether results of the slow lane are outstanding.
+    pub fn is_offloading(&self) -> bool {
+        self.offload.as_ref().is_some_and(Offload::is_waiting)
+    }
+
+    /// Processes the next result of the slow lane.
+    pub fn take_offloaded(&mut self) -> Option<OffloadedResult> {
+        let FinishedJob {
+            job,
+            mut counts,
+            outputs,
+        } = self.offload.as_mut()?.next_result()?;
+        let bridges = job.cause.bridges();
+        let cause = job.cause.with(&bridges);
+        for item in outputs.items {
+            let result = match item {
+                RenderedOutput::Republish(made) => {
+                    self.republished.push(made);
+                    Ok(())
+                }
+                RenderedOutput::Record { action, records } => {
+                    self.add_rendered(&job.actions, action, records, false, cause)
+                }
+                // The slow lane has already counted this output as failed.
+                RenderedOutput::Diverted { action, records } => {
+                    let _ = self.add_rendered(&job.actions, action, records, true, cause);
+                    Ok(())
+                }
+            };
+            if let Err(lost) = result {
+                counts.actions_success -= 1;
+                counts.count_lost(&job.live, lost);
+            }
+        }
+        job.live.metrics.add(&counts);
+        Some(result_of(self.collector.take_receipt(), job.is_durable))
+    }
+
+    /// Adds a record for an action. `action` is an index into `actions`, the actions at the time of the evaluation.
+    fn add_rendered(
+        &mut self,
+        actions: &[LiveAction],
+        action: usize,
+        mut records: Records,
+        is_for_fallbacks: bool,
+        cause: EventCause<'_>,
+    ) -> Result<(), OutputLoss> {
+        let id = &actions[action].id;
+        match self.set.position(id) {
+            Some(current) => {
+                let set = &self.set;
+                let collector = &mut self.collector;
+                collector.add_rendered(&set.actions, current, &mut records, is_for_fallbacks, cause)
+            }
+            None => Err(OutputLoss::out_of_service(id)),
+        }
+    }
+
+    /// Returns whether an event would have an output for an action with a full buffer. The evaluation does not change
+    /// the key-value store, because the rules evaluate the event again when it is accepted.
+    pub fn is_full_for(&mut self, rules: &[u32], event: &dyn RuleEvent) -> bool {
         let set = &*self.set;
-        let mut trial = self.surroundings.trial();
+        let mut trial = self.environment.trial();
         let mut message = self.evaluator.message(event, &mut trial);
         let mut live = rules.iter().filter_map(|number| set.rule(*number));
-        let is_held = live.any(|live| {
-            let is_full = |output: &Output| matches!(output, Output::Action(action) if self.handover.is_full(*action));
-            live.outputs.iter().any(is_full)
-                && matches!(message.run(&live.rule, &mut self.outputs), Ok(Outcome::Passed(_)))
+        let is_full = live.any(|live| {
+            let has_full_action =
+                |output: &RuleOutput| matches!(output, RuleOutput::Action(action) if self.collector.is_full(*action));
+            let is_any_full = live.outputs.iter().any(has_full_action);
+            match &self.offload {
+                // Evaluating the rule to find out whether it has an output would take too long.
+                Some(offload) if offload.must_offload(live) => is_any_full || offload.is_full(live),
+                Some(offload) if is_any_full => {
+                    let started = cpu_time();
+                    let is_passed = matches!(message.run(&live.rule, &mut self.outputs), Ok(EvalOutcome::Passed(_)));
+                    let took = cpu_time().saturating_sub(started);
+                    offload.lane.measure(live, took, self.environment.unix_ms);
+                    is_passed
+                }
+                _ => is_any_full && matches!(message.run(&live.rule, &mut self.outputs), Ok(EvalOutcome::Passed(_))),
+            }
         });
         self.outputs.clear();
-        is_held
+        is_full
     }
 
-    /// Appends what has gathered. Returns the number of the tick, for `kept`.
+    /// Appends the collected records. Returns the number of the tick, for `committed_tick`.
     pub fn flush(&mut self) -> u64 {
-        let tick = self.handover.end_tick();
+        let tick = self.collector.end_tick();
+        if let Some(offload) = &mut self.offload {
+            offload.submit();
+            self.meter.end_window(&offload.lane);
+        }
         self.append();
         self.count();
         tick
     }
 
-    /// Appends what there is room for, and looks which actions hold publishers back. True if any does.
+    /// Begins a tick. Returns whether publishers must be checked before their messages are accepted, because a buffer,
+    /// or the queue of a slow rule, is full or nearly full.
+    pub fn begin_tick(&mut self) -> bool {
+        self.meter.begin_tick();
+        let is_pressed = self
+            .offload
+            .as_ref()
+            .is_some_and(|offload| offload.lane.has_half_full_queue());
+        self.append() || is_pressed
+    }
+
+    /// Appends records to buffers with space. Returns whether publishers for any action have to wait.
     pub fn append(&mut self) -> bool {
-        let is_any_full = self.handover.append(self.surroundings.unix_ms);
-        match self.handover.take_abandoned() {
+        let is_any_full = self.collector.append(self.environment.unix_ms);
+        match self.collector.take_discarded() {
             0 => {}
-            abandoned => self.in_force.abandon(abandoned),
+            abandoned => self.active_rules.add_discarded(abandoned),
         }
         is_any_full
     }
 
-    /// Up to which tick all that publishers wait for is kept.
-    pub fn kept(&mut self) -> u64 {
-        self.handover.kept_by_all()
+    /// Returns the tick up to which everything that publishers wait for is committed.
+    pub fn committed_tick(&mut self) -> u64 {
+        self.collector.committed_tick_of_all()
     }
 
-    /// The same of a lane.
-    pub fn kept_in(&mut self, lane: u16) -> u64 {
-        self.handover.kept(lane)
+    /// Like [`Self::committed_tick`], for one lane.
+    pub fn committed_tick_in(&mut self, lane: u16) -> u64 {
+        self.collector.committed_tick(lane)
     }
 
     pub fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
-        self.handover.join(one, other)
+        self.collector.join(one, other)
     }
 
     fn count(&mut self) {
@@ -209,53 +306,100 @@ impl Runner {
     }
 }
 
-/// What takes the outputs of one rule.
-struct Hands<'a> {
-    set: &'a RuleSet,
-    live: &'a LiveRule,
-    counts: &'a mut RuleCounts,
-    cause: Cause<'a>,
-    stamp: Stamp<'a>,
-    handover: &'a mut Handover,
-    made: &'a mut Vec<MadeMessage>,
+/// Receives the outputs of a rule.
+pub trait RuleOutlet {
+    fn record(
+        &mut self,
+        actions: &[LiveAction],
+        action: usize,
+        output: &Map,
+        cause: EventCause<'_>,
+        stamp: OutputContext<'_>,
+    ) -> Result<(), OutputLoss>;
+
+    fn publish(&mut self, made: TapPublication);
 }
 
-impl Hands<'_> {
-    fn put_out(&mut self, output: &Map) {
+/// Sends outputs to the buffers of actions and to the broker.
+struct DirectOutlet<'a> {
+    collector: &'a mut RecordCollector,
+    made: &'a mut Vec<TapPublication>,
+}
+
+impl RuleOutlet for DirectOutlet<'_> {
+    fn record(
+        &mut self,
+        actions: &[LiveAction],
+        action: usize,
+        output: &Map,
+        cause: EventCause<'_>,
+        stamp: OutputContext<'_>,
+    ) -> Result<(), OutputLoss> {
+        self.collector.add(actions, action, output, cause, stamp)
+    }
+
+    fn publish(&mut self, made: TapPublication) {
+        self.made.push(made);
+    }
+}
+
+/// Writes the outputs of one rule for one event.
+pub struct OutputWriter<'a, O> {
+    actions: &'a [LiveAction],
+    live: &'a LiveRule,
+    counts: &'a mut RuleCounts,
+    cause: EventCause<'a>,
+    stamp: OutputContext<'a>,
+    outlet: &'a mut O,
+}
+
+impl<'a, O: RuleOutlet> OutputWriter<'a, O> {
+    pub fn new(
+        actions: &'a [LiveAction],
+        live: &'a LiveRule,
+        counts: &'a mut RuleCounts,
+        cause: EventCause<'a>,
+        unix_ms: u64,
+        outlet: &'a mut O,
+    ) -> Self {
+        OutputWriter {
+            actions,
+            live,
+            counts,
+            cause,
+            stamp: OutputContext {
+                unix_ms,
+                mark: cause.mark(live),
+                bridges: cause.bridges,
+            },
+            outlet,
+        }
+    }
+
+    pub fn write(&mut self, output: &Map) {
         for target in &self.live.outputs {
             self.counts.actions += 1;
-            match self.give(target, output) {
+            match self.send(target, output) {
                 Ok(()) => self.counts.actions_success += 1,
-                Err(Lost::Discarded) => self.counts.actions_discarded += 1,
-                Err(Lost::CameBack) => self.counts.actions_came_back += 1,
-                Err(Lost::OutOfService(error)) => {
-                    self.counts.actions_failed += 1;
-                    self.counts.actions_out_of_service += 1;
-                    self.live.metrics.tell_error(&self.live.id, "action", &error);
-                }
-                Err(Lost::Failed(error)) => {
-                    self.counts.actions_failed += 1;
-                    self.live.metrics.tell_error(&self.live.id, "action", &error);
-                }
+                Err(lost) => self.counts.count_lost(self.live, lost),
             }
         }
     }
 
-    fn give(&mut self, target: &Output, output: &Map) -> Result<(), Lost> {
+    fn send(&mut self, target: &RuleOutput, output: &Map) -> Result<(), OutputLoss> {
         match target {
-            Output::Action(action) => {
-                return self.handover.record(self.set, *action, output, self.cause, self.stamp);
+            RuleOutput::Action(action) => {
+                return self
+                    .outlet
+                    .record(self.actions, *action, output, self.cause, self.stamp);
             }
-            Output::Republish(templates) => {
-                let mut made = republish(templates, output, self.stamp.mark).map_err(Lost::Failed)?;
+            RuleOutput::Republish(templates) => {
+                let mut made = republish(templates, output, self.stamp.mark).map_err(OutputLoss::Failed)?;
                 loops::mark(&mut made, self.stamp.bridges);
-                self.made.push(made);
+                self.outlet.publish(made);
             }
-            Output::OutOfService(id) => {
-                let error = format!("there is no action {id} that runs: what the rule has for it is lost");
-                return Err(Lost::OutOfService(error));
-            }
-            Output::Console => {
+            RuleOutput::OutOfService(id) => return Err(OutputLoss::out_of_service(id)),
+            RuleOutput::Console => {
                 let text = rules::encode_json(&Value::Map(output.clone()), JsonForm::UndefinedAsString);
                 tracing::info!(rule = %self.live.id, output = %String::from_utf8_lossy(&text), "rule");
             }
@@ -264,8 +408,56 @@ impl Hands<'_> {
     }
 }
 
-/// The mark of a message of which rules make nothing.
-pub fn seen_by_no_rule(mark: u64) -> u64 {
+impl RuleCounts {
+    /// Adds the result of an evaluation.
+    #[inline]
+    pub fn count(&mut self, live: &LiveRule, result: &Result<EvalOutcome, EvalError>) {
+        match result {
+            Ok(EvalOutcome::Passed(_)) => self.passed += 1,
+            Ok(_) => self.no_result += 1,
+            Err(error) => {
+                self.failed += 1;
+                self.failed_at_limit += u64::from(error.is_limit);
+                live.metrics.record_error(&live.id, "evaluation", &error.to_string());
+            }
+        }
+    }
+
+    /// Adds an output that did not reach its action.
+    fn count_lost(&mut self, live: &LiveRule, lost: OutputLoss) {
+        let error = match lost {
+            OutputLoss::Discarded => return self.actions_discarded += 1,
+            OutputLoss::Loop => return self.actions_came_back += 1,
+            OutputLoss::OutOfService(error) => {
+                self.actions_out_of_service += 1;
+                error
+            }
+            OutputLoss::Failed(error) => error,
+        };
+        self.actions_failed += 1;
+        live.metrics.record_error(&live.id, "action", &error);
+    }
+}
+
+impl OutputLoss {
+    fn out_of_service(id: &str) -> OutputLoss {
+        OutputLoss::OutOfService(format!(
+            "action {id} does not exist or is not running; the output is lost"
+        ))
+    }
+}
+
+/// Sends an evaluation to the listeners of the rule's tail.
+#[inline]
+pub fn show_in_tail(live: &LiveRule, event: &dyn RuleEvent, outputs: &[Map], result: &Result<EvalOutcome, EvalError>) {
+    if live.tail.has_listeners() {
+        let error = result.as_ref().err().map(ToString::to_string);
+        live.tail.send(event_time(event), || tail_entry(event, outputs, error));
+    }
+}
+
+/// Returns a mark with the highest generation, so that no rule processes the message.
+pub fn without_rules(mark: u64) -> u64 {
     u64::from(GENERATIONS_MAX) << 32 | (mark & u64::from(u32::MAX))
 }
 
@@ -274,14 +466,14 @@ pub fn hash(bytes: &[u8]) -> u64 {
     foldhash::quality::FixedState::default().hash_one(bytes)
 }
 
-fn event_time(event: &dyn Event) -> u64 {
+fn event_time(event: &dyn RuleEvent) -> u64 {
     match event.column(rules::Column::Timestamp) {
         Value::Int(unix_ms) => unix_ms as u64,
         _ => 0,
     }
 }
 
-fn tail_entry(event: &dyn Event, outputs: &[Map], error: Option<String>) -> Entry {
+fn tail_entry(event: &dyn RuleEvent, outputs: &[Map], error: Option<String>) -> TailEntry {
     let columns = event.kind().columns().map(|column| {
         let value = match column {
             rules::Column::Payload => Value::text(event.payload()),
@@ -290,7 +482,7 @@ fn tail_entry(event: &dyn Event, outputs: &[Map], error: Option<String>) -> Entr
         (rules::Text::from(column.name()), value)
     });
     let input = columns.filter(|(_, value)| *value != Value::Undefined).collect::<Map>();
-    Entry {
+    TailEntry {
         unix_ms: event_time(event),
         input: to_json(&input),
         outputs: outputs.iter().map(to_json).collect(),

@@ -1,5 +1,5 @@
-//! Secrets that are elsewhere: `env:NAME` and `file:PATH` in the place of a secret stand for what is there when the thing that needs it
-//! is started. Nothing else is looked at: which fields are secrets the schema of the type says.
+//! References to secrets: `env:NAME` and `file:PATH` in place of a secret are replaced when the definition is started.
+//! The schema of the type defines which fields are secrets; other fields are not replaced.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::path::Path;
 use schemars::Schema;
 use serde_json::Value;
 
-/// A password, a token, a key.
+/// Maximum size of a secret file.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
-/// The configuration with its secrets in it. What cannot be found is told with its field, never with its value.
+/// Replaces the references in a configuration. Errors name the field and never contain a secret.
 pub fn resolve(field: &str, mut config: Value, schema: &Schema) -> Result<Value, Vec<String>> {
     let mut problems = Vec::new();
     let root = schema.as_value();
@@ -51,12 +51,12 @@ fn walk(value: &mut Value, schema: &Value, root: &Value, field: &str, problems: 
     }
 }
 
-/// What a reference stands for; none if the text is the secret itself.
+/// Returns the secret of a reference, or `None` if the text is the secret itself.
 fn find(text: &str) -> Result<Option<String>, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return match std::env::var(name) {
             Ok(secret) => Ok(Some(secret)),
-            Err(_) => Err(format!("the environment of the server has no variable {name:?}")),
+            Err(_) => Err(format!("the server has no environment variable {name:?}")),
         };
     }
     let Some(path) = text.strip_prefix("file:").map(Path::new) else {
@@ -64,13 +64,13 @@ fn find(text: &str) -> Result<Option<String>, String> {
     };
     let read = fs::metadata(path).and_then(|found| match found.len() > SECRET_BYTES_MAX {
         true => Err(std::io::Error::other(format!(
-            "it is larger than {SECRET_BYTES_MAX} bytes"
+            "the file is larger than {SECRET_BYTES_MAX} bytes"
         ))),
         false => fs::read_to_string(path),
     });
     match read {
         Ok(secret) => Ok(Some(secret.trim_end_matches(['\r', '\n']).to_owned())),
-        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
     }
 }
 
@@ -81,15 +81,11 @@ mod tests {
     use serde_json::json;
 
     fn resolved(config: Value) -> Result<Value, Vec<String>> {
-        resolve(
-            "config",
-            config,
-            &config_schema("http").expect("there are HTTP connectors"),
-        )
+        resolve("config", config, &config_schema("http").expect("HTTP connectors exist"))
     }
 
     #[test]
-    fn only_secrets_are_looked_up() {
+    fn only_references_in_secret_fields_are_replaced() {
         let path = std::env::temp_dir().join(format!("tidewire-secret-{}", std::process::id()));
         fs::write(&path, "hunter2\n").expect("a temporary file");
         let file = format!("file:{}", path.display());
@@ -100,15 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_its_field() {
+    fn a_missing_secret_is_reported_with_its_field() {
         let config = json!({"headers": {"a": "env:TIDEWIRE_TEST_NO_SUCH_VARIABLE", "b": "file:/nowhere/at/all"}});
-        let problems = resolved(config).expect_err("neither is there");
+        let problems = resolved(config).expect_err("both are missing");
         assert!(
-            problems[0].starts_with("config.headers.a: the environment"),
+            problems[0].starts_with("config.headers.a: the server has no environment"),
             "{problems:?}"
         );
         assert!(
-            problems[1].starts_with("config.headers.b: /nowhere/at/all"),
+            problems[1].starts_with("config.headers.b: cannot read /nowhere/at/all"),
             "{problems:?}"
         );
     }

@@ -1,121 +1,131 @@
-//! The rules in force, compiled and indexed: what every thread that evaluates reads, and what changes when one of them does.
+//! The current rules, compiled and indexed, as evaluating threads read them.
 //!
-//! There are two sets: readers have one, and a change is made to the other one, which then takes its place; what it missed is made
-//! good at the next change. So a change costs what it changes, however many rules there are, and readers take no lock. A
-//! reader that still has the older set, because nothing has happened there, costs one copy.
+//! There are two copies of the rule set: the current one, which readers use, and a spare one. A change is applied to
+//! the spare copy, which then becomes current. The previous copy receives the same change when the next change is made.
+//! The cost of a change therefore does not depend on the number of rules, and readers take no lock. If a reader still
+//! uses the previous copy because it had no events, the change copies the whole set.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use broker::tap::Wants;
+use broker::tap::TapEventMask;
 use connectors::Action;
 use mqtt::QoS;
 use rules::{EventKind, Rule, RuleIndex, Template};
 
-use crate::loops::Bridge;
+use crate::environment::RuleTime;
+use crate::loops::MarkPolicy;
 use crate::metrics::RuleMetrics;
-use crate::tail::Tail;
-/// A rule in force. Metrics and tail outlive a change of the rule.
+use crate::tail::RuleTail;
+use crate::timing::Timing;
+
+/// A compiled rule. Metrics and tail survive changes of the rule.
 pub struct LiveRule {
     pub id: String,
-    /// Tells it from others in the marks of messages that it makes, also when the rules in force are others by then. Not 0.
+    /// Identifies the rule in the marks of messages that it republishes. Does not change while the rule exists. Not 0.
     pub mark: u32,
     pub rule: Arc<Rule>,
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<RuleOutput>,
     pub metrics: Arc<RuleMetrics>,
-    pub tail: Arc<Tail>,
+    pub tail: Arc<RuleTail>,
+    pub timing: Arc<Timing>,
 }
 
-/// What is done with what a rule puts out.
-pub enum Output {
+/// A target of the outputs of a rule.
+pub enum RuleOutput {
     /// Index into `RuleSet::actions`.
     Action(usize),
     Republish(Box<Republish>),
-    /// A line in the log.
+    /// Writes a line to the log.
     Console,
-    /// To an action of this id, which does not exist or is not enabled.
+    /// An action id that does not exist or is disabled.
     OutOfService(String),
 }
 
-/// Templates of a message that is published anew.
+/// Templates of a republished message.
 pub struct Republish {
     pub topic: Template,
     pub payload: Template,
-    pub qos: Field<QoS>,
-    pub retain: Field<bool>,
+    pub qos: FixedOrTemplate<QoS>,
+    pub retain: FixedOrTemplate<bool>,
     pub user_properties: Vec<(Template, Template)>,
-    /// Gives a map of others.
-    pub more_user_properties: Option<Template>,
+    /// Its value is a map or list of further user properties.
+    pub user_properties_map: Option<Template>,
     pub content_type: Option<Template>,
     pub response_topic: Option<Template>,
     pub correlation_data: Option<Template>,
     pub payload_format: Option<Template>,
     pub message_expiry: Option<Template>,
-    /// It goes to subscribers only: no rule sees it, and it is not retained.
-    pub direct_dispatch: Field<bool>,
+    /// The message goes only to subscribers: no rule sees it, and it is not retained.
+    pub direct_dispatch: FixedOrTemplate<bool>,
 }
 
-/// A value, or where to find it.
-pub enum Field<T> {
+/// A value that is fixed, or that a template computes for each message.
+pub enum FixedOrTemplate<T> {
     Fixed(T),
     Template(Template),
 }
 
-/// An action as rules see it: templates in, records to its buffer.
+/// An action as rules see it: its templates and its buffer.
 pub struct LiveAction {
     pub id: String,
     pub action: Arc<Action>,
     pub templates: Vec<Template>,
-    /// What its records are kept in order by; none for the client that published.
+    /// Ordering key of its records. `None`: the client id of the publisher.
     pub ordering_key: Option<Template>,
-    /// Publishers wait until its buffer has their messages.
-    pub is_kept: bool,
-    /// Its buffer holds publishers back when there is no room for so many bytes in it; none if it drops messages for good instead.
-    pub headroom: Option<u64>,
-    /// What gets what it gives up, as far as that runs.
+    /// Whether publishers wait until its buffer has stored their messages.
+    pub is_awaited: bool,
+    /// Publishers have to wait if the buffer has less free space than this. `None` if the buffer drops messages
+    /// instead.
+    pub free_bytes_min: Option<u64>,
+    /// Its running fallback actions.
     pub fallbacks: Vec<LiveFallback>,
-    /// It takes records. Else it is being changed, and what rules have for it waits until it is back.
+    /// False while the action is being changed. Its records wait until it is open again.
     pub is_open: bool,
-    pub bridge: Bridge,
+    pub bridge: MarkPolicy,
 }
 
-/// What gets what an action gives up.
+/// A fallback of an action.
 pub struct LiveFallback {
-    /// Records carry what is for it under this name.
+    /// Name of the carried record for this fallback (`fallback.rs`).
     pub name: String,
-    pub fill: Fill,
+    pub templates: FallbackTemplates,
 }
 
-/// What is filled in for it.
-pub enum Fill {
-    Action { templates: Vec<Template>, bridge: Bridge },
+/// How the data for a fallback is rendered.
+pub enum FallbackTemplates {
+    Action {
+        templates: Vec<Template>,
+        bridge: MarkPolicy,
+    },
     Republish(Arc<Republish>),
 }
 
 impl LiveFallback {
-    /// It hands on the marks of bridges (`loops.rs`) that a record has beside what is for it.
+    /// Returns whether it forwards the marks of bridges (`loops.rs`) that a record carries.
     pub fn is_bridge(&self) -> bool {
-        matches!(&self.fill, Fill::Action { bridge, .. } if bridge.is_bridge)
+        matches!(&self.templates, FallbackTemplates::Action { bridge, .. } if bridge.is_bridge)
     }
 }
 
-/// Of all definitions: some may not run.
+/// The compiled rules and actions. Invalid or disabled rules are missing.
 #[derive(Clone, Default)]
 pub struct RuleSet {
-    /// By number; none where there is no rule any more.
+    /// Rules by number; `None` for a deleted rule.
     rules: Vec<Option<Arc<LiveRule>>>,
     numbers: HashMap<String, u32>,
     free: Vec<u32>,
-    /// By id.
+    /// Actions sorted by id.
     pub actions: Arc<[LiveAction]>,
-    /// Sources to numbers of rules.
+    /// Maps sources to numbers of rules.
     pub index: RuleIndex<u32>,
-    pub wants: Wants,
+    pub wants: TapEventMask,
+    pub rule_time: RuleTime,
 }
 
 impl RuleSet {
-    /// `actions` are sorted by id.
+    /// Creates a set. `actions` must be sorted by id.
     pub fn new(rules: Vec<LiveRule>, actions: Arc<[LiveAction]>) -> RuleSet {
         let mut set = RuleSet {
             actions,
@@ -132,24 +142,25 @@ impl RuleSet {
         self.rules.get(number as usize)?.as_ref()
     }
 
-    /// Numbers are below this.
+    /// Returns a number that is greater than the number of every rule.
     pub fn numbers(&self) -> usize {
         self.rules.len()
     }
 
-    /// Of an action.
+    /// Returns the index of an action.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.actions.binary_search_by(|action| action.id.as_str().cmp(id)).ok()
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &RuleSetChange) {
         match change {
-            Change::Rule(id, live) => {
+            RuleSetChange::Rule(id, live) => {
                 self.remove(id);
                 live.iter().for_each(|live| self.insert(Arc::clone(live)));
                 self.wants = wants_of(&self.index);
             }
-            Change::Actions(actions) => self.actions = Arc::clone(actions),
+            RuleSetChange::Actions(actions) => self.actions = Arc::clone(actions),
+            RuleSetChange::RuleTime(rule_time) => self.rule_time = *rule_time,
         }
     }
 
@@ -178,109 +189,115 @@ impl RuleSet {
     }
 }
 
-fn wants_of(index: &RuleIndex<u32>) -> Wants {
+fn wants_of(index: &RuleIndex<u32>) -> TapEventMask {
     let messages = if index.has_topics() {
-        Wants::MESSAGES
+        TapEventMask::MESSAGES
     } else {
-        Wants::NOTHING
+        TapEventMask::NOTHING
     };
     let events = EventKind::ALL.iter().filter(|kind| index.has_event(**kind));
     events.fold(messages, |all, kind| all | wants_of_event(*kind))
 }
 
-fn wants_of_event(kind: EventKind) -> Wants {
+fn wants_of_event(kind: EventKind) -> TapEventMask {
     match kind {
-        EventKind::ClientConnected => Wants::CONNECTED,
-        EventKind::ClientDisconnected => Wants::DISCONNECTED,
-        EventKind::ClientConnack => Wants::CONNACK,
-        EventKind::AuthzComplete => Wants::AUTHORIZED,
-        EventKind::SessionSubscribed => Wants::SUBSCRIBED,
-        EventKind::SessionUnsubscribed => Wants::UNSUBSCRIBED,
-        EventKind::MessageDropped => Wants::DROPPED,
-        EventKind::MessageDelivered => Wants::DELIVERED,
-        EventKind::MessageAcked => Wants::ACKED,
-        EventKind::DeliveryDropped => Wants::DELIVERY_DROPPED,
-        EventKind::AuthnComplete => Wants::AUTHENTICATED,
-        EventKind::ClientPing => Wants::PING,
-        _ => Wants::NOTHING,
+        EventKind::ClientConnected => TapEventMask::CONNECTED,
+        EventKind::ClientDisconnected => TapEventMask::DISCONNECTED,
+        EventKind::ClientConnack => TapEventMask::CONNACK,
+        EventKind::AuthzComplete => TapEventMask::AUTHORIZED,
+        EventKind::SessionSubscribed => TapEventMask::SUBSCRIBED,
+        EventKind::SessionUnsubscribed => TapEventMask::UNSUBSCRIBED,
+        EventKind::MessageDropped => TapEventMask::DROPPED,
+        EventKind::MessageDelivered => TapEventMask::DELIVERED,
+        EventKind::MessageAcked => TapEventMask::ACKED,
+        EventKind::DeliveryDropped => TapEventMask::DELIVERY_DROPPED,
+        EventKind::AuthnComplete => TapEventMask::AUTHENTICATED,
+        EventKind::ClientPing => TapEventMask::PING,
+        _ => TapEventMask::NOTHING,
     }
 }
 
-/// The set in force. Readers look at a number and take the lock only when it has changed.
+/// The current rule set. Readers compare its number, and take the lock only when it has changed.
 #[derive(Default)]
-pub struct InForce {
+pub struct ActiveRules {
     number: AtomicU64,
-    sets: Mutex<Sets>,
-    /// Outputs that were accepted for actions that are no more.
-    abandoned: AtomicU64,
+    sets: Mutex<RuleSetVersions>,
+    /// Number of outputs that were dropped because their action was disabled or deleted.
+    discarded: AtomicU64,
 }
 
 #[derive(Default)]
-struct Sets {
-    now: Arc<RuleSet>,
-    /// The set before, and what it has missed.
-    other: Option<(Arc<RuleSet>, Change)>,
-    /// Those before, until no reader has them: to take ten thousand rules apart is not for a thread of the data plane.
-    before: Vec<Arc<RuleSet>>,
+struct RuleSetVersions {
+    current: Arc<RuleSet>,
+    /// The spare copy: the previous set, and the change that it lacks.
+    previous: Option<(Arc<RuleSet>, RuleSetChange)>,
+    /// Older sets that a reader may still have. They are freed here, because freeing thousands of rules would block a
+    /// thread of the data plane.
+    old_sets: Vec<Arc<RuleSet>>,
 }
 
-enum Change {
-    /// By id; none: there is no such rule any more, or it is not enabled.
+enum RuleSetChange {
+    /// A rule by id; `None` if it was deleted or disabled.
     Rule(String, Option<Arc<LiveRule>>),
-    /// The same ones by id.
+    /// New states of the same actions.
     Actions(Arc<[LiveAction]>),
+    RuleTime(RuleTime),
 }
 
-impl InForce {
-    /// Other rules and actions altogether.
+impl ActiveRules {
+    /// Replaces all rules and actions.
     pub fn replace(&self, set: RuleSet) {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut sets.now, Arc::new(set));
-        sets.before.push(before);
-        let other = sets.other.take();
-        sets.before.extend(other.map(|(set, _)| set));
+        let before = std::mem::replace(&mut sets.current, Arc::new(set));
+        sets.old_sets.push(before);
+        let other = sets.previous.take();
+        sets.old_sets.extend(other.map(|(set, _)| set));
         self.number.fetch_add(1, Ordering::Release);
         let unused = sets.unused();
         drop(sets);
         drop(unused);
     }
 
-    /// Another rule of this name, or none.
+    /// Replaces or removes the rule of this id.
     pub fn put_rule(&self, id: &str, live: Option<LiveRule>) {
-        self.change(Change::Rule(id.to_owned(), live.map(Arc::new)));
+        self.change(RuleSetChange::Rule(id.to_owned(), live.map(Arc::new)));
     }
 
-    /// The same actions in another state.
+    /// Replaces the states of the same actions.
     pub fn put_actions(&self, actions: Arc<[LiveAction]>) {
-        self.change(Change::Actions(actions));
+        self.change(RuleSetChange::Actions(actions));
     }
 
-    /// The set and its number, unless that is `known`.
+    /// Returns the current set and its number, or `None` if the caller already has this number.
     pub fn newer_than(&self, known: u64) -> Option<(u64, Arc<RuleSet>)> {
         let number = self.number.load(Ordering::Acquire);
         (number != known).then(|| (number, self.get()))
     }
 
-    pub fn abandon(&self, outputs: u64) {
-        self.abandoned.fetch_add(outputs, Ordering::Relaxed);
+    pub fn add_discarded(&self, outputs: u64) {
+        self.discarded.fetch_add(outputs, Ordering::Relaxed);
     }
 
-    pub fn abandoned(&self) -> u64 {
-        self.abandoned.load(Ordering::Relaxed)
+    pub fn discarded(&self) -> u64 {
+        self.discarded.load(Ordering::Relaxed)
     }
 
     pub fn get(&self) -> Arc<RuleSet> {
-        self.sets.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner).current.clone()
     }
 
-    fn change(&self, change: Change) {
+    pub fn put_rule_time(&self, rule_time: RuleTime) {
+        self.change(RuleSetChange::RuleTime(rule_time));
+    }
+
+    fn change(&self, change: RuleSetChange) {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = sets.spare();
+        let mut next = sets.take_unused();
         Arc::get_mut(&mut next)
-            .expect("nobody else has a set that is not in force and was found unused, or was just made")
+            .expect("a spare set has no other owner")
             .apply(&change);
-        let before = std::mem::replace(&mut sets.now, next);
-        sets.other = Some((before, change));
+        let before = std::mem::replace(&mut sets.current, next);
+        sets.previous = Some((before, change));
         self.number.fetch_add(1, Ordering::Release);
         let unused = sets.unused();
         drop(sets);
@@ -288,23 +305,25 @@ impl InForce {
     }
 }
 
-impl Sets {
-    /// A set like the one in force that nobody reads.
-    fn spare(&mut self) -> Arc<RuleSet> {
-        if let Some((mut set, missed)) = self.other.take() {
+impl RuleSetVersions {
+    /// Returns an unused set with the content of the current one.
+    fn take_unused(&mut self) -> Arc<RuleSet> {
+        if let Some((mut set, missed)) = self.previous.take() {
             match Arc::get_mut(&mut set) {
                 Some(unused) => {
                     unused.apply(&missed);
                     return set;
                 }
-                None => self.before.push(set),
+                None => self.old_sets.push(set),
             }
         }
-        Arc::new(RuleSet::clone(&self.now))
+        Arc::new(RuleSet::clone(&self.current))
     }
 
     fn unused(&mut self) -> Vec<Arc<RuleSet>> {
-        self.before.extract_if(.., |set| Arc::strong_count(set) == 1).collect()
+        self.old_sets
+            .extract_if(.., |set| Arc::strong_count(set) == 1)
+            .collect()
     }
 }
 
@@ -312,7 +331,7 @@ impl Sets {
 mod tests {
     use std::sync::Arc;
 
-    use rules::{Limits, Rule};
+    use rules::{Rule, RuleLimits};
 
     use super::*;
 
@@ -321,10 +340,11 @@ mod tests {
         LiveRule {
             id: id.to_owned(),
             mark: 1,
-            rule: Arc::new(Rule::compile(&sql, &Limits::default()).expect("a rule")),
+            rule: Arc::new(Rule::compile(&sql, &RuleLimits::default()).expect("a rule")),
             outputs: Vec::new(),
             metrics: Arc::default(),
             tail: Arc::default(),
+            timing: Arc::default(),
         }
     }
 
@@ -338,54 +358,54 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_in_force_and_readers_of_an_older_set_keep_theirs() {
-        let in_force = InForce::default();
+    fn changes_do_not_affect_readers_of_older_sets() {
+        let active_rules = ActiveRules::default();
         let mut held = Vec::new();
         for round in 0..3 {
             for n in 0..20 {
-                in_force.put_rule(
+                active_rules.put_rule(
                     &format!("r{n}"),
                     Some(live(&format!("r{n}"), &format!("t/{n}/{round}"))),
                 );
-                // Some readers stay behind.
+                // Some readers keep an older set.
                 if n % 7 == 0 {
-                    held.push((in_force.get(), n, round));
+                    held.push((active_rules.get(), n, round));
                 }
             }
-            in_force.put_rule("r3", None);
+            active_rules.put_rule("r3", None);
         }
         for (set, n, round) in held {
             assert_eq!(found(&set, &format!("t/{n}/{round}")), [format!("r{n}")]);
             assert_eq!(found(&set, &format!("t/{}/{round}", n + 1)), [""; 0]);
         }
-        let now = in_force.get();
+        let now = active_rules.get();
         assert_eq!(found(&now, "t/4/2"), ["r4"]);
         assert_eq!((found(&now, "t/4/1"), found(&now, "t/3/2")), (vec![], vec![]));
-        assert_eq!(now.numbers(), 20, "numbers are used again");
-        assert_eq!(now.wants, Wants::MESSAGES);
+        assert_eq!(now.numbers(), 20, "numbers are reused");
+        assert_eq!(now.wants, TapEventMask::MESSAGES);
     }
 
     #[test]
-    fn what_no_rule_asks_for_any_more_is_not_wanted() {
-        let in_force = InForce::default();
+    fn events_without_rules_are_not_requested() {
+        let active_rules = ActiveRules::default();
         for id in ["a", "b"] {
-            in_force.put_rule(id, Some(live(id, "$events/client_connected")));
+            active_rules.put_rule(id, Some(live(id, "$events/client_connected")));
         }
-        in_force.put_rule("a", None);
-        assert_eq!(in_force.get().wants, Wants::CONNECTED);
-        in_force.put_rule("b", None);
-        assert_eq!(in_force.get().wants, Wants::NOTHING);
+        active_rules.put_rule("a", None);
+        assert_eq!(active_rules.get().wants, TapEventMask::CONNECTED);
+        active_rules.put_rule("b", None);
+        assert_eq!(active_rules.get().wants, TapEventMask::NOTHING);
     }
 
     #[test]
-    fn sets_that_nobody_reads_are_gone() {
-        let in_force = InForce::default();
+    fn unused_sets_are_freed() {
+        let active_rules = ActiveRules::default();
         for n in 0..10 {
-            let reader = in_force.get();
-            in_force.put_rule("r", Some(live("r", &format!("t/{n}"))));
+            let reader = active_rules.get();
+            active_rules.put_rule("r", Some(live("r", &format!("t/{n}"))));
             drop(reader);
         }
-        let sets = in_force.sets.lock().expect("no panic");
-        assert!(sets.before.is_empty(), "{}", sets.before.len());
+        let sets = active_rules.sets.lock().expect("no panic");
+        assert!(sets.old_sets.is_empty(), "{}", sets.old_sets.len());
     }
 }

@@ -1,71 +1,72 @@
-//! What sources bring: rules see it, and it is published as the source's definition says. The outside is told that we have it when
-//! the broker and the buffers of actions have kept it.
+//! Processes the messages of sources: runs rules on them, and publishes them as the source's definition says. A message
+//! is confirmed to the external system after the broker and the buffers of actions have stored it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use connectors::{BoxFuture, Incoming, Origin, Receiver, StampedBy};
-use rules::{Column, Event, EventKind, Map, Text, Value};
+use connectors::{BoxFuture, Receiver, SourceMessage, SourceOrigin, TimestampSource};
+use rules::{Column, EventKind, Map, RuleEvent, Text, Value};
 use tokio::sync::Notify;
 
 use crate::environment::unix_ms;
-use crate::event::{Scene, properties_value};
+use crate::event::{EventContext, properties_value};
 use crate::loops::{self, bridges_before};
 use crate::metrics::SourceMetrics;
-use crate::republish::{Unpublished, publish_all, republish};
-use crate::runner::{Cause, Runner, hash};
+use crate::republish::{PendingPublishes, publish_all, republish};
+use crate::runner::{EventCause, RuleRunner, hash};
 use crate::set::Republish;
 
-/// Takes what one source has.
+/// The receiver of one source.
 pub struct SourceReceiver {
-    /// What FROM may call it.
+    /// Names of the source in FROM.
     pub names: [String; 2],
-    pub scene: Scene,
-    /// Of a broker, as its connector names it.
+    pub context: EventContext,
+    /// Address of the MQTT broker, from its connector.
     pub server: Option<Text>,
-    /// How many messages it has had, and what tells its ids from those of others.
+    /// Generator of message ids: a counter with a prefix that differs between sources.
     pub ids: AtomicU64,
     pub publish: Option<Republish>,
-    pub runner: Mutex<Runner>,
+    pub runner: Mutex<RuleRunner>,
     pub metrics: Arc<SourceMetrics>,
-    /// Buffers of actions have kept something.
+    /// Notified when buffers of actions have committed records.
     pub progress: Arc<Notify>,
-    pub net: net::Handle,
-    pub refused: Mutex<Option<Refused>>,
+    pub net: net::ServerHandle,
+    pub refused: Mutex<Option<RefusedBatch>>,
 }
 
 impl Receiver for SourceReceiver {
-    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
+    fn receive<'a>(&'a self, batch: &'a [SourceMessage]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let taken = self.take(batch).await;
-            match &taken {
-                Ok(failed) => self.metrics.taken(batch.len(), *failed),
-                Err(_) => self.metrics.refused(),
+            let result = self.take(batch).await;
+            match &result {
+                Ok(failed) => self.metrics.add_received(batch.len(), *failed),
+                Err(_) => self.metrics.add_refused(),
             }
-            taken.map(drop)
+            result.map(drop)
         })
     }
 }
 
-/// What comes of a batch.
-struct Evaluated {
-    /// What rules made of it is kept when this is.
+/// The result of evaluating a batch.
+struct EvaluatedBatch {
+    /// The records of rules are durable when this tick is committed.
     tick: u64,
-    messages: Unpublished,
-    /// That cannot be published.
+    messages: PendingPublishes,
+    /// Number of messages that cannot be published.
     failed: u64,
 }
 
-/// A batch that was refused, and what is still to be done for it: the source hands it over once more.
-pub struct Refused {
-    batch: Vec<Incoming>,
-    evaluated: Evaluated,
+/// A batch that could not be stored completely, and its messages that are still unpublished. The source passes the
+/// batch again later.
+pub struct RefusedBatch {
+    batch: Vec<SourceMessage>,
+    evaluated: EvaluatedBatch,
 }
 
 impl SourceReceiver {
-    /// Returns how many could not be published.
-    async fn take(&self, batch: &[Incoming]) -> Result<u64, String> {
-        // Rules have had a batch that was refused before, and part of it may be published.
+    /// Processes a batch. Returns the number of messages that could not be published.
+    async fn take(&self, batch: &[SourceMessage]) -> Result<u64, String> {
+        // If the batch was refused before, its rules were already evaluated and some of its messages may be published.
         let before = self.refused().take().filter(|refused| refused.batch == batch);
         let mut evaluated = match before {
             Some(refused) => refused.evaluated,
@@ -76,23 +77,23 @@ impl SourceReceiver {
             Ok(()) => Ok(evaluated.failed),
             Err(problem) => {
                 let batch = batch.to_vec();
-                *self.refused() = Some(Refused { batch, evaluated });
+                *self.refused() = Some(RefusedBatch { batch, evaluated });
                 Err(problem)
             }
         }
     }
 
-    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+    fn refused(&self) -> MutexGuard<'_, Option<RefusedBatch>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the rules; says what has to be kept, and what is to be published.
-    fn evaluate(&self, batch: &[Incoming]) -> Result<Evaluated, String> {
+    /// Runs the rules on a batch.
+    fn evaluate(&self, batch: &[SourceMessage]) -> Result<EvaluatedBatch, String> {
         let mut runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner);
         if runner.append() {
             return Err("the buffer of an action is full".into());
         }
-        runner.renew();
+        runner.update();
         let mut rules = Vec::new();
         for name in &self.names {
             let mut named = Vec::new();
@@ -102,45 +103,45 @@ impl SourceReceiver {
         rules.sort_unstable();
         rules.dedup();
         let unix_ms = unix_ms();
-        runner.surroundings.unix_ms = unix_ms;
-        let scene = Scene {
+        runner.environment.unix_ms = unix_ms;
+        let context = EventContext {
             unix_ms,
-            ..self.scene.clone()
+            ..self.context.clone()
         };
         let (mut messages, mut failed) = (Vec::new(), 0);
         for incoming in batch {
-            let event = Arrived {
-                scene: &scene,
+            let event = SourceEvent {
+                context: &context,
                 incoming,
                 server: self.server.as_ref(),
                 id: u128::from(unix_ms) << 64 | u128::from(self.ids.fetch_add(1, Ordering::Relaxed)),
             };
             let bridges = bridges_before(incoming);
-            let cause = Cause {
+            let cause = EventCause {
                 bridges: &bridges,
-                is_waited_for: true,
+                delays_acknowledgement: true,
                 key: hash(incoming.key.as_deref().unwrap_or(incoming.topic.as_bytes())),
-                ..Cause::default()
+                ..EventCause::default()
             };
             runner.run(&rules, &event, cause);
-            messages.append(&mut runner.made);
+            messages.append(&mut runner.republished);
             if let Some(templates) = &self.publish {
                 match republish(templates, &event.columns(), 0) {
                     Ok(mut message) => {
                         loops::mark(&mut message, &bridges);
                         messages.push(message);
                     }
-                    // The same the next time: a message that cannot be published must not stop the others.
+                    // A retry would fail as well, so the message is counted as failed and the others continue.
                     Err(error) => {
                         failed += 1;
-                        tracing::warn!(source = %self.names[0], error, "a message of a source is not published");
+                        tracing::warn!(source = %self.names[0], error, "publishing a message of a source failed");
                     }
                 }
             }
         }
-        Ok(Evaluated {
+        Ok(EvaluatedBatch {
             tick: runner.flush(),
-            messages: Unpublished::new(&self.net, messages),
+            messages: PendingPublishes::new(&self.net, messages),
             failed,
         })
     }
@@ -151,7 +152,7 @@ impl SourceReceiver {
             {
                 let mut runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner);
                 runner.append();
-                if runner.kept() >= tick {
+                if runner.committed_tick() >= tick {
                     return;
                 }
             }
@@ -160,16 +161,16 @@ impl SourceReceiver {
     }
 }
 
-/// A message from outside, as an event.
-struct Arrived<'a> {
-    scene: &'a Scene,
-    incoming: &'a Incoming,
+/// A message from a source, as an event.
+struct SourceEvent<'a> {
+    context: &'a EventContext,
+    incoming: &'a SourceMessage,
     server: Option<&'a Text>,
     id: u128,
 }
 
-impl Arrived<'_> {
-    /// All that there is, for templates.
+impl SourceEvent<'_> {
+    /// Returns all defined columns, for templates.
     fn columns(&self) -> Map {
         let columns = EventKind::Source.columns().map(|column| {
             let value = match column {
@@ -190,7 +191,7 @@ impl Arrived<'_> {
     }
 }
 
-impl Event for Arrived<'_> {
+impl RuleEvent for SourceEvent<'_> {
     fn kind(&self) -> EventKind {
         EventKind::Source
     }
@@ -201,26 +202,26 @@ impl Event for Arrived<'_> {
         match (column, incoming.origin) {
             (Column::Id, _) => Value::text(format!("{:032X}", self.id)),
             (Column::Topic, _) => Value::text(incoming.topic.as_str()),
-            (Column::Key, Origin::Kafka { .. }) => bytes(&incoming.key),
-            (Column::Value, Origin::Kafka { .. }) => bytes(&incoming.payload),
-            (Column::Headers, Origin::Kafka { .. }) => self.headers(),
-            (Column::Partition, Origin::Kafka { partition, .. }) => Value::Int(partition.into()),
-            (Column::Offset, Origin::Kafka { offset, .. }) => Value::Int(offset.into()),
-            (Column::Ts, Origin::Kafka { .. }) => incoming
+            (Column::Key, SourceOrigin::Kafka { .. }) => bytes(&incoming.key),
+            (Column::Value, SourceOrigin::Kafka { .. }) => bytes(&incoming.payload),
+            (Column::Headers, SourceOrigin::Kafka { .. }) => self.headers(),
+            (Column::Partition, SourceOrigin::Kafka { partition, .. }) => Value::Int(partition.into()),
+            (Column::Offset, SourceOrigin::Kafka { offset, .. }) => Value::Int(offset.into()),
+            (Column::Ts, SourceOrigin::Kafka { .. }) => incoming
                 .unix_ms
                 .map_or(Value::Undefined, |unix_ms| Value::Int(unix_ms.into())),
-            (Column::TsType, Origin::Kafka { stamped_by, .. }) => Value::text(match stamped_by {
-                StampedBy::Nobody => "undefined",
-                StampedBy::Producer => "create",
-                StampedBy::Broker => "append",
+            (Column::TsType, SourceOrigin::Kafka { stamped_by, .. }) => Value::text(match stamped_by {
+                TimestampSource::Unset => "undefined",
+                TimestampSource::Producer => "create",
+                TimestampSource::Broker => "append",
             }),
-            (Column::Server, Origin::Mqtt { .. }) => self.server.cloned().map_or(Value::Undefined, Value::Text),
-            (Column::Dup, Origin::Mqtt { is_duplicate, .. }) => Value::Bool(is_duplicate),
-            (Column::QoS, Origin::Mqtt { qos, .. }) => Value::Int(qos.into()),
-            (Column::Retain, Origin::Mqtt { is_retained, .. }) => Value::Bool(is_retained),
-            (Column::PubProps, Origin::Mqtt { .. }) => properties_value(&incoming.properties),
-            (Column::MessageReceivedAt, _) => Value::Int(self.scene.unix_ms.into()),
-            _ => self.scene.column(EventKind::Source, column),
+            (Column::Server, SourceOrigin::Mqtt { .. }) => self.server.cloned().map_or(Value::Undefined, Value::Text),
+            (Column::Dup, SourceOrigin::Mqtt { is_duplicate, .. }) => Value::Bool(is_duplicate),
+            (Column::QoS, SourceOrigin::Mqtt { qos, .. }) => Value::Int(qos.into()),
+            (Column::Retain, SourceOrigin::Mqtt { is_retained, .. }) => Value::Bool(is_retained),
+            (Column::PubProps, SourceOrigin::Mqtt { .. }) => properties_value(&incoming.properties),
+            (Column::MessageReceivedAt, _) => Value::Int(self.context.unix_ms.into()),
+            _ => self.context.column(EventKind::Source, column),
         }
     }
 

@@ -1,9 +1,10 @@
-//! Definitions on the disk, readable by their owner only because they hold secrets.
+//! Stores definitions on the disk. Only the owner can read the files, because they contain secrets.
 //!
-//! `definitions.json` is replaced as a whole while it is small. When it is not, changes are added to `definitions.changes`, a line of JSON
-//! for each, until they are as much as the file itself: so a change costs what it changes. A start reads the file and then the
-//! changes. A change is added before the file is replaced, so that making all of them again gives what was there also after a crash
-//! between replacing the file and removing them.
+//! A small `definitions.json` is replaced by every change. For a larger one, changes are appended to
+//! `definitions.changes` as lines of JSON, until that file is as large as `definitions.json`. The cost of a change
+//! therefore does not depend on the number of definitions. Opening reads the file and then applies the changes. Changes
+//! are idempotent, so that applying them again is harmless if a crash occurs after the replacement of the file and
+//! before the deletion of the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -15,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::definition::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition};
 
-/// Versions of one rule that are kept.
+/// Maximum number of stored versions of a rule.
 pub const HISTORY_MAX: usize = 50;
 
-/// A file up to this size is replaced with each change.
+/// A file up to this size is replaced by every change.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,37 +28,37 @@ pub struct Definitions {
     pub connectors: BTreeMap<String, ConnectorDefinition>,
     /// By `type:name`.
     pub actions: BTreeMap<String, ActionDefinition>,
-    /// By name in FROM.
+    /// By `type:name`.
     pub sources: BTreeMap<String, SourceDefinition>,
     pub rules: BTreeMap<String, RuleDefinition>,
 }
 
-/// What the API has defined.
+/// Definitions and state that the API has stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct StoredDefinitions {
     #[serde(flatten)]
     pub definitions: Definitions,
-    /// What rules were before, the latest last; also of rules that were deleted.
+    /// Earlier versions of rules, the latest last. Includes deleted rules.
     pub history: BTreeMap<String, Vec<Version>>,
-    /// Actions, also such as are declared elsewhere.
+    /// Paused actions, including declared ones.
     pub paused: BTreeSet<String>,
 }
 
-/// A rule as it was from a time on.
+/// A version of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Version {
-    /// From 1.
+    /// Number of the version, from 1.
     pub version: u64,
     pub since_unix_ms: u64,
-    /// None: the rule was deleted.
+    /// `None` if the rule was deleted.
     pub rule: Option<RuleDefinition>,
 }
 
-/// One definition as it is from now on. None: it is gone.
+/// The new value of one definition; `None` deletes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum DefinitionChange {
     Connector(String, Option<ConnectorDefinition>),
     Action(String, Option<ActionDefinition>),
     Source(String, Option<SourceDefinition>),
@@ -66,13 +67,13 @@ pub enum Change {
 }
 
 impl Definitions {
-    pub fn apply(&mut self, change: &Change) {
+    pub fn apply(&mut self, change: &DefinitionChange) {
         match change {
-            Change::Connector(name, definition) => set(&mut self.connectors, name, definition),
-            Change::Action(id, definition) => set(&mut self.actions, id, definition),
-            Change::Source(id, definition) => set(&mut self.sources, id, definition),
-            Change::Rule(id, version) => set(&mut self.rules, id, &version.rule),
-            Change::Paused(..) => {}
+            DefinitionChange::Connector(name, definition) => set(&mut self.connectors, name, definition),
+            DefinitionChange::Action(id, definition) => set(&mut self.actions, id, definition),
+            DefinitionChange::Source(id, definition) => set(&mut self.sources, id, definition),
+            DefinitionChange::Rule(id, version) => set(&mut self.rules, id, &version.rule),
+            DefinitionChange::Paused(..) => {}
         }
     }
 }
@@ -84,19 +85,19 @@ fn set<T: Clone>(all: &mut BTreeMap<String, T>, name: &str, definition: &Option<
     }
 }
 
-impl Kept {
-    /// Again and again has the effect of once.
-    pub fn apply(&mut self, change: &Change) {
+impl StoredDefinitions {
+    /// Applies a change. Idempotent.
+    pub fn apply(&mut self, change: &DefinitionChange) {
         self.definitions.apply(change);
         match change {
-            Change::Paused(id, true) => _ = self.paused.insert(id.clone()),
-            Change::Paused(id, false) => _ = self.paused.remove(id),
-            Change::Action(id, definition) if definition.as_ref().is_none_or(|it| !it.enable) => {
+            DefinitionChange::Paused(id, true) => _ = self.paused.insert(id.clone()),
+            DefinitionChange::Paused(id, false) => _ = self.paused.remove(id),
+            DefinitionChange::Action(id, definition) if definition.as_ref().is_none_or(|it| !it.enable) => {
                 _ = self.paused.remove(id)
             }
             _ => {}
         }
-        if let Change::Rule(id, version) = change
+        if let DefinitionChange::Rule(id, version) = change
             && version.version > self.version(id)
         {
             let versions = self.history.entry(id.clone()).or_default();
@@ -106,7 +107,7 @@ impl Kept {
         }
     }
 
-    /// Of a rule, the latest; 0 if there was none.
+    /// Returns the latest version of a rule, or 0.
     pub fn version(&self, id: &str) -> u64 {
         let latest = self.history.get(id).and_then(|versions| versions.last());
         latest.map_or(0, |latest| latest.version)
@@ -114,45 +115,45 @@ impl Kept {
 }
 
 #[derive(Debug)]
-pub struct Store {
+pub struct DefinitionStore {
     path: PathBuf,
-    /// Of `definitions.json`.
+    /// Size of `definitions.json`.
     whole_bytes: u64,
     changes_path: PathBuf,
-    /// What counts of `definitions.changes`; what may stand behind it was told to nobody.
+    /// Size of the valid part of `definitions.changes`. Data behind it was never confirmed to a caller.
     changes_bytes: u64,
 }
 
-impl Store {
-    /// Nothing is defined where there is no file.
-    pub fn open(directory: &Path) -> Result<(Store, Kept), String> {
-        let mut store = Store {
+impl DefinitionStore {
+    /// Opens the store. Without a file there are no definitions.
+    pub fn open(directory: &Path) -> Result<(DefinitionStore, StoredDefinitions), String> {
+        let mut store = DefinitionStore {
             path: directory.join("definitions.json"),
             whole_bytes: 0,
             changes_path: directory.join("definitions.changes"),
             changes_bytes: 0,
         };
-        let mut kept = Kept::default();
+        let mut stored = StoredDefinitions::default();
         if let Some(bytes) = read(&store.path)? {
             store.whole_bytes = bytes.len() as u64;
-            kept = serde_json::from_slice(&bytes).map_err(|error| {
+            stored = serde_json::from_slice(&bytes).map_err(|error| {
                 let path = store.path.display();
-                format!("{path}: {error}; repair the file, or move it away to begin without connectors and rules")
+                format!("{path}: {error}; repair the file, or move it away to start without connectors and rules")
             })?;
         }
         if let Some(bytes) = read(&store.changes_path)? {
-            let counts = make_again(&bytes, &mut kept).map_err(|problem| {
+            let valid_bytes = apply_all(&bytes, &mut stored).map_err(|problem| {
                 let path = store.changes_path.display();
-                format!("{path}: {problem}; repair the line, or delete it to begin without that change")
+                format!("{path}: {problem}; repair the line, or delete it to start without that change")
             })?;
-            store.changes_bytes = counts;
+            store.changes_bytes = valid_bytes;
         }
-        Ok((store, kept))
+        Ok((store, stored))
     }
 
-    /// `after`: everything as it is with the change. If it fails nothing has changed.
-    pub fn save(&mut self, change: &Change, after: impl FnOnce() -> Kept) -> Result<(), String> {
-        let cannot = |path: &Path, error: io::Error| format!("{} cannot be written: {error}", path.display());
+    /// Stores a change. `after` returns everything including the change. On an error nothing has changed.
+    pub fn save(&mut self, change: &DefinitionChange, after: impl FnOnce() -> StoredDefinitions) -> Result<(), String> {
+        let cannot = |path: &Path, error: io::Error| format!("cannot write {}: {error}", path.display());
         if self.changes_bytes == 0 && self.whole_bytes <= WHOLE_BYTES_MAX {
             return self.replace(&after()).map_err(|error| cannot(&self.path, error));
         }
@@ -160,14 +161,17 @@ impl Store {
         if self.changes_bytes >= self.whole_bytes
             && let Err(error) = self.replace(&after())
         {
-            // The change is kept all the same; the next one tries again.
+            // The change itself is stored. The next change repeats the replacement.
             let error = cannot(&self.path, error);
-            tracing::warn!(error, "changes of definitions stay in a file of their own");
+            tracing::warn!(
+                error,
+                "replacing the definitions file failed; changes stay in definitions.changes"
+            );
         }
         Ok(())
     }
 
-    fn add(&mut self, change: &Change) -> io::Result<()> {
+    fn add(&mut self, change: &DefinitionChange) -> io::Result<()> {
         let at = self.changes_bytes;
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
@@ -184,7 +188,7 @@ impl Store {
             file.sync_all()
         })();
         if let Err(error) = written {
-            // As far as the disk lets us: a start before the next change should not find it either.
+            // Truncates the failed line if possible, so that it is not applied after a restart.
             let _ = file.set_len(at).and_then(|()| file.sync_all());
             return Err(error);
         }
@@ -195,10 +199,10 @@ impl Store {
         Ok(())
     }
 
-    /// After a crash there is the old file or the new one.
-    fn replace(&mut self, kept: &Kept) -> io::Result<()> {
+    /// Replaces the file. After a crash the old or the new file exists.
+    fn replace(&mut self, stored: &StoredDefinitions) -> io::Result<()> {
         fs::create_dir_all(self.directory())?;
-        let bytes = serde_json::to_vec_pretty(kept)?;
+        let bytes = serde_json::to_vec_pretty(stored)?;
         storage::copy::replace(&self.path, &bytes)?;
         self.whole_bytes = bytes.len() as u64;
         if self.changes_bytes > 0 {
@@ -226,14 +230,14 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Returns how many bytes of it count: a last line that is not whole was being written when the power failed, and told to nobody.
-fn make_again(bytes: &[u8], kept: &mut Kept) -> Result<u64, String> {
+/// Applies all changes. Returns the size of the valid part: an incomplete last line was never confirmed to a caller.
+fn apply_all(bytes: &[u8], stored: &mut StoredDefinitions) -> Result<u64, String> {
     let mut end = 0;
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
     for (line, number) in lines.zip(1..) {
         let is_last = end + line.len() == bytes.len();
-        match serde_json::from_slice::<Change>(line) {
-            Ok(change) if line.ends_with(b"\n") => kept.apply(&change),
+        match serde_json::from_slice::<DefinitionChange>(line) {
+            Ok(change) if line.ends_with(b"\n") => stored.apply(&change),
             Err(error) if !is_last => return Err(format!("line {number}: {error}")),
             _ => break,
         }
@@ -246,7 +250,7 @@ fn make_again(bytes: &[u8], kept: &mut Kept) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    fn change(number: u64, sql: Option<&str>) -> Change {
+    fn change(number: u64, sql: Option<&str>) -> DefinitionChange {
         let id = format!("r{}", number % 7);
         let rule = sql.map(|sql| RuleDefinition {
             id: id.clone(),
@@ -257,7 +261,7 @@ mod tests {
             description: "x".repeat(1000),
         });
         let (version, since_unix_ms) = (number / 7 + 1, number);
-        Change::Rule(
+        DefinitionChange::Rule(
             id,
             Version {
                 version,
@@ -267,54 +271,54 @@ mod tests {
         )
     }
 
-    fn save(store: &mut Store, kept: &mut Kept, change: &Change) {
-        let before = kept.clone();
-        kept.apply(change);
+    fn save(store: &mut DefinitionStore, stored: &mut StoredDefinitions, change: &DefinitionChange) {
+        let before = stored.clone();
+        stored.apply(change);
         store
             .save(change, || {
                 let mut after = before;
                 after.apply(change);
                 after
             })
-            .expect("it is writable");
+            .expect("the files are writable");
     }
 
     #[test]
-    fn everything_comes_back_whatever_a_crash_has_left() {
+    fn definitions_survive_a_crash_at_any_point() {
         let directory = std::env::temp_dir().join(format!("tidewire-definitions-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
-        let (mut store, mut kept) = Store::open(&directory).expect("nothing is there");
+        let (mut store, mut stored) = DefinitionStore::open(&directory).expect("an empty store");
         let changes = directory.join("definitions.changes");
         let mut had_changes = 0;
         for number in 0..300 {
             let older = fs::read(&changes).ok();
             let change = change(number, (number % 5 > 0).then_some("SELECT 1"));
-            save(&mut store, &mut kept, &change);
-            assert_eq!(Store::open(&directory).expect("whole").1, kept, "{number}");
+            save(&mut store, &mut stored, &change);
+            assert_eq!(DefinitionStore::open(&directory).expect("whole").1, stored, "{number}");
             match (older, fs::read(&changes)) {
                 (_, Ok(now)) => {
                     had_changes += 1;
-                    // A line that was being written.
+                    // A line whose write was interrupted.
                     fs::write(&changes, [&now[..], b"{\"rule\":[\"r"].concat()).expect("writable");
-                    assert_eq!(Store::open(&directory).expect("whole").1, kept, "{number}");
+                    assert_eq!(DefinitionStore::open(&directory).expect("whole").1, stored, "{number}");
                     fs::write(&changes, &now).expect("writable");
                 }
-                // All has been replaced, and what was replaced is still there.
+                // The file was replaced, but the changes were not deleted.
                 (Some(mut older), Err(_)) => {
                     older.extend(serde_json::to_vec(&change).expect("plain data"));
                     older.push(b'\n');
                     fs::write(&changes, older).expect("writable");
-                    let (again, same) = Store::open(&directory).expect("whole");
-                    assert_eq!(same, kept, "{number}");
-                    store = again;
+                    let (reopened, same) = DefinitionStore::open(&directory).expect("whole");
+                    assert_eq!(same, stored, "{number}");
+                    store = reopened;
                 }
                 _ => {}
             }
         }
         assert!(had_changes > 100, "{had_changes}");
         fs::write(&changes, "{}\n{}\n").expect("writable");
-        let error = Store::open(&directory).expect_err("a damaged line");
+        let error = DefinitionStore::open(&directory).expect_err("a damaged line");
         assert!(error.contains("definitions.changes: line 1: "), "{error}");
-        fs::remove_dir_all(&directory).expect("it is ours");
+        fs::remove_dir_all(&directory).expect("a directory of the test");
     }
 }

@@ -1,7 +1,8 @@
-//! The live tail of a rule: what goes in, what comes out, what goes wrong, for whoever debugs it.
+//! The live tail of a rule: samples of its inputs, outputs and errors, for debugging.
 //!
-//! Nobody listening costs one relaxed load per message. Whoever listens gets a sample: no more than so many a second, cut where it is
-//! long. Entries are numbered as they happen, so that a listener knows how many it has not seen, for whatever reason.
+//! Without listeners it costs one relaxed load per message. A listener receives a sample: a limited number of entries
+//! per second, with long values truncated. Events are numbered, so that a listener can show how many are missing
+//! between two entries.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,46 +12,46 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast;
 
-/// Entries a second that a listener can have.
+/// Maximum number of entries per second and listener.
 pub const PER_SECOND_MAX: u32 = 1000;
 
-/// That a listener may be behind.
+/// Maximum number of entries that a listener may lag behind.
 const QUEUE: usize = 256;
 
-/// Bytes of text in the inputs and outputs of an entry; what is beyond is cut and marked with `…`.
+/// Maximum size of the texts in an entry. Longer texts are truncated and marked with `…`.
 const ENTRY_BYTES_MAX: usize = 32 * 1024;
 
-/// One message or event that a rule looked at.
+/// One event that a rule has evaluated.
 #[derive(Clone, Debug, Serialize)]
-pub struct Entry {
+pub struct TailEntry {
     pub unix_ms: u64,
     pub input: Value,
-    /// Empty if the rule did not match.
+    /// Empty if the rule has no output.
     pub outputs: Vec<Value>,
     pub error: Option<String>,
-    /// That the rule has looked at since the entry before, and that are not shown.
+    /// Number of evaluated events since the previous entry that are not shown.
     pub left_out: u64,
 }
 
 #[derive(Debug)]
-pub struct Tail {
-    /// The highest rate that a listener wants; 0: there is none.
+pub struct RuleTail {
+    /// The highest rate of all listeners; 0 without listeners.
     per_second: AtomicU32,
     rates: Mutex<Vec<u32>>,
     number: AtomicU64,
-    second: Mutex<Budget>,
-    sender: broadcast::Sender<Told>,
+    second: Mutex<EntryRate>,
+    sender: broadcast::Sender<TailNotice>,
 }
 
 #[derive(Clone, Debug)]
-enum Told {
-    Entry { number: u64, entry: Arc<Entry> },
+enum TailNotice {
+    Entry { number: u64, entry: Arc<TailEntry> },
     End,
 }
 
-impl Default for Tail {
-    fn default() -> Tail {
-        Tail {
+impl Default for RuleTail {
+    fn default() -> RuleTail {
+        RuleTail {
             per_second: AtomicU32::new(0),
             rates: Mutex::default(),
             number: AtomicU64::new(0),
@@ -60,20 +61,20 @@ impl Default for Tail {
     }
 }
 
-/// So many a second, from the beginning of a second on.
+/// Limits entries per second.
 #[derive(Debug, Default)]
-struct Budget {
+struct EntryRate {
     since: Option<Instant>,
     taken: u32,
 }
 
-impl Budget {
+impl EntryRate {
     fn take(&mut self, per_second: u32, now: Instant) -> bool {
         if self
             .since
             .is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1))
         {
-            *self = Budget {
+            *self = EntryRate {
                 since: Some(now),
                 taken: 0,
             };
@@ -83,17 +84,17 @@ impl Budget {
     }
 }
 
-/// Ends when it is dropped.
-pub struct Listener {
-    tail: Arc<Tail>,
+/// A listener of a tail. Dropping it ends it.
+pub struct TailListener {
+    tail: Arc<RuleTail>,
     per_second: u32,
-    budget: Budget,
-    receiver: broadcast::Receiver<Told>,
-    /// The last entry that was shown, or that was there before.
+    budget: EntryRate,
+    receiver: broadcast::Receiver<TailNotice>,
+    /// The last entry that was shown, or that preceded the listener.
     number: u64,
 }
 
-impl Drop for Listener {
+impl Drop for TailListener {
     fn drop(&mut self) {
         self.tail.with_rates(|rates| {
             if let Some(at) = rates.iter().position(|rate| *rate == self.per_second) {
@@ -103,41 +104,41 @@ impl Drop for Listener {
     }
 }
 
-impl Listener {
-    /// The next entry of the sample. None: the rule is gone.
-    pub async fn next(&mut self) -> Option<Entry> {
+impl TailListener {
+    /// Returns the next entry of the sample, or `None` if the rule was deleted.
+    pub async fn next(&mut self) -> Option<TailEntry> {
         loop {
             match self.receiver.recv().await {
-                Ok(Told::Entry { number, entry }) => {
+                Ok(TailNotice::Entry { number, entry }) => {
                     if !self.budget.take(self.per_second, Instant::now()) {
                         continue;
                     }
                     let left_out = number.saturating_sub(self.number + 1);
                     self.number = self.number.max(number);
-                    return Some(Entry {
+                    return Some(TailEntry {
                         left_out,
-                        ..Entry::clone(&entry)
+                        ..TailEntry::clone(&entry)
                     });
                 }
-                Ok(Told::End) | Err(broadcast::error::RecvError::Closed) => return None,
-                // The numbers tell how many.
+                Ok(TailNotice::End) | Err(broadcast::error::RecvError::Closed) => return None,
+                // The next entry counts the lost entries as left out, because of its number.
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
             }
         }
     }
 }
 
-impl Tail {
-    /// `per_second`: how many entries at most.
-    pub fn listen(self: &Arc<Self>, per_second: u32) -> Listener {
+impl RuleTail {
+    /// Adds a listener with at most `per_second` entries per second.
+    pub fn listen(self: &Arc<Self>, per_second: u32) -> TailListener {
         let per_second = per_second.clamp(1, PER_SECOND_MAX);
         let receiver = self.sender.subscribe();
         let number = self.number.load(Ordering::Acquire);
         self.with_rates(|rates| rates.push(per_second));
-        Listener {
+        TailListener {
             tail: self.clone(),
             per_second,
-            budget: Budget::default(),
+            budget: EntryRate::default(),
             receiver,
             number,
         }
@@ -151,18 +152,18 @@ impl Tail {
     }
 
     #[inline]
-    pub fn is_heard(&self) -> bool {
+    pub fn has_listeners(&self) -> bool {
         self.per_second.load(Ordering::Relaxed) > 0
     }
 
-    /// The rule is gone.
+    /// Ends all listeners, because the rule was deleted.
     pub fn end(&self) {
-        // An error: nobody listens.
-        let _ = self.sender.send(Told::End);
+        // An error means that there are no listeners.
+        let _ = self.sender.send(TailNotice::End);
     }
 
-    /// Tells of one, if it is in the sample.
-    pub fn tell(&self, _unix_ms: u64, entry: impl FnOnce() -> Entry) {
+    /// Sends an entry if it is in the sample.
+    pub fn send(&self, _unix_ms: u64, entry: impl FnOnce() -> TailEntry) {
         let number = self.number.fetch_add(1, Ordering::AcqRel) + 1;
         let per_second = self.per_second.load(Ordering::Relaxed);
         {
@@ -172,21 +173,24 @@ impl Tail {
             }
         }
         let mut entry = entry();
-        abridge(&mut entry);
+        truncate_entry(&mut entry);
         let entry = Arc::new(entry);
-        // An error: the last listener has just gone.
-        let _ = self.sender.send(Told::Entry { number, entry });
+        // An error means that the last listener has just ended.
+        let _ = self.sender.send(TailNotice::Entry { number, entry });
     }
 }
 
-fn abridge(entry: &mut Entry) {
+fn truncate_entry(entry: &mut TailEntry) {
     let mut left = ENTRY_BYTES_MAX;
-    cut(&mut entry.input, &mut left);
-    entry.outputs.iter_mut().for_each(|output| cut(output, &mut left));
+    truncate_value(&mut entry.input, &mut left);
+    entry
+        .outputs
+        .iter_mut()
+        .for_each(|output| truncate_value(output, &mut left));
 }
 
-/// Takes what a value needs from `left`, and cuts it where there is no more.
-fn cut(value: &mut Value, left: &mut usize) {
+/// Subtracts the size of a value from `left`, and truncates the value if it is larger.
+fn truncate_value(value: &mut Value, left: &mut usize) {
     match value {
         Value::String(text) if text.len() > *left => {
             let end = (0..=*left).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
@@ -197,26 +201,26 @@ fn cut(value: &mut Value, left: &mut usize) {
         Value::String(text) => *left -= text.len(),
         Value::Array(items) => {
             items.truncate(*left / SMALLEST);
-            items.iter_mut().for_each(|item| cut(item, left));
+            items.iter_mut().for_each(|item| truncate_value(item, left));
         }
         Value::Object(fields) => {
             let surplus: Vec<String> = fields.keys().skip(*left / SMALLEST).cloned().collect();
             surplus.iter().for_each(|name| _ = fields.remove(name));
-            fields.values_mut().for_each(|value| cut(value, left));
+            fields.values_mut().for_each(|value| truncate_value(value, left));
         }
         _ => *left = left.saturating_sub(SMALLEST),
     }
 }
 
-/// What a number or an element counts as.
+/// Size that a number or an element counts as.
 const SMALLEST: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(input: &str) -> Entry {
-        Entry {
+    fn entry(input: &str) -> TailEntry {
+        TailEntry {
             unix_ms: 0,
             input: input.into(),
             outputs: Vec::new(),
@@ -226,33 +230,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_is_told_how_many_it_has_not_seen() {
-        let tail = Arc::new(Tail::default());
-        assert!(!tail.is_heard());
+    async fn a_listener_knows_how_many_entries_it_missed() {
+        let tail = Arc::new(RuleTail::default());
+        assert!(!tail.has_listeners());
         let mut listener = tail.listen(2);
-        assert!(tail.is_heard());
+        assert!(tail.has_listeners());
         for number in 0..10 {
-            tail.tell(0, || entry(&number.to_string()));
+            tail.send(0, || entry(&number.to_string()));
         }
         for expected in ["0", "1"] {
             let entry = listener.next().await.expect("an entry");
             assert_eq!((entry.input, entry.left_out), (expected.into(), 0));
         }
-        // A listener that wants more lifts the rate for both, and each keeps its own.
+        // A listener with a higher rate raises the common rate, but each listener has its own limit.
         let mut other = tail.listen(PER_SECOND_MAX);
-        tail.tell(0, || entry("10"));
+        tail.send(0, || entry("10"));
         let shown = other.next().await.expect("an entry");
         assert_eq!((shown.input, shown.left_out), ("10".into(), 0));
         drop((listener, other));
-        assert!(!tail.is_heard());
+        assert!(!tail.has_listeners());
     }
 
     #[tokio::test]
-    async fn a_slow_listener_loses_entries_and_the_end_is_told() {
-        let tail = Arc::new(Tail::default());
+    async fn a_slow_listener_loses_entries_and_sees_the_end() {
+        let tail = Arc::new(RuleTail::default());
         let mut listener = tail.listen(PER_SECOND_MAX);
         for _ in 0..QUEUE + 5 {
-            tail.tell(0, || entry("x"));
+            tail.send(0, || entry("x"));
         }
         let first = listener.next().await.expect("an entry");
         assert_eq!(first.left_out, 5);
@@ -263,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn long_texts_are_truncated() {
         let mut long = entry(&"ü".repeat(ENTRY_BYTES_MAX));
         long.outputs.push(vec!["x"; ENTRY_BYTES_MAX].into());
-        abridge(&mut long);
+        truncate_entry(&mut long);
         let text = serde_json::to_string(&long).expect("plain data");
         assert!(
             text.len() < ENTRY_BYTES_MAX + 1000 && text.contains('…'),

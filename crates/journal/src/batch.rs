@@ -1,31 +1,32 @@
-//! What one shard appends at the end of one tick: framed and checksummed where it is made, so that appending is a copy.
+//! Records that one shard appends at the end of a tick. The shard frames and checksums them, so that appending is only
+//! a copy.
 //!
-//! The bytes are those of a block, with room in front for its header, which [`crate::tail`] fills in once the
-//! position is known.
+//! The buffer holds a complete block. Space for the block header is reserved at the front; [`crate::tail`] fills it in
+//! when the position is known.
 
 use crate::layout::{BLOCK_HEADER_BYTES, RECORD_HEADER_BYTES, record_header};
 
-/// No batch is longer: the length of a block has 32 bits.
+/// Maximum size of a batch. The length field of a block has 32 bits.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// Records that are appended together: after a crash all of them are there, or none. Pure memory.
+/// Records that are appended atomically: after a crash all of them are replayed, or none.
 #[derive(Debug, Default)]
-pub struct Batch {
-    /// Empty, or room for the header of a block and framed records.
+pub struct LogBatch {
+    /// Empty, or space for the block header followed by framed records.
     bytes: Vec<u8>,
     records: u32,
 }
 
-impl Batch {
-    pub fn new() -> Batch {
-        Batch::default()
+impl LogBatch {
+    pub fn new() -> LogBatch {
+        LogBatch::default()
     }
 
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Bytes that it takes in the log.
+    /// Returns the number of bytes that the batch takes in the log.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -34,8 +35,8 @@ impl Batch {
         self.records
     }
 
-    /// Appends a record whose payload `write` appends to the vector; what the vector has already is not its business. Returns the record's offset: its position is
-    /// [`crate::position`]`(base, offset)` once the batch is appended at `base`.
+    /// Appends a record. `write` appends the payload to the vector and must not change its existing contents. Returns
+    /// the record's offset: its position is [`crate::position`]`(base, offset)` after the batch is appended at `base`.
     pub fn record(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         if self.bytes.is_empty() {
             self.bytes.resize(BLOCK_HEADER_BYTES, 0);
@@ -46,7 +47,7 @@ impl Batch {
         write(&mut self.bytes);
         assert!(
             (payload_at..=BATCH_BYTES_MAX).contains(&self.bytes.len()),
-            "a record only appends, and a batch has at most {BATCH_BYTES_MAX} bytes"
+            "a record must only append, and a batch has at most {BATCH_BYTES_MAX} bytes"
         );
         let header = record_header(&self.bytes[payload_at..]);
         self.bytes[at..payload_at].copy_from_slice(&header);
@@ -54,9 +55,9 @@ impl Batch {
         at as u32
     }
 
-    /// Takes all records of another, which is empty then: they are appended together, or not at all. Returns by how much their offsets have
-    /// grown.
-    pub fn take(&mut self, other: &mut Batch) -> u64 {
+    /// Moves all records of another batch into this one, so that both are appended atomically. Returns the number of
+    /// bytes by which the offsets of the moved records have grown.
+    pub fn take(&mut self, other: &mut LogBatch) -> u64 {
         let shift = self.bytes.len().saturating_sub(BLOCK_HEADER_BYTES);
         let head = if self.bytes.is_empty() { 0 } else { BLOCK_HEADER_BYTES };
         self.bytes.extend(other.bytes.get(head..).unwrap_or_default());
@@ -65,13 +66,13 @@ impl Batch {
         shift as u64
     }
 
-    /// Empties it but keeps the memory.
+    /// Empties the batch and retains its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.records = 0;
     }
 
-    /// The block, its header still to be filled in. `None` for a batch without records.
+    /// Returns the block with an unset header. `None` if the batch has no records.
     pub(crate) fn block(&mut self) -> Option<&mut Vec<u8>> {
         (self.records > 0).then_some(&mut self.bytes)
     }

@@ -1,4 +1,5 @@
-//! What lies in a journal's directory: the checkpoint and the segments, with their headers checked against each other. Changes nothing.
+//! The contents of a journal directory: checkpoint and segments, with their headers checked against each other.
+//! Read-only.
 
 use std::io;
 use std::sync::Arc;
@@ -9,20 +10,20 @@ use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
 use crate::scan::{FileEnd, file_end};
-use crate::segments::{Segment, base_of_name, segment_name};
+use crate::segments::{LogSegment, base_of_name, segment_name};
 use storage::{Storage, read_full};
 
-pub(crate) struct Catalog {
+pub(crate) struct SegmentCatalog {
     pub checkpoint: Checkpoint,
-    /// Those that count, sorted, without gaps as far as lengths can tell.
-    pub segments: Vec<Arc<Segment>>,
-    /// Names of segments that were given up and not yet removed.
-    pub leftovers: Vec<String>,
+    /// Segments in use, sorted. File lengths show no gap between them.
+    pub segments: Vec<Arc<LogSegment>>,
+    /// File names of segments that the checkpoint no longer includes and that are not removed yet.
+    pub obsolete_names: Vec<String>,
 }
 
-impl Catalog {
-    /// `None`: there is no journal here yet.
-    pub fn read(storage: &dyn Storage) -> Result<Option<Catalog>, OpenError> {
+impl SegmentCatalog {
+    /// Reads the directory. `None` if it holds no journal.
+    pub fn read(storage: &dyn Storage) -> Result<Option<SegmentCatalog>, OpenError> {
         let checkpoint = read_checkpoint(storage)?;
         let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
         let mut bases = bases_from(storage, Lsn(0))?;
@@ -41,15 +42,15 @@ impl Catalog {
             first,
         });
         check_contiguous(storage, &segments, checkpoint)?;
-        Ok(Some(Catalog {
+        Ok(Some(SegmentCatalog {
             checkpoint,
             segments,
-            leftovers,
+            obsolete_names: leftovers,
         }))
     }
 }
 
-/// Bases of the segments that have names, from `first` on, sorted.
+/// Returns the bases of all segment files from `first` on, sorted.
 pub(crate) fn bases_from(storage: &dyn Storage, first: Lsn) -> Result<Vec<Lsn>, OpenError> {
     let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
     let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
@@ -75,7 +76,7 @@ pub(crate) fn read_checkpoint(storage: &dyn Storage) -> Result<Option<Checkpoint
             file: CHECKPOINT_NAME.to_owned(),
             offset: 0,
             lsn: Lsn(0),
-            what: Damage::Checkpoint,
+            damage: Damage::Checkpoint,
         },
     })
 }
@@ -84,7 +85,7 @@ fn open_segments(
     storage: &dyn Storage,
     bases: &[Lsn],
     checkpoint: Option<Checkpoint>,
-) -> Result<(Vec<Arc<Segment>>, u64), OpenError> {
+) -> Result<(Vec<Arc<LogSegment>>, u64), OpenError> {
     let mut journal_id = checkpoint.map(|checkpoint| checkpoint.journal_id);
     let mut segments = Vec::with_capacity(bases.len());
     for base in bases {
@@ -103,12 +104,12 @@ fn open_segments(
     Ok((segments, journal_id.expect("there is a first segment")))
 }
 
-pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment, SegmentHeader), OpenError> {
+pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(LogSegment, SegmentHeader), OpenError> {
     let name = segment_name(base);
     let read = |file: &dyn storage::StorageFile| -> io::Result<(u64, [u8; SEGMENT_HEADER_BYTES])> {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         if read_full(file, 0, &mut bytes)? < SEGMENT_HEADER_BYTES {
-            // A header ends with zeros: one that is cut there would look whole.
+            // A valid header ends with zeros. A header truncated there would look complete in a zeroed buffer.
             bytes.fill(0);
         }
         Ok((file.len()?, bytes))
@@ -116,22 +117,27 @@ pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment,
     let file = storage.open(&name).map_err(io_error("opening", &name))?;
     let (file_bytes, header) = read(&*file).map_err(io_error("reading", &name))?;
     match SegmentHeader::decode(&header) {
-        Ok(header) if header.base == base => Ok((Segment::new(base, file, file_bytes), header)),
+        Ok(header) if header.base == base => Ok((LogSegment::new(base, file, file_bytes), header)),
         Err(SegmentHeaderError::TooNew(version)) => Err(OpenError::TooNew { file: name, version }),
         Ok(_) | Err(SegmentHeaderError::Magic | SegmentHeaderError::Checksum) => Err(OpenError::Damaged {
             location: storage.location(),
             file: name,
             offset: 0,
             lsn: base,
-            what: Damage::SegmentHeader,
+            damage: Damage::SegmentHeader,
         }),
     }
 }
 
-/// A segment that is shorter than the distance to the next: there was another between them, or its file was cut. Before the
-/// checkpoint a cut file is no worse than any damage there, which readers find. Where replay reads, it finds out for itself,
-/// and more exactly.
-fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], checkpoint: Checkpoint) -> Result<(), OpenError> {
+/// Checks that no segment file is shorter than the distance to the next segment. A short file means that a segment
+/// between them is missing, or that the file was truncated. Before the checkpoint, truncation within a block is
+/// tolerated like any other damage, and readers report it. Segments that replay reads are not checked here: replay
+/// reports their damage more exactly.
+fn check_contiguous(
+    storage: &dyn Storage,
+    segments: &[Arc<LogSegment>],
+    checkpoint: Checkpoint,
+) -> Result<(), OpenError> {
     let replay_from = checkpoint.replay_from;
     for (at, segment) in segments.iter().enumerate() {
         debug_assert!(segment.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
@@ -152,7 +158,7 @@ fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], checkpoint
                     file: segment.name.clone(),
                     offset: segment.offset(lsn),
                     lsn,
-                    what: Damage::CutShort,
+                    damage: Damage::CutShort,
                 });
             }
         }

@@ -1,12 +1,12 @@
-//! The file `checkpoint`: where replay begins and which segments still count. Replaced as a whole, so that a crash leaves the
-//! old one or the new one.
+//! The file `checkpoint`: where replay begins, and which segments are in use. The file is replaced atomically, so that
+//! a crash leaves the old or the new version.
 //!
 //! ```text
 //! magic "TWCHKPNT" | version u32 | crc32c u32 of the rest | journal_id u64 | replay_from u64 | first u64 | zeros to 64
 //! ```
 //!
-//! `first` is the base of the oldest segment that counts. It moves before files are removed: those of which a crash
-//! prevented the removal are removed at the next start, and one that is missing is seen.
+//! `first` is the base of the oldest segment in use. It advances before files are removed. The next start can then
+//! remove files that a crash left behind, and can detect a missing segment.
 
 use std::io;
 
@@ -34,11 +34,11 @@ pub(crate) enum CheckpointError {
     TooNew(u32),
 }
 
-/// What went wrong while a checkpoint was replaced.
+/// Error of replacing a checkpoint.
 #[derive(Debug)]
-pub(crate) struct ReplaceError {
+pub(crate) struct CheckpointReplaceError {
     pub error: io::Error,
-    /// A sync failed: what is on the disk is uncertain, also of other files.
+    /// A sync failed: the state on disk is uncertain, also of other files.
     pub is_sync: bool,
 }
 
@@ -72,15 +72,15 @@ impl Checkpoint {
 
     pub fn read(storage: &dyn Storage) -> Result<Checkpoint, CheckpointError> {
         let file = storage.open(CHECKPOINT_NAME).map_err(CheckpointError::Io)?;
-        // One more than there should be, to see whether it is longer.
+        // One byte more, to detect a file that is too long.
         let mut bytes = [0; BYTES + 1];
         let count = read_full(&*file, 0, &mut bytes).map_err(CheckpointError::Io)?;
         Checkpoint::decode(&bytes[..count])
     }
 
-    pub fn replace(&self, storage: &dyn Storage) -> Result<(), ReplaceError> {
-        let failed = |error| ReplaceError { error, is_sync: false };
-        let sync_failed = |error| ReplaceError { error, is_sync: true };
+    pub fn replace(&self, storage: &dyn Storage) -> Result<(), CheckpointReplaceError> {
+        let failed = |error| CheckpointReplaceError { error, is_sync: false };
+        let sync_failed = |error| CheckpointReplaceError { error, is_sync: true };
         let file = storage.create(CHECKPOINT_NEW_NAME, 0).map_err(failed)?;
         write_all(&*file, 0, &self.encode()).map_err(failed)?;
         file.sync().map_err(sync_failed)?;

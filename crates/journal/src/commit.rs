@@ -1,129 +1,131 @@
-//! The commit thread: the only place of the crate that waits for the disk while others append, and that reads a clock.
+//! The commit thread. It is the only part of the crate that reads a clock, and the only one that waits for the disk
+//! while other threads append.
 //!
-//! Each round takes what was appended since the last, writes and syncs it, and tells the owner. While it waits for the disk
-//! the mutex is free, so what all shards append meanwhile is the next round. A round is worth its sync if somebody waits for it: what
-//! nobody waits for goes with the next, or has one to itself soon. What it is asked to do besides is done between rounds, and every
-//! request is answered.
+//! Each round takes all batches appended since the previous one, writes and syncs them, and notifies the owner. The
+//! mutex is free while the thread waits for the disk; batches that shards append during that time form the next round.
+//! A round starts when a client waits for a commit. Deferred batches join the next round, or get their own after
+//! [`DEFER_MAX`]. Tasks run between rounds, and every task is answered.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::batch::Batch;
-use crate::config::Policy;
-use crate::histogram::{COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US, Histogram};
+use crate::batch::LogBatch;
+use crate::config::FlushPolicy;
+use crate::histogram::{AtomicHistogram, COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US};
 use crate::lsn::Lsn;
-use crate::status::{State, Status};
-use crate::tail::{Appended, Chunk, Tail};
-use crate::writer::{FlushError, Writer};
+use crate::status::{LogState, LogStatus};
+use crate::tail::{Appended, LogTail, TailChunk};
+use crate::writer::{FlushError, LogWriter};
 
-/// How often a full log looks for space.
+/// How often a full log checks for free space.
 const FULL_RETRY: Duration = Duration::from_millis(250);
-/// How long what nobody waits for is left to go with something that is waited for.
-const LEISURE: Duration = Duration::from_millis(5);
-/// How old what was written may be before it is synced, under [`Policy::Os`].
+/// How long a deferred batch waits for a round that a client needs.
+const DEFER_MAX: Duration = Duration::from_millis(5);
+/// Maximum age of written data that is not synced, under [`FlushPolicy::Os`].
 const BACKGROUND_SYNC: Duration = Duration::from_secs(1);
 
-pub(crate) type Done<T> = Box<dyn FnOnce(io::Result<T>) + Send>;
+pub(crate) type CommitCallback<T> = Box<dyn FnOnce(io::Result<T>) + Send>;
 
-pub(crate) enum Task {
-    SetCheckpoint(Lsn, Done<()>),
-    /// At the beginning of this batch, which is durable then.
-    SetCheckpointAt(Appended, Done<()>),
-    TruncateBefore(Lsn, Done<u32>),
+pub(crate) enum CommitTask {
+    SetCheckpoint(Lsn, CommitCallback<()>),
+    /// Sets the checkpoint to the start of this batch, which is synced first.
+    SetCheckpointAt(Appended, CommitCallback<()>),
+    TruncateBefore(Lsn, CommitCallback<u32>),
 }
 
-/// What the commit thread and its clients share.
-pub(crate) struct Shared {
-    inbox: Mutex<Inbox>,
+/// State shared by the commit thread and its clients.
+pub(crate) struct CommitShared {
+    inbox: Mutex<CommitInbox>,
     wake: Condvar,
-    pub status: Arc<Status>,
-    pub latency_us: Histogram,
-    pub commit_bytes: Histogram,
+    pub status: Arc<LogStatus>,
+    pub latency_us: AtomicHistogram,
+    pub commit_bytes: AtomicHistogram,
 }
 
-struct Inbox {
-    tail: Tail,
-    tasks: Vec<Task>,
-    /// Since when somebody waits for what is in the tail.
-    wanted: Option<Instant>,
-    sleep: Sleep,
+struct CommitInbox {
+    tail: LogTail,
+    tasks: Vec<CommitTask>,
+    /// When a client first requested a commit of the batches in the tail.
+    requested_at: Option<Instant>,
+    sleep: CommitThreadSleep,
     is_stopping: bool,
 }
 
-/// What the thread does, as far as those know that might wake it.
+/// Sleep state of the commit thread. A client wakes it only if needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sleep {
+enum CommitThreadSleep {
     Awake,
-    /// It looks by itself within [`LEISURE`].
-    Nap,
-    Deep,
+    /// Waits for at most [`DEFER_MAX`], then checks the tail itself.
+    Short,
+    /// Waits until a client wakes it.
+    Long,
 }
 
-impl Inbox {
+impl CommitInbox {
     fn is_round_due(&self) -> bool {
-        self.wanted.is_some() || !self.tasks.is_empty() || self.is_stopping
+        self.requested_at.is_some() || !self.tasks.is_empty() || self.is_stopping
     }
 }
 
-/// What one round has to do.
-struct Round {
-    chunks: Vec<Chunk>,
-    tasks: Vec<Task>,
-    wanted: Option<Instant>,
+/// The work of one round.
+struct CommitRound {
+    chunks: Vec<TailChunk>,
+    tasks: Vec<CommitTask>,
+    requested_at: Option<Instant>,
     is_last: bool,
 }
 
-impl Shared {
-    pub fn new(tail: Tail, status: Arc<Status>) -> Shared {
-        Shared {
-            inbox: Mutex::new(Inbox {
+impl CommitShared {
+    pub fn new(tail: LogTail, status: Arc<LogStatus>) -> CommitShared {
+        CommitShared {
+            inbox: Mutex::new(CommitInbox {
                 tail,
                 tasks: Vec::new(),
-                wanted: None,
-                sleep: Sleep::Awake,
+                requested_at: None,
+                sleep: CommitThreadSleep::Awake,
                 is_stopping: false,
             }),
             wake: Condvar::new(),
             status,
-            latency_us: Histogram::new(&COMMIT_LATENCY_BOUNDS_US),
-            commit_bytes: Histogram::new(&COMMIT_BYTES_BOUNDS),
+            latency_us: AtomicHistogram::new(&COMMIT_LATENCY_BOUNDS_US),
+            commit_bytes: AtomicHistogram::new(&COMMIT_BYTES_BOUNDS),
         }
     }
 
-    pub fn append(&self, batch: &mut Batch) -> Appended {
+    pub fn append(&self, batch: &mut LogBatch) -> Appended {
         let mut inbox = self.inbox();
         let appended = inbox.tail.append(batch);
-        self.want(inbox);
+        self.request(inbox);
         appended
     }
 
-    pub fn append_at_leisure(&self, batch: &mut Batch) -> Appended {
+    pub fn append_deferred(&self, batch: &mut LogBatch) -> Appended {
         let mut inbox = self.inbox();
         let appended = inbox.tail.append(batch);
-        if inbox.sleep == Sleep::Deep && !inbox.tail.is_empty() {
+        if inbox.sleep == CommitThreadSleep::Long && !inbox.tail.is_empty() {
             self.wake(inbox);
         }
         appended
     }
 
-    pub fn hurry(&self) {
-        self.want(self.inbox());
+    pub fn request_commit(&self) {
+        self.request(self.inbox());
     }
 
-    fn want(&self, mut inbox: MutexGuard<'_, Inbox>) {
+    fn request(&self, mut inbox: MutexGuard<'_, CommitInbox>) {
         if !inbox.tail.is_empty() {
-            inbox.wanted.get_or_insert_with(Instant::now);
+            inbox.requested_at.get_or_insert_with(Instant::now);
             self.wake(inbox);
         }
     }
 
-    /// After the last round nobody would do it: then the task is answered here.
-    pub fn ask(&self, task: Task) {
+    /// Queues a task. After the last round no thread would run it, so the task fails immediately.
+    pub fn submit(&self, task: CommitTask) {
         let mut inbox = self.inbox();
         if inbox.is_stopping {
             drop(inbox);
-            refuse(task);
+            reject(task);
             return;
         }
         inbox.tasks.push(task);
@@ -136,62 +138,67 @@ impl Shared {
         self.wake(inbox);
     }
 
-    fn wake(&self, mut inbox: MutexGuard<'_, Inbox>) {
-        if inbox.sleep != Sleep::Awake {
-            inbox.sleep = Sleep::Awake;
+    fn wake(&self, mut inbox: MutexGuard<'_, CommitInbox>) {
+        if inbox.sleep != CommitThreadSleep::Awake {
+            inbox.sleep = CommitThreadSleep::Awake;
             drop(inbox);
             self.wake.notify_one();
         }
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    fn inbox(&self) -> MutexGuard<'_, CommitInbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to do or the time is up.
-    fn next_round(&self, timeout: Option<Duration>, spent: &mut Vec<Vec<u8>>) -> Round {
+    /// Waits until a round is due or the timeout passes.
+    fn next_round(&self, timeout: Option<Duration>, spent: &mut Vec<Vec<u8>>) -> CommitRound {
         let mut inbox = self.inbox();
         inbox.tail.recycle(spent);
         if !inbox.is_round_due() {
             inbox = self.sleep(inbox, timeout);
         }
-        Round {
+        CommitRound {
             chunks: inbox.tail.take(),
             tasks: std::mem::take(&mut inbox.tasks),
-            wanted: inbox.wanted.take(),
+            requested_at: inbox.requested_at.take(),
             is_last: inbox.is_stopping,
         }
     }
 
-    /// After a round it naps: then those that append need not wake it for what nobody waits for.
-    fn sleep<'a>(&self, mut inbox: MutexGuard<'a, Inbox>, timeout: Option<Duration>) -> MutexGuard<'a, Inbox> {
+    /// Waits for work. The first wait after a round is short, so that deferred appends need not wake the thread.
+    fn sleep<'a>(
+        &self,
+        mut inbox: MutexGuard<'a, CommitInbox>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, CommitInbox> {
         let mut now = Instant::now();
         let deadline = timeout.map(|timeout| now + timeout);
-        let mut nap_ends = Some(now + LEISURE);
+        let mut short_until = Some(now + DEFER_MAX);
         while !inbox.is_round_due() && deadline.is_none_or(|deadline| now < deadline) {
-            inbox.sleep = nap_ends.map_or(Sleep::Deep, |_| Sleep::Nap);
-            inbox = match nap_ends.into_iter().chain(deadline).min() {
+            inbox.sleep = short_until.map_or(CommitThreadSleep::Long, |_| CommitThreadSleep::Short);
+            inbox = match short_until.into_iter().chain(deadline).min() {
                 None => self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let waited = self.wake.wait_timeout(inbox, until - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-            inbox.sleep = Sleep::Awake;
+            inbox.sleep = CommitThreadSleep::Awake;
             now = Instant::now();
-            nap_ends = match nap_ends {
+            short_until = match short_until {
                 Some(end) if now < end => Some(end),
                 Some(_) if inbox.tail.is_empty() => None,
                 Some(_) => break,
                 None if inbox.tail.is_empty() => None,
-                None => Some(now + LEISURE),
+                None => Some(now + DEFER_MAX),
             };
         }
         inbox
     }
 
-    /// What is appended from now on is dropped: nobody would take it.
-    fn close(&self, with_seal: bool) -> Vec<Chunk> {
+    /// Closes the tail and returns its last chunks. Batches appended later are dropped, because no thread would write
+    /// them.
+    fn close(&self, with_seal: bool) -> Vec<TailChunk> {
         let mut inbox = self.inbox();
         if with_seal {
             inbox.tail.append_seal();
@@ -202,30 +209,30 @@ impl Shared {
 }
 
 pub(crate) struct Committer<F> {
-    pub writer: Writer,
-    pub policy: Policy,
-    pub shared: Arc<Shared>,
+    pub writer: LogWriter,
+    pub policy: FlushPolicy,
+    pub shared: Arc<CommitShared>,
     pub on_commit: F,
-    /// What the owner was last told.
-    pub told: (Lsn, State),
-    /// Since when somebody waits for what was taken and is not committed.
-    pub wanted: Option<Instant>,
-    /// From the beginning of one commit to that of the next, at least.
+    /// Position and state of the last `on_commit` call.
+    pub reported: (Lsn, LogState),
+    /// When a client first requested a commit of the batches that were taken and are not committed.
+    pub requested_at: Option<Instant>,
+    /// Minimum time between the starts of two commits.
     pub pace: Duration,
     pub synced_at: Instant,
 }
 
 impl<F: Fn()> Committer<F> {
-    /// Until it is asked to stop. The error says why not all that was appended is on the disk.
+    /// Runs until it is asked to stop. The error says why appended records are not on disk.
     pub fn run(mut self) -> Result<(), FlushError> {
         loop {
-            let mut round = self.shared.next_round(self.timeout(), self.writer.spent());
+            let mut round = self.shared.next_round(self.timeout(), self.writer.free_buffers());
             let began = (!self.pace.is_zero()).then(Instant::now);
             let result = self.commit(&mut round);
             for task in round.tasks {
                 self.perform(task);
             }
-            self.tell();
+            self.report();
             if round.is_last {
                 return self.finish(result);
             }
@@ -237,8 +244,8 @@ impl<F: Fn()> Committer<F> {
 
     fn timeout(&self) -> Option<Duration> {
         match self.shared.status.state() {
-            State::Full { .. } => Some(FULL_RETRY),
-            State::Ok if self.has_unsynced() => Some(BACKGROUND_SYNC.saturating_sub(self.synced_at.elapsed())),
+            LogState::Full { .. } => Some(FULL_RETRY),
+            LogState::Ok if self.has_unsynced() => Some(BACKGROUND_SYNC.saturating_sub(self.synced_at.elapsed())),
             _ => None,
         }
     }
@@ -248,29 +255,29 @@ impl<F: Fn()> Committer<F> {
         status.lsn(|status| &status.synced) < status.lsn(|status| &status.written)
     }
 
-    fn commit(&mut self, round: &mut Round) -> Result<(), FlushError> {
+    fn commit(&mut self, round: &mut CommitRound) -> Result<(), FlushError> {
         if !self.has_unsynced() {
             self.synced_at = Instant::now();
         }
-        self.wanted = self.wanted.or(round.wanted);
+        self.requested_at = self.requested_at.or(round.requested_at);
         self.writer.enqueue(std::mem::take(&mut round.chunks));
         let before = self.committed();
         let mut result = self.writer.flush();
         if result.is_ok() {
             self.measure(before);
         }
-        self.tell();
-        if self.policy == Policy::Os && self.has_unsynced() && self.synced_at.elapsed() >= BACKGROUND_SYNC {
+        self.report();
+        if self.policy == FlushPolicy::Os && self.has_unsynced() && self.synced_at.elapsed() >= BACKGROUND_SYNC {
             result = result.and(self.writer.sync());
             self.synced_at = Instant::now();
         }
         result
     }
 
-    /// All that was taken has been committed.
+    /// Records latency and size after everything that was taken has been committed.
     fn measure(&mut self, before: Lsn) {
-        if let Some(wanted) = self.wanted.take() {
-            self.shared.latency_us.add(wanted.elapsed().as_micros() as u64);
+        if let Some(requested_at) = self.requested_at.take() {
+            self.shared.latency_us.add(requested_at.elapsed().as_micros() as u64);
         }
         let bytes = self.committed().0 - before.0;
         if bytes > 0 {
@@ -282,45 +289,45 @@ impl<F: Fn()> Committer<F> {
         self.shared.status.lsn(|status| &status.committed)
     }
 
-    fn perform(&mut self, task: Task) {
+    fn perform(&mut self, task: CommitTask) {
         match task {
-            Task::SetCheckpoint(replay_from, done) => done(self.writer.set_checkpoint(replay_from)),
-            Task::SetCheckpointAt(batch, done) => done(self.writer.set_checkpoint_at(batch)),
-            Task::TruncateBefore(lsn, done) => done(self.writer.truncate_before(lsn)),
+            CommitTask::SetCheckpoint(replay_from, done) => done(self.writer.set_checkpoint(replay_from)),
+            CommitTask::SetCheckpointAt(batch, done) => done(self.writer.set_checkpoint_at(batch)),
+            CommitTask::TruncateBefore(lsn, done) => done(self.writer.truncate_before(lsn)),
         }
     }
 
-    /// Calls the owner if there is something new.
-    fn tell(&mut self) {
+    /// Calls `on_commit` if the committed position or the state has changed.
+    fn report(&mut self) {
         let status = &self.shared.status;
         let now = (self.committed(), status.state());
-        if now != self.told {
-            self.told = now;
+        if now != self.reported {
+            self.reported = now;
             (self.on_commit)();
         }
     }
 
-    /// Makes durable what was written, also under [`Policy::Os`], and leaves the mark of an orderly end.
+    /// Syncs all written batches, also under [`FlushPolicy::Os`], and appends the seal of a clean shutdown.
     fn finish(&mut self, flushed: Result<(), FlushError>) -> Result<(), FlushError> {
         let synced = self.writer.sync();
         let result = flushed.and(synced);
         let seal = self.shared.close(result.is_ok());
         if result.is_ok() {
             self.writer.enqueue(seal);
-            // All that somebody appended is safe: without the mark the next start only proves less.
+            // All appended records are safe already. Without the seal the next start only detects less damage.
             let _ = self.writer.flush();
             let _ = self.writer.sync();
         }
-        self.tell();
+        self.report();
         result
     }
 }
 
-fn refuse(task: Task) {
+fn reject(task: CommitTask) {
     let stopped = || io::Error::other("the journal has been shut down");
     match task {
-        Task::SetCheckpoint(_, done) | Task::SetCheckpointAt(_, done) => done(Err(stopped())),
-        Task::TruncateBefore(_, done) => done(Err(stopped())),
+        CommitTask::SetCheckpoint(_, done) | CommitTask::SetCheckpointAt(_, done) => done(Err(stopped())),
+        CommitTask::TruncateBefore(_, done) => done(Err(stopped())),
     }
 }
 
@@ -330,61 +337,61 @@ mod tests {
 
     use super::*;
 
-    fn shared() -> Shared {
-        let status = Arc::new(Status::default());
-        Shared::new(Tail::new(Lsn(0), 1, Arc::clone(&status)), status)
+    fn shared() -> CommitShared {
+        let status = Arc::new(LogStatus::default());
+        CommitShared::new(LogTail::new(Lsn(0), 1, Arc::clone(&status)), status)
     }
 
-    fn batch() -> Batch {
-        let mut batch = Batch::new();
+    fn batch() -> LogBatch {
+        let mut batch = LogBatch::new();
         batch.record(|bytes| bytes.extend_from_slice(b"record"));
         batch
     }
 
     #[test]
-    fn a_round_is_due_when_somebody_waits_for_it() {
+    fn round_is_due_when_a_commit_is_requested() {
         let shared = shared();
-        shared.hurry();
-        assert!(!shared.inbox().is_round_due(), "there is nothing");
-        shared.append_at_leisure(&mut batch());
-        assert!(!shared.inbox().is_round_due(), "nobody waits");
-        shared.hurry();
-        assert!(shared.inbox().is_round_due());
-        shared.append_at_leisure(&mut batch());
-        let round = shared.next_round(None, &mut Vec::new());
-        assert!(round.wanted.is_some());
+        shared.request_commit();
+        assert!(!shared.inbox().is_round_due(), "the tail is empty");
+        shared.append_deferred(&mut batch());
         assert!(
-            shared.inbox().tail.is_empty(),
-            "what was appended at leisure goes with it"
+            !shared.inbox().is_round_due(),
+            "deferred batches do not request a commit"
         );
+        shared.request_commit();
+        assert!(shared.inbox().is_round_due());
+        shared.append_deferred(&mut batch());
+        let round = shared.next_round(None, &mut Vec::new());
+        assert!(round.requested_at.is_some());
+        assert!(shared.inbox().tail.is_empty(), "the round includes deferred batches");
         shared.append(&mut batch());
         assert!(shared.inbox().is_round_due());
     }
 
     #[test]
-    fn what_nobody_waits_for_has_a_round_soon() {
+    fn deferred_batch_gets_a_round_after_the_delay() {
         let shared = shared();
-        shared.append_at_leisure(&mut batch());
+        shared.append_deferred(&mut batch());
         let round = shared.next_round(None, &mut Vec::new());
-        assert_eq!((round.chunks.len(), round.wanted), (1, None));
+        assert_eq!((round.chunks.len(), round.requested_at), (1, None));
     }
 
-    /// What wakes the thread from a deep sleep is left for others to join, and is not forgotten.
+    /// A deferred batch that wakes the thread from a long wait is held for other batches to join, and then committed.
     #[test]
-    fn what_nobody_waits_for_has_a_round_soon_also_after_a_pause() {
+    fn deferred_batch_wakes_an_idle_thread() {
         let shared = shared();
         std::thread::scope(|scope| {
             let round = scope.spawn(|| shared.next_round(None, &mut Vec::new()));
-            while shared.inbox().sleep != Sleep::Deep {
+            while shared.inbox().sleep != CommitThreadSleep::Long {
                 std::thread::yield_now();
             }
-            shared.append_at_leisure(&mut batch());
+            shared.append_deferred(&mut batch());
             assert_eq!(round.join().unwrap().chunks.len(), 1);
         });
     }
 
     #[test]
-    fn an_end_of_the_time_is_an_empty_round() {
+    fn timeout_returns_an_empty_round() {
         let round = shared().next_round(Some(Duration::from_millis(20)), &mut Vec::new());
         assert!(round.chunks.is_empty() && !round.is_last);
     }

@@ -1,36 +1,37 @@
-//! What the owner of a log decides.
+//! Settings of a log, chosen by its owner, and their validation.
 
 use std::fmt;
 
-/// When a record is committed: when it may be acknowledged.
+/// When a record counts as committed and may be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// On the disk: survives a power cut.
+pub enum FlushPolicy {
+    /// After `fdatasync`: survives a power failure.
     Fsync,
-    /// With the operating system: survives the end of the process. The disk follows within about a second.
+    /// After the write to the operating system: survives the end of the process. The background sync follows within
+    /// about a second.
     Os,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    pub policy: Policy,
-    /// Of a segment file; a longer batch gets a segment of its own size.
+    pub policy: FlushPolicy,
+    /// Size of a segment file, in bytes. A longer batch gets a segment of its own size.
     pub segment_bytes: u64,
-    /// Quota for all files of the log, at least [`SEGMENTS_MIN`] segments.
+    /// Quota for all files of the log, in bytes: at least [`SEGMENTS_MIN`] segments.
     pub max_bytes: u64,
-    /// Free space of the disk that is left alone.
+    /// Free disk space that the log does not use, in bytes.
     pub reserve_bytes: u64,
 }
 
-/// Fewer could not hold one that is written, a spare one and something to take back.
+/// Smallest quota, in segments: one that is written, one spare, and at least one that can be reclaimed.
 pub const SEGMENTS_MIN: u64 = 4;
-/// Less would be headers.
+/// Smallest segment, in bytes. A smaller one would hold little more than headers.
 pub const SEGMENT_BYTES_MIN: u64 = 256;
 
 impl Default for LogConfig {
     fn default() -> LogConfig {
         LogConfig {
-            policy: Policy::Fsync,
+            policy: FlushPolicy::Fsync,
             segment_bytes: 64 << 20,
             max_bytes: 16 << 30,
             reserve_bytes: 256 << 20,
@@ -38,7 +39,7 @@ impl Default for LogConfig {
     }
 }
 
-/// A value that no log can work with.
+/// Invalid setting of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     SegmentTooSmall { segment_bytes: u64 },
@@ -49,14 +50,17 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfigError::SegmentTooSmall { segment_bytes } => {
-                write!(f, "a segment of {segment_bytes} bytes: at least {SEGMENT_BYTES_MIN}")
+                write!(
+                    f,
+                    "segment size of {segment_bytes} bytes is too small: use at least {SEGMENT_BYTES_MIN}"
+                )
             }
             ConfigError::QuotaTooSmall {
                 max_bytes,
                 segment_bytes,
             } => write!(
                 f,
-                "{max_bytes} bytes for the whole journal: at least {SEGMENTS_MIN} segments of {segment_bytes} bytes"
+                "journal quota of {max_bytes} bytes is too small: use at least {SEGMENTS_MIN} segments of {segment_bytes} bytes"
             ),
         }
     }

@@ -8,26 +8,27 @@ use std::thread::{Builder, JoinHandle};
 use crate::lsn::Lsn;
 use crate::reader::{LogReader, ReadError};
 
-/// Requests that wait; one more is refused.
+/// Maximum number of queued requests. Further requests fail with [`ReadError::Busy`].
 pub const FETCHES_MAX: usize = 1024;
 
-/// What one request may hold in memory, and how many records are read before that is looked at.
+/// Maximum payload bytes that one request holds in memory, checked after each group of records.
 const FETCH_BYTES: usize = 1024 * 1024;
+/// Number of records that are read together.
 const GROUP: usize = 16;
 
 pub(crate) type Fetched = Vec<Result<Vec<u8>, ReadError>>;
 
-struct Request {
+struct FetchRequest {
     positions: Vec<Lsn>,
     done: Box<dyn FnOnce(Fetched) + Send>,
 }
 
 pub(crate) struct Fetcher {
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningFetcher>>,
 }
 
-struct Running {
-    requests: SyncSender<Request>,
+struct RunningFetcher {
+    requests: SyncSender<FetchRequest>,
     thread: JoinHandle<()>,
 }
 
@@ -38,31 +39,32 @@ impl Fetcher {
             .name("journal-read".to_owned())
             .spawn(move || serve(&reader, &waiting))?;
         Ok(Fetcher {
-            running: Mutex::new(Some(Running { requests, thread })),
+            running: Mutex::new(Some(RunningFetcher { requests, thread })),
         })
     }
 
-    /// Never waits. When too much is waiting already, `done` is called at once, with errors.
+    /// Queues a request; never blocks. If the queue is full, `done` is called immediately with [`ReadError::Busy`] for
+    /// each position.
     pub fn fetch(&self, positions: Vec<Lsn>, done: impl FnOnce(Fetched) + Send + 'static) {
-        let request = Request {
+        let request = FetchRequest {
             positions,
             done: Box::new(done),
         };
-        let refused = match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
+        let rejected = match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Some(request),
             Some(running) => running.requests.try_send(request).err().map(|error| match error {
                 TrySendError::Full(request) | TrySendError::Disconnected(request) => request,
             }),
         };
-        if let Some(request) = refused {
+        if let Some(request) = rejected {
             (request.done)(request.positions.iter().map(|_| Err(ReadError::Busy)).collect());
         }
     }
 
-    /// What was asked for before is still answered.
+    /// Stops the thread after it has answered the queued requests.
     pub fn stop(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { requests, thread }) = running else {
+        let Some(RunningFetcher { requests, thread }) = running else {
             return;
         };
         drop(requests);
@@ -73,13 +75,14 @@ impl Fetcher {
     }
 }
 
-/// Reads from the first position on, until that is enough memory for one request; `Busy` stands for the rest.
+/// Reads records until the memory limit of one request is reached. The remaining results are `Busy`.
 fn read_some(reader: &LogReader, positions: &[Lsn]) -> Fetched {
     let mut fetched: Fetched = positions.iter().map(|_| Err(ReadError::Busy)).collect();
     let mut bytes = 0;
     for (group, results) in positions.chunks(GROUP).zip(fetched.chunks_mut(GROUP)) {
         reader.read_many(group, |index, payload| {
-            // They come in the order of positions; who asks goes on from the first that was asked for.
+            // Records arrive in ascending order of positions. The first requested one is always read, so that a retry
+            // makes progress.
             if index == 0 || bytes < FETCH_BYTES {
                 results[index] = payload.map(<[u8]>::to_vec);
                 bytes += results[index].as_ref().map_or(0, Vec::len);
@@ -92,7 +95,7 @@ fn read_some(reader: &LogReader, positions: &[Lsn]) -> Fetched {
     fetched
 }
 
-fn serve(reader: &LogReader, waiting: &Receiver<Request>) {
+fn serve(reader: &LogReader, waiting: &Receiver<FetchRequest>) {
     for request in waiting {
         (request.done)(read_some(reader, &request.positions));
     }

@@ -1,56 +1,58 @@
-//! Reading blocks one after the other, behind the writer: for whoever works through a log while it grows.
+//! Reads blocks sequentially behind the writer, for consumers that process a log while it grows.
 //!
-//! A follower reads far ahead, and checks headers and records like replay does. It never passes what is committed, so
-//! that nothing is acted upon that a crash may still take back.
+//! A follower reads ahead, and checks headers and records as replay does. It never passes the committed position, so
+//! that a consumer never acts on records that a crash may still remove.
 
 use crate::layout::{BLOCK_HEADER_BYTES, BlockHeader, split_record, u32_at};
 use crate::lsn::{Lsn, position};
-use crate::reader::{LogReader, ReadError, Window};
+use crate::reader::{LogReader, ReadError, SegmentWindow};
 
-/// Read at once.
+/// Bytes per read.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
 
-/// Where a block stands: from its header to the header of the next one.
+/// The range of a block: `base` is the position of its header, `end` that of the next block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     pub base: Lsn,
     pub end: Lsn,
 }
 
-pub struct Follower {
+/// A sequential reader of blocks. See the module documentation.
+pub struct BlockFollower {
     reader: LogReader,
     next: Lsn,
-    window: Window,
+    window: SegmentWindow,
 }
 
-impl Follower {
-    /// `from`: where a block begins, or the end of the log.
-    pub fn new(reader: LogReader, from: Lsn) -> Follower {
-        Follower {
+impl BlockFollower {
+    /// `from` is the start of a block or the end of the log.
+    pub fn new(reader: LogReader, from: Lsn) -> BlockFollower {
+        BlockFollower {
             reader,
             next: from,
-            window: Window::default(),
+            window: SegmentWindow::default(),
         }
     }
 
-    /// Where the block stands that will be read next.
+    /// Returns the position of the next block.
     pub fn next(&self) -> Lsn {
         self.next
     }
 
-    /// Goes on at `from`, where a block begins.
+    /// Continues at `from`, which is the start of a block.
     pub fn seek(&mut self, from: Lsn) {
         self.next = from;
     }
 
-    /// The next block has been read from the disk already: [`Follower::read_block`] will not wait for it.
+    /// Returns whether the next block is in memory already, so that [`BlockFollower::read_block`] does not wait for the
+    /// disk.
     pub fn is_read_ahead(&self) -> bool {
         let ahead = self.window.from(self.next);
         ahead.len() >= BLOCK_HEADER_BYTES && ahead.len() - BLOCK_HEADER_BYTES >= u32_at(ahead, 4) as usize
     }
 
-    /// Reads the next block and calls `each` with position and payload of its records. `None`: all that is committed has
-    /// been read. After an error the follower stands where it stood.
+    /// Reads the next block and calls `each` with the position and payload of its records. Returns `None` at the
+    /// committed position. After an error the follower does not advance.
     pub fn read_block(&mut self, mut each: impl FnMut(Lsn, &[u8])) -> Result<Option<BlockRange>, ReadError> {
         let base = self.next;
         if base >= self.reader.committed() {

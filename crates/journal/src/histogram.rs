@@ -1,9 +1,9 @@
-//! Counts by size in fixed buckets, in the form that Prometheus takes. Written by one thread, read by any.
+//! A histogram with fixed buckets, in the form that Prometheus expects. One thread writes, any thread reads.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Upper bounds of the buckets, in microseconds; what is longer counts only in the total.
+/// Upper bounds of the buckets, in microseconds. Larger values count only in the total.
 pub const COMMIT_LATENCY_BOUNDS_US: [u64; BUCKETS] = [
     250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 125_000, 250_000, 500_000, 1_000_000, 4_000_000,
 ];
@@ -27,29 +27,29 @@ pub const COMMIT_BYTES_BOUNDS: [u64; BUCKETS] = [
 
 const BUCKETS: usize = 14;
 
-/// On cache lines of its own: each has its own writer.
+/// Aligned to its own cache lines, because each histogram has a different writer.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Histogram {
+pub struct AtomicHistogram {
     bounds: &'static [u64; BUCKETS],
     counts: [AtomicU64; BUCKETS],
     count: AtomicU64,
     sum: AtomicU64,
 }
 
-/// A histogram as it was at one time.
+/// A snapshot of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistogramCounts {
     pub bounds: &'static [u64; BUCKETS],
-    /// How many values were at most as large as each bound: cumulative.
+    /// Number of values at or below each bound (cumulative).
     pub cumulative: [u64; BUCKETS],
     pub count: u64,
     pub sum: u64,
 }
 
-impl Histogram {
-    pub fn new(bounds: &'static [u64; BUCKETS]) -> Histogram {
-        Histogram {
+impl AtomicHistogram {
+    pub fn new(bounds: &'static [u64; BUCKETS]) -> AtomicHistogram {
+        AtomicHistogram {
             bounds,
             counts: Default::default(),
             count: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Histogram {
         self.add_many(value, 1);
     }
 
-    /// So many of the same size.
+    /// Adds `times` values of the same size.
     pub fn add_many(&self, value: u64, times: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get(bucket) {
@@ -80,7 +80,7 @@ impl Histogram {
         HistogramCounts {
             bounds: self.bounds,
             cumulative,
-            // A value that comes in between must not make the last bucket larger than the total.
+            // A value added between the loads must not make the last bucket larger than the total.
             count: self.count.load(Relaxed).max(below),
             sum: self.sum.load(Relaxed),
         }
@@ -88,7 +88,7 @@ impl Histogram {
 }
 
 impl HistogramCounts {
-    /// With those of another writer, whose bounds are the same.
+    /// Adds the counts of another histogram with the same bounds.
     #[must_use]
     pub fn and(mut self, other: &HistogramCounts) -> HistogramCounts {
         for (own, other) in self.cumulative.iter_mut().zip(other.cumulative) {
@@ -99,7 +99,7 @@ impl HistogramCounts {
         self
     }
 
-    /// What came after `before`.
+    /// Returns the values that were added after `before`.
     #[must_use]
     pub fn since(mut self, before: &HistogramCounts) -> HistogramCounts {
         for (own, before) in self.cumulative.iter_mut().zip(before.cumulative) {
@@ -110,8 +110,8 @@ impl HistogramCounts {
         self
     }
 
-    /// The size that this share of the values does not exceed, reckoned between the bounds of its bucket; `None` without values. What is
-    /// beyond the last bound is told as that bound.
+    /// Returns the value that the given share of all values does not exceed, interpolated within its bucket. `None`
+    /// without values. Values beyond the last bound are reported as that bound.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         if self.count == 0 {
             return None;
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_lie_in_their_bucket_and_differences_are_what_came_between() {
-        let histogram = Histogram::new(&COMMIT_LATENCY_BOUNDS_US);
+    fn quantiles_and_differences_match_the_added_values() {
+        let histogram = AtomicHistogram::new(&COMMIT_LATENCY_BOUNDS_US);
         assert_eq!(histogram.counts().quantile(0.5), None);
         histogram.add_many(300, 90);
         let before = histogram.counts();
@@ -156,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_counts_in_every_bucket_that_is_not_below_it() {
-        let histogram = Histogram::new(&COMMIT_BYTES_BOUNDS);
+    fn value_counts_in_each_bucket_at_or_above_it() {
+        let histogram = AtomicHistogram::new(&COMMIT_BYTES_BOUNDS);
         for value in [1, 256, 257, 16 << 20, 1 << 40] {
             histogram.add(value);
         }

@@ -1,14 +1,14 @@
-//! Bytes on disk: headers of segments and blocks, frames of records. `lib.rs` has the picture of the whole. Pure functions;
-//! whoever reads or writes files is elsewhere.
+//! On-disk format: headers of segments and blocks, frames of records. `lib.rs` describes the whole layout. Pure
+//! functions without file access.
 //!
-//! The checksum of a block header begins with the journal's id. So a block of another journal is no block here, and
-//! nobody who only chooses payloads can write one that looks like a header.
+//! The checksum of a block header starts with the journal's id. Blocks of another journal are therefore invalid, and a
+//! client cannot forge a block header by choosing message payloads.
 
 use std::fmt;
 
 use crate::lsn::Lsn;
 
-/// Of segments and of the checkpoint. A reader refuses what is newer.
+/// Format version of segments and of the checkpoint. Newer versions are rejected.
 pub const FORMAT_VERSION: u32 = 1;
 
 pub const SEGMENT_HEADER_BYTES: usize = 64;
@@ -16,7 +16,7 @@ pub const BLOCK_HEADER_BYTES: usize = 32;
 pub const RECORD_HEADER_BYTES: usize = 8;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"TWJOURNL";
-/// No byte of it is zero, ASCII or the first of another: what was overwritten with text or zeros is not taken for a block.
+/// No byte is zero, ASCII, or equal to the first byte, so text or zeros that overwrite a block never match.
 pub(crate) const BLOCK_MAGIC: [u8; 4] = [0xB1, 0x0C, 0xF5, 0x9A];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) struct SegmentHeader {
     pub created_unix_ms: u64,
 }
 
-/// Why 64 bytes are no segment header.
+/// Why a segment header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentHeaderError {
     Magic,
@@ -47,7 +47,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Place and meaning of magic, version and checksum are the same in all versions.
+    /// Decodes and checks a header. Magic, version and checksum have the same offset and meaning in all versions.
     pub fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> Result<SegmentHeader, SegmentHeaderError> {
         if bytes[..8] != SEGMENT_MAGIC {
             return Err(SegmentHeaderError::Magic);
@@ -69,9 +69,9 @@ impl SegmentHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub records_bytes: u32,
-    /// Where this header stands.
+    /// Position of this header.
     pub lsn: Lsn,
-    /// All before it had been synced when this block was appended.
+    /// Everything before this position was synced when the block was appended.
     pub synced: Lsn,
 }
 
@@ -87,14 +87,14 @@ impl BlockHeader {
         bytes
     }
 
-    /// Of the block that stands at `lsn`.
-    pub fn decode(bytes: &[u8], journal_id: u64, lsn: Lsn) -> Result<BlockHeader, Invalid> {
-        let bytes: &[u8; BLOCK_HEADER_BYTES] = bytes.first_chunk().ok_or(Invalid::Cut)?;
+    /// Decodes and checks the header of the block at `lsn`.
+    pub fn decode(bytes: &[u8], journal_id: u64, lsn: Lsn) -> Result<BlockHeader, InvalidBlock> {
+        let bytes: &[u8; BLOCK_HEADER_BYTES] = bytes.first_chunk().ok_or(InvalidBlock::Cut)?;
         if bytes[..4] != BLOCK_MAGIC {
-            return Err(Invalid::Magic);
+            return Err(InvalidBlock::Magic);
         }
         if u32_at(bytes, 24) != block_checksum(bytes, journal_id) {
-            return Err(Invalid::HeaderChecksum);
+            return Err(InvalidBlock::HeaderChecksum);
         }
         let header = BlockHeader {
             records_bytes: u32_at(bytes, 4),
@@ -102,7 +102,7 @@ impl BlockHeader {
             synced: Lsn(u64_at(bytes, 16)),
         };
         if header.lsn != lsn || header.synced > lsn {
-            return Err(Invalid::Position);
+            return Err(InvalidBlock::Position);
         }
         Ok(header)
     }
@@ -112,48 +112,48 @@ impl BlockHeader {
     }
 }
 
-/// Why bytes are not the block that should stand there.
+/// Why bytes are not the block that is expected at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalid {
+pub enum InvalidBlock {
     /// The file ends before the block does.
     Cut,
     Magic,
     HeaderChecksum,
-    /// The header is that of another place.
+    /// The header belongs to another position.
     Position,
-    /// A record is longer than what is left of its block.
+    /// A record is longer than the rest of its block.
     RecordLength,
     RecordChecksum,
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for InvalidBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Invalid::Cut => "the file ends within a block",
-            Invalid::Magic => "no block begins here",
-            Invalid::HeaderChecksum => "the checksum of a block header is wrong",
-            Invalid::Position => "a block of another place stands here",
-            Invalid::RecordLength => "a record is longer than its block",
-            Invalid::RecordChecksum => "the checksum of a record is wrong",
+            InvalidBlock::Cut => "the file ends within a block",
+            InvalidBlock::Magic => "no block header at this position",
+            InvalidBlock::HeaderChecksum => "bad checksum of a block header",
+            InvalidBlock::Position => "block header belongs to another position",
+            InvalidBlock::RecordLength => "a record is longer than its block",
+            InvalidBlock::RecordChecksum => "bad checksum of a record",
         })
     }
 }
 
-/// The payload of the first record, checked, and what follows the record.
-pub(crate) fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), Invalid> {
+/// Checks the first record. Returns its payload and the bytes after it.
+pub(crate) fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), InvalidBlock> {
     let (header, rest) = bytes
         .split_first_chunk::<RECORD_HEADER_BYTES>()
-        .ok_or(Invalid::RecordLength)?;
+        .ok_or(InvalidBlock::RecordLength)?;
     let (payload, rest) = rest
         .split_at_checked(u32_at(header, 0) as usize)
-        .ok_or(Invalid::RecordLength)?;
+        .ok_or(InvalidBlock::RecordLength)?;
     if u32_at(header, 4) != record_checksum(payload) {
-        return Err(Invalid::RecordChecksum);
+        return Err(InvalidBlock::RecordChecksum);
     }
     Ok((payload, rest))
 }
 
-/// The frame for a payload.
+/// Returns the frame header of a payload.
 pub(crate) fn record_header(payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
     let mut header = [0; RECORD_HEADER_BYTES];
     header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
@@ -171,15 +171,15 @@ fn block_checksum(bytes: &[u8; BLOCK_HEADER_BYTES], journal_id: u64) -> u32 {
     crc32c::crc32c_append(checksum, &bytes[28..])
 }
 
-/// Of all bytes but the four at `at`.
+/// Returns the CRC32C of all bytes except the four at `at`.
 pub(crate) fn checksum_without(bytes: &[u8], at: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..at]), &bytes[at + 4..])
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(*bytes[at..].first_chunk().expect("callers give enough bytes"))
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("callers pass at least four bytes"))
 }
 
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*bytes[at..].first_chunk().expect("callers give enough bytes"))
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("callers pass at least eight bytes"))
 }

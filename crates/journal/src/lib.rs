@@ -1,39 +1,45 @@
-//! A segmented append-only log with group commit: what must survive a crash, of all shards, in one order.
+//! A segmented append-only log with group commit. It stores the state of all shards that must survive a crash, in one
+//! order.
 //!
-//! Bytes in, bytes out: what records mean is their owner's. [`Log`] is a machine without threads and clock on a [`Storage`];
-//! [`Journal`] drives it with a thread of its own. A shard collects records in a [`Batch`] and appends it once per tick;
-//! one sync covers what all shards appended while the previous one ran. The broker acknowledges when
-//! [`Journal::committed`] has passed the end of the batch.
+//! The journal stores opaque bytes; the owner of a record defines its meaning. [`RecordLog`] is a state machine on a
+//! [`Storage`], without threads or a clock. [`Journal`] runs a [`RecordLog`] on a thread of its own. A shard collects
+//! records in a [`LogBatch`] and appends the batch once per tick. One sync covers everything that all shards appended
+//! while the previous sync ran. The broker acknowledges a message when [`Journal::committed`] has passed the end of its
+//! batch.
 //!
 //! # Layout on disk, format version 1
 //!
 //! All integers are little-endian. Directory `journal/`:
 //!
 //! ```text
-//! {base, 16 hex digits}.log   a segment; the next one's base is where this one's blocks end
-//! spare                       becomes the next segment: zeros
-//! checkpoint                  where replay begins (checkpoint.rs)
+//! {base, 16 hex digits}.log   a segment; its blocks end at the base of the next segment
+//! spare                       preallocated zeros; renamed to become the next segment
+//! checkpoint                  start of replay (checkpoint.rs)
 //! lock                        locked by the process that has the journal open
 //!
-//! segment  header, blocks, zeros to the end of what is preallocated; a full segment is cut to its blocks
-//! header   magic "TWJOURNL" | version u32 | crc32c u32 of the rest | base u64 | journal_id u64 | created_unix_ms u64 | zeros to 64
-//! block    magic u32 | records_bytes u32 | lsn u64 | synced u64 | crc32c u32 of journal_id and the rest of these 32 bytes
-//!          | reserved u32, zero | records
+//! segment  header, blocks, zeros up to the preallocated length; a full segment is truncated to its blocks
+//! header   magic "TWJOURNL" | version u32 | crc32c u32 of the rest | base u64 | journal_id u64 | created_unix_ms u64
+//!          | zeros to 64
+//! block    magic u32 | records_bytes u32 | lsn u64 | synced u64
+//!          | crc32c u32 of journal_id and the rest of these 32 bytes | reserved u32, zero | records
 //! record   payload_bytes u32 | crc32c u32 of length and payload | payload
 //! ```
 //!
-//! A position ([`Lsn`]) counts bytes of blocks from the beginning of the journal: in a segment it is at offset 64 + (lsn −
-//! base). A record's position is that of its length. A block is one batch, never crosses segments, and counts as a whole or not at all.
-//! `synced`: all before it was synced when the block was appended.
+//! A position ([`Lsn`]) counts bytes of blocks since the journal was created. Within a segment, position `lsn` is at
+//! file offset 64 + (lsn − base). The position of a record is the position of its length field. A block holds one
+//! batch, never crosses segments, and is replayed completely or not at all. `synced`: everything before this position
+//! was on disk when the block was appended.
 //!
 //! # Invariants
 //!
-//! - What is committed is replayed after a crash, in order, byte by byte; what is replayed was appended.
-//! - A segment is synced as a whole before the next one gets its name, and that is durable before a block follows.
-//! - Damage of what was synced is reported with file and offset, never skipped, as far as anything behind it proves that
-//!   it was synced; an unfinished end is cut (open.rs).
-//! - A full disk or quota shows in [`State`] while there is still room for what is appended; nothing is lost, and it passes
-//!   by itself. A failed sync or write is for good.
+//! - Committed records are replayed after a crash, in order and byte for byte; replay returns only records that were
+//!   appended.
+//! - A segment is synced completely before the next one gets its name, and the name is durable before a block is
+//!   written to it.
+//! - Damage to synced data is reported with file and offset, never skipped, if anything behind it proves that it was
+//!   synced. An unfinished write at the end is truncated (open.rs).
+//! - [`LogState`] reports a full disk or quota while there is still space for appended records. Nothing is lost, and
+//!   the state clears when space is available. A failed sync or write is permanent until the log is opened again.
 
 pub mod inspect;
 
@@ -59,22 +65,22 @@ mod status;
 mod tail;
 mod writer;
 
-pub use batch::{BATCH_BYTES_MAX, Batch};
-pub use config::{ConfigError, LogConfig, Policy, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
+pub use batch::{BATCH_BYTES_MAX, LogBatch};
+pub use config::{ConfigError, FlushPolicy, LogConfig, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 pub use fetch::FETCHES_MAX;
-pub use follow::{BlockRange, Follower};
-pub use histogram::{COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US, Histogram, HistogramCounts};
+pub use follow::{BlockFollower, BlockRange};
+pub use histogram::{AtomicHistogram, COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US, HistogramCounts};
 pub use journal::Journal;
-pub use layout::{BLOCK_HEADER_BYTES, FORMAT_VERSION, Invalid, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-pub use log::Log;
+pub use layout::{BLOCK_HEADER_BYTES, FORMAT_VERSION, InvalidBlock, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+pub use log::RecordLog;
 pub use lsn::{Lsn, position};
-pub use open::{Opened, Progress, Replay};
+pub use open::{OpenProgress, OpenReport, ReplayVisitor};
 pub use open_error::{Damage, OpenError, ReplayError};
 pub use reader::{LogReader, ReadError};
-pub use status::{Health, LogStats, State};
-pub use storage::{Directory, DirectoryError, Storage, StorageFile};
+pub use status::{LogHealth, LogState, LogStats};
+pub use storage::{DirectoryError, Storage, StorageDirectory, StorageFile};
 pub use tail::Appended;
 pub use writer::FlushError;
 
-/// Name of the journal's directory within the data directory.
+/// Name of the journal directory within the data directory.
 pub const DIRECTORY_NAME: &str = "journal";

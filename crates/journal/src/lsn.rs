@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A position in the log: bytes from its very beginning, segment headers not counted. Contiguous over segments.
+/// A position in the log: bytes of blocks since the log was created. Segment headers are not counted, so positions are
+/// contiguous over segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -12,7 +13,8 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// Where the record stands that [`crate::Batch::record`] put at `offset`, in a batch that was appended at `base`.
+/// Returns the position of a record. `base` is the position of its batch, `offset` the result of
+/// [`crate::Batch::record`].
 pub fn position(base: Lsn, offset: u32) -> Lsn {
     Lsn(base.0 + u64::from(offset))
 }

@@ -1,33 +1,35 @@
-//! Opening a log: replay from the checkpoint, and the decision at the first place that is not a valid block.
+//! Opens a log: replays from the checkpoint, and decides what to do at the first position without a valid block.
 //!
-//! A crash leaves any part of what had not been synced, so an invalid place at the end is a *torn tail*: nobody was told
-//! that it is safe, and it is cut. But if something behind it says that it had been synced, it is *damage*: the log does
-//! not open, because cutting would lose what somebody was told is safe. Three things say so: a later block's `synced`; a
-//! later segment, which is begun only when the one before it is synced as a whole; and a file that ends within a block, which no
-//! crash does: it was that long, on the disk, before the block was written.
+//! A crash may leave any part of the data that was not synced. An invalid position at the end is therefore a *torn
+//! tail*: it was never acknowledged, and it is truncated. If later data proves that the position had been synced, it is
+//! *damage*, and the log does not open, because truncating would lose acknowledged records. There are three proofs:
+//! - the `synced` field of a later block;
+//! - a later segment, because a segment is started only after the previous one is synced completely;
+//! - a file that ends within a block. A crash cannot cause that: the file length is durable before the block is
+//!   written.
 //!
-//! What is left of the tail is written once more and synced before the log goes on: it may be in the kernel's memory only,
-//! and after a failed sync of an earlier process the kernel may hold for clean what the disk never got.
+//! The rest of the tail is rewritten and synced before the log continues. It may be only in the page cache, and after a
+//! failed sync of an earlier process the kernel may treat pages as clean that never reached the disk.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::catalog::{Catalog, missing};
+use crate::catalog::{SegmentCatalog, missing};
 use crate::checkpoint::{CHECKPOINT_NEW_NAME, Checkpoint};
 use crate::config::LogConfig;
-use crate::layout::{Invalid, SegmentHeader};
+use crate::layout::{InvalidBlock, SegmentHeader};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, ReplayError, io_error};
-use crate::scan::{BlockScan, Scanned, examine_rest};
-use crate::segments::{Segment, segment_name};
+use crate::scan::{BlockScan, ScannedBlock, examine_rest};
+use crate::segments::{LogSegment, segment_name};
 use crate::space::SPARE_NAME;
 use storage::{Storage, is_full, read_full, write_all};
 
-/// What was found when a log was opened.
+/// Result of opening a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// There was none before.
+pub struct OpenReport {
+    /// Whether the log was created by this call.
     pub is_new: bool,
     pub replayed_from: Lsn,
     pub next: Lsn,
@@ -36,49 +38,50 @@ pub struct Opened {
     pub torn_bytes_cut: u64,
 }
 
-/// Receives position and payload of each record.
-pub type Replay<'a> = dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError> + 'a;
-/// Receives the bytes done and in total.
-pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+/// Receives the position and payload of each record.
+pub type ReplayVisitor<'a> = dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError> + 'a;
+/// Receives the number of bytes read and the total.
+pub type OpenProgress<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// Bytes between two calls of [`Progress`].
+/// Bytes between two calls of [`OpenProgress`].
 const PROGRESS_BYTES: u64 = 8 << 20;
-/// Written at a time when the tail is written once more.
+/// Bytes per write when the tail is rewritten.
 const REWRITE_BYTES: usize = 1 << 20;
 
-pub(crate) struct Recovered {
-    pub catalog: Catalog,
-    pub opened: Opened,
+pub(crate) struct RecoveredLog {
+    pub catalog: SegmentCatalog,
+    pub opened: OpenReport,
 }
 
 pub(crate) fn recover(
     storage: &Arc<dyn Storage>,
     config: &LogConfig,
-    replay: &mut Replay<'_>,
-    progress: &mut Progress<'_>,
-) -> Result<Recovered, OpenError> {
+    replay: &mut ReplayVisitor<'_>,
+    progress: &mut OpenProgress<'_>,
+) -> Result<RecoveredLog, OpenError> {
     config.check().map_err(OpenError::Config)?;
     let storage = &**storage;
-    remove_if_there(storage, &[SPARE_NAME.to_owned(), CHECKPOINT_NEW_NAME.to_owned()])?;
-    let Some(catalog) = Catalog::read(storage)? else {
+    remove_existing(storage, &[SPARE_NAME.to_owned(), CHECKPOINT_NEW_NAME.to_owned()])?;
+    let Some(catalog) = SegmentCatalog::read(storage)? else {
         return create(storage, config);
     };
-    remove_leftovers(storage, &catalog.leftovers)?;
-    let mut run = Run::new(storage, &catalog, replay, progress);
+    remove_leftovers(storage, &catalog.obsolete_names)?;
+    let mut run = ReplayRun::new(storage, &catalog, replay, progress);
     let tail = run.replay_all()?;
     let mut opened = run.opened;
     let last = catalog.segments.last().expect("a journal has a segment");
-    tail.settle(last, config)
+    tail.truncate_and_sync(last, config)
         .map_err(io_error("finishing the tail of", &last.name))?;
     storage
         .sync_directory()
         .map_err(io_error("syncing", "the journal directory"))?;
     opened.next = tail.end;
     opened.torn_bytes_cut = tail.torn_bytes;
-    Ok(Recovered { catalog, opened })
+    Ok(RecoveredLog { catalog, opened })
 }
 
-/// The checkpoint that gave them up may be seen before it is durable, when the process before ended there.
+/// Removes segments that the checkpoint no longer includes. The directory is synced first: if the previous process
+/// stopped between renaming the checkpoint and syncing, the checkpoint is visible but not durable.
 fn remove_leftovers(storage: &dyn Storage, leftovers: &[String]) -> Result<(), OpenError> {
     if leftovers.is_empty() {
         return Ok(());
@@ -86,10 +89,10 @@ fn remove_leftovers(storage: &dyn Storage, leftovers: &[String]) -> Result<(), O
     storage
         .sync_directory()
         .map_err(io_error("syncing", "the journal directory"))?;
-    remove_if_there(storage, leftovers)
+    remove_existing(storage, leftovers)
 }
 
-fn remove_if_there(storage: &dyn Storage, unwanted: &[String]) -> Result<(), OpenError> {
+fn remove_existing(storage: &dyn Storage, unwanted: &[String]) -> Result<(), OpenError> {
     let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
     for name in unwanted.iter().filter(|name| names.contains(name)) {
         storage.remove(name).map_err(io_error("removing", name))?;
@@ -97,7 +100,7 @@ fn remove_if_there(storage: &dyn Storage, unwanted: &[String]) -> Result<(), Ope
     Ok(())
 }
 
-fn create(storage: &dyn Storage, config: &LogConfig) -> Result<Recovered, OpenError> {
+fn create(storage: &dyn Storage, config: &LogConfig) -> Result<RecoveredLog, OpenError> {
     let base = Lsn(0);
     let name = segment_name(base);
     let failed = || io_error("creating", &name);
@@ -116,53 +119,53 @@ fn create(storage: &dyn Storage, config: &LogConfig) -> Result<Recovered, OpenEr
         replay_from: base,
         first: base,
     };
-    Ok(Recovered {
-        catalog: Catalog {
+    Ok(RecoveredLog {
+        catalog: SegmentCatalog {
             checkpoint,
-            segments: vec![Arc::new(Segment::new(base, file, config.segment_bytes))],
-            leftovers: Vec::new(),
+            segments: vec![Arc::new(LogSegment::new(base, file, config.segment_bytes))],
+            obsolete_names: Vec::new(),
         },
-        opened: Opened {
+        opened: OpenReport {
             is_new: true,
-            ..Opened::default()
+            ..OpenReport::default()
         },
     })
 }
 
-struct Run<'a, 'r> {
+struct ReplayRun<'a, 'r> {
     storage: &'a dyn Storage,
-    catalog: &'a Catalog,
-    replay: &'a mut Replay<'r>,
-    progress: &'a mut Progress<'r>,
-    opened: Opened,
-    /// The highest that a block says.
+    catalog: &'a SegmentCatalog,
+    replay: &'a mut ReplayVisitor<'r>,
+    progress: &'a mut OpenProgress<'r>,
+    opened: OpenReport,
+    /// Highest `synced` position of the blocks so far.
     synced: Lsn,
     reported: u64,
 }
 
-impl<'a, 'r> Run<'a, 'r> {
+impl<'a, 'r> ReplayRun<'a, 'r> {
     fn new(
         storage: &'a dyn Storage,
-        catalog: &'a Catalog,
-        replay: &'a mut Replay<'r>,
-        progress: &'a mut Progress<'r>,
-    ) -> Run<'a, 'r> {
+        catalog: &'a SegmentCatalog,
+        replay: &'a mut ReplayVisitor<'r>,
+        progress: &'a mut OpenProgress<'r>,
+    ) -> ReplayRun<'a, 'r> {
         let replayed_from = catalog.checkpoint.replay_from;
-        Run {
+        ReplayRun {
             storage,
             catalog,
             replay,
             progress,
-            opened: Opened {
+            opened: OpenReport {
                 replayed_from,
-                ..Opened::default()
+                ..OpenReport::default()
             },
             synced: replayed_from,
             reported: 0,
         }
     }
 
-    fn replay_all(&mut self) -> Result<Tail, OpenError> {
+    fn replay_all(&mut self) -> Result<DiskTail, OpenError> {
         let replay_from = self.catalog.checkpoint.replay_from;
         let segments = &self.catalog.segments;
         let begin = segments.partition_point(|segment| segment.base <= replay_from) - 1;
@@ -180,20 +183,20 @@ impl<'a, 'r> Run<'a, 'r> {
         unreachable!("the loop ends with the last segment")
     }
 
-    /// Returns where the valid blocks end, and what is wrong there, if the file goes on.
+    /// Returns the end of the valid blocks, and why the bytes there are invalid, unless the file ends.
     fn replay_segment(
         &mut self,
-        segment: &Segment,
+        segment: &LogSegment,
         from: Lsn,
         end: Option<Lsn>,
-    ) -> Result<(Lsn, Option<Invalid>), OpenError> {
+    ) -> Result<(Lsn, Option<InvalidBlock>), OpenError> {
         let mut scan = BlockScan::new(segment, self.catalog.checkpoint.journal_id, from, end);
         loop {
             self.report(scan.position());
             let block = match scan.next().map_err(io_error("reading", &segment.name))? {
-                Scanned::Block(block) => block,
-                Scanned::End => return Ok((scan.position(), None)),
-                Scanned::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
+                ScannedBlock::Block(block) => block,
+                ScannedBlock::End => return Ok((scan.position(), None)),
+                ScannedBlock::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
             };
             self.opened.blocks += 1;
             self.synced = self.synced.max(block.header.synced);
@@ -201,18 +204,18 @@ impl<'a, 'r> Run<'a, 'r> {
                 self.opened.records += 1;
                 (self.replay)(position, payload).map_err(|error| OpenError::Replay {
                     position,
-                    because: error.because,
+                    reason: error.reason,
                 })?;
             }
         }
     }
 
-    /// Of the last segment: whether its end is an end.
-    fn check_tail(&self, segment: &Segment, end: Lsn, stop: Option<Invalid>) -> Result<Tail, OpenError> {
+    /// Decides whether the last segment ends in a torn tail or in damage.
+    fn check_tail(&self, segment: &LogSegment, end: Lsn, stop: Option<InvalidBlock>) -> Result<DiskTail, OpenError> {
         let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end)
             .map_err(io_error("reading", &segment.name))?;
         match rest.is_damage() {
-            false => Ok(Tail {
+            false => Ok(DiskTail {
                 synced: self.synced.max(segment.base),
                 end,
                 torn_bytes: rest.used_bytes,
@@ -221,13 +224,13 @@ impl<'a, 'r> Run<'a, 'r> {
         }
     }
 
-    fn damaged(&self, segment: &Segment, lsn: Lsn, stop: Option<Invalid>) -> OpenError {
+    fn damaged(&self, segment: &LogSegment, lsn: Lsn, stop: Option<InvalidBlock>) -> OpenError {
         OpenError::Damaged {
             location: self.storage.location(),
             file: segment.name.clone(),
             offset: segment.offset(lsn),
             lsn,
-            what: Damage::Block(stop.unwrap_or(Invalid::Cut)),
+            damage: Damage::Block(stop.unwrap_or(InvalidBlock::Cut)),
         }
     }
 
@@ -247,30 +250,30 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 }
 
-/// The end of the last segment, as it was found.
-struct Tail {
-    /// All before it is known to be on the disk.
+/// The end of the last segment as found on disk.
+struct DiskTail {
+    /// Everything before this position is known to be on disk.
     synced: Lsn,
-    /// Where the valid blocks end.
+    /// End of the valid blocks.
     end: Lsn,
     torn_bytes: u64,
 }
 
-impl Tail {
-    /// Cuts what is not valid, and makes durable what is.
-    fn settle(&self, segment: &Segment, config: &LogConfig) -> io::Result<()> {
+impl DiskTail {
+    /// Truncates the invalid part and makes the valid part durable.
+    fn truncate_and_sync(&self, segment: &LogSegment, config: &LogConfig) -> io::Result<()> {
         let file = &*segment.file;
         match rewrite(segment, self.synced, self.end) {
-            // Where writing in place takes new space. What is there is synced all the same.
+            // On some file systems an overwrite needs new space. The existing data is synced below anyway.
             Err(error) if is_full(&error) => {}
             result => result?,
         }
         let end = segment.offset(self.end);
         if self.torn_bytes > 0 {
-            // A block in it that is whole must not come back to life behind a new one.
+            // A complete block in the torn tail must not become valid again behind a new one.
             file.set_len(end)?;
         } else if file.len()? > end.max(config.segment_bytes) {
-            // Preallocated when segments were larger. It counts against the quota, and could fill it without being used.
+            // Preallocated with a larger segment size. The unused space would count against the quota.
             file.set_len(end.max(config.segment_bytes))?;
         }
         file.sync()?;
@@ -284,7 +287,7 @@ impl Tail {
     }
 }
 
-fn rewrite(segment: &Segment, from: Lsn, end: Lsn) -> io::Result<()> {
+fn rewrite(segment: &LogSegment, from: Lsn, end: Lsn) -> io::Result<()> {
     let (mut offset, end) = (segment.offset(from), segment.offset(end));
     let mut bytes = vec![0; REWRITE_BYTES.min((end - offset) as usize)];
     while offset < end {

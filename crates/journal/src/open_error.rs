@@ -1,26 +1,26 @@
-//! Why a journal cannot be opened. Each says what to do about it.
+//! Errors of opening a journal. Each text says what to do.
 
 use std::{fmt, io};
 
 use crate::config::ConfigError;
-use crate::layout::{FORMAT_VERSION, Invalid};
+use crate::layout::{FORMAT_VERSION, InvalidBlock};
 use crate::lsn::Lsn;
 
-/// What the receiver of the replay says when it cannot take a record.
+/// Reason why the receiver of the replay rejects a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayError {
-    pub because: String,
+    pub reason: String,
 }
 
-/// What is wrong at a place that had been synced.
+/// Kind of damage to data that had been synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    Block(Invalid),
-    /// The file ends before the place that the checkpoint says is in it.
+    Block(InvalidBlock),
+    /// The file ends before the position at which the checkpoint starts replay.
     CutShort,
-    /// The header of the segment, or its name.
+    /// The segment header is invalid or does not match the file name.
     SegmentHeader,
-    /// The whole file.
+    /// The whole checkpoint file.
     Checkpoint,
 }
 
@@ -28,9 +28,9 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Damage::Block(invalid) => invalid.fmt(f),
-            Damage::CutShort => f.write_str("the file is cut short, before the place where replay begins"),
-            Damage::SegmentHeader => f.write_str("the header of the segment is damaged"),
-            Damage::Checkpoint => f.write_str("the checkpoint is damaged"),
+            Damage::CutShort => f.write_str("the file is truncated before the position where replay begins"),
+            Damage::SegmentHeader => f.write_str("bad segment header"),
+            Damage::Checkpoint => f.write_str("bad checkpoint"),
         }
     }
 }
@@ -39,22 +39,22 @@ impl fmt::Display for Damage {
 pub enum OpenError {
     Config(ConfigError),
     Io {
-        /// What was being done.
-        doing: String,
+        /// Operation and file.
+        operation: String,
         source: io::Error,
     },
-    /// Something that had been synced is not what was written.
+    /// Synced data is not intact.
     Damaged {
         location: String,
         file: String,
         offset: u64,
         lsn: Lsn,
-        what: Damage,
+        damage: Damage,
     },
-    /// Files have been removed or renamed.
+    /// A segment file was removed, renamed or truncated.
     SegmentMissing {
         location: String,
-        /// The name that it would have.
+        /// Expected file name.
         file: String,
         lsn: Lsn,
     },
@@ -65,15 +65,15 @@ pub enum OpenError {
         journal_id: u64,
         expected: u64,
     },
-    /// A later version of the program wrote it.
+    /// A newer version of the program wrote the file.
     TooNew {
         file: String,
         version: u32,
     },
-    /// The receiver of the records refused one.
+    /// The receiver of the replay rejected a record.
     Replay {
         position: Lsn,
-        because: String,
+        reason: String,
     },
 }
 
@@ -81,23 +81,23 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Config(error) => error.fmt(f),
-            OpenError::Io { doing, .. } => f.write_str(doing),
+            OpenError::Io { operation: doing, .. } => f.write_str(doing),
             OpenError::Damaged {
                 location,
                 file,
                 offset,
                 lsn,
-                what,
+                damage: what,
             } => write!(
                 f,
-                "the journal is damaged: {file}, offset {offset} (position {lsn}): {what}. Put back a backup, or cut the \
-                 journal there, which loses everything behind it: tidewire journal repair --data-dir {location}"
+                "the journal is damaged: {file}, offset {offset} (position {lsn}): {what}. Restore a backup, or truncate the \
+     journal there, which loses all later records: tidewire journal repair --data-dir {location}"
             ),
             OpenError::SegmentMissing { location, file, lsn } => write!(
                 f,
-                "the segment {file} of the journal is missing (position {lsn}), or the one before it is cut short. Put it \
-                 back, or remove all that it separates from the place where replay begins: tidewire journal repair --data-dir \
-                 {location}"
+                "journal segment {file} (position {lsn}) is missing, or the previous segment is truncated. Restore the file, or \
+     remove the segments that are cut off from the start of replay: tidewire journal repair --data-dir \
+     {location}"
             ),
             OpenError::WrongJournal {
                 location,
@@ -106,16 +106,19 @@ impl fmt::Display for OpenError {
                 expected,
             } => write!(
                 f,
-                "{file} is of the journal {journal_id:016x}, the others are of {expected:016x}. Move it out of the journal \
-                 directory in {location}, and put back the one that belongs there"
+                "{file} belongs to journal {journal_id:016x}, the other segments to {expected:016x}. Move it out of the journal \
+     directory in {location}, and restore the original file"
             ),
             OpenError::TooNew { file, version } => write!(
                 f,
-                "{file} has format version {version}, and this program knows up to {FORMAT_VERSION}: use the version of \
-                 tidewire that wrote it, or a later one"
+                "{file} has format version {version}; this program supports versions up to {FORMAT_VERSION}. Use the version of \
+     tidewire that wrote it, or a later one"
             ),
-            OpenError::Replay { position, because } => {
-                write!(f, "the record at position {position} cannot be replayed: {because}")
+            OpenError::Replay {
+                position,
+                reason: because,
+            } => {
+                write!(f, "cannot replay the record at position {position}: {because}")
             }
         }
     }
@@ -130,8 +133,11 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// For `map_err`: what was being done with which file.
+/// Returns a function for `map_err` that adds the operation and the file.
 pub(crate) fn io_error(doing: &str, file: &str) -> impl FnOnce(io::Error) -> OpenError {
     let doing = format!("{doing} {file}");
-    |source| OpenError::Io { doing, source }
+    |source| OpenError::Io {
+        operation: doing,
+        source,
+    }
 }

@@ -1,60 +1,60 @@
-//! Reading single records by position, from any thread, while the log is written and its old segments go.
+//! Reads single records by position, from any thread, while the log is written and old segments are removed.
 
 use std::sync::Arc;
 use std::{fmt, io};
 
 use crate::layout::{RECORD_HEADER_BYTES, split_record, u32_at};
 use crate::lsn::Lsn;
-use crate::segments::{Segment, Segments};
-use crate::status::Status;
+use crate::segments::{LogSegment, SegmentList};
+use crate::status::LogStatus;
 use storage::read_full;
 
-/// Read at first: header and payload of most records.
+/// Size of the first read: enough for header and payload of most records.
 const FIRST_READ_BYTES: u64 = 4 << 10;
-/// Read at once when several of the wanted records stand near each other.
+/// Size of one read when several of the requested records are near each other.
 const WINDOW_BYTES: u64 = 256 << 10;
 
-/// Cheap to clone.
+/// Reader of single records. Cheap to clone.
 #[derive(Clone)]
 pub struct LogReader {
-    segments: Arc<Segments>,
-    status: Arc<Status>,
+    segments: Arc<SegmentList>,
+    status: Arc<LogStatus>,
     journal_id: u64,
 }
 
 /// Why a record cannot be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The segment that had it was removed.
+    /// The segment that held the record was removed.
     Removed { position: Lsn },
-    /// It was appended but not yet written, or never.
+    /// The position is beyond the written part of the log.
     NotWritten { position: Lsn },
-    /// No record stands there, or not the one that was written.
+    /// The bytes at the position are not a valid record.
     Damaged { position: Lsn, file: String, offset: u64 },
     Io {
         file: String,
         offset: u64,
         source: io::Error,
     },
-    /// Too many reads were waiting.
+    /// The read queue was full.
     Busy,
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadError::Removed { position } => write!(f, "the record at position {position} was removed"),
+            ReadError::Removed { position } => write!(f, "journal record at position {position} was removed"),
             ReadError::NotWritten { position } => {
-                write!(f, "the log has not been written as far as position {position}")
+                write!(f, "journal position {position} is not written yet")
             }
             ReadError::Damaged { position, file, offset } => {
                 write!(
                     f,
-                    "{file}, offset {offset} (position {position}): the record is damaged"
+                    "journal record is damaged: {file}, offset {offset} (position {position})"
                 )
             }
-            ReadError::Io { file, offset, .. } => write!(f, "reading {file} at offset {offset}"),
-            ReadError::Busy => f.write_str("too many reads of the journal are waiting"),
+            ReadError::Io { file, offset, .. } => write!(f, "cannot read {file} at offset {offset}"),
+            ReadError::Busy => f.write_str("too many journal reads are queued"),
         }
     }
 }
@@ -70,19 +70,19 @@ impl std::error::Error for ReadError {
 
 /// Consecutive bytes of one segment.
 #[derive(Default)]
-pub(crate) struct Window {
+pub(crate) struct SegmentWindow {
     start: Lsn,
     bytes: Vec<u8>,
 }
 
-/// A segment, and how far records in it may be read.
-pub(crate) struct Readable {
-    segment: Arc<Segment>,
+/// A segment, and the position up to which its records may be read.
+pub(crate) struct ReadableSegment {
+    segment: Arc<LogSegment>,
     end: Lsn,
 }
 
 impl LogReader {
-    pub(crate) fn new(segments: Arc<Segments>, status: Arc<Status>, journal_id: u64) -> LogReader {
+    pub(crate) fn new(segments: Arc<SegmentList>, status: Arc<LogStatus>, journal_id: u64) -> LogReader {
         LogReader {
             segments,
             status,
@@ -98,21 +98,21 @@ impl LogReader {
         self.status.lsn(|status| &status.committed)
     }
 
-    /// Replaces the contents of `into` by the payload of the record at `position`, checked. A position that was never given
-    /// out is an error, or by accident some other payload.
+    /// Replaces the contents of `into` with the payload of the record at `position`. The checksum is verified. A
+    /// position that no append returned is an error, or in rare cases yields other bytes.
     pub fn read(&self, position: Lsn, into: &mut Vec<u8>) -> Result<(), ReadError> {
-        let mut window = Window::default();
+        let mut window = SegmentWindow::default();
         into.clear();
         into.extend_from_slice(self.record(position, FIRST_READ_BYTES, &mut window)?);
         Ok(())
     }
 
-    /// Calls `each` with the index of each position and the payload of its record, in the order of positions. Records that
-    /// stand near each other are read together.
+    /// Calls `each` with the index of each position and the payload of its record, in ascending order of positions.
+    /// Records that are near each other are read together.
     pub fn read_many(&self, positions: &[Lsn], mut each: impl FnMut(usize, Result<&[u8], ReadError>)) {
         let mut order: Vec<usize> = (0..positions.len()).collect();
         order.sort_by_key(|&index| positions[index]);
-        let mut window = Window::default();
+        let mut window = SegmentWindow::default();
         for (at, &index) in order.iter().enumerate() {
             let position = positions[index];
             let near = order[at..].partition_point(|&other| positions[other].0 - position.0 < WINDOW_BYTES);
@@ -122,8 +122,9 @@ impl LogReader {
         }
     }
 
-    /// The payload, from the window or read into it, with at least `read_ahead` bytes if there are so many.
-    fn record<'a>(&self, position: Lsn, read_ahead: u64, window: &'a mut Window) -> Result<&'a [u8], ReadError> {
+    /// Returns the payload at `position`, from the window if it is there. Otherwise reads up to `read_ahead` bytes into
+    /// the window.
+    fn record<'a>(&self, position: Lsn, read_ahead: u64, window: &'a mut SegmentWindow) -> Result<&'a [u8], ReadError> {
         let readable = self.readable(position)?;
         readable.load(position, RECORD_HEADER_BYTES as u64, read_ahead, window)?;
         let header = window.from(position);
@@ -140,28 +141,28 @@ impl LogReader {
         }
     }
 
-    pub(crate) fn readable(&self, position: Lsn) -> Result<Readable, ReadError> {
+    pub(crate) fn readable(&self, position: Lsn) -> Result<ReadableSegment, ReadError> {
         let written = self.status.lsn(|status| &status.written);
         if position >= written {
             return Err(ReadError::NotWritten { position });
         }
         let located = self.segments.locate(position).ok_or(ReadError::Removed { position })?;
-        Ok(Readable {
+        Ok(ReadableSegment {
             segment: located.segment,
             end: located.end.unwrap_or(written),
         })
     }
 }
 
-impl Readable {
-    /// Sees to it that the window has `needed` bytes from `position` on, as far as the segment has them: a damaged length
-    /// costs no more memory than a segment.
+impl ReadableSegment {
+    /// Fills the window with `needed` bytes from `position` on, at most up to the end of the segment: a damaged length
+    /// field cannot allocate more memory than a segment.
     pub(crate) fn load(
         &self,
         position: Lsn,
         needed: u64,
         read_ahead: u64,
-        window: &mut Window,
+        window: &mut SegmentWindow,
     ) -> Result<(), ReadError> {
         if window.from(position).len() as u64 >= needed {
             return Ok(());
@@ -195,8 +196,8 @@ impl Readable {
     }
 }
 
-impl Window {
-    /// What the window has from `position` on.
+impl SegmentWindow {
+    /// Returns the bytes of the window from `position` on.
     pub(crate) fn from(&self, position: Lsn) -> &[u8] {
         let at = position.0.checked_sub(self.start.0).map(|at| at as usize);
         at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()

@@ -1,94 +1,95 @@
-//! Reads the blocks of one segment in order, and looks at what stands behind the last valid one.
+//! Reads the blocks of one segment in order, and examines the bytes behind the last valid block.
 //!
-//! A block is valid when its header is, it ends within the file, and every record in it is. Only then is any of it shown.
+//! A block is valid if its header is valid, it ends within the file, and every record in it is valid. Invalid blocks
+//! are never returned, not even in part.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{
-    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, Invalid, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, split_record,
-    u32_at,
+    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, InvalidBlock, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
+    split_record, u32_at,
 };
 use crate::lsn::Lsn;
-use crate::segments::Segment;
+use crate::segments::LogSegment;
 use storage::{StorageFile, read_full};
 
-/// Read at a time; a longer block is read as a whole.
+/// Bytes per read. A longer block is read at once.
 const WINDOW_BYTES: usize = 1 << 20;
 
 pub(crate) struct BlockScan<'a> {
-    segment: &'a Segment,
+    segment: &'a LogSegment,
     journal_id: u64,
     position: Lsn,
     end: Lsn,
-    window: Window<'a>,
+    window: FileWindow<'a>,
 }
 
-pub(crate) struct Block<'a> {
+pub(crate) struct ParsedBlock<'a> {
     pub header: BlockHeader,
     pub records: &'a [u8],
 }
 
-pub(crate) enum Scanned<'a> {
-    Block(Block<'a>),
+pub(crate) enum ScannedBlock<'a> {
+    Block(ParsedBlock<'a>),
     /// The file ends here.
     End,
-    Invalid(Invalid),
+    Invalid(InvalidBlock),
 }
 
 impl<'a> BlockScan<'a> {
-    /// From `from` to the end of the file or, at the latest, to `end`.
-    pub fn new(segment: &'a Segment, journal_id: u64, from: Lsn, end: Option<Lsn>) -> BlockScan<'a> {
+    /// Scans from `from` to `end` or the end of the file, whichever comes first.
+    pub fn new(segment: &'a LogSegment, journal_id: u64, from: Lsn, end: Option<Lsn>) -> BlockScan<'a> {
         let file_end = segment.file_end();
         BlockScan {
             segment,
             journal_id,
             position: from,
             end: end.map_or(file_end, |end| end.min(file_end)),
-            window: Window::new(segment),
+            window: FileWindow::new(segment),
         }
     }
 
-    /// Where the next block stands, or where it should.
+    /// Returns the position of the next block.
     pub fn position(&self) -> Lsn {
         self.position
     }
 
-    pub fn next(&mut self) -> io::Result<Scanned<'_>> {
+    pub fn next(&mut self) -> io::Result<ScannedBlock<'_>> {
         if self.position >= self.end {
-            return Ok(Scanned::End);
+            return Ok(ScannedBlock::End);
         }
         let (lsn, offset) = (self.position, self.segment.offset(self.position));
         let header = self.window.get(offset, BLOCK_HEADER_BYTES)?;
         let header = match BlockHeader::decode(header, self.journal_id, lsn) {
             Ok(header) => header,
-            Err(invalid) => return Ok(Scanned::Invalid(invalid)),
+            Err(invalid) => return Ok(ScannedBlock::Invalid(invalid)),
         };
         if header.block_bytes() > self.end.0 - lsn.0 {
-            return Ok(Scanned::Invalid(Invalid::Cut));
+            return Ok(ScannedBlock::Invalid(InvalidBlock::Cut));
         }
         let block = self.window.get(offset, header.block_bytes() as usize)?;
         let records = block.get(BLOCK_HEADER_BYTES..).unwrap_or_default();
         if records.len() as u64 != u64::from(header.records_bytes) {
-            return Ok(Scanned::Invalid(Invalid::Cut));
+            return Ok(ScannedBlock::Invalid(InvalidBlock::Cut));
         }
         if let Err(invalid) = check_records(records) {
-            return Ok(Scanned::Invalid(invalid));
+            return Ok(ScannedBlock::Invalid(invalid));
         }
         self.position.0 += header.block_bytes();
-        Ok(Scanned::Block(Block { header, records }))
+        Ok(ScannedBlock::Block(ParsedBlock { header, records }))
     }
 }
 
-fn check_records(mut records: &[u8]) -> Result<(), Invalid> {
+fn check_records(mut records: &[u8]) -> Result<(), InvalidBlock> {
     while !records.is_empty() {
         (_, records) = split_record(records)?;
     }
     Ok(())
 }
 
-impl<'a> Block<'a> {
-    /// Positions and payloads.
+impl<'a> ParsedBlock<'a> {
+    /// Returns position and payload of each record.
     pub fn records(&self) -> impl Iterator<Item = (Lsn, &'a [u8])> + use<'a> {
         let records = self.records;
         let base = self.header.lsn.0 + BLOCK_HEADER_BYTES as u64;
@@ -102,44 +103,45 @@ impl<'a> Block<'a> {
     }
 }
 
-/// What stands behind the last valid block.
-pub(crate) struct Rest {
-    /// Up to the last byte that is not zero.
+/// The bytes behind the last valid block.
+pub(crate) struct SegmentTail {
+    /// Length up to the last byte that is not zero.
     pub used_bytes: u64,
-    /// A header further back says that all before this position was synced.
-    pub proof: Option<Lsn>,
-    /// The file ends within a block that begins here.
+    /// `synced` position of a later block header, if it is beyond this point.
+    pub later_synced: Option<Lsn>,
+    /// The file ends within a block that starts here.
     pub is_cut: bool,
 }
 
-impl Rest {
-    /// It cannot be what a crash has left of a write.
+impl SegmentTail {
+    /// Returns whether these bytes cannot be the rest of a write that a crash interrupted.
     pub fn is_damage(&self) -> bool {
-        self.proof.is_some() || self.is_cut
+        self.later_synced.is_some() || self.is_cut
     }
 }
 
-/// Looks for a block header behind `from` that says that `from` was synced, and whether the file ends within the block there.
-pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
-    let mut rest = Rest {
+/// Searches behind `from` for a block header that proves that `from` was synced, and checks whether the file ends
+/// within a block.
+pub(crate) fn examine_rest(segment: &LogSegment, journal_id: u64, from: Lsn) -> io::Result<SegmentTail> {
+    let mut rest = SegmentTail {
         used_bytes: 0,
-        proof: None,
+        later_synced: None,
         is_cut: is_cut(segment, journal_id, from)?,
     };
     let start = segment.offset(from);
     let mut search = HeaderSearch::new(segment, journal_id, from);
     while let Some(found) = search.next(|last| rest.used_bytes = last + 1 - start)? {
         if found.synced > from {
-            rest.proof = Some(found.synced);
+            rest.later_synced = Some(found.synced);
             break;
         }
     }
     Ok(rest)
 }
 
-/// Whether the file ends within a block that begins at `from`. A file of ours never does: it has the length of a block, on the
-/// disk, before the block is written, and is cut only where one ends.
-fn is_cut(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<bool> {
+/// Returns whether the file ends within a block that starts at `from`. The writer never leaves such a file: it extends
+/// the file durably before it writes a block, and truncates only at the end of a block.
+fn is_cut(segment: &LogSegment, journal_id: u64, from: Lsn) -> io::Result<bool> {
     let offset = segment.offset(from);
     let mut header = [0; BLOCK_HEADER_BYTES];
     let count = read_full(&*segment.file, offset, &mut header)?;
@@ -149,25 +151,25 @@ fn is_cut(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<bool> {
     let Ok(header) = BlockHeader::decode(&header, journal_id, from) else {
         return Ok(false);
     };
-    // Asked for after the header was read: the file of a log that is in use may have been made longer for this block.
+    // Read after the header: the file of a log in use may have been extended for this block.
     Ok(segment.file.len()? < offset + header.block_bytes())
 }
 
-/// How the file of a segment ends that is shorter than it has to be.
+/// End of a segment file that is shorter than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileEnd {
-    /// Where a block does, or without any: another segment may have followed.
+    /// The file ends at the end of a block, or has none. Another segment may have followed.
     AtBlock,
-    /// Within what began here and is no whole block.
+    /// The file ends within an incomplete or damaged block that starts here.
     WithinBlock(Lsn),
 }
 
-/// Damage on the way is passed over.
-pub(crate) fn file_end(segment: &Segment, journal_id: u64) -> io::Result<FileEnd> {
+/// Finds the end of a segment file. Skips damaged blocks that are followed by a valid one.
+pub(crate) fn file_end(segment: &LogSegment, journal_id: u64) -> io::Result<FileEnd> {
     let mut from = segment.base;
     loop {
         let mut scan = BlockScan::new(segment, journal_id, from, None);
-        while let Scanned::Block(_) = scan.next()? {}
+        while let ScannedBlock::Block(_) = scan.next()? {}
         let end = scan.position();
         if end == segment.file_end() {
             return Ok(FileEnd::AtBlock);
@@ -179,47 +181,47 @@ pub(crate) fn file_end(segment: &Segment, journal_id: u64) -> io::Result<FileEnd
     }
 }
 
-/// The first valid block behind `from`.
-pub(crate) fn find_block(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Option<Lsn>> {
+/// Returns the position of the first valid block behind `from`.
+pub(crate) fn find_block(segment: &LogSegment, journal_id: u64, from: Lsn) -> io::Result<Option<Lsn>> {
     let mut search = HeaderSearch::new(segment, journal_id, Lsn(from.0 + 1));
     while let Some(header) = search.next(|_| {})? {
         let mut scan = BlockScan::new(segment, journal_id, header.lsn, None);
-        if let Scanned::Block(_) = scan.next()? {
+        if let ScannedBlock::Block(_) = scan.next()? {
             return Ok(Some(header.lsn));
         }
     }
     Ok(None)
 }
 
-/// Finds valid headers of blocks. A block has any length, so the next may begin at any byte.
+/// Finds valid block headers. Blocks have any length, so the next one may start at any byte.
 struct HeaderSearch<'a> {
-    segment: &'a Segment,
+    segment: &'a LogSegment,
     journal_id: u64,
-    window: Window<'a>,
-    /// Of the window, in the file.
+    window: FileWindow<'a>,
+    /// File offset of the window.
     offset: u64,
-    /// Within the window.
+    /// Index within the window.
     at: usize,
 }
 
 impl<'a> HeaderSearch<'a> {
-    fn new(segment: &'a Segment, journal_id: u64, from: Lsn) -> HeaderSearch<'a> {
+    fn new(segment: &'a LogSegment, journal_id: u64, from: Lsn) -> HeaderSearch<'a> {
         HeaderSearch {
             segment,
             journal_id,
-            window: Window::new(segment),
+            window: FileWindow::new(segment),
             offset: segment.offset(from),
             at: 0,
         }
     }
 
-    /// Calls `seen` with the offset of the last byte so far that is not zero.
+    /// Returns the next valid header. Calls `seen` with the file offset of the last non-zero byte of each window.
     fn next(&mut self, mut seen: impl FnMut(u64)) -> io::Result<Option<BlockHeader>> {
         let end = self.segment.offset(self.segment.file_end());
         while self.offset < end {
             let wanted = WINDOW_BYTES.min((end - self.offset) as usize);
             let bytes = self.window.get(self.offset, wanted)?;
-            // Most of what is searched is zeros.
+            // Most of the searched bytes are zeros.
             if let Some(last) = last_nonzero(bytes) {
                 seen(self.offset + last as u64);
                 while let Some(found) = bytes[self.at..].iter().position(|byte| *byte == BLOCK_MAGIC[0]) {
@@ -242,7 +244,8 @@ impl<'a> HeaderSearch<'a> {
     }
 }
 
-/// By blocks that the compiler compares many bytes at a time: this sees every preallocated byte at each start.
+/// Returns the index of the last non-zero byte. Works by chunks that the compiler vectorises, because each start
+/// examines every preallocated byte.
 fn last_nonzero(bytes: &[u8]) -> Option<usize> {
     const BLOCK: usize = 4096;
     let mut end = bytes.len();
@@ -256,17 +259,17 @@ fn last_nonzero(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// A part of a file, in memory.
-struct Window<'a> {
+/// A part of a file in memory.
+struct FileWindow<'a> {
     file: &'a dyn StorageFile,
     file_bytes: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl<'a> Window<'a> {
-    fn new(segment: &'a Segment) -> Window<'a> {
-        Window {
+impl<'a> FileWindow<'a> {
+    fn new(segment: &'a LogSegment) -> FileWindow<'a> {
+        FileWindow {
             file: &*segment.file,
             file_bytes: segment.file_bytes.load(Relaxed),
             start: 0,
@@ -274,7 +277,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// `len` bytes from `offset` on, fewer if the file ends before. Offsets never go back.
+    /// Returns `len` bytes from `offset` on, or fewer at the end of the file. Offsets must not decrease.
     fn get(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let have = (self.start + self.bytes.len() as u64).saturating_sub(offset);
         if have < len as u64 {
@@ -289,11 +292,11 @@ impl<'a> Window<'a> {
         let passed = (offset - self.start).min(self.bytes.len() as u64) as usize;
         self.bytes.drain(..passed);
         self.start = offset;
-        let kept = self.bytes.len();
+        let retained = self.bytes.len();
         let wanted = (len.max(WINDOW_BYTES) as u64).min(self.file_bytes.saturating_sub(offset)) as usize;
-        self.bytes.resize(wanted.max(kept), 0);
-        let count = read_full(self.file, offset + kept as u64, &mut self.bytes[kept..])?;
-        self.bytes.truncate(kept + count);
+        self.bytes.resize(wanted.max(retained), 0);
+        let count = read_full(self.file, offset + retained as u64, &mut self.bytes[retained..])?;
+        self.bytes.truncate(retained + count);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
-//! The segments that exist, shared by the writer, which adds and removes, and the readers.
+//! The list of segments, shared by the writer, which adds and removes segments, and the readers.
 //!
-//! Invariants: sorted by base, without gaps; only the last one is written to. A reader that holds a segment can read it
-//! to the end even when it is removed meanwhile.
+//! Invariants: the list is sorted by base and has no gaps; only the last segment is written to. A reader that holds a
+//! segment can read all of it, even if it is removed at the same time.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,17 +14,17 @@ use storage::StorageFile;
 const SUFFIX: &str = ".log";
 const NAME_DIGITS: usize = 16;
 
-pub(crate) struct Segment {
+pub(crate) struct LogSegment {
     pub base: Lsn,
     pub name: String,
     pub file: Box<dyn StorageFile>,
-    /// Of the file: with what is preallocated.
+    /// Size of the file, including the preallocated part.
     pub file_bytes: AtomicU64,
 }
 
-impl Segment {
-    pub fn new(base: Lsn, file: Box<dyn StorageFile>, file_bytes: u64) -> Segment {
-        Segment {
+impl LogSegment {
+    pub fn new(base: Lsn, file: Box<dyn StorageFile>, file_bytes: u64) -> LogSegment {
+        LogSegment {
             base,
             name: segment_name(base),
             file,
@@ -32,12 +32,12 @@ impl Segment {
         }
     }
 
-    /// Where in the file a position is.
+    /// Returns the file offset of a position.
     pub fn offset(&self, lsn: Lsn) -> u64 {
         SEGMENT_HEADER_BYTES as u64 + (lsn.0 - self.base.0)
     }
 
-    /// Position at which the file ends.
+    /// Returns the position at which the file ends.
     pub fn file_end(&self) -> Lsn {
         let bytes = self.file_bytes.load(Relaxed);
         Lsn(self.base.0 + bytes.saturating_sub(SEGMENT_HEADER_BYTES as u64))
@@ -48,26 +48,26 @@ pub(crate) fn segment_name(base: Lsn) -> String {
     format!("{:016x}{SUFFIX}", base.0)
 }
 
-/// The base of a segment of that name; `None` if it is no segment's name.
+/// Returns the base of the segment with this file name. `None` if it is not the name of a segment.
 pub(crate) fn base_of_name(name: &str) -> Option<Lsn> {
     let digits = name.strip_suffix(SUFFIX)?;
     let is_ours = digits.len() == NAME_DIGITS && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     is_ours.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn))?
 }
 
-/// A segment and where it ends, if it is not the last one.
-pub(crate) struct Located {
-    pub segment: Arc<Segment>,
+/// A segment, and its end unless it is the last one.
+pub(crate) struct SegmentWithEnd {
+    pub segment: Arc<LogSegment>,
     pub end: Option<Lsn>,
 }
 
-pub(crate) struct Segments {
-    list: RwLock<Vec<Arc<Segment>>>,
+pub(crate) struct SegmentList {
+    list: RwLock<Vec<Arc<LogSegment>>>,
 }
 
-impl Segments {
-    pub fn new(list: Vec<Arc<Segment>>) -> Segments {
-        Segments {
+impl SegmentList {
+    pub fn new(list: Vec<Arc<LogSegment>>) -> SegmentList {
+        SegmentList {
             list: RwLock::new(list),
         }
     }
@@ -80,36 +80,37 @@ impl Segments {
         self.read().iter().map(|segment| segment.file_bytes.load(Relaxed)).sum()
     }
 
-    /// The segment that has `lsn`, `None` if it was removed.
-    pub fn locate(&self, lsn: Lsn) -> Option<Located> {
+    /// Returns the segment that contains `lsn`. `None` if it was removed.
+    pub fn locate(&self, lsn: Lsn) -> Option<SegmentWithEnd> {
         let list = self.read();
         let at = list.partition_point(|segment| segment.base <= lsn).checked_sub(1)?;
-        Some(Located {
+        Some(SegmentWithEnd {
             segment: Arc::clone(&list[at]),
             end: list.get(at + 1).map(|next| next.base),
         })
     }
 
-    pub fn push(&self, segment: Arc<Segment>) {
+    pub fn push(&self, segment: Arc<LogSegment>) {
         self.write().push(segment);
     }
 
-    /// How many whole segments end at or before `limit`, and where the last of them ends.
+    /// Returns how many whole segments end at or before `limit`, and the end of the last of them. `None` if there are
+    /// none.
     pub fn ending_before(&self, limit: Lsn) -> Option<(usize, Lsn)> {
         let list = self.read();
         let count = list.iter().skip(1).take_while(|next| next.base <= limit).count();
         (count > 0).then(|| (count, list[count].base))
     }
 
-    pub fn remove_first(&self, count: usize) -> Vec<Arc<Segment>> {
+    pub fn remove_first(&self, count: usize) -> Vec<Arc<LogSegment>> {
         self.write().drain(..count).collect()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Vec<Arc<Segment>>> {
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Arc<LogSegment>>> {
         self.list.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Vec<Arc<Segment>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Arc<LogSegment>>> {
         self.list.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

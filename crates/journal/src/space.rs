@@ -1,9 +1,10 @@
-//! Space for the next segment, had before it is needed: a file `spare`, preallocated, that becomes the next segment by renaming.
+//! Space for the next segment, reserved before it is needed: the preallocated file `spare` is renamed to become the
+//! next segment.
 //!
-//! As long as there is one, a roll needs no new space. When none can be had the log is full, and says so: its owner appends only
-//! what tidies up. That is written beyond quota and reserve, which are ours: a log that stops at them could never make room again. Only
-//! the disk itself can refuse. Once full, the log asks for some more space than it needs, so that it does not change its mind
-//! with every segment.
+//! While a spare exists, starting a new segment needs no new space. If none can be created, the log reports that it is
+//! full, and its owner appends only records that free space (acknowledgements, compaction). Those may exceed quota and
+//! reserve, because otherwise the log could never free space again. Only a full disk stops them. The state clears at a
+//! lower threshold than it is set (hysteresis), so that it does not change with every segment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,28 +14,36 @@ use storage::{Storage, StorageFile};
 
 pub(crate) const SPARE_NAME: &str = "spare";
 
-pub(crate) struct Space {
+pub(crate) struct DiskSpace {
     storage: Arc<dyn Storage>,
     segment_bytes: u64,
     max_bytes: u64,
     reserve_bytes: u64,
-    spare: Option<Spare>,
+    spare: Option<SpareSegment>,
     shortage: Option<Shortage>,
-    /// Of the disk, when it was last asked.
+    /// Free bytes of the disk when last measured.
     free_bytes: u64,
 }
 
-pub(crate) struct Spare {
+pub(crate) struct SpareSegment {
     pub file: Box<dyn StorageFile>,
     pub bytes: u64,
 }
 
-/// Why there is no space.
+/// Reason why no further segment can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    Quota { max_bytes: u64 },
-    Reserve { free_bytes: u64, reserve_bytes: u64 },
-    Disk { because: String },
+    Quota {
+        max_bytes: u64,
+    },
+    Reserve {
+        free_bytes: u64,
+        reserve_bytes: u64,
+        needed_bytes: u64,
+    },
+    Disk {
+        reason: String,
+    },
 }
 
 impl fmt::Display for Shortage {
@@ -44,18 +53,20 @@ impl fmt::Display for Shortage {
             Shortage::Reserve {
                 free_bytes,
                 reserve_bytes,
+                needed_bytes,
             } => write!(
                 f,
-                "the disk has {free_bytes} bytes free, and {reserve_bytes} are to be left alone"
+                "the disk has {free_bytes} bytes free, but the next segment needs {needed_bytes} bytes besides the \
+                 {reserve_bytes} bytes that are reserved"
             ),
-            Shortage::Disk { because } => write!(f, "no space for the next segment: {because}"),
+            Shortage::Disk { reason: because } => write!(f, "cannot create the next segment: {because}"),
         }
     }
 }
 
-impl Space {
-    pub fn new(storage: Arc<dyn Storage>, config: &LogConfig) -> Space {
-        Space {
+impl DiskSpace {
+    pub fn new(storage: Arc<dyn Storage>, config: &LogConfig) -> DiskSpace {
+        DiskSpace {
             storage,
             segment_bytes: config.segment_bytes,
             max_bytes: config.max_bytes,
@@ -70,12 +81,13 @@ impl Space {
         self.shortage.as_ref()
     }
 
-    /// What can still be written behind the segments: the spare one, and what the disk had left when it was last measured.
-    pub fn room_bytes(&self) -> u64 {
+    /// Returns the number of bytes that can be written behind the segments: the spare, and the disk space when last
+    /// measured.
+    pub fn available_bytes(&self) -> u64 {
         self.free_bytes.saturating_add(self.spare_bytes())
     }
 
-    /// Others take space, too.
+    /// Measures the free disk space. Other processes use it too.
     pub fn measure(&mut self) {
         if let Ok(free_bytes) = self.storage.free_bytes() {
             self.free_bytes = free_bytes;
@@ -86,28 +98,30 @@ impl Space {
         self.spare.as_ref().map_or(0, |spare| spare.bytes)
     }
 
-    /// Sees to a spare segment, if the log may have one. `used_bytes`: of all segments.
+    /// Creates a spare segment unless there is one, if quota and reserve allow it. `used_bytes` is the size of all
+    /// segments.
     pub fn prepare(&mut self, used_bytes: u64) {
         if self.spare.is_some() {
             return;
         }
-        self.shortage = match self.permit(self.segment_bytes, used_bytes) {
+        self.shortage = match self.check_limits(self.segment_bytes, used_bytes) {
             Ok(()) => self.make_spare(self.segment_bytes).err(),
             Err(shortage) => Some(shortage),
         };
     }
 
-    /// Sees to a spare segment of at least `bytes`, for what has been appended: whether the log may have one or not.
-    pub fn obtain(&mut self, bytes: u64, used_bytes: u64) -> Result<(), Shortage> {
+    /// Creates a spare segment of at least `bytes` for batches that are already appended, even beyond quota and
+    /// reserve.
+    pub fn obtain_spare(&mut self, bytes: u64, used_bytes: u64) -> Result<(), Shortage> {
         if self.spare_bytes() >= bytes {
             return Ok(());
         }
         if self.spare.take().is_some() {
-            // Its space counts for the longer one. If it stays, `create` replaces it.
+            // Its space is needed for the longer one. If removal fails, `create` replaces the file.
             let _ = self.storage.remove(SPARE_NAME);
         }
-        let forbidden = self.permit(bytes, used_bytes).err();
-        // A whole segment if there is space, so that what little is appended now does not make a file each time.
+        let forbidden = self.check_limits(bytes, used_bytes).err();
+        // Prefer a segment of full size, so that the few records appended now do not create a file each time.
         let made = match self.segment_bytes > bytes {
             true => self.make_spare(self.segment_bytes).or_else(|_| self.make_spare(bytes)),
             false => self.make_spare(bytes),
@@ -118,12 +132,12 @@ impl Space {
 
     fn make_spare(&mut self, bytes: u64) -> Result<(), Shortage> {
         let file = self.storage.create(SPARE_NAME, bytes).map_err(Shortage::disk)?;
-        self.spare = Some(Spare { file, bytes });
+        self.spare = Some(SpareSegment { file, bytes });
         Ok(())
     }
 
-    /// Whether the log may take so many bytes more.
-    pub fn permit(&self, bytes: u64, used_bytes: u64) -> Result<(), Shortage> {
+    /// Checks that quota and reserve allow `bytes` more.
+    pub fn check_limits(&self, bytes: u64, used_bytes: u64) -> Result<(), Shortage> {
         let max_bytes = match self.shortage {
             Some(Shortage::Quota { .. }) => self.max_bytes / 10 * 9,
             _ => self.max_bytes,
@@ -141,17 +155,18 @@ impl Space {
         if free_bytes < reserve_bytes.saturating_add(bytes) {
             return Err(Shortage::Reserve {
                 free_bytes,
-                reserve_bytes: self.reserve_bytes,
+                reserve_bytes,
+                needed_bytes: bytes,
             });
         }
         Ok(())
     }
 
-    pub fn take(&mut self) -> Option<Spare> {
+    pub fn take(&mut self) -> Option<SpareSegment> {
         self.spare.take()
     }
 
-    pub fn put_back(&mut self, spare: Spare) {
+    pub fn put_back(&mut self, spare: SpareSegment) {
         self.spare = Some(spare);
     }
 }
@@ -159,7 +174,7 @@ impl Space {
 impl Shortage {
     pub fn disk(error: std::io::Error) -> Shortage {
         Shortage::Disk {
-            because: error.to_string(),
+            reason: error.to_string(),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! How far the log is and how it does: what any thread may ask at any time without waiting for the disk.
+//! Positions, counters and state of the log, readable from any thread without waiting for the disk.
 //!
-//! Written by the two halves of the log, each its own fields: `next` and `appended_bytes` by the tail, the rest by the writer.
-//! Invariant: `first <= synced <= written <= next`, `committed` is one of `synced` and `written`, and none of them goes back.
+//! Each half of the log writes its own fields: the tail `next` and `appended_bytes`, the writer the rest. Invariant:
+//! `first <= synced <= written <= next`, `committed` equals `synced` or `written`, and no position decreases.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU64};
@@ -9,67 +9,69 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::lsn::Lsn;
 
-/// Whether what is appended will be committed.
+/// State of the log: whether appended records will be committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LogState {
     Ok,
-    /// No space for a further segment. What is appended goes to the space that is left, then waits. Passes by itself.
+    /// No space for a further segment. Appended records use the remaining space, then wait. Clears when space is
+    /// available.
     Full {
-        because: String,
+        reason: String,
     },
-    /// The disk refused to keep what it was given. Nothing is committed any more, until the log is opened again.
+    /// A write or sync failed. Nothing is committed until the log is opened again.
     Failed {
-        because: String,
+        reason: String,
     },
 }
 
-/// A [`State`] without the reason.
+/// A [`LogState`] without the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Health {
+pub enum LogHealth {
     #[default]
     Ok,
     Full,
     Failed,
 }
 
-impl Health {
-    fn of(byte: u8) -> Health {
+impl LogHealth {
+    fn of(byte: u8) -> LogHealth {
         match byte {
-            0 => Health::Ok,
-            1 => Health::Full,
-            _ => Health::Failed,
+            0 => LogHealth::Ok,
+            1 => LogHealth::Full,
+            _ => LogHealth::Failed,
         }
     }
 }
 
-/// Numbers of one log since it was opened, except where it says otherwise.
+/// Counters and positions of one log. Counters start at zero when the log is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Beginning of the oldest segment that is kept.
+    /// Start of the oldest segment.
     pub first: Lsn,
-    /// Where the next batch goes.
+    /// Position of the next batch.
     pub next: Lsn,
     pub committed: Lsn,
     pub synced: Lsn,
-    /// Where the next start would replay from.
+    /// Position from which the next start would replay.
     pub replay_from: Lsn,
     pub segments: u64,
-    /// Of all segments and the spare one, as preallocated.
+    /// Size of all segments and the spare, including preallocated space.
     pub file_bytes: u64,
-    /// That can be written, whether it may or not: what is left of them, and what the disk had free at the last flush.
-    pub room_bytes: u64,
+    /// Bytes that can still be written, regardless of limits: free space in the segments, and free disk space at the
+    /// last flush.
+    pub available_bytes: u64,
     pub appended_bytes: u64,
     pub written_bytes: u64,
     /// Flushes that had something to write.
     pub flushes: u64,
     pub syncs: u64,
-    /// Bytes of an unfinished write that were cut off when the log was opened.
+    /// Bytes of an unfinished write that opening the log truncated.
     pub torn_bytes_cut: u64,
 }
 
 #[derive(Default)]
-pub(crate) struct Status {
+pub(crate) struct LogStatus {
     pub first: AtomicU64,
     pub next: AtomicU64,
     pub written: AtomicU64,
@@ -78,63 +80,63 @@ pub(crate) struct Status {
     pub replay_from: AtomicU64,
     pub segments: AtomicU64,
     pub file_bytes: AtomicU64,
-    pub room_bytes: AtomicU64,
+    pub available_bytes: AtomicU64,
     pub appended_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
     pub flushes: AtomicU64,
     pub syncs: AtomicU64,
     pub torn_bytes_cut: AtomicU64,
     health: AtomicU8,
-    because: Mutex<String>,
+    reason: Mutex<String>,
 }
 
-impl Status {
-    pub fn lsn(&self, of: impl FnOnce(&Status) -> &AtomicU64) -> Lsn {
+impl LogStatus {
+    pub fn lsn(&self, of: impl FnOnce(&LogStatus) -> &AtomicU64) -> Lsn {
         Lsn(of(self).load(Acquire))
     }
 
-    pub fn health(&self) -> Health {
-        Health::of(self.health.load(Acquire))
+    pub fn health(&self) -> LogHealth {
+        LogHealth::of(self.health.load(Acquire))
     }
 
     pub fn is_failed(&self) -> bool {
-        self.health() == Health::Failed
+        self.health() == LogHealth::Failed
     }
 
-    pub fn state(&self) -> State {
-        if self.health() == Health::Ok {
-            return State::Ok;
+    pub fn state(&self) -> LogState {
+        if self.health() == LogHealth::Ok {
+            return LogState::Ok;
         }
-        let because = self.because.lock().unwrap_or_else(PoisonError::into_inner);
+        let because = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         match self.health() {
-            Health::Ok => State::Ok,
-            Health::Full => State::Full {
-                because: because.clone(),
+            LogHealth::Ok => LogState::Ok,
+            LogHealth::Full => LogState::Full {
+                reason: because.clone(),
             },
-            Health::Failed => State::Failed {
-                because: because.clone(),
+            LogHealth::Failed => LogState::Failed {
+                reason: because.clone(),
             },
         }
     }
 
-    /// Failed is for good.
-    pub fn set_state(&self, state: State) {
-        let mut text = self.because.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Sets the state. `Failed` is final.
+    pub fn set_state(&self, state: LogState) {
+        let mut text = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_failed() {
             return;
         }
         let (health, because) = match state {
-            State::Ok => (Health::Ok, String::new()),
-            State::Full { because } => (Health::Full, because),
-            State::Failed { because } => (Health::Failed, because),
+            LogState::Ok => (LogHealth::Ok, String::new()),
+            LogState::Full { reason: because } => (LogHealth::Full, because),
+            LogState::Failed { reason: because } => (LogHealth::Failed, because),
         };
         *text = because;
         self.health.store(health as u8, Release);
     }
 
-    /// Appended and not yet committed.
+    /// Returns the number of bytes that are appended and not yet committed.
     pub fn backlog_bytes(&self) -> u64 {
-        // In this order: the difference is never negative.
+        // Loaded in this order so that the difference is never negative.
         let committed = self.committed.load(Acquire);
         self.next.load(Acquire) - committed
     }
@@ -148,7 +150,7 @@ impl Status {
             next: self.lsn(|status| &status.next),
             segments: self.segments.load(Relaxed),
             file_bytes: self.file_bytes.load(Relaxed),
-            room_bytes: self.room_bytes.load(Relaxed),
+            available_bytes: self.available_bytes.load(Relaxed),
             appended_bytes: self.appended_bytes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             flushes: self.flushes.load(Relaxed),

@@ -1,54 +1,55 @@
-//! The end of the log in memory: assigns positions and keeps what is not yet handed to the writer. Never touches a file, so
-//! appending goes on while the writer waits for the disk.
+//! The end of the log in memory. Assigns positions, and holds blocks until the writer takes them. Never accesses a
+//! file, so appending continues while the writer waits for the disk.
 //!
-//! Blocks are gathered in chunks that are written as they are. Small blocks are copied into one chunk; a large one becomes
-//! a chunk of its own, by exchanging vectors. Invariant: chunks hold whole blocks, in order and without gaps up to `next`.
+//! Blocks are collected in chunks that are written as they are. Small blocks are copied into a common chunk; a large
+//! block becomes a chunk of its own without a copy. Invariant: chunks hold whole blocks, in order and without gaps up
+//! to `next`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::batch::Batch;
+use crate::batch::LogBatch;
 use crate::layout::{BLOCK_HEADER_BYTES, BlockHeader};
 use crate::lsn::Lsn;
-use crate::status::Status;
+use crate::status::LogStatus;
 
-/// What is gathered for one write.
+/// Capacity of a chunk of small blocks.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Copying more takes longer than another write.
+/// Maximum size of a copied block. Copying a larger one takes longer than a separate write.
 const COPIED_BYTES_MAX: usize = 64 << 10;
-/// Empty chunks that are kept for use again.
+/// Maximum number of empty chunks retained for reuse.
 const SPENT_MAX: usize = 16;
 
-/// Where a batch went.
+/// Position of an appended batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     pub base: Lsn,
-    /// The batch is committed once the log's `committed()` is at or above this.
+    /// The batch is committed when the log's `committed()` is at least this position.
     pub end: Lsn,
 }
 
-pub(crate) struct Tail {
+pub(crate) struct LogTail {
     next: u64,
     journal_id: u64,
-    chunks: Vec<Chunk>,
-    spent: Vec<Vec<u8>>,
+    chunks: Vec<TailChunk>,
+    free_buffers: Vec<Vec<u8>>,
     is_closed: bool,
-    status: Arc<Status>,
+    status: Arc<LogStatus>,
 }
 
-/// Blocks that follow each other.
-pub(crate) struct Chunk {
+/// Consecutive blocks.
+pub(crate) struct TailChunk {
     pub bytes: Vec<u8>,
 }
 
-impl Tail {
-    pub fn new(next: Lsn, journal_id: u64, status: Arc<Status>) -> Tail {
+impl LogTail {
+    pub fn new(next: Lsn, journal_id: u64, status: Arc<LogStatus>) -> LogTail {
         status.next.store(next.0, Release);
-        Tail {
+        LogTail {
             next: next.0,
             journal_id,
             chunks: Vec::new(),
-            spent: Vec::new(),
+            free_buffers: Vec::new(),
             is_closed: false,
             status,
         }
@@ -58,8 +59,8 @@ impl Tail {
         self.chunks.is_empty()
     }
 
-    /// Leaves the batch empty. A batch without records takes no space.
-    pub fn append(&mut self, batch: &mut Batch) -> Appended {
+    /// Appends the batch and leaves it empty. A batch without records takes no space.
+    pub fn append(&mut self, batch: &mut LogBatch) -> Appended {
         let base = self.next;
         if let Some(block) = batch.block() {
             self.push_block(block);
@@ -71,27 +72,27 @@ impl Tail {
         }
     }
 
-    /// A block without records: the next start learns from it that all of what stands before was synced.
+    /// Appends a block without records. Its `synced` field tells the next start that everything before it was synced.
     pub fn append_seal(&mut self) {
         self.push_block(&mut vec![0; BLOCK_HEADER_BYTES]);
     }
 
-    /// What is appended from now on gets a position and is dropped.
+    /// Closes the tail. Later batches get a position and are dropped.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// What was appended since the last time.
-    pub fn take(&mut self) -> Vec<Chunk> {
+    /// Takes the chunks collected since the last call.
+    pub fn take(&mut self) -> Vec<TailChunk> {
         std::mem::take(&mut self.chunks)
     }
 
-    /// Takes back the memory of what was written.
+    /// Retains the buffers of written chunks for reuse.
     pub fn recycle(&mut self, spent: &mut Vec<Vec<u8>>) {
         for mut bytes in spent.drain(..) {
-            if self.spent.len() < SPENT_MAX && bytes.capacity() == CHUNK_BYTES {
+            if self.free_buffers.len() < SPENT_MAX && bytes.capacity() == CHUNK_BYTES {
                 bytes.clear();
-                self.spent.push(bytes);
+                self.free_buffers.push(bytes);
             }
         }
     }
@@ -104,7 +105,7 @@ impl Tail {
         };
         block[..BLOCK_HEADER_BYTES].copy_from_slice(&header.encode(self.journal_id));
         let bytes = block.len() as u64;
-        // Nothing will be written any more: keeping it would only fill the memory.
+        // The writer has stopped. Retaining the block would only use memory.
         if !self.is_closed && !self.status.is_failed() {
             self.gather(block);
         }
@@ -116,7 +117,7 @@ impl Tail {
     fn gather(&mut self, block: &mut Vec<u8>) {
         if block.len() > COPIED_BYTES_MAX {
             let bytes = std::mem::take(block);
-            self.chunks.push(Chunk { bytes });
+            self.chunks.push(TailChunk { bytes });
             return;
         }
         match self.chunks.last_mut() {
@@ -124,9 +125,12 @@ impl Tail {
                 chunk.bytes.extend_from_slice(block);
             }
             _ => {
-                let mut bytes = self.spent.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES));
+                let mut bytes = self
+                    .free_buffers
+                    .pop()
+                    .unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES));
                 bytes.extend_from_slice(block);
-                self.chunks.push(Chunk { bytes });
+                self.chunks.push(TailChunk { bytes });
             }
         }
     }

@@ -1,94 +1,96 @@
-//! The half of the log that waits for the disk: writes what the tail gathered, syncs, rolls to new segments, moves the
-//! checkpoint and removes old segments. One thread at a time.
+//! The half of the log that waits for the disk: writes the chunks of the tail, syncs, rolls to new segments, replaces
+//! the checkpoint and removes old segments. Used by one thread at a time.
 //!
-//! Invariants: bytes reach the file in the order of their positions; a segment is synced as a whole before anything is
-//! written to the next; a failed sync, and a write that failed for another reason than a full disk, end the log:
-//! what the kernel kept of it is unknown, and a second sync may report success for bytes that are lost.
+//! Invariants:
+//! - Bytes reach the file in the order of their positions.
+//! - A segment is synced completely before anything is written to the next one.
+//! - A failed sync ends the log, and so does a failed write unless the disk is full. Which pages the kernel still holds
+//!   is then unknown, and a second sync may report success for lost data.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::{fmt, io};
 
-use crate::checkpoint::{Checkpoint, ReplaceError};
-use crate::config::{LogConfig, Policy};
+use crate::checkpoint::{Checkpoint, CheckpointReplaceError};
+use crate::config::{FlushPolicy, LogConfig};
 use crate::layout::{BLOCK_HEADER_BYTES, BlockHeader, SEGMENT_HEADER_BYTES, SegmentHeader, u32_at};
 use crate::lsn::Lsn;
-use crate::segments::{Segment, Segments, segment_name};
-use crate::space::{SPARE_NAME, Shortage, Space, Spare};
-use crate::status::{State, Status};
-use crate::tail::{Appended, Chunk};
+use crate::segments::{LogSegment, SegmentList, segment_name};
+use crate::space::{DiskSpace, SPARE_NAME, Shortage, SpareSegment};
+use crate::status::{LogState, LogStatus};
+use crate::tail::{Appended, TailChunk};
 use storage::{Storage, is_full, read_full, write_all};
 
-/// Why not everything that was appended is committed.
+/// Why appended records are not committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlushError {
-    /// No space: what was not written waits, and the next flush tries again.
-    Full { because: String },
-    /// The log has failed for good.
-    Failed { because: String },
+    /// No space. Unwritten chunks stay queued, and the next flush retries.
+    Full { reason: String },
+    /// The log has failed permanently.
+    Failed { reason: String },
 }
 
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FlushError::Full { because } => write!(f, "the journal is full: {because}"),
-            FlushError::Failed { because } => write!(f, "the journal has failed: {because}"),
+            FlushError::Full { reason: because } => write!(f, "journal is full: {because}"),
+            FlushError::Failed { reason: because } => write!(f, "journal has failed: {because}"),
         }
     }
 }
 
 impl std::error::Error for FlushError {}
 
-pub(crate) struct Writer {
+pub(crate) struct LogWriter {
     storage: Arc<dyn Storage>,
-    policy: Policy,
+    policy: FlushPolicy,
     checkpoint: Checkpoint,
-    segments: Arc<Segments>,
-    active: Arc<Segment>,
-    space: Space,
-    /// To be written.
-    queue: VecDeque<Chunk>,
-    /// So much of the first chunk has been written.
-    front_done: usize,
+    segments: Arc<SegmentList>,
+    active: Arc<LogSegment>,
+    space: DiskSpace,
+    /// Chunks to write.
+    queue: VecDeque<TailChunk>,
+    /// Bytes of the first chunk that are written already.
+    front_written_bytes: usize,
     written: Lsn,
     synced: Lsn,
-    /// Chunks that were written, for use again.
-    spent: Vec<Vec<u8>>,
-    status: Arc<Status>,
+    /// Buffers of written chunks, for reuse.
+    free_buffers: Vec<Vec<u8>>,
+    status: Arc<LogStatus>,
 }
 
-/// What a writer begins with: all that is in the segments is synced.
-pub(crate) struct Start {
+/// Initial state of a writer. All data in the segments is synced.
+pub(crate) struct WriterStart {
     pub storage: Arc<dyn Storage>,
     pub config: LogConfig,
     pub checkpoint: Checkpoint,
-    pub segments: Vec<Arc<Segment>>,
+    pub segments: Vec<Arc<LogSegment>>,
     pub next: Lsn,
-    pub status: Arc<Status>,
+    pub status: Arc<LogStatus>,
 }
 
 /// Why writing stopped before the end of the queue.
-enum Stop {
+enum WriteStop {
     Full(Shortage),
     Failed(String),
 }
 
-impl Writer {
-    pub fn new(start: Start) -> Writer {
+impl LogWriter {
+    pub fn new(start: WriterStart) -> LogWriter {
         let active = Arc::clone(start.segments.last().expect("a log has a segment"));
-        let mut writer = Writer {
-            space: Space::new(Arc::clone(&start.storage), &start.config),
+        let mut writer = LogWriter {
+            space: DiskSpace::new(Arc::clone(&start.storage), &start.config),
             storage: start.storage,
             policy: start.config.policy,
             checkpoint: start.checkpoint,
-            segments: Arc::new(Segments::new(start.segments)),
+            segments: Arc::new(SegmentList::new(start.segments)),
             active,
             queue: VecDeque::new(),
-            front_done: 0,
+            front_written_bytes: 0,
             written: start.next,
             synced: start.next,
-            spent: Vec::new(),
+            free_buffers: Vec::new(),
             status: start.status,
         };
         writer.space.prepare(writer.segments.file_bytes());
@@ -97,15 +99,15 @@ impl Writer {
         writer
     }
 
-    pub fn segments(&self) -> &Arc<Segments> {
+    pub fn segments(&self) -> &Arc<SegmentList> {
         &self.segments
     }
 
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> FlushPolicy {
         self.policy
     }
 
-    pub fn enqueue(&mut self, chunks: Vec<Chunk>) {
+    pub fn enqueue(&mut self, chunks: Vec<TailChunk>) {
         self.queue.extend(chunks);
     }
 
@@ -113,26 +115,26 @@ impl Writer {
         !self.queue.is_empty()
     }
 
-    pub fn spent(&mut self) -> &mut Vec<Vec<u8>> {
-        &mut self.spent
+    pub fn free_buffers(&mut self) -> &mut Vec<Vec<u8>> {
+        &mut self.free_buffers
     }
 
-    /// Writes the queue and, if the policy says so, syncs. Sees to space for the next segment.
+    /// Writes the queue and, under [`FlushPolicy::Fsync`], syncs it. Prepares space for the next segment.
     pub fn flush(&mut self) -> Result<(), FlushError> {
         self.check_failed()?;
         if self.has_queued() {
             self.status.flushes.fetch_add(1, Relaxed);
         }
         let mut stopped = self.write_queue();
-        if self.policy == Policy::Fsync && !matches!(stopped, Err(Stop::Failed(_))) {
+        if self.policy == FlushPolicy::Fsync && !matches!(stopped, Err(WriteStop::Failed(_))) {
             stopped = self.sync_active().and(stopped);
         }
         self.space.prepare(self.segments.file_bytes());
         self.space.measure();
-        self.settle(stopped)
+        self.publish_result(stopped)
     }
 
-    /// Syncs what was written: under [`Policy::Os`] now and then, and at the end.
+    /// Syncs written chunks: about once a second under [`FlushPolicy::Os`], and at shutdown.
     pub fn sync(&mut self) -> Result<(), FlushError> {
         self.check_failed()?;
         match self.sync_active() {
@@ -140,12 +142,13 @@ impl Writer {
                 self.publish_positions();
                 Ok(())
             }
-            stopped => self.settle(stopped),
+            stopped => self.publish_result(stopped),
         }
     }
 
-    /// `replay_from`: the beginning of a block, or the end of what is committed. All that has been written is synced first,
-    /// whatever the policy: what stands behind `replay_from` may repeat what stands before it, which goes.
+    /// Sets the checkpoint. `replay_from` is the start of a block or the end of the committed log. Syncs all written
+    /// data first, under any policy: records after `replay_from` may repeat the state of earlier records, which are
+    /// removed afterwards.
     pub fn set_checkpoint(&mut self, replay_from: Lsn) -> io::Result<()> {
         self.check_failed().map_err(io::Error::other)?;
         self.check_boundary(replay_from)?;
@@ -158,7 +161,7 @@ impl Writer {
         })
     }
 
-    /// At the beginning of a batch, once that is durable.
+    /// Sets the checkpoint to the start of a batch, after that batch is durable.
     pub fn set_checkpoint_at(&mut self, batch: Appended) -> io::Result<()> {
         if batch.end > self.synced {
             self.sync().map_err(io::Error::other)?;
@@ -169,7 +172,7 @@ impl Writer {
         self.set_checkpoint(batch.base)
     }
 
-    /// Removes the segments that end at or before `lsn` and the checkpoint. Returns how many.
+    /// Removes the segments that end at or before both `lsn` and the checkpoint. Returns how many.
     pub fn truncate_before(&mut self, lsn: Lsn) -> io::Result<u32> {
         self.check_failed().map_err(io::Error::other)?;
         let limit = lsn.min(self.checkpoint.replay_from);
@@ -182,7 +185,7 @@ impl Writer {
         })?;
         let mut result = Ok(count as u32);
         for segment in self.segments.remove_first(count) {
-            // One that stays is removed at the next start.
+            // The next start removes a file that remains.
             if let Err(error) = self.storage.remove(&segment.name) {
                 result = Err(error);
             }
@@ -193,20 +196,20 @@ impl Writer {
 
     fn check_failed(&self) -> Result<(), FlushError> {
         match self.status.state() {
-            State::Failed { because } => Err(FlushError::Failed { because }),
+            LogState::Failed { reason: because } => Err(FlushError::Failed { reason: because }),
             _ => Ok(()),
         }
     }
 
-    fn write_queue(&mut self) -> Result<(), Stop> {
+    fn write_queue(&mut self) -> Result<(), WriteStop> {
         while let Some(chunk) = self.queue.front() {
-            let bytes = &chunk.bytes[self.front_done..];
+            let bytes = &chunk.bytes[self.front_written_bytes..];
             let offset = self.active.offset(self.written);
             let room = self.active.file_bytes.load(Relaxed).saturating_sub(offset);
-            let fitting = blocks_that_fit(bytes, room);
+            let fitting = fitting_blocks_bytes(bytes, room);
             if fitting == 0 {
                 let block_bytes = first_block_bytes(bytes);
-                self.make_room(block_bytes)?;
+                self.ensure_space(block_bytes)?;
                 continue;
             }
             write_all(&*self.active.file, offset, &bytes[..fitting])
@@ -219,35 +222,35 @@ impl Writer {
     fn advance(&mut self, bytes: usize) {
         self.written.0 += bytes as u64;
         self.status.written_bytes.fetch_add(bytes as u64, Relaxed);
-        self.front_done += bytes;
-        let is_done = |chunk: &mut Chunk| self.front_done == chunk.bytes.len();
+        self.front_written_bytes += bytes;
+        let is_done = |chunk: &mut TailChunk| self.front_written_bytes == chunk.bytes.len();
         if let Some(chunk) = self.queue.pop_front_if(is_done) {
-            self.front_done = 0;
-            self.spent.push(chunk.bytes);
+            self.front_written_bytes = 0;
+            self.free_buffers.push(chunk.bytes);
         }
     }
 
-    fn make_room(&mut self, block_bytes: u64) -> Result<(), Stop> {
+    fn ensure_space(&mut self, block_bytes: u64) -> Result<(), WriteStop> {
         let bytes = SEGMENT_HEADER_BYTES as u64 + block_bytes;
         if self.written == self.active.base {
-            // The next segment would have the same position, and the same name.
+            // A new segment would have the same position and therefore the same name.
             return self.enlarge_active(bytes);
         }
         self.seal_active()?;
         self.space
-            .obtain(bytes, self.segments.file_bytes())
-            .map_err(Stop::Full)?;
-        let spare = self.space.take().expect("one was obtained");
+            .obtain_spare(bytes, self.segments.file_bytes())
+            .map_err(WriteStop::Full)?;
+        let spare = self.space.take().expect("`obtain` left a spare");
         self.roll(spare)
     }
 
-    /// Also beyond what the log may have, as with `Space::obtain`. The length is durable before the block is written, so that
-    /// no crash leaves a file that ends within one.
-    fn enlarge_active(&mut self, bytes: u64) -> Result<(), Stop> {
+    /// Enlarges the empty active segment, even beyond the quota (see `DiskSpace::obtain_spare`). The length is synced
+    /// before the block is written, so that a crash never leaves a file that ends within a block.
+    fn enlarge_active(&mut self, bytes: u64) -> Result<(), WriteStop> {
         self.active
             .file
             .allocate(bytes)
-            .map_err(|error| Stop::Full(Shortage::disk(error)))?;
+            .map_err(|error| WriteStop::Full(Shortage::disk(error)))?;
         self.status.syncs.fetch_add(1, Relaxed);
         self.active
             .file
@@ -257,8 +260,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Nothing will be added: gives back what was preallocated, and makes the rest durable.
-    fn seal_active(&mut self) -> Result<(), Stop> {
+    /// Truncates the preallocated rest of a full segment and syncs the segment.
+    fn seal_active(&mut self) -> Result<(), WriteStop> {
         let end = self.active.offset(self.written);
         if self.active.file_bytes.load(Relaxed) > end {
             self.active
@@ -270,8 +273,9 @@ impl Writer {
         self.sync_active()
     }
 
-    /// The header is durable before the name says that this is a segment, and the name before a block is written.
-    fn roll(&mut self, spare: Spare) -> Result<(), Stop> {
+    /// Starts a new segment. The header is durable before the file gets its name, and the name before the first block
+    /// is written.
+    fn roll(&mut self, spare: SpareSegment) -> Result<(), WriteStop> {
         let base = self.written;
         let header = SegmentHeader {
             base,
@@ -292,13 +296,13 @@ impl Writer {
         self.storage
             .sync_directory()
             .map_err(|error| stop_of_sync("the directory", error))?;
-        self.active = Arc::new(Segment::new(base, spare.file, spare.bytes));
+        self.active = Arc::new(LogSegment::new(base, spare.file, spare.bytes));
         self.segments.push(Arc::clone(&self.active));
         self.space.prepare(self.segments.file_bytes());
         Ok(())
     }
 
-    fn sync_active(&mut self) -> Result<(), Stop> {
+    fn sync_active(&mut self) -> Result<(), WriteStop> {
         if self.synced < self.written {
             self.status.syncs.fetch_add(1, Relaxed);
             self.active
@@ -311,26 +315,26 @@ impl Writer {
     }
 
     fn check_boundary(&self, lsn: Lsn) -> io::Result<()> {
-        let refused = |what: &str| {
-            let message = format!("no checkpoint at {lsn}: {what}");
+        let invalid = |reason: &str| {
+            let message = format!("cannot set the checkpoint to position {lsn}: {reason}");
             Err(io::Error::new(io::ErrorKind::InvalidInput, message))
         };
         let committed = self.committed();
         if lsn < self.checkpoint.first || lsn > committed {
-            return refused("it is not within what is committed and kept");
+            return invalid("it is outside of the committed log");
         }
         if lsn == self.written {
             return Ok(());
         }
         let Some(located) = self.segments.locate(lsn) else {
-            return refused("its segment was removed");
+            return invalid("its segment was removed");
         };
         let mut header = [0; BLOCK_HEADER_BYTES];
         let segment = located.segment;
         read_full(&*segment.file, segment.offset(lsn), &mut header)?;
         match BlockHeader::decode(&header, self.checkpoint.journal_id, lsn) {
             Ok(_) => Ok(()),
-            Err(_) => refused("no batch begins there"),
+            Err(_) => invalid("it is not the start of a batch"),
         }
     }
 
@@ -341,34 +345,34 @@ impl Writer {
                 self.publish_positions();
                 Ok(())
             }
-            Err(ReplaceError { error, is_sync }) => {
+            Err(CheckpointReplaceError { error, is_sync }) => {
                 if is_sync {
                     let because = format!("syncing the checkpoint: {error}");
-                    self.status.set_state(State::Failed { because });
+                    self.status.set_state(LogState::Failed { reason: because });
                 }
                 Err(error)
             }
         }
     }
 
-    /// Publishes how far it went, and the state that follows from how it ended.
-    fn settle(&mut self, stopped: Result<(), Stop>) -> Result<(), FlushError> {
+    /// Publishes the positions and the state that results from `stopped`.
+    fn publish_result(&mut self, stopped: Result<(), WriteStop>) -> Result<(), FlushError> {
         match stopped {
             Ok(()) => {
                 self.publish(self.space.shortage().cloned());
                 Ok(())
             }
-            Err(Stop::Full(shortage)) => {
+            Err(WriteStop::Full(shortage)) => {
                 let because = shortage.to_string();
                 self.publish(Some(shortage));
-                Err(FlushError::Full { because })
+                Err(FlushError::Full { reason: because })
             }
-            Err(Stop::Failed(because)) => {
-                self.status.set_state(State::Failed {
-                    because: because.clone(),
+            Err(WriteStop::Failed(because)) => {
+                self.status.set_state(LogState::Failed {
+                    reason: because.clone(),
                 });
                 self.queue.clear();
-                Err(FlushError::Failed { because })
+                Err(FlushError::Failed { reason: because })
             }
         }
     }
@@ -376,9 +380,9 @@ impl Writer {
     fn publish(&self, shortage: Option<Shortage>) {
         self.publish_positions();
         self.status.set_state(match shortage {
-            None => State::Ok,
-            Some(shortage) => State::Full {
-                because: shortage.to_string(),
+            None => LogState::Ok,
+            Some(shortage) => LogState::Full {
+                reason: shortage.to_string(),
             },
         });
     }
@@ -396,20 +400,20 @@ impl Writer {
         let active = self.active.file_bytes.load(Relaxed);
         let rest = active.saturating_sub(self.active.offset(self.written));
         status
-            .room_bytes
-            .store(rest.saturating_add(self.space.room_bytes()), Relaxed);
+            .available_bytes
+            .store(rest.saturating_add(self.space.available_bytes()), Relaxed);
     }
 
     fn committed(&self) -> Lsn {
         match self.policy {
-            Policy::Fsync => self.synced,
-            Policy::Os => self.written,
+            FlushPolicy::Fsync => self.synced,
+            FlushPolicy::Os => self.written,
         }
     }
 }
 
-/// Bytes of as many whole blocks as there is room for.
-fn blocks_that_fit(bytes: &[u8], room: u64) -> usize {
+/// Returns the size of the leading whole blocks that fit into `room` bytes.
+fn fitting_blocks_bytes(bytes: &[u8], room: u64) -> usize {
     if bytes.len() as u64 <= room {
         return bytes.len();
     }
@@ -427,13 +431,13 @@ fn first_block_bytes(bytes: &[u8]) -> u64 {
     BLOCK_HEADER_BYTES as u64 + u64::from(u32_at(bytes, 4))
 }
 
-fn stop_of_write(name: &str, error: io::Error) -> Stop {
+fn stop_of_write(name: &str, error: io::Error) -> WriteStop {
     if is_full(&error) {
-        return Stop::Full(Shortage::disk(error));
+        return WriteStop::Full(Shortage::disk(error));
     }
-    Stop::Failed(format!("writing {name}: {error}"))
+    WriteStop::Failed(format!("writing {name}: {error}"))
 }
 
-fn stop_of_sync(name: &str, error: io::Error) -> Stop {
-    Stop::Failed(format!("syncing {name}: {error}"))
+fn stop_of_sync(name: &str, error: io::Error) -> WriteStop {
+    WriteStop::Failed(format!("syncing {name}: {error}"))
 }

@@ -1,15 +1,18 @@
-//! Random work on a disk that loses power and fails, against a naive model of what the log must remember.
+//! Compares random work on a disk that fails and loses power with a naive model of the records that must survive.
 //!
-//! After each crash: what was committed is replayed in order and byte by byte, nothing appears that was not appended at
-//! that place, and the log goes on. The seed is in the message of a failure: `SEED=n cargo test -p tidewire-journal --test
-//! crashes` runs that one alone.
+//! After each crash, committed records are replayed in order and byte by byte, no record appears that was not appended
+//! at that position, and the log accepts new records. A failure message contains the seed. `SEED=n cargo test -p
+//! tidewire-journal --test it crashes` runs only this seed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::env;
 
-use storage::model::{Fault, ModelDisk, Random};
-use tidewire_journal::{Batch, Log, LogConfig, Lsn, OpenError, Opened, Policy, ReadError, State, position};
+use crate::scale::scaled;
+use storage::model::{DiskFault, ModelDisk, Random};
+use tidewire_journal::{
+    FlushPolicy, LogBatch, LogConfig, LogState, Lsn, OpenError, OpenReport, ReadError, RecordLog, position,
+};
 
 const SEEDS: u64 = 8000;
 const STEPS: usize = 60;
@@ -22,32 +25,32 @@ struct Block {
     records: Vec<(Lsn, Vec<u8>)>,
 }
 
-/// What a log must remember, and the log.
+/// The log, and the model of the records that it must preserve.
 struct World {
     random: Random,
     disk: ModelDisk,
     config: LogConfig,
-    /// All batches are equally long, so that what a crash left of one may stand exactly behind another.
+    /// All batches have the same length, so the remains of one may be exactly behind another after a crash.
     is_uniform: bool,
-    log: Log,
+    log: RecordLog,
     blocks: Vec<Block>,
-    /// Survives the end of the process.
+    /// Records that survive the end of the process.
     committed: Lsn,
-    /// Survives a power cut.
+    /// Records that survive a power failure.
     synced: Lsn,
-    /// Where replay may begin: two when a change was interrupted.
+    /// Positions at which replay may begin: two if a change was interrupted.
     replay_from: Vec<Lsn>,
 }
 
 type Replayed = Vec<(Lsn, Vec<u8>)>;
 
-fn open(disk: &ModelDisk, config: &LogConfig) -> Result<(Log, Opened, Replayed), OpenError> {
+fn open(disk: &ModelDisk, config: &LogConfig) -> Result<(RecordLog, OpenReport, Replayed), OpenError> {
     let mut replayed = Vec::new();
     let mut replay = |position, payload: &[u8]| {
         replayed.push((position, payload.to_vec()));
         Ok(())
     };
-    let (log, opened) = Log::open(disk.storage(), config.clone(), &mut replay, &mut |_, _| {})?;
+    let (log, opened) = RecordLog::open(disk.storage(), config.clone(), &mut replay, &mut |_, _| {})?;
     Ok((log, opened, replayed))
 }
 
@@ -57,7 +60,11 @@ impl World {
         let disk = ModelDisk::from_seed(seed);
         let segment_bytes = 512 + random.below(4000) as u64;
         let config = LogConfig {
-            policy: if random.one_in(3) { Policy::Os } else { Policy::Fsync },
+            policy: if random.one_in(3) {
+                FlushPolicy::Os
+            } else {
+                FlushPolicy::Fsync
+            },
             segment_bytes,
             max_bytes: segment_bytes * (4 + random.below(60) as u64),
             reserve_bytes: 0,
@@ -84,7 +91,7 @@ impl World {
             14 => self.set_checkpoint(),
             15 => self.truncate(),
             16 => self.read(),
-            17 => self.disk.fail(Fault::PowerCut, self.random.below(12) as u64),
+            17 => self.disk.fail(DiskFault::PowerCut, self.random.below(12) as u64),
             18 => self.fail(),
             _ => self.restart(),
         }
@@ -96,7 +103,7 @@ impl World {
     }
 
     fn append(&mut self) {
-        let mut batch = Batch::new();
+        let mut batch = LogBatch::new();
         let mut payloads = Vec::new();
         let records = if self.is_uniform { 1 } else { self.random.below(4) };
         for _ in 0..records {
@@ -131,7 +138,7 @@ impl World {
                 assert!(is_allowed);
                 self.replay_from = vec![to];
             }
-            // The old or the new one counts.
+            // Either the old or the new checkpoint is valid.
             Err(_) if is_allowed => self.replay_from.push(to),
             Err(_) => {}
         }
@@ -161,12 +168,12 @@ impl World {
 
     fn fail(&mut self) {
         let fault = match self.random.below(4) {
-            0 => Fault::Write,
-            1 => Fault::Sync,
-            _ => Fault::NoSpace,
+            0 => DiskFault::Write,
+            1 => DiskFault::Sync,
+            _ => DiskFault::NoSpace,
         };
         match self.random.one_in(3) {
-            true => self.disk.heal(),
+            true => self.disk.clear_faults(),
             false => self.disk.fail(fault, self.random.below(8) as u64),
         }
     }
@@ -176,7 +183,7 @@ impl World {
         (count > 0).then(|| self.random.below(count))
     }
 
-    /// The process ends, in one of three ways, and begins again, perhaps only after some attempts.
+    /// Ends the process in one of three ways and restarts it, possibly after failed attempts.
     fn restart(&mut self) {
         let end = self.random.below(3);
         let mut must_survive = match end {
@@ -185,13 +192,13 @@ impl World {
             _ => self.committed,
         };
         loop {
-            self.disk.heal();
+            self.disk.clear_faults();
             if self.random.one_in(4) {
-                self.disk.fail(Fault::PowerCut, self.random.below(10) as u64);
+                self.disk.fail(DiskFault::PowerCut, self.random.below(10) as u64);
             }
             match open(&self.disk, &self.config) {
                 Ok((log, opened, replayed)) if self.disk.has_power() => {
-                    self.disk.heal();
+                    self.disk.clear_faults();
                     return self.check(log, opened, replayed, must_survive);
                 }
                 Err(error) if self.disk.has_power() => panic!("{error}"),
@@ -205,7 +212,7 @@ impl World {
         self.synced
     }
 
-    fn check(&mut self, log: Log, opened: Opened, replayed: Replayed, must_survive: Lsn) {
+    fn check(&mut self, log: RecordLog, opened: OpenReport, replayed: Replayed, must_survive: Lsn) {
         let end = opened.next;
         assert!(end >= must_survive, "{end} survived, {must_survive} should");
         assert!(
@@ -221,7 +228,10 @@ impl World {
             .filter(|block| block.base >= opened.replayed_from)
             .flat_map(|block| block.records.clone())
             .collect();
-        assert!(replayed == expected, "what was replayed is not what was appended");
+        assert!(
+            replayed == expected,
+            "the replayed records differ from the appended records"
+        );
         assert_eq!((log.synced(), log.committed()), (end, end));
         let files = self.disk.file_names();
         let segments = files.iter().filter(|name| name.ends_with(".log")).count() as u64;
@@ -231,18 +241,18 @@ impl World {
         self.log = log;
     }
 
-    /// Without faults everything that was appended is committed, unless the quota is used up.
+    /// Without faults all appended records are committed, unless the quota is full.
     fn finish(&mut self) {
         self.restart();
         self.append();
         let result = self.log.flush();
         match self.log.state() {
-            State::Ok => {
+            LogState::Ok => {
                 result.unwrap();
                 assert_eq!(self.log.committed(), self.log.stats().next);
             }
-            State::Full { .. } => {}
-            State::Failed { because } => panic!("{because}"),
+            LogState::Full { .. } => {}
+            LogState::Failed { reason: because } => panic!("{because}"),
         }
         self.restart();
     }
@@ -257,11 +267,11 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn what_was_committed_survives_and_nothing_else_appears() {
+fn only_appended_records_survive_and_all_committed_ones() {
     if let Ok(seed) = env::var("SEED") {
         return run(seed.parse().unwrap());
     }
-    for seed in 0..SEEDS {
+    for seed in 0..scaled(SEEDS) {
         let result = std::panic::catch_unwind(|| run(seed));
         if let Err(panic) = result {
             eprintln!("SEED={seed}");

@@ -1,9 +1,10 @@
-//! Bits that flip and files that vanish: said with file and offset, never taken for the end of the log.
+//! Tests flipped bits and missing files: errors name the file and the offset, and damage never counts as the end of the
+//! log.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use storage::model::ModelDisk;
-use tidewire_journal::{Batch, Damage, Invalid, Log, LogConfig, Lsn, OpenError, Opened, ReplayError};
+use tidewire_journal::{Damage, InvalidBlock, LogBatch, LogConfig, Lsn, OpenError, OpenReport, RecordLog, ReplayError};
 
 const SEGMENT_BYTES: u64 = 1024;
 
@@ -18,13 +19,13 @@ fn config() -> LogConfig {
 
 type Replayed = Vec<(Lsn, Vec<u8>)>;
 
-fn try_open(disk: &ModelDisk) -> Result<(Log, Opened, Replayed), OpenError> {
+fn try_open(disk: &ModelDisk) -> Result<(RecordLog, OpenReport, Replayed), OpenError> {
     let mut replayed = Vec::new();
     let mut replay = |position, payload: &[u8]| {
         replayed.push((position, payload.to_vec()));
         Ok(())
     };
-    let (log, opened) = Log::open(disk.storage(), config(), &mut replay, &mut |_, _| {})?;
+    let (log, opened) = RecordLog::open(disk.storage(), config(), &mut replay, &mut |_, _| {})?;
     Ok((log, opened, replayed))
 }
 
@@ -35,11 +36,11 @@ fn error_of(disk: &ModelDisk) -> OpenError {
     }
 }
 
-/// Twenty batches in some segments, the last of them not followed by anything that says that it was synced.
+/// Returns a journal with twenty batches in several segments. No later block proves that the last batch was synced.
 fn journal() -> ModelDisk {
     let disk = ModelDisk::from_seed(1);
     let mut log = try_open(&disk).unwrap().0;
-    let mut batch = Batch::new();
+    let mut batch = LogBatch::new();
     for number in 0..20_u8 {
         batch.record(|bytes| bytes.extend(vec![number; 30 + 7 * usize::from(number)]));
         batch.record(|bytes| bytes.push(number));
@@ -49,7 +50,7 @@ fn journal() -> ModelDisk {
     disk
 }
 
-/// With a checkpoint in its third segment, and the first removed.
+/// Returns such a journal with a checkpoint in its third segment and without the first segment.
 fn journal_with_checkpoint() -> ModelDisk {
     let disk = journal();
     let (mut log, _, _) = try_open(&disk).unwrap();
@@ -72,12 +73,12 @@ fn flip(disk: &ModelDisk, name: &str, bit: usize) {
 }
 
 #[test]
-fn a_flipped_bit_is_damage_or_cuts_only_what_nothing_says_was_synced() {
+fn flipped_bit_is_damage_or_cuts_only_unsynced_data() {
     for disk in [journal(), journal_with_checkpoint()] {
         let (_, opened, whole) = try_open(&disk).unwrap();
         let names = segments(&disk);
         let last = names.last().unwrap();
-        // The last block alone is behind the last position that a block says was synced.
+        // Only the last block is behind the last position that another block proves to be synced.
         let proven = whole[whole.len() - 2].0.0 - 32;
         let mut cuts = 0;
         for name in names.iter().map(String::as_str).chain(
@@ -99,7 +100,7 @@ fn a_flipped_bit_is_damage_or_cuts_only_what_nothing_says_was_synced() {
                         );
                         cuts += 1;
                     }
-                    // Replay does not read what is before the checkpoint.
+                    // Replay does not read data before the checkpoint.
                     Ok(_) => assert!(
                         bit / 8 >= 64 && opened.replayed_from > Lsn(0) && *name == names[0],
                         "{name} bit {bit}"
@@ -119,7 +120,7 @@ fn is_about(error: &OpenError, name: &str) -> bool {
 }
 
 #[test]
-fn after_an_orderly_end_any_flipped_bit_is_damage() {
+fn flipped_bit_after_a_clean_shutdown_is_damage() {
     let disk = journal();
     let (log, _, whole) = try_open(&disk).unwrap();
     log.close().unwrap();
@@ -130,14 +131,14 @@ fn after_an_orderly_end_any_flipped_bit_is_damage() {
         flip(&disk, &name, bit);
         match try_open(&disk) {
             Err(error) => assert!(is_about(&error, &name), "bit {bit}: {error}"),
-            // The mark of the orderly end itself, which holds nothing.
+            // This is the end mark of a clean shutdown, which has no records.
             Ok((_, opened, replayed)) => assert!(replayed == whole && opened.torn_bytes_cut <= 32, "bit {bit}"),
         }
     }
 }
 
 #[test]
-fn damage_says_where_it_is_and_what_to_do() {
+fn damage_error_has_position_and_remedy() {
     let disk = journal();
     let name = &segments(&disk)[1];
     let base = u64::from_str_radix(&name[..16], 16).unwrap();
@@ -147,27 +148,27 @@ fn damage_says_where_it_is_and_what_to_do() {
         file,
         offset,
         lsn,
-        what,
+        damage: what,
         ..
     } = &error
     else {
         panic!("{error}");
     };
     assert_eq!((file, *offset, *lsn), (name, 64, Lsn(base)));
-    assert_eq!(*what, Damage::Block(Invalid::RecordChecksum));
+    assert_eq!(*what, Damage::Block(InvalidBlock::RecordChecksum));
     assert_eq!(
         error.to_string(),
         format!(
-            "the journal is damaged: {name}, offset 64 (position {base}): the checksum of a record is wrong. Put back a backup, or \
-             cut the journal there, which loses everything behind it: tidewire journal repair --data-dir /data"
+            "the journal is damaged: {name}, offset 64 (position {base}): bad checksum of a record. Restore a backup, or truncate \
+             the journal there, which loses all later records: tidewire journal repair --data-dir /data"
         )
     );
-    // Opening has changed nothing.
+    // The failed opening has changed nothing.
     assert_eq!(error_of(&disk).to_string(), error.to_string());
 }
 
 #[test]
-fn a_torn_tail_is_cut_and_the_log_goes_on() {
+fn torn_tail_is_cut_and_the_log_continues() {
     let whole = journal();
     let name = segments(&whole).pop().unwrap();
     let bytes = whole.read_file(&name);
@@ -184,7 +185,7 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
         let (mut log, opened, replayed) = try_open(&disk).unwrap();
         assert!(replayed == records[..records.len() - 2] && opened.torn_bytes_cut > 0);
         assert_eq!(log.stats().torn_bytes_cut, opened.torn_bytes_cut);
-        let mut batch = Batch::new();
+        let mut batch = LogBatch::new();
         batch.record(|bytes| bytes.push(99));
         log.append(&mut batch);
         log.flush().unwrap();
@@ -197,7 +198,7 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
     }
 }
 
-/// Where valid blocks end, as offsets in a segment's file.
+/// Returns the ends of valid blocks, as offsets in a segment's file.
 fn block_ends(name: &str, bytes: &[u8]) -> Vec<usize> {
     let base = u64::from_str_radix(&name[..16], 16).unwrap();
     let mut ends = vec![64];
@@ -214,12 +215,12 @@ fn block_ends(name: &str, bytes: &[u8]) -> Vec<usize> {
     }
 }
 
-/// Between two blocks nothing tells a file that was cut from one that was filled so far.
+/// A file that was cut between two blocks is indistinguishable from one that was only filled so far.
 #[test]
-fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() {
+fn active_segment_cut_within_a_block_is_damaged() {
     for disk in [journal(), journal_with_checkpoint()] {
         let (mut log, _, _) = try_open(&disk).unwrap();
-        let mut batch = Batch::new();
+        let mut batch = LogBatch::new();
         for number in 0..12 {
             batch.record(|bytes| bytes.extend([number; 50]));
             log.append(&mut batch);
@@ -237,7 +238,12 @@ fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() 
             disk.write_file(&name, &bytes[..keep]);
             let block = ends.iter().rfind(|end| **end <= keep).copied();
             match try_open(&disk) {
-                Err(OpenError::Damaged { file, offset, what, .. }) => {
+                Err(OpenError::Damaged {
+                    file,
+                    offset,
+                    damage: what,
+                    ..
+                }) => {
                     assert_eq!(
                         (file, offset),
                         (name.clone(), block.unwrap_or(0) as u64),
@@ -245,7 +251,7 @@ fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() 
                     );
                     let expected = match block {
                         None => Damage::SegmentHeader,
-                        Some(_) => Damage::Block(Invalid::Cut),
+                        Some(_) => Damage::Block(InvalidBlock::Cut),
                     };
                     assert!(
                         what == expected && keep < used && block != Some(keep),
@@ -254,7 +260,7 @@ fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() 
                 }
                 Err(error) => panic!("cut to {keep}: {error}"),
                 Ok((_, opened, replayed)) => {
-                    assert!(keep >= used || block == Some(keep), "cut to {keep}: not said");
+                    assert!(keep >= used || block == Some(keep), "cut to {keep}: not reported");
                     assert!(keep < used || replayed == whole, "cut to {keep}");
                     assert_eq!(opened.torn_bytes_cut, 0, "cut to {keep}");
                 }
@@ -264,7 +270,7 @@ fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() 
 }
 
 #[test]
-fn a_segment_that_is_missing_is_named() {
+fn missing_segment_is_named() {
     for disk in [journal(), journal_with_checkpoint()] {
         let names = segments(&disk);
         for name in &names[..names.len() - 1] {
@@ -284,7 +290,7 @@ fn a_segment_that_is_missing_is_named() {
 }
 
 #[test]
-fn a_log_without_the_segment_of_its_checkpoint_does_not_begin_anew() {
+fn log_without_its_checkpoint_segment_does_not_start_empty() {
     let disk = journal_with_checkpoint();
     for name in segments(&disk) {
         disk.remove_file(&name);
@@ -293,7 +299,7 @@ fn a_log_without_the_segment_of_its_checkpoint_does_not_begin_anew() {
 }
 
 #[test]
-fn a_file_of_another_journal_is_refused() {
+fn file_of_another_journal_is_rejected() {
     let (disk, other) = (journal(), ModelDisk::from_seed(2));
     let mut log = try_open(&other).unwrap().0;
     log.flush().unwrap();
@@ -304,7 +310,7 @@ fn a_file_of_another_journal_is_refused() {
 }
 
 #[test]
-fn a_later_format_is_refused_and_not_taken_for_damage() {
+fn later_format_is_rejected_and_is_not_damage() {
     for name in ["0000000000000000.log", "checkpoint"] {
         let disk = journal_with_checkpoint().copy();
         let name = if name == "checkpoint" {
@@ -327,38 +333,37 @@ fn a_later_format_is_refused_and_not_taken_for_damage() {
 }
 
 #[test]
-fn a_record_that_its_receiver_refuses_ends_the_opening() {
+fn record_rejected_by_its_receiver_fails_the_opening() {
     let disk = journal();
     let mut count = 0;
     let mut replay = |_, _: &[u8]| {
         count += 1;
         match count {
             3 => Err(ReplayError {
-                because: "of a kind that is not known".to_owned(),
+                reason: "of a kind that is not known".to_owned(),
             }),
             _ => Ok(()),
         }
     };
-    let Err(error) = Log::open(disk.storage(), config(), &mut replay, &mut |_, _| {}) else {
+    let Err(error) = RecordLog::open(disk.storage(), config(), &mut replay, &mut |_, _| {}) else {
         panic!("the journal was opened");
     };
+    let text = error.to_string();
     assert!(
-        error
-            .to_string()
-            .ends_with("cannot be replayed: of a kind that is not known"),
-        "{error}"
+        text.starts_with("cannot replay the record at position ") && text.ends_with(": of a kind that is not known"),
+        "{text}"
     );
 }
 
 #[test]
-fn values_with_which_no_log_can_work_are_refused() {
+fn unusable_configuration_is_rejected() {
     for (segment_bytes, max_bytes) in [(10, 1 << 20), (1024, 2048)] {
         let config = LogConfig {
             segment_bytes,
             max_bytes,
             ..config()
         };
-        let result = Log::open(
+        let result = RecordLog::open(
             ModelDisk::from_seed(1).storage(),
             config,
             &mut |_, _| Ok(()),
@@ -368,15 +373,15 @@ fn values_with_which_no_log_can_work_are_refused() {
     }
 }
 
-/// Nobody who only chooses payloads can make the end of the log look synced: the checksum needs the journal's id.
+/// A payload cannot make the end of the log look synced, because the checksum includes the journal's ID.
 #[test]
-fn a_payload_that_imitates_a_block_is_no_proof() {
+fn payload_that_imitates_a_block_does_not_prove_a_sync() {
     let disk = ModelDisk::from_seed(1);
     let mut log = try_open(&disk).unwrap().0;
-    let mut batch = Batch::new();
+    let mut batch = LogBatch::new();
     batch.record(|bytes| bytes.extend([1; 10]));
     log.append(&mut batch);
-    // Two headers and a frame in front of the payload.
+    // The payload has two headers and a frame in front of it.
     let lsn = (32 + 8 + 10) + 32 + 8_u64;
     batch.record(|bytes| bytes.extend(forged_header(lsn, lsn)));
     log.append(&mut batch);
@@ -387,13 +392,13 @@ fn a_payload_that_imitates_a_block_is_no_proof() {
         .read_file(&name)
         .windows(32)
         .position(|bytes| bytes == forged_header(lsn, lsn));
-    assert_eq!(at, Some(64 + lsn as usize), "the imitation stands where it says");
+    assert_eq!(at, Some(64 + lsn as usize), "the imitated block has the right position");
     flip(&disk, &name, 70 * 8);
     let (_, opened, replayed) = try_open(&disk).unwrap();
     assert!(replayed.is_empty() && opened.torn_bytes_cut > 0);
 }
 
-/// All that can be known from outside: everything but the id.
+/// Imitates a block with everything that is known from outside, which is all but the journal's id.
 fn forged_header(lsn: u64, synced: u64) -> Vec<u8> {
     let mut bytes = vec![0xB1, 0x0C, 0xF5, 0x9A, 0, 0, 0, 0];
     bytes.extend(lsn.to_le_bytes());
@@ -404,10 +409,10 @@ fn forged_header(lsn: u64, synced: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_block_that_stands_elsewhere_is_none() {
+fn block_at_another_position_is_invalid() {
     let disk = ModelDisk::from_seed(1);
     let mut log = try_open(&disk).unwrap().0;
-    let mut batch = Batch::new();
+    let mut batch = LogBatch::new();
     for number in 0..4 {
         batch.record(|bytes| bytes.extend([number; 60]));
         log.append(&mut batch);
@@ -418,14 +423,17 @@ fn a_block_that_stands_elsewhere_is_none() {
     let mut bytes = disk.read_file(&name);
     bytes.copy_within(64..164, 164);
     disk.write_file(&name, &bytes);
-    let OpenError::Damaged { offset, what, .. } = error_of(&disk) else {
-        panic!("another error");
+    let OpenError::Damaged {
+        offset, damage: what, ..
+    } = error_of(&disk)
+    else {
+        panic!("unexpected error");
     };
-    assert_eq!((offset, what), (164, Damage::Block(Invalid::Position)));
+    assert_eq!((offset, what), (164, Damage::Block(InvalidBlock::Position)));
 }
 
 #[test]
-fn a_segment_that_is_missing_before_or_behind_the_checkpoint_is_named() {
+fn missing_segment_around_the_checkpoint_is_named() {
     let disk = journal();
     let names = segments(&disk);
     let last = names.last().unwrap();

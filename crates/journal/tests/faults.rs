@@ -1,27 +1,27 @@
-//! A disk that is full and comes back, and one that fails for good.
+//! Tests a full disk that gets space again, and a disk that fails permanently.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use storage::model::{Fault, ModelDisk};
-use tidewire_journal::{Appended, Batch, FlushError, Journal, Log, LogConfig, Lsn, Policy, State};
+use storage::model::{DiskFault, ModelDisk};
+use tidewire_journal::{Appended, FlushError, FlushPolicy, Journal, LogBatch, LogConfig, LogState, Lsn, RecordLog};
 
 const SEGMENT_BYTES: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config() -> LogConfig {
     LogConfig {
-        policy: Policy::Fsync,
+        policy: FlushPolicy::Fsync,
         segment_bytes: SEGMENT_BYTES,
         max_bytes: 1 << 30,
         reserve_bytes: 0,
     }
 }
 
-fn open(disk: &ModelDisk, config: LogConfig) -> Log {
-    Log::open(disk.storage(), config, &mut |_, _| Ok(()), &mut |_, _| {})
+fn open(disk: &ModelDisk, config: LogConfig) -> RecordLog {
+    RecordLog::open(disk.storage(), config, &mut |_, _| Ok(()), &mut |_, _| {})
         .unwrap()
         .0
 }
@@ -32,27 +32,27 @@ fn replayed(disk: &ModelDisk) -> Vec<Vec<u8>> {
         payloads.push(payload.to_vec());
         Ok(())
     };
-    Log::open(disk.storage(), config(), &mut replay, &mut |_, _| {}).unwrap();
+    RecordLog::open(disk.storage(), config(), &mut replay, &mut |_, _| {}).unwrap();
     payloads
 }
 
-fn append(log: &mut Log, number: u8) -> Appended {
-    let mut batch = Batch::new();
+fn append(log: &mut RecordLog, number: u8) -> Appended {
+    let mut batch = LogBatch::new();
     batch.record(|bytes| bytes.extend([number; 1000]));
     log.append(&mut batch)
 }
 
-fn is_full(state: &State) -> bool {
-    matches!(state, State::Full { .. })
+fn is_full(state: &LogState) -> bool {
+    matches!(state, LogState::Full { .. })
 }
 
-/// Appends and flushes until the log says that it is full.
-fn fill(log: &mut Log) -> Vec<u8> {
+/// Appends and flushes until the log reports that it is full.
+fn fill(log: &mut RecordLog) -> Vec<u8> {
     let mut numbers = Vec::new();
-    while log.state() == State::Ok {
+    while log.state() == LogState::Ok {
         numbers.push(numbers.len() as u8);
         append(log, numbers.len() as u8 - 1);
-        log.flush().expect("a log that is not yet full takes what comes");
+        log.flush().expect("a log that is not full accepts records");
     }
     numbers
 }
@@ -62,13 +62,13 @@ fn payloads(numbers: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_log_is_full_before_an_append_has_to_wait_and_recovers_by_itself() {
+fn log_is_full_before_an_append_blocks_and_recovers() {
     let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     disk.set_free_bytes(3 * SEGMENT_BYTES);
     let mut numbers = fill(&mut log);
     assert!(is_full(&log.state()), "{:?}", log.state());
-    // There is room for three batches in the segment that was the spare one; one of them is there.
+    // The former spare segment has space for three batches and contains one.
     for number in 100..102 {
         append(&mut log, number);
         log.flush().unwrap();
@@ -81,13 +81,13 @@ fn a_log_is_full_before_an_append_has_to_wait_and_recovers_by_itself() {
     disk.set_free_bytes(10 * SEGMENT_BYTES);
     log.flush().unwrap();
     numbers.push(102);
-    assert_eq!((log.state(), log.committed()), (State::Ok, waiting.end));
+    assert_eq!((log.state(), log.committed()), (LogState::Ok, waiting.end));
     drop(log);
     assert_eq!(replayed(&disk), payloads(&numbers));
 }
 
 #[test]
-fn the_reserve_of_the_disk_is_left_alone() {
+fn disk_reserve_is_not_used() {
     let disk = ModelDisk::from_seed(1);
     let reserve_bytes = 100 * SEGMENT_BYTES;
     let mut log = open(
@@ -99,27 +99,27 @@ fn the_reserve_of_the_disk_is_left_alone() {
     );
     disk.set_free_bytes(reserve_bytes + SEGMENT_BYTES);
     fill(&mut log);
-    let State::Full { because } = log.state() else {
+    let LogState::Full { reason: because } = log.state() else {
         panic!("{:?}", log.state());
     };
-    assert!(because.contains("are to be left alone"), "{because}");
-    // A little more than the reserve is not enough: it would be full again with the next segment.
+    assert!(because.contains("bytes free, but the next segment needs"), "{because}");
+    // Slightly more than the reserve is not enough, because the next segment would exceed it again.
     disk.set_free_bytes(reserve_bytes + 2 * SEGMENT_BYTES);
     log.flush().unwrap();
     assert!(is_full(&log.state()));
     disk.set_free_bytes(reserve_bytes + 20 * SEGMENT_BYTES);
     log.flush().unwrap();
-    assert_eq!(log.state(), State::Ok);
+    assert_eq!(log.state(), LogState::Ok);
 }
 
 #[test]
-fn the_quota_holds_and_ends_when_a_tenth_of_it_is_free() {
+fn full_quota_recovers_when_a_tenth_is_free() {
     let disk = ModelDisk::from_seed(1);
     let max_bytes = 20 * SEGMENT_BYTES;
     let mut log = open(&disk, LogConfig { max_bytes, ..config() });
     fill(&mut log);
     assert!(log.stats().file_bytes <= max_bytes);
-    let State::Full { because } = log.state() else {
+    let LogState::Full { reason: because } = log.state() else {
         panic!("{:?}", log.state());
     };
     assert_eq!(
@@ -128,19 +128,19 @@ fn the_quota_holds_and_ends_when_a_tenth_of_it_is_free() {
     );
     let segments = log.stats().segments;
     log.set_checkpoint(log.committed()).unwrap();
-    // One segment less is not yet a tenth.
+    // One free segment is less than a tenth.
     let second = Lsn(log.stats().first.0 + SEGMENT_BYTES);
     assert_eq!(log.truncate_before(second).unwrap(), 1);
     log.flush().unwrap();
     assert!(is_full(&log.state()));
     assert_eq!(u64::from(log.truncate_before(log.committed()).unwrap()), segments - 2);
     log.flush().unwrap();
-    assert_eq!(log.state(), State::Ok);
+    assert_eq!(log.state(), LogState::Ok);
 }
 
-/// What tidies up has to be written, or there would never be room again.
+/// Records that free space must be written to a full log. Otherwise it would stay full.
 #[test]
-fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {
+fn appends_to_a_full_log_exceed_quota_and_reserve() {
     let disk = ModelDisk::from_seed(1);
     let max_bytes = 20 * SEGMENT_BYTES;
     let config = LogConfig { max_bytes, ..config() };
@@ -152,7 +152,7 @@ fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {
         assert_eq!(log.committed(), end);
         assert!(is_full(&log.state()));
     }
-    let mut large = Batch::new();
+    let mut large = LogBatch::new();
     large.record(|bytes| bytes.resize(3 * SEGMENT_BYTES as usize, 7));
     let end = log.append(&mut large).end;
     log.flush().unwrap();
@@ -163,44 +163,44 @@ fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {
     log.set_checkpoint(end).unwrap();
     log.truncate_before(end).unwrap();
     log.flush().unwrap();
-    assert_eq!(log.state(), State::Ok);
+    assert_eq!(log.state(), LogState::Ok);
     assert!(log.stats().file_bytes <= max_bytes);
     drop(log);
     assert_eq!(open(&disk, config).committed(), end);
 }
 
 #[test]
-fn a_write_without_space_is_tried_again_until_there_is_some() {
+fn write_without_space_is_retried_until_it_succeeds() {
     let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let before = append(&mut log, 1);
     log.flush().unwrap();
-    disk.fail(Fault::NoSpace, 0);
+    disk.fail(DiskFault::NoSpace, 0);
     let after = append(&mut log, 2);
     for _ in 0..3 {
         assert!(matches!(log.flush(), Err(FlushError::Full { .. })));
         assert!(is_full(&log.state()));
         assert_eq!(log.committed(), before.end);
     }
-    disk.heal();
+    disk.clear_faults();
     log.flush().unwrap();
-    assert_eq!((log.state(), log.committed()), (State::Ok, after.end));
+    assert_eq!((log.state(), log.committed()), (LogState::Ok, after.end));
     drop(log);
     assert_eq!(replayed(&disk), payloads(&[1, 2]));
 }
 
 #[test]
-fn a_failed_write_or_sync_is_for_good_and_never_tried_again() {
-    for fault in [Fault::Write, Fault::Sync] {
+fn failed_write_or_sync_is_permanent_and_not_retried() {
+    for fault in [DiskFault::Write, DiskFault::Sync] {
         let disk = ModelDisk::from_seed(1);
         let mut log = open(&disk, config());
         let before = append(&mut log, 1);
         log.flush().unwrap();
-        // The disk fails once; what comes after would succeed.
+        // The disk fails once; later operations would succeed.
         disk.fail(fault, 0);
         append(&mut log, 2);
-        let Err(FlushError::Failed { because }) = log.flush() else {
-            panic!("{fault:?} was not noticed");
+        let Err(FlushError::Failed { reason: because }) = log.flush() else {
+            panic!("{fault:?} was not detected");
         };
         assert!(
             because.contains("0000000000000000.log") && because.contains("os error 5"),
@@ -212,32 +212,32 @@ fn a_failed_write_or_sync_is_for_good_and_never_tried_again() {
             assert_eq!(
                 result,
                 Err(FlushError::Failed {
-                    because: because.clone()
+                    reason: because.clone()
                 })
             );
         }
         log.set_checkpoint(before.end).unwrap_err();
         log.truncate_before(before.end).unwrap_err();
-        assert_eq!(disk.calls(), calls, "a log that has failed leaves the disk alone");
+        assert_eq!(disk.calls(), calls, "a failed log does not access the disk");
         assert_eq!(log.committed(), before.end);
-        assert_eq!(log.state(), State::Failed { because });
+        assert_eq!(log.state(), LogState::Failed { reason: because });
     }
 }
 
 #[test]
-fn a_failed_sync_of_the_checkpoint_is_for_good() {
+fn failed_sync_of_the_checkpoint_is_permanent() {
     let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let end = append(&mut log, 1).end;
     log.flush().unwrap();
-    disk.fail(Fault::Sync, 0);
+    disk.fail(DiskFault::Sync, 0);
     log.set_checkpoint(end).unwrap_err();
-    assert!(matches!(log.state(), State::Failed { .. }));
+    assert!(matches!(log.state(), LogState::Failed { .. }));
 }
 
-/// The process after the failure sees the new checkpoint, which a crash may still take back.
+/// The next process sees the new checkpoint, but a crash may still revert it.
 #[test]
-fn segments_are_not_removed_for_a_checkpoint_that_is_not_durable() {
+fn segments_stay_until_the_checkpoint_is_durable() {
     for seed in 0..64 {
         let disk = ModelDisk::from_seed(seed);
         let mut log = open(&disk, config());
@@ -247,33 +247,33 @@ fn segments_are_not_removed_for_a_checkpoint_that_is_not_durable() {
         }
         let end = log.committed();
         log.set_checkpoint(end).unwrap();
-        // The sync of the directory, after that of the file.
-        disk.fail(Fault::Sync, 1);
+        // This is the sync of the directory, which follows that of the file.
+        disk.fail(DiskFault::Sync, 1);
         log.truncate_before(end).unwrap_err();
         drop(log);
-        disk.fail(Fault::PowerCut, seed % 8);
-        let _ = Log::open(disk.storage(), config(), &mut |_, _| Ok(()), &mut |_, _| {});
+        disk.fail(DiskFault::PowerCut, seed % 8);
+        let _ = RecordLog::open(disk.storage(), config(), &mut |_, _| Ok(()), &mut |_, _| {});
         disk.power_cut();
         assert_eq!(open(&disk, config()).committed(), end);
     }
 }
 
 #[test]
-fn a_checkpoint_without_space_leaves_the_old_one() {
+fn checkpoint_without_space_preserves_the_old_one() {
     let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let end = append(&mut log, 1).end;
     log.flush().unwrap();
-    disk.fail(Fault::NoSpace, 0);
+    disk.fail(DiskFault::NoSpace, 0);
     log.set_checkpoint(end).unwrap_err();
-    assert_eq!((log.state(), log.stats().replay_from), (State::Ok, Lsn(0)));
-    disk.heal();
+    assert_eq!((log.state(), log.stats().replay_from), (LogState::Ok, Lsn(0)));
+    disk.clear_faults();
     log.set_checkpoint(end).unwrap();
     assert_eq!(log.stats().replay_from, end);
 }
 
 #[test]
-fn a_checkpoint_is_only_where_a_batch_begins_and_is_committed() {
+fn checkpoint_must_be_at_a_committed_batch() {
     let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let (first, second) = (append(&mut log, 1), append(&mut log, 2));
@@ -289,7 +289,7 @@ fn a_checkpoint_is_only_where_a_batch_begins_and_is_committed() {
 }
 
 #[test]
-fn a_full_disk_holds_up_the_opening_of_no_log_that_exists() {
+fn existing_log_opens_on_a_full_disk() {
     let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     append(&mut log, 1);
@@ -306,17 +306,17 @@ fn a_full_disk_holds_up_the_opening_of_no_log_that_exists() {
 }
 
 #[test]
-fn the_journal_goes_on_when_space_returns_without_being_asked() {
+fn journal_continues_by_itself_when_space_returns() {
     let disk = ModelDisk::from_seed(1);
     let log = open(&disk, config());
     let (changed, changes) = channel();
     let on_commit = move || {
-        // At the end of the test nobody listens any more.
+        // At the end of the test the receiver is closed.
         let _ = changed.send(());
     };
     let journal = Journal::start(log, on_commit).unwrap();
-    disk.fail(Fault::NoSpace, 0);
-    let mut batch = Batch::new();
+    disk.fail(DiskFault::NoSpace, 0);
+    let mut batch = LogBatch::new();
     batch.record(|bytes| bytes.extend([1; 1000]));
     let end = journal.append(&mut batch).end;
     let wait_until = |is_so: &dyn Fn() -> bool| {
@@ -327,18 +327,18 @@ fn the_journal_goes_on_when_space_returns_without_being_asked() {
     };
     wait_until(&|| is_full(&journal.state()));
     assert_eq!(journal.backlog_bytes() as u64, end.0);
-    disk.heal();
-    wait_until(&|| journal.state() == State::Ok && journal.committed() == end);
+    disk.clear_faults();
+    wait_until(&|| journal.state() == LogState::Ok && journal.committed() == end);
     journal.shut_down().unwrap();
 }
 
 #[test]
-fn a_journal_that_has_failed_or_is_full_still_shuts_down() {
-    for fault in [Fault::Sync, Fault::NoSpace] {
+fn failed_or_full_journal_shuts_down() {
+    for fault in [DiskFault::Sync, DiskFault::NoSpace] {
         let disk = ModelDisk::from_seed(1);
         let journal = Journal::start(open(&disk, config()), || {}).unwrap();
         disk.fail(fault, 0);
-        let mut batch = Batch::new();
+        let mut batch = LogBatch::new();
         batch.record(|bytes| bytes.push(1));
         journal.append(&mut batch);
         let clone = journal.clone();
@@ -352,14 +352,14 @@ fn a_journal_that_has_failed_or_is_full_still_shuts_down() {
 }
 
 #[test]
-fn under_os_the_sync_follows_without_being_asked() {
+fn os_policy_syncs_in_the_background() {
     let disk = ModelDisk::from_seed(1);
     let config = LogConfig {
-        policy: Policy::Os,
+        policy: FlushPolicy::Os,
         ..config()
     };
     let journal = Journal::start(open(&disk, config), || {}).unwrap();
-    let mut batch = Batch::new();
+    let mut batch = LogBatch::new();
     batch.record(|bytes| bytes.push(1));
     let end = journal.append(&mut batch).end;
     let deadline = Instant::now() + PATIENCE;
@@ -367,16 +367,16 @@ fn under_os_the_sync_follows_without_being_asked() {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
-    // Orderly or not, it is there.
+    // The record survives a clean and an unclean end.
     disk.power_cut();
     assert_eq!(replayed(&disk), [[1]]);
 }
 
 #[test]
-fn under_os_a_commit_is_a_write_and_the_sync_follows() {
+fn os_policy_commits_on_write_and_syncs_later() {
     let disk = ModelDisk::from_seed(1);
     let config = LogConfig {
-        policy: Policy::Os,
+        policy: FlushPolicy::Os,
         ..config()
     };
     let mut log = open(&disk, config);
@@ -387,13 +387,13 @@ fn under_os_a_commit_is_a_write_and_the_sync_follows() {
     assert_eq!(log.synced(), end);
 }
 
-/// What is repeated behind a checkpoint stands nowhere else once that is set.
+/// After a checkpoint is set, the rewritten records behind it are the only copy.
 #[test]
-fn what_stands_behind_a_checkpoint_is_on_the_disk_whatever_the_policy() {
+fn records_behind_a_checkpoint_are_synced_with_every_policy() {
     for seed in 0..20 {
         let disk = ModelDisk::from_seed(seed);
         let os = LogConfig {
-            policy: Policy::Os,
+            policy: FlushPolicy::Os,
             ..config()
         };
         let mut log = open(&disk, os);
@@ -410,9 +410,9 @@ fn what_stands_behind_a_checkpoint_is_on_the_disk_whatever_the_policy() {
     }
 }
 
-/// What is preallocated with a larger segment counts against the quota, and is never filled when the log may take nothing.
+/// The preallocated space of a larger segment counts against the quota. It stays unused if the log accepts no records.
 #[test]
-fn a_log_with_less_than_its_last_segment_has_is_not_full_of_nothing() {
+fn empty_log_with_a_large_last_segment_is_not_full() {
     for used in [0, 3] {
         let disk = ModelDisk::from_seed(1);
         let mut log = open(
@@ -433,14 +433,14 @@ fn a_log_with_less_than_its_last_segment_has_is_not_full_of_nothing() {
             ..config()
         };
         let mut log = open(&disk, smaller.clone());
-        assert_eq!(log.state(), State::Ok);
+        assert_eq!(log.state(), LogState::Ok);
         assert!(log.stats().file_bytes <= 2 * SEGMENT_BYTES, "{:?}", log.stats());
         append(&mut log, 9);
         log.flush().unwrap();
         drop(log);
-        // A crash right behind it leaves nothing that looks cut.
+        // A crash at this point leaves no torn tail.
         let log = open(&disk, smaller);
-        assert_eq!(log.state(), State::Ok);
+        assert_eq!(log.state(), LogState::Ok);
         drop(log);
         let expected: Vec<u8> = numbers.into_iter().chain([9]).collect();
         assert_eq!(replayed(&disk), payloads(&expected));

@@ -1,19 +1,17 @@
-//! Looking at, repairing and copying journals on a real directory.
+//! Tests the inspection, repair and copying of journals in a real directory.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod scratch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use scratch::Scratch;
-use tidewire_journal::inspect::{InspectError, Mode, copy_around, copy_to, inspect, repair, verify};
+use crate::scratch::Scratch;
+use tidewire_journal::inspect::{InspectError, RepairMode, copy_around, copy_to, inspect, repair, verify};
 use tidewire_journal::{
-    BLOCK_HEADER_BYTES, Batch, DIRECTORY_NAME, Damage, Directory, Invalid, Journal, Log, LogConfig, Lsn, OpenError,
-    ReadError, position,
+    BLOCK_HEADER_BYTES, DIRECTORY_NAME, Damage, InvalidBlock, Journal, LogBatch, LogConfig, Lsn, OpenError, ReadError,
+    RecordLog, StorageDirectory, position,
 };
 
 const BATCHES: u32 = 40;
@@ -27,20 +25,20 @@ fn config() -> LogConfig {
     }
 }
 
-/// The log and the numbers of the batches that it replayed.
-fn try_open(directory: &Path) -> Result<(Log, Vec<u32>), OpenError> {
-    let storage = Arc::new(Directory::open(directory, DIRECTORY_NAME).unwrap());
+/// Opens the log. Returns it with the numbers of the replayed batches.
+fn try_open(directory: &Path) -> Result<(RecordLog, Vec<u32>), OpenError> {
+    let storage = Arc::new(StorageDirectory::open(directory, DIRECTORY_NAME).unwrap());
     let mut replayed = Vec::new();
     let mut replay = |_, payload: &[u8]| {
         replayed.push(u32::from_le_bytes(*payload.first_chunk().unwrap()));
         Ok(())
     };
-    let (log, _) = Log::open(storage, config(), &mut replay, &mut |_, _| {})?;
+    let (log, _) = RecordLog::open(storage, config(), &mut replay, &mut |_, _| {})?;
     Ok((log, replayed))
 }
 
-fn batch(number: u32) -> Batch {
-    let mut batch = Batch::new();
+fn batch(number: u32) -> LogBatch {
+    let mut batch = LogBatch::new();
     batch.record(|bytes| {
         bytes.extend(number.to_le_bytes());
         bytes.extend([number as u8; 456]);
@@ -48,7 +46,7 @@ fn batch(number: u32) -> Batch {
     batch
 }
 
-/// A journal with the batches 0 to `BATCHES`, each flushed, and their bases.
+/// Creates a journal with the batches 0 to `BATCHES`, each flushed. Returns their positions.
 fn journal(directory: &Path) -> Vec<Lsn> {
     let (mut log, _) = try_open(directory).unwrap();
     (0..BATCHES)
@@ -60,7 +58,7 @@ fn journal(directory: &Path) -> Vec<Lsn> {
         .collect()
 }
 
-/// The same, with a checkpoint at batch 20 and the first segment removed.
+/// Creates such a journal with a checkpoint at batch 20 and without the first segment.
 fn journal_with_checkpoint(directory: &Path) -> Vec<Lsn> {
     let bases = journal(directory);
     let (mut log, _) = try_open(directory).unwrap();
@@ -81,7 +79,7 @@ fn contents(directory: &Path) -> Vec<Vec<u8>> {
     segments(directory).iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// The segment that has a position, and the offset in it.
+/// Returns the segment of a position, and the offset in it.
 fn place(directory: &Path, lsn: Lsn) -> (PathBuf, usize) {
     let base_of = |path: &Path| u64::from_str_radix(path.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
     let path = segments(directory)
@@ -104,7 +102,7 @@ fn damage(directory: &Path, lsn: Lsn) {
 }
 
 #[test]
-fn a_report_counts_what_is_there() {
+fn report_counts_records_and_segments() {
     let scratch = Scratch::new();
     let bases = journal_with_checkpoint(scratch.path());
     let report = verify(scratch.path()).unwrap();
@@ -118,10 +116,10 @@ fn a_report_counts_what_is_there() {
 }
 
 #[test]
-fn damage_is_reported_and_what_is_behind_it_still_counted() {
+fn damage_is_reported_and_later_records_are_counted() {
     let scratch = Scratch::new();
     let bases = journal_with_checkpoint(scratch.path());
-    // One before the checkpoint, two behind it.
+    // One damaged place is before the checkpoint, two are behind it.
     let damaged = [bases[15], bases[24], bases[30]];
     damaged.iter().for_each(|base| damage(scratch.path(), *base));
     let report = inspect(scratch.path()).unwrap();
@@ -144,19 +142,19 @@ fn damage_is_reported_and_what_is_behind_it_still_counted() {
 }
 
 #[test]
-fn a_directory_without_a_journal_is_said_to_have_none() {
+fn directory_without_a_journal_is_an_error() {
     let scratch = Scratch::new();
     assert!(matches!(inspect(scratch.path()), Err(InspectError::Directory(_))));
     assert!(matches!(
-        repair(scratch.path(), Mode::Repair),
+        repair(scratch.path(), RepairMode::Repair),
         Err(InspectError::NoJournal { .. })
     ));
-    drop(Directory::open(scratch.path(), DIRECTORY_NAME).unwrap());
+    drop(StorageDirectory::open(scratch.path(), DIRECTORY_NAME).unwrap());
     assert!(matches!(inspect(scratch.path()), Err(InspectError::NoJournal { .. })));
 }
 
 #[test]
-fn repair_cuts_at_the_first_damage_and_saves_what_it_removes() {
+fn repair_cuts_at_the_first_damage_and_saves_the_rest() {
     let scratch = Scratch::new();
     let bases = journal(scratch.path());
     damage(scratch.path(), bases[17]);
@@ -172,15 +170,15 @@ fn repair_cuts_at_the_first_damage_and_saves_what_it_removes() {
         .map(|path| fs::read(path).unwrap())
         .collect();
 
-    let plan = repair(scratch.path(), Mode::Plan).unwrap();
+    let plan = repair(scratch.path(), RepairMode::Plan).unwrap();
     assert_eq!(plan.cut, Some((name_of(&cut_path), offset as u64)));
     assert_eq!(
         plan.removed,
         removed.iter().map(|path| name_of(path)).collect::<Vec<_>>()
     );
-    assert!(try_open(scratch.path()).is_err(), "a plan changes nothing");
+    assert!(try_open(scratch.path()).is_err(), "a dry run changes nothing");
 
-    let repaired = repair(scratch.path(), Mode::Repair).unwrap();
+    let repaired = repair(scratch.path(), RepairMode::Repair).unwrap();
     let saved_to = repaired.saved_to.clone().unwrap();
     assert_eq!(saved_to, scratch.path().join("journal-damaged-1"));
     for (path, bytes) in removed.iter().chain([&cut_path]).zip(before) {
@@ -192,15 +190,15 @@ fn repair_cuts_at_the_first_damage_and_saves_what_it_removes() {
     log.flush().unwrap();
     drop(log);
     assert_eq!(try_open(scratch.path()).unwrap().1.last(), Some(&99));
-    assert!(repair(scratch.path(), Mode::Repair).unwrap().is_nothing());
+    assert!(repair(scratch.path(), RepairMode::Repair).unwrap().is_empty());
 }
 
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Which batches are replayed after a repair. Where something behind the checkpoint is lost, those before it are, too: the owner may not have
-/// come to the end of what it wrote once more.
+/// Checks which batches are replayed after a repair. If data behind the checkpoint is lost, the batches before the
+/// checkpoint are replayed, too, because the owner may not have rewritten all of them.
 #[test]
 fn every_kind_of_damage_can_be_repaired() {
     type Damage = fn(&Path, &[Lsn]);
@@ -262,12 +260,12 @@ fn every_kind_of_damage_can_be_repaired() {
         damage(scratch.path(), &bases);
         let error = try_open(scratch.path())
             .err()
-            .unwrap_or_else(|| panic!("{name}: opens as it is"));
+            .unwrap_or_else(|| panic!("{name}: the journal opens without a repair"));
         assert!(
             error.to_string().contains("tidewire journal repair --data-dir"),
             "{name}: {error}"
         );
-        let repaired = repair(scratch.path(), Mode::Repair).unwrap();
+        let repaired = repair(scratch.path(), RepairMode::Repair).unwrap();
         let (_, replayed) = try_open(scratch.path()).unwrap_or_else(|error| panic!("{name}: {repaired:?}: {error}"));
         assert_eq!(replayed, expected.clone().collect::<Vec<_>>(), "{name}: {repaired:?}");
         verify(scratch.path()).unwrap();
@@ -275,18 +273,18 @@ fn every_kind_of_damage_can_be_repaired() {
 }
 
 #[test]
-fn a_journal_in_use_is_not_repaired() {
+fn journal_in_use_is_not_repaired() {
     let scratch = Scratch::new();
     let log = try_open(scratch.path()).unwrap().0;
     assert!(matches!(
-        repair(scratch.path(), Mode::Repair),
+        repair(scratch.path(), RepairMode::Repair),
         Err(InspectError::Directory(_))
     ));
     drop(log);
 }
 
 #[test]
-fn a_copy_has_what_was_committed_before_it_and_opens() {
+fn copy_contains_earlier_commits_and_opens() {
     let scratch = Scratch::new();
     let bases = journal_with_checkpoint(&scratch.path().join("a"));
     let target = scratch.path().join("b");
@@ -298,21 +296,21 @@ fn a_copy_has_what_was_committed_before_it_and_opens() {
 }
 
 #[test]
-fn what_happens_to_a_journal_later_changes_no_copy_of_it() {
-    // Within a segment, and in the header of one, so that the repair makes the one before it the last.
+fn later_changes_of_the_journal_do_not_affect_a_copy() {
+    // Damage within a segment, and in a segment header. The repair makes the previous segment the last one.
     for (damaged, kept) in [(10, 10), (16, 16)] {
         let scratch = Scratch::new();
         let (original, copy) = (scratch.path().join("a"), scratch.path().join("b"));
         let bases = journal(&original);
         copy_to(&original, &copy).unwrap();
         let (path, offset) = place(&original, bases[damaged]);
-        // Not in place: the copy may be a link to it.
+        // The damage is written to a new file, because the copy may be a hard link to the old one.
         let mut bytes = fs::read(&path).unwrap();
         bytes[if kept == 16 { 20 } else { offset + 100 }] ^= 1;
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
         let before = contents(&copy);
-        repair(&original, Mode::Repair).unwrap();
+        repair(&original, RepairMode::Repair).unwrap();
         let (mut log, replayed) = try_open(&original).unwrap();
         assert_eq!(replayed.len(), kept);
         assert!(contents(&copy) == before);
@@ -324,7 +322,7 @@ fn what_happens_to_a_journal_later_changes_no_copy_of_it() {
 }
 
 #[test]
-fn a_damaged_journal_is_not_copied() {
+fn damaged_journal_is_not_copied() {
     for number in [10, BATCHES as usize - 3] {
         let scratch = Scratch::new();
         let (original, copy) = (scratch.path().join("a"), scratch.path().join("b"));
@@ -335,20 +333,20 @@ fn a_damaged_journal_is_not_copied() {
         assert!(error.contains("the journal is damaged"), "{error}");
         assert!(
             error.ends_with(&format!("--data-dir {original}")),
-            "the copy does not stay: {error}"
+            "the partial copy is removed: {error}"
         );
         assert!(!copy.join("journal").exists());
     }
 }
 
 #[test]
-fn a_copy_around_something_begins_before_it_and_ends_after_it() {
+fn copy_around_a_callback_includes_both_sides() {
     let scratch = Scratch::new();
     let (directory, target) = (scratch.path().join("a"), scratch.path().join("b"));
     let bases = journal_with_checkpoint(&directory);
     let mut end = Lsn(0);
     let copied = copy_around::<InspectError>(&directory, DIRECTORY_NAME, &target, || {
-        // More than a segment, and what was needed before is not needed any more.
+        // The records fill more than a segment. The earlier records are no longer needed.
         let (mut log, _) = try_open(&directory).unwrap();
         for number in 0..BATCHES {
             log.append(&mut batch(number));
@@ -365,12 +363,12 @@ fn a_copy_around_something_begins_before_it_and_ends_after_it() {
     assert!(copied.next >= end, "{copied:?}");
     assert!(
         inspect(&directory).unwrap().first > bases[20],
-        "the log itself has lost that"
+        "the log itself has removed these records"
     );
 }
 
 #[test]
-fn looking_and_copying_work_while_the_journal_is_written_and_truncated() {
+fn inspect_and_copy_work_on_an_active_journal() {
     let scratch = Scratch::new();
     let directory = scratch.path().join("a");
     let journal = Journal::start(try_open(&directory).unwrap().0, || {}).unwrap();
@@ -392,7 +390,7 @@ fn looking_and_copying_work_while_the_journal_is_written_and_truncated() {
             let target = scratch.path().join(format!("copy-{round}"));
             match copy_to(&directory, &target) {
                 Ok(report) => assert!(report.next >= committed, "{} {committed}", report.next),
-                Err(InspectError::Restless) => {}
+                Err(InspectError::SegmentsRemoved) => {}
                 Err(error) => panic!("{error}"),
             }
         }
@@ -415,21 +413,21 @@ fn write_some(journal: &Journal, number: &mut u32) {
     journal.truncate_before(appended.base, |result| assert!(result.is_ok()));
 }
 
-/// With a checkpoint at batch 28, in the fourth segment, and all before it.
+/// Creates a journal with a checkpoint at batch 28, in the fourth segment, and all segments before it.
 fn journal_with_old_segments(directory: &Path) -> Vec<Lsn> {
     let bases = journal(directory);
     try_open(directory).unwrap().0.set_checkpoint(bases[28]).unwrap();
     bases
 }
 
-/// The only record of a batch stands behind the block's header.
+/// Returns the offset of a batch's only record, which follows the block's header.
 fn record_of(base: Lsn) -> Lsn {
     position(base, BLOCK_HEADER_BYTES as u32)
 }
 
-/// Opening, looking and repairing agree about a file that is cut, wherever that is.
+/// Opening, inspection and repair give consistent results for a file that is cut at any position.
 #[test]
-fn a_segment_before_the_checkpoint_that_is_cut_keeps_nobody_from_opening_and_no_repair_touches_it() {
+fn cut_segment_before_the_checkpoint_is_tolerated() {
     let scratch = Scratch::new();
     let original = scratch.path().join("a");
     let bases = journal_with_old_segments(&original);
@@ -446,16 +444,16 @@ fn a_segment_before_the_checkpoint_that_is_cut_keeps_nobody_from_opening_and_no_
     ] {
         fs::write(&path, &whole[..keep]).unwrap();
         let report = inspect(&original).unwrap();
-        let is_cut = |problem: &OpenError| matches!(problem, OpenError::Damaged { file, what: Damage::Block(Invalid::Cut), .. } if *file == name_of(&path));
+        let is_cut = |problem: &OpenError| matches!(problem, OpenError::Damaged { file, damage: Damage::Block(InvalidBlock::Cut), .. } if *file == name_of(&path));
         assert!(
             report.problems.len() == 1 && report.problems.iter().all(is_cut),
             "{keep}: {:?}",
             report.problems
         );
-        assert!(repair(&original, Mode::Repair).unwrap().is_nothing(), "{keep}");
+        assert!(repair(&original, RepairMode::Repair).unwrap().is_empty(), "{keep}");
         let (log, replayed) = try_open(&original).unwrap_or_else(|error| panic!("{keep}: {error}"));
         assert_eq!(replayed, (28..BATCHES).collect::<Vec<_>>());
-        // What is whole is read on both sides of it, and what is gone is damaged.
+        // Intact records on both sides of the gap can be read. Records in the gap are reported as damaged.
         let mut payload = Vec::new();
         for number in [3, 18, 27] {
             log.reader().read(record_of(bases[number]), &mut payload).unwrap();
@@ -466,9 +464,9 @@ fn a_segment_before_the_checkpoint_that_is_cut_keeps_nobody_from_opening_and_no_
     }
 }
 
-/// Damage behind the checkpoint does not cost what is whole before it.
+/// The repair preserves intact data before the checkpoint.
 #[test]
-fn repair_keeps_the_segments_around_one_that_is_cut_before_the_checkpoint() {
+fn repair_preserves_segments_around_a_cut_one() {
     let scratch = Scratch::new();
     let bases = journal_with_old_segments(scratch.path());
     let (path, offset) = place(scratch.path(), bases[12]);
@@ -480,17 +478,17 @@ fn repair_keeps_the_segments_around_one_that_is_cut_before_the_checkpoint() {
         .iter()
         .filter(|segment| **segment <= place(scratch.path(), bases[36]).0);
     let kept: Vec<PathBuf> = kept.cloned().collect();
-    repair(scratch.path(), Mode::Repair).unwrap();
+    repair(scratch.path(), RepairMode::Repair).unwrap();
     assert_eq!(segments(scratch.path()), kept);
     assert_eq!(
         try_open(scratch.path()).unwrap().1,
         (16..36).collect::<Vec<_>>(),
-        "from the first segment behind the one that is cut"
+        "replay begins at the first segment behind the cut one"
     );
 }
 
 #[test]
-fn a_segment_that_is_cut_before_the_place_where_replay_begins_is_named_by_all() {
+fn segment_cut_before_the_replay_start_is_reported() {
     for is_last in [true, false] {
         let scratch = Scratch::new();
         let bases = journal(scratch.path());
@@ -502,17 +500,17 @@ fn a_segment_that_is_cut_before_the_place_where_replay_begins_is_named_by_all() 
             .set_checkpoint(bases[number])
             .unwrap();
         let begins_segment = offset == 64;
-        assert!(
-            !begins_segment,
-            "the batch of the checkpoint has one before it in its segment"
-        );
+        assert!(!begins_segment, "the segment of the checkpoint has an earlier batch");
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..offset - 10]).unwrap();
         let said = try_open(scratch.path()).err().unwrap().to_string();
-        assert!(said.contains(&name_of(&path)) && said.contains("cut short"), "{said}");
+        assert!(
+            said.contains(&name_of(&path)) && said.contains("the file is truncated"),
+            "{said}"
+        );
         let found = verify(scratch.path()).unwrap_err().to_string();
         assert_eq!(found, said);
-        repair(scratch.path(), Mode::Repair).unwrap();
+        repair(scratch.path(), RepairMode::Repair).unwrap();
         try_open(scratch.path()).unwrap();
         verify(scratch.path()).unwrap();
     }

@@ -1,18 +1,16 @@
-//! The journal with its threads, on a real directory.
+//! Tests the journal with its threads in a real directory.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod scratch;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use scratch::Scratch;
+use crate::scratch::Scratch;
 use tidewire_journal::{
-    Batch, DIRECTORY_NAME, Directory, DirectoryError, Journal, Log, LogConfig, LogReader, Lsn, Policy, ReadError,
-    State, position,
+    DIRECTORY_NAME, DirectoryError, FlushPolicy, Journal, LogBatch, LogConfig, LogReader, LogState, Lsn, ReadError,
+    RecordLog, StorageDirectory, position,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,23 +24,23 @@ fn config() -> LogConfig {
     }
 }
 
-/// The log in `directory` and the payloads that it replayed.
-fn open(directory: &Path, config: LogConfig) -> (Log, Vec<(Lsn, Vec<u8>)>) {
-    let storage = Arc::new(Directory::open(directory, DIRECTORY_NAME).unwrap());
+/// Opens the log in `directory`. Returns it with the replayed payloads.
+fn open(directory: &Path, config: LogConfig) -> (RecordLog, Vec<(Lsn, Vec<u8>)>) {
+    let storage = Arc::new(StorageDirectory::open(directory, DIRECTORY_NAME).unwrap());
     let mut replayed = Vec::new();
     let mut replay = |position, payload: &[u8]| {
         replayed.push((position, payload.to_vec()));
         Ok(())
     };
-    let (log, _) = Log::open(storage, config, &mut replay, &mut |_, _| {}).unwrap();
+    let (log, _) = RecordLog::open(storage, config, &mut replay, &mut |_, _| {}).unwrap();
     (log, replayed)
 }
 
-/// A journal, and a channel that says when something has changed.
-fn start(log: Log) -> (Journal, Receiver<()>) {
+/// Opens a journal. Returns it with a channel that signals changes.
+fn start(log: RecordLog) -> (Journal, Receiver<()>) {
     let (changed, changes) = channel();
     let on_commit = move || {
-        // At the end of a test nobody listens any more.
+        // At the end of a test the receiver is closed.
         let _ = changed.send(());
     };
     (Journal::start(log, on_commit).unwrap(), changes)
@@ -55,8 +53,8 @@ fn wait_for_commit(journal: &Journal, changes: &Receiver<()>, end: Lsn) {
     }
 }
 
-fn batch_of(payloads: &[&[u8]]) -> (Batch, Vec<u32>) {
-    let mut batch = Batch::new();
+fn batch_of(payloads: &[&[u8]]) -> (LogBatch, Vec<u32>) {
+    let mut batch = LogBatch::new();
     let offsets = payloads
         .iter()
         .map(|payload| batch.record(|bytes| bytes.extend_from_slice(payload)))
@@ -70,8 +68,8 @@ fn read(reader: &LogReader, position: Lsn) -> Result<Vec<u8>, ReadError> {
 }
 
 #[test]
-fn what_is_committed_is_read_and_replayed() {
-    for policy in [Policy::Fsync, Policy::Os] {
+fn committed_records_are_read_and_replayed() {
+    for policy in [FlushPolicy::Fsync, FlushPolicy::Os] {
         let scratch = Scratch::new();
         let config = LogConfig { policy, ..config() };
         let (journal, changes) = start(open(scratch.path(), config.clone()).0);
@@ -80,7 +78,7 @@ fn what_is_committed_is_read_and_replayed() {
         assert!(batch.is_empty());
         wait_for_commit(&journal, &changes, appended.end);
         assert_eq!(journal.backlog_bytes(), 0);
-        assert_eq!(journal.state(), State::Ok);
+        assert_eq!(journal.state(), LogState::Ok);
         let positions: Vec<Lsn> = offsets.iter().map(|&offset| position(appended.base, offset)).collect();
         assert_eq!(read(&journal.reader(), positions[2]).unwrap(), b"three");
         journal.shut_down().unwrap();
@@ -94,7 +92,7 @@ fn what_is_committed_is_read_and_replayed() {
 }
 
 #[test]
-fn what_many_threads_append_is_all_there_and_in_the_order_of_each() {
+fn concurrent_appends_keep_the_order_of_each_thread() {
     const THREADS: u8 = 4;
     const BATCHES: u32 = 500;
     let scratch = Scratch::new();
@@ -127,7 +125,7 @@ fn what_many_threads_append_is_all_there_and_in_the_order_of_each() {
 }
 
 fn append_numbered(journal: &Journal, thread: u8, batches: u32) -> Lsn {
-    let mut batch = Batch::new();
+    let mut batch = LogBatch::new();
     let mut end = Lsn(0);
     for number in 0..batches {
         batch.record(|bytes| {
@@ -141,7 +139,7 @@ fn append_numbered(journal: &Journal, thread: u8, batches: u32) -> Lsn {
 }
 
 #[test]
-fn batches_of_any_size_come_back() {
+fn batches_of_any_size_are_replayed() {
     let scratch = Scratch::new();
     let (mut log, _) = open(scratch.path(), config());
     let sizes = [200_000, 1, 65_000, 66_000, 300_000, 0, 70_000];
@@ -161,7 +159,7 @@ fn batches_of_any_size_come_back() {
 }
 
 #[test]
-fn replay_begins_at_the_checkpoint_and_older_segments_go() {
+fn replay_begins_at_the_checkpoint() {
     let scratch = Scratch::new();
     let (mut log, _) = open(scratch.path(), config());
     let payload = [7; 10_000];
@@ -187,8 +185,8 @@ fn replay_begins_at_the_checkpoint_and_older_segments_go() {
 }
 
 #[test]
-fn a_checkpoint_at_a_batch_waits_until_that_is_on_the_disk_and_replay_begins_with_it() {
-    for policy in [Policy::Fsync, Policy::Os] {
+fn checkpoint_waits_until_its_batch_is_synced() {
+    for policy in [FlushPolicy::Fsync, FlushPolicy::Os] {
         let scratch = Scratch::new();
         let config = LogConfig { policy, ..config() };
         let (mut log, _) = open(scratch.path(), config.clone());
@@ -207,7 +205,7 @@ fn a_checkpoint_at_a_batch_waits_until_that_is_on_the_disk_and_replay_begins_wit
 }
 
 #[test]
-fn fetched_records_come_in_the_order_asked_for() {
+fn fetched_records_follow_the_requested_order() {
     let scratch = Scratch::new();
     let (journal, changes) = start(open(scratch.path(), config()).0);
     let payloads: Vec<Vec<u8>> = (0..100_u8).map(|number| vec![number; 3000]).collect();
@@ -233,10 +231,10 @@ fn fetched_records_come_in_the_order_asked_for() {
 }
 
 #[test]
-fn a_second_opening_is_refused_and_says_why() {
+fn second_opening_is_rejected_with_a_reason() {
     let scratch = Scratch::new();
-    let first = Directory::open(scratch.path(), DIRECTORY_NAME).unwrap();
-    let Err(error) = Directory::open(scratch.path(), DIRECTORY_NAME) else {
+    let first = StorageDirectory::open(scratch.path(), DIRECTORY_NAME).unwrap();
+    let Err(error) = StorageDirectory::open(scratch.path(), DIRECTORY_NAME) else {
         panic!("the journal was opened twice");
     };
     assert!(matches!(error, DirectoryError::InUse { .. }));
@@ -244,7 +242,7 @@ fn a_second_opening_is_refused_and_says_why() {
         error.to_string().contains("another process uses the journal"),
         "{error}"
     );
-    drop(Directory::open_read_only(scratch.path(), DIRECTORY_NAME).unwrap());
+    drop(StorageDirectory::open_read_only(scratch.path(), DIRECTORY_NAME).unwrap());
     drop(first);
-    Directory::open(scratch.path(), DIRECTORY_NAME).unwrap();
+    StorageDirectory::open(scratch.path(), DIRECTORY_NAME).unwrap();
 }

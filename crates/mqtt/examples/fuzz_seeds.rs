@@ -1,4 +1,4 @@
-//! Writes the seeds of the codec's fuzz targets anew from the table of raw packets.
+//! Regenerates the seeds of the codec's fuzz targets from the table of raw packets.
 
 #[path = "../tests/table/mod.rs"]
 mod table;

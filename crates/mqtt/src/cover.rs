@@ -1,11 +1,11 @@
-//! How two topic filters relate as sets of topics. Both are bare and well-formed.
+//! Relations between two topic filters as sets of topics. Filters must be well-formed and without `$share`.
 
-/// True when every topic that `narrow` matches is matched by `wide`.
+/// Returns whether `wide` matches every topic that `narrow` matches.
 pub fn filter_covers(wide: &str, narrow: &str) -> bool {
     if starts_with_wildcard(wide) && narrow.starts_with('$') {
         return false; // [MQTT-4.7.2-1]
     }
-    let mut narrow_levels = spelled_out(narrow).split('/');
+    let mut narrow_levels = expanded(narrow).split('/');
     for wide_level in wide.split('/') {
         if wide_level == "#" {
             return true;
@@ -22,12 +22,12 @@ pub fn filter_covers(wide: &str, narrow: &str) -> bool {
     narrow_levels.next().is_none()
 }
 
-/// True when some topic is matched by both.
+/// Returns whether some topic matches both filters.
 pub fn filters_overlap(a: &str, b: &str) -> bool {
     if (starts_with_wildcard(a) && b.starts_with('$')) || (starts_with_wildcard(b) && a.starts_with('$')) {
         return false; // [MQTT-4.7.2-1]
     }
-    let (mut a_levels, mut b_levels) = (spelled_out(a).split('/'), spelled_out(b).split('/'));
+    let (mut a_levels, mut b_levels) = (expanded(a).split('/'), expanded(b).split('/'));
     loop {
         match (a_levels.next(), b_levels.next()) {
             (None, None) | (Some("#"), _) | (_, Some("#")) => return true,
@@ -39,8 +39,8 @@ pub fn filters_overlap(a: &str, b: &str) -> bool {
     }
 }
 
-/// `#` stands for no level, too, but no topic is empty [MQTT-4.7.3-1]: where that leaves at least one level more, say so.
-fn spelled_out(filter: &str) -> &str {
+/// Expands `#` where it must match at least one level, because no topic is empty [MQTT-4.7.3-1].
+fn expanded(filter: &str) -> &str {
     match filter {
         "#" => "+/#",
         "/#" => "/+/#",
@@ -48,7 +48,7 @@ fn spelled_out(filter: &str) -> &str {
     }
 }
 
-/// Such a filter matches no topic that begins with `$` [MQTT-4.7.2-1].
+/// Returns whether the filter starts with a wildcard, so that it matches no topic that begins with `$` [MQTT-4.7.2-1].
 pub fn starts_with_wildcard(filter: &str) -> bool {
     filter.starts_with(['+', '#'])
 }
@@ -57,7 +57,7 @@ pub fn starts_with_wildcard(filter: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The definition of section 4.7, level by level.
+    /// Matching as defined in section 4.7, level by level.
     fn naive_matches(filter: &str, topic: &str) -> bool {
         fn levels(filter: &[&str], topic: &[&str]) -> bool {
             match (filter, topic) {
@@ -76,7 +76,7 @@ mod tests {
             )
     }
 
-    /// All sequences of 1 to `depth` levels out of `alphabet`.
+    /// Returns all sequences of 1 to `depth` levels from `alphabet`.
     fn sequences(alphabet: &[&str], depth: usize) -> Vec<String> {
         let mut all: Vec<Vec<&str>> = vec![vec![]];
         let mut last = all.clone();
@@ -103,7 +103,8 @@ mod tests {
         filters
     }
 
-    /// `z` and `$z` are in no filter: they stand for the rest of an infinite alphabet. One level more than any filter.
+    /// `z` and `$z` occur in no filter: they represent the rest of an infinite alphabet. Topics have one level more
+    /// than any filter.
     fn topics() -> Vec<String> {
         sequences(&["", "a", "z", "$s", "$z"], 4)
     }
@@ -126,12 +127,12 @@ mod tests {
                 overlapping += usize::from(overlaps);
             }
         }
-        // The enumeration is not vacuous.
+        // The enumeration covers both results.
         assert!(covered > filters.len() && overlapping > covered && overlapping < filters.len() * filters.len());
     }
 
     #[test]
-    fn the_corner_cases_by_name() {
+    fn covers_and_overlaps_handle_corner_cases() {
         assert!(filter_covers("+/#", "#"));
         assert!(filter_covers("/+/#", "/#"));
         assert!(!filters_overlap("+", "/#"));

@@ -1,13 +1,13 @@
-//! Bytes to packets.
+//! Decoding of packets.
 //!
-//! The fixed header is judged as soon as it is there, the rest once the packet is complete. Nothing is allocated, and no
-//! length that was only declared is believed.
+//! The fixed header is checked as soon as it is complete, the rest when the packet is complete. Decoding allocates
+//! nothing and never trusts a declared length before the bytes have arrived.
 
 mod connect;
 
-use crate::error::{DecodeError, DecodeErrorKind, Field};
+use crate::error::{DecodeError, DecodeErrorKind, PacketField};
 use crate::filters::{SubscribeFilters, UnsubscribeFilters};
-use crate::wire::{Reader, VariableByteInteger, variable_byte_integer_size};
+use crate::wire::{PacketReader, VariableByteInteger, variable_byte_integer_size};
 use crate::{
     Ack, Auth, ConnAck, Connect, ConnectReturnCode, Disconnect, Packet, PacketType, Properties, PropertyContext,
     ProtocolVersion, Publish, QoS, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe,
@@ -17,16 +17,17 @@ pub use connect::connect_answer_version;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
-    /// Not all there yet; `needed` bytes in total (from the start of the packet) are the least that will tell more.
+    /// The packet is not complete. `needed` is the total number of bytes, from its start, that the next attempt needs
+    /// at least.
     Incomplete { needed: usize },
-    /// `size` bytes were used.
+    /// A packet of `size` bytes.
     Complete { packet: T, size: usize },
 }
 
 type Result<T> = std::result::Result<T, DecodeErrorKind>;
 
-/// Decodes the first packet of a connection, whose version is not known yet. Anything but CONNECT is an error
-/// [MQTT-3.1.0-1], as soon as its first byte is there.
+/// Decodes the first packet of a connection, before the version is known. Any packet other than CONNECT is an error
+/// [MQTT-3.1.0-1], as soon as its first byte has arrived.
 pub fn decode_connect(
     bytes: &[u8],
     maximum_packet_size: usize,
@@ -37,27 +38,28 @@ pub fn decode_connect(
     {
         return Err(DecodeErrorKind::NotConnect.into());
     }
-    // The version matters to other packets alone.
-    match Frame::split(bytes, ProtocolVersion::V5, maximum_packet_size)? {
+    // The version affects only the checks of other packets.
+    match RawPacket::split(bytes, ProtocolVersion::V5, maximum_packet_size)? {
         Decoded::Incomplete { needed } => Ok(Decoded::Incomplete { needed }),
         Decoded::Complete { packet: frame, size } => {
-            let packet = connect::decode(frame.body, frame.is_minimal)?;
+            let packet = connect::decode(frame.body, frame.flags, frame.is_minimal)?;
             Ok(Decoded::Complete { packet, size })
         }
     }
 }
 
-/// Decodes one packet. The size is checked against `maximum_packet_size` as soon as the fixed header is there.
+/// Decodes one packet. Checks the size against `maximum_packet_size` as soon as the fixed header has arrived.
 pub fn decode(
     bytes: &[u8],
     version: ProtocolVersion,
     maximum_packet_size: usize,
 ) -> std::result::Result<Decoded<Packet<'_>>, DecodeError> {
-    match Frame::split(bytes, version, maximum_packet_size)? {
+    match RawPacket::split(bytes, version, maximum_packet_size)? {
         Decoded::Incomplete { needed } => Ok(Decoded::Incomplete { needed }),
         Decoded::Complete { packet: frame, size } => match frame.packet_type {
-            // Most of the traffic is built where the caller wants it: together with the other packets the compiler builds it
-            // elsewhere and copies it in pieces, which takes as long again as decoding an acknowledgement.
+            // Frequent packets are constructed directly in the caller's result. If they shared a function with the
+            // other packets, the compiler would construct them elsewhere and copy them, which takes as long as decoding
+            // an acknowledgement.
             PacketType::Publish => {
                 let packet = Packet::Publish(decode_publish(frame.flags, frame.body, version)?);
                 Ok(Decoded::Complete { packet, size })
@@ -77,19 +79,19 @@ pub fn decode(
     }
 }
 
-/// A packet that is there as a whole, with what its fixed header says.
+/// A complete packet with a decoded fixed header.
 #[derive(Clone, Copy)]
-struct Frame<'a> {
+struct RawPacket<'a> {
     packet_type: PacketType,
     flags: u8,
-    /// Whether the remaining length has no more bytes than it needs.
+    /// Whether the remaining length is encoded with the minimum number of bytes.
     is_minimal: bool,
     body: &'a [u8],
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RawPacket<'a> {
     #[inline(always)]
-    fn split(bytes: &'a [u8], version: ProtocolVersion, maximum_packet_size: usize) -> Result<Decoded<Frame<'a>>> {
+    fn split(bytes: &'a [u8], version: ProtocolVersion, maximum_packet_size: usize) -> Result<Decoded<RawPacket<'a>>> {
         let Some((&first, rest)) = bytes.split_first() else {
             return Ok(Decoded::Incomplete { needed: 2 });
         };
@@ -113,14 +115,14 @@ impl<'a> Frame<'a> {
             });
         }
         let is_minimal = length_size == variable_byte_integer_size(remaining);
-        // [MQTT-1.5.5-1], which 3.1 and 3.1.1 do not have. CONNECT brings its own version.
+        // [MQTT-1.5.5-1] applies only to 5.0. CONNECT is checked later, when its version is known.
         if !is_minimal && version.has_properties() && packet_type != PacketType::Connect {
             return Err(DecodeErrorKind::RemainingLengthNotMinimal);
         }
         check_fixed_length(packet_type, remaining, version)?;
         match rest.get(length_size..length_size + remaining) {
             Some(body) => Ok(Decoded::Complete {
-                packet: Frame {
+                packet: RawPacket {
                     packet_type,
                     flags,
                     is_minimal,
@@ -144,8 +146,13 @@ fn check_flags(packet: PacketType, flags: u8, version: ProtocolVersion) -> Resul
             _ => Ok(()),
         };
     }
+    // 3.1 ignores the flags of CONNECT. For the other versions they are checked later, when the version is known. QoS 3
+    // is not valid in any version, and a TLS handshake begins with these bits.
+    if packet == PacketType::Connect && flags & 0b0110 != 0b0110 {
+        return Ok(());
+    }
     let expected = packet.fixed_flags();
-    // 3.1 marks PUBREL, SUBSCRIBE and UNSUBSCRIBE as sent again.
+    // 3.1 allows DUP on PUBREL, SUBSCRIBE and UNSUBSCRIBE.
     let may_be_dup = version == ProtocolVersion::V3_1 && expected != 0;
     if flags == expected || may_be_dup && flags == expected | DUP {
         Ok(())
@@ -154,7 +161,7 @@ fn check_flags(packet: PacketType, flags: u8, version: ProtocolVersion) -> Resul
     }
 }
 
-/// Refuses, before the body is there, a packet whose length no packet of its type has, and one that its version lacks.
+/// Rejects a packet with an impossible length, or of a type that the version lacks, before its body has arrived.
 #[inline]
 fn check_fixed_length(packet: PacketType, found: usize, version: ProtocolVersion) -> Result<()> {
     let expected = match packet {
@@ -177,10 +184,10 @@ fn check_fixed_length(packet: PacketType, found: usize, version: ProtocolVersion
     }
 }
 
-/// Every packet; the frequent ones do not come here.
+/// Decodes any packet. The caller handles frequent packet types itself.
 #[inline(never)]
 fn decode_other(
-    frame: Frame<'_>,
+    frame: RawPacket<'_>,
     size: usize,
     version: ProtocolVersion,
 ) -> std::result::Result<Decoded<Packet<'_>>, DecodeError> {
@@ -197,7 +204,7 @@ fn decode_other(
         PacketType::SubAck => Packet::SubAck(decode_suback(body, version)?),
         PacketType::Unsubscribe => Packet::Unsubscribe(decode_unsubscribe(body, version)?),
         PacketType::UnsubAck => Packet::UnsubAck(decode_unsuback(body, version)?),
-        PacketType::Connect => Packet::Connect(connect::decode(body, frame.is_minimal)?),
+        PacketType::Connect => Packet::Connect(connect::decode(body, frame.flags, frame.is_minimal)?),
         PacketType::ConnAck => Packet::ConnAck(decode_connack(body, version)?),
         PacketType::Disconnect => Packet::Disconnect(decode_disconnect(body)?),
         PacketType::Auth => Packet::Auth(decode_auth(body)?),
@@ -208,17 +215,17 @@ fn decode_other(
 #[inline(always)]
 fn decode_publish<'a>(flags: u8, body: &'a [u8], version: ProtocolVersion) -> Result<Publish<'a>> {
     let qos = QoS::from_bits(flags >> 1 & 0b11).ok_or(DecodeErrorKind::PublishQoS)?;
-    let mut reader = Reader::new(body);
-    let topic = reader.topic_name(Field::TopicName)?;
+    let mut reader = PacketReader::new(body);
+    let topic = reader.topic_name(PacketField::TopicName)?;
     let packet_id = if qos == QoS::AtMostOnce {
         None
     } else {
         Some(reader.packet_id()?)
     };
     let properties = decode_properties(&mut reader, PropertyContext::Publish, version)?;
-    // [MQTT-4.7.3-1], and section 3.3.2.1 for what an alias permits.
+    // [MQTT-4.7.3-1]; section 3.3.2.1 allows an empty topic with an alias.
     if topic.is_empty() && properties.topic_alias().is_none() {
-        return Err(DecodeErrorKind::TopicEmpty(Field::TopicName));
+        return Err(DecodeErrorKind::TopicEmpty(PacketField::TopicName));
     }
     Ok(Publish {
         dup: flags & 0b1000 != 0,
@@ -231,10 +238,10 @@ fn decode_publish<'a>(flags: u8, body: &'a [u8], version: ProtocolVersion) -> Re
     })
 }
 
-/// The property list of a 5.0 packet; before 5.0 there is none.
+/// Reads the property list of a 5.0 packet. Empty before 5.0.
 #[inline(always)]
 fn decode_properties<'a>(
-    reader: &mut Reader<'a>,
+    reader: &mut PacketReader<'a>,
     context: PropertyContext,
     version: ProtocolVersion,
 ) -> Result<Properties<'a>> {
@@ -246,10 +253,10 @@ fn decode_properties<'a>(
 
 #[inline]
 fn decode_ack<'a>(packet: PacketType, body: &'a [u8], version: ProtocolVersion) -> Result<Ack<'a>> {
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     let packet_id = reader.packet_id()?;
-    // Section 3.4.2.1: without reason code it is Success, without property length there are no properties. Before 5.0 the
-    // body is two bytes long.
+    // Section 3.4.2.1: a missing reason code means Success, a missing property length means no properties. Before 5.0
+    // the body has two bytes.
     if reader.is_empty() {
         return Ok(Ack {
             packet_id,
@@ -266,9 +273,9 @@ fn decode_ack<'a>(packet: PacketType, body: &'a [u8], version: ProtocolVersion) 
     })
 }
 
-/// A property list at the end of the packet, which may be left out together with its length.
+/// Reads a property list at the end of a packet. It may be missing together with its length.
 fn decode_trailing_properties<'a>(
-    mut reader: Reader<'a>,
+    mut reader: PacketReader<'a>,
     context: PropertyContext,
     version: ProtocolVersion,
 ) -> Result<Properties<'a>> {
@@ -280,8 +287,8 @@ fn decode_trailing_properties<'a>(
     Ok(properties)
 }
 
-fn decode_reason(reader: &mut Reader<'_>, packet: PacketType) -> Result<ReasonCode> {
-    check_reason(reader.byte(Field::ReasonCode)?, packet)
+fn decode_reason(reader: &mut PacketReader<'_>, packet: PacketType) -> Result<ReasonCode> {
+    check_reason(reader.byte(PacketField::ReasonCode)?, packet)
 }
 
 fn check_reason(found: u8, packet: PacketType) -> Result<ReasonCode> {
@@ -291,7 +298,7 @@ fn check_reason(found: u8, packet: PacketType) -> Result<ReasonCode> {
 }
 
 fn decode_subscribe<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Subscribe<'a>> {
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     let packet_id = reader.packet_id()?;
     let properties = decode_properties(&mut reader, PropertyContext::Subscribe, version)?;
     let filters = SubscribeFilters::parse(reader.rest(), version)?;
@@ -303,7 +310,7 @@ fn decode_subscribe<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Subs
 }
 
 fn decode_unsubscribe<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Unsubscribe<'a>> {
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     let packet_id = reader.packet_id()?;
     let properties = decode_properties(&mut reader, PropertyContext::Unsubscribe, version)?;
     let filters = UnsubscribeFilters::parse(reader.rest())?;
@@ -315,7 +322,7 @@ fn decode_unsubscribe<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Un
 }
 
 fn decode_suback<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<SubAck<'a>> {
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     let packet_id = reader.packet_id()?;
     let properties = decode_properties(&mut reader, PropertyContext::Ack, version)?;
     let reasons = decode_reasons(reader.rest(), PacketType::SubAck)?;
@@ -334,7 +341,7 @@ fn decode_suback<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<SubAck<
 }
 
 fn decode_unsuback<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<UnsubAck<'a>> {
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     let packet_id = reader.packet_id()?;
     if !version.has_properties() {
         reader.finish()?;
@@ -353,7 +360,7 @@ fn decode_unsuback<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Unsub
     })
 }
 
-/// One reason code per filter, and there is one filter at least.
+/// Checks the reason codes of a SUBACK or UNSUBACK: one per filter, at least one.
 fn decode_reasons(bytes: &[u8], packet: PacketType) -> Result<&[u8]> {
     if bytes.is_empty() {
         return Err(DecodeErrorKind::NoReasonCode(packet));
@@ -365,8 +372,8 @@ fn decode_reasons(bytes: &[u8], packet: PacketType) -> Result<&[u8]> {
 }
 
 fn decode_connack<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<ConnAck<'a>> {
-    let mut reader = Reader::new(body);
-    let flags = reader.byte(Field::ConnAckFlags)?;
+    let mut reader = PacketReader::new(body);
+    let flags = reader.byte(PacketField::ConnAckFlags)?;
     if flags & !1 != 0 {
         return Err(DecodeErrorKind::ConnAckFlags(flags)); // [MQTT-3.2.2-1]
     }
@@ -377,7 +384,7 @@ fn decode_connack<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<ConnAc
     };
     let properties = decode_properties(&mut reader, PropertyContext::ConnAck, version)?;
     reader.finish()?;
-    // The bit has no meaning in 3.1.
+    // 3.1 reserves the bit.
     let session_present = flags == 1 && version != ProtocolVersion::V3_1;
     if session_present && reason != ReasonCode::Success {
         return Err(DecodeErrorKind::SessionPresentWithError(reason)); // [MQTT-3.2.2-6]
@@ -389,17 +396,18 @@ fn decode_connack<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<ConnAc
     })
 }
 
-fn decode_return_code(reader: &mut Reader<'_>) -> Result<ReasonCode> {
-    let code = reader.byte(Field::ReasonCode)?;
+fn decode_return_code(reader: &mut PacketReader<'_>) -> Result<ReasonCode> {
+    let code = reader.byte(PacketField::ReasonCode)?;
     match ConnectReturnCode::from_u8(code) {
         Some(code) => Ok(code.to_reason_code()),
         None => Err(DecodeErrorKind::ConnectReturnCode(code)),
     }
 }
 
-/// Before 5.0 the body is empty. Section 3.14.2: an empty one means Normal disconnection, one byte a code without properties.
+/// Decodes DISCONNECT. Before 5.0 the body is empty. Section 3.14.2: an empty body means Normal disconnection, one byte
+/// is a reason code without properties.
 fn decode_disconnect(body: &[u8]) -> Result<Disconnect<'_>> {
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     if reader.is_empty() {
         return Ok(Disconnect {
             reason: ReasonCode::Success,
@@ -411,8 +419,8 @@ fn decode_disconnect(body: &[u8]) -> Result<Disconnect<'_>> {
     Ok(Disconnect { reason, properties })
 }
 
-/// Section 3.15.2.1: reason code and property length may be left out together, never the length alone. Success without any
-/// property is the one AUTH that needs no method, whether it is left out or written down.
+/// Decodes AUTH. Section 3.15.2.1: reason code and property length may be omitted together, but not the length alone.
+/// Success without properties needs no authentication method, whether it is omitted or written explicitly.
 fn decode_auth(body: &[u8]) -> Result<Auth<'_>> {
     const SUCCESS: &[u8] = &[ReasonCode::Success as u8, 0];
     if body.is_empty() || body == SUCCESS {
@@ -421,7 +429,7 @@ fn decode_auth(body: &[u8]) -> Result<Auth<'_>> {
             properties: Properties::EMPTY,
         });
     }
-    let mut reader = Reader::new(body);
+    let mut reader = PacketReader::new(body);
     let reason = decode_reason(&mut reader, PacketType::Auth)?;
     let properties = decode_properties(&mut reader, PropertyContext::Auth, ProtocolVersion::V5)?;
     reader.finish()?;

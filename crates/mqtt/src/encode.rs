@@ -1,7 +1,7 @@
-//! Packets to bytes.
+//! Encoding of packets.
 //!
-//! The encoder writes what it is given: that values make sense in the packet is the caller's business, that lengths are right
-//! is this file's. Strings and binary data are cut off at the 65535 bytes that their length can describe.
+//! The encoder computes lengths. The caller ensures that values are valid in the packet. Strings and binary data are
+//! truncated at 65535 bytes, the maximum of their length field.
 
 use crate::wire::{
     MAXIMUM_REMAINING_LENGTH, fitting, properties_size, put_binary, put_properties, put_string,
@@ -12,7 +12,7 @@ use crate::{
     ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe, Will,
 };
 
-/// What differs per subscriber in an MQTT 5 PUBLISH besides the packet identifier. Written before `Publish::properties`.
+/// Properties of an MQTT 5 PUBLISH that differ per subscriber. Written before `Publish::properties`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublishExtras<'a> {
     pub message_expiry_interval: Option<u32>,
@@ -21,10 +21,10 @@ pub struct PublishExtras<'a> {
 }
 
 impl Packet<'_> {
-    /// Appends the packet. In 3.1 and 3.1.1 properties and reason codes are left out. CONNECT is written in its own
-    /// version; AUTH, which only 5.0 has, writes nothing in the others.
+    /// Appends the packet. 3.1 and 3.1.1 omit properties and reason codes. CONNECT is encoded in its own version. AUTH
+    /// exists only in 5.0; in other versions nothing is appended.
     ///
-    /// Panics if the packet is larger than MQTT can describe (256 MiB).
+    /// Panics if the packet exceeds the maximum length of MQTT (256 MiB).
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         match self {
             Packet::Connect(connect) => encode_connect(connect, out),
@@ -48,7 +48,7 @@ impl Packet<'_> {
     }
 }
 
-/// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP that says success: four bytes, the same in every version.
+/// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP with Success: four bytes, identical in every version.
 #[inline]
 pub fn encode_bare_ack(kind: PacketType, packet_id: PacketId, out: &mut Vec<u8>) {
     // [MQTT-3.6.1-1]
@@ -57,11 +57,11 @@ pub fn encode_bare_ack(kind: PacketType, packet_id: PacketId, out: &mut Vec<u8>)
     out.extend_from_slice(&[(kind as u8) << 4 | flags, 2, high, low]);
 }
 
-/// Appends a PUBLISH and returns where, from the first byte of the packet, the two bytes of the packet identifier stand
-/// (meaningless at QoS 0), so that one encoding can serve many subscribers. At QoS > 0 without a packet identifier two zero
-/// bytes are written, for the caller to fill in.
+/// Appends a PUBLISH and returns the offset of the packet identifier from the start of the packet (meaningless at QoS
+/// 0), so that one encoding can serve many subscribers. At QoS > 0 without a packet identifier, two zero bytes are
+/// written for the caller to fill in.
 ///
-/// Panics if the packet is larger than MQTT can describe (256 MiB); see [`publish_size`].
+/// Panics if the packet exceeds the maximum length of MQTT (256 MiB); see [`publish_size`].
 #[inline]
 pub fn encode_publish(
     publish: &Publish<'_>,
@@ -90,8 +90,8 @@ pub fn encode_publish(
     packet_id_at
 }
 
-/// The size in bytes of what `encode_publish` appends, for the receiver's Maximum Packet Size [MQTT-3.1.2-24]; it may be larger
-/// than what MQTT can describe.
+/// Returns the number of bytes that `encode_publish` appends, for the receiver's Maximum Packet Size [MQTT-3.1.2-24].
+/// The result may exceed the maximum length of MQTT.
 pub fn publish_size(publish: &Publish<'_>, extras: PublishExtras<'_>, version: ProtocolVersion) -> usize {
     let properties_length = extras.size(version) + publish.properties.as_bytes().len();
     let remaining = publish_remaining_length(publish, fitting(publish.topic), properties_length, version);
@@ -121,7 +121,7 @@ fn publish_first_byte(publish: &Publish<'_>) -> u8 {
 }
 
 impl PublishExtras<'_> {
-    /// The size of what `put` appends; nothing before 5.0.
+    /// Returns the number of bytes that `put` appends: 0 before 5.0.
     #[inline]
     fn size(&self, version: ProtocolVersion) -> usize {
         if !version.has_properties() {
@@ -149,7 +149,7 @@ impl PublishExtras<'_> {
     }
 }
 
-/// The fixed header of every packet but PUBLISH.
+/// Appends the fixed header of a packet other than PUBLISH.
 #[inline]
 fn put_header(packet: PacketType, remaining: usize, out: &mut Vec<u8>) {
     debug_assert!(remaining <= MAXIMUM_REMAINING_LENGTH);
@@ -162,7 +162,7 @@ fn put_packet_id(packet_id: PacketId, out: &mut Vec<u8>) {
     out.extend_from_slice(&packet_id.get().to_be_bytes());
 }
 
-/// A body whose size is easier to measure than to foretell: writes it, then moves it behind its header.
+/// Appends a packet whose size is not known in advance: writes the body, then inserts the header before it.
 fn put_packet(packet: PacketType, out: &mut Vec<u8>, put_body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put_body(out);
@@ -173,7 +173,7 @@ fn put_packet(packet: PacketType, out: &mut Vec<u8>, put_body: impl FnOnce(&mut 
 
 fn encode_connect(connect: &Connect<'_>, out: &mut Vec<u8>) {
     let version = connect.version;
-    // 3.1.1 forbids a password without user name [MQTT-3.1.2-22].
+    // 3.1.1 forbids a password without a user name [MQTT-3.1.2-22].
     let password = connect
         .password
         .filter(|_| version.has_properties() || connect.user_name.is_some());
@@ -214,7 +214,7 @@ fn connect_flags(connect: &Connect<'_>, has_password: bool) -> u8 {
 fn encode_connack(connack: &ConnAck<'_>, version: ProtocolVersion, out: &mut Vec<u8>) {
     let properties = connack.properties.as_bytes();
     put_header(PacketType::ConnAck, 2 + properties_size(properties, version), out);
-    // [MQTT-3.2.2-6]; the bit is reserved in 3.1.
+    // [MQTT-3.2.2-6]; 3.1 reserves the bit.
     let session_present =
         connack.session_present && connack.reason == ReasonCode::Success && version != ProtocolVersion::V3_1;
     out.push(u8::from(session_present));
@@ -233,22 +233,22 @@ fn encode_ack(packet: PacketType, ack: &Ack<'_>, version: ProtocolVersion, out: 
         out.extend_from_slice(&[packet.first_byte(), 2, high, low]);
         return;
     }
-    let tail = Tail::of(ack.reason, ack.properties);
+    let tail = PacketTail::of(ack.reason, ack.properties);
     put_header(packet, 2 + tail.size(), out);
     out.extend_from_slice(&[high, low]);
     tail.put(out);
 }
 
 /// Reason code and properties at the end of a 5.0 packet, in the shortest form.
-struct Tail<'a> {
+struct PacketTail<'a> {
     reason: ReasonCode,
     properties: Option<&'a [u8]>,
 }
 
-impl<'a> Tail<'a> {
-    /// Properties that are empty are left out together with their length.
-    fn of(reason: ReasonCode, properties: Properties<'a>) -> Tail<'a> {
-        Tail {
+impl<'a> PacketTail<'a> {
+    /// Omits empty properties together with their length.
+    fn of(reason: ReasonCode, properties: Properties<'a>) -> PacketTail<'a> {
+        PacketTail {
             reason,
             properties: Some(properties.as_bytes()).filter(|bytes| !bytes.is_empty()),
         }
@@ -281,7 +281,7 @@ fn encode_subscribe(subscribe: &Subscribe<'_>, version: ProtocolVersion, out: &m
     if version.has_properties() {
         out.extend_from_slice(filters);
     } else {
-        // The options of 5.0 are left out; the length stays the same.
+        // The options of 5.0 are omitted; the length is the same.
         for filter in subscribe.filters.iter() {
             put_string(filter.filter, out);
             out.push(filter.options.to_byte(version));
@@ -301,7 +301,7 @@ fn encode_suback(suback: &SubAck<'_>, version: ProtocolVersion, out: &mut Vec<u8
     if version.has_properties() {
         out.extend_from_slice(suback.reasons);
     } else {
-        // The one failure code of 3.1.1 [MQTT-3.9.3-2].
+        // 3.1.1 has a single failure code [MQTT-3.9.3-2].
         out.extend(suback.reasons.iter().map(|&reason| reason.min(0x80)));
     }
 }
@@ -341,7 +341,7 @@ fn encode_disconnect(disconnect: &Disconnect<'_>, version: ProtocolVersion, out:
     if is_short || !version.has_properties() {
         return put_header(PacketType::Disconnect, 0, out);
     }
-    let tail = Tail::of(disconnect.reason, disconnect.properties);
+    let tail = PacketTail::of(disconnect.reason, disconnect.properties);
     put_header(PacketType::Disconnect, tail.size(), out);
     tail.put(out);
 }
@@ -353,8 +353,8 @@ fn encode_auth(auth: &Auth<'_>, version: ProtocolVersion, out: &mut Vec<u8>) {
     if auth.reason == ReasonCode::Success && auth.properties.is_empty() {
         return put_header(PacketType::Auth, 0, out);
     }
-    // Unlike in DISCONNECT the property length may not be left out alone (section 3.15.2.1).
-    let tail = Tail {
+    // Unlike in DISCONNECT, the property length must not be omitted alone (section 3.15.2.1).
+    let tail = PacketTail {
         reason: auth.reason,
         properties: Some(auth.properties.as_bytes()),
     };

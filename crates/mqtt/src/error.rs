@@ -1,28 +1,27 @@
-//! Why bytes are not a packet: one value per thing that can be wrong, each with a text for the operator and the reason
-//! code that MQTT 5 answers with.
+//! Decoding errors. Each kind has a text for the operator and the reason code for MQTT 5 clients.
 
 use std::fmt;
 
 use crate::property::property_name;
 use crate::{PacketType, PropertyContext, ProtocolVersion, ReasonCode};
 
-/// Why bytes are not a packet. `reason` is what MQTT 5 answers with; `kind` says what was found and where, for the operator.
+/// Error of decoding a packet. `reason` is the code for an MQTT 5 client; `kind` describes the error for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     pub kind: DecodeErrorKind,
     pub reason: ReasonCode,
 }
 
-/// One value per thing that can be wrong, each with a `Display` that names what was found and what was expected.
+/// Kind of decoding error. `Display` names the found and the expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeErrorKind {
     PacketTooLarge {
         size: usize,
         limit: usize,
     },
-    /// The first packet of a connection is something else [MQTT-3.1.0-1].
+    /// The first packet of a connection is not CONNECT [MQTT-3.1.0-1].
     NotConnect,
-    /// The level as it stands in CONNECT; see [`connect_answer_version`](crate::connect_answer_version).
+    /// The protocol level in CONNECT; see [`connect_answer_version`](crate::connect_answer_version).
     UnsupportedProtocolVersion(u8),
     /// Neither `MQTT` nor `MQIsdp` [MQTT-3.1.2-1].
     ProtocolName,
@@ -45,23 +44,23 @@ pub enum DecodeErrorKind {
     RemainingLengthTooLong,
     /// [MQTT-1.5.5-1]
     RemainingLengthNotMinimal,
-    /// The packet has one possible length, and this is another.
+    /// The packet type has a fixed length, and the packet has another.
     PacketLength {
         packet: PacketType,
         found: usize,
         expected: usize,
     },
     /// The packet ends before the field does.
-    Truncated(Field),
-    /// Bytes are left after the last field.
+    Truncated(PacketField),
+    /// Number of bytes after the last field.
     TrailingBytes(usize),
-    VariableByteIntegerTooLong(Field),
+    VariableByteIntegerTooLong(PacketField),
     /// [MQTT-1.5.5-1]
-    VariableByteIntegerNotMinimal(Field),
+    VariableByteIntegerNotMinimal(PacketField),
     /// [MQTT-1.5.4-1]
-    InvalidUtf8(Field),
+    InvalidUtf8(PacketField),
     /// [MQTT-1.5.4-2]
-    NulCharacter(Field),
+    NulCharacter(PacketField),
     /// [MQTT-2.2.1-3]
     PacketIdZero,
     /// [MQTT-3.1.2-3]
@@ -75,9 +74,9 @@ pub enum DecodeErrorKind {
     /// [MQTT-3.1.2-22] of 3.1.1
     PasswordWithoutUserName,
     /// [MQTT-4.7.3-1]
-    TopicEmpty(Field),
+    TopicEmpty(PacketField),
     /// [MQTT-3.3.2-2], [MQTT-3.3.2-14]
-    TopicWildcard(Field),
+    TopicWildcard(PacketField),
     /// [MQTT-3.8.3-2], [MQTT-3.10.3-2]
     NoTopicFilter(PacketType),
     /// [MQTT-3.8.3-5]
@@ -87,7 +86,7 @@ pub enum DecodeErrorKind {
     /// [MQTT-3.8.3-4]
     NoLocalOnSharedSubscription,
     NoReasonCode(PacketType),
-    /// A number that is no reason code, or not one of this packet.
+    /// Unknown reason code, or not allowed in this packet.
     ReasonCode {
         packet: PacketType,
         found: u8,
@@ -99,7 +98,7 @@ pub enum DecodeErrorKind {
     /// [MQTT-3.2.2-6]
     SessionPresentWithError(ReasonCode),
     UnknownProperty(u32),
-    /// [MQTT-2.2.2-2] Known, but not in this packet.
+    /// [MQTT-2.2.2-2] A known property that is not allowed in this packet.
     PropertyNotAllowed {
         property: u8,
         context: PropertyContext,
@@ -115,9 +114,9 @@ pub enum DecodeErrorKind {
     AuthenticationMethodMissing,
 }
 
-/// What was being read, for the operator.
+/// The field being read, for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
+pub enum PacketField {
     ProtocolName,
     ProtocolLevel,
     ConnectFlags,
@@ -141,7 +140,7 @@ pub enum Field {
 }
 
 impl DecodeErrorKind {
-    /// The reason code of a CONNACK or DISCONNECT that answers this.
+    /// Returns the reason code of the CONNACK or DISCONNECT that reports this error.
     pub const fn reason(self) -> ReasonCode {
         match self {
             DecodeErrorKind::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,
@@ -155,7 +154,8 @@ impl DecodeErrorKind {
         }
     }
 
-    /// Parsed, but not allowed by the protocol; the rest cannot be parsed (section 1.2 of MQTT 5).
+    /// Returns whether the packet is parseable but violates the protocol. Other errors are malformed packets (section
+    /// 1.2 of MQTT 5).
     const fn is_protocol_error(self) -> bool {
         matches!(
             self,
@@ -255,7 +255,9 @@ impl fmt::Display for DecodeErrorKind {
             Kind::ReasonCode { packet, found } => write!(f, "{found:#04x} is not a reason code of {packet}"),
             Kind::ConnectReturnCode(code) => write!(f, "connect return code {code} is not one of 0 to 5"),
             Kind::ConnAckFlags(flags) => write!(f, "connect acknowledge flags {flags:#010b} have reserved bits set"),
-            Kind::SessionPresentWithError(reason) => write!(f, "session present is set on a refusal ({reason})"),
+            Kind::SessionPresentWithError(reason) => {
+                write!(f, "session present is set together with an error ({reason})")
+            }
             Kind::UnknownProperty(property) => write!(f, "property identifier {property} does not exist"),
             Kind::PropertyNotAllowed { property, context } => {
                 write!(f, "{} is not a property of {context}", property_name(property))
@@ -271,28 +273,28 @@ impl fmt::Display for DecodeErrorKind {
     }
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for PacketField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {
-            Field::ProtocolName => "protocol name",
-            Field::ProtocolLevel => "protocol level",
-            Field::ConnectFlags => "connect flags",
-            Field::KeepAlive => "keep alive",
-            Field::ClientId => "client identifier",
-            Field::WillTopic => "will topic",
-            Field::WillPayload => "will payload",
-            Field::UserName => "user name",
-            Field::Password => "password",
-            Field::ConnAckFlags => "connect acknowledge flags",
-            Field::ReasonCode => "reason code",
-            Field::PacketId => "packet identifier",
-            Field::TopicName => "topic name",
-            Field::TopicFilter => "topic filter",
-            Field::SubscriptionOptions => "subscription options",
-            Field::PropertyLength => "property length",
-            Field::Properties => "properties",
-            Field::PropertyIdentifier => "property identifier",
-            Field::Property(id) => property_name(id),
+            PacketField::ProtocolName => "protocol name",
+            PacketField::ProtocolLevel => "protocol level",
+            PacketField::ConnectFlags => "connect flags",
+            PacketField::KeepAlive => "keep alive",
+            PacketField::ClientId => "client identifier",
+            PacketField::WillTopic => "will topic",
+            PacketField::WillPayload => "will payload",
+            PacketField::UserName => "user name",
+            PacketField::Password => "password",
+            PacketField::ConnAckFlags => "connect acknowledge flags",
+            PacketField::ReasonCode => "reason code",
+            PacketField::PacketId => "packet identifier",
+            PacketField::TopicName => "topic name",
+            PacketField::TopicFilter => "topic filter",
+            PacketField::SubscriptionOptions => "subscription options",
+            PacketField::PropertyLength => "property length",
+            PacketField::Properties => "properties",
+            PacketField::PropertyIdentifier => "property identifier",
+            PacketField::Property(id) => property_name(id),
         })
     }
 }

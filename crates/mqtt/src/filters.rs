@@ -1,18 +1,18 @@
-//! The filter lists of SUBSCRIBE and UNSUBSCRIBE, kept as the bytes that stand in the packet.
+//! The filter lists of SUBSCRIBE and UNSUBSCRIBE, stored as wire bytes.
 //!
-//! A list that came out of `decode` was checked as a whole, so that iterating cannot fail. A list for sending is written
-//! into a buffer of the caller with `encode` and borrows from it.
+//! `decode` validates a list completely, so that iteration cannot fail. `encode` writes a list into a buffer of the
+//! caller and borrows from it.
 
-use crate::error::{DecodeErrorKind, Field};
-use crate::wire::{Reader, put_string};
+use crate::error::{DecodeErrorKind, PacketField};
+use crate::wire::{PacketReader, put_string};
 use crate::{PacketType, ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
 
-/// The filters of a SUBSCRIBE: never empty, each well-formed UTF-8 with valid option bits. Whether a filter is a valid
-/// Topic Filter is for `validate_filter`, because its failure is answered per filter.
+/// The filters of a SUBSCRIBE: never empty, each well-formed UTF-8 with valid option bits. `validate_filter` checks a
+/// filter later, because the SUBACK reports invalid filters individually.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscribeFilters<'a>(&'a [u8]);
 
-/// The filters of an UNSUBSCRIBE; never empty.
+/// The filters of an UNSUBSCRIBE, never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsubscribeFilters<'a>(&'a [u8]);
 
@@ -24,21 +24,21 @@ pub struct SubscribeFilter<'a> {
 }
 
 impl<'a> SubscribeFilters<'a> {
-    /// Checks the rest of a SUBSCRIBE.
+    /// Validates the rest of a SUBSCRIBE.
     pub(crate) fn parse(bytes: &'a [u8], version: ProtocolVersion) -> Result<SubscribeFilters<'a>, DecodeErrorKind> {
         if bytes.is_empty() {
             return Err(DecodeErrorKind::NoTopicFilter(PacketType::Subscribe)); // [MQTT-3.8.3-2]
         }
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         while !reader.is_empty() {
-            let filter = reader.string(Field::TopicFilter)?;
-            let options = reader.byte(Field::SubscriptionOptions)?;
+            let filter = reader.string(PacketField::TopicFilter)?;
+            let options = reader.byte(PacketField::SubscriptionOptions)?;
             check_options(filter, options, version)?;
         }
         Ok(SubscribeFilters(bytes))
     }
 
-    /// Appends `filters`, of which there must be one at least, in the form of `version`. Filters are cut off at 65535 bytes.
+    /// Appends `filters` in the format of `version`. At least one is required. Filters are truncated at 65535 bytes.
     pub fn encode<'f>(
         filters: impl IntoIterator<Item = SubscribeFilter<'f>>,
         version: ProtocolVersion,
@@ -53,20 +53,20 @@ impl<'a> SubscribeFilters<'a> {
     }
 
     pub fn iter(self) -> impl Iterator<Item = SubscribeFilter<'a>> {
-        let mut reader = Reader::new(self.0);
-        // The bytes were checked, so that the only error is the end.
+        let mut reader = PacketReader::new(self.0);
+        // The bytes are validated, so the only error is the end.
         std::iter::from_fn(move || {
-            let filter = reader.string(Field::TopicFilter).ok()?;
-            let options = SubscriptionOptions::from_byte(reader.byte(Field::SubscriptionOptions).ok()?)?;
+            let filter = reader.string(PacketField::TopicFilter).ok()?;
+            let options = SubscriptionOptions::from_byte(reader.byte(PacketField::SubscriptionOptions).ok()?)?;
             Some(SubscribeFilter { filter, options })
         })
     }
 
     pub fn len(self) -> usize {
-        let mut reader = Reader::new(self.0);
+        let mut reader = PacketReader::new(self.0);
         let mut next = || {
-            reader.binary(Field::TopicFilter).ok()?;
-            reader.byte(Field::SubscriptionOptions).ok()
+            reader.binary(PacketField::TopicFilter).ok()?;
+            reader.byte(PacketField::SubscriptionOptions).ok()
         };
         std::iter::from_fn(&mut next).count()
     }
@@ -75,7 +75,7 @@ impl<'a> SubscribeFilters<'a> {
         self.0.is_empty()
     }
 
-    /// The bytes as they stand in the packet.
+    /// Returns the wire bytes.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -104,19 +104,19 @@ fn check_options(filter: &str, options: u8, version: ProtocolVersion) -> Result<
 }
 
 impl<'a> UnsubscribeFilters<'a> {
-    /// Checks the rest of an UNSUBSCRIBE.
+    /// Validates the rest of an UNSUBSCRIBE.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<UnsubscribeFilters<'a>, DecodeErrorKind> {
         if bytes.is_empty() {
             return Err(DecodeErrorKind::NoTopicFilter(PacketType::Unsubscribe)); // [MQTT-3.10.3-2]
         }
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         while !reader.is_empty() {
-            reader.string(Field::TopicFilter)?;
+            reader.string(PacketField::TopicFilter)?;
         }
         Ok(UnsubscribeFilters(bytes))
     }
 
-    /// Appends `filters`, of which there must be one at least. Filters are cut off at 65535 bytes.
+    /// Appends `filters`. At least one is required. Filters are truncated at 65535 bytes.
     pub fn encode<'f>(filters: impl IntoIterator<Item = &'f str>, out: &'a mut Vec<u8>) -> UnsubscribeFilters<'a> {
         let start = out.len();
         for filter in filters {
@@ -126,20 +126,20 @@ impl<'a> UnsubscribeFilters<'a> {
     }
 
     pub fn iter(self) -> impl Iterator<Item = &'a str> {
-        let mut reader = Reader::new(self.0);
-        std::iter::from_fn(move || reader.string(Field::TopicFilter).ok())
+        let mut reader = PacketReader::new(self.0);
+        std::iter::from_fn(move || reader.string(PacketField::TopicFilter).ok())
     }
 
     pub fn len(self) -> usize {
-        let mut reader = Reader::new(self.0);
-        std::iter::from_fn(|| reader.binary(Field::TopicFilter).ok()).count()
+        let mut reader = PacketReader::new(self.0);
+        std::iter::from_fn(|| reader.binary(PacketField::TopicFilter).ok()).count()
     }
 
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes as they stand in the packet.
+    /// Returns the wire bytes.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }

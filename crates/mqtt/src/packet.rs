@@ -1,7 +1,7 @@
-//! The control packets, as they are after decoding and before encoding.
+//! The control packets, as decoded or to be encoded.
 //!
-//! Every packet borrows from the bytes it came from. In 3.1 and 3.1.1 `properties` is empty and reason codes are
-//! `ReasonCode::Success`. Repeated parts (filters, reason codes) are kept as validated wire bytes with an iterator.
+//! Every packet borrows from its bytes. In 3.1 and 3.1.1 `properties` is empty and reason codes are
+//! `ReasonCode::Success`. Repeated parts (filters, reason codes) are validated wire bytes with an iterator.
 
 use crate::filters::{SubscribeFilters, UnsubscribeFilters};
 use crate::{PacketId, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
@@ -52,9 +52,9 @@ pub struct Connect<'a> {
     pub version: ProtocolVersion,
     /// Clean Session in 3.1 and 3.1.1, Clean Start in 5.
     pub clean_start: bool,
-    /// The high bit of the protocol level, which bridges of Mosquitto and NanoMQ set ("this is a bridge"); 3.1 and 3.1.1 only.
+    /// The high bit of the protocol level, which bridges of Mosquitto and NanoMQ set. Only in 3.1 and 3.1.1.
     pub is_bridge: bool,
-    /// Seconds; 0 turns the mechanism off.
+    /// Seconds. 0 disables keep alive.
     pub keep_alive: u16,
     pub properties: Properties<'a>,
     pub client_id: &'a str,
@@ -75,7 +75,7 @@ pub struct Will<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnAck<'a> {
     pub session_present: bool,
-    /// For 3.1 and 3.1.1 the encoder translates to a Connect Return code and the decoder back.
+    /// In 3.1 and 3.1.1 the encoder converts it to a Connect Return code, and the decoder back.
     pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }
@@ -85,15 +85,15 @@ pub struct Publish<'a> {
     pub dup: bool,
     pub qos: QoS,
     pub retain: bool,
-    /// Valid as a Topic Name; empty only in 5 with a Topic Alias.
+    /// A valid Topic Name. Empty only in 5.0 with a Topic Alias.
     pub topic: &'a str,
-    /// Present exactly when QoS > 0.
+    /// Present if and only if QoS > 0.
     pub packet_id: Option<PacketId>,
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
 }
 
-/// PUBACK, PUBREC, PUBREL and PUBCOMP share one form.
+/// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     pub packet_id: PacketId,
@@ -112,7 +112,7 @@ pub struct Subscribe<'a> {
 pub struct SubAck<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// One byte per filter: granted QoS 0..=2 or a failure code (0x80 in 3.1 and 3.1.1).
+    /// One byte per filter: the granted QoS 0..=2, or a failure code (0x80 in 3.1 and 3.1.1).
     pub reasons: &'a [u8],
 }
 

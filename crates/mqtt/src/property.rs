@@ -1,12 +1,12 @@
 //! MQTT 5 properties as validated wire bytes.
 //!
-//! `Properties` borrows the bytes after the Property Length; they were checked against the packet they came in
-//! (allowed identifiers, no forbidden duplicate, value ranges, UTF-8), so that iterating cannot fail.
+//! `Properties` borrows the bytes after the Property Length. The bytes have been validated for their packet (allowed
+//! identifiers, no forbidden duplicates, value ranges, UTF-8), so that iteration cannot fail.
 
 use std::fmt;
 
-use crate::error::{DecodeErrorKind, Field};
-use crate::wire::{Reader, put_binary, put_string, put_variable_byte_integer};
+use crate::error::{DecodeErrorKind, PacketField};
+use crate::wire::{PacketReader, put_binary, put_string, put_variable_byte_integer};
 
 /// One property, named as in MQTT 5 section 2.2.2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Property<'a> {
     SharedSubscriptionAvailable(bool),
 }
 
-/// Where a property list stands; decides which identifiers it may hold.
+/// The packet that contains a property list. Determines the allowed identifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyContext {
     Connect,
@@ -58,16 +58,16 @@ pub enum PropertyContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertiesError {
     Malformed,
-    /// Unknown identifier, one that the packet may not carry, a duplicate, or a value out of range.
+    /// Unknown identifier, identifier not allowed in the packet, duplicate, or value out of range.
     Protocol,
 }
 
-/// Validated property bytes, without the length in front. Empty in 3.1 and 3.1.1.
+/// Validated property bytes without the preceding length. Empty in 3.1 and 3.1.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Properties<'a>(&'a [u8]);
 
 #[derive(Clone, Debug)]
-pub struct UserProperties<'a>(Reader<'a>);
+pub struct UserProperties<'a>(PacketReader<'a>);
 
 /// Property identifiers, table 2-4.
 mod id {
@@ -100,7 +100,7 @@ mod id {
     pub(super) const SHARED_SUBSCRIPTION_AVAILABLE: u8 = 0x2A;
 }
 
-/// The property's name in the specification.
+/// Returns the name of a property in the specification.
 pub(crate) const fn property_name(id: u8) -> &'static str {
     match id {
         id::PAYLOAD_FORMAT_INDICATOR => "Payload Format Indicator",
@@ -135,7 +135,7 @@ pub(crate) const fn property_name(id: u8) -> &'static str {
 }
 
 impl Property<'_> {
-    /// The identifier, table 2-4.
+    /// Returns the identifier, table 2-4.
     pub const fn id(&self) -> u8 {
         match self {
             Property::PayloadFormatIndicator(_) => id::PAYLOAD_FORMAT_INDICATOR,
@@ -168,7 +168,7 @@ impl Property<'_> {
         }
     }
 
-    /// The name in the specification.
+    /// Returns the name in the specification.
     pub const fn name(&self) -> &'static str {
         property_name(self.id())
     }
@@ -191,7 +191,8 @@ const fn id_set(ids: &[u8]) -> IdSet {
     set
 }
 
-/// What a server forwards unaltered [MQTT-3.3.2-4], [MQTT-3.3.2-15], [MQTT-3.3.2-16], [MQTT-3.3.2-17], [MQTT-3.3.2-20].
+/// Properties that a server forwards unaltered [MQTT-3.3.2-4], [MQTT-3.3.2-15], [MQTT-3.3.2-16], [MQTT-3.3.2-17],
+/// [MQTT-3.3.2-20].
 const FORWARDED: IdSet = id_set(&[
     id::PAYLOAD_FORMAT_INDICATOR,
     id::CONTENT_TYPE,
@@ -205,7 +206,7 @@ const ENHANCED_AUTHENTICATION: IdSet = id_set(&[id::AUTHENTICATION_METHOD, id::A
 const DIAGNOSTICS: IdSet = id_set(&[id::REASON_STRING, id::USER_PROPERTY]);
 
 impl PropertyContext {
-    /// The properties that may stand here, table 2-4 [MQTT-2.2.2-2].
+    /// Returns the properties that are allowed, table 2-4 [MQTT-2.2.2-2].
     const fn allowed(self) -> IdSet {
         match self {
             PropertyContext::Connect => {
@@ -266,7 +267,7 @@ impl PropertyContext {
         }
     }
 
-    /// The properties that may stand here more than once.
+    /// Returns the properties that may occur more than once.
     const fn repeatable(self) -> IdSet {
         match self {
             PropertyContext::Publish => const { id_set(&[id::USER_PROPERTY, id::SUBSCRIPTION_IDENTIFIER]) },
@@ -295,7 +296,7 @@ impl fmt::Display for PropertiesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PropertiesError::Malformed => "properties cannot be parsed",
-            PropertiesError::Protocol => "properties break a rule of the packet they stand in",
+            PropertiesError::Protocol => "properties are not allowed in their packet",
         })
     }
 }
@@ -315,10 +316,10 @@ impl From<DecodeErrorKind> for PropertiesError {
     }
 }
 
-/// Reads the next property with all checks that need no context.
-fn read_property<'a>(reader: &mut Reader<'a>) -> Result<Property<'a>, DecodeErrorKind> {
+/// Reads the next property, with all checks that do not depend on the packet.
+fn read_property<'a>(reader: &mut PacketReader<'a>) -> Result<Property<'a>, DecodeErrorKind> {
     let id = read_id(reader)?;
-    let field = Field::Property(id);
+    let field = PacketField::Property(id);
     Ok(match id {
         id::PAYLOAD_FORMAT_INDICATOR => Property::PayloadFormatIndicator(u8::from(read_bool(reader, id)?)),
         id::MESSAGE_EXPIRY_INTERVAL => Property::MessageExpiryInterval(reader.four_byte_integer(field)?),
@@ -356,15 +357,15 @@ fn read_property<'a>(reader: &mut Reader<'a>) -> Result<Property<'a>, DecodeErro
     })
 }
 
-/// The identifier is a Variable Byte Integer, of which only the first byte is in use.
-fn read_id(reader: &mut Reader<'_>) -> Result<u8, DecodeErrorKind> {
-    let id = reader.variable_byte_integer(Field::PropertyIdentifier)?;
+/// Reads an identifier. It is a Variable Byte Integer, but all defined identifiers have one byte.
+fn read_id(reader: &mut PacketReader<'_>) -> Result<u8, DecodeErrorKind> {
+    let id = reader.variable_byte_integer(PacketField::PropertyIdentifier)?;
     u8::try_from(id).map_err(|_| DecodeErrorKind::UnknownProperty(id))
 }
 
-/// A byte that must be 0 or 1.
-fn read_bool(reader: &mut Reader<'_>, id: u8) -> Result<bool, DecodeErrorKind> {
-    match reader.byte(Field::Property(id))? {
+/// Reads a byte that must be 0 or 1.
+fn read_bool(reader: &mut PacketReader<'_>, id: u8) -> Result<bool, DecodeErrorKind> {
+    match reader.byte(PacketField::Property(id))? {
         0 => Ok(false),
         1 => Ok(true),
         other => Err(DecodeErrorKind::PropertyValue {
@@ -382,27 +383,27 @@ fn not_zero<T: PartialEq + Default>(value: T, id: u8) -> Result<T, DecodeErrorKi
     }
 }
 
-/// A Topic Name without wildcards [MQTT-3.3.2-14], and not empty [MQTT-4.7.3-1].
-fn read_response_topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeErrorKind> {
-    let field = Field::Property(id::RESPONSE_TOPIC);
+/// Reads a Topic Name without wildcards [MQTT-3.3.2-14], which must not be empty [MQTT-4.7.3-1].
+fn read_response_topic<'a>(reader: &mut PacketReader<'a>) -> Result<&'a str, DecodeErrorKind> {
+    let field = PacketField::Property(id::RESPONSE_TOPIC);
     match reader.topic_name(field)? {
         "" => Err(DecodeErrorKind::TopicEmpty(field)),
         topic => Ok(topic),
     }
 }
 
-/// Steps over a property that was checked before: its identifier and the bytes of its value, whose own length is still in
-/// front of them. `None` at the end.
-fn next_raw<'a>(reader: &mut Reader<'a>) -> Option<(u8, &'a [u8])> {
-    let id = reader.byte(Field::PropertyIdentifier).ok()?;
+/// Returns the identifier and the value bytes of the next validated property, including the length prefix of the value.
+/// `None` at the end.
+fn next_raw<'a>(reader: &mut PacketReader<'a>) -> Option<(u8, &'a [u8])> {
+    let id = reader.byte(PacketField::PropertyIdentifier).ok()?;
     let start = reader.rest();
     skip_value(reader, id).ok()?;
     let value = start.len() - reader.rest().len();
     Some((id, &start[..value]))
 }
 
-fn skip_value(reader: &mut Reader<'_>, id: u8) -> Result<(), DecodeErrorKind> {
-    let field = Field::Property(id);
+fn skip_value(reader: &mut PacketReader<'_>, id: u8) -> Result<(), DecodeErrorKind> {
+    let field = PacketField::Property(id);
     match id {
         id::PAYLOAD_FORMAT_INDICATOR
         | id::REQUEST_PROBLEM_INFORMATION
@@ -429,9 +430,9 @@ fn skip_value(reader: &mut Reader<'_>, id: u8) -> Result<(), DecodeErrorKind> {
     Ok(())
 }
 
-/// Everything that can be said about a property list in its context.
+/// Validates a property list for its packet.
 fn check(bytes: &[u8], context: PropertyContext) -> Result<(), DecodeErrorKind> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = PacketReader::new(bytes);
     let mut seen: IdSet = 0;
     while !reader.is_empty() {
         let property = read_property(&mut reader)?.id();
@@ -452,7 +453,7 @@ fn check(bytes: &[u8], context: PropertyContext) -> Result<(), DecodeErrorKind> 
     Ok(())
 }
 
-/// A getter of a property that occurs at most once: walks the list without looking into other properties.
+/// Defines getters for properties that occur at most once. They skip over other properties without decoding them.
 macro_rules! getters {
     ($($(#[$doc:meta])* $getter:ident: $id:ident => $variant:ident($type:ty);)*) => {
         $($(#[$doc])*
@@ -468,12 +469,12 @@ macro_rules! getters {
 impl<'a> Properties<'a> {
     pub const EMPTY: Properties<'static> = Properties(&[]);
 
-    /// Checks `bytes` against what `context` allows.
+    /// Validates `bytes` for `context`.
     pub fn parse(bytes: &'a [u8], context: PropertyContext) -> Result<Properties<'a>, PropertiesError> {
         Ok(Properties::parse_in(bytes, context)?)
     }
 
-    /// The same with the precise error.
+    /// As [`Properties::parse`], with the precise error.
     #[inline]
     pub(crate) fn parse_in(bytes: &'a [u8], context: PropertyContext) -> Result<Properties<'a>, DecodeErrorKind> {
         if !bytes.is_empty() || context == PropertyContext::Auth {
@@ -482,7 +483,7 @@ impl<'a> Properties<'a> {
         Ok(Properties(bytes))
     }
 
-    /// Property bytes that `parse` has accepted before, or that a `PropertyWriter` made; not checked again.
+    /// Wraps property bytes that `parse` has accepted or a `PropertyWriter` has written. They are not validated again.
     pub const fn from_validated(bytes: &'a [u8]) -> Properties<'a> {
         Properties(bytes)
     }
@@ -496,14 +497,14 @@ impl<'a> Properties<'a> {
     }
 
     pub fn iter(self) -> impl Iterator<Item = Property<'a>> {
-        let mut reader = Reader::new(self.0);
-        // The bytes were checked, so that the only error is the end.
+        let mut reader = PacketReader::new(self.0);
+        // The bytes are validated, so the only error is the end.
         std::iter::from_fn(move || read_property(&mut reader).ok())
     }
 
-    /// The first property with this identifier.
+    /// Returns the first property with this identifier.
     fn find(self, wanted: u8) -> Option<Property<'a>> {
-        let mut reader = Reader::new(self.0);
+        let mut reader = PacketReader::new(self.0);
         loop {
             let mut at = reader.clone();
             let (id, _) = next_raw(&mut reader)?;
@@ -539,17 +540,17 @@ impl<'a> Properties<'a> {
         wildcard_subscription_available: WILDCARD_SUBSCRIPTION_AVAILABLE => WildcardSubscriptionAvailable(bool);
         subscription_identifier_available: SUBSCRIPTION_IDENTIFIER_AVAILABLE => SubscriptionIdentifierAvailable(bool);
         shared_subscription_available: SHARED_SUBSCRIPTION_AVAILABLE => SharedSubscriptionAvailable(bool);
-        /// First subscription identifier (SUBSCRIBE has at most one; PUBLISH may have several, see `iter`).
+        /// The first subscription identifier. SUBSCRIBE has at most one; PUBLISH may have several, see `iter`.
         subscription_identifier: SUBSCRIPTION_IDENTIFIER => SubscriptionIdentifier(u32);
     }
 
     pub fn user_properties(self) -> UserProperties<'a> {
-        UserProperties(Reader::new(self.0))
+        UserProperties(PacketReader::new(self.0))
     }
 
-    /// Appends the user properties, as on the wire, as many of the first of them as `bytes_max` has room for.
+    /// Appends the leading user properties that fit into `bytes_max` bytes, in wire format.
     pub fn append_user_properties(self, bytes_max: usize, out: &mut Vec<u8>) {
-        let mut reader = Reader::new(self.0);
+        let mut reader = PacketReader::new(self.0);
         let mut room = bytes_max;
         while let Some((id, value)) = next_raw(&mut reader) {
             if id == id::USER_PROPERTY {
@@ -563,10 +564,11 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// Appends what a server forwards of a PUBLISH or will unaltered, in order [MQTT-3.3.2-17], [MQTT-3.3.2-18]: payload format,
-    /// content type, response topic, correlation data, user properties; not topic alias, message expiry, will delay, subscription identifier.
+    /// Appends the properties of a PUBLISH or will that a server forwards unaltered, in order [MQTT-3.3.2-17],
+    /// [MQTT-3.3.2-18]: payload format, content type, response topic, correlation data, user properties. Topic alias,
+    /// message expiry, will delay and subscription identifier are left out.
     pub fn append_forwarded(self, out: &mut Vec<u8>) {
-        let mut reader = Reader::new(self.0);
+        let mut reader = PacketReader::new(self.0);
         while let Some((id, value)) = next_raw(&mut reader) {
             if contains(FORWARDED, id) {
                 out.push(id);
@@ -575,9 +577,9 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// True when `append_forwarded` would copy every byte, so that the slice itself can be used.
+    /// Returns whether `append_forwarded` would copy every byte, so that the slice itself can be used.
     pub fn is_forwarded_whole(self) -> bool {
-        let mut reader = Reader::new(self.0);
+        let mut reader = PacketReader::new(self.0);
         std::iter::from_fn(|| next_raw(&mut reader)).all(|(id, _)| contains(FORWARDED, id))
     }
 }
@@ -600,7 +602,7 @@ impl<'a> Iterator for UserProperties<'a> {
     }
 }
 
-/// Appends properties to a buffer; the result is what `Properties` borrows.
+/// Appends properties to a buffer. The result can be borrowed as `Properties`.
 pub struct PropertyWriter<'b> {
     pub out: &'b mut Vec<u8>,
     start: usize,
@@ -612,7 +614,7 @@ impl<'b> PropertyWriter<'b> {
         PropertyWriter { out, start }
     }
 
-    /// Appends one property. Strings and binary data are cut off at 65535 bytes.
+    /// Appends one property. Strings and binary data are truncated at 65535 bytes.
     pub fn put(&mut self, property: Property<'_>) -> &mut Self {
         let out = &mut *self.out;
         out.push(property.id());
@@ -649,7 +651,8 @@ impl<'b> PropertyWriter<'b> {
         self
     }
 
-    /// What was written since `new`. The caller answers for identifiers and values that fit the packet.
+    /// Returns the properties written since `new`. The caller ensures that identifiers and values are allowed in the
+    /// packet.
     pub fn finish(self) -> Properties<'b> {
         Properties(&self.out[self.start..])
     }

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::PacketType;
 
-/// Declares the enum, its numbers and the specification's names in one place.
+/// Declares the enum, its codes and the names of the specification in one place.
 macro_rules! reason_codes {
     ($($variant:ident = $code:literal, $name:literal;)*) => {
-        /// Every reason code of MQTT 5, section 2.4. `Success` is also Normal disconnection and Granted QoS 0.
+        /// Reason codes of MQTT 5, section 2.4. `Success` is also Normal disconnection and Granted QoS 0.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum ReasonCode {
@@ -15,10 +15,10 @@ macro_rules! reason_codes {
         }
 
         impl ReasonCode {
-            /// Every code, in the order of the numbers.
+            /// All codes in ascending order.
             pub const ALL: &'static [ReasonCode] = &[$(ReasonCode::$variant),*];
 
-            /// `None` for a number that the specification does not define.
+            /// Returns `None` for a number that the specification does not define.
             pub const fn from_u8(code: u8) -> Option<ReasonCode> {
                 match code {
                     $($code => Some(ReasonCode::$variant),)*
@@ -26,7 +26,7 @@ macro_rules! reason_codes {
                 }
             }
 
-            /// The name in section 2.4.
+            /// Returns the name in section 2.4.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(ReasonCode::$variant => $name,)*
@@ -87,13 +87,14 @@ impl ReasonCode {
         self as u8
     }
 
-    /// 0x80 and above say that the operation failed.
+    /// Returns whether the operation failed: 0x80 and above.
     pub const fn is_error(self) -> bool {
         self as u8 >= 0x80
     }
 
-    /// Whether a packet of this type may carry the code, whichever side sends it: the tables of sections 3.2.2.2, 3.4.2.1,
-    /// 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.9.3, 3.11.3, 3.14.2.1 and 3.15.2.1, and 0x8C in DISCONNECT after section 2.4.
+    /// Returns whether a packet of this type may contain the code, in either direction. See the tables of sections
+    /// 3.2.2.2, 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.9.3, 3.11.3, 3.14.2.1 and 3.15.2.1, and section 2.4 for 0x8C in
+    /// DISCONNECT.
     pub const fn is_allowed_in(self, packet: PacketType) -> bool {
         match packet {
             PacketType::ConnAck => is_allowed_in_connack(self as u8),
@@ -114,8 +115,8 @@ impl ReasonCode {
         }
     }
 
-    /// What a 3.1 or 3.1.1 client is told instead: faults of the client that it could mend end in 5 (or 1, 2, 4 where they
-    /// fit), everything that may pass by itself in 3.
+    /// Returns the code for a 3.1 or 3.1.1 client. Errors that the client must fix become 5 (or 1, 2, 4 where they
+    /// apply); errors that may be temporary become 3.
     pub const fn to_connect_return_code(self) -> ConnectReturnCode {
         match self {
             ReasonCode::UnsupportedProtocolVersion => ConnectReturnCode::UnacceptableProtocolVersion,
@@ -168,7 +169,7 @@ pub enum ConnectReturnCode {
 }
 
 impl ConnectReturnCode {
-    /// `None` for 6 and above, which are reserved.
+    /// Returns `None` for 6 and above, which are reserved.
     pub const fn from_u8(code: u8) -> Option<ConnectReturnCode> {
         Some(match code {
             0 => ConnectReturnCode::Accepted,
@@ -192,7 +193,7 @@ impl ConnectReturnCode {
         }
     }
 
-    /// The text of table 3.1 in MQTT 3.1.1.
+    /// Returns the text of table 3.1 in MQTT 3.1.1.
     pub const fn name(self) -> &'static str {
         match self {
             ConnectReturnCode::Accepted => "Connection Accepted",

@@ -1,10 +1,10 @@
 //! Topic names and topic filters, section 4.7 of MQTT 5.
 //!
-//! Topics are opaque bytes compared level by level: no normalization, no case folding [MQTT-4.7.3-4].
+//! Topics are opaque bytes, compared level by level without normalization or case folding [MQTT-4.7.3-4].
 
 use std::fmt;
 
-/// The longest string that its two length bytes can describe [MQTT-4.7.3-3].
+/// Maximum length of a topic: its length field has two bytes [MQTT-4.7.3-3].
 pub const MAXIMUM_TOPIC_BYTES: usize = u16::MAX as usize;
 
 const SHARE_PREFIX: &str = "$share/";
@@ -58,7 +58,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// `$share/{name}/{filter}`, taken apart.
+/// The parts of `$share/{name}/{filter}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedFilter<'a> {
     pub share_name: &'a str,
@@ -66,8 +66,8 @@ pub struct SharedFilter<'a> {
 }
 
 impl<'a> SharedFilter<'a> {
-    /// `Ok(None)` when `filter` is not a shared one. The inner filter is not empty; whether it is valid is for
-    /// [`validate_filter`], which may be given the whole or the inner one.
+    /// Parses a shared filter. `Ok(None)` if `filter` is not shared. The inner filter is not empty, but not validated
+    /// otherwise: [`validate_filter`] accepts both the whole and the inner filter.
     pub fn parse(filter: &'a str) -> Result<Option<SharedFilter<'a>>, FilterError> {
         let Some(rest) = filter.strip_prefix(SHARE_PREFIX) else {
             return Ok(None);
@@ -92,12 +92,12 @@ pub fn validate_topic_name(topic: &str) -> Result<(), TopicError> {
     scan_topic_name(topic.as_bytes())
 }
 
-/// Looks for the three characters that no Topic Name holds; the length is the caller's business. In UTF-8 they are single
-/// bytes that occur nowhere else, so that bytes can be looked at before or after their validation.
+/// Searches for the three characters that a Topic Name must not contain. The caller checks the length. In UTF-8 these
+/// bytes occur only as these characters, so the scan may run before or after UTF-8 validation.
 pub(crate) fn scan_topic_name(bytes: &[u8]) -> Result<(), TopicError> {
     let (words, _) = bytes.as_chunks::<8>();
     let has_special = match (words, bytes.last_chunk::<8>()) {
-        // The last eight bytes overlap the words before them, which spares the byte by byte tail.
+        // The last eight bytes overlap the words before them, which avoids a byte-by-byte tail.
         (words, Some(tail)) => words.iter().any(word_has_special) || word_has_special(tail),
         _ => bytes.iter().copied().any(is_special),
     };
@@ -108,7 +108,8 @@ const fn is_special(byte: u8) -> bool {
     matches!(byte, 0 | b'+' | b'#')
 }
 
-/// Whether one of eight bytes is NUL, `+` or `#`; exact, because a false positive of the borrow trick needs a true one below it.
+/// Returns whether one of eight bytes is NUL, `+` or `#`. The result is exact: a false positive of the borrow trick
+/// requires a match in a lower byte.
 fn word_has_special(word: &[u8; 8]) -> bool {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -128,7 +129,7 @@ fn special_found(bytes: &[u8]) -> TopicError {
     }
 }
 
-/// Checks a Topic Filter without regard to `$share`.
+/// Checks a Topic Filter, without interpreting `$share`.
 pub fn validate_filter(filter: &str) -> Result<(), FilterError> {
     let bytes = filter.as_bytes();
     if bytes.is_empty() {
@@ -160,7 +161,8 @@ pub fn levels(topic: &str) -> impl Iterator<Item = &str> {
     topic.split('/')
 }
 
-/// The definition of matching, for tests and rare paths: plain, not fast. Knows the `$` rule [MQTT-4.7.2-1].
+/// Reference implementation of matching, for tests and rare paths: simple, not fast. Includes the `$` rule
+/// [MQTT-4.7.2-1].
 pub fn filter_matches(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;
@@ -168,7 +170,7 @@ pub fn filter_matches(filter: &str, topic: &str) -> bool {
     let mut topic_levels = levels(topic);
     for filter_level in levels(filter) {
         if filter_level == "#" {
-            return true; // also the parent level: `a/#` matches `a`
+            return true; // includes the parent level: `a/#` matches `a`
         }
         match topic_levels.next() {
             Some(level) if filter_level == "+" || filter_level == level => {}

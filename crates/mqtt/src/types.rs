@@ -1,9 +1,9 @@
-//! The small value types that packets are made of.
+//! Small value types used by packets.
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// Protocol level as it stands in CONNECT.
+/// Protocol version, numbered by its protocol level in CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ProtocolVersion {
@@ -15,7 +15,7 @@ pub enum ProtocolVersion {
 impl ProtocolVersion {
     pub const ALL: [ProtocolVersion; 3] = [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1, ProtocolVersion::V5];
 
-    /// The protocol level without the bridge bit; `None` for a level that does not exist.
+    /// Returns the version of a protocol level without the bridge bit. `None` for an unknown level.
     pub const fn from_level(level: u8) -> Option<ProtocolVersion> {
         match level {
             3 => Some(ProtocolVersion::V3_1),
@@ -25,7 +25,7 @@ impl ProtocolVersion {
         }
     }
 
-    /// The Protocol Name that stands before the level in CONNECT.
+    /// Returns the Protocol Name that precedes the level in CONNECT.
     pub const fn protocol_name(self) -> &'static str {
         match self {
             ProtocolVersion::V3_1 => "MQIsdp",
@@ -33,7 +33,7 @@ impl ProtocolVersion {
         }
     }
 
-    /// Whether packets of this version carry properties and reason codes.
+    /// Returns whether packets of this version have properties and reason codes.
     pub const fn has_properties(self) -> bool {
         matches!(self, ProtocolVersion::V5)
     }
@@ -59,7 +59,7 @@ pub enum QoS {
 }
 
 impl QoS {
-    /// `None` for 3, which no packet may carry [MQTT-3.3.1-4].
+    /// Returns `None` for 3, which is invalid [MQTT-3.3.1-4].
     pub const fn from_bits(bits: u8) -> Option<QoS> {
         match bits {
             0 => Some(QoS::AtMostOnce),
@@ -70,7 +70,7 @@ impl QoS {
     }
 }
 
-/// A packet identifier is never zero [MQTT-2.2.1-3].
+/// A packet identifier, never zero [MQTT-2.2.1-3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(pub NonZeroU16);
 
@@ -114,7 +114,8 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// The high four bits of the first byte; `None` for 0, which is forbidden, and for what is no four bits.
+    /// Returns the packet type of the high four bits of the first byte. `None` for 0, which is reserved, and for values
+    /// above 15.
     pub const fn from_bits(bits: u8) -> Option<PacketType> {
         Some(match bits {
             1 => PacketType::Connect,
@@ -136,7 +137,7 @@ impl PacketType {
         })
     }
 
-    /// The flags that the fixed header must hold; PUBLISH has none that are fixed [MQTT-2.1.3-1].
+    /// Returns the flags that the fixed header must contain. PUBLISH has no fixed flags [MQTT-2.1.3-1].
     pub const fn fixed_flags(self) -> u8 {
         match self {
             PacketType::PubRel | PacketType::Subscribe | PacketType::Unsubscribe => 0b0010,
@@ -144,12 +145,12 @@ impl PacketType {
         }
     }
 
-    /// The first byte of the packet with its fixed flags.
+    /// Returns the first byte of the packet, with its fixed flags.
     pub(crate) const fn first_byte(self) -> u8 {
         (self as u8) << 4 | self.fixed_flags()
     }
 
-    /// The name as the specification writes it.
+    /// Returns the name as written in the specification.
     pub const fn name(self) -> &'static str {
         match self {
             PacketType::Connect => "CONNECT",
@@ -177,7 +178,7 @@ impl fmt::Display for PacketType {
     }
 }
 
-/// When a new subscription gets the retained messages that match it.
+/// When a new subscription receives matching retained messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RetainHandling {
@@ -188,7 +189,7 @@ pub enum RetainHandling {
 }
 
 impl RetainHandling {
-    /// `None` for 3, which is a protocol error.
+    /// Returns `None` for 3, which is a protocol error.
     pub const fn from_bits(bits: u8) -> Option<RetainHandling> {
         match bits {
             0 => Some(RetainHandling::SendAtSubscribe),
@@ -199,7 +200,7 @@ impl RetainHandling {
     }
 }
 
-/// The options byte of one topic filter in SUBSCRIBE. In 3.1 and 3.1.1 only the QoS exists.
+/// The options byte of one topic filter in SUBSCRIBE. 3.1 and 3.1.1 have only the QoS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscriptionOptions {
     pub maximum_qos: QoS,
@@ -208,11 +209,11 @@ pub struct SubscriptionOptions {
     pub retain_handling: RetainHandling,
 }
 
-/// Bits 7 and 6 of the options byte, which no version uses [MQTT-3.8.3-5].
+/// Bits 7 and 6 of the options byte, which are reserved in all versions [MQTT-3.8.3-5].
 const RESERVED_OPTIONS: u8 = 0b1100_0000;
 
 impl SubscriptionOptions {
-    /// `None` where a reserved bit is set or a field holds 3.
+    /// Returns `None` if a reserved bit is set or a field has the value 3.
     pub const fn from_byte(byte: u8) -> Option<SubscriptionOptions> {
         if byte & RESERVED_OPTIONS != 0 {
             return None;
@@ -230,7 +231,7 @@ impl SubscriptionOptions {
         })
     }
 
-    /// The byte on the wire; before 5.0 the QoS alone.
+    /// Returns the byte on the wire. Before 5.0 it contains only the QoS.
     pub const fn to_byte(self, version: ProtocolVersion) -> u8 {
         let qos = self.maximum_qos as u8;
         if !version.has_properties() {

@@ -1,17 +1,17 @@
-//! The data types of section 1.5: reading them from a slice and appending them to a buffer.
+//! The data types of section 1.5: reading from a slice and appending to a buffer.
 //!
-//! Lengths are checked against the bytes that are there before anything is taken; nothing is allocated while reading.
+//! Lengths are checked against the available bytes first. Reading allocates nothing.
 
-use crate::error::{DecodeErrorKind, Field};
+use crate::error::{DecodeErrorKind, PacketField};
 use crate::topic::{TopicError, scan_topic_name};
 use crate::{PacketId, ProtocolVersion};
 
-/// The largest Variable Byte Integer, four bytes of seven bits.
+/// The largest Variable Byte Integer: four bytes with seven bits each.
 pub const MAXIMUM_REMAINING_LENGTH: usize = 0x0FFF_FFFF;
 
 type Result<T> = std::result::Result<T, DecodeErrorKind>;
 
-/// A Variable Byte Integer in front of `bytes`.
+/// A Variable Byte Integer at the start of `bytes`.
 pub(crate) enum VariableByteInteger {
     Incomplete,
     TooLong,
@@ -50,7 +50,7 @@ impl VariableByteInteger {
     }
 }
 
-/// How many bytes the value takes at least [MQTT-1.5.5-1].
+/// Returns the minimum number of bytes for the value [MQTT-1.5.5-1].
 #[inline]
 pub(crate) const fn variable_byte_integer_size(value: usize) -> usize {
     match value {
@@ -61,15 +61,15 @@ pub(crate) const fn variable_byte_integer_size(value: usize) -> usize {
     }
 }
 
-/// Reads fields one after the other from a packet or property list that is there as a whole.
+/// Reads consecutive fields of a complete packet or property list.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct PacketReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+impl<'a> PacketReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> PacketReader<'a> {
+        PacketReader { rest: bytes }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// Refuses bytes after the last field.
+    /// Fails if bytes remain after the last field.
     pub(crate) fn finish(self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    pub(crate) fn take(&mut self, count: usize, field: Field) -> Result<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize, field: PacketField) -> Result<&'a [u8]> {
         let (taken, rest) = self
             .rest
             .split_at_checked(count)
@@ -99,28 +99,28 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn take_array<const N: usize>(&mut self, field: Field) -> Result<[u8; N]> {
+    fn take_array<const N: usize>(&mut self, field: PacketField) -> Result<[u8; N]> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(DecodeErrorKind::Truncated(field))?;
         self.rest = rest;
         Ok(*taken)
     }
 
     #[inline]
-    pub(crate) fn byte(&mut self, field: Field) -> Result<u8> {
+    pub(crate) fn byte(&mut self, field: PacketField) -> Result<u8> {
         self.take_array(field).map(|[byte]| byte)
     }
 
     #[inline]
-    pub(crate) fn two_byte_integer(&mut self, field: Field) -> Result<u16> {
+    pub(crate) fn two_byte_integer(&mut self, field: PacketField) -> Result<u16> {
         self.take_array(field).map(u16::from_be_bytes)
     }
 
-    pub(crate) fn four_byte_integer(&mut self, field: Field) -> Result<u32> {
+    pub(crate) fn four_byte_integer(&mut self, field: PacketField) -> Result<u32> {
         self.take_array(field).map(u32::from_be_bytes)
     }
 
     #[inline]
-    pub(crate) fn variable_byte_integer(&mut self, field: Field) -> Result<u32> {
+    pub(crate) fn variable_byte_integer(&mut self, field: PacketField) -> Result<u32> {
         match VariableByteInteger::read(self.rest) {
             VariableByteInteger::Complete { value, size } => {
                 if size != variable_byte_integer_size(value as usize) {
@@ -135,12 +135,12 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    pub(crate) fn binary(&mut self, field: Field) -> Result<&'a [u8]> {
+    pub(crate) fn binary(&mut self, field: PacketField) -> Result<&'a [u8]> {
         let length = self.two_byte_integer(field)?;
         self.take(usize::from(length), field)
     }
 
-    pub(crate) fn string(&mut self, field: Field) -> Result<&'a str> {
+    pub(crate) fn string(&mut self, field: PacketField) -> Result<&'a str> {
         let bytes = self.binary(field)?;
         // [MQTT-1.5.4-1]
         let string = str::from_utf8(bytes).map_err(|_| DecodeErrorKind::InvalidUtf8(field))?;
@@ -152,9 +152,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A Topic Name, which may be empty.
+    /// Reads a Topic Name, which may be empty.
     #[inline]
-    pub(crate) fn topic_name(&mut self, field: Field) -> Result<&'a str> {
+    pub(crate) fn topic_name(&mut self, field: PacketField) -> Result<&'a str> {
         let bytes = self.binary(field)?;
         let topic = str::from_utf8(bytes).map_err(|_| DecodeErrorKind::InvalidUtf8(field))?;
         match scan_topic_name(bytes) {
@@ -166,23 +166,23 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(crate) fn packet_id(&mut self) -> Result<PacketId> {
-        PacketId::new(self.two_byte_integer(Field::PacketId)?).ok_or(DecodeErrorKind::PacketIdZero)
+        PacketId::new(self.two_byte_integer(PacketField::PacketId)?).ok_or(DecodeErrorKind::PacketIdZero)
     }
 
-    /// The bytes of a property list, whose length stands in front of them.
+    /// Returns the bytes of a property list without the preceding length.
     #[inline]
     pub(crate) fn property_bytes(&mut self) -> Result<&'a [u8]> {
-        let length = self.variable_byte_integer(Field::PropertyLength)?;
-        self.take(length as usize, Field::Properties)
+        let length = self.variable_byte_integer(PacketField::PropertyLength)?;
+        self.take(length as usize, PacketField::Properties)
     }
 }
 
-/// Appends a Variable Byte Integer. A value over `MAXIMUM_REMAINING_LENGTH` is a bug of the caller.
+/// Appends a Variable Byte Integer. Panics above `MAXIMUM_REMAINING_LENGTH`.
 #[inline]
 pub(crate) fn put_variable_byte_integer(value: usize, out: &mut Vec<u8>) {
     assert!(
         value <= MAXIMUM_REMAINING_LENGTH,
-        "a packet or property is larger than MQTT can describe"
+        "a packet or property exceeds the maximum length of MQTT"
     );
     let mut value = value;
     while value >= 0x80 {
@@ -192,7 +192,7 @@ pub(crate) fn put_variable_byte_integer(value: usize, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Appends binary data with its length; what does not fit two length bytes is cut off.
+/// Appends binary data with its length. Data beyond 65535 bytes is truncated.
 #[inline]
 pub(crate) fn put_binary(bytes: &[u8], out: &mut Vec<u8>) {
     let bytes = &bytes[..bytes.len().min(usize::from(u16::MAX))];
@@ -200,13 +200,13 @@ pub(crate) fn put_binary(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a string with its length; what does not fit two length bytes is cut off between two characters.
+/// Appends a string with its length. Text beyond 65535 bytes is truncated at a character boundary.
 #[inline]
 pub(crate) fn put_string(string: &str, out: &mut Vec<u8>) {
     put_binary(fitting(string).as_bytes(), out);
 }
 
-/// The part of the string that two length bytes can describe.
+/// Returns the part of the string that fits a two-byte length.
 #[inline]
 pub(crate) fn fitting(string: &str) -> &str {
     if string.len() <= usize::from(u16::MAX) {
@@ -215,7 +215,7 @@ pub(crate) fn fitting(string: &str) -> &str {
     &string[..string.floor_char_boundary(usize::from(u16::MAX))]
 }
 
-/// Appends a property list with its length, and nothing before 5.0.
+/// Appends a property list with its length. Appends nothing before 5.0.
 #[inline]
 pub(crate) fn put_properties(properties: &[u8], version: ProtocolVersion, out: &mut Vec<u8>) {
     if version.has_properties() {
@@ -224,7 +224,7 @@ pub(crate) fn put_properties(properties: &[u8], version: ProtocolVersion, out: &
     }
 }
 
-/// The size of what `put_properties` appends.
+/// Returns the number of bytes that `put_properties` appends.
 #[inline]
 pub(crate) fn properties_size(properties: &[u8], version: ProtocolVersion) -> usize {
     if version.has_properties() {

@@ -1,9 +1,9 @@
-//! The seeds of the codec's fuzz targets are those of the table. Other targets have seeds made by hand.
-
-mod table;
+//! Tests that the seeds of the codec's fuzz targets match the table. Other targets have seeds written by hand.
 
 use std::collections::BTreeMap;
 use std::fs;
+
+use crate::table;
 
 #[test]
 fn seeds_are_up_to_date() {

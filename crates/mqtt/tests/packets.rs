@@ -1,11 +1,9 @@
-//! Runs the table of raw packets through the decoder and the encoder: as it is, cut at every byte, delivered in every
-//! split, above the size limit.
-
-mod table;
+//! Runs the table of raw packets through the decoder and the encoder: whole, truncated at every byte, split at every
+//! position, and above the size limit.
 
 use std::collections::HashSet;
 
-use table::{ALL, Case, Expected, cases, decode_any, framed, title};
+use crate::table::{ALL, Case, Expected, cases, decode_any, framed, title};
 use tidewire_mqtt::{
     DecodeErrorKind, Decoded, Packet, ProtocolVersion, connect_answer_version, decode, decode_connect,
 };
@@ -109,7 +107,7 @@ fn encoding_appends() {
 }
 
 #[test]
-fn a_packet_cut_short_is_incomplete() {
+fn truncated_packet_is_incomplete() {
     each(|case, version, title| {
         if case.packet().is_none() {
             return;
@@ -144,7 +142,7 @@ fn an_error_is_found_early_or_at_the_end() {
 }
 
 #[test]
-fn the_first_byte_is_enough_for_a_verdict() {
+fn first_byte_is_enough_to_reject() {
     for version in ALL {
         assert_eq!(
             decode_any(b"\0", *version).unwrap_err().kind,
@@ -165,7 +163,7 @@ fn the_first_byte_is_enough_for_a_verdict() {
     assert_eq!(decode_connect(b"\x10", 100), Ok(Decoded::Incomplete { needed: 2 }));
 }
 
-/// Every packet of the version behind the others, delivered in chunks of every size up to the longest that matters.
+/// Decodes a stream of all packets of a version, in chunks of every relevant size.
 #[test]
 fn every_split_gives_the_same_packets() {
     for &version in ALL {
@@ -190,7 +188,8 @@ fn every_split_gives_the_same_packets() {
     }
 }
 
-/// Feeds the stream in chunks, asks only when `needed` bytes are there, and returns how many packets came out as expected.
+/// Feeds the stream in chunks and decodes only when `needed` bytes are available. Returns the number of packets that
+/// were decoded as expected.
 fn deliver(stream: &[u8], chunk_size: usize, version: ProtocolVersion, expected: &[&Packet<'_>]) -> usize {
     let (mut start, mut needed, mut count) = (0, 0, 0);
     for end in (1..=stream.len()).filter(|end| end % chunk_size == 0 || *end == stream.len()) {
@@ -208,7 +207,7 @@ fn deliver(stream: &[u8], chunk_size: usize, version: ProtocolVersion, expected:
 }
 
 #[test]
-fn the_size_limit_is_exact_and_needs_the_header_only() {
+fn size_limit_is_exact_and_needs_only_the_header() {
     each(|case, version, title| {
         if case.packet().is_none() {
             return;
@@ -229,7 +228,7 @@ fn the_size_limit_is_exact_and_needs_the_header_only() {
 }
 
 #[test]
-fn a_declared_size_is_only_a_number() {
+fn declared_size_reserves_no_memory() {
     let header = b"\x30\xff\xff\xff\x7f";
     let size = 5 + 268_435_455;
     for &version in ALL {
@@ -239,10 +238,10 @@ fn a_declared_size_is_only_a_number() {
     }
 }
 
-/// The body cut at every byte with the remaining length made to fit: never incomplete, and for CONNECT never accepted,
-/// except where 3.1 lets announced credentials be missing.
+/// Truncates the body at every byte and corrects the Remaining Length. The packet is never incomplete. CONNECT is never
+/// accepted, except in MQTT 3.1, which allows announced credentials to be missing.
 #[test]
-fn a_cut_body_with_a_fitting_length_is_judged() {
+fn truncated_body_with_a_matching_length_is_checked() {
     each(|case, version, title| {
         let Some(packet) = case.packet() else { return };
         if case.bytes.len() > 130 || case.bytes[1] >= 0x80 {
@@ -282,7 +281,7 @@ fn trailing_bytes_belong_to_the_next_packet() {
 }
 
 #[test]
-fn every_error_says_something_of_its_own() {
+fn every_error_has_its_own_message() {
     let mut texts = HashSet::new();
     let mut kinds = HashSet::new();
     each(|case, version, _| {
@@ -293,14 +292,15 @@ fn every_error_says_something_of_its_own() {
             texts.insert(text);
         }
     });
-    assert_eq!(kinds.len(), texts.len(), "two kinds share a text");
+    assert_eq!(kinds.len(), texts.len(), "two error kinds have the same message");
 }
 
 #[test]
-fn a_refusal_is_written_in_the_form_the_client_reads() {
+fn refusal_has_the_format_of_the_client_version() {
     let connect = |name_and_level: &[u8]| connect_answer_version(&framed(0x10, name_and_level));
-    assert_eq!(connect(b"\0\x04MQTT\x06"), Some(ProtocolVersion::V5));
-    assert_eq!(connect(b"\0\x04MQTT\x63"), Some(ProtocolVersion::V5));
+    assert_eq!(connect(b"\0\x04MQTT\x05"), Some(ProtocolVersion::V5));
+    assert_eq!(connect(b"\0\x04MQTT\x06"), Some(ProtocolVersion::V3_1_1));
+    assert_eq!(connect(b"\0\x04MQTT\x63"), Some(ProtocolVersion::V3_1_1));
     assert_eq!(connect(b"\0\x04MQTT\x02"), Some(ProtocolVersion::V3_1_1));
     assert_eq!(connect(b"\0\x06MQIsdp\x04"), Some(ProtocolVersion::V3_1_1));
     assert_eq!(connect(b"\0\x04MQTT\x84"), Some(ProtocolVersion::V3_1_1));
@@ -310,4 +310,21 @@ fn a_refusal_is_written_in_the_form_the_client_reads() {
     assert_eq!(connect_answer_version(b""), None);
     assert_eq!(connect_answer_version(b"GET / HTTP/1.1"), None);
     assert_eq!(connect_answer_version(b"\x16\x03\x01\x02\x00"), None);
+}
+
+#[test]
+fn flags_of_connect_are_ignored_by_3_1_only() {
+    let v3_1 = b"\0\x06MQIsdp\x03\x02\0\0\0\x01c";
+    let others: [&[u8]; 2] = [b"\0\x04MQTT\x04\x02\0\0\0\x01c", b"\0\x04MQTT\x05\x02\0\0\0\0\x01c"];
+    for flags in 0..16 {
+        let first = 0x10 | flags;
+        let bytes = framed(first, v3_1);
+        let is_qos_3 = flags & 0b0110 == 0b0110;
+        assert_eq!(decode_connect(&bytes, usize::MAX).is_ok(), !is_qos_3, "3.1 {first:#x}");
+        for body in others {
+            let bytes = framed(first, body);
+            let decoded = decode_connect(&bytes, usize::MAX);
+            assert_eq!(decoded.is_ok(), flags == 0, "{first:#x}: {decoded:?}");
+        }
+    }
 }

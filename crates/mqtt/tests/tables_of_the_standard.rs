@@ -1,5 +1,5 @@
-//! The two big tables of MQTT 5, written down once more and compared with what the decoder does: which property may stand
-//! where (table 2-4), which reason code in which packet (table 2-6), and the Connect Return codes of 3.1.1.
+//! Compares the decoder with copies of the tables of the standard: the properties allowed in each packet (MQTT 5, table
+//! 2-4), the reason codes of each packet (MQTT 5, table 2-6), and the Connect Return codes of MQTT 3.1.1.
 
 use tidewire_mqtt::{
     ConnectReturnCode, Decoded, Packet, PacketType, Properties, PropertiesError, Property, PropertyContext,
@@ -28,7 +28,7 @@ type PropertyRow = (
     &'static [PropertyContext],
 );
 
-/// Identifier, name, an example, the bytes of its value, and where it may stand.
+/// Identifier, name, an example, the bytes of its value, and the packets that allow it.
 #[rustfmt::skip] // one property, one line
 const PROPERTIES: &[PropertyRow] = &[
     (1, "Payload Format Indicator", Property::PayloadFormatIndicator(1), b"\x01", &[Publish, Will]),
@@ -60,7 +60,7 @@ const PROPERTIES: &[PropertyRow] = &[
     (42, "Shared Subscription Available", Property::SharedSubscriptionAvailable(true), b"\x01", &[ConnAck]),
 ];
 
-/// What the context insists on besides the property under test.
+/// Returns the properties that the context requires in addition to the property under test.
 fn companion(context: PropertyContext, id: u8) -> &'static [u8] {
     match (context, id) {
         (Auth, 21) => b"",
@@ -101,7 +101,7 @@ fn unknown_identifiers_are_refused_everywhere() {
 }
 
 #[test]
-fn a_property_cut_short_is_malformed() {
+fn truncated_property_is_malformed() {
     for &(id, name, _, value, allowed) in PROPERTIES {
         for end in 0..value.len() {
             let bytes = [companion(allowed[0], id), &[id], &value[..end]].concat();
@@ -170,7 +170,7 @@ fn every_getter_finds_its_property_behind_others() {
 }
 
 #[test]
-fn a_server_forwards_what_the_standard_says_in_order() {
+fn server_forwards_standard_properties_in_order() {
     let forwarded = |list: &[Property<'_>]| {
         let (mut bytes, mut out) = (Vec::new(), Vec::new());
         let mut writer = PropertyWriter::new(&mut bytes);
@@ -207,7 +207,7 @@ fn a_server_forwards_what_the_standard_says_in_order() {
 }
 
 #[test]
-fn three_thousand_user_properties_are_kept_in_order() {
+fn three_thousand_user_properties_stay_in_order() {
     let mut bytes = Vec::new();
     let mut writer = PropertyWriter::new(&mut bytes);
     let texts: Vec<String> = (0..3000).map(|number| number.to_string()).collect();
@@ -224,7 +224,7 @@ fn three_thousand_user_properties_are_kept_in_order() {
 }
 
 #[test]
-fn strings_are_cut_off_between_characters_at_what_their_length_can_say() {
+fn long_strings_are_truncated_between_characters() {
     let mut bytes = Vec::new();
     let long = "€".repeat(30_000);
     PropertyWriter::new(&mut bytes)
@@ -242,7 +242,7 @@ use PacketType as P;
 
 const ACKS: [PacketType; 2] = [P::PubAck, P::PubRec];
 
-/// Code, name and packets of table 2-6, with those of the sections per packet.
+/// Code, name and packets of table 2-6, including those of the sections per packet.
 #[rustfmt::skip] // one code, one line
 fn reason_codes() -> Vec<(u8, &'static str, Vec<PacketType>)> {
     let acks = |others: &[PacketType]| [&ACKS, others].concat();
@@ -293,7 +293,7 @@ fn reason_codes() -> Vec<(u8, &'static str, Vec<PacketType>)> {
     ]
 }
 
-/// A packet of the type that carries the code.
+/// Returns a packet of this type with the code.
 fn packet_with(packet: PacketType, code: u8) -> Option<Vec<u8>> {
     Some(match packet {
         P::ConnAck => vec![0x20, 3, 0, code, 0],

@@ -1,6 +1,8 @@
-//! Topic names, topic filters, `$share` and the definition of matching.
+//! Tests topic names, topic filters, `$share` and matching.
 
 use proptest::prelude::*;
+
+use crate::scale::scaled;
 use tidewire_mqtt::{
     FilterError, SharedFilter, TopicError, filter_matches, has_wildcards, levels, validate_filter, validate_topic_name,
 };
@@ -43,7 +45,7 @@ fn topic_names() {
 }
 
 #[test]
-fn a_special_character_is_found_at_every_place() {
+fn special_character_is_found_at_every_position() {
     for length in 1..40 {
         for at in 0..length {
             for special in ["+", "#", "\0"] {
@@ -115,7 +117,7 @@ fn shared_filters() {
     }
 }
 
-/// The examples of section 4.7.1, and the corners that brokers get wrong.
+/// The examples of section 4.7.1, and cases that other brokers handle incorrectly.
 #[test]
 fn matching() {
     let cases = [
@@ -165,7 +167,7 @@ fn levels_and_wildcards() {
     assert!(has_wildcards("a/+") && has_wildcards("#") && !has_wildcards("a/b"));
 }
 
-/// Matching written another way: recursive, on lists.
+/// Another implementation of matching: recursive, on lists of levels.
 fn matches_recursively(filter: &[&str], topic: &[&str]) -> bool {
     match (filter, topic) {
         (["#"], _) => true,
@@ -177,7 +179,7 @@ fn matches_recursively(filter: &[&str], topic: &[&str]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3_000))]
+    #![proptest_config(ProptestConfig::with_cases(scaled(3_000) as u32))]
 
     #[test]
     fn matching_agrees_with_the_other_way(

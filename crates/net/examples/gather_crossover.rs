@@ -1,4 +1,5 @@
-//! What the constants of `outlet.rs` rest on: one vectored write of 64 slices against copying them together and one write.
+//! Measures the crossover for the constants of `outlet.rs`: one vectored write of 64 slices, or copying them and one
+//! plain write.
 //!
 //! `cargo run --release -p tidewire-net --example gather_crossover`
 
@@ -21,7 +22,7 @@ fn main() -> std::io::Result<()> {
     writeln!(out, "slices  bytes each  vectored ns  gathered ns")?;
     for slices in [2, 4, 8, 16, 32, 64] {
         for bytes in [32, 128, 512, 2048] {
-            // Apart from each other, as messages of many publishers in one arena are.
+            // Not adjacent, like messages of many publishers in one arena.
             let arena = vec![7u8; slices * bytes * 4];
             let parts: Vec<&[u8]> = (0..slices)
                 .map(|n| &arena[n * bytes * 4..n * bytes * 4 + bytes])

@@ -1,4 +1,5 @@
-//! Accepting connections: a few per tick, within the limits, and never spinning when the process has run out of descriptors.
+//! Accepts connections: a few per tick, within the limits, and without spinning if the process has no file descriptors
+//! left.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,22 +9,24 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use socket2::SockRef;
+use trust::own::trusted_peer;
 
-use crate::connection::{Connection, Handshake, Step};
-use crate::counters::Refusal;
+use crate::connection::{Handshake, HandshakeStep, SocketConnection};
+use crate::counters::EarlyCloseReason;
 use crate::listener::try_increment;
-use crate::worker::Worker;
+use crate::worker::NetWorker;
 
-/// Connections that one worker takes from one listener per tick; the rest may go to workers that are less busy.
+/// Maximum number of connections that one worker accepts from one listener per tick. The rest may go to less busy
+/// workers.
 const ACCEPTS_PER_TICK: usize = 32;
 
-/// How long accepting rests when the process or the system has no file descriptor left.
+/// Pause of accepting when the process or the system has no file descriptor left.
 const EXHAUSTED_PAUSE_MS: u64 = 100;
 
-/// A worker's view of a listening socket.
+/// A worker's handle of a listening socket.
 pub(crate) struct Acceptor {
     pub(crate) socket: TcpListener,
-    /// The socket may have connections for us: it has not said otherwise since its last event.
+    /// The socket may have connections: no accept has returned `WouldBlock` since its last event.
     pub(crate) is_ready: bool,
     pub(crate) paused_until_ms: u64,
 }
@@ -34,7 +37,7 @@ impl Acceptor {
     }
 }
 
-impl Worker {
+impl NetWorker {
     pub(crate) fn accept_ready(&mut self) {
         for index in 0..self.acceptors.len() {
             if self.acceptors[index].is_due(self.now.monotonic_ms) {
@@ -54,7 +57,7 @@ impl Worker {
                 }
                 Err(error) if is_transient(&error) => {}
                 Err(_) => {
-                    // EMFILE, ENFILE, ENOBUFS, ENOMEM: the connection stays in the backlog and would report ready for ever.
+                    // EMFILE, ENFILE, ENOBUFS, ENOMEM: the connection stays in the backlog, and the socket stays ready.
                     self.counters.accept_errors += 1;
                     acceptor.paused_until_ms = self.now.monotonic_ms + EXHAUSTED_PAUSE_MS;
                     return;
@@ -65,12 +68,13 @@ impl Worker {
 
     fn accepted(&mut self, index: usize, socket: TcpStream, address: SocketAddr) {
         let listener = &self.common.listeners[index];
-        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        // The server's own connections, to itself, are no clients on this machine.
+        let address = trusted_peer(address);
         let refusal = match listener.admit(self.now.monotonic_ms) {
             Err(refusal) => Some(refusal),
             Ok(()) if !try_increment(&self.common.connections, self.common.config.max_connections) => {
-                listener.left();
-                Some(Refusal::ServerFull)
+                listener.connection_closed();
+                Some(EarlyCloseReason::ServerFull)
             }
             Ok(()) => None,
         };
@@ -85,23 +89,23 @@ impl Worker {
             .as_ref()
             .map(|proxy| proxy.trusted.iter().any(|net| net.contains(address.ip())));
         if trusts_proxy == Some(false) {
-            listener.count_refusal(Refusal::ProxyUntrusted);
-            listener.left();
+            listener.count_refusal(EarlyCloseReason::ProxyUntrusted);
+            listener.connection_closed();
             self.common.connections.fetch_sub(1, Ordering::Relaxed);
             return reset(&socket);
         }
-        self.begin(index, socket, address);
+        self.begin_handshake(index, socket, address);
     }
 
-    fn begin(&mut self, index: usize, socket: TcpStream, address: SocketAddr) {
+    fn begin_handshake(&mut self, index: usize, socket: TcpStream, address: SocketAddr) {
         let config = &self.common.listeners[index].config;
         let step = match config {
-            config if config.proxy.is_some() => Step::Proxy,
-            config if config.is_tls() => Step::Tls,
-            config if config.is_websocket() => Step::WebSocket,
-            _ => Step::Connect,
+            config if config.proxy.is_some() => HandshakeStep::Proxy,
+            config if config.is_tls() => HandshakeStep::Tls,
+            config if config.is_websocket() => HandshakeStep::WebSocket,
+            _ => HandshakeStep::Connect,
         };
-        // Linux lets accepted sockets inherit what the listener has.
+        // On Linux, accepted sockets inherit the options of the listener.
         #[cfg(not(target_os = "linux"))]
         crate::listener::tune(SockRef::from(&socket), self.common.config.tcp_keep_alive);
         let handshake = Handshake {
@@ -111,9 +115,11 @@ impl Worker {
             certificate: None,
             reserved_bytes: 0,
         };
-        let conn = self.slots.insert(Connection::new(socket, index as u16, handshake));
+        let conn = self
+            .slots
+            .insert(SocketConnection::new(socket, index as u16, handshake));
         if self.register(conn.slot).is_err() {
-            return self.refuse(conn.slot, Refusal::PeerClosed);
+            return self.refuse(conn.slot, EarlyCloseReason::PeerClosed);
         }
         self.handshake_deadlines[index].push(self.now.monotonic_ms, conn);
     }
@@ -129,7 +135,7 @@ impl Worker {
     }
 }
 
-/// Of the one connection, not of the listener.
+/// Returns whether the error concerns a single connection and not the listener.
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, TimedOut,
@@ -140,7 +146,7 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// Closes with a reset: no TIME_WAIT for what was never served.
+/// Closes with a reset, which avoids TIME_WAIT for a connection that was never served.
 fn reset(socket: &TcpStream) {
     let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
 }

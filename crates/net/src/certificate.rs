@@ -1,10 +1,12 @@
-//! What an X.509 certificate says, as far as people and rules want to know it: its names and how long it holds.
+//! Reads X.509 certificates for display and for rules: names and validity.
 //!
-//! Nothing is verified here, the TLS library does that; this only walks the DER. Whatever does not look as expected has no
-//! common name, or is left out.
+//! Nothing is verified here; the TLS library does that. This module only parses the DER. Unexpected fields are omitted,
+//! and a certificate with an unexpected structure has no common name.
 //!
 //! ```text
-//! Certificate { TBSCertificate { [0] version?, serial, algorithm, issuer, validity, subject, key, …, [3] extensions? }, … }
+//! Certificate {
+//!     TBSCertificate { [0] version?, serial, algorithm, issuer, validity, subject, key, …, [3] extensions? }, …
+//! }
 //! subject     SEQUENCE OF SET OF SEQUENCE { OBJECT IDENTIFIER, string }
 //! validity    SEQUENCE { time, time }
 //! extensions  SEQUENCE OF SEQUENCE { OBJECT IDENTIFIER, BOOLEAN?, OCTET STRING }
@@ -38,7 +40,7 @@ const DNS_NAME: u8 = 0x82;
 const URI_NAME: u8 = 0x86;
 const IP_NAME: u8 = 0x87;
 
-/// Short names of attributes [RFC 4514].
+/// Short attribute names [RFC 4514].
 const ATTRIBUTES: [(&[u8], &str); 9] = [
     (COMMON_NAME, "CN"),
     (&[0x55, 0x04, 0x05], "serialNumber"),
@@ -51,13 +53,13 @@ const ATTRIBUTES: [(&[u8], &str); 9] = [
     (&[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x09, 0x01], "emailAddress"),
 ];
 
-/// For people to look at.
+/// Contents of a certificate for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
-    /// `CN=meter-17, O=Example`; empty when the names below are all there is.
+pub struct CertificateDescription {
+    /// `CN=meter-17, O=Example`. Empty if the certificate has only alternative names.
     pub subject: String,
     pub issuer: String,
-    /// Host names and addresses that it is good for.
+    /// Host names and addresses for which the certificate is valid.
     pub names: Vec<String>,
     /// Hexadecimal.
     pub serial: String,
@@ -65,8 +67,8 @@ pub struct Description {
     pub not_after_unix_s: i64,
 }
 
-/// `None` when it does not look like a certificate.
-pub fn describe(certificate: &[u8]) -> Option<Description> {
+/// Parses a certificate. `None` if the structure is not that of a certificate.
+pub fn describe(certificate: &[u8]) -> Option<CertificateDescription> {
     let mut certificate = Der(certificate).enter(SEQUENCE)?;
     let mut tbs = certificate.enter(SEQUENCE)?;
     tbs.skip(EXPLICIT_VERSION);
@@ -75,11 +77,11 @@ pub fn describe(certificate: &[u8]) -> Option<Description> {
     let issuer = tbs.enter(SEQUENCE)?;
     let mut validity = tbs.enter(SEQUENCE)?;
     let subject = tbs.enter(SEQUENCE)?;
-    Some(Description {
+    Some(CertificateDescription {
         subject: distinguished_name(subject)?,
         issuer: distinguished_name(issuer)?,
         names: alternative_names(tbs).unwrap_or_default(),
-        // A zero before it only says that it is positive.
+        // A leading zero byte only marks the number as positive.
         serial: hexadecimal(serial.strip_prefix(&[0]).unwrap_or(serial)),
         not_before_unix_s: time(validity.next()?)?,
         not_after_unix_s: time(validity.next()?)?,
@@ -103,7 +105,7 @@ fn distinguished_name(mut name: Der<'_>) -> Option<String> {
     Some(parts.join(", "))
 }
 
-/// From what follows the subject.
+/// Reads the alternative names from the fields after the subject.
 fn alternative_names(mut tbs: Der<'_>) -> Option<Vec<String>> {
     let extensions = loop {
         let (tag, content) = tbs.next()?;
@@ -119,7 +121,7 @@ fn alternative_names(mut tbs: Der<'_>) -> Option<Vec<String>> {
         }
         let mut value = extension.next()?;
         if value.0 != OCTET_STRING {
-            // What came was whether it is critical.
+            // The value just read was the `critical` flag.
             value = extension.next()?;
         }
         let mut list = Der(value.1).enter(SEQUENCE)?;
@@ -175,7 +177,7 @@ fn time((tag, value): (u8, &[u8])) -> Option<i64> {
     Some(days_since_1970(year, month, day) * 86_400 + hour? * 3_600 + minute? * 60 + second?)
 }
 
-/// Of the Gregorian calendar. Years are counted from March on, so that a leap day is the last of its year.
+/// Converts a Gregorian date. Years are counted from March, so that a leap day is the last day of its year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -205,7 +207,7 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<Box<str>> {
     None
 }
 
-/// A name with control characters could pass for another one in logs and rules.
+/// Decodes a string. Rejects control characters, with which a name could imitate another one in logs and rules.
 fn text(tag: u8, value: &[u8]) -> Option<Box<str>> {
     let text = match tag {
         UTF8_STRING | PRINTABLE_STRING | IA5_STRING | TELETEX_STRING => std::str::from_utf8(value).ok()?.to_owned(),
@@ -222,7 +224,7 @@ fn text(tag: u8, value: &[u8]) -> Option<Box<str>> {
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// Tag and content of the next element.
+    /// Returns the tag and content of the next element.
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk::<2>()?;
         let (length, rest) = match first {
@@ -241,10 +243,10 @@ impl<'a> Der<'a> {
         Some((tag, content))
     }
 
-    /// The next element, if it has this tag.
+    /// Skips the next element if it has this tag.
     fn skip(&mut self, tag: u8) {
         if self.0.first() == Some(&tag) {
-            // What cannot be read fails where it is wanted.
+            // An unreadable element fails when the next one is read.
             let _ = self.next();
         }
     }
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_common_name_is_found() {
+    fn subject_common_name_is_found() {
         let org = (DnType::OrganizationName, utf8("Example"));
         type Case<'a> = (&'a str, Vec<(DnType, DnValue)>, Option<&'a str>);
         let cases: &[Case<'_>] = &[
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_described() {
+    fn certificate_description_has_all_fields() {
         let mut params = CertificateParams::new(vec!["host.example".to_owned(), "192.0.2.7".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();
         params
@@ -323,20 +325,20 @@ mod tests {
         params.not_before = rcgen::date_time_ymd(2024, 2, 29);
         params.not_after = rcgen::date_time_ymd(2051, 1, 1);
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let told = describe(made.der()).unwrap();
-        assert_eq!(told.subject, "O=Example, CN=host.example");
-        assert_eq!(told.issuer, told.subject);
-        assert_eq!(told.names, ["host.example", "192.0.2.7"]);
-        assert_eq!(told.serial, "0aff");
-        // The first is UTCTime, the second, beyond 2049, GeneralizedTime.
+        let description = describe(made.der()).unwrap();
+        assert_eq!(description.subject, "O=Example, CN=host.example");
+        assert_eq!(description.issuer, description.subject);
+        assert_eq!(description.names, ["host.example", "192.0.2.7"]);
+        assert_eq!(description.serial, "0aff");
+        // The first date is a UTCTime, the second, after 2049, a GeneralizedTime.
         assert_eq!(
-            (told.not_before_unix_s, told.not_after_unix_s),
+            (description.not_before_unix_s, description.not_after_unix_s),
             (1_709_164_800, 2_556_144_000)
         );
     }
 
     #[test]
-    fn no_damage_panics() {
+    fn damaged_certificate_does_not_panic() {
         let der = certificate(&[(DnType::CommonName, utf8("meter-17"))]);
         for end in 0..der.len().min(200) {
             assert_eq!(common_name(&der[..end]), None);

@@ -1,52 +1,54 @@
-//! How connections end.
+//! Closing of connections.
 //!
-//! Asked for by the shard: what is queued is written, then the layers say good-bye (WebSocket close, TLS close_notify), then FIN, and
-//! what the peer still sends is thrown away until its own FIN, so that no reset overtakes the last packet. All within the linger
-//! time. Ended by the peer or broken by the network: as soon as what came before has been read. The shard hears of every end exactly once.
+//! If the shard requests it: queued output is written, then the close messages of the layers (WebSocket close, TLS
+//! close_notify), then FIN. Further input is discarded until the peer's FIN, so that no reset overtakes the last
+//! packet. All of this is limited by the linger timeout. If the peer or the network closes: as soon as earlier data has
+//! been read. The shard is informed exactly once.
 
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
 use broker::{CloseCause, ConnSlot};
 
-use crate::connection::{Connection, DRAIN_BYTES_MAX, Stage, Step};
-use crate::counters::Refusal;
-use crate::flush::Notice;
+use crate::connection::{ConnectionStage, DRAIN_BYTES_MAX, HandshakeStep, SocketConnection};
+use crate::counters::EarlyCloseReason;
+use crate::flush::FlushNotice;
 use crate::slots::SlotRef;
-use crate::worker::Worker;
+use crate::worker::NetWorker;
 
-impl Worker {
-    /// TLS and WebSocket have goodbyes of their own, which come after MQTT's: those are waited for.
-    pub(crate) fn close_for_shard(&mut self, slot: u32, has_said_goodbye: bool) {
+impl NetWorker {
+    /// Closes for the shard. TLS and WebSocket have close messages after MQTT's DISCONNECT; with a layer, the peer's
+    /// are awaited.
+    pub(crate) fn close_for_shard(&mut self, slot: u32, has_sent_disconnect: bool) {
         if let Some(connection) = self.slots.get_mut(slot) {
-            connection.has_ended |= has_said_goodbye && connection.layer.is_none();
+            connection.has_ended |= has_sent_disconnect && connection.layer.is_none();
         }
         self.close(slot, CloseCause::Requested);
     }
 
-    /// Closes politely. Nothing is read from now on.
+    /// Closes gracefully. Nothing is read from now on.
     pub(crate) fn close(&mut self, slot: u32, cause: CloseCause) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         let is_open = match connection.stage {
-            Stage::Handshake(_) => false,
-            Stage::Open => true,
-            Stage::Closing { .. } | Stage::Draining { .. } => return,
+            ConnectionStage::Handshake(_) => false,
+            ConnectionStage::Open => true,
+            ConnectionStage::Closing { .. } | ConnectionStage::Draining { .. } => return,
         };
         self.release_handshake(slot);
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        connection.stage = Stage::Closing { cause, is_open };
+        connection.stage = ConnectionStage::Closing { cause, is_open };
         connection.unread = Vec::new();
         self.list_for_flush(slot);
         self.linger_until_deadline(slot);
     }
 
-    /// Ends a connection that the shard does not know, for a reason that is counted. An answer of its layers (a TLS alert, an HTTP
-    /// status) is still written.
-    pub(crate) fn refuse(&mut self, slot: u32, refusal: Refusal) {
+    /// Closes a connection that the shard does not have, and counts the reason. A response of its layers (TLS alert,
+    /// HTTP status) is still written.
+    pub(crate) fn refuse(&mut self, slot: u32, refusal: EarlyCloseReason) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -62,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// The connection is of no use any more.
+    /// Closes a connection that is unusable.
     pub(crate) fn fail(&mut self, slot: u32, cause: CloseCause) {
         let Some(reference) = self.slots.reference(slot) else {
             return;
@@ -71,19 +73,22 @@ impl Worker {
             return;
         };
         match connection.stage {
-            Stage::Handshake(_) => self.refuse_broken(slot, cause),
-            Stage::Open => {
-                connection.stage = Stage::Closing { cause, is_open: true };
-                self.notices.push(Notice::Closed { conn: reference, cause });
+            ConnectionStage::Handshake(_) => self.refuse_broken(slot, cause),
+            ConnectionStage::Open => {
+                connection.stage = ConnectionStage::Closing { cause, is_open: true };
+                self.notices.push(FlushNotice::Closed { conn: reference, cause });
             }
-            Stage::Closing { cause, is_open: true } => self.notices.push(Notice::Closed { conn: reference, cause }),
-            Stage::Closing { is_open: false, .. } | Stage::Draining { .. } => self.remove(slot),
+            ConnectionStage::Closing { cause, is_open: true } => {
+                self.notices.push(FlushNotice::Closed { conn: reference, cause })
+            }
+            ConnectionStage::Closing { is_open: false, .. } | ConnectionStage::Draining { .. } => self.remove(slot),
         }
     }
 
-    /// The network has ended the connection. What the peer sent before that is still there, and is heard first: who leaves with
-    /// something unread sends a reset right behind its DISCONNECT, which decides about its will and its session.
-    pub(crate) fn broken(&mut self, slot: u32) {
+    /// Handles a connection that the network has closed. Data that the peer sent before is read first: a peer that
+    /// closes with unread input sends a reset right after its DISCONNECT, and that DISCONNECT decides about its will
+    /// and its session.
+    pub(crate) fn handle_broken(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -95,8 +100,8 @@ impl Worker {
         self.list_for_read(slot);
     }
 
-    /// After reading: a broken connection of which nothing more is to be had.
-    pub(crate) fn fail_if_broken(&mut self, slot: u32) {
+    /// After reading: closes a broken connection that has no more data.
+    pub(crate) fn close_if_broken(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot)
             && connection.is_broken
             && !connection.is_closing()
@@ -108,32 +113,34 @@ impl Worker {
 
     fn refuse_broken(&mut self, slot: u32, cause: CloseCause) {
         let refusal = if cause == CloseCause::Transport {
-            Refusal::WebSocketFraming
+            EarlyCloseReason::WebSocketFraming
         } else {
-            Refusal::PeerClosed
+            EarlyCloseReason::PeerClosed
         };
         self.refuse(slot, refusal);
     }
 
-    /// The peer has sent its last byte. What is queued for it is written once, if it is still there to read it.
+    /// Handles the end of the peer's stream. Queued output is written once, in case the peer still reads.
     pub(crate) fn peer_closed(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         match &connection.stage {
-            Stage::Handshake(handshake) if matches!(handshake.step, Step::Leaving(_)) => connection.has_ended = true,
-            Stage::Handshake(_) => self.refuse(slot, Refusal::PeerClosed),
-            Stage::Open if connection.is_write_blocked => self.fail(slot, CloseCause::Peer),
-            Stage::Open => self.close(slot, CloseCause::Peer),
-            Stage::Closing { .. } => {}
-            Stage::Draining { .. } => self.remove(slot),
+            ConnectionStage::Handshake(handshake) if matches!(handshake.step, HandshakeStep::Moving(_)) => {
+                connection.has_ended = true
+            }
+            ConnectionStage::Handshake(_) => self.refuse(slot, EarlyCloseReason::PeerClosed),
+            ConnectionStage::Open if connection.is_write_blocked => self.fail(slot, CloseCause::Peer),
+            ConnectionStage::Open => self.close(slot, CloseCause::Peer),
+            ConnectionStage::Closing { .. } => {}
+            ConnectionStage::Draining { .. } => self.remove(slot),
         }
     }
 
-    /// All of a closing connection's queue is written: the layers say good-bye, then the socket.
+    /// Called when all output of a closing connection is written. Sends the close messages of the layers, then FIN.
     pub(crate) fn finish_writing(&mut self, slot: u32) {
-        if self.say_good_bye(slot) {
-            // Written by the same path; this is called again when it is out.
+        if self.queue_layer_close(slot) {
+            // The flush calls this function again when the close message is written.
             self.list_for_flush(slot);
             return;
         }
@@ -144,17 +151,19 @@ impl Worker {
             return;
         };
         if !connection.has_ended {
-            // Fails only if the peer has reset the connection, and then there is nobody to tell.
+            // Fails only if the peer has reset the connection.
             let _ = connection.socket.shutdown(Shutdown::Write);
         }
         match connection.stage {
-            Stage::Closing { cause, is_open: true } => self.notices.push(Notice::Closed { conn: reference, cause }),
+            ConnectionStage::Closing { cause, is_open: true } => {
+                self.notices.push(FlushNotice::Closed { conn: reference, cause })
+            }
             _ => self.drain(slot),
         }
     }
 
-    /// Queues the next closing message of the layers; false when all are sent.
-    fn say_good_bye(&mut self, slot: u32) -> bool {
+    /// Queues the next close message of the layers. Returns `false` if all have been sent.
+    fn queue_layer_close(&mut self, slot: u32) -> bool {
         let Some(connection) = self.slots.get_mut(slot) else {
             return false;
         };
@@ -178,33 +187,33 @@ impl Worker {
         }
     }
 
-    /// Hands what happened during the last flush to the shard.
+    /// Delivers the results of the last flush to the shard.
     pub(crate) fn deliver_notices(&mut self) {
         let mut notices = std::mem::take(&mut self.notices);
         for notice in notices.drain(..) {
             match notice {
-                Notice::Drained(conn) if self.slots.is_current(conn) => {
+                FlushNotice::Drained(conn) if self.slots.is_current(conn) => {
                     self.shard.drained(self.now, ConnSlot(conn.slot));
                     self.resume(conn.slot);
                 }
-                Notice::Closed { conn, cause } if self.slots.is_current(conn) => self.closed(conn.slot, cause),
-                // The connection has ended since.
-                Notice::Drained(_) | Notice::Closed { .. } => {}
+                FlushNotice::Closed { conn, cause } if self.slots.is_current(conn) => self.closed(conn.slot, cause),
+                // The connection has been closed since.
+                FlushNotice::Drained(_) | FlushNotice::Closed { .. } => {}
             }
         }
         notices.append(&mut self.notices);
         self.notices = notices;
     }
 
-    /// Tells the shard, once, and lets go of the socket or reads it to the peer's FIN.
+    /// Tells the shard, once, and then removes the connection or reads up to the peer's FIN.
     pub(crate) fn closed(&mut self, slot: u32, cause: CloseCause) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if !connection.has_lane() {
+        if !connection.has_outbox() {
             return;
         }
-        connection.stage = Stage::Draining {
+        connection.stage = ConnectionStage::Draining {
             left_bytes: DRAIN_BYTES_MAX,
         };
         connection.unread = Vec::new();
@@ -215,7 +224,7 @@ impl Worker {
         }
     }
 
-    /// Reads to the peer's FIN, unless that has come.
+    /// Reads up to the peer's FIN, unless it has arrived.
     fn drain(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -223,18 +232,18 @@ impl Worker {
         if connection.has_ended {
             return self.remove(slot);
         }
-        connection.stage = Stage::Draining {
+        connection.stage = ConnectionStage::Draining {
             left_bytes: DRAIN_BYTES_MAX,
         };
         connection.layer = None;
-        // What came while nothing was read has made its event already.
+        // Data that arrived while nothing was read has already caused its event.
         connection.is_readable = true;
         connection.is_paused = false;
         self.list_for_read(slot);
     }
 
-    /// A closing or draining connection has had its time.
-    pub(crate) fn linger_is_over(&mut self, conn: SlotRef) {
+    /// Ends a closing or draining connection at the linger deadline.
+    pub(crate) fn linger_expired(&mut self, conn: SlotRef) {
         if !self.slots.is_current(conn) {
             return;
         }
@@ -242,29 +251,29 @@ impl Worker {
             return;
         };
         match connection.stage {
-            Stage::Closing { cause, .. } => {
+            ConnectionStage::Closing { cause, .. } => {
                 self.counters.linger_timeouts += 1;
                 self.closed(conn.slot, cause);
                 self.remove(conn.slot);
             }
-            Stage::Draining { .. } => self.remove(conn.slot),
-            Stage::Handshake(_) | Stage::Open => {}
+            ConnectionStage::Draining { .. } => self.remove(conn.slot),
+            ConnectionStage::Handshake(_) | ConnectionStage::Open => {}
         }
     }
 
-    /// Drops the connection; the shard must not know it any more.
+    /// Removes the connection. The shard must not have it any more.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.release_handshake(slot);
         if let Some(connection) = self.slots.remove(slot) {
-            debug_assert!(!connection.has_lane(), "the shard was not told");
+            debug_assert!(!connection.has_outbox(), "the shard still has the connection");
             self.counters.closed += 1;
             self.count_out(&connection);
         }
     }
 
-    /// The connection is no longer one of this server's.
-    pub(crate) fn count_out(&self, connection: &Connection) {
-        self.common.listeners[usize::from(connection.listener)].left();
+    /// Removes the connection from the counts of its listener and the server.
+    pub(crate) fn count_out(&self, connection: &SocketConnection) {
+        self.common.listeners[usize::from(connection.listener)].connection_closed();
         self.common.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

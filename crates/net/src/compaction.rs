@@ -1,188 +1,200 @@
-//! Which messages of a long log are written once more, so that one that waits for long does not keep all of the log behind it.
+//! Chooses the messages of a long log that compaction rewrites, so that one message that waits long does not retain the
+//! whole log after it.
 //!
-//! In passes: when the log has become long, each checkpoint moves a part of what is oldest, until all that stood there when the
-//! pass began has gone. What is left then is what somebody waits for; the next pass begins when the log has twice that length.
-//! So a byte that stays is written once more for each byte that goes, at most, however much stays; where the quota does not allow for
-//! twice the length, a pass begins while there is still room for what it needs itself, and the bytes that stay are moved more often.
+//! Compaction works in passes. When the log has become long, each checkpoint rewrites a part of the oldest messages,
+//! until everything that was there at the start of the pass is rewritten or delivered. The messages that remain are
+//! still waited for, so the next pass starts when the log has twice that length. A remaining byte is thus rewritten at
+//! most once per delivered byte. If the quota does not allow twice the length, a pass starts while there is still space
+//! for the pass itself, and remaining bytes are rewritten more often.
 //!
-//! What a pass needs: what it has moved is there twice until the old place is removed, `LAG` checkpoints later, and while it moves what
-//! stays, nothing is gained, but more is appended. Long parts need more for the one, short ones for the other.
+//! Space for a pass: rewritten messages exist twice until the old segments are removed, `REMOVAL_LAG` checkpoints
+//! later. While remaining messages are rewritten, no space is gained, but more is appended. Larger parts need more
+//! space for the former, smaller parts for the latter.
 //!
-//! Where the disk has little left, a checkpoint moves no more than a part of what it has: delivery has to write, too, and what is
-//! appended and finds no room keeps all waiting that comes behind it.
+//! If target disk space is left, a checkpoint rewrites only a part of what fits: delivery has to write as well, and an
+//! append that does not fit blocks all later ones.
 
 use ::journal::Lsn;
 
-/// A log of so many times what is appended between two checkpoints is never long.
-const SHORT: u64 = 4;
+/// A log is never long up to this multiple of the checkpoint interval.
+const SHORT_INTERVALS: u64 = 4;
 
-/// What one checkpoint moves at least, in the same measure.
-const PART: u64 = 2;
+/// Minimum bytes rewritten per checkpoint, as a multiple of the checkpoint interval.
+const PART_INTERVALS: u64 = 2;
 
-/// So many checkpoints later, what has been moved is removed.
-const LAG: u64 = 3;
+/// Number of checkpoints after which the original of a rewritten message is removed.
+const REMOVAL_LAG: u64 = 3;
 
-/// This part of the room that is not left for delivery may be written once more by one checkpoint: others take space meanwhile.
-const ROOM_PART: u64 = 4;
+/// One checkpoint may rewrite the free space, less the part left for delivery, divided by this number: other processes
+/// use space too.
+const FREE_SPACE_DIVISOR: u64 = 4;
 
-/// What one checkpoint moves: messages before a position, so many bytes of them at most.
+/// The messages that one checkpoint rewrites: those before a position, at most `bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct RewritePart {
     pub before: Lsn,
     pub bytes: u64,
 }
 
-/// What can be written behind all that has been appended.
+/// Space for writing behind the appended records.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct FreeSpace {
     pub bytes: u64,
     pub segment_bytes: u64,
-    /// What a checkpoint takes itself.
+    /// Size of a checkpoint, in bytes.
     pub snapshot_bytes: u64,
 }
 
-impl Room {
-    /// What may be written once more of it: half a segment is left for delivery, and what checkpoints take until anything is removed.
-    fn to_move(self) -> u64 {
-        let left = self.segment_bytes / 2 + LAG * self.snapshot_bytes;
-        self.bytes.saturating_sub(left) / ROOM_PART
+impl FreeSpace {
+    /// Returns the number of bytes that may be rewritten. Half a segment is left for delivery, and space for the
+    /// checkpoints until segments are removed.
+    fn rewritable_bytes(self) -> u64 {
+        let left = self.segment_bytes / 2 + REMOVAL_LAG * self.snapshot_bytes;
+        self.bytes.saturating_sub(left) / FREE_SPACE_DIVISOR
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
-    pass: Option<Pass>,
-    /// What the last pass left.
+    pass: Option<CompactionPass>,
+    /// Length of the log after the last pass.
     left_bytes: u64,
-    grant: Grant,
+    grant: RewriteGrant,
 }
 
-/// What may be moved of what stands before a position while the log is full. If it is used up, what stands there is waited for: moving
-/// more gains nothing until that has been delivered. So it is tried again, but more and more seldom.
+/// Limits the bytes rewritten before a position while the log is full. If the grant is used up, the messages there are
+/// still waited for, and rewriting more gains nothing until they are delivered. It is renewed at increasing intervals.
 #[derive(Debug, Default)]
-struct Grant {
+struct RewriteGrant {
     before: Lsn,
     bytes: u64,
-    /// In checkpoints.
+    /// Age in checkpoints.
     age: u64,
-    lasts: u64,
+    renewal_age: u64,
 }
 
-impl Grant {
+impl RewriteGrant {
     fn renew(&mut self, before: Lsn, bytes: u64) {
         self.age += 1;
         if before > self.before {
-            *self = Grant {
+            *self = RewriteGrant {
                 before,
                 bytes,
                 age: 0,
-                lasts: 2 * LAG,
+                renewal_age: 2 * REMOVAL_LAG,
             };
-        } else if self.age >= self.lasts {
+        } else if self.age >= self.renewal_age {
             self.bytes = bytes;
             self.age = 0;
-            self.lasts = self.lasts.saturating_mul(2);
+            self.renewal_age = self.renewal_age.saturating_mul(2);
         }
-        // There may be less room by now.
+        // There may be less space now.
         self.bytes = self.bytes.min(bytes);
     }
 }
 
 #[derive(Debug)]
-struct Pass {
+struct CompactionPass {
     until: Lsn,
-    /// Everything before it has been moved. The log begins there some checkpoints later, or with the segment that has it.
-    moved_to: Lsn,
+    /// Everything before this position is rewritten. The log begins there, or at its segment, some checkpoints later.
+    rewritten_to: Lsn,
     part: u64,
     checkpoints: u64,
-    /// Of them, since all has been moved.
+    /// Checkpoints since everything has been rewritten.
     removing: u64,
 }
 
-/// Whether a log is longer than it should be if nobody waits for what is in it.
+/// Returns whether a log is longer than necessary, assuming that nothing waits for its messages.
 pub(crate) fn is_long(length: u64, checkpoint_bytes: u64) -> bool {
-    length > SHORT * checkpoint_bytes
+    length > SHORT_INTERVALS * checkpoint_bytes
 }
 
 impl Compaction {
-    /// Called for each checkpoint.
-    pub(crate) fn move_before(
+    /// Returns what the next checkpoint rewrites. Called once per checkpoint.
+    pub(crate) fn next_part(
         &mut self,
         first: Lsn,
         next: Lsn,
         checkpoint_bytes: u64,
         quota_bytes: u64,
-        room: Room,
-    ) -> Part {
+        space: FreeSpace,
+    ) -> RewritePart {
         let length = next.0 - first.0;
         self.end_pass(length, checkpoint_bytes);
-        // The least that a pass needs beside what is there is with parts of this length.
-        let even = (u128::from(checkpoint_bytes) * u128::from(length) / u128::from(LAG)).isqrt();
-        let part = (PART * checkpoint_bytes).max(even as u64);
-        let needed = LAG * (checkpoint_bytes + part) + checkpoint_bytes * self.left_bytes / part;
-        // A log that may not become twice as long must not wait for it.
+        // The space needed by a pass is minimal with parts of this length.
+        let even = (u128::from(checkpoint_bytes) * u128::from(length) / u128::from(REMOVAL_LAG)).isqrt();
+        let part = (PART_INTERVALS * checkpoint_bytes).max(even as u64);
+        let needed = REMOVAL_LAG * (checkpoint_bytes + part) + checkpoint_bytes * self.left_bytes / part;
+        // A log that must not double its length starts the pass earlier.
         let long = (2 * self.left_bytes).min(quota_bytes.saturating_sub(needed));
-        if self.pass.is_none() && length > long.max(SHORT * checkpoint_bytes) {
-            self.pass = Some(Pass {
+        if self.pass.is_none() && length > long.max(SHORT_INTERVALS * checkpoint_bytes) {
+            self.pass = Some(CompactionPass {
                 until: next,
-                moved_to: first,
+                rewritten_to: first,
                 part,
                 checkpoints: 0,
                 removing: 0,
             });
         }
         let Some(pass) = &mut self.pass else {
-            return Part::default();
+            return RewritePart::default();
         };
         pass.checkpoints += 1;
-        let bytes = room.to_move();
-        pass.moved_to = Lsn(pass.moved_to.max(first).0 + pass.part.min(bytes)).min(pass.until);
-        Part {
-            before: pass.moved_to,
+        let bytes = space.rewritable_bytes();
+        pass.rewritten_to = Lsn(pass.rewritten_to.max(first).0 + pass.part.min(bytes)).min(pass.until);
+        RewritePart {
+            before: pass.rewritten_to,
             bytes,
         }
     }
 
-    /// The same while the log is full: no more at a time than there is room for beyond the quota and in the reserve, but something, or what waits at its
-    /// beginning would keep it full for ever; and more than checkpoints add until it is removed, or they would make it longer and longer.
-    pub(crate) fn move_before_when_full(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64, room: Room) -> Part {
+    /// As `next_part`, while the log is full. Rewrites at most what fits beyond the quota and in the reserve, but
+    /// always something, or the messages at the start would keep the log full forever. Rewrites more than the
+    /// checkpoints add until segments are removed, or the checkpoints would make the log longer and longer.
+    pub(crate) fn next_part_when_full(
+        &mut self,
+        first: Lsn,
+        next: Lsn,
+        checkpoint_bytes: u64,
+        space: FreeSpace,
+    ) -> RewritePart {
         self.end_pass(next.0 - first.0, checkpoint_bytes);
-        let bytes = room.to_move();
-        // At least what removes a segment: little of it may be waited for.
+        let bytes = space.rewritable_bytes();
+        // Enough to remove a segment: only a little of it may be waited for.
         let part = checkpoint_bytes
-            .max(2 * LAG * room.snapshot_bytes)
-            .min(bytes.max(2 * room.segment_bytes));
-        let little = Lsn(first.0 + part).min(next);
-        let pass = self.pass.get_or_insert(Pass {
+            .max(2 * REMOVAL_LAG * space.snapshot_bytes)
+            .min(bytes.max(2 * space.segment_bytes));
+        let target = Lsn(first.0 + part).min(next);
+        let pass = self.pass.get_or_insert(CompactionPass {
             until: first,
-            moved_to: first,
+            rewritten_to: first,
             part: 0,
             checkpoints: 0,
             removing: 0,
         });
-        if little > pass.moved_to {
-            pass.moved_to = little;
+        if target > pass.rewritten_to {
+            pass.rewritten_to = target;
             pass.removing = 0;
         }
         pass.checkpoints += 1;
-        pass.until = pass.moved_to;
-        self.grant.renew(pass.moved_to, bytes);
-        Part {
-            before: pass.moved_to,
+        pass.until = pass.rewritten_to;
+        self.grant.renew(pass.rewritten_to, bytes);
+        RewritePart {
+            before: pass.rewritten_to,
             bytes: self.grant.bytes,
         }
     }
 
-    /// What a checkpoint has moved.
-    pub(crate) fn moved(&mut self, bytes: u64) {
+    /// Records how many bytes a checkpoint has rewritten.
+    pub(crate) fn record_rewritten(&mut self, bytes: u64) {
         self.grant.bytes = self.grant.bytes.saturating_sub(bytes);
     }
 
     fn end_pass(&mut self, length: u64, checkpoint_bytes: u64) {
-        if let Some(pass) = self.pass.as_mut().filter(|pass| pass.moved_to >= pass.until) {
+        if let Some(pass) = self.pass.as_mut().filter(|pass| pass.rewritten_to >= pass.until) {
             pass.removing += 1;
-            if pass.removing > LAG {
-                // The rest has come since the pass began.
+            if pass.removing > REMOVAL_LAG {
+                // The rest of the log was appended during the pass.
                 self.left_bytes = length.saturating_sub(pass.checkpoints * checkpoint_bytes);
                 self.pass = None;
             }
@@ -198,28 +210,28 @@ mod tests {
 
     const SEGMENT: u64 = 70;
 
-    /// On a disk with so many bytes free.
-    fn room(bytes: u64, snapshot_bytes: u64) -> Room {
-        Room {
+    /// Disk with `bytes` free.
+    fn space(bytes: u64, snapshot_bytes: u64) -> FreeSpace {
+        FreeSpace {
             bytes,
             segment_bytes: SEGMENT,
             snapshot_bytes,
         }
     }
 
-    /// A log with a queue of `waiting` bytes at its beginning, of which moved parts go to the end, and 100 bytes of what nobody waits
-    /// for between two checkpoints. As in the journal, whole segments are removed, and only those that two checkpoints in a row did not
-    /// need. Returns how many bytes were moved during `checkpoints`, and how long the log was at most.
+    /// Simulates a log with a queue of `waiting` bytes at its start, whose rewritten parts go to the end, and 100 bytes
+    /// of other records between two checkpoints. As in the journal, only whole segments are removed that two
+    /// consecutive checkpoints did not need. Returns the rewritten bytes and the maximum length of the log.
     fn run(waiting: u64, checkpoints: u64, quota: u64) -> (u64, u64) {
         let (moved_bytes, longest, _) = run_with(waiting, checkpoints, quota, 0);
         (moved_bytes, longest)
     }
 
-    /// The same with checkpoints that take some bytes themselves. Also returns how many checkpoints were made of a full log, to which
-    /// nothing else is appended.
+    /// As `run`, with checkpoints that take `snapshot` bytes themselves. Also returns the number of checkpoints of a
+    /// full log, to which nothing else is appended.
     fn run_with(waiting: u64, checkpoints: u64, quota: u64, snapshot: u64) -> (u64, u64, u64) {
         let mut compaction = Compaction::default();
-        // Where somebody waits for something.
+        // Ranges of messages that are waited for.
         let mut waited = vec![(0, waiting)];
         let (mut first, mut next) = (0, waiting);
         let (mut moved_bytes, mut longest, mut needed_before, mut full) = (0, 0, 0, 0);
@@ -231,12 +243,12 @@ mod tests {
             let replay_from = next;
             let before = match next - first > quota {
                 true => {
-                    let room = room(u64::MAX, snapshot);
-                    compaction.move_before_when_full(Lsn(first), Lsn(next), CHECKPOINT, room)
+                    let space = space(u64::MAX, snapshot);
+                    compaction.next_part_when_full(Lsn(first), Lsn(next), CHECKPOINT, space)
                 }
                 false => {
-                    let room = room(u64::MAX, snapshot);
-                    compaction.move_before(Lsn(first), Lsn(next), CHECKPOINT, quota, room)
+                    let space = space(u64::MAX, snapshot);
+                    compaction.next_part(Lsn(first), Lsn(next), CHECKPOINT, quota, space)
                 }
             };
             let before = before.before.0;
@@ -262,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn a_straggler_is_moved_out_of_the_way() {
+    fn single_waiting_message_is_rewritten() {
         let (moved, longest) = run(1, 1000, u64::MAX);
         assert!(moved <= 1000 / 4, "once in four checkpoints at most, not {moved} times");
         assert!(longest <= 12 * CHECKPOINT, "{longest}");
     }
 
     #[test]
-    fn a_long_queue_is_not_moved_all_the_time() {
+    fn long_queue_is_rewritten_rarely() {
         let (moved, longest) = run(10_000, 1000, u64::MAX);
         let appended = 1000 * CHECKPOINT;
         assert!(moved <= appended * 5 / 4, "{moved} bytes moved for {appended} appended");
@@ -277,21 +289,21 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_may_not_become_twice_as_long_makes_room_before() {
+    fn log_near_its_quota_is_compacted_early() {
         let (_, longest) = run(10_000, 1000, 16_000);
         assert!(longest < 16_000, "{longest}");
     }
 
     #[test]
-    fn a_straggler_does_not_fill_the_log() {
-        // The quota of 64 checkpoints is the smallest that there is.
+    fn single_waiting_message_does_not_fill_the_log() {
+        // The smallest possible quota is 64 checkpoints.
         let (_, longest) = run(1, 10_000, 64 * CHECKPOINT);
         assert!(longest <= 12 * CHECKPOINT, "{longest}");
     }
 
     #[test]
-    fn a_queue_of_half_the_quota_does_not_fill_the_log() {
-        // The least quota in checkpoints, and one of a log whose checkpoints are far apart.
+    fn queue_of_half_the_quota_does_not_fill_the_log() {
+        // The smallest quota in checkpoints, and one of a log whose checkpoints are far apart.
         for quota in [64 * CHECKPOINT, 160 * CHECKPOINT] {
             for percent in [1, 20, 40, 50, 60] {
                 let (moved, longest, full) = run_with(quota * percent / 100, 4000, quota, 0);
@@ -306,76 +318,76 @@ mod tests {
     }
 
     #[test]
-    fn the_checkpoints_of_a_full_log_do_not_make_it_longer_and_longer() {
+    fn checkpoints_of_a_full_log_do_not_lengthen_it() {
         let quota = 64 * CHECKPOINT;
-        // All of it is waited for, but for what the checkpoints write.
+        // Everything is waited for, except what the checkpoints write.
         let (_, longest, _) = run_with(1, 10_000, quota, 6 * CHECKPOINT);
         assert!(longest < 2 * quota, "{longest}");
     }
 
     #[test]
-    fn a_full_log_makes_room_for_what_comes_after_a_straggler() {
+    fn full_log_is_compacted_step_by_step() {
         let mut compaction = Compaction::default();
         let (first, next) = (Lsn(1_000), Lsn(1_000 + 16 * CHECKPOINT));
-        let little = Lsn(1_000 + CHECKPOINT);
+        let target = Lsn(1_000 + CHECKPOINT);
         for _ in 0..10 {
             assert_eq!(
                 compaction
-                    .move_before_when_full(first, next, CHECKPOINT, room(u64::MAX, 0))
+                    .next_part_when_full(first, next, CHECKPOINT, space(u64::MAX, 0))
                     .before,
-                little,
-                "and no more until that is removed"
+                target,
+                "not more until that is removed"
             );
         }
-        let after = Lsn(little.0 + CHECKPOINT);
-        let part = compaction.move_before_when_full(little, next, CHECKPOINT, room(u64::MAX, 0));
+        let after = Lsn(target.0 + CHECKPOINT);
+        let part = compaction.next_part_when_full(target, next, CHECKPOINT, space(u64::MAX, 0));
         assert_eq!(part.before, after);
     }
 
-    /// Whatever is asked for, all of it is written: what waits takes all of the log.
+    /// Everything that is requested is rewritten: the waiting messages take the whole log.
     #[test]
-    fn a_full_disk_is_not_filled_further_with_what_gains_nothing() {
+    fn full_disk_is_not_filled_by_useless_rewrites() {
         let mut compaction = Compaction::default();
         let mut free = 1_000;
         for checkpoint in 0..10_000 {
-            let part = compaction.move_before_when_full(Lsn(0), Lsn(1 << 40), 1 << 30, room(free, 0));
+            let part = compaction.next_part_when_full(Lsn(0), Lsn(1 << 40), 1 << 30, space(free, 0));
             if checkpoint == 0 {
-                assert_eq!(part.bytes, (1_000 - SEGMENT / 2) / ROOM_PART);
+                assert_eq!(part.bytes, (1_000 - SEGMENT / 2) / FREE_SPACE_DIVISOR);
             }
             free -= part.bytes;
-            compaction.moved(part.bytes);
-            if checkpoint == LAG {
-                assert!(free > 700, "once, and then it waits: {free}");
+            compaction.record_rewritten(part.bytes);
+            if checkpoint == REMOVAL_LAG {
+                assert!(free > 700, "rewritten once, then waits: {free}");
             }
         }
-        assert!(free >= SEGMENT / 2, "delivery has to write, too: {free}");
+        assert!(free >= SEGMENT / 2, "space is left for delivery: {free}");
     }
 
     #[test]
-    fn a_straggler_is_moved_on_a_full_disk_with_less_than_a_segment() {
+    fn waiting_message_is_rewritten_with_little_space() {
         let mut compaction = Compaction::default();
-        let room = room(SEGMENT * 3 / 4, 0);
-        let part = compaction.move_before_when_full(Lsn(0), Lsn(1_000), CHECKPOINT, room);
+        let space = space(SEGMENT * 3 / 4, 0);
+        let part = compaction.next_part_when_full(Lsn(0), Lsn(1_000), CHECKPOINT, space);
         assert!(part.before.0 >= SEGMENT, "{part:?}");
         assert!(part.bytes > 0, "{part:?}");
-        compaction.moved(1);
-        let again = compaction.move_before_when_full(Lsn(0), Lsn(1_000), CHECKPOINT, room);
-        assert_eq!(again.bytes, part.bytes - 1, "what is left of it");
-        compaction.moved(again.bytes);
+        compaction.record_rewritten(1);
+        let again = compaction.next_part_when_full(Lsn(0), Lsn(1_000), CHECKPOINT, space);
+        assert_eq!(again.bytes, part.bytes - 1, "the rest of the grant");
+        compaction.record_rewritten(again.bytes);
         let after = Lsn(2 * SEGMENT);
-        let part = compaction.move_before_when_full(after, Lsn(1_000), CHECKPOINT, room);
-        assert!(part.bytes > 0, "that has gone: {part:?}");
+        let part = compaction.next_part_when_full(after, Lsn(1_000), CHECKPOINT, space);
+        assert!(part.bytes > 0, "the start has advanced: {part:?}");
     }
 
     #[test]
-    fn a_pass_takes_no_more_than_a_part_of_the_disk() {
+    fn pass_uses_only_a_part_of_the_disk() {
         let mut compaction = Compaction::default();
-        let part = compaction.move_before(Lsn(0), Lsn(10_000), CHECKPOINT, u64::MAX, room(435, 0));
+        let part = compaction.next_part(Lsn(0), Lsn(10_000), CHECKPOINT, u64::MAX, space(435, 0));
         assert_eq!((part.before, part.bytes), (Lsn(100), 100));
     }
 
     #[test]
-    fn a_short_log_is_left_alone() {
+    fn short_log_is_not_rewritten() {
         assert_eq!(run(50, 3, u64::MAX).0, 0);
     }
 }

@@ -1,5 +1,5 @@
-//! What the server is started with: listeners, their limits, and the bounds of the loop. Resolved values, not the raw
-//! configuration file; the binary translates.
+//! Settings of the server: listeners, their limits, and the limits of the event loop. These are resolved values; the
+//! binary converts them from the configuration file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use broker::Transport;
 
-use crate::crew::CrewPolicy;
+use crate::thread_sharing::ThreadSharingPolicy;
 use crate::websocket::handshake::UpgradeRules;
 
-/// Everything that `Server::start` needs besides the broker's own limits.
+/// Settings of `Server::start`, without the broker's own limits.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// `Peer::listener` and `Credentials::listener` are indices into this list.
     pub listeners: Vec<ListenerConfig>,
-    /// One more, without a socket of its own, behind the others in every list: somebody else accepts and upgrades its connections
-    /// and hands them over (`Handle::hand_over`). Its `bind`, `tls` and `websocket` are not looked at.
+    /// A listener without a socket, after the others in every list. Another server accepts and upgrades its connections
+    /// and hands them over (`Handle::hand_over`). `bind`, `tls` and `websocket` are ignored.
     pub handed_over: Option<ListenerConfig>,
-    /// Worker threads, each with one shard, `broker::interest::SHARDS_MAX` at most. `None`: as many as the process may use
-    /// cores.
+    /// Worker threads, each with one shard, at most `broker::interest::SHARDS_MAX`. `None`: the number of cores
+    /// available to the process.
     pub workers: Option<NonZeroU16>,
-    /// When workers share a thread.
-    pub crew: CrewPolicy,
-    /// Connections of all listeners together, those in their handshake included.
+    /// Thresholds for workers sharing a thread.
+    pub thread_sharing: ThreadSharingPolicy,
+    /// Maximum number of connections of all listeners together, including those in their handshake.
     pub max_connections: usize,
-    /// How long a connection that is being closed may take to read what was sent to it.
+    /// How long a closing connection may take to read its remaining output.
     pub linger_timeout: Duration,
-    /// Limit of the CONNECT packet, read before anything is known about the peer.
+    /// Maximum size of a CONNECT packet, which is read before the client is authenticated.
     pub maximum_connect_size: u32,
-    /// Threads that run the `Authenticator`. `None`: as many as cores, at most 4.
+    /// Threads that run the `Authenticator`. `None`: the number of cores, at most 4.
     pub auth_threads: Option<NonZeroU16>,
-    /// Decisions that may wait for a thread; one more is answered with Server busy.
+    /// Maximum number of queued authentications. Further ones are answered with Server busy.
     pub auth_queue_max: usize,
-    /// Idle time after which the kernel probes a connection. `None` leaves probing off.
+    /// Idle time after which the kernel probes a connection. `None` disables probing.
     pub tcp_keep_alive: Option<Duration>,
-    /// Feeds every random choice of the shards; the binary takes it from the operating system.
+    /// Seed of all random choices of the shards. The binary takes it from the operating system.
     pub seed: u64,
 }
 
@@ -46,7 +46,7 @@ impl Default for ServerConfig {
             listeners: Vec::new(),
             handed_over: None,
             workers: None,
-            crew: CrewPolicy::default(),
+            thread_sharing: ThreadSharingPolicy::default(),
             max_connections: 1_000_000,
             linger_timeout: Duration::from_secs(5),
             maximum_connect_size: 512 * 1024,
@@ -60,25 +60,25 @@ impl Default for ServerConfig {
 
 #[derive(Clone)]
 pub struct ListenerConfig {
-    /// As in the configuration key `listeners.<kind>.<name>`.
+    /// Name in the configuration key `listeners.<kind>.<name>`.
     pub name: Box<str>,
     pub bind: SocketAddr,
     pub transport: Transport,
-    /// Present exactly for `Tls` and `SecureWebSocket`; `tls::server_config` makes one.
+    /// Present if and only if the transport is `Tls` or `SecureWebSocket`. Created by `tls::server_config`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Expect a PROXY protocol header, and from whom.
+    /// If set, connections must begin with a PROXY protocol header.
     pub proxy: Option<ProxyConfig>,
-    /// Path and origins of WebSocket upgrades.
+    /// Path and allowed origins of WebSocket upgrades.
     pub websocket: UpgradeRules,
-    /// From accept to a complete CONNECT: PROXY header, TLS and WebSocket handshake included.
+    /// Time from accept to a complete CONNECT, including PROXY header, TLS and WebSocket handshake.
     pub handshake_timeout: Duration,
     pub max_connections: usize,
     pub max_connection_rate: Option<ConnectionRate>,
-    /// Connections that the kernel holds until they are accepted.
+    /// Maximum number of connections that the kernel queues until they are accepted.
     pub backlog: u32,
-    /// When it is to be smaller than the shard's.
+    /// Overrides the shard's limit if it is smaller.
     pub maximum_packet_size: Option<u32>,
-    /// Kernel buffers per connection (SO_SNDBUF, SO_RCVBUF); `None` leaves the kernel's own tuning on.
+    /// Kernel buffers per connection (SO_SNDBUF, SO_RCVBUF). `None` leaves the kernel's automatic tuning enabled.
     pub send_buffer_bytes: Option<u32>,
     pub receive_buffer_bytes: Option<u32>,
 }
@@ -102,7 +102,7 @@ impl ListenerConfig {
         }
     }
 
-    /// Configuration key of the address, for messages to the operator.
+    /// Returns the configuration key of the address, for messages to the operator.
     pub fn bind_key(&self) -> String {
         format!("listeners.{}.{}.bind", transport_key(self.transport), self.name)
     }
@@ -116,7 +116,7 @@ impl ListenerConfig {
     }
 }
 
-/// The part of the configuration key that names the kind of listener.
+/// Returns the part of the configuration key that names the kind of listener.
 pub fn transport_key(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "tcp",
@@ -126,10 +126,10 @@ pub fn transport_key(transport: Transport) -> &'static str {
     }
 }
 
-/// A token bucket: `burst` connections at once, then one in every `interval`.
+/// A token bucket: `burst` connections at once, then one per `interval`.
 ///
-/// Excess connections are accepted, closed with a reset, and counted. Left in the kernel's backlog instead, they would
-/// fill it with clients that have long given up and reconnected, so that a live one never gets its turn.
+/// Excess connections are accepted, closed with a reset, and counted. If they stayed in the kernel's backlog, they
+/// would fill it with clients that have already timed out and reconnected, and live clients would not be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRate {
     pub interval: Duration,
@@ -138,19 +138,19 @@ pub struct ConnectionRate {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyConfig {
-    /// Who may send a PROXY header. A connection from anywhere else is refused: what it says of itself cannot be believed, and
-    /// without a header its address would pass for the client's.
-    pub trusted: Vec<Network>,
+    /// Networks that may send a PROXY header. Connections from other addresses are rejected: their header cannot be
+    /// trusted, and without a header the proxy's address would be taken for the client's.
+    pub trusted: Vec<AddressPrefix>,
 }
 
-/// An address with the number of leading bits that count.
+/// An address and the number of leading bits that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct AddressPrefix {
     pub address: IpAddr,
     pub prefix_bits: u8,
 }
 
-impl Network {
+impl AddressPrefix {
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(other)) => {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_contain_what_shares_their_prefix() {
+    fn network_contains_addresses_with_its_prefix() {
         for (address, prefix_bits, other, expected) in [
             ("10.0.0.0", 8, "10.255.1.2", true),
             ("10.0.0.0", 8, "11.0.0.1", false),
@@ -185,7 +185,7 @@ mod tests {
             ("::", 0, "2001:db8::1", true),
             ("::1", 128, "::2", false),
         ] {
-            let network = Network {
+            let network = AddressPrefix {
                 address: address.parse().unwrap(),
                 prefix_bits,
             };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bind_key_is_what_the_configuration_calls_it() {
+    fn bind_key_matches_the_configuration() {
         let listener = ListenerConfig::new("internal", Transport::SecureWebSocket, "[::]:0".parse().unwrap());
         assert_eq!(listener.bind_key(), "listeners.wss.internal.bind");
     }

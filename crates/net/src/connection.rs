@@ -1,5 +1,5 @@
-//! A connection as its worker sees it. Kept small, because most connections are idle: what is rare or short-lived is in a box,
-//! buffers exist only while something is in them.
+//! State of a connection in its worker. Kept small, because most connections are idle: rare and short-lived state is
+//! boxed, and buffers exist only while they contain data.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,90 +8,91 @@ use broker::{CloseCause, Peer, ShardId};
 use mio::net::TcpStream;
 use rustls::ServerConnection;
 
-use crate::websocket::WebSocket;
+use crate::websocket::WebSocketState;
 
-pub(crate) struct Connection {
+pub(crate) struct SocketConnection {
     pub(crate) socket: TcpStream,
     pub(crate) listener: u16,
-    /// The socket may have bytes for us: it has not said otherwise since its last event.
+    /// The socket may have data: no read has returned `WouldBlock` since its last event.
     pub(crate) is_readable: bool,
-    /// The peer will send nothing more after what is there.
+    /// The peer sends nothing more after the data that has arrived.
     pub(crate) is_read_closed: bool,
-    /// The peer is done, and nothing of it is left to read from the socket.
+    /// The peer has finished sending, and everything has been read from the socket.
     pub(crate) has_ended: bool,
-    /// The network has ended it. What the peer sent before is read, and then it is over.
+    /// The network has closed the connection. Data that the peer sent before is read first.
     pub(crate) is_broken: bool,
-    /// The socket took less than was offered: wait until it is writable.
+    /// The socket accepted less than was offered: wait until it is writable.
     pub(crate) is_write_blocked: bool,
-    /// Its output waits for mail that is held back (`flush.rs`).
+    /// Its output waits for unsent mailbox items (`flush.rs`).
     pub(crate) is_held: bool,
     /// In the worker's list of connections to read from.
     pub(crate) is_in_ready_list: bool,
-    /// In the worker's list of connections to write to, besides the outbox' dirty ones.
+    /// In the worker's list of connections to write to, in addition to the dirty ones of the outbox.
     pub(crate) is_in_flush_list: bool,
-    /// The shard asked not to be given more (`Next::Pause`).
+    /// The shard does not accept more packets (`Next::Pause`).
     pub(crate) is_paused: bool,
-    /// Least number of unread bytes that will tell the shard more.
+    /// Minimum number of unread bytes with which the shard can continue.
     pub(crate) needed: u32,
-    /// Bytes that could not be used yet: of a partial packet, or of the handshake. No capacity while empty.
+    /// Bytes that are not processed yet: of a partial packet, or of the handshake. No capacity while empty.
     pub(crate) unread: Vec<u8>,
-    pub(crate) stage: Stage,
-    pub(crate) layer: Option<Box<Layer>>,
+    pub(crate) stage: ConnectionStage,
+    pub(crate) layer: Option<Box<ConnectionLayers>>,
 }
 
-pub(crate) enum Stage {
-    /// Until the CONNECT is complete; the shard knows nothing of it.
+pub(crate) enum ConnectionStage {
+    /// Before the CONNECT is complete. The shard does not have the connection yet.
     Handshake(Box<Handshake>),
-    /// The shard has it.
+    /// The shard has the connection.
     Open,
-    /// What is queued is still written; nothing is read. Ends by itself at the linger deadline.
+    /// Queued output is still written, and nothing is read. Ends at the linger deadline at the latest.
     Closing { cause: CloseCause, is_open: bool },
-    /// Our side is closed and the shard has been told: waiting for the peer's FIN, so that no reset overtakes what was sent.
+    /// The write side is closed and the shard has been informed. Waits for the peer's FIN, so that no reset overtakes
+    /// the last output.
     Draining { left_bytes: u32 },
 }
 
-/// How much of what a peer goes on sending after our FIN is thrown away before the connection is cut.
+/// Maximum number of bytes from a peer that are discarded after our FIN. More closes the connection.
 pub(crate) const DRAIN_BYTES_MAX: u32 = 256 * 1024;
 
 pub(crate) struct Handshake {
-    pub(crate) step: Step,
-    /// The peer, or the client behind a proxy.
+    pub(crate) step: HandshakeStep,
+    /// Address of the peer, or of the client behind a proxy.
     pub(crate) address: SocketAddr,
     pub(crate) certificate_common_name: Option<Box<str>>,
     pub(crate) certificate: Option<Box<[u8]>>,
-    /// Taken from the worker's pot for bytes beyond the free ones.
+    /// Bytes taken from the worker's handshake pool, beyond the free ones.
     pub(crate) reserved_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     Proxy,
     Tls,
     WebSocket,
     Connect,
-    /// The CONNECT belongs to this shard: moves there once the bytes at hand are unpacked.
-    Leaving(ShardId),
+    /// The CONNECT belongs to this other shard. The connection moves there after the bytes at hand are unpacked.
+    Moving(ShardId),
 }
 
-/// What lies between the socket and MQTT.
+/// Protocol layers between the socket and MQTT.
 #[derive(Default)]
-pub(crate) struct Layer {
+pub(crate) struct ConnectionLayers {
     pub(crate) tls: Option<ServerConnection>,
-    pub(crate) websocket: Option<WebSocket>,
+    pub(crate) websocket: Option<WebSocketState>,
     pub(crate) is_close_notify_sent: bool,
-    /// Of a connection that was handed over: whoever did so can end it as long as this is kept.
-    pub(crate) tenure: Option<Arc<()>>,
+    /// Set for a handed-over connection. The caller that handed it over can close it while this exists.
+    pub(crate) close_token: Option<Arc<()>>,
 }
 
-/// A connection on its way to its home worker.
-pub(crate) struct Arrival {
-    pub(crate) connection: Connection,
+/// A connection that is moving to the worker that owns its client id.
+pub(crate) struct MovedConnection {
+    pub(crate) connection: SocketConnection,
     pub(crate) peer: Peer,
 }
 
-impl Connection {
-    pub(crate) fn new(socket: TcpStream, listener: u16, handshake: Handshake) -> Connection {
-        Connection {
+impl SocketConnection {
+    pub(crate) fn new(socket: TcpStream, listener: u16, handshake: Handshake) -> SocketConnection {
+        SocketConnection {
             socket,
             listener,
             is_readable: false,
@@ -105,13 +106,13 @@ impl Connection {
             is_paused: false,
             needed: 0,
             unread: Vec::new(),
-            stage: Stage::Handshake(Box::new(handshake)),
+            stage: ConnectionStage::Handshake(Box::new(handshake)),
             layer: None,
         }
     }
 
-    /// Forgets what the worker it leaves knew of its socket; the next one asks anew.
-    pub(crate) fn leave(&mut self) {
+    /// Resets the socket state of the previous worker. The next worker registers the socket again.
+    pub(crate) fn reset_readiness(&mut self) {
         self.is_readable = false;
         self.is_write_blocked = false;
         self.is_held = false;
@@ -119,25 +120,31 @@ impl Connection {
         self.is_in_flush_list = false;
     }
 
-    /// Whether the shard, and so the outbox, has this connection.
-    pub(crate) fn has_lane(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::Closing { is_open: true, .. })
+    /// Returns whether the shard, and therefore the outbox, has this connection.
+    pub(crate) fn has_outbox(&self) -> bool {
+        matches!(
+            self.stage,
+            ConnectionStage::Open | ConnectionStage::Closing { is_open: true, .. }
+        )
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        matches!(self.stage, Stage::Closing { .. } | Stage::Draining { .. })
+        matches!(
+            self.stage,
+            ConnectionStage::Closing { .. } | ConnectionStage::Draining { .. }
+        )
     }
 
     pub(crate) fn tls(&mut self) -> Option<&mut ServerConnection> {
         self.layer.as_mut()?.tls.as_mut()
     }
 
-    pub(crate) fn websocket(&mut self) -> Option<&mut WebSocket> {
+    pub(crate) fn websocket(&mut self) -> Option<&mut WebSocketState> {
         self.layer.as_mut()?.websocket.as_mut()
     }
 
-    /// Keeps bytes for later. Memory follows what was received, never what was declared: at most twice of it.
-    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+    /// Stores bytes for later. Memory is at most twice the received bytes, regardless of the declared length.
+    pub(crate) fn store_unread(&mut self, bytes: &[u8]) {
         if self.unread.is_empty() {
             let wanted = (self.needed as usize).clamp(bytes.len(), bytes.len() * 2);
             self.unread = Vec::with_capacity(wanted);

@@ -1,18 +1,18 @@
-//! What the network side counts. Per worker, published once per tick with relaxed stores, so that counting costs the data plane
-//! nothing and reading needs no worker.
+//! Counters of the network layer. Each worker counts locally and publishes once per tick with relaxed stores, so that
+//! counting is free on the data plane and readers need no worker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a connection ended before its CONNECT reached a shard. Each has a counter per listener.
+/// Why a connection was closed before its CONNECT reached a shard. Each reason has a counter per listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum EarlyCloseReason {
     /// `max_connections` of the server.
     ServerFull,
     /// `max_connections` of the listener.
     ListenerFull,
     ConnectionRate,
-    /// A PROXY header is expected, and this address may not send one.
+    /// The listener expects a PROXY header, and this address is not trusted to send one.
     ProxyUntrusted,
     ProxyMalformed,
     TlsHandshake,
@@ -20,63 +20,63 @@ pub enum Refusal {
     /// WebSocket framing was violated before the CONNECT was complete.
     WebSocketFraming,
     HandshakeTimeout,
-    /// CONNECT above `maximum_connect_size`.
+    /// The CONNECT exceeds `maximum_connect_size`.
     ConnectTooLarge,
-    /// Too many peers in their handshake hold more than their 4 KiB.
+    /// Connections in their handshake hold too many bytes together, beyond 4 KiB each.
     HandshakeMemory,
     /// Closed or reset by the peer.
     PeerClosed,
     ShuttingDown,
 }
 
-impl Refusal {
+impl EarlyCloseReason {
     pub const COUNT: usize = 13;
 
-    pub const ALL: [Refusal; Refusal::COUNT] = [
-        Refusal::ServerFull,
-        Refusal::ListenerFull,
-        Refusal::ConnectionRate,
-        Refusal::ProxyUntrusted,
-        Refusal::ProxyMalformed,
-        Refusal::TlsHandshake,
-        Refusal::WebSocketHandshake,
-        Refusal::WebSocketFraming,
-        Refusal::HandshakeTimeout,
-        Refusal::ConnectTooLarge,
-        Refusal::HandshakeMemory,
-        Refusal::PeerClosed,
-        Refusal::ShuttingDown,
+    pub const ALL: [EarlyCloseReason; EarlyCloseReason::COUNT] = [
+        EarlyCloseReason::ServerFull,
+        EarlyCloseReason::ListenerFull,
+        EarlyCloseReason::ConnectionRate,
+        EarlyCloseReason::ProxyUntrusted,
+        EarlyCloseReason::ProxyMalformed,
+        EarlyCloseReason::TlsHandshake,
+        EarlyCloseReason::WebSocketHandshake,
+        EarlyCloseReason::WebSocketFraming,
+        EarlyCloseReason::HandshakeTimeout,
+        EarlyCloseReason::ConnectTooLarge,
+        EarlyCloseReason::HandshakeMemory,
+        EarlyCloseReason::PeerClosed,
+        EarlyCloseReason::ShuttingDown,
     ];
 
-    /// As a metric label.
+    /// Returns the metric label.
     pub const fn name(self) -> &'static str {
         match self {
-            Refusal::ServerFull => "server_full",
-            Refusal::ListenerFull => "listener_full",
-            Refusal::ConnectionRate => "connection_rate",
-            Refusal::ProxyUntrusted => "proxy_untrusted",
-            Refusal::ProxyMalformed => "proxy_malformed",
-            Refusal::TlsHandshake => "tls_handshake",
-            Refusal::WebSocketHandshake => "websocket_handshake",
-            Refusal::WebSocketFraming => "websocket_framing",
-            Refusal::HandshakeTimeout => "handshake_timeout",
-            Refusal::ConnectTooLarge => "connect_too_large",
-            Refusal::HandshakeMemory => "handshake_memory",
-            Refusal::PeerClosed => "peer_closed",
-            Refusal::ShuttingDown => "shutting_down",
+            EarlyCloseReason::ServerFull => "server_full",
+            EarlyCloseReason::ListenerFull => "listener_full",
+            EarlyCloseReason::ConnectionRate => "connection_rate",
+            EarlyCloseReason::ProxyUntrusted => "proxy_untrusted",
+            EarlyCloseReason::ProxyMalformed => "proxy_malformed",
+            EarlyCloseReason::TlsHandshake => "tls_handshake",
+            EarlyCloseReason::WebSocketHandshake => "websocket_handshake",
+            EarlyCloseReason::WebSocketFraming => "websocket_framing",
+            EarlyCloseReason::HandshakeTimeout => "handshake_timeout",
+            EarlyCloseReason::ConnectTooLarge => "connect_too_large",
+            EarlyCloseReason::HandshakeMemory => "handshake_memory",
+            EarlyCloseReason::PeerClosed => "peer_closed",
+            EarlyCloseReason::ShuttingDown => "shutting_down",
         }
     }
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Totals since the start; `bytes` are those on the wire, TLS and WebSocket framing included.
+        /// Totals since the start. `bytes` are on the wire, including TLS and WebSocket framing.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct NetCounters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// Where a worker publishes its own `NetCounters`; on cache lines of its own.
+        /// Published `NetCounters` of one worker, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct PublishedCounters {
@@ -99,28 +99,28 @@ counters! {
     accepted,
     /// accept(2) failed; accepting pauses when the process has no file descriptor left.
     accept_errors,
-    /// Connections that moved to their home worker after CONNECT.
+    /// Connections that moved to the worker that owns their client id, after CONNECT.
     moved,
     closed,
     bytes_in,
     bytes_out,
     reads,
     writes,
-    /// Writes that the socket did not take in full.
+    /// Writes that the socket accepted only in part.
     writes_blocked,
     /// Violations of WebSocket or TLS framing after CONNECT.
     transport_errors,
-    /// Connections cut because the peer did not read what was left within the linger time.
+    /// Connections closed because the peer did not read the remaining output within the linger timeout.
     linger_timeouts,
-    /// Authentications that a thread of the pool has to decide.
+    /// Authentications submitted to the thread pool.
     auth_submitted,
     /// Authentications answered with Server busy because the queue was full.
     auth_queue_full,
-    /// Turns of the event loops.
+    /// Iterations of the event loops.
     ticks,
-    /// Times that the worker moved in with the first one's thread.
-    lodgings,
-    /// Times that mail had to wait for another worker.
+    /// Times that a worker moved to the shared thread.
+    worker_moves,
+    /// Mailbox items that had to wait because another worker's mailbox was full.
     mail_held,
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_counters_of_workers_add_up() {
+    fn counters_of_workers_add_up() {
         let (a, b) = (PublishedCounters::default(), PublishedCounters::default());
         a.publish(&NetCounters {
             accepted: 3,
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_own_index_and_name() {
-        for (index, refusal) in Refusal::ALL.into_iter().enumerate() {
+    fn refusals_have_distinct_indexes_and_names() {
+        for (index, refusal) in EarlyCloseReason::ALL.into_iter().enumerate() {
             assert_eq!(refusal as usize, index);
         }
-        let names: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.name()).collect();
-        assert_eq!(names.len(), Refusal::COUNT);
+        let names: std::collections::BTreeSet<_> = EarlyCloseReason::ALL.iter().map(|r| r.name()).collect();
+        assert_eq!(names.len(), EarlyCloseReason::COUNT);
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines that all have the same distance, such as handshake timeouts: a queue is in order by itself.
+//! Deadlines with a common timeout, such as handshake timeouts: a plain queue is in order.
 
 use std::collections::VecDeque;
 
@@ -21,12 +21,12 @@ impl Deadlines {
         self.queue.push_back((now_ms + self.after_ms, conn));
     }
 
-    /// When the first one is due. It may be for a connection that is gone.
+    /// Returns the first deadline. Its connection may already be closed.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.queue.front().map(|(due_ms, _)| *due_ms)
     }
 
-    /// One that is due.
+    /// Returns a connection whose deadline has passed.
     pub(crate) fn pop_due(&mut self, now_ms: u64) -> Option<SlotRef> {
         let conn = self
             .queue

@@ -1,18 +1,18 @@
-//! Doing what the shard asks for: closing, resuming, authenticating, reporting.
+//! Performs the effects that the shard requests: closing, resuming, authenticating, reporting.
 
-use broker::{AuthOutcome, ConnSlot, Credentials, Effect};
+use broker::{AuthOutcome, ConnSlot, ConnectCredentials, Effect};
 use mqtt::ReasonCode;
 
 use crate::auth_pool::{AuthJob, AuthTicket};
-use crate::connection::Stage;
+use crate::connection::ConnectionStage;
 use crate::slots::SlotRef;
-use crate::worker::Worker;
+use crate::worker::NetWorker;
 
-impl Worker {
+impl NetWorker {
     pub(crate) fn do_effects(&mut self) {
         let mut effects = std::mem::take(&mut self.effects);
         self.shard.take_effects(&mut effects);
-        // Doing one may ask for another (a refused authentication closes), but never for one of the same kind again.
+        // An effect may cause another one (a failed authentication closes), but never one of the same kind.
         while !effects.is_empty() {
             for effect in effects.drain(..) {
                 self.do_effect(effect);
@@ -24,7 +24,10 @@ impl Worker {
 
     fn do_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Close { conn, has_said_goodbye } => self.close_for_shard(conn.0, has_said_goodbye),
+            Effect::Close {
+                conn,
+                has_sent_disconnect,
+            } => self.close_for_shard(conn.0, has_sent_disconnect),
             Effect::Resume { conn } => self.resume(conn.0),
             Effect::Authenticate {
                 conn,
@@ -43,7 +46,7 @@ impl Worker {
         }
     }
 
-    fn authenticate(&mut self, conn: ConnSlot, attempt: u32, credentials: Box<Credentials>) {
+    fn authenticate(&mut self, conn: ConnSlot, attempt: u32, credentials: Box<ConnectCredentials>) {
         let Some(SlotRef { generation, .. }) = self.slots.reference(conn.0) else {
             return;
         };
@@ -52,7 +55,7 @@ impl Worker {
             generation,
             attempt,
         };
-        let reply_to = self.addresses[usize::from(self.id.0)].clone();
+        let reply_to = self.mailboxes[usize::from(self.id.0)].clone();
         if self.auth.submit(AuthJob {
             ticket,
             credentials,
@@ -63,7 +66,7 @@ impl Worker {
             self.counters.auth_queue_full += 1;
             let outcome = AuthOutcome::Deny {
                 reason: ReasonCode::ServerBusy,
-                because: "too many logins are being checked",
+                detail: "too many authentications are queued",
             };
             self.shard.authenticated(self.now, conn, attempt, outcome);
         }
@@ -78,7 +81,7 @@ impl Worker {
         let is_open = self
             .slots
             .get_mut(conn.0)
-            .is_some_and(|connection| matches!(connection.stage, Stage::Open));
+            .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open));
         if is_open
             && self.slots.is_current(SlotRef {
                 slot: conn.0,

@@ -1,34 +1,36 @@
-//! The end of a tick: every connection that got something is written to once.
+//! The end of a tick: writes each connection that has output, once.
 //!
-//! Mail leaves before what is written: an acknowledgement must not be ahead of the message that it is for. Where mail is held back,
-//! so is the output of every connection that got some meanwhile, until the mail is gone.
+//! Messages to other workers are sent before output is written: an acknowledgement must not overtake the message that
+//! it acknowledges. If a mailbox is full, the output of all connections that got some in the meantime is held until the
+//! items are sent.
 //!
-//! Nothing here is told to the shard at once. What it has to know (a queue has drained, a connection is gone) is put down as a
-//! `Notice` and handed over at the beginning of the next tick, so that the outbox never grows while it is being emptied.
+//! The shard is not called during a flush. Results that it must know (a queue has drained, a connection is closed) are
+//! recorded as a `FlushNotice` and delivered at the start of the next tick, so that the outbox never grows while it is
+//! being written.
 
 use broker::{CloseCause, ConnSlot};
 
-use crate::connection::Stage;
-use crate::outlet::{self, Flushed};
+use crate::connection::ConnectionStage;
+use crate::outlet::{self, FlushResult};
 use crate::slots::SlotRef;
-use crate::worker::Worker;
+use crate::worker::NetWorker;
 
-/// What the shard has to be told before anything else happens.
+/// Result of a flush that the shard must know before any other input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum FlushNotice {
     Drained(SlotRef),
     Closed { conn: SlotRef, cause: CloseCause },
 }
 
-impl Worker {
-    /// Hands over mail, writes all that is queued and ends the outbox' tick.
+impl NetWorker {
+    /// Appends to the journal, sends messages to other workers, writes all queued output and ends the outbox's tick.
     pub(crate) fn flush_all(&mut self) {
         self.append_to_journal();
         let held_before = self.counters.mail_held;
         self.send_mail();
         if self.counters.mail_held > held_before {
             self.hold_output();
-        } else if self.held_letters == 0 {
+        } else if self.unsent_items == 0 {
             self.release_output();
         }
         self.shard.trace_output();
@@ -45,7 +47,7 @@ impl Worker {
             }
             self.flush_connection(slot);
         }
-        // Writing may have listed some again, because they would not stop taking.
+        // A write that was limited by its budget has listed the connection again.
         listed.append(&mut self.flush_list);
         self.flush_list = listed;
         self.shard.outbox().end_tick();
@@ -71,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// Lists a connection whose own layers have something to write, or that waits to be closed.
+    /// Lists a connection whose TLS or WebSocket layer has output, or that waits to be closed.
     pub(crate) fn list_for_flush(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot)
             && !connection.is_in_flush_list
@@ -88,12 +90,15 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if connection.is_write_blocked || connection.is_held || matches!(connection.stage, Stage::Draining { .. }) {
+        if connection.is_write_blocked
+            || connection.is_held
+            || matches!(connection.stage, ConnectionStage::Draining { .. })
+        {
             return;
         }
         let conn = ConnSlot(slot);
         let mut was_held_back = false;
-        let outbox = if connection.has_lane() {
+        let outbox = if connection.has_outbox() {
             let outbox = self.shard.outbox();
             if outbox.is_held(conn) {
                 return;
@@ -105,19 +110,20 @@ impl Worker {
             None
         };
         match outlet::write_out(connection, outbox, &mut self.scratch, &mut self.counters) {
-            Ok(Flushed::All) if connection.is_closing() => self.finish_writing(slot),
-            Ok(Flushed::All) => {
-                // The shard holds messages back only beyond its output limit, or from a connection it has paused.
-                if was_held_back || (connection.is_paused && connection.has_lane()) {
-                    self.notices.push(Notice::Drained(reference));
+            Ok(FlushResult::All) if connection.is_closing() => self.finish_writing(slot),
+            Ok(FlushResult::All) => {
+                // The shard stops queueing messages only beyond the output limit, or for a connection that it has
+                // paused.
+                if was_held_back || (connection.is_paused && connection.has_outbox()) {
+                    self.notices.push(FlushNotice::Drained(reference));
                 }
             }
-            Ok(Flushed::Blocked) => {
+            Ok(FlushResult::Blocked) => {
                 connection.is_write_blocked = true;
                 self.counters.writes_blocked += 1;
             }
-            Ok(Flushed::Yield) => self.list_for_flush(slot),
-            Err(_) => self.broken(slot),
+            Ok(FlushResult::Yield) => self.list_for_flush(slot),
+            Err(_) => self.handle_broken(slot),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! From accept to a complete CONNECT: PROXY header, TLS, WebSocket upgrade, CONNECT, and the move to the home worker.
+//! From accept to a complete CONNECT: PROXY header, TLS, WebSocket upgrade, CONNECT, and the move to the worker that
+//! owns the client id.
 //!
-//! Until its CONNECT is complete a peer has proved nothing, so it gets little: the handshake timeout for all steps together, and 4 KiB
-//! of bytes held. A larger CONNECT (long will, token as password) takes the excess from a pot that all peers in their handshake
-//! share; when it is empty such a connection is refused. The memory of TLS itself comes on top and is the library's.
+//! Before its CONNECT is complete, a peer is untrusted and gets few resources: the handshake timeout for all steps
+//! together, and 4 KiB of buffered bytes. A larger CONNECT (long will, token as password) takes the excess from a pool
+//! that all connections in their handshake share. If the pool is empty, such a connection is rejected. Memory of TLS is
+//! allocated by the library in addition.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -12,28 +14,28 @@ use mqtt::{DecodeErrorKind, Decoded};
 use rustls::ServerConnection;
 
 use crate::certificate;
-use crate::connection::{Arrival, Connection, Handshake, Stage, Step};
-use crate::counters::Refusal;
-use crate::letter::Letter;
+use crate::connection::{ConnectionStage, Handshake, HandshakeStep, MovedConnection, SocketConnection};
+use crate::counters::EarlyCloseReason;
+use crate::mailbox_item::MailboxItem;
 use crate::proxy::{self, ProxyHeader};
-use crate::websocket::WebSocket;
+use crate::websocket::WebSocketState;
 use crate::websocket::handshake::{Upgrade, upgrade};
-use crate::worker::Worker;
+use crate::worker::NetWorker;
 
-/// Bytes that a connection in its handshake may hold for nothing.
+/// Bytes that a connection in its handshake may buffer without using the pool.
 const FREE_BYTES: usize = 4 * 1024;
 
-/// What larger ones may hold together, per worker.
-pub(crate) const POT_BYTES: usize = 8 * 1024 * 1024;
+/// Size of the pool for larger handshakes, per worker.
+pub(crate) const POOL_BYTES: usize = 8 * 1024 * 1024;
 
-/// The address of a client behind a proxy that does not know it.
+/// MailboxSender of a client that the proxy does not know.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-impl Worker {
+impl NetWorker {
     fn handshake(&mut self, slot: u32) -> Option<(&mut Handshake, &mut Vec<u8>)> {
         match self.slots.get_mut(slot)? {
-            Connection {
-                stage: Stage::Handshake(handshake),
+            SocketConnection {
+                stage: ConnectionStage::Handshake(handshake),
                 unread,
                 ..
             } => Some((handshake, unread)),
@@ -41,7 +43,7 @@ impl Worker {
         }
     }
 
-    /// Reads the PROXY header. `Some(n)`: the step is over, and the first `n` of these bytes belonged to it.
+    /// Reads the PROXY header. `Some(n)`: the step is complete, and the first `n` of these bytes belonged to it.
     pub(crate) fn proxy_step(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let (handshake, unread) = self.handshake(slot)?;
         let before = unread.len();
@@ -50,22 +52,23 @@ impl Worker {
             Ok(ProxyHeader::Incomplete) => None,
             Ok(ProxyHeader::Complete { size, source }) => {
                 *unread = Vec::new();
-                // Whom a proxy does not name is nobody in particular, and not the proxy: that is trusted to be on this machine.
+                // Use an unspecified address if the proxy names no client. The proxy's own address may be loopback,
+                // which is trusted.
                 handshake.address = source.unwrap_or(UNKNOWN);
-                self.next_step(slot, Step::Proxy);
+                self.next_step(slot, HandshakeStep::Proxy);
                 Some(size - before)
             }
             Err(_) => {
-                self.refuse(slot, Refusal::ProxyMalformed);
+                self.refuse(slot, EarlyCloseReason::ProxyMalformed);
                 None
             }
         }
     }
 
-    /// Goes on when the TLS handshake is over.
+    /// Continues when the TLS handshake is complete.
     pub(crate) fn tls_step(&mut self, slot: u32) {
-        let Some(Connection {
-            stage: Stage::Handshake(handshake),
+        let Some(SocketConnection {
+            stage: ConnectionStage::Handshake(handshake),
             layer,
             ..
         }) = self.slots.get_mut(slot)
@@ -75,19 +78,20 @@ impl Worker {
         let Some(tls) = layer.as_ref().and_then(|layer| layer.tls.as_ref()) else {
             return;
         };
-        if handshake.step == Step::Tls && !tls.is_handshaking() {
+        if handshake.step == HandshakeStep::Tls && !tls.is_handshaking() {
             let certificate = tls.peer_certificates().and_then(|chain| chain.first());
             handshake.certificate_common_name =
                 certificate.and_then(|certificate| certificate::common_name(certificate));
             handshake.certificate = certificate.map(|certificate| certificate.as_ref().into());
-            self.next_step(slot, Step::Tls);
+            self.next_step(slot, HandshakeStep::Tls);
         }
     }
 
-    /// Makes the TLS state when the first byte for it has come: who sends nothing costs nothing. False if that failed.
+    /// Creates the TLS state when the first byte for it has arrived, so that silent peers cost nothing. Returns `false`
+    /// on failure.
     pub(crate) fn begin_tls(&mut self, slot: u32) -> bool {
-        let Some(Connection {
-            stage: Stage::Handshake(handshake),
+        let Some(SocketConnection {
+            stage: ConnectionStage::Handshake(handshake),
             layer,
             listener,
             ..
@@ -95,19 +99,19 @@ impl Worker {
         else {
             return true;
         };
-        if handshake.step != Step::Tls || layer.as_ref().is_some_and(|layer| layer.tls.is_some()) {
+        if handshake.step != HandshakeStep::Tls || layer.as_ref().is_some_and(|layer| layer.tls.is_some()) {
             return true;
         }
         let config = self.tls_configs[usize::from(*listener)].clone();
         let Some(Ok(tls)) = config.map(ServerConnection::new) else {
-            self.refuse(slot, Refusal::TlsHandshake);
+            self.refuse(slot, EarlyCloseReason::TlsHandshake);
             return false;
         };
         layer.get_or_insert_default().tls = Some(tls);
         true
     }
 
-    /// Reads the upgrade request, as `proxy_step`.
+    /// Reads the upgrade request. Returns as `proxy_step`.
     pub(crate) fn websocket_step(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let common = self.common.clone();
         let connection = self.slots.get_mut(slot)?;
@@ -116,13 +120,17 @@ impl Worker {
         connection.unread.extend_from_slice(bytes);
         let outcome = upgrade(&connection.unread, rules);
         if outcome == Upgrade::Incomplete {
-            self.hold(slot);
+            self.charge_pool(slot);
             return None;
         }
         connection.unread = Vec::new();
-        let mut websocket = WebSocket::default();
+        let mut websocket = WebSocketState::default();
         let used = match outcome {
-            Upgrade::Accepted { size, response } => {
+            Upgrade::Accepted { size, response, origin } => {
+                if let ConnectionStage::Handshake(handshake) = &mut connection.stage {
+                    let client = origin.client(handshake.address.ip(), &rules.trusted_proxies);
+                    handshake.address.set_ip(client);
+                }
                 websocket.respond(&response);
                 Some(size - before)
             }
@@ -137,148 +145,148 @@ impl Worker {
         if used.is_some() {
             self.release_handshake(slot);
             self.list_for_flush(slot);
-            self.next_step(slot, Step::WebSocket);
+            self.next_step(slot, HandshakeStep::WebSocket);
         } else {
-            self.refuse(slot, Refusal::WebSocketHandshake);
+            self.refuse(slot, EarlyCloseReason::WebSocketHandshake);
         }
         used
     }
 
-    fn next_step(&mut self, slot: u32, done: Step) {
+    fn next_step(&mut self, slot: u32, done: HandshakeStep) {
         let common = self.common.clone();
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         let config = &common.listeners[usize::from(connection.listener)].config;
-        if let Stage::Handshake(handshake) = &mut connection.stage {
+        if let ConnectionStage::Handshake(handshake) = &mut connection.stage {
             handshake.step = match done {
-                Step::Proxy if config.is_tls() => Step::Tls,
-                Step::Proxy | Step::Tls if config.is_websocket() => Step::WebSocket,
-                _ => Step::Connect,
+                HandshakeStep::Proxy if config.is_tls() => HandshakeStep::Tls,
+                HandshakeStep::Proxy | HandshakeStep::Tls if config.is_websocket() => HandshakeStep::WebSocket,
+                _ => HandshakeStep::Connect,
             };
         }
     }
 
-    /// Looks for a complete CONNECT and decides where the connection lives.
+    /// Reads the CONNECT and decides which worker gets the connection.
     pub(crate) fn connect_step(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
         let limit = self.common.config.maximum_connect_size as usize;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        let Stage::Handshake(handshake) = &connection.stage else {
+        let ConnectionStage::Handshake(handshake) = &connection.stage else {
             return;
         };
-        let kept = connection.unread.len();
-        if matches!(handshake.step, Step::Leaving(_)) || kept + range.len() < connection.needed as usize {
-            return self.keep_of_handshake(slot, &buffer[range]);
+        let stored = connection.unread.len();
+        if matches!(handshake.step, HandshakeStep::Moving(_)) || stored + range.len() < connection.needed as usize {
+            return self.store_handshake_bytes(slot, &buffer[range]);
         }
-        if kept > 0 {
-            connection.keep(&buffer[range.clone()]);
+        if stored > 0 {
+            connection.store_unread(&buffer[range.clone()]);
         }
-        let bytes = if kept > 0 {
+        let bytes = if stored > 0 {
             connection.unread.as_slice()
         } else {
             &buffer[range.clone()]
         };
         let certificate = match &connection.stage {
-            Stage::Handshake(handshake) => handshake.certificate.as_deref(),
+            ConnectionStage::Handshake(handshake) => handshake.certificate.as_deref(),
             _ => None,
         };
-        let home = match mqtt::decode_connect(bytes, limit) {
+        let target = match mqtt::decode_connect(bytes, limit) {
             Ok(Decoded::Incomplete { needed }) => {
                 connection.needed = u32::try_from(needed).unwrap_or(u32::MAX);
-                let new = if kept > 0 { &[][..] } else { &buffer[range] };
-                return self.keep_of_handshake(slot, new);
+                let new = if stored > 0 { &[][..] } else { &buffer[range] };
+                return self.store_handshake_bytes(slot, new);
             }
-            Ok(Decoded::Complete { packet, .. }) => self.shard.home_of(&packet, certificate),
+            Ok(Decoded::Complete { packet, .. }) => self.shard.home_shard_of(&packet, certificate),
             Err(error) if matches!(error.kind, DecodeErrorKind::PacketTooLarge { .. }) => {
-                return self.refuse(slot, Refusal::ConnectTooLarge);
+                return self.refuse(slot, EarlyCloseReason::ConnectTooLarge);
             }
-            // The shard knows how to answer it, and any shard will do.
+            // The shard encodes the error response. Any shard can do it.
             Err(_) => None,
         };
-        let (start, range) = if kept > 0 {
+        let (start, range) = if stored > 0 {
             (range.end, range.end..range.end)
         } else {
             (range.start, range)
         };
-        self.go_home(slot, home, buffer, start..range.end);
+        self.assign_to_worker(slot, target, buffer, start..range.end);
     }
 
-    /// The CONNECT is complete. It is kept with the connection, or it is `buffer[range]`.
-    fn go_home(&mut self, slot: u32, home: Option<ShardId>, buffer: &mut [u8], range: Range<usize>) {
-        match home.filter(|home| *home != self.id) {
-            Some(home) => {
+    /// Opens the connection here, or marks it for the move. The CONNECT is in `unread` or in `buffer[range]`.
+    fn assign_to_worker(&mut self, slot: u32, target: Option<ShardId>, buffer: &mut [u8], range: Range<usize>) {
+        match target.filter(|target| *target != self.id) {
+            Some(target) => {
                 if let Some((handshake, unread)) = self.handshake(slot) {
-                    handshake.step = Step::Leaving(home);
+                    handshake.step = HandshakeStep::Moving(target);
                     unread.extend_from_slice(&buffer[range]);
                 }
             }
             None => {
                 self.open(slot);
                 if range.is_empty() {
-                    self.feed_unread(slot);
+                    self.pass_unread_to_shard(slot);
                 } else {
-                    self.feed(slot, buffer, range);
+                    self.pass_to_shard(slot, buffer, range);
                 }
             }
         }
     }
 
-    fn keep_of_handshake(&mut self, slot: u32, bytes: &[u8]) {
+    fn store_handshake_bytes(&mut self, slot: u32, bytes: &[u8]) {
         if let Some(connection) = self.slots.get_mut(slot)
             && !bytes.is_empty()
         {
-            connection.keep(bytes);
+            connection.store_unread(bytes);
         }
-        self.hold(slot);
+        self.charge_pool(slot);
     }
 
-    /// Pays for what a connection in its handshake holds beyond the free bytes.
-    fn hold(&mut self, slot: u32) {
-        let pot = self.handshake_pot_bytes;
+    /// Charges the pool for bytes of a handshake beyond the free ones.
+    fn charge_pool(&mut self, slot: u32) {
+        let available = self.handshake_pool_bytes;
         let Some((handshake, unread)) = self.handshake(slot) else {
             return;
         };
         let wanted = unread.capacity().saturating_sub(FREE_BYTES);
         let more = wanted.saturating_sub(handshake.reserved_bytes);
-        if more > pot {
-            return self.refuse(slot, Refusal::HandshakeMemory);
+        if more > available {
+            return self.refuse(slot, EarlyCloseReason::HandshakeMemory);
         }
         handshake.reserved_bytes += more;
-        self.handshake_pot_bytes -= more;
+        self.handshake_pool_bytes -= more;
     }
 
-    /// Gives back what `hold` took.
+    /// Returns to the pool what `charge_pool` took.
     pub(crate) fn release_handshake(&mut self, slot: u32) {
         if let Some((handshake, _)) = self.handshake(slot) {
             let reserved = std::mem::take(&mut handshake.reserved_bytes);
-            self.handshake_pot_bytes += reserved;
+            self.handshake_pool_bytes += reserved;
         }
     }
 
-    /// WebSocket framing was violated before the CONNECT.
+    /// Rejects a connection that violated WebSocket framing before its CONNECT.
     pub(crate) fn refuse_framing(&mut self, slot: u32) {
         if let Some(websocket) = self.slots.get_mut(slot).and_then(|connection| connection.websocket())
             && websocket.is_between_frames()
         {
             websocket.begin_close();
         }
-        self.refuse(slot, Refusal::WebSocketFraming);
+        self.refuse(slot, EarlyCloseReason::WebSocketFraming);
     }
 
-    /// The handshake is over: the shard takes the connection.
+    /// Ends the handshake and passes the connection to the shard.
     fn open(&mut self, slot: u32) {
         self.release_handshake(slot);
         let Some(peer) = self.peer(slot) else { return };
         if let Some(connection) = self.slots.get_mut(slot) {
-            connection.stage = Stage::Open;
+            connection.stage = ConnectionStage::Open;
             connection.needed = 0;
             self.shard.open(self.now, ConnSlot(slot), peer);
         }
     }
 
-    /// What the shard is told of a connection in its handshake.
+    /// Returns the properties of a connection that the shard needs.
     fn peer(&mut self, slot: u32) -> Option<Peer> {
         let common = self.common.clone();
         let listener = self.slots.get_mut(slot)?.listener;
@@ -294,11 +302,11 @@ impl Worker {
         })
     }
 
-    /// Sends a connection to its home, with everything that was read of it, once all bytes at hand are unpacked.
-    pub(crate) fn leave_if_due(&mut self, slot: u32) {
+    /// Moves a connection to its worker, with all bytes read from it, after the bytes at hand are unpacked.
+    pub(crate) fn move_if_due(&mut self, slot: u32) {
         let Some((
             &mut Handshake {
-                step: Step::Leaving(home),
+                step: HandshakeStep::Moving(target),
                 ..
             },
             _,
@@ -312,39 +320,43 @@ impl Worker {
             return;
         };
         if self.poll.registry().deregister(&mut connection.socket).is_err() {
-            // The socket is of no use to anybody.
+            // The socket is unusable.
             self.count_out(&connection);
             return;
         }
-        connection.leave();
+        connection.reset_readiness();
         self.counters.moved += 1;
-        self.send(home, Letter::Arrival(Box::new(Arrival { connection, peer })));
+        self.send(
+            target,
+            MailboxItem::MovedConnection(Box::new(MovedConnection { connection, peer })),
+        );
     }
 
-    /// A connection from another worker, whose CONNECT is the first of its unread bytes.
-    pub(crate) fn arrived(&mut self, arrival: Arrival) {
-        let Arrival { connection, peer } = arrival;
+    /// Receives a connection from another worker. Its CONNECT is at the start of its unread bytes.
+    pub(crate) fn receive_moved(&mut self, moved: MovedConnection) {
+        let MovedConnection { connection, peer } = moved;
         let slot = self.slots.insert(connection).slot;
         if self.is_stopping() {
-            return self.refuse(slot, Refusal::ShuttingDown);
+            return self.refuse(slot, EarlyCloseReason::ShuttingDown);
         }
         if self.register(slot).is_err() {
-            return self.refuse(slot, Refusal::PeerClosed);
+            return self.refuse(slot, EarlyCloseReason::PeerClosed);
         }
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        connection.stage = Stage::Open;
+        connection.stage = ConnectionStage::Open;
         connection.needed = 0;
         self.shard.open(self.now, ConnSlot(slot), peer);
-        self.hear_out_predecessor(slot);
+        self.read_previous_connection(slot);
         self.list_for_flush(slot);
         self.list_for_read(slot);
     }
 
-    /// Has what a client said last on the connection it had read before its new CONNECT. It may have come while this one was on its
-    /// way, with its event still to come: a DISCONNECT there says whether the session and the will go on.
-    fn hear_out_predecessor(&mut self, slot: u32) {
+    /// Reads the client's previous connection before its new CONNECT is processed. Data may have arrived there while
+    /// the new connection was moving, with its event still pending: a DISCONNECT decides whether the session and the
+    /// will continue.
+    fn read_previous_connection(&mut self, slot: u32) {
         let limit = self.common.config.maximum_connect_size as usize;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;

@@ -1,7 +1,9 @@
-//! The worker's side of the journal: a batch per tick goes there before mail and output leave, and what is kept comes back.
+//! The worker's side of the journal: appends one batch per tick, before messages and output leave the worker, and
+//! processes commits.
 //!
-//! The commit thread wakes a worker only if that waits for something, and what nobody waits for has no commit of its own. A worker reads no socket while the journal is too far behind:
-//! the clients are slowed, nothing is lost and nothing grows.
+//! The commit thread wakes a worker only if something in the worker waits for the commit. Records that nothing waits
+//! for get no commit of their own. While the journal is too far behind, workers read no socket: clients get
+//! back-pressure, nothing is lost, and no buffer grows.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -9,46 +11,51 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ::journal::{Batch, Health, Journal, Log, LogStats, Lsn, ReadError};
+use ::journal::{Journal, LogBatch, LogHealth, LogStats, Lsn, ReadError, RecordLog};
 use broker::durable::moves::MovePart;
-use broker::durable::record::Position;
-use broker::durable::recovery::Recovered;
-use broker::durable::restore::{Restored, restore};
-use broker::durable::{GIVER, MOVER};
-use broker::{Checkpointed, Shard};
+use broker::durable::record::RecordPosition;
+use broker::durable::recovery::RecoveredState;
+use broker::durable::restore::{RestoreCounts, restore};
+use broker::durable::{FETCH_FOR_GROUP, FETCH_FOR_MOVE};
+use broker::{FinishedCheckpoint, Shard};
 
-use crate::compaction::{Compaction, Part, Room, is_long};
-use crate::letter::Letter;
-use crate::mailbox::Address;
-use crate::server::{Common, Observer};
-use crate::worker::{Clock, Worker};
+use crate::compaction::{Compaction, FreeSpace, RewritePart, is_long};
+use crate::mailbox::MailboxSender;
+use crate::mailbox_item::MailboxItem;
+use crate::server::{ConnectionObserver, ServerCommon};
+use crate::worker::{NetWorker, ServerClock};
 
-/// Appended by all workers and not yet kept: more is not read from sockets meanwhile.
+/// Maximum size of records appended by all workers and not yet committed. Beyond it no socket is read.
 const BACKLOG_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What a server begins with that goes on where a process before it ended.
-pub struct Restart {
-    pub log: Log,
-    /// What the log's records came to.
-    pub recovered: Recovered,
+/// State of a previous process from which the server continues.
+pub struct RestartState {
+    pub log: RecordLog,
+    /// State recovered from the records of the log.
+    pub recovered: RecoveredState,
     /// `LogConfig::max_bytes`.
     pub quota_bytes: u64,
     /// `LogConfig::segment_bytes`.
     pub segment_bytes: u64,
 }
 
-impl Restart {
-    /// Fills the shards. What they record thereby is in the log when this returns, and kept with the first commit. An error: a disk that
-    /// cannot be read now may be the next time, and nothing is given up for it.
-    pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> Result<(Log, Restored), ReadError> {
-        let Restart { mut log, recovered, .. } = self;
-        let now = Clock { origin: common.origin }.now();
+impl RestartState {
+    /// Restores the shards. Records that they write are in the log when this returns, and durable with the
+    /// first commit. After a read error the start fails without discarding anything, because the disk may be readable
+    /// at the next start.
+    pub(crate) fn restore(
+        self,
+        common: &ServerCommon,
+        shards: &mut [Shard],
+    ) -> Result<(RecordLog, RestoreCounts), ReadError> {
+        let RestartState { mut log, recovered, .. } = self;
+        let now = ServerClock { origin: common.origin }.now();
         for shard in &mut *shards {
-            shard.keep_journal(recovered.last_key);
+            shard.start_journaling(recovered.last_key);
         }
         let reader = log.reader();
         let mut failed = None;
-        let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
+        let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
             let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
             reader.read_many(&positions, |index, record| match record {
                 Ok(record) => each(index, Some(record)),
@@ -61,99 +68,102 @@ impl Restart {
                 }
             });
         };
-        let mut append = |batch: &mut Batch| {
+        let mut append = |batch: &mut LogBatch| {
             let at = log.append(batch);
             (at.base.0, at.end.0)
         };
         let restored = restore(now, shards, recovered, &mut read, &mut append);
         match failed {
-            // Nothing of what restoring has recorded reaches the disk.
+            // No record written during the restore reaches the disk.
             Some(error) => Err(error),
             None => Ok((log, restored)),
         }
     }
 }
 
-/// What the operator is told with the file and the place.
-const UNREADABLE: &str = "a message cannot be read back from the journal";
-const UNREADABLE_NOW: &str =
-    "the disk does not give back messages of the journal: their clients wait, and it is asked again";
+/// Logged with file and offset.
+const UNREADABLE: &str = "cannot read a message from the journal";
+const UNREADABLE_NOW: &str = "journal read failed, retrying every second; affected clients wait";
 
-/// A checkpoint is made when so much has been appended since the last one …
+/// A checkpoint is made when this many bytes have been appended since the last one …
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
 
-/// … or this part of the quota, but so many times what the last one took; and while the journal is full, as often as this.
-const CHECKPOINT_PART: u64 = 64;
-const CHECKPOINT_TIMES: u64 = 4;
+/// … or this part of the quota, but at least this multiple of the last snapshot. While the journal is full, checkpoints
+/// have at least this interval.
+const CHECKPOINT_QUOTA_DIVISOR: u64 = 64;
+const CHECKPOINT_SNAPSHOT_FACTOR: u64 = 4;
 const CHECKPOINT_WHEN_FULL_MS: u64 = 1000;
 
-/// So many of a full journal have to find room: the less there is, the longer each waits, so that they never take it all.
-const CHECKPOINTS_WITHIN_ROOM: u64 = 256;
+/// The free space of a full journal must suffice for this many checkpoints. The less space there is, the longer the
+/// interval, so that checkpoints never use all of it.
+const CHECKPOINTS_IN_FREE_SPACE: u64 = 256;
 
-/// How often of a long one that is written to, however little: what has been delivered since gives its space back.
+/// Interval of checkpoints of a long journal, regardless of the appended bytes: delivered messages free space only at a
+/// checkpoint.
 const CHECKPOINT_WHEN_LONG_MS: u64 = 60_000;
 
-/// How many are made of a full or long journal while nothing else is written: removing what was needed takes two of them, begun after that.
+/// Number of checkpoints of a full or long journal while nothing else is appended. Removing unneeded segments takes two
+/// checkpoints that start after the segments are no longer needed.
 const CHECKPOINTS_WHEN_IDLE: u64 = 3;
 
-/// When a disk that could not be read is asked again.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+/// Interval between retries of a failed read.
+const READ_RETRY: Duration = Duration::from_secs(1);
 
-/// How soon a worker looks again whether a full journal has space.
-const LOOK_MS: u64 = 100;
+/// Interval at which a worker checks whether a full journal has space.
+const FULL_CHECK_MS: u64 = 100;
 
-/// The journal and the workers that wait for it.
-pub(crate) struct Keeper {
+/// The journal of this node, its checkpoints, and the workers that wait for it.
+pub(crate) struct NodeJournal {
     journal: OnceLock<Journal>,
     waits: Vec<AtomicBool>,
-    /// Where the next checkpoint is due; none while one is being made.
+    /// Position at which the next checkpoint is due; `u64::MAX` while one is being made.
     checkpoint_at: AtomicU64,
-    /// What is appended between two of them, at least.
+    /// Minimum number of bytes appended between two checkpoints.
     checkpoint_bytes: AtomicU64,
-    /// What the last one took.
+    /// Size of the last snapshot, in bytes.
     snapshot_bytes: AtomicU64,
-    /// The last one has left it much longer than that.
+    /// The last checkpoint left the journal much longer than the checkpoint interval.
     is_long: AtomicBool,
-    /// When the last one ended, or the first tick was, in monotonic milliseconds.
+    /// End of the last checkpoint, or the first tick, in monotonic milliseconds.
     checkpointed_ms: AtomicU64,
-    /// How many have been begun.
+    /// Number of checkpoints that were started.
     checkpoints: AtomicU64,
-    /// How many of them when something else was last appended.
+    /// Value of `checkpoints` when something other than a checkpoint was last appended.
     checkpoints_when_used: AtomicU64,
-    checkpoint: Mutex<Checkpoint>,
+    checkpoint: Mutex<CheckpointProgress>,
     /// `LogConfig::max_bytes`.
     quota_bytes: AtomicU64,
     /// `LogConfig::segment_bytes`.
     segment_bytes: AtomicU64,
 }
 
-/// What a log was opened with.
+/// Limits with which the log was opened.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct JournalLimits {
     pub quota_bytes: u64,
     pub segment_bytes: u64,
 }
 
 /// The checkpoint that is being made, or the last one.
 #[derive(Default)]
-struct Checkpoint {
+struct CheckpointProgress {
     replay_from: Lsn,
-    /// What is written once more, by all workers.
-    part: Part,
+    /// Messages that the workers together rewrite.
+    part: RewritePart,
     compaction: Compaction,
-    /// Workers that have not finished.
+    /// Number of workers that have not finished.
     left: usize,
-    /// What the others have written.
+    /// Bytes written by the workers that have finished.
     bytes: u64,
-    /// The oldest message that anything refers to, as far as they have.
+    /// Oldest message that the finished workers still refer to.
     oldest: Option<u64>,
-    /// The same of the checkpoint before: what is on its way between shards may have been seen then and not now.
+    /// `oldest` of the previous checkpoint. A message that moves between shards may be included only in that one.
     oldest_before: Option<u64>,
 }
 
-impl Keeper {
-    pub(crate) fn new(shards: u16) -> Keeper {
-        Keeper {
+impl NodeJournal {
+    pub(crate) fn new(shards: u16) -> NodeJournal {
+        NodeJournal {
             journal: OnceLock::new(),
             waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
             checkpoint_at: AtomicU64::new(u64::MAX),
@@ -169,51 +179,56 @@ impl Keeper {
         }
     }
 
-    /// Starts the journal's threads. Only once.
+    /// Starts the journal's threads. Must be called only once.
     pub(crate) fn start(
         self: &Arc<Self>,
-        log: Log,
-        limits: Limits,
-        workers: Vec<Address<Letter>>,
-        observer: Arc<dyn Observer>,
+        log: RecordLog,
+        limits: JournalLimits,
+        workers: Vec<MailboxSender<MailboxItem>>,
+        observer: Arc<dyn ConnectionObserver>,
     ) -> io::Result<()> {
-        let keeper = Arc::downgrade(self);
-        let told = AtomicU8::new(Health::Ok as u8);
+        let node_journal = Arc::downgrade(self);
+        let reported = AtomicU8::new(LogHealth::Ok as u8);
         let on_commit = move || {
-            let Some(keeper) = keeper.upgrade() else { return };
-            if let Some(journal) = keeper.journal.get()
+            let Some(node_journal) = node_journal.upgrade() else {
+                return;
+            };
+            if let Some(journal) = node_journal.journal.get()
                 && let health = journal.health() as u8
-                && told.swap(health, Ordering::Relaxed) != health
+                && reported.swap(health, Ordering::Relaxed) != health
             {
                 observer.journal_state(&journal.state());
-                keeper.waits.iter().for_each(|wait| wait.store(true, Ordering::Release));
+                node_journal
+                    .waits
+                    .iter()
+                    .for_each(|wait| wait.store(true, Ordering::Release));
             }
-            keeper.wake(&workers);
+            node_journal.wake(&workers);
         };
-        let Limits {
+        let JournalLimits {
             quota_bytes,
             segment_bytes,
         } = limits;
-        let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
+        let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_QUOTA_DIVISOR);
         self.segment_bytes.store(segment_bytes, Ordering::Relaxed);
         self.checkpoint_bytes.store(checkpoint_bytes, Ordering::Relaxed);
         self.quota_bytes.store(quota_bytes, Ordering::Relaxed);
-        // From the last one on, or a node that is started anew before it is due would never make one.
+        // Count from the last checkpoint: otherwise a node that restarts often would never make one.
         self.checkpoint_at
             .store(log.stats().replay_from.0 + checkpoint_bytes, Ordering::Relaxed);
-        self.note_length(&log.stats());
+        self.update_is_long(&log.stats());
         let journal = Journal::start(log, on_commit)?;
         self.journal
             .set(journal)
             .map_err(|_| io::Error::other("the journal runs already"))
     }
 
-    /// Wakes the workers that wait for something to be kept.
-    pub(crate) fn wake(&self, workers: &[Address<Letter>]) {
+    /// Wakes the workers that wait for a commit.
+    pub(crate) fn wake(&self, workers: &[MailboxSender<MailboxItem>]) {
         for (wait, worker) in self.waits.iter().zip(workers) {
-            // A worker whose mailbox is full is not asleep.
-            if wait.swap(false, Ordering::AcqRel) && worker.offer(Letter::Committed).is_ok() {
-                worker.ring();
+            // A worker whose mailbox is full is awake.
+            if wait.swap(false, Ordering::AcqRel) && worker.try_send(MailboxItem::Committed).is_ok() {
+                worker.wake();
             }
         }
     }
@@ -222,31 +237,34 @@ impl Keeper {
         self.journal.get()
     }
 
-    /// What has been appended is on the disk when this returns.
+    /// Shuts down the journal. Everything appended is on disk when this returns.
     pub(crate) fn stop(&self) {
         if let Some(journal) = self.journal.get() {
-            // Why not all is there has been reported where it happened.
+            // An error has been reported when it occurred.
             let _ = journal.clone().shut_down();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Checkpoint> {
+    fn lock(&self) -> MutexGuard<'_, CheckpointProgress> {
         self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is time for a checkpoint; true for one of the workers that ask.
+    /// Returns whether a checkpoint is due. `true` for exactly one of the workers that call it.
     fn is_checkpoint_due(&self, end: Lsn, now_ms: u64) -> bool {
         if self
             .journal
             .get()
-            .is_some_and(|journal| journal.health() == Health::Failed)
+            .is_some_and(|journal| journal.health() == LogHealth::Failed)
         {
-            // Nothing of it would be kept.
+            // A failed journal cannot commit a checkpoint.
             return false;
         }
         let at = self.checkpoint_at.load(Ordering::Relaxed);
-        let is_late = || self.early_ms(now_ms).is_some_and(|early_ms| now_ms > early_ms);
-        // While it is full, the time says how many of them there is room for.
+        let is_late = || {
+            self.early_checkpoint_ms(now_ms)
+                .is_some_and(|early_ms| now_ms > early_ms)
+        };
+        // While the journal is full, only the time decides, so that checkpoints do not use up the space.
         let is_far = end.0 > at && !self.is_full();
         at != u64::MAX
             && (is_far || is_late())
@@ -256,10 +274,10 @@ impl Keeper {
                 .is_ok()
     }
 
-    /// From when on one is made though little has been appended, because space is wanted back.
-    fn early_ms(&self, now_ms: u64) -> Option<u64> {
+    /// Returns when a checkpoint is due although little has been appended, in order to free space.
+    fn early_checkpoint_ms(&self, now_ms: u64) -> Option<u64> {
         let wait_ms = match self.is_full() {
-            true => wait_when_full_ms(self.room_bytes(), self.snapshot_bytes.load(Ordering::Relaxed))?,
+            true => full_checkpoint_interval_ms(self.free_bytes(), self.snapshot_bytes.load(Ordering::Relaxed))?,
             false if self.is_long.load(Ordering::Relaxed) => CHECKPOINT_WHEN_LONG_MS,
             false => return None,
         };
@@ -269,68 +287,72 @@ impl Keeper {
         Some(last.map_or_else(|last_ms| last_ms, |_| now_ms) + wait_ms)
     }
 
-    /// The same while nothing is appended: what the journal still holds may be needed no more.
-    fn early_when_idle_ms(&self, now_ms: u64) -> Option<u64> {
+    /// As `early_checkpoint_ms`, while nothing is appended: messages in the journal may no longer be needed.
+    fn idle_checkpoint_ms(&self, now_ms: u64) -> Option<u64> {
         let begun = self.checkpoints.load(Ordering::Acquire);
         let used = self.checkpoints_when_used.load(Ordering::Relaxed);
-        self.early_ms(now_ms).filter(|_| begun < used + CHECKPOINTS_WHEN_IDLE)
+        self.early_checkpoint_ms(now_ms)
+            .filter(|_| begun < used + CHECKPOINTS_WHEN_IDLE)
     }
 
-    fn note_length(&self, stats: &LogStats) {
+    fn update_is_long(&self, stats: &LogStats) {
         let is_long = is_long(stats.next.0 - stats.first.0, self.interval_bytes());
         self.is_long.store(is_long, Ordering::Relaxed);
     }
 
     fn is_full(&self) -> bool {
-        self.journal.get().is_some_and(|journal| journal.health() != Health::Ok)
+        self.journal
+            .get()
+            .is_some_and(|journal| journal.health() != LogHealth::Ok)
     }
 
-    /// What can be written behind all that has been appended.
-    fn room_bytes(&self) -> u64 {
+    /// Returns the number of bytes that can be written behind the appended records.
+    fn free_bytes(&self) -> u64 {
         let stats = self.journal.get().map(Journal::stats).unwrap_or_default();
-        stats.room_bytes.saturating_sub(stats.next.0 - stats.committed.0)
+        stats.available_bytes.saturating_sub(stats.next.0 - stats.committed.0)
     }
 
-    /// From one checkpoint to the next.
+    /// Returns the number of bytes from one checkpoint to the next.
     fn interval_bytes(&self) -> u64 {
         let snapshot_bytes = self.snapshot_bytes.load(Ordering::Relaxed);
         self.checkpoint_bytes
             .load(Ordering::Relaxed)
-            .max(CHECKPOINT_TIMES * snapshot_bytes)
+            .max(CHECKPOINT_SNAPSHOT_FACTOR * snapshot_bytes)
     }
 
-    fn note_use(&self) {
+    fn mark_used(&self) {
         let begun = self.checkpoints.load(Ordering::Acquire);
         self.checkpoints_when_used.store(begun, Ordering::Relaxed);
     }
 
-    /// Where replay will begin: what is appended from now on, and what of it the shards write once more, is behind that.
+    /// Starts a checkpoint. Replay will begin at the current committed position, so everything that the shards write
+    /// for the checkpoint is after it.
     fn begin_checkpoint(&self, workers: usize) {
         let Some(journal) = self.journal.get() else { return };
         let mut checkpoint = self.lock();
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
         let (first, next, interval_bytes) = (stats.first, stats.next, self.interval_bytes());
-        let room = Room {
-            bytes: self.room_bytes(),
+        let space = FreeSpace {
+            bytes: self.free_bytes(),
             segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
             snapshot_bytes: self.snapshot_bytes.load(Ordering::Relaxed),
         };
-        checkpoint.part = match journal.health() == Health::Ok {
+        checkpoint.part = match journal.health() == LogHealth::Ok {
             true => {
                 let quota_bytes = self.quota_bytes.load(Ordering::Relaxed);
                 checkpoint
                     .compaction
-                    .move_before(first, next, interval_bytes, quota_bytes, room)
+                    .next_part(first, next, interval_bytes, quota_bytes, space)
             }
             false => {
                 let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
                 checkpoint
                     .compaction
-                    .move_before_when_full(first, next, checkpoint_bytes, room)
+                    .next_part_when_full(first, next, checkpoint_bytes, space)
             }
         };
-        // Each worker its share.
+        // Divide among the workers.
         checkpoint.part.bytes /= workers as u64;
         checkpoint.left = workers;
         checkpoint.bytes = 0;
@@ -338,73 +360,91 @@ impl Keeper {
         self.checkpoints.fetch_add(1, Ordering::Release);
     }
 
-    /// One worker's part is kept. The last one has the log begin there.
-    fn finish_checkpoint(self: &Arc<Self>, part: Checkpointed, observer: Arc<dyn Observer>) {
+    /// Completes one worker's part. The last worker sets the checkpoint of the log.
+    fn finish_checkpoint(self: &Arc<Self>, part: FinishedCheckpoint, observer: Arc<dyn ConnectionObserver>) {
         let Some(journal) = self.journal.get() else { return };
         let mut checkpoint = self.lock();
         let oldest = part.oldest.map(|position| position.0);
         checkpoint.oldest = min_of(checkpoint.oldest, oldest);
         checkpoint.bytes += part.bytes;
-        checkpoint.compaction.moved(part.moved_bytes);
+        checkpoint.compaction.record_rewritten(part.moved_bytes);
         checkpoint.left -= 1;
         if checkpoint.left > 0 {
             return;
         }
         self.snapshot_bytes.store(checkpoint.bytes, Ordering::Relaxed);
         let replay_from = checkpoint.replay_from;
-        // If what this checkpoint has written is damaged one day, there is still all that the last one had.
-        let replayable = match journal.health() == Health::Ok {
+        // Retain the data of the previous checkpoint, in case data written by this one is damaged later.
+        let replayable = match journal.health() == LogHealth::Ok {
             true => journal.stats().replay_from,
             false => replay_from,
         };
         let needed =
             min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replayable, |at| replayable.min(Lsn(at)));
         drop(checkpoint);
-        let keeper = Arc::downgrade(self);
+        let node_journal = Arc::downgrade(self);
         journal.set_checkpoint(replay_from, move |result| {
-            let Some(keeper) = keeper.upgrade() else { return };
-            let Some(journal) = keeper.journal.get() else { return };
+            let Some(node_journal) = node_journal.upgrade() else {
+                return;
+            };
+            let Some(journal) = node_journal.journal.get() else {
+                return;
+            };
             match result {
-                // What cannot be removed now can be the next time.
+                // A failed removal is repeated with the next checkpoint.
                 Ok(()) => {
-                    let after = Arc::downgrade(&keeper);
+                    let after = Arc::downgrade(&node_journal);
                     journal.truncate_before(needed, move |removed| {
                         if let Err(error) = removed {
                             observer.journal_error("old segments of the journal cannot be removed", &error);
                         }
-                        if let Some(keeper) = after.upgrade()
-                            && let Some(journal) = keeper.journal.get()
+                        if let Some(node_journal) = after.upgrade()
+                            && let Some(journal) = node_journal.journal.get()
                         {
-                            keeper.note_length(&journal.stats());
+                            node_journal.update_is_long(&journal.stats());
                         }
                     });
                 }
                 Err(error) => observer.journal_error("a checkpoint of the journal cannot be written", &error),
             }
-            let next = journal.stats().next.0 + keeper.interval_bytes();
-            keeper.checkpoint_at.store(next, Ordering::Release);
+            let next = journal.stats().next.0 + node_journal.interval_bytes();
+            node_journal.checkpoint_at.store(next, Ordering::Release);
         });
     }
 }
 
-/// How long a full journal waits for its next checkpoint; none is begun that would find no room.
-fn wait_when_full_ms(room_bytes: u64, snapshot_bytes: u64) -> Option<u64> {
-    let of_room = snapshot_bytes.saturating_mul(CHECKPOINTS_WITHIN_ROOM * CHECKPOINT_WHEN_FULL_MS) / room_bytes.max(1);
-    (snapshot_bytes == 0 || snapshot_bytes < room_bytes).then_some(of_room.max(CHECKPOINT_WHEN_FULL_MS))
+/// Returns the interval of checkpoints of a full journal. `None` if there is not enough space for one.
+fn full_checkpoint_interval_ms(free_bytes: u64, snapshot_bytes: u64) -> Option<u64> {
+    let by_space_ms =
+        snapshot_bytes.saturating_mul(CHECKPOINTS_IN_FREE_SPACE * CHECKPOINT_WHEN_FULL_MS) / free_bytes.max(1);
+    (snapshot_bytes == 0 || snapshot_bytes < free_bytes).then_some(by_space_ms.max(CHECKPOINT_WHEN_FULL_MS))
 }
 
 fn min_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).min()
 }
 
-impl Worker {
-    /// The beginning of a tick: what the journal has kept meanwhile.
-    pub(crate) fn hear_of_journal(&mut self) {
-        if self.shard.is_waiting_for_tap() {
-            self.wait_for_journal();
-            self.shard.look_at_tap();
+impl NetWorker {
+    /// Processes the commits of the journal and the results of the tap. Called at the start of a tick.
+    pub(crate) fn process_commits(&mut self) {
+        self.process_journal_commits();
+        self.process_tap_results();
+    }
+
+    /// Runs after the journal's commits, because the tap may wait for them.
+    fn process_tap_results(&mut self) {
+        if self.shard.is_tap_offloading() {
+            self.request_commit_wake_up();
+            self.shard.take_offloaded(self.now);
         }
-        let Some(journal) = self.common.keeper.journal() else {
+        if self.shard.is_waiting_for_tap() {
+            self.request_commit_wake_up();
+            self.shard.run_stored_actions();
+        }
+    }
+
+    fn process_journal_commits(&mut self) {
+        let Some(journal) = self.common.node_journal.journal() else {
             return;
         };
         let health = journal.health();
@@ -412,261 +452,281 @@ impl Worker {
             self.journal_health = health;
             self.shard.journal_health(health);
         }
-        let (keeper, now_ms) = (&self.common.keeper, self.now.monotonic_ms);
-        let is_early = keeper
-            .early_when_idle_ms(now_ms)
+        let (node_journal, now_ms) = (&self.common.node_journal, self.now.monotonic_ms);
+        let is_early = node_journal
+            .idle_checkpoint_ms(now_ms)
             .is_some_and(|early_ms| now_ms > early_ms);
-        if is_early && keeper.is_checkpoint_due(Lsn(0), now_ms) {
+        if is_early && node_journal.is_checkpoint_due(Lsn(0), now_ms) {
             self.begin_checkpoint();
         }
         let is_waiting = self.is_waiting_for_journal();
         if is_waiting {
-            self.wait_for_journal();
+            self.request_commit_wake_up();
         }
         if is_waiting || self.appended > self.committed {
-            self.committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
+            self.committed = self.common.node_journal.journal().map_or(Lsn(0), Journal::committed);
             self.shard.committed(self.now, self.committed.0);
-            self.hand_in_checkpoint();
+            self.report_checkpoint();
         }
-        if health == Health::Failed {
-            self.shard.give_up_waiting(self.now);
+        if health == LogHealth::Failed {
+            self.shard.disconnect_waiting(self.now);
         }
     }
 
-    /// Tells when the journal has this worker's part of a checkpoint.
-    fn hand_in_checkpoint(&mut self) {
+    /// Reports this worker's part of a checkpoint when it is committed.
+    fn report_checkpoint(&mut self) {
         if let Some((part, _)) = self.checkpointed.take_if(|(_, end)| *end <= self.committed) {
             let now_ms = self.now.monotonic_ms;
-            self.common.keeper.checkpointed_ms.store(now_ms, Ordering::Relaxed);
-            self.common.keeper.finish_checkpoint(part, self.common.observer.clone());
+            self.common
+                .node_journal
+                .checkpointed_ms
+                .store(now_ms, Ordering::Relaxed);
+            self.common
+                .node_journal
+                .finish_checkpoint(part, self.common.observer.clone());
         }
     }
 
-    /// Whether anything waits for what has been appended. A part of a checkpoint is handed in when it is kept.
+    /// Returns whether anything waits for appended records. A part of a checkpoint is reported when it is committed.
     fn is_waiting_for_journal(&self) -> bool {
-        self.shard.waits_for_journal().is_some() || self.checkpointed.is_some() || self.shard.is_walking()
+        self.shard.first_awaited_position().is_some()
+            || self.checkpointed.is_some()
+            || self.shard.is_checkpoint_active()
     }
 
-    /// The journal may have had what something waits for before it knew that anything does.
-    pub(crate) fn is_journal_news(&self) -> bool {
-        let is_kept = |end| {
+    /// Returns whether the journal has committed a record before the worker started to wait for it.
+    pub(crate) fn has_new_commit(&self) -> bool {
+        let is_committed = |end| {
             self.common
-                .keeper
+                .node_journal
                 .journal()
                 .is_some_and(|journal| journal.committed().0 >= end)
         };
-        self.shard.waits_for_journal().is_some_and(is_kept)
+        self.shard.first_awaited_position().is_some_and(is_committed)
     }
 
-    /// When to look at the journal though nobody says anything: publishers may be held until it has space, or it may be long for nothing.
-    pub(crate) fn look_at_journal_ms(&self) -> Option<u64> {
-        let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + LOOK_MS);
-        if self.journal_health != Health::Ok || self.shard.is_tap_full() {
+    /// Returns when to check the journal without an event: publishers may wait until it has space, or it may be longer
+    /// than necessary.
+    pub(crate) fn next_journal_check_ms(&self) -> Option<u64> {
+        let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + FULL_CHECK_MS);
+        if self.journal_health != LogHealth::Ok || self.shard.is_tap_full() {
             return Some(soon_ms);
         }
-        let early_ms = self.common.keeper.early_when_idle_ms(now_ms)?;
+        let early_ms = self.common.node_journal.idle_checkpoint_ms(now_ms)?;
         Some(soon_ms.max(early_ms + 1))
     }
 
-    /// Has the commit thread wake this worker. Before the worker looks how far it is, so that one of the two sees the other.
-    fn wait_for_journal(&self) {
-        self.common.keeper.waits[usize::from(self.id.0)].swap(true, Ordering::AcqRel);
+    /// Requests a wake-up by the commit thread. The worker requests it before it reads the committed position, so that
+    /// one of the two threads sees the other.
+    fn request_commit_wake_up(&self) {
+        self.common.node_journal.waits[usize::from(self.id.0)].swap(true, Ordering::AcqRel);
     }
 
-    /// The end of a tick: before mail leaves, which refers to what is appended here, and before anything is written.
+    /// Appends the batch of a tick. Called before messages are sent, which refer to the batch, and before output is
+    /// written.
     pub(crate) fn append_to_journal(&mut self) {
-        if self.shard.is_tap_used() {
-            self.wait_for_journal();
+        if self.shard.was_tap_called() {
+            self.request_commit_wake_up();
             self.shard.end_tap_tick(self.now);
         }
-        let Some(journal) = self.common.keeper.journal() else {
+        let Some(journal) = self.common.node_journal.journal() else {
             return;
         };
         let is_waiting = self.is_waiting_for_journal();
         if is_waiting {
-            self.wait_for_journal();
+            self.request_commit_wake_up();
         }
         let Some(batch) = self.shard.journal_batch() else {
-            if is_waiting && self.at_leisure > self.committed {
-                self.at_leisure = Lsn(0);
-                journal.hurry();
+            if is_waiting && self.deferred_end > self.committed {
+                self.deferred_end = Lsn(0);
+                journal.request_commit();
             }
             return;
         };
         let at = match is_waiting {
             true => journal.append(batch),
-            false => journal.append_at_leisure(batch),
+            false => journal.append_deferred(batch),
         };
-        self.at_leisure = if is_waiting { Lsn(0) } else { at.end };
+        self.deferred_end = if is_waiting { Lsn(0) } else { at.end };
         self.appended = at.end;
-        if !self.shard.is_walking() {
-            self.common.keeper.note_use();
+        if !self.shard.is_checkpoint_active() {
+            self.common.node_journal.mark_used();
         }
         self.shard.appended(at.base.0, at.end.0);
         if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
             *end = at.end;
         }
-        if self.common.keeper.is_checkpoint_due(at.end, self.now.monotonic_ms) {
+        if self
+            .common
+            .node_journal
+            .is_checkpoint_due(at.end, self.now.monotonic_ms)
+        {
             self.begin_checkpoint();
         }
     }
 
-    /// Has all shards write what they keep.
+    /// Starts a checkpoint in all shards.
     fn begin_checkpoint(&mut self) {
-        self.common.keeper.begin_checkpoint(self.addresses.len());
-        for address in &self.addresses {
+        self.common.node_journal.begin_checkpoint(self.mailboxes.len());
+        for mailbox in &self.mailboxes {
             // A worker whose mailbox is full is not asleep.
-            if address.offer(Letter::Committed).is_ok() {
-                address.ring();
+            if mailbox.try_send(MailboxItem::Committed).is_ok() {
+                mailbox.wake();
             }
         }
     }
 
-    /// Goes on with a checkpoint.
-    pub(crate) fn walk_on(&mut self) {
-        let begun = self.common.keeper.checkpoints.load(Ordering::Acquire);
+    /// Continues a checkpoint.
+    pub(crate) fn continue_checkpoint(&mut self) {
+        let begun = self.common.node_journal.checkpoints.load(Ordering::Acquire);
         if std::mem::replace(&mut self.checkpoints, begun) != begun {
-            let part = self.common.keeper.lock().part;
+            let part = self.common.node_journal.lock().part;
             let part = MovePart {
-                before: Position(part.before.0),
+                before: RecordPosition(part.before.0),
                 bytes: part.bytes,
             };
             self.shard.begin_checkpoint(self.now, part);
         }
-        if let Some(part) = self.shard.walk_on(self.now) {
+        if let Some(part) = self.shard.continue_checkpoint(self.now) {
             self.checkpointed = Some((part, Lsn(u64::MAX)));
         }
     }
 
-    /// Whether clients have to wait until the journal has caught up.
+    /// Returns whether clients have to wait until the journal has caught up.
     pub(crate) fn is_journal_behind(&self) -> bool {
-        let Some(journal) = self.common.keeper.journal() else {
+        let Some(journal) = self.common.node_journal.journal() else {
             return false;
         };
-        // One that has failed keeps nothing more, and catches up with nothing: what needs no journal goes on.
-        if journal.health() == Health::Failed || journal.backlog_bytes() <= BACKLOG_BYTES_MAX {
+        // A failed journal never catches up. Messages that need no journal are still processed.
+        if journal.health() == LogHealth::Failed || journal.backlog_bytes() <= BACKLOG_BYTES_MAX {
             return false;
         }
-        self.wait_for_journal();
+        self.request_commit_wake_up();
         journal.backlog_bytes() > BACKLOG_BYTES_MAX
     }
 
-    /// Reads messages back, on the journal's own thread: the first of those asked for that are kept. What has been appended and
-    /// not yet written cannot be read.
-    pub(crate) fn fetch(&mut self, session: u32, connects: u32, positions: Vec<Position>) {
-        let Some(journal) = self.common.keeper.journal() else {
+    /// Reads messages on a thread of the journal, and passes the leading ones that could be read to the shard. Records
+    /// that are appended but not yet written cannot be read.
+    pub(crate) fn fetch(&mut self, session: u32, connects: u32, positions: Vec<RecordPosition>) {
+        let Some(journal) = self.common.node_journal.journal() else {
             return;
         };
-        let address = self.addresses[usize::from(self.id.0)].clone();
+        let mailbox = self.mailboxes[usize::from(self.id.0)].clone();
         let observer = self.common.observer.clone();
         let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
         journal.fetch(wanted, move |fetched| {
             let (mut is_broken, mut is_early) = (false, false);
-            let has_come = |record: &Result<Vec<u8>, ReadError>| match record {
+            let is_available = |record: &Result<Vec<u8>, ReadError>| match record {
                 Err(ReadError::Busy | ReadError::NotWritten { .. }) => {
                     is_early = true;
                     false
                 }
-                // Nobody gives a message up for that, as for one that is damaged. What is only to be moved stays where it is.
+                // A read error does not discard the message, unlike damage. A message that was only to be rewritten
+                // stays where it is.
                 Err(error @ ReadError::Io { .. }) => {
                     observer.journal_error(UNREADABLE_NOW, error);
-                    is_broken = session != MOVER;
+                    is_broken = session != FETCH_FOR_MOVE;
                     false
                 }
                 _ => true,
             };
-            let read: Vec<_> = fetched.into_iter().take_while(has_come).collect();
-            let told = |error: ReadError| observer.journal_error(UNREADABLE, &error);
-            let records: Vec<_> = read.into_iter().map(|record| record.map_err(told).ok()).collect();
-            let must_ask_again = matches!(session, MOVER | GIVER) && is_early && records.is_empty();
-            let letter = Letter::Call(Box::new(move |shard, now| match must_ask_again {
-                true => shard.fetch_again(session, connects, positions),
+            let read: Vec<_> = fetched.into_iter().take_while(is_available).collect();
+            let report = |error: ReadError| observer.journal_error(UNREADABLE, &error);
+            let records: Vec<_> = read.into_iter().map(|record| record.map_err(report).ok()).collect();
+            let is_retry = matches!(session, FETCH_FOR_MOVE | FETCH_FOR_GROUP) && is_early && records.is_empty();
+            let item = MailboxItem::Call(Box::new(move |shard, now| match is_retry {
+                true => shard.retry_fetch(session, connects, positions),
                 false => shard.fetched(now, session, connects, &positions, records),
             }));
-            // A worker that is gone needs nothing any more.
-            let send = move || _ = address.send(letter);
-            match is_broken || must_ask_again {
-                true => later(send),
+            // If the worker has stopped, the records are not needed.
+            let send = move || _ = mailbox.send(item);
+            match is_broken || is_retry {
+                true => send_later(send),
                 false => send(),
             }
         });
     }
 }
 
-/// Some sessions at most wait for a broken disk at the same time.
-fn later(work: impl FnOnce() + Send + 'static) {
+/// Runs `work` after the retry interval on a thread of its own. The number of sessions that wait for a failing disk is
+/// bounded.
+fn send_later(work: impl FnOnce() + Send + 'static) {
     let wait = || {
-        thread::sleep(READ_AGAIN);
+        thread::sleep(READ_RETRY);
         work();
     };
-    // Without a thread the client has to connect again.
-    let _ = thread::Builder::new().name("read-again".into()).spawn(wait);
+    // If no thread can be started, the client has to reconnect.
+    let _ = thread::Builder::new().name("journal-retry".into()).spawn(wait);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// With a checkpoint ended at one second, and the next one due far from here.
-    fn keeper(is_long: bool) -> Keeper {
-        let keeper = Keeper::new(1);
-        keeper.checkpoint_at.store(1000, Ordering::Relaxed);
-        keeper.checkpointed_ms.store(1_000, Ordering::Relaxed);
-        keeper.is_long.store(is_long, Ordering::Relaxed);
-        keeper
+    /// Returns a journal whose last checkpoint ended at one second, and whose next one is far away.
+    fn node_journal(is_long: bool) -> NodeJournal {
+        let node_journal = NodeJournal::new(1);
+        node_journal.checkpoint_at.store(1000, Ordering::Relaxed);
+        node_journal.checkpointed_ms.store(1_000, Ordering::Relaxed);
+        node_journal.is_long.store(is_long, Ordering::Relaxed);
+        node_journal
     }
 
     const LATE_MS: u64 = 1_000 + CHECKPOINT_WHEN_LONG_MS;
 
     #[test]
-    fn a_long_journal_gets_a_checkpoint_once_a_minute() {
-        let long = keeper(true);
+    fn long_journal_gets_a_checkpoint_every_minute() {
+        let long = node_journal(true);
         assert!(!long.is_checkpoint_due(Lsn(1), LATE_MS));
         assert!(long.is_checkpoint_due(Lsn(1), LATE_MS + 1));
-        assert!(!long.is_checkpoint_due(Lsn(1), LATE_MS + 1), "one worker makes it");
-        let short = keeper(false);
+        assert!(!long.is_checkpoint_due(Lsn(1), LATE_MS + 1), "only one worker makes it");
+        let short = node_journal(false);
         assert!(!short.is_checkpoint_due(Lsn(1), u64::MAX));
         assert!(short.is_checkpoint_due(Lsn(1001), 0));
     }
 
     #[test]
-    fn a_long_journal_that_is_not_used_gets_a_few_checkpoints_and_no_more() {
-        let keeper = keeper(true);
+    fn unused_long_journal_gets_few_checkpoints() {
+        let node_journal = node_journal(true);
         for _ in 0..CHECKPOINTS_WHEN_IDLE {
-            assert_eq!(keeper.early_when_idle_ms(LATE_MS), Some(LATE_MS));
-            keeper.checkpoints.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(node_journal.idle_checkpoint_ms(LATE_MS), Some(LATE_MS));
+            node_journal.checkpoints.fetch_add(1, Ordering::Relaxed);
         }
-        assert_eq!(keeper.early_when_idle_ms(LATE_MS), None);
-        keeper.note_use();
-        assert_eq!(keeper.early_when_idle_ms(LATE_MS), Some(LATE_MS));
+        assert_eq!(node_journal.idle_checkpoint_ms(LATE_MS), None);
+        node_journal.mark_used();
+        assert_eq!(node_journal.idle_checkpoint_ms(LATE_MS), Some(LATE_MS));
     }
 
     #[test]
-    fn the_checkpoints_of_a_full_journal_do_not_take_the_disk() {
+    fn checkpoints_of_a_full_journal_leave_disk_space() {
         assert_eq!(
-            wait_when_full_ms(0, 0),
+            full_checkpoint_interval_ms(0, 0),
             Some(CHECKPOINT_WHEN_FULL_MS),
-            "nothing is known yet"
+            "the snapshot size is not known yet"
         );
-        assert_eq!(wait_when_full_ms(1_000_000, 1), Some(CHECKPOINT_WHEN_FULL_MS));
-        assert_eq!(wait_when_full_ms(1_000, 1_000), None, "it would find no room");
-        let (mut room, mut waited_ms) = (1_000_000, 0);
+        assert_eq!(full_checkpoint_interval_ms(1_000_000, 1), Some(CHECKPOINT_WHEN_FULL_MS));
+        assert_eq!(
+            full_checkpoint_interval_ms(1_000, 1_000),
+            None,
+            "there is not enough space"
+        );
+        let (mut space, mut waited_ms) = (1_000_000, 0);
         while waited_ms < 3_600_000 {
-            let Some(wait_ms) = wait_when_full_ms(room, 10_000) else {
+            let Some(wait_ms) = full_checkpoint_interval_ms(space, 10_000) else {
                 break;
             };
             waited_ms += wait_ms;
-            room -= 10_000;
+            space -= 10_000;
         }
-        assert!(waited_ms > 600_000, "room for ten minutes, not {waited_ms} ms");
-        assert!(room >= 10_000 / 2, "{room}");
+        assert!(waited_ms > 600_000, "space for ten minutes, not {waited_ms} ms");
+        assert!(space >= 10_000 / 2, "{space}");
     }
 
     #[test]
-    fn the_first_minute_begins_with_the_first_look() {
-        let keeper = keeper(true);
-        keeper.checkpointed_ms.store(0, Ordering::Relaxed);
-        assert_eq!(keeper.early_ms(5), Some(5 + CHECKPOINT_WHEN_LONG_MS));
-        assert_eq!(keeper.early_ms(9), Some(5 + CHECKPOINT_WHEN_LONG_MS));
+    fn first_interval_starts_with_the_first_check() {
+        let node_journal = node_journal(true);
+        node_journal.checkpointed_ms.store(0, Ordering::Relaxed);
+        assert_eq!(node_journal.early_checkpoint_ms(5), Some(5 + CHECKPOINT_WHEN_LONG_MS));
+        assert_eq!(node_journal.early_checkpoint_ms(9), Some(5 + CHECKPOINT_WHEN_LONG_MS));
     }
 }

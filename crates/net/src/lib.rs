@@ -1,11 +1,12 @@
-//! Listeners and the event loops that drive the broker: a worker per core, each with one readiness loop and one `Shard`, and a
-//! thread for each when one is not enough for all.
+//! Listeners and event loops of the broker. Each core has a worker with one event loop and one `Shard`. Workers share
+//! one thread while the load is low.
 //!
-//! A connection's life: accepted by any worker, [PROXY header], [TLS], [WebSocket upgrade], CONNECT, once over to the worker that is
-//! the home of its client id, then bytes in and out of that worker's shard until it ends. No async runtime, no lock and no wait on
-//! the data plane; what may wait (password hashes, the API) is on other threads and talks to workers through mailboxes.
+//! Life of a connection: a worker accepts it; [PROXY header]; [TLS handshake]; [WebSocket upgrade]; CONNECT; it moves
+//! once to the worker that owns its client id; its bytes go in and out of that worker's shard until it is closed. The
+//! data plane has no async runtime, takes no lock and never blocks. Work that may block (password hashes, the API) runs
+//! on other threads, which communicate with workers through mailboxes.
 //!
-//! Start with `worker.rs` (the tick), then `receive.rs` and `flush.rs`; `crew.rs` has the threads.
+//! Start with `worker.rs` (the tick), then `receive.rs` and `flush.rs`. `thread_sharing.rs` runs the threads.
 
 mod accept;
 mod auth_pool;
@@ -15,37 +16,37 @@ mod compaction;
 mod config;
 mod connection;
 mod counters;
-mod crew;
 mod deadlines;
 mod effects;
+mod failed_logins;
 mod flush;
 mod handover;
 mod handshake;
 mod journal;
 mod latency;
-mod letter;
 mod listener;
 mod mailbox;
+mod mailbox_item;
+mod outgoing;
 mod outlet;
 mod port_owner;
-mod post;
 pub mod proxy;
 mod receive;
 mod reply;
 mod server;
 mod slots;
-mod suspects;
+mod thread_sharing;
 pub mod tls;
 pub mod websocket;
 mod worker;
 
 pub use auth_pool::Authenticator;
-pub use config::{ConnectionRate, ListenerConfig, Network, ProxyConfig, ServerConfig, transport_key};
-pub use counters::{NetCounters, Refusal};
-pub use crew::CrewPolicy;
-pub use handover::{HandOverError, Place, Tenure, Upgraded};
-pub use journal::Restart;
+pub use config::{AddressPrefix, ConnectionRate, ListenerConfig, ProxyConfig, ServerConfig, transport_key};
+pub use counters::{EarlyCloseReason, NetCounters};
+pub use handover::{ConnectionReservation, HandOverError, HandedOverHandle, UpgradedConnection};
+pub use journal::RestartState;
 pub use listener::{BindError, ListenerInfo};
 pub use port_owner::{PortOwner, find as find_port_owner};
 pub use reply::{CallError, Reply};
-pub use server::{Handle, JournalView, Observer, Prepared, Server, StartError, default_workers};
+pub use server::{ConnectionObserver, JournalView, PreparedServer, Server, ServerHandle, StartError, default_workers};
+pub use thread_sharing::ThreadSharingPolicy;

@@ -1,10 +1,10 @@
-//! Listening sockets: binding, who is in the way if that fails, limits, and what is known about each.
+//! Listening sockets: binding, the process that occupies a port, limits, and information about each listener.
 //!
-//! One socket per listener, shared by all workers (each polls its own duplicate of the descriptor), not one per worker with
-//! SO_REUSEPORT: the kernel's hashing is lumpy, a busy worker would strand what waits in its own backlog, a second server
-//! could bind the same port without an error, and nothing is gained, because a connection moves to its home worker after
-//! CONNECT anyway. With a shared socket whoever is idle accepts. The price is that an idle machine wakes every worker for a
-//! new connection, some microseconds each.
+//! There is one socket per listener, shared by all workers: each polls its own duplicate of the descriptor. One socket
+//! per worker with SO_REUSEPORT was rejected: the kernel distributes connections unevenly, connections wait in the
+//! backlog of a busy worker, a second server could bind the same port without an error, and nothing is gained, because
+//! a connection moves to its worker after CONNECT anyway. With a shared socket, idle workers accept. The cost is that
+//! on an idle machine a new connection wakes every worker, for some microseconds each.
 
 use std::fmt;
 use std::io;
@@ -17,10 +17,10 @@ use broker::Transport;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::config::{ConnectionRate, ListenerConfig};
-use crate::counters::Refusal;
+use crate::counters::EarlyCloseReason;
 use crate::port_owner::{self, PortOwner};
 
-/// Why a listener could not be bound.
+/// A listener could not be bound.
 #[derive(Debug)]
 pub struct BindError {
     pub listener: Box<str>,
@@ -28,7 +28,7 @@ pub struct BindError {
     /// Configuration key of the address.
     pub key: String,
     pub source: io::Error,
-    /// Who listens there, if that is the reason and could be found out.
+    /// The process that listens on the port, if that is the cause and it could be determined.
     pub owner: Option<PortOwner>,
 }
 
@@ -36,32 +36,35 @@ impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "listener {} cannot bind {}", self.listener, self.address)?;
         match (&self.owner, self.source.kind()) {
-            (Some(owner), _) => write!(f, ": the port is taken by {owner}")?,
-            (None, io::ErrorKind::AddrInUse) => write!(f, ": the port is taken by another process")?,
-            (None, io::ErrorKind::PermissionDenied) => write!(f, ": this needs a privilege (CAP_NET_BIND_SERVICE)")?,
+            (Some(owner), _) => write!(f, ": the port is in use by {owner}")?,
+            (None, io::ErrorKind::AddrInUse) => write!(f, ": the port is in use by another process")?,
+            (None, io::ErrorKind::PermissionDenied) => write!(
+                f,
+                ": permission denied (ports below 1024 need root or CAP_NET_BIND_SERVICE)"
+            )?,
             (None, _) => write!(f, ": {}", self.source)?,
         }
-        write!(f, "; {} sets another address", self.key)
+        write!(f, "; set another address with {}", self.key)
     }
 }
 
-/// Without a source: the text has it, because several of these are told together.
+/// Has no source: the text contains it, because several errors are reported together.
 impl std::error::Error for BindError {}
 
-/// What an operator sees of a listener.
+/// Information about a listener for operators.
 #[derive(Clone, Debug)]
 pub struct ListenerInfo {
     pub name: Box<str>,
     pub transport: Transport,
-    /// As bound; port 0 is resolved.
+    /// The bound address, with port 0 resolved.
     pub address: SocketAddr,
-    /// It has no socket of its own (`ServerConfig::handed_over`).
+    /// The listener has no socket of its own (`ServerConfig::handed_over`).
     pub is_handed_over: bool,
-    /// Open now, those in their handshake included.
+    /// Number of open connections, including those in their handshake.
     pub current_connections: usize,
     pub max_connections: usize,
     pub accepted: u64,
-    pub refused: [u64; Refusal::COUNT],
+    pub refused: [u64; EarlyCloseReason::COUNT],
 }
 
 impl ListenerInfo {
@@ -70,23 +73,23 @@ impl ListenerInfo {
     }
 
     pub fn tls_handshake_failures(&self) -> u64 {
-        self.refused[Refusal::TlsHandshake as usize]
+        self.refused[EarlyCloseReason::TlsHandshake as usize]
     }
 }
 
-/// One listener as all workers share it. Touched when a connection comes or goes, never per packet.
-pub(crate) struct Listener {
+/// A listener as shared by all workers. Accessed when a connection is opened or closed, never per packet.
+pub(crate) struct SharedListener {
     pub(crate) config: ListenerConfig,
-    /// Of one without a socket: when it is known.
+    /// For a listener without a socket, set when the address is known.
     pub(crate) address: OnceLock<SocketAddr>,
     pub(crate) is_handed_over: bool,
     current: AtomicUsize,
     accepted: AtomicU64,
-    refused: [AtomicU64; Refusal::COUNT],
+    refused: [AtomicU64; EarlyCloseReason::COUNT],
     bucket: Option<TokenBucket>,
 }
 
-impl Listener {
+impl SharedListener {
     pub(crate) fn info(&self) -> ListenerInfo {
         ListenerInfo {
             name: self.config.name.clone(),
@@ -100,54 +103,54 @@ impl Listener {
         }
     }
 
-    /// Counts a connection in, or says which limit forbids it.
-    pub(crate) fn admit(&self, now_ms: u64) -> Result<(), Refusal> {
+    /// Counts a new connection, or returns the limit that prevents it.
+    pub(crate) fn admit(&self, now_ms: u64) -> Result<(), EarlyCloseReason> {
         if self.bucket.as_ref().is_some_and(|bucket| !bucket.take(now_ms)) {
-            return Err(Refusal::ConnectionRate);
+            return Err(EarlyCloseReason::ConnectionRate);
         }
         if !try_increment(&self.current, self.config.max_connections) {
-            return Err(Refusal::ListenerFull);
+            return Err(EarlyCloseReason::ListenerFull);
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    pub(crate) fn left(&self) {
+    pub(crate) fn connection_closed(&self) {
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_refusal(&self, refusal: Refusal) {
+    pub(crate) fn count_refusal(&self, refusal: EarlyCloseReason) {
         self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Adds one unless that would pass `limit`.
+/// Increments the count unless it has reached `limit`.
 pub(crate) fn try_increment(count: &AtomicUsize, limit: usize) -> bool {
     count
         .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
         .is_ok()
 }
 
-/// Binds and listens. All of the errors come back at once.
+/// Binds and listens. Returns all errors together.
 pub(crate) fn bind_all(
     configs: Vec<ListenerConfig>,
     keep_alive: Option<Duration>,
-) -> Result<Vec<(Listener, TcpListener)>, Vec<BindError>> {
+) -> Result<Vec<(SharedListener, TcpListener)>, Vec<BindError>> {
     let mut bound = Vec::new();
     let mut errors = Vec::new();
     for config in configs {
         match bind(&config, keep_alive) {
-            Ok((address, socket)) => bound.push((Listener::new(config, Some(address)), socket)),
+            Ok((address, socket)) => bound.push((SharedListener::new(config, Some(address)), socket)),
             Err(source) => errors.push(bind_error(&config, source)),
         }
     }
     if errors.is_empty() { Ok(bound) } else { Err(errors) }
 }
 
-impl Listener {
-    /// Without an address it is one that has no socket of its own.
-    pub(crate) fn new(config: ListenerConfig, address: Option<SocketAddr>) -> Listener {
-        Listener {
+impl SharedListener {
+    /// Creates a listener. Without an address it has no socket of its own.
+    pub(crate) fn new(config: ListenerConfig, address: Option<SocketAddr>) -> SharedListener {
+        SharedListener {
             bucket: config.max_connection_rate.map(TokenBucket::new),
             config,
             is_handed_over: address.is_none(),
@@ -161,12 +164,12 @@ impl Listener {
 
 fn bind(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<(SocketAddr, TcpListener)> {
     let socket = Socket::new(Domain::for_address(config.bind), Type::STREAM, Some(Protocol::TCP))?;
-    // A restarted server must not wait for connections of its predecessor in TIME_WAIT.
+    // A restarted server must not wait until connections of its predecessor leave TIME_WAIT.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     tune(SockRef::from(&socket), keep_alive);
-    // Set before listen: accepted sockets inherit them, and the window scale is settled in the SYN.
+    // Set before listen: accepted sockets inherit them, and the window scale is negotiated in the SYN.
     if let Some(bytes) = config.send_buffer_bytes {
         socket.set_send_buffer_size(bytes as usize)?;
     }
@@ -179,9 +182,9 @@ fn bind(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<(So
     Ok((listener.local_addr()?, listener))
 }
 
-/// Options of every connection. Failing ones do not hurt enough to refuse it.
+/// Sets options of every connection. A failure is not serious enough to reject the connection.
 pub(crate) fn tune(socket: SockRef<'_>, keep_alive: Option<Duration>) {
-    // Writes are whole ticks already; waiting for more would only add latency.
+    // Each write contains a whole tick. Nagle's algorithm would only add latency.
     let _ = socket.set_tcp_nodelay(true);
     if let Some(idle) = keep_alive {
         let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle));
@@ -199,7 +202,7 @@ fn bind_error(config: &ListenerConfig, source: io::Error) -> BindError {
     }
 }
 
-/// Generic cell rate algorithm in one word: `full_at` is when the bucket will be full again, in nanoseconds.
+/// Generic cell rate algorithm in one word. `full_at` is the time at which the bucket will be full, in nanoseconds.
 struct TokenBucket {
     full_at: AtomicU64,
     token_ns: u64,
@@ -236,25 +239,25 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_names_listener_address_key_and_owner() {
+    fn port_in_use_error_names_listener_key_and_owner() {
         let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let address = first.local_addr().unwrap();
         let Err(errors) = bind_all(vec![config(address)], None) else {
-            panic!("the port is taken")
+            panic!("the port is in use")
         };
         let text = errors[0].to_string();
         assert!(text.contains("listener default cannot bind 127.0.0.1:"), "{text}");
         assert!(text.contains("listeners.tcp.default.bind"), "{text}");
         if cfg!(target_os = "linux") {
             assert!(
-                text.contains(&format!("taken by process {}", std::process::id())),
+                text.contains(&format!("in use by process {}", std::process::id())),
                 "{text}"
             );
         }
     }
 
     #[test]
-    fn accepted_sockets_send_at_once_and_are_probed() {
+    fn accepted_sockets_have_nodelay_and_keepalive() {
         let (address, listener) = bind(&config("127.0.0.1:0".parse().unwrap()), Some(Duration::from_secs(77))).unwrap();
         let _client = std::net::TcpStream::connect(address).unwrap();
         listener.set_nonblocking(false).unwrap();
@@ -267,18 +270,18 @@ mod tests {
     }
 
     #[test]
-    fn all_bind_errors_come_at_once() {
+    fn all_bind_errors_are_returned_together() {
         let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let address = first.local_addr().unwrap();
         let free = config("127.0.0.1:0".parse().unwrap());
         let Err(errors) = bind_all(vec![config(address), free, config(address)], None) else {
-            panic!("the port is taken")
+            panic!("the port is in use")
         };
         assert_eq!(errors.len(), 2);
     }
 
     #[test]
-    fn a_bucket_lets_a_burst_through_and_then_its_rate() {
+    fn bucket_allows_a_burst_and_then_its_rate() {
         let bucket = TokenBucket::new(ConnectionRate {
             interval: Duration::from_millis(100),
             burst: 3,
@@ -291,18 +294,18 @@ mod tests {
         assert_eq!(
             (0..10).filter(|_| bucket.take(5000)).count(),
             3,
-            "no more than a burst is saved up"
+            "at most a burst accumulates"
         );
     }
 
     #[test]
-    fn the_connection_limit_counts_those_that_left() {
+    fn connection_limit_excludes_closed_connections() {
         let mut config = config("127.0.0.1:0".parse().unwrap());
         config.max_connections = 2;
-        let listener = Listener::new(config.clone(), Some(config.bind));
+        let listener = SharedListener::new(config.clone(), Some(config.bind));
         assert_eq!([listener.admit(0), listener.admit(0)], [Ok(()), Ok(())]);
-        assert_eq!(listener.admit(0), Err(Refusal::ListenerFull));
-        listener.left();
+        assert_eq!(listener.admit(0), Err(EarlyCloseReason::ListenerFull));
+        listener.connection_closed();
         assert_eq!(listener.admit(0), Ok(()));
         assert_eq!((listener.info().current_connections, listener.info().accepted), (2, 3));
     }

@@ -1,81 +1,86 @@
-//! What threads send to a worker: one bounded queue with one order for all senders, and a bell that rings only for a sleeper.
+//! Mailboxes of workers: one bounded queue with a single order for all senders, and a wake-up only if the owner sleeps.
 //!
-//! Bounded twice: by letters, and by the bytes they weigh, because mail of a whole tick can be large. A letter that does
-//! not fit comes back to its sender, who keeps it.
+//! A mailbox is bounded by items and by bytes, because the messages of a whole tick can be large. An item that does not
+//! fit is returned to its sender.
 //!
-//! Why this cannot deadlock: a worker never waits for space in another's mailbox. While it holds letters back it stops reading
-//! sockets, which is what makes new mail, but goes on emptying its own mailbox and writing to sockets; neither can wait.
-//! So every full mailbox is emptied by its owner at the owner's next tick, whatever the owner itself holds back.
+//! Why this cannot deadlock: a worker never waits for space in another's mailbox. While it has unsent items it stops
+//! reading sockets, the source of new messages, but continues to empty its own mailbox and to write to sockets, which
+//! never blocks. Every full mailbox is therefore emptied at the owner's next tick, regardless of the owner's own unsent
+//! items.
 //!
-//! Sleeping: the owner raises `is_asleep` and then looks once more into the queue; a sender puts its letter in and then looks at
-//! the flag. Both orders are sequentially consistent, so at least one of them sees the other. A bell costs a system call,
-//! hence one `ring` per batch, and none while the owner is awake.
+//! Sleeping: the owner sets `is_asleep` and then checks the queue again. A sender queues its item and then checks the
+//! flag. Both sequences are sequentially consistent, so at least one side sees the other. A wake-up costs a system
+//! call, therefore a sender calls `wake` once per batch, and nothing happens if the owner is awake.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, SendError, SyncSender, TrySendError, sync_channel};
 
-/// Letters a mailbox holds.
-pub(crate) const MAILBOX_LETTERS: usize = 1024;
+/// Maximum number of items in a mailbox.
+pub(crate) const MAILBOX_ITEMS_MAX: usize = 1024;
 
-/// Bytes a mailbox holds; an empty one takes a single letter of any weight.
-pub(crate) const MAILBOX_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum number of bytes in a mailbox. An empty mailbox accepts one item of any size.
+pub(crate) const MAILBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-pub(crate) trait Weight: Send {
+pub(crate) trait WeightBytes: Send {
     fn weight_bytes(&self) -> usize;
 }
 
-/// Wakes the owner out of its poll.
-pub(crate) trait Bell: Send + Sync {
-    fn ring(&self) -> io::Result<()>;
+/// Wakes the owner from its poll.
+pub(crate) trait OwnerWaker: Send + Sync {
+    fn wake(&self) -> io::Result<()>;
 }
 
-impl Bell for mio::Waker {
-    fn ring(&self) -> io::Result<()> {
+impl OwnerWaker for mio::Waker {
+    fn wake(&self) -> io::Result<()> {
         self.wake()
     }
 }
 
-/// Why a letter came back.
+/// Why an item was not sent. Contains the item.
 #[derive(Debug)]
-pub(crate) enum Returned<T> {
+pub(crate) enum UnsentItem<T> {
     Full(T),
-    /// The owner has ended; nothing will ever be read.
-    Gone(T),
+    /// The owner has stopped and will not read any more.
+    Closed(T),
 }
 
-/// The owner's end.
+/// The owner's side.
 pub(crate) struct Mailbox<T> {
     receiver: Receiver<T>,
-    /// Found when about to sleep.
+    /// An item found by the check before sleeping.
     found: Option<T>,
-    shared: Arc<Shared>,
+    shared: Arc<MailboxShared>,
 }
 
-/// A sender's end.
-pub(crate) struct Address<T> {
+/// A sender's side.
+pub(crate) struct MailboxSender<T> {
     sender: SyncSender<T>,
-    shared: Arc<Shared>,
+    shared: Arc<MailboxShared>,
 }
 
-struct Shared {
+struct MailboxShared {
     is_asleep: AtomicBool,
     queued_bytes: AtomicUsize,
     bytes_max: usize,
-    bell: Box<dyn Bell>,
+    waker: Box<dyn OwnerWaker>,
 }
 
-pub(crate) fn mailbox<T: Weight>(bell: Box<dyn Bell>, letters: usize, bytes: usize) -> (Address<T>, Mailbox<T>) {
-    let (sender, receiver) = sync_channel(letters);
-    let shared = Arc::new(Shared {
+pub(crate) fn mailbox<T: WeightBytes>(
+    waker: Box<dyn OwnerWaker>,
+    items: usize,
+    bytes: usize,
+) -> (MailboxSender<T>, Mailbox<T>) {
+    let (sender, receiver) = sync_channel(items);
+    let shared = Arc::new(MailboxShared {
         is_asleep: AtomicBool::new(false),
         queued_bytes: AtomicUsize::new(0),
         bytes_max: bytes,
-        bell,
+        waker,
     });
     (
-        Address {
+        MailboxSender {
             sender,
             shared: shared.clone(),
         },
@@ -87,90 +92,90 @@ pub(crate) fn mailbox<T: Weight>(bell: Box<dyn Bell>, letters: usize, bytes: usi
     )
 }
 
-impl<T> Clone for Address<T> {
+impl<T> Clone for MailboxSender<T> {
     fn clone(&self) -> Self {
-        Address {
+        MailboxSender {
             sender: self.sender.clone(),
             shared: self.shared.clone(),
         }
     }
 }
 
-impl<T: Weight> Address<T> {
-    /// Puts a letter in without ringing; call `ring` after the last one of a batch.
-    pub(crate) fn offer(&self, letter: T) -> Result<(), Returned<T>> {
-        let weight = letter.weight_bytes();
+impl<T: WeightBytes> MailboxSender<T> {
+    /// Queues an item without a wake-up. Call `wake` after the last item of a batch.
+    pub(crate) fn try_send(&self, item: T) -> Result<(), UnsentItem<T>> {
+        let weight = item.weight_bytes();
         let before = self.shared.queued_bytes.fetch_add(weight, Ordering::Relaxed);
         if weight > 0 && before > 0 && before + weight > self.shared.bytes_max {
             self.shared.queued_bytes.fetch_sub(weight, Ordering::Relaxed);
-            return Err(Returned::Full(letter));
+            return Err(UnsentItem::Full(item));
         }
-        self.sender.try_send(letter).map_err(|error| {
+        self.sender.try_send(item).map_err(|error| {
             self.shared.queued_bytes.fetch_sub(weight, Ordering::Relaxed);
             match error {
-                TrySendError::Full(letter) => Returned::Full(letter),
-                TrySendError::Disconnected(letter) => Returned::Gone(letter),
+                TrySendError::Full(item) => UnsentItem::Full(item),
+                TrySendError::Disconnected(item) => UnsentItem::Closed(item),
             }
         })
     }
 
-    /// Waits for space. Only for threads that no worker waits for.
-    pub(crate) fn send(&self, letter: T) -> Result<(), Returned<T>> {
-        let weight = letter.weight_bytes();
+    /// Queues an item, and waits for space. Only for threads on which no worker waits.
+    pub(crate) fn send(&self, item: T) -> Result<(), UnsentItem<T>> {
+        let weight = item.weight_bytes();
         self.shared.queued_bytes.fetch_add(weight, Ordering::Relaxed);
-        if let Err(SendError(letter)) = self.sender.send(letter) {
+        if let Err(SendError(item)) = self.sender.send(item) {
             self.shared.queued_bytes.fetch_sub(weight, Ordering::Relaxed);
-            return Err(Returned::Gone(letter));
+            return Err(UnsentItem::Closed(item));
         }
-        self.ring();
+        self.wake();
         Ok(())
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.shared.is_asleep.load(Ordering::SeqCst) && self.shared.is_asleep.swap(false, Ordering::SeqCst) {
-            // The bell can only fail when its counter is at its maximum, and then the owner is being woken already.
-            let _ = self.shared.bell.ring();
+            // Waking fails only if the waker's counter is at its maximum, and then a wake-up is already pending.
+            let _ = self.shared.waker.wake();
         }
     }
 }
 
-impl<T: Weight> Mailbox<T> {
-    /// The next letter, in the order in which they were accepted.
+impl<T: WeightBytes> Mailbox<T> {
+    /// Returns the next item, in the order in which items were queued.
     pub(crate) fn next(&mut self) -> Option<T> {
-        let letter = match self.found.take() {
-            Some(letter) => letter,
+        let item = match self.found.take() {
+            Some(item) => item,
             None => self.receiver.try_recv().ok()?,
         };
         self.shared
             .queued_bytes
-            .fetch_sub(letter.weight_bytes(), Ordering::Relaxed);
-        Some(letter)
+            .fetch_sub(item.weight_bytes(), Ordering::Relaxed);
+        Some(item)
     }
 
-    pub(crate) fn has_letter(&mut self) -> bool {
+    pub(crate) fn has_item(&mut self) -> bool {
         if self.found.is_none() {
             self.found = self.receiver.try_recv().ok();
         }
         self.found.is_some()
     }
 
-    /// To be called right before a poll that may wait: false when a letter is there and the poll must not wait.
-    pub(crate) fn may_sleep(&mut self) -> bool {
+    /// Call before a poll that may block. Returns `false` if an item is queued, so that the poll must not block.
+    pub(crate) fn can_sleep(&mut self) -> bool {
         if self.found.is_some() {
             return false;
         }
         self.shared.is_asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if self.has_letter() {
-            self.awake();
+        if self.has_item() {
+            self.set_awake();
             return false;
         }
         true
     }
 
-    /// To be called right after the poll.
-    pub(crate) fn awake(&self) {
+    /// Call right after the poll.
+    pub(crate) fn set_awake(&self) {
         self.shared.is_asleep.store(false, Ordering::SeqCst);
     }
 }
@@ -182,34 +187,34 @@ mod tests {
     use std::thread;
 
     #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-    struct Note {
+    struct MailboxNote {
         sender: usize,
         number: usize,
         weight: usize,
     }
 
-    impl Weight for Note {
+    impl WeightBytes for MailboxNote {
         fn weight_bytes(&self) -> usize {
             self.weight
         }
     }
 
     #[derive(Default)]
-    struct Handbell {
-        rung: Mutex<usize>,
+    struct CountingWaker {
+        wake_ups: Mutex<usize>,
         condition: Condvar,
     }
 
-    impl Bell for Arc<Handbell> {
-        fn ring(&self) -> io::Result<()> {
-            *self.rung.lock().unwrap() += 1;
+    impl OwnerWaker for Arc<CountingWaker> {
+        fn wake(&self) -> io::Result<()> {
+            *self.wake_ups.lock().unwrap() += 1;
             self.condition.notify_all();
             Ok(())
         }
     }
 
-    fn note(number: usize, weight: usize) -> Note {
-        Note {
+    fn note(number: usize, weight: usize) -> MailboxNote {
+        MailboxNote {
             sender: 0,
             number,
             weight,
@@ -217,100 +222,100 @@ mod tests {
     }
 
     #[test]
-    fn letters_arrive_in_order_and_a_full_box_returns_them() {
-        let bell = Arc::new(Handbell::default());
-        let (address, mut mailbox) = mailbox(Box::new(bell), 2, 1000);
-        address.offer(note(1, 0)).unwrap();
-        address.offer(note(2, 0)).unwrap();
+    fn items_arrive_in_order_and_a_full_mailbox_returns_them() {
+        let waker = Arc::new(CountingWaker::default());
+        let (to_owner, mut mailbox) = mailbox(Box::new(waker), 2, 1000);
+        to_owner.try_send(note(1, 0)).unwrap();
+        to_owner.try_send(note(2, 0)).unwrap();
         assert!(matches!(
-            address.offer(note(3, 0)),
-            Err(Returned::Full(Note { number: 3, .. }))
+            to_owner.try_send(note(3, 0)),
+            Err(UnsentItem::Full(MailboxNote { number: 3, .. }))
         ));
         assert_eq!(mailbox.next().unwrap().number, 1);
-        address.offer(note(3, 0)).unwrap();
+        to_owner.try_send(note(3, 0)).unwrap();
         assert_eq!(mailbox.next().unwrap().number, 2);
         assert_eq!(mailbox.next().unwrap().number, 3);
         assert!(mailbox.next().is_none());
     }
 
     #[test]
-    fn weight_is_bounded_but_one_letter_always_fits() {
-        let bell = Arc::new(Handbell::default());
-        let (address, mut mailbox) = mailbox(Box::new(bell), 100, 1000);
-        address.offer(note(1, 5000)).unwrap();
-        assert!(matches!(address.offer(note(2, 1)), Err(Returned::Full(_))));
-        address.offer(note(3, 0)).unwrap();
+    fn bytes_are_bounded_but_one_item_always_fits() {
+        let waker = Arc::new(CountingWaker::default());
+        let (to_owner, mut mailbox) = mailbox(Box::new(waker), 100, 1000);
+        to_owner.try_send(note(1, 5000)).unwrap();
+        assert!(matches!(to_owner.try_send(note(2, 1)), Err(UnsentItem::Full(_))));
+        to_owner.try_send(note(3, 0)).unwrap();
         mailbox.next().unwrap();
-        address.offer(note(2, 1000)).unwrap();
-        assert!(matches!(address.offer(note(4, 1)), Err(Returned::Full(_))));
+        to_owner.try_send(note(2, 1000)).unwrap();
+        assert!(matches!(to_owner.try_send(note(4, 1)), Err(UnsentItem::Full(_))));
     }
 
     #[test]
-    fn the_bell_rings_once_and_only_for_a_sleeper() {
-        let bell = Arc::new(Handbell::default());
-        let (address, mut mailbox) = mailbox(Box::new(bell.clone()), 100, 1000);
-        address.offer(note(1, 0)).unwrap();
-        address.ring();
-        assert_eq!(*bell.rung.lock().unwrap(), 0);
-        assert!(!mailbox.may_sleep(), "there is a letter");
+    fn wake_up_happens_once_and_only_for_a_sleeping_owner() {
+        let waker = Arc::new(CountingWaker::default());
+        let (to_owner, mut mailbox) = mailbox(Box::new(waker.clone()), 100, 1000);
+        to_owner.try_send(note(1, 0)).unwrap();
+        to_owner.wake();
+        assert_eq!(*waker.wake_ups.lock().unwrap(), 0);
+        assert!(!mailbox.can_sleep(), "an item is queued");
         mailbox.next().unwrap();
-        assert!(mailbox.may_sleep());
+        assert!(mailbox.can_sleep());
         for number in 0..3 {
-            address.offer(note(number, 0)).unwrap();
-            address.ring();
+            to_owner.try_send(note(number, 0)).unwrap();
+            to_owner.wake();
         }
-        assert_eq!(*bell.rung.lock().unwrap(), 1);
+        assert_eq!(*waker.wake_ups.lock().unwrap(), 1);
     }
 
     #[test]
-    fn a_mailbox_whose_owner_ended_says_so() {
-        let (address, mailbox) = mailbox(Box::new(Arc::new(Handbell::default())), 1, 1);
+    fn send_to_a_stopped_owner_fails() {
+        let (to_owner, mailbox) = mailbox(Box::new(Arc::new(CountingWaker::default())), 1, 1);
         drop(mailbox);
-        assert!(matches!(address.offer(note(1, 0)), Err(Returned::Gone(_))));
-        assert!(matches!(address.send(note(1, 0)), Err(Returned::Gone(_))));
+        assert!(matches!(to_owner.try_send(note(1, 0)), Err(UnsentItem::Closed(_))));
+        assert!(matches!(to_owner.send(note(1, 0)), Err(UnsentItem::Closed(_))));
     }
 
-    /// Four threads push against a tiny mailbox; the owner sleeps on the bell whenever it may. A lost wake-up would hang here.
+    /// Four threads send to a tiny mailbox; the owner sleeps whenever it may. A lost wake-up would hang the test.
     #[test]
-    fn many_senders_keep_their_own_order_and_no_wake_up_is_lost() {
+    fn concurrent_senders_keep_order_and_lose_no_wake_up() {
         const SENDERS: usize = 4;
-        const LETTERS: usize = 20_000;
-        let bell = Arc::new(Handbell::default());
-        let (address, mut mailbox) = mailbox(Box::new(bell.clone()), 8, 64);
+        const ITEMS: usize = 20_000;
+        let waker = Arc::new(CountingWaker::default());
+        let (to_owner, mut mailbox) = mailbox(Box::new(waker.clone()), 8, 64);
         let threads: Vec<_> = (0..SENDERS)
             .map(|sender| {
-                let address = address.clone();
+                let to_owner = to_owner.clone();
                 thread::spawn(move || {
-                    for number in 0..LETTERS {
-                        let mut letter = Note {
+                    for number in 0..ITEMS {
+                        let mut item = MailboxNote {
                             sender,
                             number,
                             weight: number % 16,
                         };
-                        while let Err(Returned::Full(back)) = address.offer(letter) {
-                            letter = back;
+                        while let Err(UnsentItem::Full(back)) = to_owner.try_send(item) {
+                            item = back;
                             thread::yield_now();
                         }
-                        address.ring();
+                        to_owner.wake();
                     }
                 })
             })
             .collect();
         let mut next = [0; SENDERS];
-        let mut heard = 0;
-        while next.iter().sum::<usize>() < SENDERS * LETTERS {
-            while let Some(letter) = mailbox.next() {
-                assert_eq!(letter.number, next[letter.sender]);
-                next[letter.sender] += 1;
+        let mut handled = 0;
+        while next.iter().sum::<usize>() < SENDERS * ITEMS {
+            while let Some(item) = mailbox.next() {
+                assert_eq!(item.number, next[item.sender]);
+                next[item.sender] += 1;
             }
-            if next.iter().sum::<usize>() < SENDERS * LETTERS && mailbox.may_sleep() {
-                let mut rung = bell.rung.lock().unwrap();
-                while *rung == heard {
-                    rung = bell.condition.wait(rung).unwrap();
+            if next.iter().sum::<usize>() < SENDERS * ITEMS && mailbox.can_sleep() {
+                let mut wake_ups = waker.wake_ups.lock().unwrap();
+                while *wake_ups == handled {
+                    wake_ups = waker.condition.wait(wake_ups).unwrap();
                 }
-                heard = *rung;
+                handled = *wake_ups;
             }
-            mailbox.awake();
+            mailbox.set_awake();
         }
         for thread in threads {
             thread.join().unwrap();

@@ -1,11 +1,12 @@
-//! Writing one connection's queue to its socket, through TLS and WebSocket if it has them.
+//! Writes the output queue of one connection to its socket, through TLS and WebSocket if the connection uses them.
 //!
-//! A plain connection is written with one system call for up to 64 slices. Many small slices are copied together first: from
-//! some 8 slices of less than 1 KiB on, copying is cheaper than the kernel's work per slice (`examples/gather_crossover.rs`:
-//! 64 × 128 bytes cost 11 µs vectored and 7 µs copied), and one write then takes far more than 64 of them. A WebSocket gets one binary frame per turn, whose
-//! header goes out in the same write. TLS is given plaintext until its buffer of 64 KiB of records is full.
+//! A plain connection is written with one system call for up to 64 slices. Many small slices are copied into one buffer
+//! first. From about 8 slices of less than 1 KiB on, copying is cheaper than the kernel's work per slice
+//! (`examples/gather_crossover.rs`: 64 × 128 bytes cost 11 µs vectored and 7 µs copied), and one write then takes far
+//! more than 64 slices. A WebSocket gets one binary frame per packet, and many frames per write. TLS gets
+//! plaintext until its buffer of 64 KiB of records is full.
 //!
-//! Never waits; never tries a socket again that has refused.
+//! Never blocks, and never retries a socket that has returned `WouldBlock`.
 
 use std::io::{self, IoSlice, Write};
 
@@ -13,53 +14,57 @@ use broker::{ConnSlot, Outbox};
 use mio::net::TcpStream;
 use rustls::ServerConnection;
 
-use crate::connection::Connection;
+use crate::connection::SocketConnection;
 use crate::counters::NetCounters;
-use crate::websocket::WebSocket;
+use crate::websocket::WebSocketState;
+use crate::websocket::packets::{self, PacketFrame};
 
-/// Slices of one vectored write.
+/// Maximum number of slices of one vectored write.
 const VECTOR_SLICES: usize = 64;
 
-/// Slices looked at for one write, when they are small and copied together.
+/// Maximum number of small slices copied for one write.
 const GATHER_SLICES: usize = 1024;
 
-/// Copying pays from this many slices on …
+/// Copying is used from this number of slices on …
 const GATHER_SLICES_MIN: usize = 8;
 
-/// … if they are smaller than this on average.
+/// … if their average size is below this number of bytes.
 const GATHER_SLICE_BYTES: usize = 1024;
 
-/// Bytes that are copied together for one write.
+/// Maximum number of bytes copied for one write.
 const GATHER_BYTES: usize = 64 * 1024;
 
-/// Written to one connection before the others get their turn.
+/// Maximum number of bytes written to one connection before the others are written.
 const FLUSH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flushed {
-    /// Nothing is left.
+pub(crate) enum FlushResult {
+    /// The queue is empty.
     All,
-    /// The socket took what it could.
+    /// The socket accepts no more data.
     Blocked,
-    /// More could be written, but others wait.
+    /// More could be written, but other connections are next.
     Yield,
 }
 
-/// Buffers of the worker that writing needs.
+/// Reusable buffers of the worker for writing.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct WriteBuffers {
     gathered: Vec<u8>,
     slices: Vec<&'static [u8]>,
+    /// For the packets of a WebSocket before frame headers stand between them.
+    packets: Vec<&'static [u8]>,
+    frames: Vec<PacketFrame>,
 }
 
-impl Scratch {
-    /// The list of slices, empty, for slices that live as long as the caller likes. Safe code: nothing of an empty vector has a
-    /// lifetime, and collecting in place keeps its memory.
+impl WriteBuffers {
+    /// Returns the empty list of slices with a lifetime that the caller chooses. Safe, because an empty vector contains
+    /// no references; collecting in place reuses its memory.
     fn take_slices<'a>(&mut self) -> Vec<&'a [u8]> {
         recycle(std::mem::take(&mut self.slices))
     }
 
-    fn give_back(&mut self, slices: Vec<&[u8]>) {
+    fn return_slices(&mut self, slices: Vec<&[u8]>) {
         self.slices = recycle(slices);
     }
 }
@@ -72,75 +77,137 @@ fn recycle<'a>(mut slices: Vec<&[u8]>) -> Vec<&'a [u8]> {
         .collect()
 }
 
-/// Writes as much as the socket takes. `outbox` is `None` for a connection that the shard does not know.
+/// Writes as much as the socket accepts. `outbox` is `None` for a connection that the shard does not have.
 pub(crate) fn write_out(
-    connection: &mut Connection,
+    connection: &mut SocketConnection,
     mut outbox: Option<(&mut Outbox, ConnSlot)>,
-    scratch: &mut Scratch,
+    scratch: &mut WriteBuffers,
     counters: &mut NetCounters,
-) -> io::Result<Flushed> {
-    let Connection { socket, layer, .. } = connection;
+) -> io::Result<FlushResult> {
+    let SocketConnection { socket, layer, .. } = connection;
     let (tls, mut websocket) = match layer.as_deref_mut() {
         None => (None, None),
         Some(layer) => (layer.tls.as_mut(), layer.websocket.as_mut()),
     };
-    let mut wire = Wire { socket, tls, counters };
+    let mut wire = TlsSocket { socket, tls, counters };
     let mut written = 0;
     loop {
         if written >= FLUSH_BYTES_MAX {
-            return Ok(Flushed::Yield);
+            return Ok(FlushResult::Yield);
         }
         let step = match &mut websocket {
             None => write_plain(&mut wire, &mut outbox, scratch)?,
             Some(websocket) => write_framed(&mut wire, websocket, &mut outbox, scratch)?,
         };
         match step {
-            Progress::Wrote(bytes) => written += bytes,
-            Progress::Blocked => return Ok(Flushed::Blocked),
-            Progress::Nothing => return wire.finish(),
+            WriteProgress::Wrote(bytes) => written += bytes,
+            WriteProgress::Blocked => return Ok(FlushResult::Blocked),
+            WriteProgress::Nothing => return wire.finish(),
         }
     }
 }
 
-enum Progress {
+enum WriteProgress {
     Wrote(usize),
     Blocked,
     Nothing,
 }
 
 fn write_plain(
-    wire: &mut Wire<'_>,
+    wire: &mut TlsSocket<'_>,
     outbox: &mut Option<(&mut Outbox, ConnSlot)>,
-    scratch: &mut Scratch,
-) -> io::Result<Progress> {
+    scratch: &mut WriteBuffers,
+) -> io::Result<WriteProgress> {
     let Some((outbox, slot)) = outbox else {
-        return Ok(Progress::Nothing);
+        return Ok(WriteProgress::Nothing);
     };
     if outbox.queued_bytes(*slot) == 0 {
-        return Ok(Progress::Nothing);
+        return Ok(WriteProgress::Nothing);
     }
     let mut slices = scratch.take_slices();
     outbox.slices(*slot, GATHER_SLICES, &mut slices);
     let sent = wire.write(&slices, &mut scratch.gathered);
-    scratch.give_back(slices);
+    scratch.return_slices(slices);
     let sent = sent?;
-    outbox.wrote(*slot, sent.taken);
+    outbox.record_written(*slot, sent.taken);
     Ok(sent.progress())
 }
 
 fn write_framed(
-    wire: &mut Wire<'_>,
-    websocket: &mut WebSocket,
+    wire: &mut TlsSocket<'_>,
+    websocket: &mut WebSocketState,
     outbox: &mut Option<(&mut Outbox, ConnSlot)>,
-    scratch: &mut Scratch,
-) -> io::Result<Progress> {
+    scratch: &mut WriteBuffers,
+) -> io::Result<WriteProgress> {
     if websocket.is_between_frames() && !websocket.begin_pong() {
-        let queued = outbox.as_ref().map_or(0, |(outbox, slot)| outbox.queued_bytes(*slot));
-        if queued == 0 {
-            return Ok(Progress::Nothing);
-        }
-        websocket.begin_frame(queued.min(FLUSH_BYTES_MAX));
+        return write_packets(wire, websocket, outbox, scratch);
     }
+    write_frame(wire, websocket, outbox, scratch)
+}
+
+/// Writes queued packets, each in a frame of its own. Called between frames.
+fn write_packets(
+    wire: &mut TlsSocket<'_>,
+    websocket: &mut WebSocketState,
+    outbox: &mut Option<(&mut Outbox, ConnSlot)>,
+    scratch: &mut WriteBuffers,
+) -> io::Result<WriteProgress> {
+    let Some((queue, slot)) = outbox else {
+        return Ok(WriteProgress::Nothing);
+    };
+    let queued = queue.queued_bytes(*slot);
+    if queued == 0 {
+        return Ok(WriteProgress::Nothing);
+    }
+    let mut packets = recycle(std::mem::take(&mut scratch.packets));
+    queue.slices(*slot, GATHER_SLICES, &mut packets);
+    let mut frames = std::mem::take(&mut scratch.frames);
+    packets::add_frames(&packets, &mut frames);
+    if frames.is_empty() {
+        // The first packet has more slices than one write.
+        websocket.begin_frame(packets::first_packet_bytes(&packets).unwrap_or(queued));
+        scratch.packets = recycle(packets);
+        scratch.frames = frames;
+        return write_frame(wire, websocket, outbox, scratch);
+    }
+    let mut slices = scratch.take_slices();
+    packets::interleave(&packets, &frames, &mut slices);
+    let sent = wire.write(&slices, &mut scratch.gathered);
+    scratch.return_slices(slices);
+    scratch.packets = recycle(packets);
+    let payload_bytes = sent
+        .as_ref()
+        .map_or(0, |sent| payload_of(&frames, sent.taken, websocket));
+    frames.clear();
+    scratch.frames = frames;
+    queue.record_written(*slot, payload_bytes);
+    Ok(sent?.progress())
+}
+
+/// Returns how many of the first `written` bytes of the frames are payload. The frame that is written in part becomes
+/// the current frame.
+fn payload_of(frames: &[PacketFrame], written: usize, websocket: &mut WebSocketState) -> usize {
+    let (mut left, mut payload_bytes) = (written, 0);
+    for frame in frames {
+        if left < frame.bytes() {
+            if left > 0 {
+                payload_bytes += websocket.continue_frame(frame.packet_bytes, left);
+            }
+            break;
+        }
+        left -= frame.bytes();
+        payload_bytes += frame.packet_bytes;
+    }
+    payload_bytes
+}
+
+/// Writes the current frame or its rest.
+fn write_frame(
+    wire: &mut TlsSocket<'_>,
+    websocket: &mut WebSocketState,
+    outbox: &mut Option<(&mut Outbox, ConnSlot)>,
+    scratch: &mut WriteBuffers,
+) -> io::Result<WriteProgress> {
     let mut slices = scratch.take_slices();
     let head = websocket.head();
     if !head.is_empty() {
@@ -153,16 +220,16 @@ fn write_framed(
         truncate(&mut slices, head.len() + websocket.frame_left());
     }
     let sent = wire.write(&slices, &mut scratch.gathered);
-    scratch.give_back(slices);
+    scratch.return_slices(slices);
     let sent = sent?;
-    let payload_bytes = websocket.wrote(sent.taken);
+    let payload_bytes = websocket.record_written(sent.taken);
     if let Some((outbox, slot)) = outbox {
-        outbox.wrote(*slot, payload_bytes);
+        outbox.record_written(*slot, payload_bytes);
     }
     Ok(sent.progress())
 }
 
-/// Cuts the list to `limit` bytes.
+/// Truncates the list to `limit` bytes.
 fn truncate(slices: &mut Vec<&[u8]>, limit: usize) {
     let mut left = limit;
     for index in 0..slices.len() {
@@ -175,34 +242,34 @@ fn truncate(slices: &mut Vec<&[u8]>, limit: usize) {
     }
 }
 
-/// What became of one write.
-struct Sent {
+/// Result of one write.
+struct WriteResult {
     taken: usize,
-    /// The socket has no room for more.
+    /// The socket accepts no more data.
     is_full: bool,
 }
 
-impl Sent {
-    fn progress(&self) -> Progress {
+impl WriteResult {
+    fn progress(&self) -> WriteProgress {
         if self.is_full {
-            Progress::Blocked
+            WriteProgress::Blocked
         } else {
-            Progress::Wrote(self.taken)
+            WriteProgress::Wrote(self.taken)
         }
     }
 }
 
 /// The socket with its TLS state.
-struct Wire<'a> {
+struct TlsSocket<'a> {
     socket: &'a mut TcpStream,
     tls: Option<&'a mut ServerConnection>,
     counters: &'a mut NetCounters,
 }
 
-impl Wire<'_> {
-    /// One write of as many slices as fit into it.
-    fn write(&mut self, slices: &[&[u8]], gathered: &mut Vec<u8>) -> io::Result<Sent> {
-        let is_gathered = is_worth_gathering(slices);
+impl TlsSocket<'_> {
+    /// Writes as many slices as fit into one call.
+    fn write(&mut self, slices: &[&[u8]], gathered: &mut Vec<u8>) -> io::Result<WriteResult> {
+        let is_gathered = should_gather(slices);
         if is_gathered {
             gather(slices, gathered);
             let slice = IoSlice::new(gathered);
@@ -216,7 +283,7 @@ impl Wire<'_> {
         self.write_vectored(&vector[..count])
     }
 
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Sent> {
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<WriteResult> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
         match self.tls {
             None => self.write_socket(slices, offered),
@@ -224,20 +291,21 @@ impl Wire<'_> {
         }
     }
 
-    /// A short write means that the kernel's buffer is full, and that an event will come once it is not: no need to ask again.
-    fn write_socket(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Sent> {
+    /// Writes to the socket. A short write means that the kernel's buffer is full; an event follows when it has space,
+    /// so no retry is needed.
+    fn write_socket(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<WriteResult> {
         loop {
             self.counters.writes += 1;
-            match Bare(self.socket).write_vectored(slices) {
+            match PlainSocket(self.socket).write_vectored(slices) {
                 Ok(taken) => {
                     self.counters.bytes_out += taken as u64;
-                    return Ok(Sent {
+                    return Ok(WriteResult {
                         taken,
                         is_full: taken < offered,
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Sent {
+                    return Ok(WriteResult {
                         taken: 0,
                         is_full: true,
                     });
@@ -248,8 +316,8 @@ impl Wire<'_> {
         }
     }
 
-    /// Gives plaintext to TLS until everything is taken or the socket is full.
-    fn write_tls(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Sent> {
+    /// Passes plaintext to TLS until all of it is taken or the socket is full.
+    fn write_tls(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<WriteResult> {
         let tls = self.tls.as_mut().expect("called with TLS");
         let mut taken = tls.writer().write_vectored(slices)?;
         let mut is_flushed = self.flush_tls()?;
@@ -262,18 +330,18 @@ impl Wire<'_> {
             taken += more;
             is_flushed = self.flush_tls()?;
         }
-        Ok(Sent {
+        Ok(WriteResult {
             taken,
             is_full: !is_flushed,
         })
     }
 
-    /// Writes finished records; false when the socket is full.
+    /// Writes finished TLS records. Returns `false` if the socket is full.
     fn flush_tls(&mut self) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         while tls.wants_write() {
             self.counters.writes += 1;
-            match tls.write_tls(&mut Bare(self.socket)) {
+            match tls.write_tls(&mut PlainSocket(self.socket)) {
                 Ok(bytes) => self.counters.bytes_out += bytes as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -283,19 +351,19 @@ impl Wire<'_> {
         Ok(true)
     }
 
-    fn finish(&mut self) -> io::Result<Flushed> {
+    fn finish(&mut self) -> io::Result<FlushResult> {
         Ok(if self.flush_tls()? {
-            Flushed::All
+            FlushResult::All
         } else {
-            Flushed::Blocked
+            FlushResult::Blocked
         })
     }
 }
 
-/// A socket to which a single slice is sent with send(2), which is cheaper than writev(2).
-struct Bare<'a>(&'a mut TcpStream);
+/// A socket that sends a single slice with send(2), which is cheaper than writev(2).
+struct PlainSocket<'a>(&'a mut TcpStream);
 
-impl Write for Bare<'_> {
+impl Write for PlainSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -312,7 +380,7 @@ impl Write for Bare<'_> {
     }
 }
 
-/// Writes what follows the first `skip` bytes of `slices`.
+/// Writes the data after the first `skip` bytes of `slices`.
 fn write_from(tls: &mut ServerConnection, slices: &[IoSlice<'_>], mut skip: usize) -> io::Result<usize> {
     for slice in slices {
         if skip < slice.len() {
@@ -323,22 +391,22 @@ fn write_from(tls: &mut ServerConnection, slices: &[IoSlice<'_>], mut skip: usiz
     Ok(0)
 }
 
-fn is_worth_gathering(slices: &[&[u8]]) -> bool {
+fn should_gather(slices: &[&[u8]]) -> bool {
     if slices.len() < GATHER_SLICES_MIN {
         return false;
     }
-    let looked_at = &slices[..slices.len().min(VECTOR_SLICES)];
-    let bytes: usize = looked_at.iter().map(|slice| slice.len()).sum();
-    bytes < looked_at.len() * GATHER_SLICE_BYTES
+    let examined = &slices[..slices.len().min(VECTOR_SLICES)];
+    let bytes: usize = examined.iter().map(|slice| slice.len()).sum();
+    bytes < examined.len() * GATHER_SLICE_BYTES
 }
 
-/// Copies slices together, at most `GATHER_BYTES`.
+/// Copies slices into one buffer, at most `GATHER_BYTES`.
 fn gather(slices: &[&[u8]], gathered: &mut Vec<u8>) {
     gathered.clear();
     for slice in slices {
-        let room = GATHER_BYTES - gathered.len();
-        if slice.len() > room {
-            gathered.extend_from_slice(&slice[..room]);
+        let free = GATHER_BYTES - gathered.len();
+        if slice.len() > free {
+            gathered.extend_from_slice(&slice[..free]);
             return;
         }
         gathered.extend_from_slice(slice);

@@ -1,7 +1,8 @@
-//! Who listens on a port already: for the message of a failed bind. Linux only, best effort, never on the data plane.
+//! Finds the process that listens on a port, for the message of a failed bind. Linux only, best effort, never on the
+//! data plane.
 //!
-//! `/proc/net/tcp{,6}` maps the port to a socket inode, `/proc/<pid>/fd` maps the inode to a process. Processes of other
-//! users cannot be looked into without privileges; then nobody is named.
+//! `/proc/net/tcp{,6}` maps the port to a socket inode, `/proc/<pid>/fd` maps the inode to a process. Processes of
+//! other users are not visible without privileges; then the result is `None`.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +12,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
     pub pid: u32,
-    /// The program's arguments, or its short name when they cannot be read.
+    /// The command line, or the short process name if the command line is unreadable.
     pub command: String,
 }
 
@@ -21,10 +22,10 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Characters of a command line that are shown.
+/// Maximum number of displayed characters of a command line.
 const COMMAND_MAX: usize = 80;
 
-/// Who listens on the port of this address, as far as this process may know.
+/// Returns the process that listens on the port of this address, if it is visible to this process.
 pub fn find(address: SocketAddr) -> Option<PortOwner> {
     let mut inodes = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -38,14 +39,14 @@ pub fn find(address: SocketAddr) -> Option<PortOwner> {
     let links: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        holds_any(&entry.path().join("fd"), &links).then(|| PortOwner {
+        has_open_socket(&entry.path().join("fd"), &links).then(|| PortOwner {
             pid,
             command: command(&entry.path()),
         })
     })
 }
 
-/// The socket inode of a line of `/proc/net/tcp`, if it is a listener on `port`.
+/// Returns the socket inode of a line of `/proc/net/tcp` if it is a listener on `port`.
 fn listening_inode(line: &str, port: u16) -> Option<u64> {
     const LISTEN: &str = "0A";
     let mut fields = line.split_ascii_whitespace();
@@ -57,7 +58,7 @@ fn listening_inode(line: &str, port: u16) -> Option<u64> {
     inode.parse().ok().filter(|_| is_match)
 }
 
-fn holds_any(fds: &Path, links: &[String]) -> bool {
+fn has_open_socket(fds: &Path, links: &[String]) -> bool {
     let Ok(fds) = fs::read_dir(fds) else { return false };
     fds.flatten().any(|fd| {
         fs::read_link(fd.path()).is_ok_and(|link| links.iter().any(|wanted| link.as_os_str() == wanted.as_str()))
@@ -89,7 +90,7 @@ mod tests {
     const CONNECTED: &str = "   1: 0100007F:075B 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 48999 1 0000000000000000 20 4 30 10 -1";
 
     #[test]
-    fn only_listeners_on_the_port_count() {
+    fn only_listeners_on_the_port_match() {
         assert_eq!(listening_inode(LISTENER, 1883), Some(48213));
         assert_eq!(listening_inode(LISTENER, 1884), None);
         assert_eq!(listening_inode(CONNECTED, 1883), None);
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_process_is_found_by_its_port() {
+    fn own_process_is_found_by_its_port() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let owner = find(listener.local_addr().unwrap()).unwrap();
         assert_eq!(owner.pid, std::process::id());

@@ -1,11 +1,12 @@
 //! The PROXY protocol, versions 1 and 2, as a receiver (haproxy `doc/proxy-protocol.txt`). Pure: bytes in, address out.
 //!
 //! ```text
-//! v1  "PROXY TCP4 <source> <destination> <source port> <destination port>\r\n", or "PROXY UNKNOWN …\r\n"; at most 107 bytes
+//! v1  "PROXY TCP4 <source> <destination> <source port> <destination port>\r\n", or "PROXY UNKNOWN …\r\n";
+//!     at most 107 bytes
 //! v2  | 0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A | 2 command(4) | family(4) transport(4) | length(16) | addresses | TLVs |
 //! ```
 //!
-//! TLVs are skipped. Whether a peer may send a header at all is checked by the caller, before the first byte is read.
+//! TLVs are skipped. The caller checks whether the peer may send a header before it reads the first byte.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +15,7 @@ use std::str::FromStr;
 /// Longest line of version 1.
 const V1_BYTES_MAX: usize = 107;
 
-/// A header with all the TLVs that load balancers send stays far below.
+/// Far above a header with all the TLVs that load balancers send.
 const V2_BYTES_MAX: usize = 2048;
 
 const V2_SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -24,9 +25,9 @@ const V2_HEADER_BYTES: usize = 16;
 pub enum ProxyHeader {
     Incomplete,
     Complete {
-        /// Bytes of the header; what follows is the client's.
+        /// Size of the header. The following bytes belong to the client.
         size: usize,
-        /// The client, or `None` when the proxy speaks for itself (health checks) or does not know.
+        /// Address of the client. `None` if the proxy speaks for itself (health checks) or does not know it.
         source: Option<SocketAddr>,
     },
 }
@@ -50,20 +51,20 @@ impl fmt::Display for ProxyError {
 
 impl std::error::Error for ProxyError {}
 
-/// Reads the header at the front of `bytes`.
+/// Decodes the header at the start of `bytes`.
 pub fn decode(bytes: &[u8]) -> Result<ProxyHeader, ProxyError> {
     const V1_SIGNATURE: &[u8] = b"PROXY ";
-    if starts_like(bytes, V1_SIGNATURE) {
+    if matches_prefix(bytes, V1_SIGNATURE) {
         return decode_v1(bytes);
     }
-    if starts_like(bytes, &V2_SIGNATURE) {
+    if matches_prefix(bytes, &V2_SIGNATURE) {
         return decode_v2(bytes);
     }
     Err(ProxyError::NoHeader)
 }
 
-/// Whether `bytes`, as far as they go, begin with `signature`.
-fn starts_like(bytes: &[u8], signature: &[u8]) -> bool {
+/// Returns whether `bytes` is a prefix of `signature` or starts with it.
+fn matches_prefix(bytes: &[u8], signature: &[u8]) -> bool {
     let common = bytes.len().min(signature.len());
     bytes[..common] == signature[..common]
 }
@@ -80,7 +81,7 @@ fn decode_v1(bytes: &[u8]) -> Result<ProxyHeader, ProxyError> {
     let line = std::str::from_utf8(&bytes[..end]).map_err(|_| ProxyError::Malformed)?;
     let mut fields = line.split(' ').skip(1);
     let source = match fields.next() {
-        // What follows UNKNOWN is to be ignored.
+        // The rest of the line after UNKNOWN is ignored.
         Some("UNKNOWN") => None,
         Some("TCP4") => Some(v1_source::<Ipv4Addr>(fields)?),
         Some("TCP6") => Some(v1_source::<Ipv6Addr>(fields)?),
@@ -104,7 +105,7 @@ where
     }
 }
 
-/// Decimal without sign or leading zero.
+/// Parses a decimal port without sign or leading zero.
 fn v1_port(text: &str) -> Result<u16, ProxyError> {
     let is_canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_canonical).ok_or(ProxyError::Malformed)
@@ -133,7 +134,7 @@ fn decode_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyError> {
     })
 }
 
-/// Source address, destination address, source port, destination port; then TLVs.
+/// Reads source address, destination address, source port and destination port. TLVs follow.
 fn v2_source(family: u8, body: &[u8]) -> Result<Option<SocketAddr>, ProxyError> {
     const TCP_OVER_IPV4: u8 = 0x11;
     const TCP_OVER_IPV6: u8 = 0x21;
@@ -152,7 +153,7 @@ fn v2_source(family: u8, body: &[u8]) -> Result<Option<SocketAddr>, ProxyError> 
                 &body[32..34],
             )
         }
-        // Unspecified, UDP and UNIX sockets: the proxy's own address stands.
+        // Unspecified, UDP and UNIX sockets have no client address.
         0x00 | 0x12 | 0x22 | 0x31 | 0x32 => return Ok(None),
         _ => return Err(ProxyError::Malformed),
     };
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_headers_give_the_client_and_every_cut_is_incomplete() {
+    fn valid_headers_decode_and_prefixes_are_incomplete() {
         let v4 = [192, 0, 2, 1, 10, 0, 0, 1, 0xC3, 0x50, 0x07, 0x5B];
         let mut v6 = [0; 36];
         v6[..16].copy_from_slice(&"2001:db8::7".parse::<Ipv6Addr>().unwrap().octets());
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_headers_are_refused() {
+    fn malformed_headers_are_rejected() {
         let cases: &[(&str, Vec<u8>, ProxyError)] = &[
             ("MQTT", b"\x10\x0C\x00\x04MQTT".to_vec(), ProxyError::NoHeader),
             ("TLS", b"\x16\x03\x01".to_vec(), ProxyError::NoHeader),
@@ -296,9 +297,9 @@ mod tests {
         }
     }
 
-    /// Valid headers with a byte changed or cut away: any answer is fine, but one that claims more than there is.
+    /// Changes or truncates valid headers. Any result is allowed, except a size beyond the available bytes.
     #[test]
-    fn damaged_headers_never_claim_bytes_that_are_not_there() {
+    fn damaged_headers_never_claim_missing_bytes() {
         let v1 = b"PROXY TCP4 192.0.2.1 10.0.0.1 50000 1883\r\n".to_vec();
         for header in [v1, v2(0x21, 0x11, &[7; 30]), v2(0x21, 0x21, &[7; 50])] {
             for at in 0..header.len() {

@@ -1,38 +1,40 @@
-//! Reading: from a ready socket through TLS and WebSocket to the shard.
+//! Reads from ready sockets, through TLS and WebSocket, to the shard.
 //!
-//! Bytes are read into buffers of the worker. A connection owns bytes only while they are part of an unfinished packet (or while the
-//! shard has paused it), and its buffer grows with what has arrived, not with what was announced. A partial packet is put in
-//! front of the bytes that complete it, in the worker's buffer, so that the usual packet is copied once at most.
+//! Bytes are read into buffers of the worker. A connection owns bytes only while they are part of an incomplete packet,
+//! or while the shard has paused it. Its buffer grows with the received bytes, not with the declared length. A partial
+//! packet is placed before the bytes that complete it, in the worker's buffer, so that a typical packet is copied at
+//! most once.
 //!
-//! Fairness: one connection gets `READ_BUDGET_BYTES` per tick; if it still has more, it stays in the ready list, behind the others.
+//! Fairness: a connection gets `READ_BUDGET_BYTES` per tick. If it has more, it stays in the ready list behind the
+//! others.
 
 use std::io::{self, Read};
 use std::ops::Range;
 
-use broker::{CloseCause, ConnSlot, Next};
+use broker::{CloseCause, ConnSlot, NextAction};
 
-use crate::connection::{Stage, Step};
-use crate::counters::Refusal;
-use crate::websocket::frame::Ended;
-use crate::worker::Worker;
+use crate::connection::{ConnectionStage, HandshakeStep};
+use crate::counters::EarlyCloseReason;
+use crate::websocket::frame::DecodeEnd;
+use crate::worker::NetWorker;
 
-/// Space before what is read, for the beginning of a packet that came earlier.
+/// Space before the read data, for the start of a packet that was received earlier.
 pub(crate) const HEADROOM_BYTES: usize = 4 * 1024;
 
-/// Read from a socket at once.
+/// Maximum number of bytes per read.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 
-/// Read from one connection in one tick.
+/// Maximum number of bytes read from one connection per tick.
 const READ_BUDGET_BYTES: usize = 4 * READ_BYTES;
 
-/// Recorded from several connections before that is appended, and before it is looked whether the journal keeps up: one batch of all that
-/// thousands have sent meanwhile would be as large.
+/// Maximum number of bytes recorded from several connections before they are appended and the journal's backlog is
+/// checked. Without this limit one batch could contain everything that thousands of clients have sent.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What one TLS record can hold.
+/// Maximum plaintext of one TLS record.
 const PLAIN_BYTES: usize = 16 * 1024;
 
-/// The worker's buffers; a read fills them from `HEADROOM_BYTES` on.
+/// The worker's buffers. A read fills them from `HEADROOM_BYTES` on.
 pub(crate) struct ReadBuffers {
     input: Vec<u8>,
     plain: Vec<u8>,
@@ -40,7 +42,7 @@ pub(crate) struct ReadBuffers {
 
 impl ReadBuffers {
     pub(crate) fn new() -> ReadBuffers {
-        // The plaintext buffer is made when the first TLS connection needs it.
+        // The plaintext buffer is allocated for the first TLS connection.
         ReadBuffers {
             input: vec![0; HEADROOM_BYTES + READ_BYTES],
             plain: Vec::new(),
@@ -49,16 +51,16 @@ impl ReadBuffers {
 }
 
 enum ReadEnd {
-    /// The socket is empty: an event will come.
+    /// The socket is empty. An event will follow.
     Empty,
     PeerClosed,
     Failed,
-    /// It may have more, but it is others' turn, or nothing may be read now.
+    /// The socket may have more data, but other connections are next, or reading is not allowed now.
     Suspended,
 }
 
-impl Worker {
-    /// Lists a connection to be read from in this tick or the next.
+impl NetWorker {
+    /// Lists a connection to be read in this tick or the next.
     pub(crate) fn list_for_read(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot)
             && !connection.is_in_ready_list
@@ -68,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// Gives every listed connection its turn.
+    /// Reads from every listed connection.
     pub(crate) fn read_ready(&mut self) {
         let mut listed = std::mem::take(&mut self.ready_list);
         let mut buffers = std::mem::replace(
@@ -86,20 +88,20 @@ impl Worker {
             }
             if self.shard.batch_bytes() > BATCH_BYTES_MAX {
                 self.flush_all();
-                if !self.may_read() {
+                if !self.can_read() {
                     break;
                 }
             }
         }
         self.buffers = buffers;
-        // Who has had no turn comes first in the next tick.
+        // Connections that were not read come first in the next tick.
         let mut listed: Vec<u32> = turns.collect();
         listed.append(&mut self.ready_list);
         self.ready_list = listed;
     }
 
     fn read_connection(&mut self, slot: u32, buffers: &mut ReadBuffers) {
-        self.feed_unread(slot);
+        self.pass_unread_to_shard(slot);
         match self.read_socket(slot, buffers) {
             ReadEnd::Empty => {
                 if let Some(connection) = self.slots.get_mut(slot) {
@@ -110,8 +112,8 @@ impl Worker {
             ReadEnd::Failed => self.fail(slot, CloseCause::Network),
             ReadEnd::Suspended => {}
         }
-        self.fail_if_broken(slot);
-        self.leave_if_due(slot);
+        self.close_if_broken(slot);
+        self.move_if_due(slot);
     }
 
     fn read_socket(&mut self, slot: u32, buffers: &mut ReadBuffers) -> ReadEnd {
@@ -120,10 +122,10 @@ impl Worker {
             let Some(connection) = self.slots.get_mut(slot) else {
                 return ReadEnd::Suspended;
             };
-            if connection.is_paused || matches!(connection.stage, Stage::Closing { .. }) {
+            if connection.is_paused || matches!(connection.stage, ConnectionStage::Closing { .. }) {
                 return ReadEnd::Suspended;
             }
-            if connection.has_ended && matches!(connection.stage, Stage::Open) {
+            if connection.has_ended && matches!(connection.stage, ConnectionStage::Open) {
                 return ReadEnd::PeerClosed;
             }
             if !connection.is_readable {
@@ -143,8 +145,8 @@ impl Worker {
             };
             self.counters.bytes_in += bytes as u64;
             budget = budget.saturating_sub(bytes);
-            // A short read has emptied the socket, and what comes later makes an event of its own. Only the end of the stream may
-            // have been announced together with these bytes, and then nothing comes later.
+            // A short read has emptied the socket, and new data causes a new event. The exception is the end of the
+            // stream: it may have been reported together with this data, and then no event follows.
             let is_emptied = bytes < READ_BYTES;
             let is_read_closed = connection.is_read_closed;
             connection.has_ended |= is_emptied && is_read_closed;
@@ -155,21 +157,21 @@ impl Worker {
         }
     }
 
-    /// `bytes` from the socket are in the input buffer.
+    /// Processes `bytes` from the socket in the input buffer.
     fn received(&mut self, slot: u32, buffers: &mut ReadBuffers, bytes: usize) {
         let mut range = HEADROOM_BYTES..HEADROOM_BYTES + bytes;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if let Stage::Draining { left_bytes } = &mut connection.stage {
+        if let ConnectionStage::Draining { left_bytes } = &mut connection.stage {
             match left_bytes.checked_sub(bytes as u32) {
                 Some(left) => *left_bytes = left,
                 None => self.remove(slot),
             }
             return;
         }
-        if let Stage::Handshake(handshake) = &connection.stage
-            && handshake.step == Step::Proxy
+        if let ConnectionStage::Handshake(handshake) = &connection.stage
+            && handshake.step == HandshakeStep::Proxy
         {
             match self.proxy_step(slot, &buffers.input[range.clone()]) {
                 Some(used) => range.start += used,
@@ -197,7 +199,7 @@ impl Worker {
                 return;
             };
             let progress = tls.read_tls(&mut ciphertext).map_err(|_| ()).and_then(|bytes| {
-                // No bytes taken although there are some: the library waits for space that will not come.
+                // Nothing was consumed: the TLS library waits for buffer space that will not become available.
                 if bytes == 0 {
                     Err(())
                 } else {
@@ -219,25 +221,25 @@ impl Worker {
         }
     }
 
-    /// A fatal alert is in the connection's queue and is written before it ends.
+    /// Closes after a TLS error. A fatal alert is queued and is written first.
     fn tls_failed(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         match connection.stage {
-            Stage::Handshake(_) => self.refuse(slot, Refusal::TlsHandshake),
-            _ => self.violated(slot),
+            ConnectionStage::Handshake(_) => self.refuse(slot, EarlyCloseReason::TlsHandshake),
+            _ => self.close_after_violation(slot),
         }
     }
 
-    fn violated(&mut self, slot: u32) {
+    fn close_after_violation(&mut self, slot: u32) {
         self.counters.transport_errors += 1;
         self.close(slot, CloseCause::Transport);
     }
 
     fn take_plaintext(&mut self, slot: u32, plain: &mut [u8]) {
         while let Some(tls) = self.slots.get_mut(slot).and_then(|connection| connection.tls()) {
-            // `WouldBlock` says that all plaintext is taken; a closed stream is seen by the caller.
+            // `WouldBlock` means that all plaintext is read. The caller detects a closed stream.
             let bytes = match tls.reader().read(&mut plain[HEADROOM_BYTES..]) {
                 Ok(0) | Err(_) => return,
                 Ok(bytes) => bytes,
@@ -246,13 +248,13 @@ impl Worker {
         }
     }
 
-    /// `buffer[range]` has come out of TLS, or came plain.
+    /// Processes `buffer[range]` after TLS decryption, or without TLS.
     fn unpacked(&mut self, slot: u32, buffer: &mut [u8], mut range: Range<usize>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if let Stage::Handshake(handshake) = &connection.stage
-            && handshake.step == Step::WebSocket
+        if let ConnectionStage::Handshake(handshake) = &connection.stage
+            && handshake.step == HandshakeStep::WebSocket
         {
             match self.websocket_step(slot, &buffer[range.clone()]) {
                 Some(used) => range.start += used,
@@ -266,29 +268,29 @@ impl Worker {
             return self.deliver(slot, buffer, range);
         };
         let decoded = websocket.decoder.decode(&mut buffer[range.clone()]);
-        if websocket.decoder.owes_pong() {
+        if websocket.decoder.has_pending_pong() {
             self.list_for_flush(slot);
         }
         range.end = range.start + decoded.data_bytes;
         self.deliver(slot, buffer, range);
         match decoded.ended {
             None => {}
-            Some(Ended::Closed) => self.peer_closed(slot),
-            Some(Ended::Violation(_)) if self.is_in_handshake(slot) => {
+            Some(DecodeEnd::Closed) => self.peer_closed(slot),
+            Some(DecodeEnd::Violation(_)) if self.is_in_handshake(slot) => {
                 self.list_for_flush(slot);
                 self.refuse_framing(slot);
             }
-            Some(Ended::Violation(_)) => self.violated(slot),
+            Some(DecodeEnd::Violation(_)) => self.close_after_violation(slot),
         }
     }
 
     pub(crate) fn is_in_handshake(&mut self, slot: u32) -> bool {
         self.slots
             .get_mut(slot)
-            .is_some_and(|connection| matches!(connection.stage, Stage::Handshake(_)))
+            .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Handshake(_)))
     }
 
-    /// `buffer[range]` is MQTT. What is before it in the buffer may be overwritten.
+    /// Processes MQTT bytes in `buffer[range]`. The buffer before the range may be overwritten.
     fn deliver(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -297,22 +299,22 @@ impl Worker {
             return;
         }
         match connection.stage {
-            Stage::Handshake(_) => self.connect_step(slot, buffer, range),
-            Stage::Open => self.feed(slot, buffer, range),
-            Stage::Closing { .. } | Stage::Draining { .. } => {}
+            ConnectionStage::Handshake(_) => self.connect_step(slot, buffer, range),
+            ConnectionStage::Open => self.pass_to_shard(slot, buffer, range),
+            ConnectionStage::Closing { .. } | ConnectionStage::Draining { .. } => {}
         }
     }
 
-    /// Gives the shard what a connection has kept and what has come now.
-    pub(crate) fn feed(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
+    /// Passes stored and new bytes of a connection to the shard.
+    pub(crate) fn pass_to_shard(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        let kept = connection.unread.len();
-        if connection.is_paused || (kept > 0 && kept + range.len() < connection.needed as usize) {
-            connection.keep(&buffer[range]);
-        } else if kept <= range.start {
-            let start = range.start - kept;
+        let stored = connection.unread.len();
+        if connection.is_paused || (stored > 0 && stored + range.len() < connection.needed as usize) {
+            connection.store_unread(&buffer[range]);
+        } else if stored <= range.start {
+            let start = range.start - stored;
             buffer[start..range.start].copy_from_slice(&connection.unread);
             connection.unread = Vec::new();
             let bytes = &buffer[start..range.end];
@@ -320,21 +322,21 @@ impl Worker {
             if let Some(connection) = self.slots.get_mut(slot)
                 && used < bytes.len()
             {
-                connection.keep(&bytes[used..]);
+                connection.store_unread(&bytes[used..]);
             }
         } else {
-            connection.keep(&buffer[range]);
-            self.feed_unread(slot);
+            connection.store_unread(&buffer[range]);
+            self.pass_unread_to_shard(slot);
         }
     }
 
-    /// Gives the shard what a connection has kept.
-    pub(crate) fn feed_unread(&mut self, slot: u32) {
+    /// Passes the stored bytes of a connection to the shard.
+    pub(crate) fn pass_unread_to_shard(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         let is_due = connection.unread.len() >= connection.needed as usize && !connection.unread.is_empty();
-        if !is_due || connection.is_paused || !matches!(connection.stage, Stage::Open) {
+        if !is_due || connection.is_paused || !matches!(connection.stage, ConnectionStage::Open) {
             return;
         }
         let bytes = std::mem::take(&mut connection.unread);
@@ -345,17 +347,17 @@ impl Worker {
         if used == 0 {
             connection.unread = bytes;
         } else if used < bytes.len() {
-            connection.keep(&bytes[used..]);
+            connection.store_unread(&bytes[used..]);
         }
     }
 
-    /// Has the shard handle packets until it wants no more; returns the bytes used.
+    /// Lets the shard process packets until it stops. Returns the number of bytes used.
     fn handle(&mut self, slot: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
             let received = self.shard.receive(self.now, ConnSlot(slot), &bytes[used..]);
             used += received.consumed;
-            if received.next == Next::Flush {
+            if received.next == NextAction::Flush {
                 self.flush_all();
                 continue;
             }
@@ -363,19 +365,19 @@ impl Worker {
                 return bytes.len();
             };
             match received.next {
-                Next::Read { needed } => connection.needed = u32::try_from(needed).unwrap_or(u32::MAX),
-                Next::Pause => {
+                NextAction::Read { needed } => connection.needed = u32::try_from(needed).unwrap_or(u32::MAX),
+                NextAction::Pause => {
                     connection.is_paused = true;
                     connection.needed = 0;
                 }
-                // `Effect::Close` follows; what the client still says is not looked at.
-                Next::Closed | Next::Flush => return bytes.len(),
+                // `Effect::Close` follows. Remaining bytes of the client are ignored.
+                NextAction::Closed | NextAction::Flush => return bytes.len(),
             }
             return used;
         }
     }
 
-    /// The shard takes packets of this connection again.
+    /// Resumes a connection that the shard had paused.
     pub(crate) fn resume(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;

@@ -1,7 +1,7 @@
-//! The answer to one question put to a worker: waited for by a thread, or awaited by any async runtime.
+//! The reply to a call of a worker. A thread can wait for it, or any async runtime can await it.
 //!
-//! Whoever holds the `Replier` answers once or drops it; a dropped one tells the waiting side that the worker is gone, so nobody
-//! waits for ever. Not for the data plane.
+//! The holder of the `Replier` answers once or drops it. Dropping it tells the waiting side that the worker has
+//! stopped, so that no caller waits forever. Not used on the data plane.
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// There is no such shard.
+    /// The shard does not exist.
     NoSuchShard,
-    /// The worker's mailbox stayed full, or the answer did not come in time.
+    /// The worker's mailbox stayed full, or the reply did not arrive in time.
     Timeout,
     /// The server has been shut down.
     Stopped,
@@ -33,36 +33,36 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 pub(crate) fn reply<R>() -> (Replier<R>, Reply<R>) {
-    let shared = Arc::new(Shared {
-        state: Mutex::new(State::Open { waker: None }),
+    let shared = Arc::new(ReplyShared {
+        state: Mutex::new(ReplyState::Open { waker: None }),
         answered: Condvar::new(),
     });
     (Replier { shared: shared.clone() }, Reply { shared })
 }
 
-struct Shared<R> {
-    state: Mutex<State<R>>,
+struct ReplyShared<R> {
+    state: Mutex<ReplyState<R>>,
     answered: Condvar,
 }
 
-enum State<R> {
+enum ReplyState<R> {
     Open {
         waker: Option<Waker>,
     },
     Answered(R),
-    /// Dropped without an answer, or the answer has been taken.
+    /// Dropped without a reply, or the reply has been taken.
     Closed,
 }
 
-impl<R> Shared<R> {
-    fn lock(&self) -> MutexGuard<'_, State<R>> {
-        // A state is replaced whole, so that a panic elsewhere cannot leave half of one.
+impl<R> ReplyShared<R> {
+    fn lock(&self) -> MutexGuard<'_, ReplyState<R>> {
+        // The state is replaced as a whole, so a panic cannot leave it inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, outcome: State<R>) {
+    fn resolve(&self, outcome: ReplyState<R>) {
         let mut state = self.lock();
-        if let State::Open { waker } = &mut *state {
+        if let ReplyState::Open { waker } = &mut *state {
             let waker = waker.take();
             *state = outcome;
             drop(state);
@@ -75,25 +75,25 @@ impl<R> Shared<R> {
 }
 
 pub(crate) struct Replier<R> {
-    shared: Arc<Shared<R>>,
+    shared: Arc<ReplyShared<R>>,
 }
 
 impl<R> Replier<R> {
     pub(crate) fn answer(self, value: R) {
-        self.shared.settle(State::Answered(value));
+        self.shared.resolve(ReplyState::Answered(value));
     }
 }
 
 impl<R> Drop for Replier<R> {
     fn drop(&mut self) {
-        self.shared.settle(State::Closed);
+        self.shared.resolve(ReplyState::Closed);
     }
 }
 
-/// Where the answer arrives. A future without a runtime behind it; `wait` is for threads.
-#[must_use = "the answer is only here"]
+/// Receives the reply. A future that needs no runtime; threads use `wait`.
+#[must_use = "the reply is delivered only here"]
 pub struct Reply<R> {
-    shared: Arc<Shared<R>>,
+    shared: Arc<ReplyShared<R>>,
 }
 
 impl<R> Reply<R> {
@@ -101,10 +101,10 @@ impl<R> Reply<R> {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         loop {
-            match std::mem::replace(&mut *state, State::Closed) {
-                State::Answered(value) => return Ok(value),
-                State::Closed => return Err(CallError::Stopped),
-                open @ State::Open { .. } => *state = open,
+            match std::mem::replace(&mut *state, ReplyState::Closed) {
+                ReplyState::Answered(value) => return Ok(value),
+                ReplyState::Closed => return Err(CallError::Stopped),
+                open @ ReplyState::Open { .. } => *state = open,
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -125,11 +125,11 @@ impl<R> Future for Reply<R> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.shared.lock();
-        match std::mem::replace(&mut *state, State::Closed) {
-            State::Answered(value) => Poll::Ready(Ok(value)),
-            State::Closed => Poll::Ready(Err(CallError::Stopped)),
-            State::Open { .. } => {
-                *state = State::Open {
+        match std::mem::replace(&mut *state, ReplyState::Closed) {
+            ReplyState::Answered(value) => Poll::Ready(Ok(value)),
+            ReplyState::Closed => Poll::Ready(Err(CallError::Stopped)),
+            ReplyState::Open { .. } => {
+                *state = ReplyState::Open {
                     waker: Some(context.waker().clone()),
                 };
                 Poll::Pending
@@ -145,16 +145,16 @@ mod tests {
     use std::task::Wake;
 
     #[derive(Default)]
-    struct Counter(AtomicUsize);
+    struct CountingReplyWaker(AtomicUsize);
 
-    impl Wake for Counter {
+    impl Wake for CountingReplyWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     #[test]
-    fn an_answer_reaches_a_waiting_thread() {
+    fn reply_reaches_a_waiting_thread() {
         let (replier, reply) = reply();
         let thread = std::thread::spawn(move || reply.wait(Duration::from_secs(10)));
         replier.answer(7);
@@ -162,22 +162,22 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_replier_ends_the_wait() {
+    fn dropped_replier_ends_the_wait() {
         let (replier, reply) = reply::<u8>();
         drop(replier);
         assert_eq!(reply.wait(Duration::from_secs(10)), Err(CallError::Stopped));
     }
 
     #[test]
-    fn a_wait_is_bounded() {
+    fn wait_times_out() {
         let (_replier, reply) = reply::<u8>();
         assert_eq!(reply.wait(Duration::from_millis(1)), Err(CallError::Timeout));
     }
 
     #[test]
-    fn a_future_is_woken_once_the_answer_is_there() {
+    fn future_is_woken_by_the_reply() {
         let (replier, mut reply) = reply();
-        let counter = Arc::new(Counter::default());
+        let counter = Arc::new(CountingReplyWaker::default());
         let waker = Waker::from(counter.clone());
         let mut context = Context::from_waker(&waker);
         assert!(Pin::new(&mut reply).poll(&mut context).is_pending());

@@ -1,6 +1,8 @@
-//! Starting and stopping the workers, and the way in for everything that is not a socket: the API, metrics, the signal handler.
+//! Starts and stops the workers, and provides access for everything that is not a socket: the API, metrics, the signal
+//! handler.
 //!
-//! A `Handle` never touches a shard; it sends closures to the worker that owns it. Nothing here is on the data plane.
+//! A `ServerHandle` never accesses a shard; it sends closures to the worker that owns it. Nothing here is on the data
+//! plane.
 
 use std::fmt;
 use std::io;
@@ -10,36 +12,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use broker::durable::restore::Restored;
+use broker::durable::restore::RestoreCounts;
 use broker::interest::SHARDS_MAX;
 use broker::tap::Tap;
-use broker::{Access, Event, NodeState, Now, Shard, ShardConfig, ShardId};
+use broker::{AccessControl, ConnectionEvent, NodeState, Now, Shard, ShardConfig, ShardId};
 
 use crate::auth_pool::{self, Authenticator};
 use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
-use crate::crew::{self, AwakeTime};
-use crate::journal::{Keeper, Limits, Restart};
+use crate::journal::{JournalLimits, NodeJournal, RestartState};
 use crate::latency;
-use crate::letter::Letter;
-use crate::listener::{self, BindError, Listener, ListenerInfo};
-use crate::mailbox::{Address, Returned};
+use crate::listener::{self, BindError, ListenerInfo, SharedListener};
+use crate::mailbox::{MailboxSender, UnsentItem};
+use crate::mailbox_item::MailboxItem;
 use crate::reply::{CallError, Reply, reply};
-use crate::worker::{Clock, Worker, WorkerSeat, seed_of};
+use crate::thread_sharing::{self, BusyTime};
+use crate::worker::{NetWorker, ServerClock, WorkerResources, seed_of};
 
-/// Sees every event of every shard. Called on the worker's thread: must not block.
-pub trait Observer: Send + Sync {
-    /// `is_wanted`: somebody may have subscribed to the topics of `$SYS` that tell of clients coming and going.
-    fn event(&self, event: &Event, is_wanted: bool);
+/// Receives every event of every shard. Called on a worker's thread, so it must not block.
+pub trait ConnectionObserver: Send + Sync {
+    /// Handles an event. `is_wanted`: a client may have subscribed to the `$SYS` topics about connecting and
+    /// disconnecting clients.
+    fn event(&self, event: &ConnectionEvent, is_wanted: bool);
 
-    /// The journal has got into another state. Called on its own thread: the next commit waits for it.
-    fn journal_state(&self, _state: &journal::State) {}
+    /// Called when the state of the journal has changed, on the commit thread: the next commit waits for it.
+    fn journal_state(&self, _state: &journal::LogState) {}
 
-    /// The journal could not do something and goes on: what, and why. Called on a thread of its own.
+    /// Called when a journal operation has failed and will be retried or skipped, on a thread of the journal.
     fn journal_error(&self, _what: &'static str, _error: &dyn std::error::Error) {}
 }
 
-/// Why the server did not start. Nothing is left running.
+/// Why the server did not start. No thread is left running.
 #[derive(Debug)]
 pub enum StartError {
     Bind(Vec<BindError>),
@@ -47,9 +50,9 @@ pub enum StartError {
     TlsMissing {
         listener: Box<str>,
     },
-    /// A thread, a poll or a duplicate of a listening socket could not be had.
+    /// A thread, a poll or a duplicate of a listening socket could not be created.
     Resources(io::Error),
-    /// The disk does not give back what the journal has.
+    /// A message could not be read from the journal.
     Unreadable(journal::ReadError),
 }
 
@@ -63,11 +66,9 @@ impl fmt::Display for StartError {
                 }
                 Ok(())
             }
-            StartError::TlsMissing { listener } => write!(f, "listener {listener} speaks TLS but has no certificate"),
-            StartError::Unreadable(_) => {
-                f.write_str("a message of the journal cannot be read now; nothing has been given up")
-            }
-            StartError::Resources(_) => f.write_str("the system has no threads or file descriptors for the workers"),
+            StartError::TlsMissing { listener } => write!(f, "listener {listener} uses TLS but has no certificate"),
+            StartError::Unreadable(_) => f.write_str("cannot read a message from the journal; nothing was discarded"),
+            StartError::Resources(_) => f.write_str("cannot create threads or file descriptors for the workers"),
         }
     }
 }
@@ -82,34 +83,34 @@ impl std::error::Error for StartError {
     }
 }
 
-/// What all workers share; nothing in it is touched per packet.
-pub(crate) struct Common {
+/// State shared by all workers. Not accessed per packet.
+pub(crate) struct ServerCommon {
     pub(crate) config: ServerConfig,
     pub(crate) shards: u16,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<SharedListener>,
     pub(crate) connections: AtomicUsize,
-    /// In letters that all workers hold back.
-    pub(crate) held_bytes: AtomicUsize,
+    /// Size of the unsent mailbox items of all workers.
+    pub(crate) unsent_bytes: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
-    /// By worker.
-    pub(crate) ack_latency_us: Vec<journal::Histogram>,
-    /// Of the workers' threads.
-    pub(crate) awake: Vec<AwakeTime>,
+    /// One histogram per worker.
+    pub(crate) ack_latency_us: Vec<journal::AtomicHistogram>,
+    /// Busy time of each worker's thread.
+    pub(crate) busy_times: Vec<BusyTime>,
     pub(crate) shard_config: Arc<ShardConfig>,
-    pub(crate) access: Arc<dyn Access>,
+    pub(crate) access: Arc<dyn AccessControl>,
     pub(crate) node: Arc<NodeState>,
-    /// Zero of the monotonic clock.
+    /// Origin of the monotonic clock.
     pub(crate) origin: Instant,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) observer: Arc<dyn ConnectionObserver>,
+    pub(crate) node_journal: Arc<NodeJournal>,
 }
 
 pub struct Server;
 
-/// A server with its ports, whose workers have yet to start: clients may connect and wait.
-pub struct Prepared {
-    handle: Handle,
-    seats: Vec<WorkerSeat>,
+/// A server with bound ports, whose workers are not started yet. Clients can already connect, and wait.
+pub struct PreparedServer {
+    handle: ServerHandle,
+    worker_resources: Vec<WorkerResources>,
     authenticator: Arc<dyn Authenticator>,
 }
 
@@ -118,25 +119,25 @@ impl Server {
     pub fn start(
         config: ServerConfig,
         shard_config: Arc<ShardConfig>,
-        access: Arc<dyn Access>,
+        access: Arc<dyn AccessControl>,
         authenticator: Arc<dyn Authenticator>,
-        observer: Arc<dyn Observer>,
-        restart: Option<Restart>,
-    ) -> Result<Handle, StartError> {
+        observer: Arc<dyn ConnectionObserver>,
+        restart: Option<RestartState>,
+    ) -> Result<ServerHandle, StartError> {
         let prepared = Self::prepare(config, shard_config, access, authenticator, observer)?;
         let handle = prepared.handle();
         prepared.start(restart, Vec::new())?;
         Ok(handle)
     }
 
-    /// Binds every listener. There may be much to do before the workers can start.
+    /// Binds every listener. The caller may do other work before it starts the workers.
     pub fn prepare(
         mut config: ServerConfig,
         shard_config: Arc<ShardConfig>,
-        access: Arc<dyn Access>,
+        access: Arc<dyn AccessControl>,
         authenticator: Arc<dyn Authenticator>,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Prepared, StartError> {
+        observer: Arc<dyn ConnectionObserver>,
+    ) -> Result<PreparedServer, StartError> {
         let listeners = std::mem::take(&mut config.listeners);
         if let Some(listener) = listeners
             .iter()
@@ -151,62 +152,65 @@ impl Server {
             .map_err(StartError::Bind)?
             .into_iter()
             .unzip();
-        // Behind all that have a socket, so that these have the same index in both lists.
-        listeners.extend(handed_over.map(|config| Listener::new(config, None)));
+        // After all listeners with a socket, so that those have the same index in both lists.
+        listeners.extend(handed_over.map(|config| SharedListener::new(config, None)));
         let shards = config.workers.map_or_else(default_workers, within_shards_max);
-        let common = Arc::new(Common {
+        let common = Arc::new(ServerCommon {
             shards,
             listeners,
             connections: AtomicUsize::new(0),
-            held_bytes: AtomicUsize::new(0),
+            unsent_bytes: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
             ack_latency_us: (0..shards).map(|_| latency::histogram()).collect(),
-            awake: (0..shards).map(|_| AwakeTime::default()).collect(),
+            busy_times: (0..shards).map(|_| BusyTime::default()).collect(),
             shard_config,
             access,
             node: Arc::new(NodeState::new(shards, config.seed)),
             origin: Instant::now(),
             observer,
-            keeper: Arc::new(Keeper::new(shards)),
+            node_journal: Arc::new(NodeJournal::new(shards)),
             config,
         });
-        let seats = (0..shards)
-            .map(|id| WorkerSeat::new(ShardId(id), &sockets))
+        let worker_resources = (0..shards)
+            .map(|id| WorkerResources::new(ShardId(id), &sockets))
             .collect::<io::Result<Vec<_>>>()
             .map_err(StartError::Resources)?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(ServerInner {
             common,
-            workers: seats.iter().map(|seat| seat.address.clone()).collect(),
+            workers: worker_resources
+                .iter()
+                .map(|resources| resources.address.clone())
+                .collect(),
             threads: Mutex::default(),
         });
-        Ok(Prepared {
-            handle: Handle { inner },
-            seats,
+        Ok(PreparedServer {
+            handle: ServerHandle { inner },
+            worker_resources,
             authenticator,
         })
     }
 }
 
-impl Prepared {
-    /// Questions to shards are answered once the workers have started.
-    pub fn handle(&self) -> Handle {
+impl PreparedServer {
+    /// Returns a handle. Calls to shards are answered after the workers have started.
+    pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 
-    /// Restores what the process before left, and starts the workers with their taps, if there are any. Nothing is left running
-    /// after an error.
-    pub fn start(self, restart: Option<Restart>, taps: Vec<Box<dyn Tap>>) -> Result<Restored, StartError> {
-        let Inner { common, workers, .. } = &*self.handle.inner;
+    /// Restores the state of the previous process, and starts the workers, with their taps if there are any. After an
+    /// error no thread is left running.
+    pub fn start(self, restart: Option<RestartState>, taps: Vec<Box<dyn Tap>>) -> Result<RestoreCounts, StartError> {
+        let ServerInner { common, workers, .. } = &*self.handle.inner;
         let mut shards = new_shards(common);
-        let mut restored = Restored::default();
+        let mut restored = RestoreCounts::default();
         if let Some(restart) = restart {
-            let limits = Limits {
+            let limits = JournalLimits {
                 quota_bytes: restart.quota_bytes,
                 segment_bytes: restart.segment_bytes,
             };
             let (log, all) = restart.restore(common, &mut shards).map_err(StartError::Unreadable)?;
             common
-                .keeper
+                .node_journal
                 .start(log, limits, workers.clone(), common.observer.clone())
                 .map_err(StartError::Resources)?;
             restored = all;
@@ -214,13 +218,13 @@ impl Prepared {
         for (shard, tap) in shards.iter_mut().zip(taps) {
             shard.set_tap(tap);
         }
-        let seats = self.seats.into_iter().zip(shards).collect();
-        start_threads(&self.handle, seats, self.authenticator).map_err(StartError::Resources)?;
+        let worker_resources = self.worker_resources.into_iter().zip(shards).collect();
+        start_threads(&self.handle, worker_resources, self.authenticator).map_err(StartError::Resources)?;
         Ok(restored)
     }
 }
 
-/// One per core that the process may use, as far as there can be so many shards.
+/// Returns one worker per core available to the process, at most the maximum number of shards.
 pub fn default_workers() -> u16 {
     within_shards_max(cores())
 }
@@ -234,8 +238,8 @@ fn cores() -> NonZeroU16 {
     NonZeroU16::new(u16::try_from(cores).unwrap_or(u16::MAX)).unwrap_or(NonZeroU16::MIN)
 }
 
-fn new_shards(common: &Common) -> Vec<Shard> {
-    let now = Clock { origin: common.origin }.now();
+fn new_shards(common: &ServerCommon) -> Vec<Shard> {
+    let now = ServerClock { origin: common.origin }.now();
     let new = |id| {
         Shard::new(
             now,
@@ -251,23 +255,23 @@ fn new_shards(common: &Common) -> Vec<Shard> {
 }
 
 fn start_threads(
-    handle: &Handle,
-    seats: Vec<(WorkerSeat, Shard)>,
+    handle: &ServerHandle,
+    worker_resources: Vec<(WorkerResources, Shard)>,
     authenticator: Arc<dyn Authenticator>,
 ) -> io::Result<()> {
-    let Inner { common, workers, .. } = &*handle.inner;
+    let ServerInner { common, workers, .. } = &*handle.inner;
     let auth_threads = common
         .config
         .auth_threads
         .map_or_else(|| cores().get().min(4), NonZeroU16::get);
     let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
     handle.inner.lock_threads().auth = auth_threads;
-    for (seat, shard) in seats {
-        let (common, auth, addresses) = (common.clone(), auth.clone(), workers.clone());
-        let name = format!("worker-{}", seat.id.0);
+    for (resources, shard) in worker_resources {
+        let (common, auth, mailboxes) = (common.clone(), auth.clone(), workers.clone());
+        let name = format!("worker-{}", resources.id.0);
         let started = thread::Builder::new()
             .name(name)
-            .spawn(move || crew::run(Worker::new(seat, shard, common, auth, addresses)));
+            .spawn(move || thread_sharing::run(NetWorker::new(resources, shard, common, auth, mailboxes)));
         match started {
             Ok(thread) => handle.inner.lock_threads().workers.push(thread),
             Err(error) => {
@@ -279,59 +283,59 @@ fn start_threads(
     Ok(())
 }
 
-/// The journal as it was at one time.
+/// Snapshot of the journal's state.
 #[derive(Clone, Debug)]
 pub struct JournalView {
     pub stats: journal::LogStats,
-    pub state: journal::State,
-    /// Appended and not yet committed.
+    pub state: journal::LogState,
+    /// Bytes that are appended and not yet committed.
     pub backlog_bytes: usize,
     pub commit_latency_us: journal::HistogramCounts,
     pub commit_bytes: journal::HistogramCounts,
 }
 
-/// The running server. Cloning is cheap. Dropping the last one does not stop the server, `shutdown` does.
+/// Handle of the running server. Cheap to clone. Dropping the last clone does not stop the server; use `shutdown`.
 #[derive(Clone)]
-pub struct Handle {
-    inner: Arc<Inner>,
+pub struct ServerHandle {
+    inner: Arc<ServerInner>,
 }
 
-struct Inner {
-    common: Arc<Common>,
-    workers: Vec<Address<Letter>>,
+struct ServerInner {
+    common: Arc<ServerCommon>,
+    workers: Vec<MailboxSender<MailboxItem>>,
     threads: Mutex<Threads>,
 }
 
 #[derive(Default)]
 struct Threads {
     workers: Vec<JoinHandle<()>>,
-    /// End by themselves when the last worker has gone.
+    /// These stop by themselves after the last worker.
     auth: Vec<JoinHandle<()>>,
 }
 
-impl Inner {
+impl ServerInner {
     fn lock_threads(&self) -> std::sync::MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How often a thread that waits for space in a mailbox looks again.
+/// Interval at which a thread retries to send to a full mailbox.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// How long `shutdown` and `reload_tls` wait for space in a mailbox.
+/// Maximum time that `shutdown` and `reload_tls` wait for space in a mailbox.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Handle {
+impl ServerHandle {
     pub fn shards(&self) -> u16 {
         self.inner.common.shards
     }
 
-    /// Something that taps had to keep may be kept: wakes the workers that wait for it. Cheap when none does.
-    pub fn wake_waiting(&self) {
-        self.inner.common.keeper.wake(&self.inner.workers);
+    /// Wakes the workers that wait for a tap, because it may have persisted something. Cheap if none waits.
+    pub fn wake_tap_waiters(&self) {
+        self.inner.common.node_journal.wake(&self.inner.workers);
     }
 
-    /// Runs `f` on the shard's own thread, between two batches of packets, and waits for its result. `f` must not block.
+    /// Runs `f` on the shard's thread, between two batches of packets, and waits for its result. `f` must not block.
     pub fn call<R: Send + 'static>(
         &self,
         shard: ShardId,
@@ -339,45 +343,45 @@ impl Handle {
         f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
     ) -> Result<R, CallError> {
         let deadline = Instant::now() + timeout;
-        let (letter, reply) = question(f);
-        self.post(shard, letter, deadline)?;
+        let (item, reply) = shard_call(f);
+        self.post(shard, item, deadline)?;
         reply.wait(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// As `call`, for callers that must not wait: the answer is a future (of no particular runtime).
-    pub fn ask<R: Send + 'static>(
+    /// As `call`, for callers that must not block: returns a future for any runtime.
+    pub fn call_async<R: Send + 'static>(
         &self,
         shard: ShardId,
         f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
     ) -> Result<Reply<R>, CallError> {
-        let (letter, reply) = question(f);
-        self.post(shard, letter, Instant::now())?;
+        let (item, reply) = shard_call(f);
+        self.post(shard, item, Instant::now())?;
         Ok(reply)
     }
 
-    /// Runs `f` on every shard, all at the same time; results in the order of the shards.
+    /// Runs `f` on all shards concurrently. Returns the results in the order of the shards.
     pub fn call_all<R: Send + 'static>(
         &self,
         timeout: Duration,
         f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
     ) -> Result<Vec<R>, CallError> {
         let deadline = Instant::now() + timeout;
-        let replies = self.ask_all_until(deadline, f)?;
+        let replies = self.call_all_async_until(deadline, f)?;
         replies
             .into_iter()
             .map(|reply| reply.wait(deadline.saturating_duration_since(Instant::now())))
             .collect()
     }
 
-    /// As `call_all`, for callers that must not wait.
-    pub fn ask_all<R: Send + 'static>(
+    /// As `call_all`, for callers that must not block.
+    pub fn call_all_async<R: Send + 'static>(
         &self,
         f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
     ) -> Result<Vec<Reply<R>>, CallError> {
-        self.ask_all_until(Instant::now(), f)
+        self.call_all_async_until(Instant::now(), f)
     }
 
-    fn ask_all_until<R: Send + 'static>(
+    fn call_all_async_until<R: Send + 'static>(
         &self,
         deadline: Instant,
         f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
@@ -386,18 +390,18 @@ impl Handle {
         (0..self.shards())
             .map(|shard| {
                 let f = f.clone();
-                let (letter, reply) = question(move |shard: &mut Shard, now| f(shard, now));
-                self.post(ShardId(shard), letter, deadline)?;
+                let (item, reply) = shard_call(move |shard: &mut Shard, now| f(shard, now));
+                self.post(ShardId(shard), item, deadline)?;
                 Ok(reply)
             })
             .collect()
     }
 
     pub fn listeners(&self) -> Vec<ListenerInfo> {
-        self.inner.common.listeners.iter().map(Listener::info).collect()
+        self.inner.common.listeners.iter().map(SharedListener::info).collect()
     }
 
-    /// Sum over all workers, at most one tick old.
+    /// Returns the sum over all workers, at most one tick old.
     pub fn counters(&self) -> NetCounters {
         let mut sum = NetCounters::default();
         for counters in &self.inner.common.counters {
@@ -406,16 +410,16 @@ impl Handle {
         sum
     }
 
-    /// How long publishers of QoS 1 and 2 waited for their acknowledgements, in microseconds.
+    /// Returns the time that publishers of QoS 1 and 2 waited for their acknowledgements, in microseconds.
     pub fn publish_ack_us(&self) -> journal::HistogramCounts {
         let workers = self.inner.common.ack_latency_us.iter();
         let none = latency::histogram().counts();
         workers.fold(none, |sum, own| sum.and(&own.counts()))
     }
 
-    /// How the journal does, where there is one.
+    /// Returns the state of the journal. `None` without a journal.
     pub fn journal(&self) -> Option<JournalView> {
-        let journal = self.inner.common.keeper.journal()?;
+        let journal = self.inner.common.node_journal.journal()?;
         Some(JournalView {
             stats: journal.stats(),
             state: journal.state(),
@@ -425,23 +429,24 @@ impl Handle {
         })
     }
 
-    /// Reads what is in the journal, from any thread that may wait for a disk.
+    /// Returns a reader of the journal for threads that may wait for the disk.
     pub fn journal_reader(&self) -> Option<journal::LogReader> {
-        Some(self.inner.common.keeper.journal()?.reader())
+        Some(self.inner.common.node_journal.journal()?.reader())
     }
 
-    /// Connections of all listeners, those in their handshake included.
+    /// Returns the number of connections of all listeners, including those in their handshake.
     pub fn connections(&self) -> usize {
         self.inner.common.connections.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Certificate, key and client authorities for connections accepted from now on; `listener` is its index in the configuration.
+    /// Replaces certificate, key and client CAs for connections accepted from now on. `listener` is the index in the
+    /// configuration.
     pub fn reload_tls(&self, listener: u16, config: Arc<rustls::ServerConfig>) -> Result<(), CallError> {
         let deadline = Instant::now() + CONTROL_TIMEOUT;
         for shard in 0..self.shards() {
             self.post(
                 ShardId(shard),
-                Letter::ReloadTls {
+                MailboxItem::ReloadTls {
                     listener,
                     config: config.clone(),
                 },
@@ -451,61 +456,61 @@ impl Handle {
         Ok(())
     }
 
-    /// Stops accepting, tells every client (DISCONNECT 0x8B), writes out what is queued and ends the threads. Takes at most
-    /// `grace` and some milliseconds. Later calls return at once.
+    /// Stops accepting, sends DISCONNECT 0x8B to every client, writes queued output and stops the threads. Takes at
+    /// most `grace` plus a few milliseconds. Later calls return immediately.
     pub fn shutdown(&self, grace: Duration) {
         let threads = std::mem::take(&mut *self.inner.lock_threads());
         let deadline = Instant::now() + grace;
         for shard in 0..self.shards() {
-            // A worker that is gone already is what is wanted.
+            // A worker that has already stopped is fine.
             let _ = self.post(
                 ShardId(shard),
-                Letter::ShutDown { deadline },
+                MailboxItem::ShutDown { deadline },
                 Instant::now() + CONTROL_TIMEOUT,
             );
         }
         for thread in threads.workers {
-            // A worker that panicked has said so on its own.
+            // A panic of a worker has already been reported.
             let _ = thread.join();
         }
-        self.inner.common.keeper.stop();
+        self.inner.common.node_journal.stop();
         for thread in threads.auth {
-            // One that waits for a remote service is not waited for: it holds nothing.
+            // Do not wait for a thread that is blocked in a remote service: it holds no state.
             while !thread.is_finished() && Instant::now() < deadline {
                 thread::sleep(RETRY);
             }
         }
     }
 
-    pub(crate) fn common(&self) -> &Arc<Common> {
+    pub(crate) fn common(&self) -> &Arc<ServerCommon> {
         &self.inner.common
     }
 
-    pub(crate) fn post(&self, shard: ShardId, mut letter: Letter, deadline: Instant) -> Result<(), CallError> {
-        let address = self
+    pub(crate) fn post(&self, shard: ShardId, mut item: MailboxItem, deadline: Instant) -> Result<(), CallError> {
+        let mailbox = self
             .inner
             .workers
             .get(usize::from(shard.0))
             .ok_or(CallError::NoSuchShard)?;
         loop {
-            match address.offer(letter) {
+            match mailbox.try_send(item) {
                 Ok(()) => {
-                    address.ring();
+                    mailbox.wake();
                     return Ok(());
                 }
-                Err(Returned::Gone(_)) => return Err(CallError::Stopped),
-                Err(Returned::Full(_)) if Instant::now() >= deadline => return Err(CallError::Timeout),
-                Err(Returned::Full(back)) => letter = back,
+                Err(UnsentItem::Closed(_)) => return Err(CallError::Stopped),
+                Err(UnsentItem::Full(_)) if Instant::now() >= deadline => return Err(CallError::Timeout),
+                Err(UnsentItem::Full(back)) => item = back,
             }
             thread::sleep(RETRY);
         }
     }
 }
 
-fn question<R: Send + 'static>(f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static) -> (Letter, Reply<R>) {
+fn shard_call<R: Send + 'static>(f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static) -> (MailboxItem, Reply<R>) {
     let (replier, reply) = reply();
     (
-        Letter::Call(Box::new(move |shard, now| replier.answer(f(shard, now)))),
+        MailboxItem::Call(Box::new(move |shard, now| replier.answer(f(shard, now)))),
         reply,
     )
 }

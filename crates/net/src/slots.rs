@@ -1,35 +1,35 @@
-//! A worker's connections, by slot. Slots are dense and reused; a generation tells a connection from a later one in its slot, so that
-//! timers and decisions that come too late find nobody.
+//! A worker's connections, by slot. Slots are dense and reused. A generation distinguishes a connection from a later
+//! one in the same slot, so that late timers and decisions do not reach the wrong connection.
 
-use crate::connection::Connection;
+use crate::connection::SocketConnection;
 
-/// A connection as something outside of the table remembers it.
+/// A reference to a connection from outside of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRef {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// Generic so that the bookkeeping can be tested without sockets.
-pub(crate) struct Slots<T = Connection> {
-    entries: Vec<Entry<T>>,
+/// Generic, so that tests need no sockets.
+pub(crate) struct SlotTable<T = SocketConnection> {
+    entries: Vec<SlotEntry<T>>,
     free: Vec<u32>,
     live: usize,
-    /// Counts insertions, whatever the slot: an emptied table can be given back to the allocator.
+    /// Number of insertions into any slot. It survives the table being freed.
     generation: u32,
 }
 
-struct Entry<T> {
+struct SlotEntry<T> {
     generation: u32,
     value: Option<T>,
 }
 
-/// A table that was larger than this is freed when its last connection has gone.
+/// A table that was larger than this is freed when its last connection is removed.
 const KEEP_ENTRIES: usize = 1024;
 
-impl<T> Slots<T> {
-    pub(crate) fn new() -> Slots<T> {
-        Slots {
+impl<T> SlotTable<T> {
+    pub(crate) fn new() -> SlotTable<T> {
+        SlotTable {
             entries: Vec::new(),
             free: Vec::new(),
             live: 0,
@@ -40,7 +40,7 @@ impl<T> Slots<T> {
     pub(crate) fn insert(&mut self, value: T) -> SlotRef {
         self.generation = self.generation.wrapping_add(1);
         self.live += 1;
-        let entry = Entry {
+        let entry = SlotEntry {
             generation: self.generation,
             value: Some(value),
         };
@@ -73,7 +73,7 @@ impl<T> Slots<T> {
         })
     }
 
-    /// Whether it is still the same connection.
+    /// Returns whether the slot still has the same connection.
     pub(crate) fn is_current(&self, reference: SlotRef) -> bool {
         self.reference(reference.slot) == Some(reference)
     }
@@ -93,7 +93,7 @@ impl<T> Slots<T> {
         self.live
     }
 
-    /// The occupied slots, now.
+    /// Returns the occupied slots.
     pub(crate) fn occupied(&self) -> Vec<u32> {
         (0u32..)
             .zip(&self.entries)
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reused_slot_is_not_the_old_connection() {
-        let mut slots = Slots::new();
+    fn reused_slot_does_not_match_the_old_reference() {
+        let mut slots = SlotTable::new();
         let first = slots.insert("first");
         let other = slots.insert("other");
         assert_eq!(slots.remove(first.slot), Some("first"));
@@ -123,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_table_is_freed_and_still_knows_old_from_new() {
-        let mut slots = Slots::new();
+    fn emptied_table_is_freed_and_old_references_stay_invalid() {
+        let mut slots = SlotTable::new();
         let references: Vec<_> = (0..KEEP_ENTRIES + 1).map(|n| slots.insert(n)).collect();
         for reference in &references {
             slots.remove(reference.slot);
@@ -137,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_costs_a_cache_line_and_a_half_at_most() {
+    fn connection_takes_at_most_96_bytes() {
         assert!(
-            size_of::<Entry<Connection>>() <= 96,
+            size_of::<SlotEntry<SocketConnection>>() <= 96,
             "{}",
-            size_of::<Entry<Connection>>()
+            size_of::<SlotEntry<SocketConnection>>()
         );
     }
 }

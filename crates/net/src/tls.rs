@@ -1,4 +1,5 @@
-//! TLS configurations from PEM files. Reads files, so not for a worker; made by the binary at the start and on reload.
+//! Creates TLS configurations from PEM files. Reads files, so it must not run on a worker. Called at startup and on
+//! reload.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,22 +11,22 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
-/// What a listener asks of clients.
+/// Whether a listener requests certificates from clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
     #[default]
     None,
-    /// Verified if the client has one.
+    /// Verified if the client presents one.
     Optional,
     Required,
 }
 
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, then the intermediate ones.
+    /// The server certificate, followed by intermediate certificates.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Authorities of client certificates; needed unless these are `ClientCertificates::None`.
+    /// CAs of client certificates. Required unless `client_certificates` is `ClientCertificates::None`.
     pub client_authorities: Option<PathBuf>,
     pub client_certificates: ClientCertificates,
     pub oldest_version: OldestVersion,
@@ -40,17 +41,17 @@ pub enum OldestVersion {
 
 #[derive(Debug)]
 pub enum TlsError {
-    /// A file cannot be read, or is not PEM.
+    /// A file is unreadable or not PEM.
     File { path: PathBuf, source: pem::Error },
-    /// A file holds no certificate.
+    /// A file contains no certificate.
     NoCertificate { path: PathBuf },
-    /// A file holds no private key, or one under a pass phrase.
+    /// A file contains no private key, or an encrypted one.
     NoKey { path: PathBuf },
-    /// Client certificates are wanted, but no authority says which are good.
+    /// Client certificates are requested, but no CA is configured.
     NoAuthorities,
-    /// The private key belongs to another certificate.
-    OtherKey { path: PathBuf, certificate: PathBuf },
-    /// An authority, or key and certificate together, were refused by the library.
+    /// The private key belongs to a different certificate.
+    KeyMismatch { path: PathBuf, certificate: PathBuf },
+    /// The TLS library rejected a CA, or the key together with its certificate.
     Rejected {
         path: PathBuf,
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -58,13 +59,13 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// The file that is to blame.
+    /// Returns the affected file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             TlsError::File { path, .. }
             | TlsError::NoCertificate { path }
             | TlsError::NoKey { path }
-            | TlsError::OtherKey { path, .. }
+            | TlsError::KeyMismatch { path, .. }
             | TlsError::Rejected { path, .. } => Some(path),
             TlsError::NoAuthorities => None,
         }
@@ -75,25 +76,25 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TlsError::File { path, .. } => write!(f, "cannot read {}", path.display()),
-            TlsError::NoCertificate { path } => write!(f, "{} holds no certificate", path.display()),
+            TlsError::NoCertificate { path } => write!(f, "{} contains no certificate", path.display()),
             TlsError::NoKey { path } => {
                 write!(
                     f,
-                    "{} holds no private key that can be read; an encrypted one cannot",
+                    "{} contains no readable private key; encrypted keys are not supported",
                     path.display()
                 )
             }
-            TlsError::OtherKey { path, certificate } => {
+            TlsError::KeyMismatch { path, certificate } => {
                 let (key, certificate) = (path.display(), certificate.display());
                 write!(
                     f,
-                    "{key} holds another private key than that of the certificate in {certificate}"
+                    "the private key in {key} does not belong to the certificate in {certificate}"
                 )
             }
             TlsError::NoAuthorities => {
-                f.write_str("client certificates are asked for, but no client authorities are set")
+                f.write_str("client certificates are requested, but no client CA file is configured")
             }
-            TlsError::Rejected { path, .. } => write!(f, "{} cannot be used", path.display()),
+            TlsError::Rejected { path, .. } => write!(f, "cannot use the certificates in {}", path.display()),
         }
     }
 }
@@ -105,7 +106,7 @@ impl std::error::Error for TlsError {
             TlsError::Rejected { source, .. } => Some(source.as_ref()),
             TlsError::NoCertificate { .. }
             | TlsError::NoKey { .. }
-            | TlsError::OtherKey { .. }
+            | TlsError::KeyMismatch { .. }
             | TlsError::NoAuthorities => None,
         }
     }
@@ -113,8 +114,8 @@ impl std::error::Error for TlsError {
 
 const TLS13_ONLY: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// TLS 1.2 and 1.3. Sessions are resumed with tickets that any worker can read and that end with this configuration, so that
-/// new client authorities are not bypassed.
+/// Creates a configuration for TLS 1.2 and 1.3. Sessions are resumed with tickets that every worker accepts and that
+/// are valid only for this configuration, so that new client CAs cannot be bypassed.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = certificates(&files.certificate)?;
@@ -138,7 +139,7 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let mut config = builder
         .with_single_cert(certificates, key)
         .map_err(|source| match source {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::OtherKey {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch {
                 path: files.key.clone(),
                 certificate: files.certificate.clone(),
             },
@@ -169,7 +170,7 @@ fn client_verifier(
     builder.build().map(Some).map_err(|source| rejected(path, source))
 }
 
-/// Those in a file, in their order.
+/// Reads the certificates of a file, in order.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

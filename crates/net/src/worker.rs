@@ -1,10 +1,12 @@
-//! One shard's event loop. It owns one shard, its connections and their buffers; nothing else touches them.
+//! The event loop of one worker. A worker exclusively owns one shard, its connections and their buffers.
 //!
-//! A tick: poll → note what is ready → tell the shard what the last flush brought about → empty the mailbox → accept → read → timers →
-//! do what the shard asked for → hand mail to other workers → write every connection that got something, once. All inputs to
-//! the shard come before the flush, so that its output leaves in one write per connection and tick.
+//! A tick: poll → record which sockets are ready → tell the shard the results of the last flush → process the mailbox →
+//! accept → read → run timers → perform the shard's effects → send messages to other workers → write each connection
+//! with output, once. All inputs to the shard come before the flush, so that its output leaves in one write per
+//! connection and tick.
 //!
-//! `crew.rs` polls and calls for ticks. Nothing in a tick may block; work that may is done elsewhere and comes back as a letter.
+//! `thread_sharing.rs` polls and calls `tick`. Nothing in a tick may block. Blocking work runs on other threads, and
+//! its result arrives as a mailbox item.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,54 +14,61 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use broker::{Checkpointed, CloseCause, ConnSlot, Effect, Mail, Now, Shard, ShardId};
+use broker::{CloseCause, ConnSlot, Effect, FinishedCheckpoint, Mail, Now, Shard, ShardId};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use ::journal::{Health, Lsn};
+use ::journal::{LogHealth, Lsn};
 
 use crate::accept::Acceptor;
 use crate::auth_pool::AuthQueue;
-use crate::counters::{NetCounters, Refusal};
-use crate::crew::Lodger;
+use crate::counters::{EarlyCloseReason, NetCounters};
 use crate::deadlines::Deadlines;
-use crate::flush::Notice;
-use crate::handshake::POT_BYTES;
+use crate::flush::FlushNotice;
+use crate::handshake::POOL_BYTES;
 use crate::latency::AckLatency;
-use crate::letter::Letter;
-use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox, Weight};
-use crate::outlet::Scratch;
+use crate::mailbox::{self, MAILBOX_BYTES_MAX, MAILBOX_ITEMS_MAX, Mailbox, MailboxSender, WeightBytes};
+use crate::mailbox_item::MailboxItem;
+use crate::outlet::WriteBuffers;
 use crate::receive::ReadBuffers;
-use crate::server::Common;
-use crate::slots::Slots;
+use crate::server::ServerCommon;
+use crate::slots::SlotTable;
+use crate::thread_sharing::{EVENTS, SharedThreadWorker};
 
 const WAKE: Token = Token(usize::MAX);
 
-/// Tokens below are connections, by slot; above are listeners, by index.
+/// Lower tokens are connections, by slot. Tokens from here on are listeners, by index.
 const FIRST_LISTENER: usize = u32::MAX as usize + 1;
 
-/// Workers that lodge with this one, by shard: far above the listeners.
-pub(crate) const FIRST_LODGER: usize = 1 << 48;
+/// First token of workers that share this worker's thread, by shard: far above the listeners.
+pub(crate) const FIRST_SHARED_WORKER: usize = 1 << 48;
 
-/// How soon a worker looks again for space in a full mailbox. Only then, and while shutting down, does it look without being woken.
+/// Maximum time for which deadlines wait until sockets are read. Under constant load some sockets always have data.
+const DEADLINES_HELD_MAX_MS: u64 = 2_000;
+
+/// A longer time between two ticks means that the process stalled or was idle.
+const STALL_MS: u64 = 500;
+
+/// Interval for checking whether a full mailbox has space. Only then, and during a shutdown, does a worker check
+/// without an event.
 const RETRY_MS: u64 = 1;
 
-/// Connections told to go per tick of a shutdown.
+/// Maximum number of connections disconnected per tick of a shutdown.
 const SHUT_DOWN_BATCH: usize = 256;
 
-/// What a worker is made of, before its thread runs: everything that can fail.
-pub(crate) struct WorkerSeat {
+/// Resources of a worker that are created before its thread, because creating them may fail.
+pub(crate) struct WorkerResources {
     pub(crate) id: ShardId,
-    pub(crate) address: Address<Letter>,
+    pub(crate) address: MailboxSender<MailboxItem>,
     poll: Poll,
-    mailbox: Mailbox<Letter>,
+    mailbox: Mailbox<MailboxItem>,
     acceptors: Vec<Acceptor>,
 }
 
-impl WorkerSeat {
-    pub(crate) fn new(id: ShardId, sockets: &[TcpListener]) -> io::Result<WorkerSeat> {
+impl WorkerResources {
+    pub(crate) fn new(id: ShardId, sockets: &[TcpListener]) -> io::Result<WorkerResources> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        let (address, mailbox) = mailbox::mailbox(Box::new(waker), MAILBOX_LETTERS, MAILBOX_BYTES);
+        let (address, mailbox) = mailbox::mailbox(Box::new(waker), MAILBOX_ITEMS_MAX, MAILBOX_BYTES_MAX);
         let mut acceptors = Vec::new();
         for (index, socket) in sockets.iter().enumerate() {
             let mut socket = mio::net::TcpListener::from_std(socket.try_clone()?);
@@ -71,7 +80,7 @@ impl WorkerSeat {
                 paused_until_ms: 0,
             });
         }
-        Ok(WorkerSeat {
+        Ok(WorkerResources {
             id,
             address,
             poll,
@@ -81,80 +90,82 @@ impl WorkerSeat {
     }
 }
 
-pub(crate) struct Worker {
+pub(crate) struct NetWorker {
     pub(crate) id: ShardId,
-    pub(crate) common: Arc<Common>,
+    pub(crate) common: Arc<ServerCommon>,
     pub(crate) shard: Shard,
     pub(crate) now: Now,
     pub(crate) poll: Poll,
-    pub(crate) slots: Slots,
+    pub(crate) slots: SlotTable,
     pub(crate) acceptors: Vec<Acceptor>,
-    /// Per listener; replaced by a reload.
+    /// One per listener; replaced by a reload.
     pub(crate) tls_configs: Vec<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) counters: NetCounters,
     pub(crate) latency: AckLatency,
     pub(crate) buffers: ReadBuffers,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: WriteBuffers,
     pub(crate) ready_list: Vec<u32>,
     pub(crate) flush_list: Vec<u32>,
     pub(crate) dirty: Vec<ConnSlot>,
-    pub(crate) notices: Vec<Notice>,
-    /// Per listener: each has its own timeout.
+    pub(crate) notices: Vec<FlushNotice>,
+    /// One per listener, because each has its own timeout.
     pub(crate) handshake_deadlines: Vec<Deadlines>,
-    pub(crate) handshake_pot_bytes: usize,
+    pub(crate) handshake_pool_bytes: usize,
     linger_deadlines: Deadlines,
-    pub(crate) mailbox: Mailbox<Letter>,
-    pub(crate) addresses: Vec<Address<Letter>>,
-    /// Letters that a full mailbox has returned, by worker. While there are any, no socket is read.
-    pub(crate) held: Vec<VecDeque<Letter>>,
-    pub(crate) held_letters: usize,
-    /// Connections whose output waits until those are gone.
+    /// Time since which deadlines wait until all sockets with data have been read.
+    deadlines_held_since_ms: Option<u64>,
+    pub(crate) mailbox: Mailbox<MailboxItem>,
+    pub(crate) mailboxes: Vec<MailboxSender<MailboxItem>>,
+    /// Items that a full mailbox has returned, by worker. While there are any, no socket is read.
+    pub(crate) unsent: Vec<VecDeque<MailboxItem>>,
+    pub(crate) unsent_items: usize,
+    /// Connections whose output waits until those items are sent.
     pub(crate) held_output: Vec<u32>,
-    /// Which workers got something in this tick and may be asleep.
-    pub(crate) rings: Vec<bool>,
-    /// Workers that want to lodge with this one's thread.
-    pub(crate) newcomers: Vec<Lodger>,
+    /// Workers that received an item in this tick and may be asleep.
+    pub(crate) workers_to_wake: Vec<bool>,
+    /// Workers that have arrived to share this worker's thread.
+    pub(crate) arrived_workers: Vec<SharedThreadWorker>,
     pub(crate) auth: AuthQueue,
     pub(crate) effects: Vec<Effect>,
-    /// The end of what this worker has appended, and how far it has heard that the journal is.
+    /// End of the records that this worker has appended, and the committed position that it has processed.
     pub(crate) appended: Lsn,
     pub(crate) committed: Lsn,
-    /// The end of what it has appended last, if nobody waits for that.
-    pub(crate) at_leisure: Lsn,
-    pub(crate) journal_health: Health,
-    /// Checkpoints that this worker has begun.
+    /// End of the last appended records if nothing waits for them; otherwise 0.
+    pub(crate) deferred_end: Lsn,
+    pub(crate) journal_health: LogHealth,
+    /// Number of checkpoints that this worker has started.
     pub(crate) checkpoints: u64,
-    /// What the last one came to, and the end of its records; until the journal has them.
-    pub(crate) checkpointed: Option<(Checkpointed, Lsn)>,
-    clock: Clock,
-    stopping: Option<Stopping>,
+    /// Result of this worker's part of a checkpoint, and the end of its records, until they are committed.
+    pub(crate) checkpointed: Option<(FinishedCheckpoint, Lsn)>,
+    clock: ServerClock,
+    stopping: Option<ShutdownProgress>,
 }
 
 #[derive(Clone, Copy)]
-struct Stopping {
+struct ShutdownProgress {
     deadline_ms: u64,
-    /// The shard has said that everybody has been told.
-    is_everyone_told: bool,
+    /// The shard has disconnected all clients.
+    has_disconnected_all: bool,
 }
 
-impl Worker {
+impl NetWorker {
     pub(crate) fn new(
-        seat: WorkerSeat,
+        resources: WorkerResources,
         shard: Shard,
-        common: Arc<Common>,
+        common: Arc<ServerCommon>,
         auth: AuthQueue,
-        addresses: Vec<Address<Letter>>,
-    ) -> Worker {
-        let clock = Clock { origin: common.origin };
+        mailboxes: Vec<MailboxSender<MailboxItem>>,
+    ) -> NetWorker {
+        let clock = ServerClock { origin: common.origin };
         let config = &common.config;
         let now = clock.now();
-        Worker {
-            id: seat.id,
+        NetWorker {
+            id: resources.id,
             shard,
             now,
-            poll: seat.poll,
-            slots: Slots::new(),
-            acceptors: seat.acceptors,
+            poll: resources.poll,
+            slots: SlotTable::new(),
+            acceptors: resources.acceptors,
             tls_configs: common
                 .listeners
                 .iter()
@@ -163,7 +174,7 @@ impl Worker {
             counters: NetCounters::default(),
             latency: AckLatency::default(),
             buffers: ReadBuffers::new(),
-            scratch: Scratch::default(),
+            scratch: WriteBuffers::default(),
             ready_list: Vec::new(),
             flush_list: Vec::new(),
             dirty: Vec::new(),
@@ -173,22 +184,26 @@ impl Worker {
                 .iter()
                 .map(|listener| Deadlines::new(millis(listener.config.handshake_timeout)))
                 .collect(),
-            handshake_pot_bytes: POT_BYTES,
+            handshake_pool_bytes: POOL_BYTES,
             linger_deadlines: Deadlines::new(millis(config.linger_timeout)),
-            mailbox: seat.mailbox,
-            held: addresses.iter().map(|_| VecDeque::new()).collect(),
-            held_letters: 0,
+            deadlines_held_since_ms: None,
+            mailbox: resources.mailbox,
+            unsent: mailboxes.iter().map(|_| VecDeque::new()).collect(),
+            unsent_items: 0,
             held_output: Vec::new(),
-            rings: vec![false; addresses.len()],
-            newcomers: Vec::new(),
-            addresses,
+            workers_to_wake: vec![false; mailboxes.len()],
+            arrived_workers: Vec::new(),
+            mailboxes,
             auth,
             effects: Vec::new(),
-            // What restoring has recorded is not known to be kept.
-            appended: common.keeper.journal().map_or(Lsn(0), |journal| journal.stats().next),
+            // Records appended during recovery may not be committed yet.
+            appended: common
+                .node_journal
+                .journal()
+                .map_or(Lsn(0), |journal| journal.stats().next),
             committed: Lsn(0),
-            at_leisure: Lsn(0),
-            journal_health: Health::Ok,
+            deferred_end: Lsn(0),
+            journal_health: LogHealth::Ok,
             checkpoints: 0,
             checkpointed: None,
             clock,
@@ -197,54 +212,63 @@ impl Worker {
         }
     }
 
-    pub(crate) fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) {
-        if let Err(error) = self.poll.poll(events, timeout) {
-            // Anything but a signal means that the loop itself is broken, and a worker that spins helps nobody.
+    pub(crate) fn poll(&mut self, events: &mut Events, mut timeout: Option<Duration>) {
+        while let Err(error) = self.poll.poll(events, timeout) {
+            // Any error other than an interruption means that the loop is broken. Panic instead of spinning.
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "poll failed: {error}");
+            // SIGCONT interrupts the poll of a stopped process. Without another poll, the tick would judge deadlines
+            // before it knows which sockets have data.
+            timeout = Some(Duration::ZERO);
         }
     }
 
-    /// Whether there is something to do that no event of the poll tells.
+    /// Returns whether there is work that the poll does not report.
     pub(crate) fn is_due(&mut self, now_ms: u64) -> bool {
-        self.mailbox.has_letter() || self.due_ms().is_some_and(|due_ms| due_ms <= now_ms)
+        self.mailbox.has_item() || self.due_ms().is_some_and(|due_ms| due_ms <= now_ms)
     }
 
     pub(crate) fn tick(&mut self, events: &Events) {
         let (began, now) = self.clock.read();
         let appended_before = self.appended;
+        if now.monotonic_ms - self.now.monotonic_ms > STALL_MS {
+            self.deadlines_held_since_ms = None;
+        }
         self.now = now;
         self.counters.ticks += 1;
-        // Before anything is recorded: what was recorded before has been appended.
-        self.walk_on();
+        // Before anything is recorded, so that everything recorded earlier has been appended.
+        self.continue_checkpoint();
         self.shard.begin_tap_tick(self.now);
-        // First, while every slot is still that of the connection the event is for.
-        self.note_events(events);
+        // First, while each slot still has the connection that the event belongs to.
+        let has_all_events = self.record_events(events) < EVENTS;
         self.deliver_notices();
-        self.hear_of_journal();
+        self.process_commits();
         self.do_effects();
         self.read_mailbox();
         self.accept_ready();
-        self.send_held();
-        if self.may_read() {
+        self.send_unsent();
+        if self.can_read() {
             self.read_ready();
         } else {
             self.shard.is_not_reading(self.now);
         }
-        self.run_timers();
-        self.shut_down_more();
+        if self.can_expire_deadlines(has_all_events) {
+            self.run_timers();
+        }
+        self.continue_shut_down();
         self.do_effects();
         self.flush_all();
-        self.note_latency(began, appended_before);
+        self.record_latency(began, appended_before);
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);
     }
 
-    /// When it has something to do that no event and no letter tells; 0 is at once.
+    /// Returns when there is work that neither the poll nor the mailbox reports, in monotonic milliseconds. 0 means
+    /// now.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         let has_to_read = !self.ready_list.is_empty();
-        if (has_to_read && self.may_read())
+        if (has_to_read && self.can_read())
             || !self.flush_list.is_empty()
             || !self.notices.is_empty()
-            || self.is_journal_news()
+            || self.has_new_commit()
         {
             return Some(0);
         }
@@ -253,17 +277,18 @@ impl Worker {
             .iter()
             .filter(|acceptor| acceptor.is_ready)
             .map(|acceptor| acceptor.paused_until_ms);
-        if self.shard.is_walking() {
+        if self.shard.is_checkpoint_active() {
             return Some(0);
         }
-        // Nobody says that others hold less.
-        let looks_again = self.held_letters > 0 || (has_to_read && self.do_others_hold()) || self.stopping.is_some();
+        // No event reports that other workers have fewer unsent bytes.
+        let looks_again =
+            self.unsent_items > 0 || (has_to_read && self.is_unsent_limit_reached()) || self.stopping.is_some();
         [
             self.shard.next_deadline(),
             self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),
             self.linger_deadlines.next_ms(),
             looks_again.then_some(self.now.monotonic_ms + RETRY_MS),
-            self.look_at_journal_ms(),
+            self.next_journal_check_ms(),
         ]
         .into_iter()
         .flatten()
@@ -271,8 +296,23 @@ impl Worker {
         .min()
     }
 
-    fn note_events(&mut self, events: &Events) {
+    /// Returns whether every socket that had data at the last poll has been read, so that a client whose packet has
+    /// arrived in time is not closed for its silence.
+    fn can_expire_deadlines(&mut self, has_all_events: bool) -> bool {
+        if has_all_events && self.ready_list.is_empty() {
+            self.deadlines_held_since_ms = None;
+            return true;
+        }
+        let now_ms = self.now.monotonic_ms;
+        let since_ms = *self.deadlines_held_since_ms.get_or_insert(now_ms);
+        now_ms - since_ms > DEADLINES_HELD_MAX_MS
+    }
+
+    /// Returns the number of events.
+    fn record_events(&mut self, events: &Events) -> usize {
+        let mut count = 0;
         for event in events {
+            count += 1;
             match event.token() {
                 WAKE => {}
                 Token(index) if index >= FIRST_LISTENER => {
@@ -280,17 +320,18 @@ impl Worker {
                         acceptor.is_ready = true;
                     }
                 }
-                Token(slot) => self.note_event(slot as u32, event),
+                Token(slot) => self.record_event(slot as u32, event),
             }
         }
+        count
     }
 
-    fn note_event(&mut self, slot: u32, event: &mio::event::Event) {
+    fn record_event(&mut self, slot: u32, event: &mio::event::Event) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         if event.is_error() {
-            return self.broken(slot);
+            return self.handle_broken(slot);
         }
         if (event.is_writable() || event.is_write_closed()) && connection.is_write_blocked {
             connection.is_write_blocked = false;
@@ -306,30 +347,30 @@ impl Worker {
         }
     }
 
-    /// What a mailbox holds at most: a sender that is as fast as this would keep the tick from its end.
+    /// Processes at most as much as a mailbox holds: otherwise a fast sender could keep the tick from ending.
     fn read_mailbox(&mut self) {
         let mut bytes = 0;
-        for _ in 0..MAILBOX_LETTERS {
-            if bytes >= MAILBOX_BYTES {
+        for _ in 0..MAILBOX_ITEMS_MAX {
+            if bytes >= MAILBOX_BYTES_MAX {
                 return;
             }
-            let Some(letter) = self.mailbox.next() else { return };
-            bytes += letter.weight_bytes();
-            match letter {
-                Letter::Mail(mail) => self.mail(mail),
-                Letter::HandedOver(handed_over) => self.handed_over(*handed_over),
-                Letter::EndTenure(tenure) => self.end_tenure(&tenure),
-                Letter::Arrival(arrival) => self.arrived(*arrival),
-                Letter::Authenticated { ticket, outcome } => self.authenticated(ticket, outcome),
-                Letter::Call(call) => call(&mut self.shard, self.now),
-                Letter::Committed => self.hear_of_journal(),
-                Letter::ReloadTls { listener, config } => {
+            let Some(item) = self.mailbox.next() else { return };
+            bytes += item.weight_bytes();
+            match item {
+                MailboxItem::Mail(mail) => self.mail(mail),
+                MailboxItem::HandedOver(handed_over) => self.handed_over(*handed_over),
+                MailboxItem::CloseHandedOver(tenure) => self.close_handed_over(&tenure),
+                MailboxItem::MovedConnection(moved) => self.receive_moved(*moved),
+                MailboxItem::Authenticated { ticket, outcome } => self.authenticated(ticket, outcome),
+                MailboxItem::Call(call) => call(&mut self.shard, self.now),
+                MailboxItem::Committed => self.process_commits(),
+                MailboxItem::ReloadTls { listener, config } => {
                     if let Some(current) = self.tls_configs.get_mut(usize::from(listener)) {
                         *current = Some(config);
                     }
                 }
-                Letter::Lodger(lodger) => self.newcomers.push(lodger),
-                Letter::ShutDown { deadline } => self.begin_shut_down(deadline),
+                MailboxItem::SharedThreadWorker(shared_worker) => self.arrived_workers.push(shared_worker),
+                MailboxItem::ShutDown { deadline } => self.begin_shut_down(deadline),
             }
         }
     }
@@ -350,11 +391,11 @@ impl Worker {
             .find_map(|deadlines| deadlines.pop_due(now_ms))
         {
             if self.slots.is_current(conn) && self.is_in_handshake(conn.slot) {
-                self.refuse(conn.slot, Refusal::HandshakeTimeout);
+                self.refuse(conn.slot, EarlyCloseReason::HandshakeTimeout);
             }
         }
         while let Some(conn) = self.linger_deadlines.pop_due(self.now.monotonic_ms) {
-            self.linger_is_over(conn);
+            self.linger_expired(conn);
         }
     }
 
@@ -372,33 +413,33 @@ impl Worker {
         self.acceptors.clear();
         let left = deadline.saturating_duration_since(Instant::now());
         let deadline_ms = self.now.monotonic_ms + millis(left);
-        self.stopping = Some(Stopping {
+        self.stopping = Some(ShutdownProgress {
             deadline_ms,
-            is_everyone_told: false,
+            has_disconnected_all: false,
         });
         for slot in self.slots.occupied() {
             if self.is_in_handshake(slot) {
-                self.refuse(slot, Refusal::ShuttingDown);
+                self.refuse(slot, EarlyCloseReason::ShuttingDown);
             }
         }
     }
 
-    fn shut_down_more(&mut self) {
+    fn continue_shut_down(&mut self) {
         if let Some(stopping) = &mut self.stopping
-            && !stopping.is_everyone_told
+            && !stopping.has_disconnected_all
         {
-            stopping.is_everyone_told = !self.shard.shut_down(self.now, SHUT_DOWN_BATCH);
+            stopping.has_disconnected_all = !self.shard.shut_down(self.now, SHUT_DOWN_BATCH);
         }
     }
 
     pub(crate) fn is_done(&self) -> bool {
         self.stopping.is_some_and(|stopping| {
-            let is_everyone_gone = stopping.is_everyone_told && self.slots.len() == 0 && self.notices.is_empty();
-            is_everyone_gone || self.now.monotonic_ms >= stopping.deadline_ms
+            let is_empty = stopping.has_disconnected_all && self.slots.len() == 0 && self.notices.is_empty();
+            is_empty || self.now.monotonic_ms >= stopping.deadline_ms
         })
     }
 
-    /// Whoever is still here had its time. The shard hears of each.
+    /// Closes the connections that remain after the shutdown deadline, and reports each to the shard.
     pub(crate) fn end(&mut self) {
         for slot in self.slots.occupied() {
             self.closed(slot, CloseCause::Requested);
@@ -410,7 +451,7 @@ impl Worker {
     }
 }
 
-/// Each shard draws from its own sequence.
+/// Returns the seed of a shard, so that each shard draws from its own sequence.
 pub(crate) fn seed_of(seed: u64, id: ShardId) -> u64 {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     seed.wrapping_add(GOLDEN.wrapping_mul(u64::from(id.0) + 1))
@@ -420,20 +461,20 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What the monotonic clock begins with: what was before the process has a time too.
+/// Start of the monotonic clock. It is not 0, so that times before the start of the process can be represented.
 pub(crate) const MONOTONIC_START_MS: u64 = 1 << 42;
 
-/// The same for all workers of a server, so that a deadline means the same everywhere.
-pub(crate) struct Clock {
+/// Clock with the same origin for all workers of a server, so that deadlines are comparable.
+pub(crate) struct ServerClock {
     pub(crate) origin: Instant,
 }
 
-impl Clock {
+impl ServerClock {
     pub(crate) fn now(&self) -> Now {
         self.read().1
     }
 
-    /// The same, as the system tells it, too.
+    /// Returns the current time as `Instant` and as `Now`.
     pub(crate) fn read(&self) -> (Instant, Now) {
         let instant = Instant::now();
         let unix = SystemTime::now()

@@ -1,5 +1,6 @@
-//! Measures the platform on real stores: messages per second with alarms, latest values, history and activity; bytes of
-//! memory per device. The load is that of ThingsBoard's load tool: a meter with three values, some with a low battery.
+//! Measures the platform on real stores: messages per second with alarms, latest values, history and activity, and
+//! memory per device. The load is that of ThingsBoard's load tool: a meter with three values, some with a low
+//! battery.
 //!
 //! `cargo run --profile fast -p tidewire-platform --example fleet [-- devices [seconds of load]]`
 
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 use platform::entities::Entities;
 use platform::ids::DeviceId;
 use platform::model::{Device, DeviceProfile, Tenant};
-use platform::{Incoming, NoOutlet, Options, Platform, Said, SqliteRepository};
+use platform::{IngestInput, IngestMessage, NoOutlet, Platform, PlatformOptions, SqliteRepository};
 use serde_json::json;
-use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Position};
+use timeseries::{ColumnStore, DIRECTORY_NAME, LogPosition, StorageDirectory, StoreConfig};
 
 const START: i64 = 1_700_000_000_000;
 const BATCH: usize = 2000;
@@ -34,7 +35,7 @@ fn main() {
     let started = Instant::now();
     let platform = open(&directory);
     println!(
-        "opened again with {} devices in {:?}",
+        "reopened with {} devices in {:?}",
         platform.stats().device_states,
         started.elapsed()
     );
@@ -45,9 +46,9 @@ fn main() {
 fn open(directory: &std::path::Path) -> Platform {
     let repository = Arc::new(SqliteRepository::open(directory).unwrap());
     let entities = Arc::new(Entities::open(repository).unwrap());
-    let disk = Arc::new(Directory::open(directory, DIRECTORY_NAME).unwrap());
-    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
-    Platform::open(entities, store, Options::default()).unwrap()
+    let disk = Arc::new(StorageDirectory::open(directory, DIRECTORY_NAME).unwrap());
+    let store = Arc::new(ColumnStore::open(disk, StoreConfig::default()).unwrap());
+    Platform::open(entities, store, PlatformOptions::default()).unwrap()
 }
 
 fn create(platform: &Platform, count: usize) -> Vec<DeviceId> {
@@ -92,7 +93,7 @@ fn create(platform: &Platform, count: usize) -> Vec<DeviceId> {
     all
 }
 
-/// One message in a thousand has a low battery, the next one of the device clears the alarm.
+/// One message in a thousand has a low battery. The device's next message clears the alarm.
 fn load(platform: &Platform, all: &[DeviceId], time: Duration, resident_before: u64) {
     let (started, cpu) = (Instant::now(), cpu_seconds());
     let mut messages = 0_u64;
@@ -107,17 +108,17 @@ fn load(platform: &Platform, all: &[DeviceId], time: Duration, resident_before: 
                     body(START + round * 1000, messages)
                 })
                 .collect();
-            let batch: Vec<Incoming<'_>> = chunk
+            let batch: Vec<IngestInput<'_>> = chunk
                 .iter()
                 .zip(&bodies)
-                .map(|(device, body)| Incoming {
-                    at: Position(messages),
+                .map(|(device, body)| IngestInput {
+                    at: LogPosition(messages),
                     device: *device,
                     received_ms: START + round * 1000,
-                    said: Said::Telemetry(body.as_bytes()),
+                    message: IngestMessage::Telemetry(body.as_bytes()),
                 })
                 .collect();
-            let position = Position(platform.stats().messages_total + 1);
+            let position = LogPosition(platform.stats().messages_total + 1);
             platform
                 .ingest(&batch, position, START + round * 1000, &mut NoOutlet)
                 .unwrap();
@@ -157,7 +158,7 @@ fn body(ts_ms: i64, number: u64) -> String {
     )
 }
 
-/// Of the whole process.
+/// CPU time of the process.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();

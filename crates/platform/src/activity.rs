@@ -1,10 +1,10 @@
-//! Whether a device is active: when it was connected, last heard and lost. A machine per device, 48 bytes in memory and
-//! 41 on disk; it is kept now and then, not with every message.
+//! Activity of a device: times of its last connect, activity, disconnect and inactivity. The record takes 48 bytes in
+//! memory and 41 bytes on disk. It is saved periodically, not with every message.
 
 use serde_json::{Value as Json, json};
-use timeseries::Value;
+use timeseries::PointValue;
 
-/// What ThingsBoard calls the values, as server attributes.
+/// ThingsBoard's server attributes for these values.
 pub const KEYS: [&str; 6] = [
     "active",
     "lastConnectTime",
@@ -14,10 +14,10 @@ pub const KEYS: [&str; 6] = [
     "inactivityTimeout",
 ];
 
-/// Attribute that a user sets, in milliseconds, in place of the default.
+/// Server attribute with which a user sets the inactivity timeout of a device, in milliseconds.
 pub const TIMEOUT_KEY: &str = "inactivityTimeout";
 
-/// Times in milliseconds since 1970; 0: never.
+/// Times in milliseconds since 1970; 0 means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     pub is_active: bool,
@@ -25,11 +25,11 @@ pub struct Activity {
     pub last_activity_ms: i64,
     pub last_disconnect_ms: i64,
     pub inactivity_alarm_ms: i64,
-    /// 0: the default of the platform.
+    /// 0 uses the platform's default.
     pub timeout_ms: i64,
 }
 
-/// What rule chains are told.
+/// Events for rule chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivityEvent {
     Connected,
@@ -52,7 +52,7 @@ impl ActivityEvent {
 const BYTES: usize = 41;
 
 impl Activity {
-    /// An older connection than the known one is no news.
+    /// Records a connect. Ignores it if it is not newer than the last known one.
     pub fn connected(&mut self, at_ms: i64) -> Option<ActivityEvent> {
         if at_ms <= self.last_connect_ms {
             return None;
@@ -69,8 +69,8 @@ impl Activity {
         Some(ActivityEvent::Disconnected)
     }
 
-    /// The device said something.
-    pub fn heard(&mut self, at_ms: i64) -> Option<ActivityEvent> {
+    /// Records that the device sent something. Returns an event if the device was inactive.
+    pub fn record(&mut self, at_ms: i64) -> Option<ActivityEvent> {
         if at_ms <= self.last_activity_ms {
             return None;
         }
@@ -83,7 +83,7 @@ impl Activity {
         Some(ActivityEvent::Active)
     }
 
-    /// Once for each silence.
+    /// Reports inactivity once, when the timeout has passed since the last activity.
     pub fn check(&mut self, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
         let timeout_ms = self.timeout_ms(default_timeout_ms);
         if !self.is_active || now_ms < self.last_activity_ms.saturating_add(timeout_ms) {
@@ -94,8 +94,8 @@ impl Activity {
         Some(ActivityEvent::Inactive)
     }
 
-    /// As a silence: it was made long ago, and nothing was ever heard of it.
-    pub fn missed(&mut self, created_ms: i64, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
+    /// Reports inactivity once for a device that never sent anything, when the timeout has passed since its creation.
+    pub fn first_inactivity(&mut self, created_ms: i64, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
         let is_new = self.last_activity_ms == 0 && self.inactivity_alarm_ms == 0;
         if !is_new || now_ms < created_ms.saturating_add(self.timeout_ms(default_timeout_ms)) {
             return None;
@@ -111,7 +111,7 @@ impl Activity {
         }
     }
 
-    /// The body of an event.
+    /// The message body of an event.
     pub fn json(&self, event: ActivityEvent, default_timeout_ms: i64) -> Json {
         let mut body = json!({
             "active": self.is_active,
@@ -129,21 +129,22 @@ impl Activity {
         body
     }
 
-    /// A server attribute by its name; what never was is not there. That it is not silent is something that was as soon as it was heard.
-    pub fn attribute(&self, key: &str) -> Option<Value> {
-        let time = |at_ms: i64| (at_ms != 0).then_some(Value::Long(at_ms));
+    /// Returns a server attribute by name, or `None` for a time that has not occurred yet. After the first activity,
+    /// the inactivity alarm time always has a value: 0 while the device is active.
+    pub fn attribute(&self, key: &str) -> Option<PointValue> {
+        let time = |at_ms: i64| (at_ms != 0).then_some(PointValue::Long(at_ms));
         match key {
-            "active" => Some(Value::Bool(self.is_active)),
+            "active" => Some(PointValue::Bool(self.is_active)),
             "lastConnectTime" => time(self.last_connect_ms),
             "lastActivityTime" => time(self.last_activity_ms),
             "lastDisconnectTime" => time(self.last_disconnect_ms),
-            "inactivityAlarmTime" if self.last_activity_ms != 0 => Some(Value::Long(self.inactivity_alarm_ms)),
+            "inactivityAlarmTime" if self.last_activity_ms != 0 => Some(PointValue::Long(self.inactivity_alarm_ms)),
             "inactivityAlarmTime" => time(self.inactivity_alarm_ms),
             _ => None,
         }
     }
 
-    /// When attributes were last as they had not been; of a device that nobody has heard of, when it was made.
+    /// Time of the last change of these attributes; the creation time for a device that never sent anything.
     pub fn changed_ms(&self, created_ms: i64) -> i64 {
         let times = [
             self.last_connect_ms,
@@ -193,41 +194,41 @@ mod tests {
     const DEFAULT: i64 = 600_000;
 
     #[test]
-    fn a_device_becomes_active_and_inactive_once() {
+    fn activity_changes_are_reported_once() {
         let mut activity = Activity::default();
         assert_eq!(activity.check(1_000_000, DEFAULT), None);
         assert_eq!(activity.connected(1000), Some(ActivityEvent::Connected));
         assert_eq!(activity.connected(1000), None);
-        assert_eq!(activity.heard(2000), Some(ActivityEvent::Active));
-        assert_eq!(activity.heard(3000), None);
+        assert_eq!(activity.record(2000), Some(ActivityEvent::Active));
+        assert_eq!(activity.record(3000), None);
         assert_eq!(activity.check(602_999, DEFAULT), None);
         assert_eq!(activity.check(603_000, DEFAULT), Some(ActivityEvent::Inactive));
         assert_eq!(activity.check(700_000, DEFAULT), None);
         assert_eq!(activity.disconnected(700_000), Some(ActivityEvent::Disconnected));
-        assert_eq!(activity.heard(800_000), Some(ActivityEvent::Active));
+        assert_eq!(activity.record(800_000), Some(ActivityEvent::Active));
         assert_eq!(activity.inactivity_alarm_ms, 0);
     }
 
     #[test]
-    fn a_timeout_of_its_own_counts() {
+    fn own_timeout_replaces_the_default() {
         let mut activity = Activity {
             timeout_ms: 10,
             ..Activity::default()
         };
-        activity.heard(1000);
+        activity.record(1000);
         assert_eq!(activity.check(1009, DEFAULT), None);
         assert_eq!(activity.check(1010, DEFAULT), Some(ActivityEvent::Inactive));
         assert_eq!(activity.json(ActivityEvent::Inactive, DEFAULT)["inactivityTimeout"], 10);
     }
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn activity_survives_write_and_read() {
         let mut activity = Activity::default();
         activity.connected(1);
-        activity.heard(2);
+        activity.record(2);
         assert_eq!(Activity::from_bytes(&activity.to_bytes()), Some(activity));
         assert_eq!(Activity::from_bytes(b"damaged"), None);
-        assert_eq!(activity.attribute("active"), Some(Value::Bool(true)));
+        assert_eq!(activity.attribute("active"), Some(PointValue::Bool(true)));
         assert_eq!(activity.attribute("lastDisconnectTime"), None);
         assert!(activity.json(ActivityEvent::Connected, DEFAULT).get("active").is_none());
     }

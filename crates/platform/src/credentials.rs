@@ -1,7 +1,8 @@
-//! What devices log in with: how credentials are found, and in which order ThingsBoard looks.
+//! Device credentials: how they are stored, and in which order a connection is matched, as in ThingsBoard.
 //!
-//! A connection with a user name is first looked up by client identifier and user name together, then by the user name
-//! alone, which is an access token or the name of basic credentials. With an access token the password does not matter.
+//! A connection with a user name is matched first by client identifier and user name together, then by the user name
+//! alone. The user name is an access token or the user name of basic credentials. For an access token the password is
+//! ignored. A connection without a user name is matched by its client identifier.
 
 use std::fmt;
 
@@ -10,18 +11,19 @@ use sha3::{Digest, Sha3_256};
 use crate::ids::DeviceId;
 use crate::model::{CredentialsType, DeviceCredentials, MqttBasic};
 
-const CERTIFICATE_MARKS: [&str; 2] = ["-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"];
+const PEM_MARKERS: [&str; 2] = ["-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"];
 
 /// User name or client identifier of a connection that may only provision a device.
 pub const PROVISION_NAME: &str = "provision";
 
-/// Hexadecimal SHA3-256 of a text without line ends and marks of PEM, as ThingsBoard hashes certificates and names.
+/// Hexadecimal SHA3-256 of a text without line breaks and PEM markers. ThingsBoard hashes certificates and names like
+/// this.
 pub fn sha3_hash(text: &str) -> String {
     let digest = Sha3_256::digest(trim_certificate(text).as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// As a certificate's credentials are found: the hash of its DER in base64.
+/// The id of certificate credentials: the hash of the base64 DER.
 pub fn certificate_hash(der: &[u8]) -> String {
     use base64ct::{Base64, Encoding};
     sha3_hash(&Base64::encode_string(der))
@@ -29,13 +31,13 @@ pub fn certificate_hash(der: &[u8]) -> String {
 
 fn trim_certificate(text: &str) -> String {
     let mut text = text.replace(['\n', '\r'], "");
-    for mark in CERTIFICATE_MARKS {
+    for mark in PEM_MARKERS {
         text = text.replace(mark, "");
     }
     text
 }
 
-/// Why credentials cannot be saved; the texts are ThingsBoard's.
+/// Why credentials cannot be saved. The texts are ThingsBoard's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialsError {
     MissingId,
@@ -44,7 +46,7 @@ pub enum CredentialsError {
     PasswordWithoutUserName,
     MissingCertificate,
     ControlCharacters,
-    /// No device of this platform speaks LwM2M.
+    /// This platform has no LwM2M transport.
     Lwm2m,
 }
 
@@ -57,14 +59,14 @@ impl fmt::Display for CredentialsError {
             CredentialsError::PasswordWithoutUserName => "Password cannot be specified along with client id",
             CredentialsError::MissingCertificate => "X509 certificate must be specified!",
             CredentialsError::ControlCharacters => "Credentials Id must not contain control characters!",
-            CredentialsError::Lwm2m => "LwM2M credentials are not supported: no LwM2M transport is here",
+            CredentialsError::Lwm2m => "LwM2M credentials are not supported: this server has no LwM2M transport",
         })
     }
 }
 
 impl std::error::Error for CredentialsError {}
 
-/// Brings credentials to the form in which they are stored, with the identifier that they are found by.
+/// Converts credentials to their stored form, including the id by which they are found.
 pub fn normalize(credentials: &mut DeviceCredentials) -> Result<(), CredentialsError> {
     match credentials.credentials_type {
         CredentialsType::AccessToken => {}
@@ -116,57 +118,58 @@ fn non_empty(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Credentials as they lie in memory for the moment a device connects.
+/// Credentials as held in memory, to authenticate connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     pub device: DeviceId,
-    pub secret: Secret,
+    pub secret: CredentialSecret,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
-    /// The identifier says it all.
+pub enum CredentialSecret {
+    /// An access token: the id is the secret.
     None,
     Certificate,
-    Basic(Box<Basic>),
+    Basic(Box<BasicCredentials>),
 }
 
-/// What a client has to say. The identifier of the credentials is no proof of it: other names have the same one, such as the
-/// client identifier `C|U`, which is hashed as the client identifier `C` with the user name `U` is.
+/// Values that a client must present. A matching credentials id does not prove that it presented them, because
+/// different values can have the same id. For example, client identifier `C|U` has the same hash as client identifier
+/// `C` with user name `U`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Basic {
+pub struct BasicCredentials {
     client_id: Option<Box<str>>,
     user_name: Option<Box<str>>,
-    /// `None`: any password will do, and so will none.
+    /// `None` accepts any password, and also a missing one.
     password: Option<Box<str>>,
 }
 
-impl Basic {
-    fn is_of(&self, client_id: Option<&str>, user_name: Option<&str>) -> bool {
+impl BasicCredentials {
+    fn matches(&self, client_id: Option<&str>, user_name: Option<&str>) -> bool {
         self.client_id.as_deref() == client_id && self.user_name.as_deref() == user_name
     }
 }
 
-impl Secret {
-    pub fn of(credentials: &DeviceCredentials) -> Secret {
+impl CredentialSecret {
+    pub fn of(credentials: &DeviceCredentials) -> CredentialSecret {
         match credentials.credentials_type {
-            CredentialsType::X509Certificate => Secret::Certificate,
+            CredentialsType::X509Certificate => CredentialSecret::Certificate,
             CredentialsType::MqttBasic => {
                 let body = credentials.credentials_value.as_deref().unwrap_or_default();
                 let basic: MqttBasic = serde_json::from_str(body).unwrap_or_default();
                 let some = |text: Option<String>| text.filter(|text| !text.is_empty()).map(String::into_boxed_str);
-                Secret::Basic(Box::new(Basic {
+                CredentialSecret::Basic(Box::new(BasicCredentials {
                     client_id: some(basic.client_id),
                     user_name: some(basic.user_name),
                     password: some(basic.password),
                 }))
             }
-            CredentialsType::AccessToken | CredentialsType::Lwm2mCredentials => Secret::None,
+            CredentialsType::AccessToken | CredentialsType::Lwm2mCredentials => CredentialSecret::None,
         }
     }
 }
 
-/// What a CONNECT packet has.
+/// Credentials of a CONNECT packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MqttLogin<'a> {
     pub client_id: &'a str,
@@ -175,23 +178,24 @@ pub struct MqttLogin<'a> {
 }
 
 impl MqttLogin<'_> {
-    /// The connection wants nothing but to provision a device.
+    /// Whether the connection is for provisioning only.
     pub fn is_provision(&self) -> bool {
         self.user_name == Some(PROVISION_NAME) || self.client_id == PROVISION_NAME
     }
 }
 
-/// Finds the device of a connection; `find` knows credentials by their identifier.
+/// Finds the device of a connection. `find` looks up credentials by id.
 pub fn authenticate<'a>(login: &MqttLogin<'_>, find: impl Fn(&str) -> Option<&'a Credential>) -> Option<DeviceId> {
     let basic_of = |id: &str, client_id, user_name| {
         let credential = find(id)?;
         match &credential.secret {
-            Secret::Basic(basic) if basic.is_of(client_id, user_name) => Some((credential.device, basic)),
+            CredentialSecret::Basic(basic) if basic.matches(client_id, user_name) => Some((credential.device, basic)),
             _ => None,
         }
     };
-    let with_password =
-        |device: DeviceId, basic: &Basic| has_password(basic.password.as_deref(), login.password).then_some(device);
+    let with_password = |device: DeviceId, basic: &BasicCredentials| {
+        has_password(basic.password.as_deref(), login.password).then_some(device)
+    };
     let client_id = non_empty(Some(login.client_id));
     let Some(user_name) = non_empty(login.user_name) else {
         let (device, basic) = basic_of(&sha3_hash(client_id?), client_id, None)?;
@@ -205,13 +209,15 @@ pub fn authenticate<'a>(login: &MqttLogin<'_>, find: impl Fn(&str) -> Option<&'a
     }
     let credential = find(user_name)?;
     match &credential.secret {
-        Secret::None => Some(credential.device),
-        Secret::Basic(basic) if basic.is_of(None, Some(user_name)) => with_password(credential.device, basic),
-        Secret::Basic(_) | Secret::Certificate => None,
+        CredentialSecret::None => Some(credential.device),
+        CredentialSecret::Basic(basic) if basic.matches(None, Some(user_name)) => {
+            with_password(credential.device, basic)
+        }
+        CredentialSecret::Basic(_) | CredentialSecret::Certificate => None,
     }
 }
 
-/// Compares all bytes, however early they differ.
+/// Compares all bytes, so that the duration does not reveal the position of the first difference.
 fn has_password(wanted: Option<&str>, given: Option<&[u8]>) -> bool {
     let Some(wanted) = wanted else { return true };
     let given = given.unwrap_or_default();
@@ -241,7 +247,7 @@ mod tests {
             .map(|(number, mut credentials)| {
                 normalize(&mut credentials).unwrap();
                 let device = DeviceId(Uuid([number; 16]));
-                let secret = Secret::of(&credentials);
+                let secret = CredentialSecret::of(&credentials);
                 (credentials.credentials_id.unwrap(), Credential { device, secret })
             })
             .collect()
@@ -271,8 +277,8 @@ mod tests {
             (8, basic("x|y", "", "")),
             (9, basic("", &hashed, "wanted")),
         ]);
-        type Case<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<u8>);
-        let cases: &[Case<'_>] = &[
+        type LoginCase<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<u8>);
+        let cases: &[LoginCase<'_>] = &[
             ("any", Some("TOKEN"), None, Some(1)),
             ("any", Some("TOKEN"), Some("ignored"), Some(1)),
             ("any", Some("user"), Some("secret"), Some(2)),
@@ -284,10 +290,11 @@ mod tests {
             // Both match: the pair decides, and a wrong password ends the search.
             ("client", Some("user"), Some("secret"), None),
             ("any", Some("open"), None, Some(5)),
-            ("any", Some("nobody"), None, None),
+            ("any", Some("unknown"), None, None),
             ("any", None, None, None),
             ("any", Some(&hash), None, None),
-            // What is hashed into the identifier is no name of its own: neither the pair as a client id, nor divided elsewhere, nor the hash.
+            // A name that hashes to the id is not accepted: the pair as client id, a different split, or the hash
+            // itself.
             ("client|user", None, None, None),
             ("client|user", None, Some("other"), None),
             ("cli\nent|user", None, None, None),
@@ -299,7 +306,7 @@ mod tests {
             ("cli\nent", None, None, None),
             ("x|y", None, None, Some(8)),
             ("x", Some("y"), None, None),
-            // Whoever has the hash of a client id as its user name has a password still.
+            // A user name that equals the hash of a client id still needs its password.
             ("hashed", None, None, None),
             ("any", Some(&hashed), Some("wanted"), Some(9)),
             ("", None, None, None),
@@ -316,13 +323,13 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_found_by_its_der() {
+    fn certificate_hash_matches_the_pem_hash() {
         let pem = "-----BEGIN CERTIFICATE-----\nAAECAwQF\n-----END CERTIFICATE-----\n";
         assert_eq!(certificate_hash(&[0, 1, 2, 3, 4, 5]), sha3_hash(pem));
     }
 
     #[test]
-    fn what_cannot_be_saved_says_why() {
+    fn invalid_credentials_report_the_reason() {
         let mut cases = [
             (DeviceCredentials::default(), CredentialsError::MissingId),
             (basic("", "", "x"), CredentialsError::EmptyBasic),

@@ -1,12 +1,12 @@
-//! What is asked with every connection and every message, in memory: which device has these credentials, and what is to be
-//! known of a device. A mirror of the repository, filled at the start and kept up by [`crate::entities::Entities`].
+//! In-memory index of devices, credentials, profiles and tenant limits. It is read for each connection and message, so
+//! that they need no access to the repository. Filled at the start, and updated by [`crate::entities::Entities`].
 
 use std::mem::size_of;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::credentials::{Credential, MqttLogin, Secret, authenticate};
+use crate::credentials::{Credential, CredentialSecret, MqttLogin, authenticate};
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityType, TenantId};
 use crate::limits::TenantLimits;
 use crate::model::{Device, DeviceCredentials, DeviceProfile};
@@ -24,24 +24,24 @@ pub struct DeviceEntry {
 }
 
 #[derive(Debug, Default)]
-pub struct Directory {
+pub struct DeviceDirectory {
     devices: HashMap<DeviceId, DeviceEntry, foldhash::fast::RandomState>,
     credentials: HashMap<Box<str>, Credential, foldhash::fast::RandomState>,
     profiles: HashMap<DeviceProfileId, Arc<DeviceProfile>, foldhash::fast::RandomState>,
-    /// Of tenants that have any.
+    /// Limits per tenant. A tenant without limits has no entry.
     limits: std::collections::HashMap<TenantId, Arc<TenantLimits>>,
-    /// Grows when `limits` changes.
+    /// Increases when `limits` changes.
     limits_version: u64,
-    /// Of tenants whose profiles say something.
+    /// Times to live per tenant. A tenant whose profile sets none has no entry.
     ttls: std::collections::HashMap<TenantId, TimesToLive>,
-    /// Grows when `ttls` changes.
+    /// Increases when `ttls` changes.
     ttls_version: u64,
     text_bytes: usize,
 }
 
-impl Directory {
-    pub fn load(repository: &dyn Repository) -> Result<Directory, RepositoryError> {
-        let mut directory = Directory::default();
+impl DeviceDirectory {
+    pub fn load(repository: &dyn Repository) -> Result<DeviceDirectory, RepositoryError> {
+        let mut directory = DeviceDirectory::default();
         let mut problem = Ok(());
         repository.for_each(EntityType::DeviceProfile, &mut |record| match record.read() {
             Ok(profile) => directory.put_profile(profile),
@@ -62,16 +62,16 @@ impl Directory {
         authenticate(login, |id| self.credentials.get(id))
     }
 
-    /// HTTP has nothing but the token.
+    /// Returns the device of an HTTP request, which is identified by an access token only.
     pub fn device_of_token(&self, token: &str) -> Option<DeviceId> {
         let credential = self.credentials.get(token)?;
-        (credential.secret == Secret::None).then_some(credential.device)
+        (credential.secret == CredentialSecret::None).then_some(credential.device)
     }
 
-    /// By the SHA3 hash of a client certificate ([`crate::credentials::sha3_hash`]).
+    /// Looks up a device by the SHA3 hash of its client certificate ([`crate::credentials::sha3_hash`]).
     pub fn device_of_certificate(&self, hash: &str) -> Option<DeviceId> {
         let credential = self.credentials.get(hash)?;
-        (credential.secret == Secret::Certificate).then_some(credential.device)
+        (credential.secret == CredentialSecret::Certificate).then_some(credential.device)
     }
 
     pub fn device(&self, id: DeviceId) -> Option<&DeviceEntry> {
@@ -90,7 +90,7 @@ impl Directory {
         self.profiles.values()
     }
 
-    /// `None`: the tenant may use all it wants.
+    /// Returns `None` if the tenant has no limits.
     pub fn limits(&self, tenant: TenantId) -> Option<&Arc<TenantLimits>> {
         self.limits.get(&tenant)
     }
@@ -99,7 +99,7 @@ impl Directory {
         self.limits.iter().map(|(tenant, limits)| (*tenant, limits))
     }
 
-    /// Whoever has a copy of limits looks at this.
+    /// Lets owners of a copy detect changes of the limits.
     pub fn limits_version(&self) -> u64 {
         self.limits_version
     }
@@ -115,12 +115,12 @@ impl Directory {
         self.ttls.get(&tenant).copied().unwrap_or_default()
     }
 
-    /// Of tenants whose profiles say something.
+    /// Times to live of tenants whose profiles set any.
     pub fn all_times_to_live(&self) -> impl Iterator<Item = (TenantId, &TimesToLive)> {
         self.ttls.iter().map(|(tenant, ttls)| (*tenant, ttls))
     }
 
-    /// Whoever has done something by them looks at this.
+    /// Lets users of the times to live detect changes.
     pub fn ttls_version(&self) -> u64 {
         self.ttls_version
     }
@@ -136,7 +136,7 @@ impl Directory {
         self.devices.len()
     }
 
-    /// An estimate: tables and texts.
+    /// Estimated memory of tables and texts.
     pub fn bytes(&self) -> usize {
         self.devices.allocation_size() + self.credentials.allocation_size() + self.text_bytes
     }
@@ -167,7 +167,7 @@ impl Directory {
         }
     }
 
-    /// Of the device and its credentials, whose identifier the caller knows.
+    /// Removes the device, and its credentials with the given id.
     pub fn remove_device(&mut self, id: DeviceId, credentials_id: Option<&str>) {
         if let Some(old) = self.devices.remove(&id) {
             self.text_bytes -= old.name.len();
@@ -183,7 +183,7 @@ impl Directory {
         };
         let credential = Credential {
             device: credentials.device_id,
-            secret: Secret::of(credentials),
+            secret: CredentialSecret::of(credentials),
         };
         self.text_bytes += id.len();
         if self.credentials.insert(id.into(), credential).is_some() {
@@ -198,5 +198,5 @@ impl Directory {
     }
 }
 
-// One device costs an entry in two tables; `docs/platform.md` has the measured sum.
+// A device has one entry in each of two tables. With its texts and table overhead it takes about 340 bytes.
 const _: () = assert!(size_of::<(DeviceId, DeviceEntry)>() + size_of::<(Box<str>, Credential)>() <= 160);

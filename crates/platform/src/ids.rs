@@ -1,5 +1,5 @@
-//! Identifiers: time-based UUIDs (version 1), as ThingsBoard makes them, so that an identifier says when its entity was
-//! created and fits a `timeuuid` column; and pairs of type and UUID, which is how its JSON names an entity.
+//! Identifiers are UUIDs of version 1, as in ThingsBoard. Such an id contains its creation time, and fits a `timeuuid`
+//! column of Cassandra. In JSON an entity is identified by its type and UUID.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
 
-/// Hundreds of nanoseconds from 1582-10-15, where version 1 begins, to 1970.
+/// Ticks of 100 ns from 1582-10-15, the epoch of version 1, to 1970.
 const EPOCH_TICKS: u64 = 0x01B2_1DD2_1381_4000;
 const TICKS_PER_MS: u64 = 10_000;
 
@@ -16,7 +16,7 @@ const TICKS_PER_MS: u64 = 10_000;
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// What ThingsBoard writes where there is none: no customer, no tenant.
+    /// ThingsBoard's value for no customer or no tenant.
     pub const NULL: Uuid = Uuid([
         0x13, 0x81, 0x40, 0x00, 0x1d, 0xd2, 0x11, 0xb2, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
     ]);
@@ -25,7 +25,7 @@ impl Uuid {
         self == Uuid::NULL
     }
 
-    /// Five groups of hexadecimal digits.
+    /// Parses five groups of hexadecimal digits.
     pub fn parse(text: &str) -> Option<Uuid> {
         let bytes = text.as_bytes();
         if bytes.len() != 36 {
@@ -48,7 +48,7 @@ impl Uuid {
         Some(Uuid(uuid))
     }
 
-    /// When it was made, in milliseconds since 1970; 0 if it is not of version 1.
+    /// Creation time in milliseconds since 1970; 0 if the UUID is not version 1.
     pub fn created_ms(self) -> i64 {
         let b = self.0;
         if b[6] >> 4 != 1 {
@@ -83,9 +83,9 @@ impl fmt::Debug for Uuid {
     }
 }
 
-impl From<Uuid> for timeseries::EntityId {
-    fn from(uuid: Uuid) -> timeseries::EntityId {
-        timeseries::EntityId(uuid.0)
+impl From<Uuid> for timeseries::TelemetryEntityId {
+    fn from(uuid: Uuid) -> timeseries::TelemetryEntityId {
+        timeseries::TelemetryEntityId(uuid.0)
     }
 }
 
@@ -102,7 +102,8 @@ impl<'de> Deserialize<'de> for Uuid {
     }
 }
 
-/// Makes identifiers that grow: two of one millisecond differ in their ticks. Time is passed in.
+/// Creates increasing identifiers. Identifiers of the same millisecond differ in their ticks. The caller passes in the
+/// time.
 #[derive(Debug)]
 pub struct IdMaker {
     node: [u8; 8],
@@ -110,10 +111,10 @@ pub struct IdMaker {
 }
 
 impl IdMaker {
-    /// `node` tells two processes apart; take it from a source of randomness.
+    /// `node` distinguishes processes. It must be random.
     pub fn new(mut node: [u8; 8]) -> IdMaker {
         node[0] = (node[0] & 0x3f) | 0x80;
-        // The multicast bit says that this is no address of a network card.
+        // The multicast bit marks the node as not being a network card's address.
         node[2] |= 1;
         IdMaker {
             node,
@@ -153,7 +154,7 @@ impl IdMaker {
 
 macro_rules! entity_types {
     ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
-        /// Kinds of entities, with the names that ThingsBoard's JSON has.
+        /// Types of entities, with the names of ThingsBoard's JSON.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EntityType { $($(#[$doc])* $name,)* }
 
@@ -188,15 +189,15 @@ entity_types! {
     ApiUsageState "API_USAGE_STATE",
     QueueStats "QUEUE_STATS",
     ApiKey "API_KEY",
-    /// Stored like entities; ThingsBoard's JSON never names it.
+    /// Stored like an entity, but not named in ThingsBoard's JSON.
     DeviceCredentials "DEVICE_CREDENTIALS",
-    /// Stored like entities; ThingsBoard's JSON never names it.
+    /// Stored like an entity, but not named in ThingsBoard's JSON.
     UserCredentials "USER_CREDENTIALS",
-    /// Stored like entities; ThingsBoard's JSON never names it.
+    /// Stored like an entity, but not named in ThingsBoard's JSON.
     AlarmComment "ALARM_COMMENT",
     Queue "QUEUE",
     OtaPackage "OTA_PACKAGE",
-    /// Stored like entities; ThingsBoard's JSON never names it.
+    /// Stored like an entity, but not named in ThingsBoard's JSON.
     AuditLog "AUDIT_LOG",
 }
 
@@ -215,11 +216,11 @@ impl Serialize for EntityType {
 impl<'de> Deserialize<'de> for EntityType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<EntityType, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        EntityType::parse(&text).ok_or_else(|| de::Error::custom(format!("no such entity type: {text}")))
+        EntityType::parse(&text).ok_or_else(|| de::Error::custom(format!("unknown entity type: {text}")))
     }
 }
 
-/// `{"entityType":"DEVICE","id":"…"}`.
+/// In JSON `{"entityType":"DEVICE","id":"…"}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntityId {
     pub kind: EntityType,
@@ -275,7 +276,7 @@ impl<'de> Visitor<'de> for IdFields {
 
 macro_rules! typed_ids {
     ($($name:ident $kind:ident,)*) => {$(
-        /// Its JSON is that of [`EntityId`]; the type is optional when it is read.
+        /// Serialized like [`TelemetryEntityId`]. The type may be missing in JSON that is read.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub Uuid);
 
@@ -339,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identifier_says_when_it_was_made() {
+    fn identifier_contains_its_creation_time() {
         let ids = IdMaker::new([7; 8]);
         let (first, second) = (ids.next(1_640_995_200_123), ids.next(1_640_995_200_123));
         assert_eq!(first.created_ms(), 1_640_995_200_123);
@@ -349,14 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_gives_no_identifier_twice() {
+    fn identifiers_are_unique_when_the_clock_steps_back() {
         let ids = IdMaker::new([1; 8]);
         let all: std::collections::HashSet<Uuid> = [5_000, 4_000, 5_000, 1].map(|now| ids.next(now)).into();
         assert_eq!(all.len(), 4);
     }
 
     #[test]
-    fn text_and_back() {
+    fn uuid_survives_format_and_parse() {
         let text = "784f394c-42b6-435a-983c-b7beff2784f9";
         assert_eq!(Uuid::parse(text).unwrap().to_string(), text);
         for bad in [
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn json_of_identifiers() {
+    fn identifiers_have_thingsboards_json() {
         let id: DeviceId = serde_json::from_str(r#"{"id":"784f394c-42b6-435a-983c-b7beff2784f9","more":1}"#).unwrap();
         assert_eq!(
             serde_json::to_string(&id).unwrap(),

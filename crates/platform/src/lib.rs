@@ -1,14 +1,16 @@
-//! The device platform: tenants, devices and what they log in with; what devices send and are answered; alarm rules; rule
-//! chains. ThingsBoard's entities, JSON and semantics, on a repository and a time-series store.
+//! The device platform: manages tenants, devices and credentials, decodes device messages, runs alarm rules and rule
+//! chains, and encodes responses. Entities, their JSON and their semantics are those of ThingsBoard. Data is stored in
+//! a repository and in a time-series store.
 //!
 //! ```text
-//! bytes of a device ──► decode ──► alarm rules (alarm_rules) ──► rule chain (chain) ──► time series, attributes, alarms
-//!                                        │                          │
-//! entities ──► repository ◄──────────────┴──────────────────────────┘
+//! device message ──► decode ──► rule chain (chain), a node of which ──► time series, attributes, alarms
+//!                               runs the alarm rules (alarm_rules)
+//!                                        │
+//! entities ──► repository ◄──────────────┘
 //! ```
 //!
-//! Time is passed in. Calls that touch the repository block: they belong on threads that serve no sockets. No SQL is outside
-//! `sqlite/`.
+//! The caller passes in the time. Calls that use the repository block, so they must run on threads that serve no
+//! sockets. Only `sqlite/` contains SQL.
 
 mod activity;
 pub mod alarm_rules;
@@ -17,6 +19,7 @@ pub mod credentials;
 pub mod decode;
 mod directory;
 pub mod entities;
+mod fixed_limits;
 pub mod ids;
 mod limits;
 pub mod model;
@@ -30,17 +33,18 @@ mod sqlite;
 mod usage;
 
 pub use activity::{Activity, ActivityEvent, TIMEOUT_KEY};
-pub use directory::{DeviceEntry, Directory};
+pub use directory::{DeviceDirectory, DeviceEntry};
+pub use fixed_limits::fixed_limits;
 pub use limits::{
-    ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, RateLimit, Sockets, TenantLimits, TransportRates,
+    ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, RateLimit, SocketLimits, TenantLimits, TransportRates,
 };
-pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
+pub use page::{PAGE_SIZE_MAX, PageData, PageError, PageLink, Sort, SortDirection};
 pub use platform::{
-    AlarmChange, ApiStateChange, AttributesChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options,
-    Outlet, Platform, RetentionError, Said, Stats,
+    AlarmChange, ApiStateChange, AttributesChange, ChainEvent, IngestError, IngestInput, IngestMessage, Ingested,
+    NoOutlet, Platform, PlatformOpenError, PlatformOptions, PlatformOutlet, PlatformStats, RetentionError,
 };
 pub use queue_statistics::{Exception, QueueCounts};
 pub use retention::TimesToLive;
-pub use shares::{Load, Shares};
-pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
-pub use usage::{Counter, UsagePoint};
+pub use shares::{TenantLoad, TenantShares};
+pub use sqlite::{FILE_NAME, SqliteOpenError, SqliteRepository};
+pub use usage::{UsageCounter, UsagePoint};

@@ -1,23 +1,24 @@
-//! What a tenant may use, by its profile: rates of what its devices say, numbers of entities, amounts per month. A limit that is not
-//! set costs nothing: tenants without any are in no table.
+//! A tenant's limits, from its profile: rates of device messages, numbers of entities, monthly quotas. Tenants
+//! without limits are in no table, so unset limits cost nothing.
 //!
-//! A rate is `capacity:seconds`, several with commas between them: each is a bucket that is full at the beginning, and fills evenly.
+//! A rate is `capacity:seconds`, or several separated by commas. Each is a token bucket that starts full and refills
+//! evenly.
 
 use std::fmt;
 
 use serde_json::Value as Json;
 
 use crate::ids::EntityType;
-use crate::usage::Counter;
+use crate::usage::UsageCounter;
 
-/// Of the threshold from which a state is WARNING, where the profile has none.
+/// Default share of a quota at which the state is WARNING.
 const WARN_AT: f64 = 0.8;
 
-/// Of a rate and of its time: what is counted in a bucket fits 64 bits.
+/// Upper limits of a rate's capacity and seconds, so that a bucket's contents fit 64 bits.
 const CAPACITY_MAX: u64 = 1_000_000_000;
 const SECONDS_MAX: u64 = 31_536_000;
 
-/// Why a profile's configuration is refused.
+/// An invalid value in a profile's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError {
     pub key: String,
@@ -32,19 +33,19 @@ impl fmt::Display for LimitError {
 
 impl std::error::Error for LimitError {}
 
-/// So many in so much time.
+/// A capacity per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bandwidth {
     capacity: u64,
     per_ms: u64,
 }
 
-/// All of its bandwidths hold at the same time.
+/// A rate limit. All of its bandwidths apply at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit(Box<[Bandwidth]>);
 
 impl RateLimit {
-    /// `"100:1,2000:60"`; nothing is no limit.
+    /// Parses for example `"100:1,2000:60"`. An empty text means no limit.
     pub fn parse(text: &str) -> Result<Option<RateLimit>, String> {
         if text.trim().is_empty() {
             return Ok(None);
@@ -78,7 +79,8 @@ impl fmt::Display for RateLimit {
     }
 }
 
-/// How much of a rate is left. A unit is a message, times the milliseconds of its bandwidth: so nothing is rounded.
+/// Remaining tokens of each bandwidth. A token counts as `per_ms` units, so that a refill after any number of
+/// milliseconds needs no rounding.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     left: Box<[u64]>,
@@ -102,7 +104,7 @@ impl Bucket {
         }
     }
 
-    /// All or nothing.
+    /// Takes all tokens or none.
     pub fn take(&mut self, limit: &RateLimit, count: u64, now_ms: i64) -> bool {
         self.fill(limit, now_ms);
         let needed = |b: &Bandwidth| count.saturating_mul(b.per_ms);
@@ -115,7 +117,7 @@ impl Bucket {
         has_enough
     }
 
-    /// As if it was new: it need not be remembered.
+    /// Whether the bucket is full, like a new one. A full bucket can be dropped.
     pub fn is_full(&mut self, limit: &RateLimit, now_ms: i64) -> bool {
         self.fill(limit, now_ms);
         self.left
@@ -125,7 +127,8 @@ impl Bucket {
     }
 }
 
-/// Of what devices say: telemetry and attributes by messages and values, everything else by messages.
+/// Rate limits of device messages. Messages with telemetry or attributes are limited by the number of messages and of
+/// values. `messages` limits all other messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransportRates {
     pub messages: Option<RateLimit>,
@@ -134,8 +137,8 @@ pub struct TransportRates {
 }
 
 impl TransportRates {
-    fn parse(configuration: &Json, whose: &str) -> Result<TransportRates, LimitError> {
-        let rate = |what: &str| rate(configuration, &format!("transport{whose}{what}RateLimit"));
+    fn parse(configuration: &Json, level: &str) -> Result<TransportRates, LimitError> {
+        let rate = |what: &str| rate(configuration, &format!("transport{level}{what}RateLimit"));
         Ok(TransportRates {
             messages: rate("Msg")?,
             telemetry_messages: rate("TelemetryMsg")?,
@@ -143,7 +146,7 @@ impl TransportRates {
         })
     }
 
-    pub fn is_none(&self) -> bool {
+    pub fn is_unlimited(&self) -> bool {
         *self == TransportRates::default()
     }
 }
@@ -156,16 +159,16 @@ fn rate(configuration: &Json, key: &str) -> Result<Option<RateLimit>, LimitError
     match &configuration[key] {
         Json::Null => Ok(None),
         Json::String(text) => RateLimit::parse(text).map_err(refused),
-        other => Err(refused(format!("{other}: expected a text such as \"100:1,2000:60\""))),
+        other => Err(refused(format!("{other}: expected a string such as \"100:1,2000:60\""))),
     }
 }
 
-/// Whether a tenant may use something.
+/// Whether a tenant may use a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ApiState {
     #[default]
     Enabled,
-    /// Still, but not for long.
+    /// Enabled, but the quota is almost used up.
     Warning,
     Disabled,
 }
@@ -180,7 +183,7 @@ impl ApiState {
     }
 }
 
-/// What is switched off when a counter of the month has reached its limit.
+/// A feature that is turned off when a monthly counter reaches its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiFeature {
     Transport,
@@ -199,7 +202,7 @@ impl ApiFeature {
         ApiFeature::Alarms,
     ];
 
-    /// Of the time series of the tenant's usage state.
+    /// Key in the time series of the tenant's usage state.
     pub fn key(self) -> &'static str {
         match self {
             ApiFeature::Transport => "transportApiState",
@@ -210,18 +213,18 @@ impl ApiFeature {
         }
     }
 
-    fn counters(self) -> &'static [Counter] {
+    fn counters(self) -> &'static [UsageCounter] {
         match self {
-            ApiFeature::Transport => &[Counter::TransportMessages, Counter::TransportPoints],
-            ApiFeature::Storage => &[Counter::StoredPoints],
-            ApiFeature::RuleEngine => &[Counter::RuleNodes],
-            ApiFeature::Scripts => &[Counter::Scripts],
-            ApiFeature::Alarms => &[Counter::CreatedAlarms],
+            ApiFeature::Transport => &[UsageCounter::TransportMessages, UsageCounter::TransportPoints],
+            ApiFeature::Storage => &[UsageCounter::StoredPoints],
+            ApiFeature::RuleEngine => &[UsageCounter::RuleNodes],
+            ApiFeature::Scripts => &[UsageCounter::Scripts],
+            ApiFeature::Alarms => &[UsageCounter::CreatedAlarms],
         }
     }
 }
 
-/// Entities of which a tenant may have so many.
+/// Entity types with a limit per tenant.
 pub const LIMITED_ENTITIES: [(EntityType, &str); 6] = [
     (EntityType::Device, "maxDevices"),
     (EntityType::Asset, "maxAssets"),
@@ -231,9 +234,9 @@ pub const LIMITED_ENTITIES: [(EntityType, &str); 6] = [
     (EntityType::RuleChain, "maxRuleChains"),
 ];
 
-/// Of all of the tenant, of each customer, of each user.
+/// WebSocket limits per tenant, customer and user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sockets {
+pub struct SocketLimits {
     pub tenant: u64,
     pub customer: u64,
     pub user: u64,
@@ -243,26 +246,26 @@ pub struct Sockets {
 pub struct TenantLimits {
     pub tenant: TransportRates,
     pub device: TransportRates,
-    /// Of requests: all of the tenant's, and those of each customer.
+    /// Rates of REST requests of the whole tenant, and of each customer.
     pub rest_of_tenant: Option<RateLimit>,
     pub rest_of_customer: Option<RateLimit>,
-    /// WebSockets at the same time; 0 is no limit.
-    pub sockets: Sockets,
-    /// By [`LIMITED_ENTITIES`]; 0 is no limit.
+    /// Concurrent WebSockets; 0 is no limit.
+    pub sockets: SocketLimits,
+    /// By index of [`LIMITED_ENTITIES`]; 0 is no limit.
     entities: [u64; LIMITED_ENTITIES.len()],
-    /// By [`Counter`]; 0 is no limit.
-    monthly: [u64; Counter::ALL.len()],
+    /// By [`UsageCounter`]; 0 is no limit.
+    monthly: [u64; UsageCounter::ALL.len()],
     warn_at: f64,
 }
 
 impl TenantLimits {
-    /// `profileData.configuration` of a tenant profile.
+    /// Parses `profileData.configuration` of a tenant profile.
     pub fn parse(configuration: &Json) -> Result<TenantLimits, LimitError> {
         let number = |key: &str| match &configuration[key] {
             Json::Null => Ok(0),
             value => value.as_u64().ok_or_else(|| LimitError {
                 key: key.to_owned(),
-                problem: format!("{value}: expected a whole number; 0 is no limit"),
+                problem: format!("{value}: expected a whole number (0: no limit)"),
             }),
         };
         let mut limits = TenantLimits {
@@ -270,7 +273,7 @@ impl TenantLimits {
             device: TransportRates::parse(configuration, "Device")?,
             rest_of_tenant: rate(configuration, "tenantServerRestLimitsConfiguration")?,
             rest_of_customer: rate(configuration, "customerServerRestLimitsConfiguration")?,
-            sockets: Sockets {
+            sockets: SocketLimits {
                 tenant: number("maxWsSessionsPerTenant")?,
                 customer: number("maxWsSessionsPerCustomer")?,
                 user: number("maxWsSessionsPerRegularUser")?,
@@ -281,7 +284,7 @@ impl TenantLimits {
         for (limit, (_, key)) in limits.entities.iter_mut().zip(LIMITED_ENTITIES) {
             *limit = number(key)?;
         }
-        for (limit, counter) in limits.monthly.iter_mut().zip(Counter::ALL) {
+        for (limit, counter) in limits.monthly.iter_mut().zip(UsageCounter::ALL) {
             *limit = number(counter.maximum_key())?;
         }
         match &configuration["warnThreshold"] {
@@ -300,22 +303,22 @@ impl TenantLimits {
         Ok(limits)
     }
 
-    /// Nothing is limited.
-    pub fn is_none(&self) -> bool {
-        self.tenant.is_none()
-            && self.device.is_none()
+    /// Whether nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.tenant.is_unlimited()
+            && self.device.is_unlimited()
             && self.rest_of_tenant.is_none()
             && self.rest_of_customer.is_none()
-            && self.sockets == Sockets::default()
+            && self.sockets == SocketLimits::default()
             && self.entities.iter().chain(&self.monthly).all(|limit| *limit == 0)
     }
 
-    /// Whether each message of a device has to be looked at.
+    /// Whether each device message must be checked.
     pub fn has_transport_limits(&self) -> bool {
-        let is_monthly = [Counter::TransportMessages, Counter::TransportPoints]
+        let is_monthly = [UsageCounter::TransportMessages, UsageCounter::TransportPoints]
             .into_iter()
             .any(|counter| self.monthly(counter) > 0);
-        is_monthly || !self.tenant.is_none() || !self.device.is_none()
+        is_monthly || !self.tenant.is_unlimited() || !self.device.is_unlimited()
     }
 
     /// 0 is no limit.
@@ -325,13 +328,13 @@ impl TenantLimits {
     }
 
     /// 0 is no limit.
-    pub fn monthly(&self, counter: Counter) -> u64 {
+    pub fn monthly(&self, counter: UsageCounter) -> u64 {
         self.monthly[counter as usize]
     }
 
-    /// The worst of the feature's counters.
-    pub fn state(&self, feature: ApiFeature, used: impl Fn(Counter) -> u64) -> ApiState {
-        let of = |counter: &Counter| match self.monthly(*counter) {
+    /// The worst state of the feature's counters.
+    pub fn state(&self, feature: ApiFeature, used: impl Fn(UsageCounter) -> u64) -> ApiState {
+        let of = |counter: &UsageCounter| match self.monthly(*counter) {
             0 => ApiState::Enabled,
             limit => {
                 let used = used(*counter);
@@ -355,28 +358,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_hold_all_at_once_and_fill_evenly() {
+    fn all_rates_apply_and_refill_evenly() {
         let limit = RateLimit::parse("2:1, 5:60").unwrap().unwrap();
         let mut bucket = Bucket::new(&limit, 0);
         assert!(bucket.take(&limit, 2, 0));
         assert!(!bucket.take(&limit, 1, 499));
         assert!(bucket.take(&limit, 1, 500));
         assert!(bucket.take(&limit, 2, 2_000));
-        // Five in a minute are used up: the next one comes after twelve seconds from the first.
+        // The five tokens of the minute are used up. The next one is available twelve seconds after the first.
         assert!(!bucket.take(&limit, 1, 9_000));
         assert!(bucket.take(&limit, 1, 12_000));
         assert!(!bucket.is_full(&limit, 60_000));
         assert!(bucket.is_full(&limit, 75_000));
-        // More than the capacity never goes, and takes nothing.
+        // More than the capacity is rejected, and takes no tokens.
         assert!(!bucket.take(&limit, 3, 75_000));
         assert!(bucket.is_full(&limit, 75_000));
-        // A clock that steps back fills nothing.
+        // A clock that steps back adds no tokens.
         assert!(bucket.take(&limit, 2, 75_000));
         assert!(!bucket.take(&limit, 1, 10_000));
     }
 
     #[test]
-    fn rates_that_cannot_be() {
+    fn invalid_rates_are_rejected() {
         for text in ["", "  "] {
             assert_eq!(RateLimit::parse(text), Ok(None));
         }
@@ -387,12 +390,12 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_read_or_refused_by_its_key() {
+    fn invalid_configuration_is_reported_by_its_key() {
         let none = TenantLimits::parse(&crate::model::default_tenant_profile_data()["configuration"]).unwrap();
-        assert!(none.is_none() && !none.has_transport_limits());
+        assert!(none.is_unlimited() && !none.has_transport_limits());
         let limits =
             TenantLimits::parse(&json!({"maxDevices": 3, "maxCreatedAlarms": 10, "warnThreshold": 0.5})).unwrap();
-        assert!(!limits.is_none() && !limits.has_transport_limits());
+        assert!(!limits.is_unlimited() && !limits.has_transport_limits());
         assert_eq!(limits.entities(EntityType::Device), 3);
         assert_eq!(limits.entities(EntityType::Alarm), 0);
         let state = |used| limits.state(ApiFeature::Alarms, |_| used);

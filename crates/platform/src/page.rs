@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SortOrder {
+pub enum SortDirection {
     #[default]
     Ascending,
     Descending,
@@ -13,20 +13,20 @@ pub enum SortOrder {
 pub struct Sort {
     /// A field of the entity's JSON, such as `createdTime` or `name`.
     pub property: String,
-    pub order: SortOrder,
+    pub order: SortDirection,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageLink {
     pub page_size: usize,
-    /// From 0.
+    /// Starts at 0.
     pub page: usize,
-    /// Anywhere in name, label or type, capitals or not.
+    /// Matches anywhere in name, label or type, ignoring case.
     pub text_search: Option<String>,
     pub sort: Option<Sort>,
 }
 
-/// More rows in one answer are refused, so that no request costs more memory than this many entities.
+/// Largest page. Bounds the memory of one request.
 pub const PAGE_SIZE_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl PageLink {
         }
     }
 
-    /// The parameters as they come in a request.
+    /// Parses the parameters of a request.
     pub fn parse(
         page_size: i64,
         page: i64,
@@ -108,8 +108,8 @@ fn parse_sort(property: &str, order: Option<&str>) -> Result<Sort, PageError> {
         return Err(PageError::Property(property.to_owned()));
     }
     let order = match order.unwrap_or("ASC") {
-        text if text.eq_ignore_ascii_case("ASC") || text.is_empty() => SortOrder::Ascending,
-        text if text.eq_ignore_ascii_case("DESC") => SortOrder::Descending,
+        text if text.eq_ignore_ascii_case("ASC") || text.is_empty() => SortDirection::Ascending,
+        text if text.eq_ignore_ascii_case("DESC") => SortDirection::Descending,
         text => return Err(PageError::Order(text.to_owned())),
     };
     Ok(Sort {
@@ -120,16 +120,16 @@ fn parse_sort(property: &str, order: Option<&str>) -> Result<Sort, PageError> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Page<T> {
+pub struct PageData<T> {
     pub data: Vec<T>,
     pub total_pages: usize,
     pub total_elements: usize,
     pub has_next: bool,
 }
 
-impl<T> Page<T> {
-    pub fn new(data: Vec<T>, total_elements: usize, link: &PageLink) -> Page<T> {
-        Page {
+impl<T> PageData<T> {
+    pub fn new(data: Vec<T>, total_elements: usize, link: &PageLink) -> PageData<T> {
+        PageData {
             total_pages: total_elements.div_ceil(link.page_size.max(1)),
             total_elements,
             has_next: link.offset().saturating_add(data.len()) < total_elements,
@@ -137,8 +137,8 @@ impl<T> Page<T> {
         }
     }
 
-    pub fn try_map<U, E>(self, map: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
-        Ok(Page {
+    pub fn try_map<U, E>(self, map: impl FnMut(T) -> Result<U, E>) -> Result<PageData<U>, E> {
+        Ok(PageData {
             data: self.data.into_iter().map(map).collect::<Result<_, E>>()?,
             total_pages: self.total_pages,
             total_elements: self.total_elements,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_the_texts_that_scripts_look_for() {
+    fn errors_have_thingsboards_texts() {
         let cases = [
             (
                 (0, 0, None, None),
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn the_last_page_has_no_next() {
         let link = PageLink::new(2, 1);
-        let page = Page::new(vec![3], 3, &link);
+        let page = PageData::new(vec![3], 3, &link);
         assert_eq!((page.total_pages, page.has_next), (2, false));
         let json = serde_json::to_string(&page).unwrap();
         assert_eq!(json, r#"{"data":[3],"totalPages":2,"totalElements":3,"hasNext":false}"#);

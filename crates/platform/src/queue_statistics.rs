@@ -1,19 +1,19 @@
-//! How messages fared in the queues of tenants, as ThingsBoard's rule engine counts it.
+//! Results of messages per tenant and queue, counted as in ThingsBoard's rule engine.
 
 use hashbrown::HashMap;
 
 use crate::ids::{RuleChainId, TenantId};
 
-/// Since they were taken.
+/// Counts since the last call of `QueueStatistics::take`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueCounts {
     pub queue: Box<str>,
     pub successful: u64,
-    /// Given up.
+    /// Dropped after a failure.
     pub failed: u64,
-    /// Tried again later.
-    pub failed_for_now: u64,
-    /// The last one.
+    /// Failed attempts after which the message is retried.
+    pub will_retry: u64,
+    /// The last error.
     pub exception: Option<Exception>,
 }
 
@@ -25,15 +25,15 @@ pub struct Exception {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Fate {
+pub enum MessageResult {
     Successful,
     Failed,
-    FailedForNow,
+    WillRetry,
 }
 
 impl QueueCounts {
     pub fn total(&self) -> u64 {
-        self.successful + self.failed + self.failed_for_now
+        self.successful + self.failed + self.will_retry
     }
 }
 
@@ -41,8 +41,14 @@ impl QueueCounts {
 pub struct QueueStatistics(HashMap<TenantId, Vec<QueueCounts>>);
 
 impl QueueStatistics {
-    pub fn count(&mut self, tenant: TenantId, queue: &str, fate: Fate, exception: impl FnOnce() -> Option<Exception>) {
-        // A tenant has few queues.
+    pub fn count(
+        &mut self,
+        tenant: TenantId,
+        queue: &str,
+        result: MessageResult,
+        exception: impl FnOnce() -> Option<Exception>,
+    ) {
+        // A linear search, because a tenant has few queues.
         let queues = self.0.entry(tenant).or_default();
         let index = queues.iter().position(|counts| &*counts.queue == queue);
         let index = index.unwrap_or_else(|| {
@@ -53,17 +59,17 @@ impl QueueStatistics {
             queues.len() - 1
         });
         let counts = &mut queues[index];
-        match fate {
-            Fate::Successful => counts.successful += 1,
-            Fate::Failed => counts.failed += 1,
-            Fate::FailedForNow => counts.failed_for_now += 1,
+        match result {
+            MessageResult::Successful => counts.successful += 1,
+            MessageResult::Failed => counts.failed += 1,
+            MessageResult::WillRetry => counts.will_retry += 1,
         }
         if let Some(exception) = exception() {
             counts.exception = Some(exception);
         }
     }
 
-    /// Of those that had any message.
+    /// Returns and resets the counts. Queues without messages are not included.
     pub fn take(&mut self) -> Vec<(TenantId, Vec<QueueCounts>)> {
         std::mem::take(&mut self.0).into_iter().collect()
     }
@@ -83,17 +89,17 @@ mod tests {
             node: "n".to_owned(),
             message: message.to_owned(),
         };
-        statistics.count(a, "Main", Fate::Successful, || None);
-        statistics.count(a, "HighPriority", Fate::FailedForNow, || Some(exception("first")));
-        statistics.count(a, "HighPriority", Fate::Failed, || Some(exception("last")));
-        statistics.count(a, "HighPriority", Fate::Successful, || None);
-        statistics.count(b, "Main", Fate::Successful, || None);
+        statistics.count(a, "Main", MessageResult::Successful, || None);
+        statistics.count(a, "HighPriority", MessageResult::WillRetry, || Some(exception("first")));
+        statistics.count(a, "HighPriority", MessageResult::Failed, || Some(exception("last")));
+        statistics.count(a, "HighPriority", MessageResult::Successful, || None);
+        statistics.count(b, "Main", MessageResult::Successful, || None);
         let mut all = statistics.take();
         all.sort_by_key(|(tenant, _)| tenant.0);
         assert_eq!((all.len(), all[0].1.len(), all[1].1[0].total()), (2, 2, 1));
         let high = &all[0].1[1];
         assert_eq!(
-            (&*high.queue, high.successful, high.failed, high.failed_for_now),
+            (&*high.queue, high.successful, high.failed, high.will_retry),
             ("HighPriority", 1, 1, 1)
         );
         assert_eq!(high.exception, Some(exception("last")));

@@ -1,13 +1,14 @@
-//! The contract of what keeps entities, whatever is below it: what callers may ask and rely on. The embedded one is
-//! [`crate::SqliteRepository`]. Nothing here speaks of a query language.
+//! The contract of an entity store, independent of its implementation and query language. The embedded implementation
+//! is [`crate::SqliteRepository`].
 //!
-//! # What holds for every repository
+//! # Guarantees of every repository
 //!
-//! - [`Repository::apply`] does all changes or none, in their order, and they are durable when it returns.
-//! - Whoever reads after `apply` returned sees the changes.
-//! - Names are unique per tenant for the kinds of [`has_unique_names`], unique keys per kind, and an originator has one alarm
-//!   of a type that is not cleared: a change that would break that is refused as [`RepositoryError::Unique`].
-//! - Deleting what is not there is no error.
+//! - [`Repository::apply`] applies all changes in order, or none. They are durable when it returns.
+//! - A read that begins after `apply` has returned sees the changes.
+//! - For the types of [`has_unique_names`], a name is unique within a tenant and type. The unique key of an entity is
+//!   unique within its type. An originator has at most one uncleared alarm of each alarm type. A change that violates
+//!   this is rejected with [`RepositoryError::UniqueConstraint`].
+//! - Deleting a missing entity is not an error.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,21 +16,23 @@ use std::ops::Range;
 use serde::de::DeserializeOwned;
 
 use crate::ids::{AlarmId, EntityId, EntityType, Uuid};
-use crate::model::{Alarm, AlarmSeverity, AlarmStatus, Attribute, Entity, Relation, RelationGroup, Row, Scope};
-use crate::page::{Page, PageLink};
+use crate::model::{
+    Alarm, AlarmSeverity, AlarmStatus, Attribute, AttributeScope, Entity, IndexColumns, Relation, RelationGroup,
+};
+use crate::page::{PageData, PageLink};
 
-/// An entity as it is stored: what it is found by, and its JSON.
+/// A stored entity: its index columns and its JSON.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct EntityRecord {
     pub kind: EntityType,
-    pub row: Row,
+    pub row: IndexColumns,
     pub version: i64,
     pub body: String,
 }
 
-impl Record {
-    pub fn of<E: Entity>(entity: &E, version: i64) -> Result<Record, RepositoryError> {
-        Ok(Record {
+impl EntityRecord {
+    pub fn of<E: Entity>(entity: &E, version: i64) -> Result<EntityRecord, RepositoryError> {
+        Ok(EntityRecord {
             kind: E::KIND,
             row: entity.row(),
             version,
@@ -42,7 +45,7 @@ impl Record {
     }
 }
 
-/// Whether a tenant cannot have two of them with one name.
+/// Whether names of this type are unique within a tenant.
 pub fn has_unique_names(kind: EntityType) -> bool {
     matches!(
         kind,
@@ -57,91 +60,91 @@ pub fn has_unique_names(kind: EntityType) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// Creates or replaces. With a version, only if that is the one that is stored.
+pub enum RepositoryChange {
+    /// Creates or replaces an entity. If `replaces` has a version, the stored version must be equal.
     Put {
-        record: Record,
+        record: EntityRecord,
         replaces: Option<i64>,
     },
     Delete(EntityId),
     PutRelation(Relation),
     DeleteRelation(Relation),
-    /// All that lead from or to it, of all groups.
+    /// Deletes all relations from or to the entity, in all groups.
     DeleteRelationsOf(EntityId),
     PutAttribute {
         entity: Uuid,
-        scope: Scope,
+        scope: AttributeScope,
         attribute: Attribute,
     },
     DeleteAttribute {
         entity: Uuid,
-        scope: Scope,
+        scope: AttributeScope,
         key: String,
     },
     DeleteAttributesOf(Uuid),
-    /// `propagated_to`: who else shows the alarm, beside its originator.
+    /// `propagated_to`: entities besides the originator that show the alarm.
     PutAlarm {
         alarm: Alarm,
         propagated_to: Vec<Uuid>,
     },
     DeleteAlarm(AlarmId),
     DeleteAlarmsOf(Uuid),
-    /// `None` removes it.
+    /// `None` removes the state.
     PutState {
         state: StateKind,
         id: Uuid,
         bytes: Option<Vec<u8>>,
     },
-    /// A piece of something large, by its number.
+    /// Stores one part of a large value, such as an OTA package. Parts are numbered from 0.
     PutPart {
-        of: Uuid,
+        owner: Uuid,
         number: u32,
         bytes: Vec<u8>,
     },
     DeleteParts(Uuid),
 }
 
-/// What machines keep between starts, in a form of their own.
+/// Kinds of state. The component that owns a state defines its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StateKind {
     AlarmRules = 0,
     Activity = 1,
     Usage = 2,
-    /// Where the platform is in its log.
+    /// The platform's position in its log.
     Position = 3,
-    /// Messages that failed, and what waits behind them.
+    /// Failed messages, and those that wait behind them.
     Retry = 4,
-    /// Of tenants: which messages met a limit.
+    /// Per tenant: ranges of the log in which a feature was off.
     OffTimes = 5,
-    // 6 was all bytes of a package of firmware, which are parts now.
-    /// What went through a rule node that is debugged.
+    // 6 was used for whole OTA packages, which are now stored in parts. Do not reuse the number.
+    /// Debug events of a rule node.
     NodeEvents = 7,
-    /// What happened to an entity beside messages.
+    /// Lifecycle and error events of an entity.
     EntityEvents = 8,
-    /// Until when and with which secret a device may be claimed.
+    /// The time and secret with which a device may be claimed.
     Claim = 9,
-    /// Of an entity that was deleted: its points and states are to go too.
+    /// A deleted entity whose points and states are still to be deleted.
     Deleted = 10,
-    /// Of a device or a profile of devices: its packages were changed, and devices are to be told.
-    OtaUntold = 11,
+    /// A device or device profile whose packages changed, and whose devices are still to be notified.
+    OtaPending = 11,
 }
 
-/// Which entities; what is `None` does not matter.
+/// Selects entities. `None` matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     pub tenant: Option<Uuid>,
     pub customer: Option<Uuid>,
     pub parent: Option<Uuid>,
     pub subtype: Option<String>,
-    /// One of these; any if there are none.
+    /// Any of these; all if empty.
     pub subtypes: Vec<String>,
-    /// What the label begins with.
+    /// Prefix of the label.
     pub label: Option<String>,
-    /// Of the time of creation, in milliseconds.
+    /// Range of the creation time, in milliseconds.
     pub created: Option<Range<i64>>,
 }
 
-/// Which relations; what is `None` does not matter.
+/// Selects relations. `None` matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelationSelection {
     pub from: Option<EntityId>,
@@ -150,58 +153,70 @@ pub struct RelationSelection {
     pub group: Option<RelationGroup>,
 }
 
-/// Which alarms; what is `None` or empty does not matter.
+/// Selects alarms. `None` or empty matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlarmSelection {
     pub tenant: Option<Uuid>,
     pub customer: Option<Uuid>,
-    /// The originator, or one that the alarm was propagated to.
+    /// The originator, or an entity to which the alarm was propagated.
     pub entity: Option<Uuid>,
     pub statuses: Vec<AlarmStatus>,
     pub severities: Vec<AlarmSeverity>,
     pub types: Vec<String>,
     pub assignee: Option<Uuid>,
-    /// Of the time of creation, in milliseconds.
+    /// Range of the creation time, in milliseconds.
     pub created: Option<Range<i64>>,
 }
 
 pub trait Repository: Send + Sync {
-    fn apply(&self, changes: &[Change]) -> Result<(), RepositoryError>;
+    fn apply(&self, changes: &[RepositoryChange]) -> Result<(), RepositoryError>;
 
-    fn get(&self, id: EntityId) -> Result<Option<Record>, RepositoryError>;
+    fn get(&self, id: EntityId) -> Result<Option<EntityRecord>, RepositoryError>;
 
-    fn find_by_key(&self, kind: EntityType, unique_key: &str) -> Result<Option<Record>, RepositoryError>;
+    fn find_by_key(&self, kind: EntityType, unique_key: &str) -> Result<Option<EntityRecord>, RepositoryError>;
 
-    fn find_by_name(&self, kind: EntityType, tenant: Uuid, name: &str) -> Result<Option<Record>, RepositoryError>;
+    fn find_by_name(&self, kind: EntityType, tenant: Uuid, name: &str)
+    -> Result<Option<EntityRecord>, RepositoryError>;
 
-    fn page(&self, kind: EntityType, selection: &Selection, link: &PageLink) -> Result<Page<Record>, RepositoryError>;
+    fn page(
+        &self,
+        kind: EntityType,
+        selection: &Selection,
+        link: &PageLink,
+    ) -> Result<PageData<EntityRecord>, RepositoryError>;
 
     fn count(&self, kind: EntityType, selection: &Selection) -> Result<usize, RepositoryError>;
 
-    /// All of a kind, in the order in which they were created.
-    fn for_each(&self, kind: EntityType, visit: &mut dyn FnMut(Record)) -> Result<(), RepositoryError>;
+    /// Visits all entities of a type in the order of creation.
+    fn for_each(&self, kind: EntityType, visit: &mut dyn FnMut(EntityRecord)) -> Result<(), RepositoryError>;
 
-    /// In the order of their types and identifiers.
+    /// Returns relations in the order of their types and identifiers.
     fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, RepositoryError>;
 
-    /// In the order of their keys; all without `keys`.
-    fn attributes(&self, entity: Uuid, scope: Scope, keys: Option<&[&str]>) -> Result<Vec<Attribute>, RepositoryError>;
+    /// Returns attributes in the order of their keys. Returns all attributes if `keys` is `None`.
+    fn attributes(
+        &self,
+        entity: Uuid,
+        scope: AttributeScope,
+        keys: Option<&[&str]>,
+    ) -> Result<Vec<Attribute>, RepositoryError>;
 
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, RepositoryError>;
 
-    /// The one of this type that is not cleared.
+    /// Returns the alarm of this type that is not cleared, if any.
     fn active_alarm(&self, originator: Uuid, kind: &str) -> Result<Option<Alarm>, RepositoryError>;
 
-    /// The newest first, unless the link says otherwise.
-    /// As [`Repository::alarms`], of these entities, each with the one that shows it: one that several of them show is there for each.
+    /// As [`Repository::alarms`], for several entities. Returns each alarm with the entity that shows it; an alarm
+    /// shown by several entities is returned for each.
     fn alarms_of(
         &self,
         entities: &[Uuid],
         selection: &AlarmSelection,
         link: &PageLink,
-    ) -> Result<Page<(Uuid, Alarm)>, RepositoryError>;
+    ) -> Result<PageData<(Uuid, Alarm)>, RepositoryError>;
 
-    fn alarms(&self, selection: &AlarmSelection, link: &PageLink) -> Result<Page<Alarm>, RepositoryError>;
+    /// Returns the newest first, unless the link specifies an order.
+    fn alarms(&self, selection: &AlarmSelection, link: &PageLink) -> Result<PageData<Alarm>, RepositoryError>;
 
     fn alarm_types(&self, tenant: Uuid) -> Result<Vec<String>, RepositoryError>;
 
@@ -212,9 +227,9 @@ pub trait Repository: Send + Sync {
     fn part(&self, of: Uuid, number: u32) -> Result<Option<Vec<u8>>, RepositoryError>;
 }
 
-/// Which rule a change would have broken.
+/// The constraint that a change would violate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unique {
+pub enum UniqueConstraint {
     Name,
     Key,
     ActiveAlarm,
@@ -224,21 +239,15 @@ pub enum Unique {
 pub enum RepositoryError {
     Unique {
         kind: EntityType,
-        what: Unique,
+        constraint: UniqueConstraint,
     },
-    /// Somebody else changed it in between.
-    Version {
-        kind: EntityType,
-        id: Uuid,
-    },
-    /// What is stored is not what was written.
-    Body {
-        kind: EntityType,
-        problem: String,
-    },
-    /// The database failed; the same call can succeed later.
+    /// A concurrent change was applied first.
+    Version { kind: EntityType, id: Uuid },
+    /// The stored value cannot be decoded.
+    Body { kind: EntityType, problem: String },
+    /// The database failed. A retry may succeed.
     Storage {
-        doing: &'static str,
+        operation: &'static str,
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -255,19 +264,21 @@ impl RepositoryError {
 impl fmt::Display for RepositoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RepositoryError::Unique { kind, what } => match what {
-                Unique::Name => write!(f, "a {kind} with this name exists already"),
-                Unique::Key => write!(f, "a {kind} with this key exists already"),
-                Unique::ActiveAlarm => f.write_str("the originator has an alarm of this type that is not cleared"),
+            RepositoryError::Unique { kind, constraint: what } => match what {
+                UniqueConstraint::Name => write!(f, "a {kind} with this name exists already"),
+                UniqueConstraint::Key => write!(f, "a {kind} with this key exists already"),
+                UniqueConstraint::ActiveAlarm => {
+                    f.write_str("the originator already has an alarm of this type that is not cleared")
+                }
             },
             RepositoryError::Version { kind, id } => {
                 write!(
                     f,
-                    "{kind} {id} was changed by somebody else: read it again and repeat the change"
+                    "{kind} {id} was changed concurrently: read it again and repeat the change"
                 )
             }
-            RepositoryError::Body { kind, problem } => write!(f, "a stored {kind} cannot be read: {problem}"),
-            RepositoryError::Storage { doing, .. } => write!(f, "the entity database could not {doing}"),
+            RepositoryError::Body { kind, problem } => write!(f, "cannot decode a stored {kind}: {problem}"),
+            RepositoryError::Storage { operation: doing, .. } => write!(f, "the entity database failed to {doing}"),
         }
     }
 }

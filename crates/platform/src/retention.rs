@@ -1,4 +1,4 @@
-//! How long a tenant's data is kept, by its profile.
+//! How long a tenant's data is stored, according to its profile.
 
 use serde_json::Value as Json;
 
@@ -6,20 +6,20 @@ use crate::limits::LimitError;
 
 pub const DAY_MS: u64 = 86_400_000;
 
-/// A hundred years: more is for ever, said otherwise.
+/// A hundred years. Longer times are rejected, because 0 means forever.
 const DAYS_MAX: u64 = 36_500;
 
-/// Days; 0 is for ever.
+/// Times to live in days. 0 means that data never expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimesToLive {
-    /// Of telemetry. `None`: the profile does not say.
+    /// For telemetry. `None` if the profile does not set it.
     pub storage: Option<u32>,
     pub alarms: u32,
     pub rpcs: u32,
 }
 
 impl TimesToLive {
-    /// `profileData.configuration` of a tenant profile.
+    /// Parses `profileData.configuration` of a tenant profile.
     pub fn parse(configuration: &Json) -> Result<TimesToLive, LimitError> {
         let days = |key: &str| match &configuration[key] {
             Json::Null => Ok(None),
@@ -27,7 +27,7 @@ impl TimesToLive {
                 Some(days) => Ok(Some(days as u32)),
                 None => Err(LimitError {
                     key: key.to_owned(),
-                    problem: format!("{value}: expected days, a whole number up to {DAYS_MAX}; 0 is for ever"),
+                    problem: format!("{value}: expected days, a whole number up to {DAYS_MAX} (0: forever)"),
                 }),
             },
         };
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_read_or_refused_by_their_key() {
+    fn invalid_days_are_reported_by_their_key() {
         assert_eq!(TimesToLive::parse(&Json::Null), Ok(TimesToLive::default()));
         let all = json!({"defaultStorageTtlDays": 0, "alarmsTtlDays": 3, "rpcTtlDays": 36_500});
         let read = TimesToLive::parse(&all).unwrap();

@@ -1,49 +1,49 @@
-//! Room that tenants share: how much of it is taken, and by whom. A tenant may have as much as is free beside it, so that one alone has
-//! half of it and many have equal parts, and whoever comes finds room.
+//! Divides a capacity among tenants. A tenant may use at most as much as is still free for all tenants. So a single
+//! tenant can use half of the capacity, and a new tenant always finds free capacity.
 
 use hashbrown::HashMap;
 
 use crate::ids::TenantId;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct TenantLoad {
     pub count: usize,
     pub bytes: usize,
 }
 
 #[derive(Debug)]
-pub struct Shares {
-    most: Load,
-    used: Load,
-    of: HashMap<TenantId, Load, foldhash::fast::RandomState>,
+pub struct TenantShares {
+    capacity: TenantLoad,
+    used: TenantLoad,
+    by_tenant: HashMap<TenantId, TenantLoad, foldhash::fast::RandomState>,
 }
 
-impl Shares {
-    pub fn new(most: Load) -> Shares {
-        Shares {
-            most,
-            used: Load::default(),
-            of: HashMap::default(),
+impl TenantShares {
+    pub fn new(most: TenantLoad) -> TenantShares {
+        TenantShares {
+            capacity: most,
+            used: TenantLoad::default(),
+            by_tenant: HashMap::default(),
         }
     }
 
-    /// For one more of so many bytes.
-    pub fn has_room(&self, tenant: TenantId, bytes: usize) -> bool {
-        let own = self.of.get(&tenant).copied().unwrap_or_default();
-        let free = Load {
-            count: self.most.count.saturating_sub(self.used.count),
-            bytes: self.most.bytes.saturating_sub(self.used.bytes),
+    /// Whether one more item of this size fits.
+    pub fn has_capacity(&self, tenant: TenantId, bytes: usize) -> bool {
+        let own = self.by_tenant.get(&tenant).copied().unwrap_or_default();
+        let free = TenantLoad {
+            count: self.capacity.count.saturating_sub(self.used.count),
+            bytes: self.capacity.bytes.saturating_sub(self.used.bytes),
         };
         own.count < free.count && own.bytes.saturating_add(bytes) <= free.bytes
     }
 
-    /// Nothing of it is there.
-    pub fn is_first(&self, tenant: TenantId) -> bool {
-        !self.of.contains_key(&tenant)
+    /// Whether the tenant uses nothing.
+    pub fn uses_nothing(&self, tenant: TenantId) -> bool {
+        !self.by_tenant.contains_key(&tenant)
     }
 
     pub fn add(&mut self, tenant: TenantId, bytes: usize) {
-        let own = self.of.entry(tenant).or_default();
+        let own = self.by_tenant.entry(tenant).or_default();
         for load in [own, &mut self.used] {
             load.count += 1;
             load.bytes += bytes;
@@ -51,22 +51,24 @@ impl Shares {
     }
 
     pub fn remove(&mut self, tenant: TenantId, bytes: usize) {
-        let Some(own) = self.of.get_mut(&tenant) else { return };
+        let Some(own) = self.by_tenant.get_mut(&tenant) else {
+            return;
+        };
         for load in [&mut *own, &mut self.used] {
             load.count -= 1;
             load.bytes -= bytes;
         }
         if own.count == 0 {
-            self.of.remove(&tenant);
+            self.by_tenant.remove(&tenant);
         }
     }
 
     pub fn clear(&mut self) {
-        self.used = Load::default();
-        self.of.clear();
+        self.used = TenantLoad::default();
+        self.by_tenant.clear();
     }
 
-    pub fn used(&self) -> Load {
+    pub fn used(&self) -> TenantLoad {
         self.used
     }
 }
@@ -77,27 +79,27 @@ mod tests {
     use crate::ids::Uuid;
 
     #[test]
-    fn a_tenant_leaves_as_much_as_it_takes() {
+    fn tenant_leaves_as_much_free_as_it_uses() {
         let [one, other] = [1, 2].map(|n| TenantId(Uuid([n; 16])));
-        let mut shares = Shares::new(Load { count: 9, bytes: 100 });
-        let fill = |shares: &mut Shares, tenant| {
-            while shares.has_room(tenant, 1) {
+        let mut shares = TenantShares::new(TenantLoad { count: 9, bytes: 100 });
+        let fill = |shares: &mut TenantShares, tenant| {
+            while shares.has_capacity(tenant, 1) {
                 shares.add(tenant, 1);
             }
         };
         fill(&mut shares, one);
-        assert_eq!(shares.used(), Load { count: 5, bytes: 5 });
+        assert_eq!(shares.used(), TenantLoad { count: 5, bytes: 5 });
         fill(&mut shares, other);
         assert_eq!(shares.used().count, 7);
-        assert!(!shares.has_room(other, 1) && !shares.has_room(one, 1));
+        assert!(!shares.has_capacity(other, 1) && !shares.has_capacity(one, 1));
         for _ in 0..5 {
             shares.remove(one, 1);
         }
-        assert!(shares.has_room(other, 93 / 2 - 2));
-        assert!(!shares.has_room(other, 97), "of bytes");
+        assert!(shares.has_capacity(other, 93 / 2 - 2));
+        assert!(!shares.has_capacity(other, 97), "too many bytes");
         shares.remove(other, 1);
         shares.remove(other, 1);
-        assert_eq!(shares.used(), Load::default());
-        assert!(shares.of.is_empty());
+        assert_eq!(shares.used(), TenantLoad::default());
+        assert!(shares.by_tenant.is_empty());
     }
 }

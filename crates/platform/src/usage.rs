@@ -1,4 +1,5 @@
-//! What each tenant uses: messages, values, rule nodes, scripts, alarms; per month and per hour, as ThingsBoard counts.
+//! Counts the usage of tenants per month and per hour: messages, values, rule nodes, scripts and alarms. The counts
+//! follow ThingsBoard.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -10,68 +11,68 @@ use crate::ids::{TenantId, Uuid};
 const HOUR_MS: i64 = 3_600_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Counter {
-    /// Messages of devices.
+pub enum UsageCounter {
+    /// Device messages.
     TransportMessages,
-    /// Values in them.
+    /// Values in device messages.
     TransportPoints,
-    /// Values that were stored, by their time to live in days.
+    /// Stored values, weighted by their time to live in days.
     StoredPoints,
     RuleNodes,
     Scripts,
     CreatedAlarms,
 }
 
-impl Counter {
-    pub const ALL: [Counter; 6] = [
-        Counter::TransportMessages,
-        Counter::TransportPoints,
-        Counter::StoredPoints,
-        Counter::RuleNodes,
-        Counter::Scripts,
-        Counter::CreatedAlarms,
+impl UsageCounter {
+    pub const ALL: [UsageCounter; 6] = [
+        UsageCounter::TransportMessages,
+        UsageCounter::TransportPoints,
+        UsageCounter::StoredPoints,
+        UsageCounter::RuleNodes,
+        UsageCounter::Scripts,
+        UsageCounter::CreatedAlarms,
     ];
 
-    /// The key of the month; that of the hour has `Hourly` behind it.
+    /// The key of the monthly count. The hourly one has the suffix `Hourly`.
     pub fn key(self) -> &'static str {
         match self {
-            Counter::TransportMessages => "transportMsgCount",
-            Counter::TransportPoints => "transportDataPointsCount",
-            Counter::StoredPoints => "storageDataPointsCount",
-            Counter::RuleNodes => "ruleEngineExecutionCount",
-            Counter::Scripts => "jsExecutionCount",
-            Counter::CreatedAlarms => "createdAlarmsCount",
+            UsageCounter::TransportMessages => "transportMsgCount",
+            UsageCounter::TransportPoints => "transportDataPointsCount",
+            UsageCounter::StoredPoints => "storageDataPointsCount",
+            UsageCounter::RuleNodes => "ruleEngineExecutionCount",
+            UsageCounter::Scripts => "jsExecutionCount",
+            UsageCounter::CreatedAlarms => "createdAlarmsCount",
         }
     }
 }
 
-impl Counter {
-    /// Of the limit, among the time series of the usage state.
+impl UsageCounter {
+    /// Key of the limit in the time series of the usage state.
     pub fn limit_key(self) -> &'static str {
         match self {
-            Counter::TransportMessages => "transportMsgLimit",
-            Counter::TransportPoints => "transportDataPointsLimit",
-            Counter::StoredPoints => "storageDataPointsLimit",
-            Counter::RuleNodes => "ruleEngineExecutionLimit",
-            Counter::Scripts => "jsExecutionLimit",
-            Counter::CreatedAlarms => "createdAlarmsLimit",
+            UsageCounter::TransportMessages => "transportMsgLimit",
+            UsageCounter::TransportPoints => "transportDataPointsLimit",
+            UsageCounter::StoredPoints => "storageDataPointsLimit",
+            UsageCounter::RuleNodes => "ruleEngineExecutionLimit",
+            UsageCounter::Scripts => "jsExecutionLimit",
+            UsageCounter::CreatedAlarms => "createdAlarmsLimit",
         }
     }
 
-    /// Of the limit, in a tenant profile.
+    /// Key of the limit in a tenant profile.
     pub fn maximum_key(self) -> &'static str {
         match self {
-            Counter::TransportMessages => "maxTransportMessages",
-            Counter::TransportPoints => "maxTransportDataPoints",
-            Counter::StoredPoints => "maxDPStorageDays",
-            Counter::RuleNodes => "maxREExecutions",
-            Counter::Scripts => "maxJSExecutions",
-            Counter::CreatedAlarms => "maxCreatedAlarms",
+            UsageCounter::TransportMessages => "maxTransportMessages",
+            UsageCounter::TransportPoints => "maxTransportDataPoints",
+            UsageCounter::StoredPoints => "maxDPStorageDays",
+            UsageCounter::RuleNodes => "maxREExecutions",
+            UsageCounter::Scripts => "maxJSExecutions",
+            UsageCounter::CreatedAlarms => "maxCreatedAlarms",
         }
     }
 }
 
-/// A point of the tenant's usage: its time is the beginning of the month or hour that it counts.
+/// A point of the tenant's usage. Its time is the start of the counted month or hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsagePoint {
     pub tenant: TenantId,
@@ -81,25 +82,25 @@ pub struct UsagePoint {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct UsageCounts {
     month_ms: i64,
     hour_ms: i64,
     month: [u64; 6],
     hour: [u64; 6],
-    /// Since the last report.
+    /// Changed since the last report.
     is_changed: bool,
-    /// Since it was kept.
+    /// Changed since it was saved.
     is_unsaved: bool,
 }
 
 #[derive(Debug, Default)]
-pub struct Usage {
-    tenants: hashbrown::HashMap<TenantId, Counts, foldhash::fast::RandomState>,
-    /// As they were told last.
+pub struct ApiUsage {
+    tenants: hashbrown::HashMap<TenantId, UsageCounts, foldhash::fast::RandomState>,
+    /// The device counts that [`Usage::report_devices`] returned last.
     devices: hashbrown::HashMap<TenantId, DeviceCounts, foldhash::fast::RandomState>,
 }
 
-/// Of a tenant, at some time of an hour.
+/// Device counts of a tenant, and the hour of their report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct DeviceCounts {
     hour_ms: i64,
@@ -107,42 +108,42 @@ struct DeviceCounts {
     inactive: u64,
 }
 
-impl Usage {
-    pub fn add(&mut self, tenant: TenantId, counter: Counter, count: u64, now_ms: i64) {
+impl ApiUsage {
+    pub fn add(&mut self, tenant: TenantId, counter: UsageCounter, count: u64, now_ms: i64) {
         if count == 0 {
             return;
         }
         let counts = self.tenants.entry(tenant).or_default();
-        counts.roll(now_ms);
+        counts.reset_past_periods(now_ms);
         counts.month[counter as usize] += count;
         counts.hour[counter as usize] += count;
         (counts.is_changed, counts.is_unsaved) = (true, true);
     }
 
-    /// Of this month.
-    pub fn get(&self, tenant: TenantId, counter: Counter) -> u64 {
+    /// The count of this month.
+    pub fn get(&self, tenant: TenantId, counter: UsageCounter) -> u64 {
         self.tenants
             .get(&tenant)
             .map_or(0, |counts| counts.month[counter as usize])
     }
 
-    /// Counts of a month that is over are none of this one, also of a tenant that may do nothing any more.
-    pub fn roll(&mut self, now_ms: i64) {
+    /// Resets counts of past months and hours, also for tenants without messages.
+    pub fn reset_past_periods(&mut self, now_ms: i64) {
         for counts in self.tenants.values_mut() {
             let before = (counts.hour_ms, counts.month_ms);
-            counts.roll(now_ms);
+            counts.reset_past_periods(now_ms);
             let is_new = before != (counts.hour_ms, counts.month_ms);
             counts.is_changed |= is_new;
             counts.is_unsaved |= is_new;
         }
     }
 
-    /// What changed since the last report; saving a point again replaces it.
+    /// Returns the points that changed since the last report. A point with the same time replaces the earlier one.
     pub fn report(&mut self) -> Vec<UsagePoint> {
         let mut points = Vec::new();
         for (tenant, counts) in self.tenants.iter_mut().filter(|(_, counts)| counts.is_changed) {
             counts.is_changed = false;
-            for counter in Counter::ALL {
+            for counter in UsageCounter::ALL {
                 let point = |key: String, ts_ms, value| UsagePoint {
                     tenant: *tenant,
                     key,
@@ -161,22 +162,22 @@ impl Usage {
         points
     }
 
-    /// How many devices are active and how many are not, where that is not as it was told in this hour.
+    /// Returns the numbers of active and inactive devices that differ from the last report in this hour.
     pub fn report_devices(
         &mut self,
         counts: impl IntoIterator<Item = (TenantId, u64, u64)>,
         now_ms: i64,
     ) -> Vec<UsagePoint> {
-        let mut now = Counts::default();
-        now.roll(now_ms);
+        let mut now = UsageCounts::default();
+        now.reset_past_periods(now_ms);
         let mut points = Vec::new();
         for (tenant, active, inactive) in counts {
-            let told = DeviceCounts {
+            let reported = DeviceCounts {
                 hour_ms: now.hour_ms,
                 active,
                 inactive,
             };
-            if self.devices.insert(tenant, told) == Some(told) {
+            if self.devices.insert(tenant, reported) == Some(reported) {
                 continue;
             }
             for (key, value) in [("activeDevicesCount", active), ("inactiveDevicesCount", inactive)] {
@@ -193,7 +194,7 @@ impl Usage {
         points
     }
 
-    /// For the next start, by tenant: what changed since [`Usage::saved`].
+    /// Returns the counts to save for the next start, of tenants whose counts changed since [`ApiUsage::saved`].
     pub fn unsaved(&self) -> impl Iterator<Item = (Uuid, Vec<u8>)> + '_ {
         let unsaved = self.tenants.iter().filter(|(_, counts)| counts.is_unsaved);
         unsaved.map(|(tenant, counts)| {
@@ -202,18 +203,18 @@ impl Usage {
         })
     }
 
-    /// All that was unsaved is kept.
+    /// Marks everything as saved.
     pub fn saved(&mut self) {
         self.tenants.values_mut().for_each(|counts| counts.is_unsaved = false);
     }
 
-    /// What cannot be read begins at zero.
+    /// Restores saved counts. Counts that cannot be decoded start at zero.
     pub fn restore(&mut self, tenant: Uuid, bytes: &[u8]) {
         let Ok(json) = serde_json::from_slice::<Json>(bytes) else {
             return;
         };
         let all = |name: &str| std::array::from_fn(|index| json[name][index].as_u64().unwrap_or(0));
-        let counts = Counts {
+        let counts = UsageCounts {
             month_ms: json["month"].as_i64().unwrap_or(0),
             hour_ms: json["hour"].as_i64().unwrap_or(0),
             month: all("monthly"),
@@ -225,9 +226,9 @@ impl Usage {
     }
 }
 
-impl Counts {
-    /// A new month or hour begins at zero.
-    fn roll(&mut self, now_ms: i64) {
+impl UsageCounts {
+    /// Resets the counts when a new month or hour begins.
+    fn reset_past_periods(&mut self, now_ms: i64) {
         if now_ms < self.hour_ms + HOUR_MS && self.hour_ms != 0 {
             return;
         }
@@ -241,7 +242,7 @@ impl Counts {
     }
 }
 
-/// In UTC.
+/// The start of the month in UTC.
 fn month_start(now_ms: i64) -> i64 {
     let Ok(now) = Timestamp::from_millisecond(now_ms) else {
         return 0;
@@ -261,11 +262,11 @@ mod tests {
     const TENANT: TenantId = TenantId(Uuid([1; 16]));
 
     #[test]
-    fn counts_of_devices_are_told_when_they_change_and_in_each_hour() {
-        let mut usage = Usage::default();
+    fn device_counts_are_reported_on_change_and_hourly() {
+        let mut usage = ApiUsage::default();
         let tenant = TenantId(Uuid([1; 16]));
         let hour = 1_700_000_000_000 / HOUR_MS * HOUR_MS;
-        let mut told = |active, now_ms| {
+        let mut report = |active, now_ms| {
             let points = usage.report_devices([(tenant, active, 5)], now_ms);
             let points = points.into_iter().map(|point| (point.key, point.ts_ms, point.value));
             points
@@ -273,17 +274,17 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let point = |ts_ms, value| vec![("activeDevicesCountHourly".to_owned(), ts_ms, value)];
-        assert_eq!(told(1, hour), point(hour, 1));
-        assert_eq!(told(1, hour + 60_000), Vec::new());
-        assert_eq!(told(2, hour + 120_000), point(hour, 2));
-        assert_eq!(told(2, hour + HOUR_MS), point(hour + HOUR_MS, 2));
+        assert_eq!(report(1, hour), point(hour, 1));
+        assert_eq!(report(1, hour + 60_000), Vec::new());
+        assert_eq!(report(2, hour + 120_000), point(hour, 2));
+        assert_eq!(report(2, hour + HOUR_MS), point(hour + HOUR_MS, 2));
     }
 
     #[test]
-    fn counts_are_of_the_month_and_of_the_hour() {
-        let mut usage = Usage::default();
-        usage.add(TENANT, Counter::TransportMessages, 5, LATE - HOUR_MS);
-        usage.add(TENANT, Counter::TransportMessages, 3, LATE);
+    fn counts_are_kept_per_month_and_hour() {
+        let mut usage = ApiUsage::default();
+        usage.add(TENANT, UsageCounter::TransportMessages, 5, LATE - HOUR_MS);
+        usage.add(TENANT, UsageCounter::TransportMessages, 3, LATE);
         let find = |points: &[UsagePoint], key: &str| {
             let point = points.iter().find(|point| point.key == key).unwrap();
             (point.ts_ms, point.value)
@@ -293,21 +294,21 @@ mod tests {
         assert_eq!(find(&points, "transportMsgCount"), (1_706_745_600_000, 8));
         assert_eq!(find(&points, "transportMsgCountHourly"), (1_709_247_600_000, 3));
         assert!(usage.report().is_empty());
-        usage.add(TENANT, Counter::TransportMessages, 1, LATE + HOUR_MS);
+        usage.add(TENANT, UsageCounter::TransportMessages, 1, LATE + HOUR_MS);
         let points = usage.report();
         assert_eq!(find(&points, "transportMsgCount"), (1_709_251_200_000, 1));
     }
 
     #[test]
     fn counts_survive_a_restart() {
-        let mut usage = Usage::default();
-        usage.add(TENANT, Counter::StoredPoints, 7, LATE);
+        let mut usage = ApiUsage::default();
+        usage.add(TENANT, UsageCounter::StoredPoints, 7, LATE);
         let states: Vec<_> = usage.unsaved().collect();
         usage.saved();
         assert_eq!(usage.unsaved().count(), 0);
-        let mut restarted = Usage::default();
+        let mut restarted = ApiUsage::default();
         restarted.restore(states[0].0, &states[0].1);
-        restarted.add(TENANT, Counter::StoredPoints, 1, LATE + 1);
-        assert_eq!(restarted.get(TENANT, Counter::StoredPoints), 8);
+        restarted.add(TENANT, UsageCounter::StoredPoints, 1, LATE + 1);
+        assert_eq!(restarted.get(TENANT, UsageCounter::StoredPoints), 8);
     }
 }

@@ -1,25 +1,20 @@
-//! The entity database takes no changes: who asks for one is told, nothing of it is done, then or later, and once the database takes
-//! them again so does the platform.
+//! A failing entity database: callers get an error, the change is not applied then or later, and the platform
+//! recovers with the database.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "platform/fixture.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod fixture;
-mod scratch;
-
-use fixture::{Fixture, NOW, fixture};
-use platform::decode::{Limits, attributes};
+use crate::platform::fixture::{Fixture, NOW, fixture};
+use platform::decode::{DecodeLimits, attributes};
 use platform::entities::EntityError;
 use platform::ids::EntityType;
-use platform::model::{Alarm, AlarmSeverity, Device, DeviceCredentials, Scope};
+use platform::model::{Alarm, AlarmSeverity, AttributeScope, Device, DeviceCredentials};
 use platform::repository::{RepositoryError, Selection};
-use platform::{AlarmChange, AttributesChange, Counter, Incoming, IngestError, Said};
+use platform::{AlarmChange, AttributesChange, IngestError, IngestInput, IngestMessage, UsageCounter};
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
-use timeseries::{Position, Value};
+use timeseries::{LogPosition, PointValue};
 
-/// Beside the platform, on the same file.
+/// A second connection to the platform's database file.
 struct Database(Connection);
 
 impl Database {
@@ -27,7 +22,7 @@ impl Database {
         Database(Connection::open(f.directory.path().join(platform::FILE_NAME)).unwrap())
     }
 
-    /// From now on such a change fails in the middle of its transaction, as it does on a full disk.
+    /// Makes such a change fail within its transaction, as on a full disk.
     fn refuse(&self, event: &str) {
         let name = event.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
         let trigger = format!("CREATE TRIGGER refuse_{name} BEFORE {event} BEGIN SELECT RAISE(ABORT, 'no room'); END");
@@ -66,7 +61,7 @@ fn refused<T: std::fmt::Debug>(done: Result<T, EntityError>) {
         "{error:?}"
     );
     assert!(
-        error.to_string().starts_with("the entity database could not "),
+        error.to_string().starts_with("the entity database failed to "),
         "{error}"
     );
 }
@@ -84,9 +79,9 @@ fn count(f: &Fixture, kind: EntityType) -> usize {
     repository.count(kind, &Selection::default()).unwrap()
 }
 
-/// A device, its profile and its credentials are one change, and memory has what the disk has.
+/// A device, its profile and its credentials are stored in one transaction, and the memory matches the disk.
 #[test]
-fn a_device_is_made_whole_or_not_at_all() {
+fn device_creation_is_atomic() {
     let f = fixture();
     let entities = f.platform.entities();
     let database = Database::of(&f);
@@ -100,7 +95,7 @@ fn a_device_is_made_whole_or_not_at_all() {
         kind: "a new type".to_owned(),
         ..new_device(&f, "A")
     };
-    // The first row of the three, and the last one.
+    // The first of the three rows, and the last one.
     for event in ["INSERT ON entity", "INSERT ON entity WHEN NEW.unique_key IS NOT NULL"] {
         database.refuse(event);
         refused(entities.save_device(wanted.clone(), Some("token"), NOW));
@@ -122,7 +117,7 @@ fn a_device_is_made_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_device_that_cannot_be_changed_or_deleted_is_as_it_was() {
+fn failed_change_leaves_the_device_unchanged() {
     let f = fixture();
     let entities = f.platform.entities();
     let id = f.device("A", "", Json::Null);
@@ -159,15 +154,15 @@ fn a_device_that_cannot_be_changed_or_deleted_is_as_it_was() {
     assert!(entities.find::<Device>(id.0).unwrap().is_none());
 }
 
-/// Another program has the file for longer than the platform waits: an error as well, and nothing is lost.
+/// Another program locks the file for longer than the platform waits: an error, but nothing is lost.
 #[test]
-fn a_locked_database_is_an_error_that_passes() {
+fn locked_database_is_a_temporary_error() {
     let f = fixture();
     let database = Database::of(&f);
     database.0.execute_batch("BEGIN IMMEDIATE").unwrap();
     let entities = f.platform.entities();
     refused(entities.save_device(new_device(&f, "A"), None, NOW));
-    // Readers are not held up.
+    // Readers do not wait.
     assert_eq!(count(&f, EntityType::Device), 0);
     database.0.execute_batch("ROLLBACK").unwrap();
     entities.save_device(new_device(&f, "A"), None, NOW).unwrap();
@@ -175,7 +170,7 @@ fn a_locked_database_is_an_error_that_passes() {
 }
 
 #[test]
-fn alarms_of_users_are_stored_or_refused_never_stored_later() {
+fn user_alarms_are_stored_at_once_or_rejected() {
     let mut f = fixture();
     let device = f.device("A", "", Json::Null);
     let database = Database::of(&f);
@@ -183,14 +178,14 @@ fn alarms_of_users_are_stored_or_refused_never_stored_later() {
 
     database.refuse_all();
     refused(f.platform.save_alarm(wanted.clone(), NOW, &mut f.seen));
-    assert_eq!(f.seen.take(), Vec::<String>::new(), "nobody is told of it");
+    assert_eq!(f.seen.take(), Vec::<String>::new(), "no event is sent");
     database.repair();
     f.tick(1000);
     assert!(f.alarms().is_empty());
-    assert_eq!(f.platform.usage(f.tenant, Counter::CreatedAlarms), 0);
+    assert_eq!(f.platform.usage(f.tenant, UsageCounter::CreatedAlarms), 0);
     let alarm = f.platform.save_alarm(wanted, NOW, &mut f.seen).unwrap();
     assert_eq!(f.seen.take(), ["Alarm Created CRITICAL"]);
-    assert_eq!(f.platform.usage(f.tenant, Counter::CreatedAlarms), 1);
+    assert_eq!(f.platform.usage(f.tenant, UsageCounter::CreatedAlarms), 1);
     let id = alarm.id.unwrap();
 
     for change in [AlarmChange::Acknowledge, AlarmChange::Clear] {
@@ -210,39 +205,46 @@ fn alarms_of_users_are_stored_or_refused_never_stored_later() {
     assert!(f.alarms().is_empty());
 }
 
-/// They come from the log, which keeps them: the same call is made again until it succeeds.
+/// These changes come from the log, so the call is repeated until it succeeds.
 #[test]
-fn attributes_of_users_are_stored_when_the_database_is_back() {
+fn user_attributes_are_stored_after_recovery() {
     let mut f = fixture();
     let device = f.device("A", "", Json::Null).entity();
     let database = Database::of(&f);
-    let values = attributes(br#"{"target":21,"mode":"eco"}"#, &Limits::default()).unwrap();
-    let at = Position(1);
+    let values = attributes(br#"{"target":21,"mode":"eco"}"#, &DecodeLimits::default()).unwrap();
+    let at = LogPosition(1);
     database.refuse("INSERT ON attribute WHEN NEW.key = 'mode'");
-    let read = |f: &Fixture| f.platform.attributes(device, Scope::SharedScope, None).unwrap();
+    let read = |f: &Fixture| {
+        f.platform
+            .attributes(device, AttributeScope::SharedScope, None)
+            .unwrap()
+    };
     for _ in 0..2 {
-        let change = (Scope::SharedScope, AttributesChange::Save(&values));
+        let change = (AttributeScope::SharedScope, AttributesChange::Save(&values));
         let done = f
             .platform
             .change_attributes(device, change, (at, NOW), NOW, &mut f.seen);
         assert!(matches!(done, Err(IngestError::Repository(_))), "{done:?}");
-        assert!(read(&f).is_empty(), "not one without the other");
+        assert!(read(&f).is_empty(), "both or none");
     }
     database.repair();
-    let change = (Scope::SharedScope, AttributesChange::Save(&values));
+    let change = (AttributeScope::SharedScope, AttributesChange::Save(&values));
     f.platform
         .change_attributes(device, change, (at, NOW), NOW, &mut f.seen)
         .unwrap();
     let read = read(&f);
-    let found: Vec<(&str, &Value)> = read.iter().map(|found| (&*found.key, &found.value)).collect();
+    let found: Vec<(&str, &PointValue)> = read.iter().map(|found| (&*found.key, &found.value)).collect();
     assert_eq!(
         found,
-        [("mode", &Value::String("eco".into())), ("target", &Value::Long(21))]
+        [
+            ("mode", &PointValue::String("eco".into())),
+            ("target", &PointValue::Long(21))
+        ]
     );
 }
 
 #[test]
-fn what_stands_behind_a_change_that_lost_against_another_is_not_lost_with_it() {
+fn changes_after_a_conflicting_change_are_stored() {
     let mut f = fixture();
     let device = f.meter(json!({"type": "SIMPLE"}));
     let database = Database::of(&f);
@@ -253,24 +255,24 @@ fn what_stands_behind_a_change_that_lost_against_another_is_not_lost_with_it() {
         )
         .unwrap();
     database.refuse("INSERT ON attribute WHEN NEW.key = 'mode'");
-    let said = [
-        Said::Telemetry(br#"{"batteryLevel":10}"#),
-        Said::Attributes(br#"{"mode":"eco"}"#),
+    let messages = [
+        IngestMessage::Telemetry(br#"{"batteryLevel":10}"#),
+        IngestMessage::Attributes(br#"{"mode":"eco"}"#),
     ];
-    let batch = [1, 2].map(|at| Incoming {
-        at: Position(at),
+    let batch = [1, 2].map(|at| IngestInput {
+        at: LogPosition(at),
         device,
         received_ms: NOW,
-        said: said[at as usize - 1],
+        message: messages[at as usize - 1],
     });
-    let ingested = f.platform.ingest(&batch, Position(2), NOW, &mut f.seen).unwrap();
+    let ingested = f.platform.ingest(&batch, LogPosition(2), NOW, &mut f.seen).unwrap();
     assert!(!ingested.is_written);
     database.repair();
-    f.platform.ingest(&[], Position(3), NOW, &mut f.seen).unwrap();
+    f.platform.ingest(&[], LogPosition(3), NOW, &mut f.seen).unwrap();
     let found = f
         .platform
-        .attributes(device.entity(), Scope::ClientScope, None)
+        .attributes(device.entity(), AttributeScope::ClientScope, None)
         .unwrap();
-    assert_eq!(found[0].value, Value::String("eco".into()));
+    assert_eq!(found[0].value, PointValue::String("eco".into()));
     assert_eq!(f.platform.stats().refused_changes_total, 1, "the alarm");
 }

@@ -1,22 +1,20 @@
-//! Entities by ThingsBoard's rules, over the embedded repository.
+//! Entities by ThingsBoard's rules, with the embedded repository.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod scratch;
-
 use std::sync::Arc;
 
+use crate::scratch::Scratch;
 use auth::Password;
 use platform::SqliteRepository;
 use platform::credentials::MqttLogin;
 use platform::decode::{Claim, Provision};
-use platform::entities::{ClaimOutcome, Entities, EntityError, NewTenant, ProvisionOutcome, Said};
+use platform::entities::{ClaimOutcome, Entities, EntityError, NewTenant, ProvisionOutcome, ReceptionMode};
 use platform::ids::{CustomerId, TenantId, Uuid};
 use platform::model::{
     Alarm, Authority, CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, RuleChain, Tenant, User,
 };
 use platform::repository::StateKind;
-use scratch::Scratch;
 use serde_json::json;
 
 const NOW: i64 = 1_700_000_000_000;
@@ -83,7 +81,7 @@ fn text<T: std::fmt::Debug>(result: Result<T, EntityError>) -> String {
 }
 
 #[test]
-fn a_device_gets_what_it_needs() {
+fn new_device_gets_profile_and_credentials() {
     let f = fixture();
     let device = f
         .entities
@@ -117,7 +115,7 @@ fn a_device_gets_what_it_needs() {
 }
 
 #[test]
-fn everything_is_there_after_a_restart() {
+fn entities_survive_a_restart() {
     let f = fixture();
     let device = f.entities.save_device(f.device("D"), Some("T"), NOW).unwrap();
     let again = open(&f.directory);
@@ -127,7 +125,7 @@ fn everything_is_there_after_a_restart() {
 }
 
 #[test]
-fn errors_have_the_texts_that_scripts_look_for() {
+fn errors_have_thingsboards_texts() {
     let f = fixture();
     f.entities.save_device(f.device("D"), Some("T"), NOW).unwrap();
     f.customer("C");
@@ -195,7 +193,7 @@ fn errors_have_the_texts_that_scripts_look_for() {
 }
 
 #[test]
-fn a_stale_version_is_refused() {
+fn stale_version_is_rejected() {
     let f = fixture();
     let first = f.entities.save_device(f.device("D"), None, NOW).unwrap();
     let renamed = Device {
@@ -229,7 +227,7 @@ fn credentials_are_replaced() {
 }
 
 #[test]
-fn a_deleted_device_cannot_log_in_and_its_token_is_free() {
+fn deleted_device_frees_its_token() {
     let f = fixture();
     let device = f.entities.save_device(f.device("D"), Some("T"), NOW).unwrap();
     f.entities.delete_device(device.id.unwrap()).unwrap();
@@ -239,7 +237,7 @@ fn a_deleted_device_cannot_log_in_and_its_token_is_free() {
 }
 
 #[test]
-fn profiles_keep_their_json_and_name_their_devices() {
+fn profiles_keep_their_json_and_rename_their_devices() {
     let f = fixture();
     let alarms = json!([{"id": "a", "alarmType": "hot", "createRules": {}, "clearRule": null, "own": {"kept": [1]}}]);
     let mut profile = DeviceProfile {
@@ -302,7 +300,7 @@ fn request(key: &str, secret: &str, name: &str) -> Provision {
 }
 
 #[test]
-fn new_devices_provision_themselves_once() {
+fn new_devices_are_provisioned_once() {
     let f = fixture();
     provisioned(&f, "ALLOW_CREATE_NEW_DEVICES");
     let key = "ALLOW_CREATE_NEW_DEVICES";
@@ -321,7 +319,7 @@ fn new_devices_provision_themselves_once() {
     );
     assert_eq!(provision(&request(key, "wrong", "P2")), ProvisionOutcome::NotFound);
     assert_eq!(
-        provision(&request("nobody", "secret", "P2")),
+        provision(&request("unknown", "secret", "P2")),
         ProvisionOutcome::NotFound
     );
     assert_eq!(provision(&request("", "secret", "P2")), ProvisionOutcome::NotFound);
@@ -368,27 +366,33 @@ fn devices_are_claimed_with_their_secret() {
     };
     let take = |device: &Device, secret: &str, now_ms| f.entities.claim(device, customer, secret, now_ms).unwrap();
     assert_eq!(take(&device, "s", NOW), ClaimOutcome::Failure);
-    f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW).unwrap();
+    f.entities
+        .allow_claim(id, &claim, (ReceptionMode::Live, NOW), NOW)
+        .unwrap();
     assert_eq!(take(&device, "wrong", NOW), ClaimOutcome::Failure);
-    f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW).unwrap();
+    f.entities
+        .allow_claim(id, &claim, (ReceptionMode::Live, NOW), NOW)
+        .unwrap();
     assert_eq!(take(&device, "s", NOW + 1001), ClaimOutcome::Failure);
-    f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW).unwrap();
+    f.entities
+        .allow_claim(id, &claim, (ReceptionMode::Live, NOW), NOW)
+        .unwrap();
     let ClaimOutcome::Success(claimed) = take(&device, "s", NOW + 1000) else {
         panic!("not claimed")
     };
     assert_eq!(claimed.customer_id, Some(customer));
     assert_eq!(take(&claimed, "s", NOW), ClaimOutcome::Claimed);
     assert_eq!(
-        text(f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW)),
+        text(f.entities.allow_claim(id, &claim, (ReceptionMode::Live, NOW), NOW)),
         "Device [D] has been already claimed!"
     );
     let given_back = f.entities.reclaim(&claimed, NOW).unwrap();
     assert_eq!(given_back.customer_id, Some(CustomerId::NULL));
 }
 
-/// What a device said of claims is there after a restart, as is what became of it.
+/// Allowed and used claims survive a restart.
 #[test]
-fn claims_survive_a_restart_until_their_time_is_over() {
+fn claims_survive_a_restart_until_they_expire() {
     let mut f = fixture();
     let customer = f.customer("C").id.unwrap();
     let [taken, wrong, old, waits, gone] = ["taken", "wrong", "old", "waits", "gone"]
@@ -397,15 +401,15 @@ fn claims_survive_a_restart_until_their_time_is_over() {
         secret_key: "s".to_owned(),
         duration_ms,
     };
-    let said = |f: &Fixture, device: &Device, said: Said, duration_ms, since_ms, now_ms| {
+    let allow = |f: &Fixture, device: &Device, origin: ReceptionMode, duration_ms, since_ms, now_ms| {
         let id = device.id.unwrap();
         f.entities
-            .allow_claim(id, &claim(duration_ms), (said, since_ms), now_ms)
+            .allow_claim(id, &claim(duration_ms), (origin, since_ms), now_ms)
     };
     for device in [&taken, &wrong, &waits, &gone] {
-        said(&f, device, Said::Now, 10_000, NOW, NOW).unwrap();
+        allow(&f, device, ReceptionMode::Live, 10_000, NOW, NOW).unwrap();
     }
-    said(&f, &old, Said::Now, 100, NOW, NOW).unwrap();
+    allow(&f, &old, ReceptionMode::Live, 100, NOW, NOW).unwrap();
     f.entities.delete_device(gone.id.unwrap()).unwrap();
     let take = |f: &Fixture, device: &Device, secret: &str, now_ms| {
         let device: Device = f.entities.get(device.id.unwrap().0).unwrap();
@@ -418,11 +422,11 @@ fn claims_survive_a_restart_until_their_time_is_over() {
     assert_eq!(take(&f, &taken, "s", NOW + 1), "success");
     assert_eq!(take(&f, &wrong, "x", NOW + 1), "failure");
     f.entities = open(&f.directory);
-    // The log says all of it once more.
+    // The log is replayed.
     for (device, duration_ms) in [(&wrong, 10_000), (&waits, 10_000), (&old, 100)] {
-        said(&f, device, Said::Again, duration_ms, NOW, NOW + 200).unwrap();
+        allow(&f, device, ReceptionMode::Replay, duration_ms, NOW, NOW + 200).unwrap();
     }
-    assert!(said(&f, &taken, Said::Again, 10_000, NOW, NOW + 200).is_err());
+    assert!(allow(&f, &taken, ReceptionMode::Replay, 10_000, NOW, NOW + 200).is_err());
     let rows = [
         (&taken, "claimed"),
         (&wrong, "failure"),
@@ -432,32 +436,32 @@ fn claims_survive_a_restart_until_their_time_is_over() {
     for (device, expected) in rows {
         assert_eq!(take(&f, device, "s", NOW + 200), expected, "{}", device.name);
     }
-    // Given back it waits for the device to say so again.
+    // After a reclaim the device must allow a claim again.
     let owned: Device = f.entities.get(waits.id.unwrap().0).unwrap();
     f.entities.reclaim(&owned, NOW + 300).unwrap();
-    said(&f, &waits, Said::Again, 10_000, NOW, NOW + 300).unwrap();
+    allow(&f, &waits, ReceptionMode::Replay, 10_000, NOW, NOW + 300).unwrap();
     assert_eq!(take(&f, &waits, "s", NOW + 300), "failure");
-    said(&f, &waits, Said::Now, 10_000, NOW + 301, NOW + 301).unwrap();
+    allow(&f, &waits, ReceptionMode::Live, 10_000, NOW + 301, NOW + 301).unwrap();
     f.entities = open(&f.directory);
     assert_eq!(take(&f, &waits, "s", NOW + 10_301), "success");
-    // A claim whose time is over makes place for a new one, and is forgotten.
-    said(&f, &wrong, Said::Now, 10, NOW + 400, NOW + 400).unwrap();
-    said(&f, &wrong, Said::Now, 50_000, NOW + 500, NOW + 500).unwrap();
-    f.entities.forget_old_claims(NOW + 20_000).unwrap();
+    // An expired claim is replaced by a new one, and removed.
+    allow(&f, &wrong, ReceptionMode::Live, 10, NOW + 400, NOW + 400).unwrap();
+    allow(&f, &wrong, ReceptionMode::Live, 50_000, NOW + 500, NOW + 500).unwrap();
+    f.entities.remove_expired_claims(NOW + 20_000).unwrap();
     assert_eq!(stored_claims(&f), [wrong.id.unwrap().0]);
     assert_eq!(take(&f, &wrong, "s", NOW + 20_001), "success");
 }
 
 fn stored_claims(f: &Fixture) -> Vec<Uuid> {
-    let mut kept = Vec::new();
-    let visit = &mut |id, _: &[u8]| kept.push(id);
+    let mut ids = Vec::new();
+    let visit = &mut |id, _: &[u8]| ids.push(id);
     f.entities.repository().for_each_state(StateKind::Claim, visit).unwrap();
-    kept
+    ids
 }
 
-/// A claim is used up by the change of the device, or not at all.
+/// A claim is used up only together with the change of the device.
 #[test]
-fn a_claim_that_could_not_be_taken_waits_on() {
+fn failed_claim_stays_open() {
     let f = fixture();
     let customer = f.customer("C").id.unwrap();
     let devices = ["A", "B", "C"].map(|name| f.entities.save_device(f.device(name), None, NOW).unwrap());
@@ -465,7 +469,7 @@ fn a_claim_that_could_not_be_taken_waits_on() {
         secret_key: "s".to_owned(),
         duration_ms: 1000,
     };
-    // All of a message at once; one that has an owner, or is gone, keeps the others from nothing.
+    // All devices of a message at once; owned or deleted devices do not affect the others.
     let owned = Device {
         customer_id: Some(customer),
         ..f.device("owned")
@@ -473,15 +477,15 @@ fn a_claim_that_could_not_be_taken_waits_on() {
     let owned = f.entities.save_device(owned, None, NOW).unwrap();
     let wanted = [&owned].into_iter().chain(&devices);
     let wanted: Vec<_> = wanted.map(|device| (device.id.unwrap(), claim.clone())).collect();
-    let refused = f.entities.allow_claims(&wanted, (Said::Now, NOW), NOW);
+    let refused = f.entities.allow_claims(&wanted, (ReceptionMode::Live, NOW), NOW);
     assert_eq!(text(refused), "Device [owned] has been already claimed!");
     assert_eq!(stored_claims(&f).len(), 3);
     let taken = |device: &Device, customer| f.entities.claim(device, customer, "s", NOW);
-    let nobody = CustomerId(Uuid([9; 16]));
-    assert!(taken(&devices[0], nobody).is_err());
+    let unknown_customer = CustomerId(Uuid([9; 16]));
+    assert!(taken(&devices[0], unknown_customer).is_err());
     assert!(matches!(taken(&devices[0], customer), Ok(ClaimOutcome::Success(_))));
     assert!(matches!(taken(&devices[0], customer), Ok(ClaimOutcome::Claimed)));
-    // Claims go with their devices, and with the tenant of these.
+    // Claims are deleted with their devices, and with the tenant.
     f.entities.delete_device(devices[1].id.unwrap()).unwrap();
     assert_eq!(stored_claims(&f).len(), 2);
     f.entities.delete_tenant(f.tenant()).unwrap();
@@ -527,13 +531,13 @@ fn users_are_activated_and_log_in() {
         f.entities.login("t@example.org", &Password::new("other")).unwrap(),
         None
     );
-    assert_eq!(f.entities.login("nobody@example.org", &password).unwrap(), None);
+    assert_eq!(f.entities.login("unknown@example.org", &password).unwrap(), None);
     f.entities.delete_user(saved.id.unwrap()).unwrap();
     assert_eq!(f.entities.login("t@example.org", &password).unwrap(), None);
 }
 
 #[test]
-fn users_that_cannot_be() {
+fn invalid_users_are_rejected() {
     let f = fixture();
     f.entities
         .save_user(user(&f, "a@example.org", Authority::SysAdmin, None), NOW)
@@ -567,7 +571,7 @@ fn users_that_cannot_be() {
 }
 
 #[test]
-fn a_customer_leaves_its_devices_behind() {
+fn deleted_customer_keeps_its_devices() {
     let f = fixture();
     let customer = f.customer("C").id.unwrap();
     let owned = Device {
@@ -591,7 +595,7 @@ fn a_customer_leaves_its_devices_behind() {
 }
 
 #[test]
-fn a_tenant_goes_with_all_it_has() {
+fn deleted_tenant_deletes_its_entities() {
     let f = fixture();
     f.entities.save_device(f.device("D"), Some("T"), NOW).unwrap();
     f.entities.delete_tenant(f.tenant()).unwrap();
@@ -601,7 +605,7 @@ fn a_tenant_goes_with_all_it_has() {
 }
 
 #[test]
-fn another_chain_becomes_the_root() {
+fn root_chain_can_be_changed() {
     let f = fixture();
     let chain = RuleChain {
         tenant_id: f.tenant(),

@@ -1,17 +1,15 @@
-//! The contract of repositories, kept by the embedded one; and what only a file has: it is opened again.
+//! Runs the repository contract on the embedded repository, and tests reopening its file.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod contract;
-mod scratch;
-
+use crate::contract;
+use crate::scratch::Scratch;
 use platform::SqliteRepository;
 use platform::ids::{EntityType, Uuid};
-use platform::repository::{Change, Repository, Selection, StateKind};
-use scratch::Scratch;
+use platform::repository::{Repository, RepositoryChange, Selection, StateKind};
 
 #[test]
-fn sqlite_keeps_the_contract() {
+fn sqlite_fulfils_the_contract() {
     let mut scratch = Vec::new();
     contract::run(|| {
         let directory = Scratch::new();
@@ -22,9 +20,9 @@ fn sqlite_keeps_the_contract() {
 }
 
 #[test]
-fn a_file_is_opened_again_with_what_it_had() {
+fn reopened_file_has_its_data() {
     let directory = Scratch::new();
-    let state = Change::PutState {
+    let state = RepositoryChange::PutState {
         state: StateKind::Position,
         id: Uuid::NULL,
         bytes: Some(vec![1]),
@@ -39,7 +37,7 @@ fn a_file_is_opened_again_with_what_it_had() {
 }
 
 #[test]
-fn a_file_of_a_newer_version_is_refused() {
+fn file_of_a_newer_version_is_rejected() {
     let directory = Scratch::new();
     SqliteRepository::open(directory.path()).unwrap();
     let path = directory.path().join(platform::FILE_NAME);

@@ -1,19 +1,19 @@
-//! Times to live: of tenants, of messages, of alarms and calls; over the real stores, and after restarts.
+//! Times to live of tenants, messages, alarms and RPC requests, with the real stores and restarts.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod scratch;
-
 use std::sync::Arc;
 
+use crate::scratch::Scratch;
 use platform::entities::Entities;
 use platform::ids::{DeviceId, EntityId, RpcId, TenantId, Uuid};
 use platform::model::{Alarm, AlarmComment, Device, Rpc, RuleChain, Tenant, TenantProfile};
 use platform::repository::AlarmSelection;
-use platform::{Counter, Incoming, NoOutlet, Options, PageLink, Platform, Said, SqliteRepository};
-use scratch::Scratch;
+use platform::{
+    IngestInput, IngestMessage, NoOutlet, PageLink, Platform, PlatformOptions, SqliteRepository, UsageCounter,
+};
 use serde_json::{Value as Json, json};
-use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position, Query};
+use timeseries::{ColumnStore, DIRECTORY_NAME, LogPosition, PointOrder, Query, StorageDirectory, StoreConfig};
 
 const DAY: i64 = 86_400_000;
 const NOW: i64 = 1_700_000_000_000;
@@ -22,20 +22,20 @@ struct Fixture {
     platform: Platform,
     tenants: [TenantId; 2],
     position: u64,
-    options: Options,
+    options: PlatformOptions,
     directory: Scratch,
 }
 
-fn open(directory: &Scratch, options: &Options) -> Platform {
+fn open(directory: &Scratch, options: &PlatformOptions) -> Platform {
     let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
     let entities = Arc::new(Entities::open(repository).unwrap());
-    let disk = Arc::new(Directory::open(directory.path(), DIRECTORY_NAME).unwrap());
-    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
+    let disk = Arc::new(StorageDirectory::open(directory.path(), DIRECTORY_NAME).unwrap());
+    let store = Arc::new(ColumnStore::open(disk, StoreConfig::default()).unwrap());
     Platform::open(entities, store, options.clone()).unwrap()
 }
 
-/// Two tenants, each with a profile of its own.
-fn fixture(options: Options) -> Fixture {
+/// Two tenants with separate profiles.
+fn fixture(options: PlatformOptions) -> Fixture {
     let directory = Scratch::new();
     let platform = open(&directory, &options);
     let tenants = ["One", "Two"].map(|title| {
@@ -73,7 +73,7 @@ impl Fixture {
         saved.unwrap().id.unwrap()
     }
 
-    /// What the profile of the tenant says from now on.
+    /// Changes the tenant's profile.
     fn profile(&self, tenant: usize, configuration: Json) {
         let entities = self.platform.entities();
         let tenant: Tenant = entities.get(self.tenants[tenant].0).unwrap();
@@ -82,7 +82,7 @@ impl Fixture {
         entities.save_tenant_profile(profile, NOW).unwrap();
     }
 
-    /// The root chain of the tenant: one node that saves, with this time to live.
+    /// Sets the tenant's root chain: one save node with this time to live.
     fn chain(&self, tenant: usize, ttl_s: u64) {
         let node = json!({"type": "org.thingsboard.rule.engine.telemetry.TbMsgTimeseriesNode", "name": "save",
             "configuration": {"defaultTTL": ttl_s}});
@@ -95,32 +95,32 @@ impl Fixture {
         self.platform.reload_chain(root.id.unwrap(), NOW).unwrap();
     }
 
-    fn say(&mut self, device: DeviceId, body: &str) {
+    fn publish(&mut self, device: DeviceId, body: &str) {
         self.position += 1;
-        let incoming = [Incoming {
-            at: Position(self.position),
+        let incoming = [IngestInput {
+            at: LogPosition(self.position),
             device,
             received_ms: NOW,
-            said: Said::Telemetry(body.as_bytes()),
+            message: IngestMessage::Telemetry(body.as_bytes()),
         }];
         let ingested = self
             .platform
-            .ingest(&incoming, Position(self.position), NOW, &mut NoOutlet);
+            .ingest(&incoming, LogPosition(self.position), NOW, &mut NoOutlet);
         assert!(ingested.unwrap().refused.is_empty());
     }
 
-    /// A value each minute of these days before now.
+    /// Stores a value per minute of these days before now.
     fn fill(&mut self, device: DeviceId, days: std::ops::Range<i64>) {
         for hour in days.start * 24..days.end * 24 {
             let start = NOW - (hour + 1) * DAY / 24;
             let points: Vec<Json> = (0..60)
                 .map(|minute| json!({"ts": start + minute * 60_000, "values": {"k": scattered(hour * 60 + minute)}}))
                 .collect();
-            self.say(device, &Json::from(points).to_string());
+            self.publish(device, &Json::from(points).to_string());
         }
     }
 
-    /// What the thread for it does.
+    /// Does the work of the background thread.
     fn upkeep(&self, now_ms: i64) {
         while self.platform.classify().unwrap() {}
         while self.platform.store().maintain(now_ms).unwrap().has_more {}
@@ -138,17 +138,17 @@ impl Fixture {
         self.directory = directory;
     }
 
-    /// How many minutes of the days before now there are.
+    /// Number of stored minutes.
     fn minutes(&self, entity: EntityId) -> usize {
         let query = Query::Points {
             range: 0..NOW + DAY,
-            order: Order::Ascending,
+            order: PointOrder::Ascending,
             limit: 1_000_000,
         };
         self.platform.store().query(entity.id.into(), &["k"], &query).unwrap()[0].len()
     }
 
-    /// Of all segments, on the disk itself.
+    /// Size of all segments on disk.
     fn disk_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.directory.path().join(DIRECTORY_NAME)).unwrap();
         let segments = files.map(|file| file.unwrap()).filter(|file| {
@@ -160,8 +160,8 @@ impl Fixture {
 }
 
 #[test]
-fn a_tenants_days_hold_for_what_is_there_and_for_what_comes() {
-    let mut f = fixture(Options::default());
+fn tenant_ttl_applies_to_old_and_new_points() {
+    let mut f = fixture(PlatformOptions::default());
     let (mine, other) = (f.device(0, "mine"), f.device(1, "other"));
     for days in [2..3, 1..2, 0..1] {
         f.fill(mine, days.clone());
@@ -186,11 +186,11 @@ fn a_tenants_days_hold_for_what_is_there_and_for_what_comes() {
     );
     f.profile(1, json!({"defaultStorageTtlDays": 1}));
     f.upkeep(NOW);
-    // Files whose classes have changed are looked at once in a minute.
+    // Files with changed classes are checked once per minute.
     f.upkeep(NOW + 60_000);
     let after = f.disk_bytes();
     assert!(after < before * 45 / 100, "{after} of {before} bytes");
-    // A new device of the same tenant has a time to live as well, and it all survives a restart.
+    // A new device of the same tenant also has a time to live, and everything survives a restart.
     let new = f.device(0, "new");
     f.fill(new, 0..3);
     f.restart();
@@ -198,20 +198,20 @@ fn a_tenants_days_hold_for_what_is_there_and_for_what_comes() {
     assert_eq!((f.minutes(mine.entity()), f.minutes(new.entity())), (1440, 1440));
     f.upkeep(NOW + DAY / 2);
     assert_eq!(f.minutes(mine.entity()), 720);
-    // For ever again: what is gone is gone, the rest stays.
+    // Forever again: deleted points stay deleted, the rest stays.
     f.profile(0, json!({"defaultStorageTtlDays": 0}));
     f.upkeep(NOW + DAY / 2);
     f.upkeep(NOW + 100 * DAY);
     assert_eq!((f.minutes(mine.entity()), f.minutes(other.entity())), (720, 0));
-    assert_eq!(f.platform.store().ttls().len(), 1, "what nobody uses is forgotten");
+    assert_eq!(f.platform.store().ttls().len(), 1, "unused classes are removed");
 }
 
 #[test]
-fn the_platforms_days_hold_where_the_profile_says_nothing() {
-    let mut f = fixture(Options {
+fn platform_ttl_applies_without_a_profile_ttl() {
+    let mut f = fixture(PlatformOptions {
         ttl_days: 1,
         usage_ttl_days: 2,
-        ..Options::default()
+        ..PlatformOptions::default()
     });
     let devices = [f.device(0, "a"), f.device(1, "b")];
     f.profile(1, json!({"defaultStorageTtlDays": 0}));
@@ -228,46 +228,46 @@ fn the_platforms_days_hold_where_the_profile_says_nothing() {
             .join(",")
     );
     let telemetry =
-        platform::decode::Telemetry::decode(body.as_bytes(), NOW, &platform::decode::Limits::default()).unwrap();
+        platform::decode::Telemetry::decode(body.as_bytes(), NOW, &platform::decode::DecodeLimits::default()).unwrap();
     f.position += 1;
-    let at = (Position(f.position), NOW);
+    let at = (LogPosition(f.position), NOW);
     f.platform
         .save_telemetry(usage, &telemetry, 0, at, &mut NoOutlet)
         .unwrap();
     f.upkeep(NOW);
     assert_eq!(devices.map(|device| f.minutes(device.entity())), [1440, 3 * 1440]);
     assert_eq!(f.minutes(usage), 48);
-    // Stored values count by their days.
-    let stored = |f: &Fixture| [0, 1].map(|tenant| f.platform.usage(f.tenants[tenant], Counter::StoredPoints));
+    // Stored values are counted with their days.
+    let stored = |f: &Fixture| [0, 1].map(|tenant| f.platform.usage(f.tenants[tenant], UsageCounter::StoredPoints));
     assert_eq!(stored(&f), [3 * 1440, 3 * 1440]);
     f.profile(0, json!({"defaultStorageTtlDays": 30}));
-    f.say(devices[0], "{\"x\":1}");
+    f.publish(devices[0], "{\"x\":1}");
     assert_eq!(stored(&f), [3 * 1440 + 30, 3 * 1440]);
 }
 
 #[test]
-fn a_message_with_a_time_to_live_says_it_for_its_series() {
-    let mut f = fixture(Options::default());
+fn message_ttl_applies_to_its_series() {
+    let mut f = fixture(PlatformOptions::default());
     let device = f.device(0, "a");
     f.profile(0, json!({"defaultStorageTtlDays": 30}));
     f.fill(device, 0..3);
     f.upkeep(NOW);
     assert_eq!(f.minutes(device.entity()), 3 * 1440);
-    // Shorter: older points of the series, too.
+    // A shorter time also applies to older points of the series.
     f.chain(0, 86_400);
     let other = json!({"ts": NOW - 2 * DAY, "values": {"other": 1}}).to_string();
-    f.say(device, &json!({"ts": NOW - 1, "values": {"k": 1}}).to_string());
+    f.publish(device, &json!({"ts": NOW - 1, "values": {"k": 1}}).to_string());
     f.upkeep(NOW);
     let one_day = f.minutes(device.entity());
     assert_eq!(one_day, 1441);
     f.restart();
     f.upkeep(NOW);
     assert_eq!(f.minutes(device.entity()), one_day);
-    // Over REST, one key alone; longer than the tenant's.
+    // Over REST, for a single key, and longer than the tenant's.
     let telemetry =
-        platform::decode::Telemetry::decode(other.as_bytes(), NOW, &platform::decode::Limits::default()).unwrap();
+        platform::decode::Telemetry::decode(other.as_bytes(), NOW, &platform::decode::DecodeLimits::default()).unwrap();
     f.position += 1;
-    let at = (Position(f.position), NOW);
+    let at = (LogPosition(f.position), NOW);
     f.platform
         .save_telemetry(device.entity(), &telemetry, 100 * 86_400, at, &mut NoOutlet)
         .unwrap();
@@ -275,29 +275,30 @@ fn a_message_with_a_time_to_live_says_it_for_its_series() {
     assert_eq!(f.minutes(device.entity()), 0);
     let query = Query::Points {
         range: 0..i64::MAX,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 9,
     };
     let found = f.platform.store().query(device.0.into(), &["other"], &query).unwrap();
     assert_eq!(found[0].len(), 1);
-    // None: as the tenant says again.
+    // Without one, the tenant's applies again.
     f.chain(0, 0);
     f.fill(device, 0..3);
     f.upkeep(NOW + DAY);
     assert_eq!(f.minutes(device.entity()), 3 * 1440);
 }
 
-/// There are 255 of them at most; then the next longer one holds, and what is not used any more makes room.
+/// There are at most 255. Beyond that the next longer one applies, and unused ones are removed.
 #[test]
-fn more_times_to_live_than_there_can_be() {
-    let mut f = fixture(Options::default());
+fn times_to_live_beyond_the_limit_are_rounded_up() {
+    let mut f = fixture(PlatformOptions::default());
     let device = f.device(0, "a");
     for ttl_s in 1..=300u32 {
         let body = format!("{{\"ts\":{},\"values\":{{\"k{ttl_s}\":1}}}}", NOW - 1);
         let telemetry =
-            platform::decode::Telemetry::decode(body.as_bytes(), NOW, &platform::decode::Limits::default()).unwrap();
+            platform::decode::Telemetry::decode(body.as_bytes(), NOW, &platform::decode::DecodeLimits::default())
+                .unwrap();
         f.position += 1;
-        let at = (Position(f.position), NOW);
+        let at = (LogPosition(f.position), NOW);
         let ttl_s = 1000 - ttl_s;
         f.platform
             .save_telemetry(device.entity(), &telemetry, ttl_s, at, &mut NoOutlet)
@@ -307,12 +308,12 @@ fn more_times_to_live_than_there_can_be() {
     let count = |f: &Fixture, key: &str| {
         let query = Query::Points {
             range: 0..i64::MAX,
-            order: Order::Ascending,
+            order: PointOrder::Ascending,
             limit: 9,
         };
         f.platform.store().query(device.0.into(), &[key], &query).unwrap()[0].len()
     };
-    // 700 seconds were wanted, 745 are the next that there are.
+    // 700 seconds were requested, and 745 is the next longer one.
     f.upkeep(NOW + 744_000);
     assert_eq!((count(&f, "k300"), count(&f, "k256"), count(&f, "k255")), (1, 1, 1));
     f.upkeep(NOW + 745_001);
@@ -320,8 +321,8 @@ fn more_times_to_live_than_there_can_be() {
 }
 
 #[test]
-fn old_alarms_and_calls_go() {
-    let f = fixture(Options::default());
+fn old_alarms_and_rpc_requests_are_deleted() {
+    let f = fixture(PlatformOptions::default());
     // Identifiers never go back in time.
     let now_ms = NOW + 5 * DAY;
     let entities = f.platform.entities();
@@ -378,7 +379,7 @@ fn old_alarms_and_calls_go() {
     assert_ne!(old[0].id.unwrap().0, Uuid::NULL);
 }
 
-/// What does not compress.
+/// Pseudorandom values, which do not compress.
 fn scattered(n: i64) -> u64 {
     let mut bits = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,16 +1,18 @@
-//! How fast rules are compiled, found and evaluated on one core: `cargo bench -p tidewire-rules`, with `-- evaluate` only lines that have this
-//! in their name.
+//! Measures how fast rules are compiled, looked up and evaluated on one core: `cargo bench -p tidewire-rules`. `--
+//! evaluate` runs only the benchmarks with this in their name.
 //!
-//! Timed by itself, not by criterion: that is 16 more crates to build before any test, and its statistics are for changes of a few percent. A
-//! round takes about a millisecond, less than a time slice; of 500 rounds the best tells what the code costs, and the median and the
-//! 95th percentile what other work on the machine made of it.
+//! The benchmark does not use criterion: criterion needs 16 more crates, and its statistics are made for changes of a
+//! few percent. A round takes about one millisecond, which is less than a time slice. The best of 500 rounds is the
+//! cost of the code. The median and the 95th percentile show the influence of other work on the machine.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use rules::{Column, Environment, Evaluator, Event, EventKind, Limits, Map, Rule, RuleIndex, Source, Template, Value};
+use rules::{
+    Column, Environment, Evaluator, EventKind, FromEntry, Map, Rule, RuleEvent, RuleIndex, RuleLimits, Template, Value,
+};
 
 const SQL: &str = r#"SELECT payload.temp AS t, topic FROM "t/#" WHERE payload.temp > 30"#;
 const FOREACH: &str = r#"FOREACH payload.tags AS tag DO upper(tag) AS tag, concat(concat(clientid, '/'), tag) AS key, round(payload.temp) AS temp, nth(2, tokens(topic, '/')) AS device INCASE strlen(tag) > 3 FROM "t/#" WHERE payload.ok = true"#;
@@ -21,7 +23,7 @@ struct Publish {
     payload: &'static [u8],
 }
 
-impl Event for Publish {
+impl RuleEvent for Publish {
     fn kind(&self) -> EventKind {
         EventKind::MessagePublish
     }
@@ -55,7 +57,7 @@ impl Environment for World {
 const ROUNDS: usize = 500;
 const CALLS: u32 = 1_000;
 
-/// Prints nanoseconds of one call, if the name has what was asked for.
+/// Prints the nanoseconds per call if the name contains the filter argument.
 fn time(name: &str, mut call: impl FnMut()) {
     let is_wanted = |part: String| part.starts_with("--") || name.contains(&part);
     if !std::env::args().skip(1).all(is_wanted) {
@@ -73,7 +75,7 @@ fn time(name: &str, mut call: impl FnMut()) {
 }
 
 fn evaluate(name: &str, sql: &str) {
-    let rule = Rule::compile(sql, &Limits::default()).expect("the rules of the benchmark are right");
+    let rule = Rule::compile(sql, &RuleLimits::default()).expect("the rules of the benchmark are right");
     let event = Publish {
         topic: "t/sensor-000017",
         payload: PAYLOAD,
@@ -87,7 +89,7 @@ fn evaluate(name: &str, sql: &str) {
 
 fn ten_rules() {
     let rules: Vec<Rule> = (0..10)
-        .map(|_| Rule::compile(SQL, &Limits::default()).expect("the rule is right"))
+        .map(|_| Rule::compile(SQL, &RuleLimits::default()).expect("the rule is right"))
         .collect();
     let event = Publish {
         topic: "t/sensor-000017",
@@ -107,7 +109,7 @@ fn ten_rules() {
 fn find(rules: u32) {
     let mut index = RuleIndex::new();
     for rule in 0..rules {
-        index.insert(&Source::Topic(format!("site/{rule}/+/state")), rule);
+        index.insert(&FromEntry::Topic(format!("site/{rule}/+/state")), rule);
     }
     let mut found = Vec::new();
     time(&format!("find: a topic among {rules} filters"), || {
@@ -122,10 +124,10 @@ fn main() {
         PAYLOAD.len()
     );
     time("compile: SELECT payload.temp AS t, topic … > 30", || {
-        black_box(Rule::compile(black_box(SQL), &Limits::default())).expect("the rule is right");
+        black_box(Rule::compile(black_box(SQL), &RuleLimits::default())).expect("the rule is right");
     });
     time("compile: FOREACH … DO … INCASE … WHERE, five functions", || {
-        black_box(Rule::compile(black_box(FOREACH), &Limits::default())).expect("the rule is right");
+        black_box(Rule::compile(black_box(FOREACH), &RuleLimits::default())).expect("the rule is right");
     });
     find(1);
     find(10_000);
@@ -153,6 +155,6 @@ fn main() {
     let mut text = Vec::new();
     time("render: ${t} of ${topic}", || {
         text.clear();
-        black_box(template.render(&output, rules::Missing::Undefined, &mut text)).expect("it is short");
+        black_box(template.render(&output, rules::MissingText::Undefined, &mut text)).expect("it is short");
     });
 }

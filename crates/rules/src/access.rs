@@ -1,24 +1,26 @@
-//! Reading and writing by path: `a.b[1]`, `a[-1]`, `[0]` and `[-0]` as places before and behind an array.
+//! Reads and writes values by path: `a.b[1]`, `a[-1]`. In an alias, `[0]` is the place before the first element and
+//! `[-0]` the place after the last element.
 //!
-//! A string on the way is read as JSON, as in EMQX: devices put JSON into JSON.
+//! As in EMQX, a string inside a path is parsed as JSON, because devices put JSON into JSON.
 
-use crate::error::Fault;
+use crate::budget::StepBudget;
+use crate::error::FunctionError;
 use crate::json::{self, JsonLimits};
 use crate::text::Text;
 use crate::value::{Map, Value};
 
-/// A step whose index or key is known.
+/// A path step whose index or key is known.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ResolvedStep {
     Key(Text),
     Index(i128),
     Head,
     Tail,
-    /// An index that is no number: nothing is there, and nothing can be put there.
-    Nowhere,
+    /// The index is not a number: reading returns nothing, and writing has no effect.
+    Invalid,
 }
 
-/// The element of an array: from 1, or from the end with -1.
+/// Returns an element of an array. Indexes begin with 1; -1 is the last element.
 pub(crate) fn element(values: &[Value], index: i128) -> Option<&Value> {
     values.get(position(values.len(), index)?)
 }
@@ -31,45 +33,62 @@ fn position(length: usize, index: i128) -> Option<usize> {
     }
 }
 
-/// `Undefined` where there is nothing.
-pub(crate) fn get(value: &Value, path: &[Place], limits: &JsonLimits) -> Value {
+/// Returns the value at the path, or `Undefined`.
+pub(crate) fn get(
+    value: &Value,
+    path: &[ResolvedStep],
+    limits: &JsonLimits,
+    budget: &mut StepBudget,
+) -> Result<Value, FunctionError> {
+    budget.charge_steps(path.len() as u64)?;
+    get_with(value, path, &mut |text| {
+        json::decode_within(text, limits, budget).map(|decoded| decoded.unwrap_or_default())
+    })
+}
+
+/// Same as `get`, with a custom function that parses a string as JSON.
+pub(crate) fn get_with<E>(
+    value: &Value,
+    path: &[ResolvedStep],
+    decode: &mut dyn FnMut(&Text) -> Result<Value, E>,
+) -> Result<Value, E> {
     let mut value = value;
     for (i, place) in path.iter().enumerate() {
         let found = match (value, place) {
-            (Value::Map(map), Place::Key(key)) => map.get(key),
-            (Value::Array(values), Place::Index(index)) => element(values, *index),
+            (Value::Map(map), ResolvedStep::Key(key)) => map.get(key),
+            (Value::Array(values), ResolvedStep::Index(index)) => element(values, *index),
             (Value::Text(text), _) => {
-                return match json::decode(text, limits) {
-                    // Only once: a string in a string in a string ends here.
-                    Ok(decoded) if !matches!(decoded, Value::Text(_)) => get(&decoded, &path[i..], limits),
-                    _ => Value::Undefined,
+                return match decode(text)? {
+                    // Strings are parsed only once: a string inside a string inside a string is not.
+                    Value::Text(_) => Ok(Value::Undefined),
+                    decoded => get_with(&decoded, &path[i..], decode),
                 };
             }
             _ => None,
         };
         match found {
             Some(found) => value = found,
-            None => return Value::Undefined,
+            None => return Ok(Value::Undefined),
         }
     }
-    value.clone()
+    Ok(value.clone())
 }
 
-/// Puts the value there; what is in the way and cannot hold it is replaced.
-pub(crate) fn put(root: &mut Map, name: &Text, path: &[Place], value: Value) {
+/// Writes the value at the path. Replaces values on the path that cannot contain the next step.
+pub(crate) fn put(root: &mut Map, name: &Text, path: &[ResolvedStep], value: Value) {
     if path.is_empty() {
         return root.insert(name.clone(), value);
     }
     put_into(root.entry(name), path, value);
 }
 
-pub(crate) fn put_into(slot: &mut Value, path: &[Place], value: Value) {
+pub(crate) fn put_into(slot: &mut Value, path: &[ResolvedStep], value: Value) {
     let Some((place, rest)) = path.split_first() else {
         *slot = value;
         return;
     };
     match place {
-        Place::Key(key) => {
+        ResolvedStep::Key(key) => {
             if !matches!(slot, Value::Map(_)) {
                 *slot = Value::Map(Map::new());
             }
@@ -81,7 +100,7 @@ pub(crate) fn put_into(slot: &mut Value, path: &[Place], value: Value) {
     }
 }
 
-fn put_element(slot: &mut Value, place: &Place, rest: &[Place], value: Value) {
+fn put_element(slot: &mut Value, place: &ResolvedStep, rest: &[ResolvedStep], value: Value) {
     let fresh = |value| {
         let mut element = Value::Undefined;
         put_into(&mut element, rest, value);
@@ -93,48 +112,48 @@ fn put_element(slot: &mut Value, place: &Place, rest: &[Place], value: Value) {
     };
     let values = std::sync::Arc::make_mut(values);
     match place {
-        Place::Head => values.insert(0, fresh(value)),
-        Place::Tail => values.push(fresh(value)),
-        Place::Index(index) => {
+        ResolvedStep::Head => values.insert(0, fresh(value)),
+        ResolvedStep::Tail => values.push(fresh(value)),
+        ResolvedStep::Index(index) => {
             if let Some(element) = position(values.len(), *index).and_then(|at| values.get_mut(at)) {
                 put_into(element, rest, value);
             }
         }
-        Place::Key(_) | Place::Nowhere => {}
+        ResolvedStep::Key(_) | ResolvedStep::Invalid => {}
     }
 }
 
-/// The whole numbers from `begin` to `end`.
-pub(crate) fn range(begin: i64, end: i64) -> Result<Value, Fault> {
+/// Returns the integers from `begin` to `end`.
+pub(crate) fn range(begin: i64, end: i64) -> Result<Value, FunctionError> {
     const ELEMENTS_MAX: i64 = 100_000;
     let length = end.saturating_sub(begin).saturating_add(1);
     if !(0..=ELEMENTS_MAX).contains(&length) {
-        let message = format!("[{begin}..{end}] is no range of 0 to {ELEMENTS_MAX} numbers");
-        return Err(Fault::from(message));
+        let message = format!("[{begin}..{end}] is not a range of 0 to {ELEMENTS_MAX} numbers");
+        return Err(FunctionError::from(message));
     }
     Ok(Value::array((begin..=end).map(Value::from).collect()))
 }
 
-/// The elements from `begin` to `end`, both included.
-pub(crate) fn slice(array: &Value, begin: i64, end: i64) -> Result<Value, Fault> {
+/// Returns the elements from `begin` to `end`, both included.
+pub(crate) fn slice(array: &Value, begin: i64, end: i64) -> Result<Value, FunctionError> {
     let Value::Array(values) = array else {
-        return Err(Fault::from(format!(
-            "a range is taken of {}, not of an array",
+        return Err(FunctionError::from(format!(
+            "a range requires an array, not {}",
             array.type_name()
         )));
     };
     let length = values.len() as i64;
     let from_start = |index: i64| match index {
-        0 => Err(Fault::from(
-            "a range begins and ends at 1 or later, or at -1 or earlier",
+        0 => Err(FunctionError::from(
+            "the start and end of a range must be at least 1 or at most -1",
         )),
         1.. => Ok(index),
         _ => Ok(length + index + 1),
     };
     let (begin, end) = (from_start(begin)?, from_start(end)?);
     if begin < 1 || end < begin - 1 {
-        return Err(Fault::from(format!(
-            "there is no range from {begin} to {end} in {length} elements"
+        return Err(FunctionError::from(format!(
+            "the range from {begin} to {end} is outside the array of {length} elements"
         )));
     }
     let begin = (begin as usize - 1).min(values.len());

@@ -1,19 +1,29 @@
-//! Comparison operators between values of any type, with EMQX's conversions.
+//! Comparison operators between values of any type, with the conversions of EMQX.
 
 use std::cmp::Ordering;
 
-use crate::error::Fault;
-use crate::expr::Comparison;
+use crate::budget::StepBudget;
+use crate::error::FunctionError;
+use crate::expr::ComparisonOperator;
 use crate::number;
 use crate::value::Value;
 
-/// A number against a string compares as numbers; a word (`true`, `null`) against a string as strings; undefined is equal to
-/// itself and in no relation to anything else.
-pub(crate) fn compare(operator: Comparison, left: &Value, right: &Value) -> Result<bool, Fault> {
+/// A number and a string are compared as numbers; `true`, `false` or `null` and a string as strings. Undefined is equal
+/// only to itself; all other comparisons with it are false.
+pub(crate) fn compare(
+    operator: ComparisonOperator,
+    left: &Value,
+    right: &Value,
+    budget: &mut StepBudget,
+) -> Result<bool, FunctionError> {
+    match operator {
+        ComparisonOperator::MatchesFilter => charge_reading(left, right, budget)?,
+        _ => charge(left, right, budget)?,
+    }
     let order = match (left, right) {
         (Value::Undefined, Value::Undefined) => Ordering::Equal,
         (Value::Undefined, _) | (_, Value::Undefined) => return Ok(false),
-        _ if operator == Comparison::MatchesFilter => return matches_filter(left, right),
+        _ if operator == ComparisonOperator::MatchesFilter => return matches_filter(left, right),
         (Value::Int(_) | Value::Float(_), Value::Text(text)) => left.order(&to_number(text)?),
         (Value::Text(text), Value::Int(_) | Value::Float(_)) => to_number(text)?.order(right),
         (Value::Null | Value::Bool(_), Value::Text(text)) => word(left).cmp(text.as_bytes()),
@@ -21,37 +31,64 @@ pub(crate) fn compare(operator: Comparison, left: &Value, right: &Value) -> Resu
         _ => left.order(right),
     };
     Ok(match operator {
-        Comparison::Equal | Comparison::MatchesFilter => order.is_eq(),
-        Comparison::NotEqual => order.is_ne(),
-        Comparison::Less => order.is_lt(),
-        Comparison::LessOrEqual => order.is_le(),
-        Comparison::Greater => order.is_gt(),
-        Comparison::GreaterOrEqual => order.is_ge(),
+        ComparisonOperator::Equal | ComparisonOperator::MatchesFilter => order.is_eq(),
+        ComparisonOperator::NotEqual => order.is_ne(),
+        ComparisonOperator::Less => order.is_lt(),
+        ComparisonOperator::LessOrEqual => order.is_le(),
+        ComparisonOperator::Greater => order.is_gt(),
+        ComparisonOperator::GreaterOrEqual => order.is_ge(),
     })
+}
+
+/// Returns whether type and value are equal: 1 and 1.0 are different.
+pub(crate) fn is_same(left: &Value, right: &Value, budget: &mut StepBudget) -> Result<bool, FunctionError> {
+    charge(left, right, budget)?;
+    Ok(left == right)
+}
+
+/// Charges for reading both values up to the first difference or the end of the shorter one.
+pub(crate) fn charge(left: &Value, right: &Value, budget: &mut StepBudget) -> Result<(), FunctionError> {
+    match (left, right) {
+        (Value::Text(left), Value::Text(right)) => budget.charge_steps(left.len().min(right.len()) as u64 / 64),
+        (Value::Array(_), Value::Array(_)) | (Value::Map(_), Value::Map(_)) => {
+            budget.charge_value(left)?;
+            budget.charge_value(right)
+        }
+        // The text is parsed as a number.
+        (Value::Text(_), Value::Int(_) | Value::Float(_)) | (Value::Int(_) | Value::Float(_), Value::Text(_)) => {
+            charge_reading(left, right, budget)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn charge_reading(left: &Value, right: &Value, budget: &mut StepBudget) -> Result<(), FunctionError> {
+    let length = |value: &Value| value.as_bytes().map_or(0, <[u8]>::len);
+    budget.read(length(left) + length(right))
 }
 
 fn word(value: &Value) -> &'static [u8] {
     value.word().unwrap_or_default().as_bytes()
 }
 
-fn to_number(text: &[u8]) -> Result<Value, Fault> {
+fn to_number(text: &[u8]) -> Result<Value, FunctionError> {
     let int = number::parse_integer(text).map(Value::Int);
     let number = int.or_else(|| number::parse_float(text).map(Value::Float));
     number.ok_or_else(|| {
         let shown = String::from_utf8_lossy(&text[..text.len().min(40)]).into_owned();
-        Fault::from(format!(
-            "a number is compared with the string '{shown}', which is no number"
+        FunctionError::from(format!(
+            "a number is compared with the string '{shown}', which is not a number"
         ))
     })
 }
 
-fn matches_filter(topic: &Value, filter: &Value) -> Result<bool, Fault> {
+fn matches_filter(topic: &Value, filter: &Value) -> Result<bool, FunctionError> {
     match (topic.as_str(), filter.as_str()) {
         (Some(topic), Some(filter)) => Ok(mqtt::filter_matches(filter, topic)),
         _ => {
             let (topic, filter) = (topic.type_name(), filter.type_name());
-            Err(Fault::from(format!(
-                "=~ takes a topic and a topic filter, not {topic} and {filter}"
+            Err(FunctionError::from(format!(
+                "=~ requires a topic and a topic filter, not {topic} and {filter}"
             )))
         }
     }

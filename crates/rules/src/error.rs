@@ -1,16 +1,16 @@
-//! What is wrong with a rule (when it is compiled) and what went wrong with a message (when it is evaluated), and where.
+//! Errors of a rule at compile time and of an evaluation at run time, with their position.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// In the text of the rule, from 1; columns are characters.
+/// Position in the text of the rule. Lines and columns begin with 1; columns count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct TextPosition {
     pub line: u32,
     pub column: u32,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for TextPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
@@ -19,16 +19,16 @@ impl fmt::Display for Position {
 /// A rule or template that cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
-    pub position: Position,
-    /// As in the text: `'abc'`, `the end of the rule`, `function uper`.
+    pub position: TextPosition,
+    /// The unexpected part as in the text: `'abc'`, `the end of the rule`, `function uper`.
     pub found: String,
     pub expected: String,
-    /// What to write instead, where that can be guessed.
+    /// The probable correction, if one can be guessed.
     pub suggestion: Option<String>,
 }
 
 impl RuleError {
-    pub(crate) fn new(position: Position, found: impl Into<String>, expected: impl Into<String>) -> RuleError {
+    pub(crate) fn new(position: TextPosition, found: impl Into<String>, expected: impl Into<String>) -> RuleError {
         RuleError {
             position,
             found: found.into(),
@@ -55,12 +55,14 @@ impl fmt::Display for RuleError {
 
 impl std::error::Error for RuleError {}
 
-/// A message that a rule could not be applied to.
+/// An error that occurred when a rule was applied to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalError {
-    /// Of the expression that failed.
-    pub position: Position,
+    /// Position of the expression that failed.
+    pub position: TextPosition,
     pub message: Cow<'static, str>,
+    /// The rule exceeded a limit: steps, bytes, time or nesting.
+    pub is_limit: bool,
 }
 
 impl fmt::Display for EvalError {
@@ -71,32 +73,59 @@ impl fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
-/// Why a function or an operator has no result; the caller knows where it stands.
+/// The error of a function or operator. The caller adds the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault(pub Cow<'static, str>);
+pub(crate) struct FunctionError {
+    pub message: Cow<'static, str>,
+    pub is_limit: bool,
+}
 
-impl Fault {
-    pub fn at(self, position: Position) -> EvalError {
+impl FunctionError {
+    /// A limit of the rule was exceeded.
+    pub fn limit(message: impl Into<Cow<'static, str>>) -> FunctionError {
+        FunctionError {
+            message: message.into(),
+            is_limit: true,
+        }
+    }
+
+    pub fn at(self, position: TextPosition) -> EvalError {
         EvalError {
             position,
-            message: self.0,
+            message: truncated(self.message),
+            is_limit: self.is_limit,
         }
     }
 }
 
-impl From<&'static str> for Fault {
-    fn from(message: &'static str) -> Fault {
-        Fault(Cow::Borrowed(message))
+impl From<&'static str> for FunctionError {
+    fn from(message: &'static str) -> FunctionError {
+        FunctionError {
+            message: Cow::Borrowed(message),
+            is_limit: false,
+        }
     }
 }
 
-impl From<String> for Fault {
-    fn from(message: String) -> Fault {
-        Fault(Cow::Owned(message))
+impl From<String> for FunctionError {
+    fn from(message: String) -> FunctionError {
+        FunctionError {
+            message: Cow::Owned(message),
+            is_limit: false,
+        }
     }
 }
 
-/// The name among `names` that was probably meant: few letters away.
+/// Limits the length of an error message, which can quote a text of the message.
+fn truncated(message: Cow<'static, str>) -> Cow<'static, str> {
+    const BYTES_MAX: usize = 1024;
+    match message.len() {
+        0..=BYTES_MAX => message,
+        _ => Cow::Owned(format!("{}…", &message[..message.floor_char_boundary(BYTES_MAX)])),
+    }
+}
+
+/// Returns the most similar name in `names`, if it differs in only a few letters.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
     let allowed = (word.len() / 3).clamp(1, 3);
@@ -107,7 +136,7 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// How many letters must be added, removed or replaced.
+/// Returns how many letters must be added, removed or replaced.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

@@ -1,32 +1,37 @@
-//! Evaluation: a compiled rule against one event.
+//! Evaluation of a compiled rule for one event.
 //!
-//! An `Evaluator` is kept by a thread; for each event it gives a `Message`, in which any number of rules are run. The
-//! payload is parsed when the first rule asks for a field of it, and once; so are its errors. Names are looked up in the
-//! fields so far, then in those of FOREACH, then in the event.
+//! Each thread has an `Evaluator`. For each event it creates a `MessageEvaluation`, and any number of rules can run on
+//! it. The payload is parsed once, when the first rule reads one of its fields; a parse error is also stored. Names are
+//! looked up first in the fields computed so far, then in the fields of FOREACH, then in the event.
 //!
-//! WHERE goes first when it names no field of SELECT: EMQX computes the fields first. The outputs are the same; an error in
-//! a field of a message that WHERE refuses counts as not matched here, and as failed there.
+//! If WHERE names no field of SELECT, it is evaluated first. EMQX always computes the fields first. The outputs are the
+//! same, with one difference: if the message does not match WHERE and a field has an error, we count "not matched" and
+//! EMQX counts "failed".
 
-use crate::access::{self, Place};
-use crate::compare::compare;
-use crate::error::{EvalError, Fault, Position};
-use crate::event::{Column, Environment, Event};
-use crate::expr::{Expr, Field, Form, Step, Target, Variable};
-use crate::functions::{Call, ProgramCache, RegexCache, arithmetic};
-use crate::json::{self, JsonError, Node, Tape};
-use crate::rule::{Body, Foreach, Limits, Rule};
+use std::sync::Arc;
+
+use crate::access::{self, ResolvedStep};
+use crate::budget::StepBudget;
+use crate::compare::{self, compare};
+use crate::error::{EvalError, FunctionError, TextPosition};
+use crate::event::{Column, Environment, RuleEvent};
+use crate::expr::{Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
+use crate::functions::{FunctionCall, PatternCache, ProgramCache, arithmetic};
+use crate::json::{self, JsonError, Tape, TapeNode};
+use crate::pattern::RegexPattern;
+use crate::rule::{Foreach, Rule, RuleBody};
 use crate::text::Text;
 use crate::value::{Map, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// So many outputs, at least one.
+pub enum EvalOutcome {
+    /// Number of outputs, at least one.
     Passed(usize),
-    /// WHERE refused, or FOREACH had no element.
+    /// WHERE was false, or FOREACH had no elements.
     NotMatched,
 }
 
-/// Memory that is used again from message to message.
+/// Memory that is reused for the next message.
 #[derive(Debug, Default)]
 pub struct Evaluator {
     cache: Cache,
@@ -36,11 +41,11 @@ pub struct Evaluator {
 struct Cache {
     tape: Tape,
     payload: PayloadState,
-    regexes: RegexCache,
+    patterns: PatternCache,
     programs: ProgramCache,
 }
 
-/// What is known of the payload of the current message.
+/// Parse state of the payload of the current message.
 #[derive(Clone, Copy, Debug, Default)]
 enum PayloadState {
     #[default]
@@ -49,11 +54,19 @@ enum PayloadState {
     NotJson(JsonError),
 }
 
-/// One event on its way through rules.
-pub struct Message<'a> {
+/// Resources that the last evaluation used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedResources {
+    /// `Limits::steps_max` defines a step.
+    pub steps: u64,
+}
+
+/// One event during the evaluation of its rules.
+pub struct MessageEvaluation<'a> {
     cache: &'a mut Cache,
-    event: &'a dyn Event,
+    event: &'a dyn RuleEvent,
     environment: &'a mut dyn Environment,
+    used: UsedResources,
 }
 
 impl Evaluator {
@@ -61,30 +74,45 @@ impl Evaluator {
         Evaluator::default()
     }
 
-    pub fn message<'a>(&'a mut self, event: &'a dyn Event, environment: &'a mut dyn Environment) -> Message<'a> {
+    pub fn message<'a>(
+        &'a mut self,
+        event: &'a dyn RuleEvent,
+        environment: &'a mut dyn Environment,
+    ) -> MessageEvaluation<'a> {
         self.cache.payload = PayloadState::Unread;
-        Message {
+        MessageEvaluation {
             cache: &mut self.cache,
             event,
             environment,
+            used: UsedResources::default(),
         }
     }
 }
 
-impl Message<'_> {
-    /// Appends the outputs; after an error there are none.
-    pub fn run(&mut self, rule: &Rule, out: &mut Vec<Map>) -> Result<Outcome, EvalError> {
+impl MessageEvaluation<'_> {
+    /// Returns the resources that the last `run` used.
+    pub fn used(&self) -> UsedResources {
+        self.used
+    }
+
+    /// Appends the outputs. After an error, nothing is appended.
+    pub fn run(&mut self, rule: &Rule, out: &mut Vec<Map>) -> Result<EvalOutcome, EvalError> {
         let start = out.len();
-        let mut run = Run {
+        let budget = StepBudget::new(&rule.limits, self.environment.time_limit());
+        let mut run = RuleEvaluation {
             rule,
             event: self.event,
             environment: self.environment,
             cache: self.cache,
             selected: Map::new(),
             scope: Map::new(),
-            budget: Budget::new(&rule.limits),
+            looked_up: Vec::new(),
+            columns: None,
+            is_payload_charged: false,
+            budget,
         };
         let result = run.run(out);
+        self.used.steps = rule.limits.steps_max - run.budget.steps();
         if result.is_err() {
             out.truncate(start);
         }
@@ -92,112 +120,79 @@ impl Message<'_> {
     }
 }
 
-/// What a rule may still use for this message.
-pub(crate) struct Budget {
-    steps: u64,
-    bytes: usize,
-}
-
-impl Budget {
-    fn new(limits: &Limits) -> Budget {
-        Budget {
-            steps: limits.steps_max,
-            bytes: limits.result_bytes_max,
-        }
-    }
-
-    pub fn step(&mut self, steps: u64) -> Result<(), Fault> {
-        match self.steps.checked_sub(steps) {
-            Some(left) => self.steps = left,
-            None => return Err(Fault::from("the rule takes more steps than one message may")),
-        }
-        Ok(())
-    }
-
-    /// Steps and bytes.
-    pub fn left(&self) -> (u64, usize) {
-        (self.steps, self.bytes)
-    }
-
-    /// What something has used that was told what is left.
-    pub fn use_up(&mut self, steps: u64, bytes: usize) -> Result<(), Fault> {
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.step(steps)
-    }
-
-    /// Before so many bytes are made.
-    pub fn make(&mut self, bytes: usize) -> Result<(), Fault> {
-        match self.bytes.checked_sub(bytes) {
-            Some(left) => self.bytes = left,
-            None => return Err(Fault::from("the rule makes more bytes than one message may")),
-        }
-        self.step(bytes as u64 / 64)
-    }
-}
-
-pub(crate) struct Run<'a> {
+pub(crate) struct RuleEvaluation<'a> {
     pub rule: &'a Rule,
-    pub event: &'a dyn Event,
+    pub event: &'a dyn RuleEvent,
     pub environment: &'a mut dyn Environment,
     cache: &'a mut Cache,
-    /// Fields of the clause so far.
+    /// Fields of this clause that are already computed.
     selected: Map,
-    /// Fields of FOREACH, and the element.
+    /// The fields of FOREACH and the current element.
     scope: Map,
-    pub budget: Budget,
+    /// Values of variables that do not depend on the element, indexed by `Variable::slot`.
+    looked_up: Vec<Option<Value>>,
+    /// The columns that `*` stands for in FOREACH.
+    columns: Option<Map>,
+    is_payload_charged: bool,
+    pub budget: StepBudget,
 }
 
-impl Run<'_> {
-    fn run(&mut self, out: &mut Vec<Map>) -> Result<Outcome, EvalError> {
+impl RuleEvaluation<'_> {
+    fn run(&mut self, out: &mut Vec<Map>) -> Result<EvalOutcome, EvalError> {
         let rule = self.rule;
-        if rule.is_condition_first && !self.holds(rule.condition.as_ref())? {
-            return Ok(Outcome::NotMatched);
+        if rule.is_condition_first && !self.matches(rule.condition.as_ref())? {
+            return Ok(EvalOutcome::NotMatched);
         }
         match &rule.body {
-            Body::Select(fields) => self.select(fields, out),
-            Body::Foreach(foreach) => self.foreach(foreach, out),
+            RuleBody::Select(fields) => self.select(fields, out),
+            RuleBody::Foreach(foreach) => self.foreach(foreach, out),
         }
     }
 
-    fn select(&mut self, fields: &[Field], out: &mut Vec<Map>) -> Result<Outcome, EvalError> {
+    fn select(&mut self, fields: &[OutputField], out: &mut Vec<Map>) -> Result<EvalOutcome, EvalError> {
         self.selected = Map::with_capacity(fields.len());
         self.fields(fields)?;
         if !self.rule.is_condition_first {
             self.scope = std::mem::take(&mut self.selected);
-            if !self.holds(self.rule.condition.as_ref())? {
-                return Ok(Outcome::NotMatched);
+            if !self.matches(self.rule.condition.as_ref())? {
+                return Ok(EvalOutcome::NotMatched);
             }
             self.selected = std::mem::take(&mut self.scope);
         }
-        out.push(std::mem::take(&mut self.selected));
-        Ok(Outcome::Passed(1))
+        let output = std::mem::take(&mut self.selected);
+        let place = |fault: FunctionError| fault.at(fields.last().map(OutputField::position).unwrap_or_default());
+        self.budget.charge_output(&output).map_err(place)?;
+        out.push(output);
+        Ok(EvalOutcome::Passed(1))
     }
 
-    fn foreach(&mut self, foreach: &Foreach, out: &mut Vec<Map>) -> Result<Outcome, EvalError> {
+    fn foreach(&mut self, foreach: &Foreach, out: &mut Vec<Map>) -> Result<EvalOutcome, EvalError> {
         let rule = self.rule;
         let position = foreach.array.position;
         self.fields(&foreach.fields)?;
         let value = self.array_of(&foreach.array)?;
         self.put(&foreach.array_target, value.clone())?;
         self.scope = std::mem::take(&mut self.selected);
-        if !rule.is_condition_first && !self.holds(rule.condition.as_ref())? {
-            return Ok(Outcome::NotMatched);
+        if !rule.is_condition_first && !self.matches(rule.condition.as_ref())? {
+            return Ok(EvalOutcome::NotMatched);
         }
         let Value::Array(elements) = value else {
-            return Ok(Outcome::NotMatched);
+            return Ok(EvalOutcome::NotMatched);
         };
-        let mut base = Map::new();
-        if foreach.each.is_none() {
-            self.add_columns(&mut base).map_err(|fault| fault.at(position))?;
+        let mut columns = Map::new();
+        let is_all = |field: &OutputField| matches!(field, OutputField::All(_));
+        if foreach.each.as_ref().is_none_or(|each| each.iter().any(is_all)) {
+            self.add_columns(&mut columns).map_err(|fault| fault.at(position))?;
         }
+        self.columns = Some(columns.clone());
         let start = out.len();
         for element in elements.iter() {
             self.scope.insert(foreach.item.clone(), element.clone());
-            if !self.holds(foreach.incase.as_ref())? {
+            if !self.matches(foreach.incase.as_ref())? {
                 continue;
             }
             if out.len() - start >= rule.limits.outputs_max {
-                let fault = Fault::from(format!("FOREACH has more than {} outputs", rule.limits.outputs_max));
+                let fault = FunctionError::limit(format!("FOREACH has more than {} outputs", rule.limits.outputs_max));
                 return Err(fault.at(position));
             }
             let output = match &foreach.each {
@@ -205,21 +200,22 @@ impl Run<'_> {
                     self.fields(each)?;
                     std::mem::take(&mut self.selected)
                 }
-                None => self.with_scope(&base, position)?,
+                None => self.with_scope(&columns, position)?,
             };
+            self.budget.charge_output(&output).map_err(|fault| fault.at(position))?;
             out.push(output);
         }
         Ok(if out.len() > start {
-            Outcome::Passed(out.len() - start)
+            EvalOutcome::Passed(out.len() - start)
         } else {
-            Outcome::NotMatched
+            EvalOutcome::NotMatched
         })
     }
 
-    /// The whole payload is read as JSON where an array is wanted.
+    /// If an array is expected, the complete payload is parsed as JSON.
     fn array_of(&mut self, array: &Expr) -> Result<Value, EvalError> {
         let value = self.eval(array)?;
-        let is_payload = matches!(&array.form, Form::Variable(variable)
+        let is_payload = matches!(&array.kind, ExprKind::Variable(variable)
             if variable.path.is_empty() && variable.name.as_bytes() == b"payload");
         match value {
             Value::Text(text) if is_payload => self.decode_payload(&text).map_err(|fault| fault.at(array.position)),
@@ -227,8 +223,8 @@ impl Run<'_> {
         }
     }
 
-    /// The output of FOREACH without DO: the event, the fields and the element.
-    fn with_scope(&mut self, columns: &Map, position: Position) -> Result<Map, EvalError> {
+    /// Returns the output of FOREACH without DO: the event, the fields and the element.
+    fn with_scope(&mut self, columns: &Map, position: TextPosition) -> Result<Map, EvalError> {
         let mut output = columns.clone();
         for (name, value) in self.scope.iter() {
             output.insert(name.clone(), value.clone());
@@ -238,7 +234,14 @@ impl Run<'_> {
         Ok(output)
     }
 
-    fn add_columns(&mut self, output: &mut Map) -> Result<(), Fault> {
+    fn add_columns(&mut self, output: &mut Map) -> Result<(), FunctionError> {
+        if let Some(columns) = &self.columns {
+            self.budget.make(64 * columns.len())?;
+            for (name, value) in columns.iter() {
+                output.insert(name.clone(), value.clone());
+            }
+            return Ok(());
+        }
         for column in self.event.kind().columns() {
             let value = self.charged_column(column)?;
             output.insert(column.name().into(), value);
@@ -246,31 +249,31 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn holds(&mut self, condition: Option<&Expr>) -> Result<bool, EvalError> {
-        condition.map_or(Ok(true), |condition| self.truth(condition))
+    fn matches(&mut self, condition: Option<&Expr>) -> Result<bool, EvalError> {
+        condition.map_or(Ok(true), |condition| self.is_true(condition))
     }
 
-    /// True and false are themselves; what does not exist is false.
-    fn truth(&mut self, condition: &Expr) -> Result<bool, EvalError> {
+    /// Evaluates a condition. A missing value is false.
+    fn is_true(&mut self, condition: &Expr) -> Result<bool, EvalError> {
         match self.eval(condition)? {
             Value::Bool(truth) => Ok(truth),
             Value::Undefined | Value::Null => Ok(false),
             other => {
                 let message = format!("the condition is {}, not true or false", other.type_name());
-                Err(Fault::from(message).at(condition.position))
+                Err(FunctionError::from(message).at(condition.position))
             }
         }
     }
 
-    fn fields(&mut self, fields: &[Field]) -> Result<(), EvalError> {
+    fn fields(&mut self, fields: &[OutputField]) -> Result<(), EvalError> {
         for field in fields {
             match field {
-                Field::All(position) => {
+                OutputField::All(position) => {
                     let mut selected = std::mem::take(&mut self.selected);
                     self.add_columns(&mut selected).map_err(|fault| fault.at(*position))?;
                     self.selected = selected;
                 }
-                Field::Value { value, target } => {
+                OutputField::Value { value, target } => {
                     let value = self.eval(value)?;
                     self.put(target, value)?;
                 }
@@ -279,14 +282,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn put(&mut self, target: &Target, value: Value) -> Result<(), EvalError> {
+    fn put(&mut self, target: &OutputPath, value: Value) -> Result<(), EvalError> {
         if target.path.is_empty() {
             self.selected.insert(target.name.clone(), value);
             return Ok(());
         }
-        let place = |fault: Fault| fault.at(target.position);
+        let place = |fault: FunctionError| fault.at(target.position);
         let path = self.places(&target.path).map_err(place)?;
-        self.budget.step(path.len() as u64).map_err(place)?;
+        self.budget.charge_steps(path.len() as u64).map_err(place)?;
         if target.name.as_bytes() == b"payload"
             && let Some(Value::Text(text)) = self.selected.get(b"payload").cloned()
         {
@@ -295,38 +298,27 @@ impl Run<'_> {
         }
         access::put(&mut self.selected, &target.name, &path, value);
         let whole = self.selected.get(&target.name).cloned().unwrap_or_default();
-        self.check_nesting(&whole).map_err(place)
-    }
-
-    /// Of a value that has been put together: later fields, and later messages, may put it into others again.
-    pub fn check_nesting(&mut self, value: &Value) -> Result<(), Fault> {
-        const NESTING_MAX: usize = 128;
-        match value.count_within(NESTING_MAX) {
-            Some(count) => self.budget.step(count / 16),
-            None => Err(Fault::from(format!(
-                "arrays and maps nest deeper than {NESTING_MAX} levels"
-            ))),
-        }
+        self.budget.check_nesting(&whole, 0).map_err(place)
     }
 
     pub fn eval(&mut self, expr: &Expr) -> Result<Value, EvalError> {
-        let place = |fault: Fault| fault.at(expr.position);
-        self.budget.step(1).map_err(place)?;
-        match &expr.form {
-            Form::Const(value) => Ok(value.clone()),
-            Form::Variable(variable) => self.variable(variable).map_err(place),
-            Form::List(items) => {
+        let place = |fault: FunctionError| fault.at(expr.position);
+        self.budget.charge_steps(1).map_err(place)?;
+        match &expr.kind {
+            ExprKind::Const(value) => Ok(value.clone()),
+            ExprKind::Variable(variable) => self.variable(variable).map_err(place),
+            ExprKind::List(items) => {
                 let values = items.iter().map(|item| self.eval(item)).collect::<Result<_, _>>()?;
                 let array = Value::array(values);
-                self.check_nesting(&array).map_err(place)?;
+                self.budget.check_nesting(&array, 0).map_err(place)?;
                 Ok(array)
             }
-            Form::Range { begin, end } => {
+            ExprKind::Range { begin, end } => {
                 let length = end.saturating_sub(*begin).clamp(0, 1 << 20) as usize;
                 self.budget.make(length * 32).map_err(place)?;
                 access::range(*begin, *end).map_err(place)
             }
-            Form::Slice { array, begin, end } => {
+            ExprKind::Slice { array, begin, end } => {
                 let array = self.eval(array)?;
                 let slice = access::slice(&array, *begin, *end).map_err(place)?;
                 if let Value::Array(values) = &slice {
@@ -334,51 +326,53 @@ impl Run<'_> {
                 }
                 Ok(slice)
             }
-            Form::Plus(inner) => self.eval(inner),
-            Form::Negate(inner) => {
+            ExprKind::Plus(inner) => self.eval(inner),
+            ExprKind::Negate(inner) => {
                 let value = self.eval(inner)?;
                 arithmetic::negate(&value).map_err(place)
             }
-            Form::Arithmetic { operator, left, right } => {
+            ExprKind::Arithmetic { operator, left, right } => {
                 let (left, right) = (self.eval(left)?, self.eval(right)?);
                 arithmetic::apply(*operator, &left, &right, &mut self.budget).map_err(place)
             }
-            Form::Compare { operator, left, right } => {
+            ExprKind::Compare { operator, left, right } => {
                 let (left, right) = (self.eval(left)?, self.eval(right)?);
-                compare(*operator, &left, &right).map(Value::Bool).map_err(place)
+                let compared = compare(*operator, &left, &right, &mut self.budget);
+                compared.map(Value::Bool).map_err(place)
             }
-            Form::And(operands) => {
+            ExprKind::And(operands) => {
                 for operand in operands {
-                    if !self.truth(operand)? {
+                    if !self.is_true(operand)? {
                         return Ok(Value::Bool(false));
                     }
                 }
                 Ok(Value::Bool(true))
             }
-            Form::Or(operands) => {
+            ExprKind::Or(operands) => {
                 for operand in operands {
-                    if self.truth(operand)? {
+                    if self.is_true(operand)? {
                         return Ok(Value::Bool(true));
                     }
                 }
                 Ok(Value::Bool(false))
             }
-            // What is neither true nor false is not true the other way round either.
-            Form::Not(inner) => Ok(Value::Bool(self.eval(inner)? == Value::Bool(false))),
-            Form::In { item, list, is_negated } => {
+            // The negation of a value that is not a boolean is also false.
+            ExprKind::Not(inner) => Ok(Value::Bool(self.eval(inner)? == Value::Bool(false))),
+            ExprKind::In { item, list, is_negated } => {
                 let item = self.eval(item)?;
                 let mut is_member = false;
                 for other in list {
-                    is_member |= self.eval(other)? == item;
+                    let other = self.eval(other)?;
+                    is_member |= compare::is_same(&other, &item, &mut self.budget).map_err(place)?;
                 }
                 Ok(Value::Bool(is_member != *is_negated))
             }
-            Form::Case {
+            ExprKind::Case {
                 subject,
                 branches,
-                otherwise,
+                default: otherwise,
             } => self.case(subject.as_deref(), branches, otherwise.as_deref()),
-            Form::Call { .. } => self.call(expr),
+            ExprKind::Call { .. } => self.call(expr),
         }
     }
 
@@ -391,8 +385,12 @@ impl Run<'_> {
         let subject = subject.map(|subject| self.eval(subject)).transpose()?;
         for (condition, value) in branches {
             let is_taken = match &subject {
-                Some(subject) => self.eval(condition)? == *subject,
-                None => self.truth(condition)?,
+                Some(subject) => {
+                    let value = self.eval(condition)?;
+                    let is_same = compare::is_same(&value, subject, &mut self.budget);
+                    is_same.map_err(|fault| fault.at(condition.position))?
+                }
+                None => self.is_true(condition)?,
             };
             if is_taken {
                 return self.eval(value);
@@ -403,11 +401,11 @@ impl Run<'_> {
 
     fn call(&mut self, expr: &Expr) -> Result<Value, EvalError> {
         const FEW: usize = 4;
-        let Form::Call {
+        let ExprKind::Call {
             function,
             arguments,
             constant,
-        } = &expr.form
+        } = &expr.kind
         else {
             return Ok(Value::Undefined);
         };
@@ -425,16 +423,39 @@ impl Run<'_> {
                 .collect::<Result<_, _>>()?;
             &many
         };
-        let mut call = Call {
+        let place = |fault: FunctionError| fault.at(expr.position);
+        // Nearly every function reads its arguments. Functions charge for other work themselves.
+        for value in values {
+            if let Value::Text(text) = value {
+                self.budget.read(text.len()).map_err(place)?;
+            }
+        }
+        let mut call = FunctionCall {
             function,
             arguments: values,
             constant: constant.as_deref(),
             run: self,
         };
-        (function.run)(&mut call).map_err(|fault| fault.at(expr.position))
+        (function.run)(&mut call).map_err(place)
     }
 
-    fn variable(&mut self, variable: &Variable) -> Result<Value, Fault> {
+    /// Looks up a variable. If it does not depend on the FOREACH element, the value is cached.
+    fn variable(&mut self, variable: &Variable) -> Result<Value, FunctionError> {
+        let Some(slot) = variable.slot else {
+            return self.look_up(variable);
+        };
+        if let Some(Some(value)) = self.looked_up.get(slot) {
+            return Ok(value.clone());
+        }
+        let value = self.look_up(variable)?;
+        if self.looked_up.len() <= slot {
+            self.looked_up.resize(slot + 1, None);
+        }
+        self.looked_up[slot] = Some(value.clone());
+        Ok(value)
+    }
+
+    fn look_up(&mut self, variable: &Variable) -> Result<Value, FunctionError> {
         if variable.is_selected {
             let found = self.in_map(variable, false)?;
             if let Some(value) = found.filter(|value| *value != Value::Undefined) {
@@ -458,8 +479,8 @@ impl Run<'_> {
         }
     }
 
-    /// `None` when the map has no such name at all.
-    fn in_map(&mut self, variable: &Variable, in_scope: bool) -> Result<Option<Value>, Fault> {
+    /// Returns `None` if the map does not contain the name.
+    fn in_map(&mut self, variable: &Variable, in_scope: bool) -> Result<Option<Value>, FunctionError> {
         let map = if in_scope { &self.scope } else { &self.selected };
         let Some(value) = map.get(&variable.name) else {
             return Ok(None);
@@ -475,28 +496,28 @@ impl Run<'_> {
         self.get(&value, &path).map(Some)
     }
 
-    fn get(&mut self, value: &Value, path: &[Place]) -> Result<Value, Fault> {
-        self.budget.step(path.len() as u64)?;
-        if let Value::Text(text) = value {
-            self.budget.make(text.len())?;
+    fn get(&mut self, value: &Value, path: &[ResolvedStep]) -> Result<Value, FunctionError> {
+        access::get(value, path, &self.rule.limits.json, &mut self.budget)
+    }
+
+    /// Parses a field named `payload` whose value is a string.
+    fn decode_payload(&mut self, text: &Text) -> Result<Value, FunctionError> {
+        let decoded = json::decode_within(text, &self.rule.limits.json, &mut self.budget)?;
+        decoded.map_err(|error| FunctionError::from(format!("payload is {error}")))
+    }
+
+    pub fn charged_column(&mut self, column: Column) -> Result<Value, FunctionError> {
+        if column == Column::Payload {
+            self.budget.make(self.event.payload().len())?;
+            return Ok(self.column(column));
         }
-        Ok(access::get(value, path, &self.rule.limits.json))
-    }
-
-    /// A field named `payload` that is a string.
-    fn decode_payload(&mut self, text: &Text) -> Result<Value, Fault> {
-        self.budget.make(text.len())?;
-        json::decode(text, &self.rule.limits.json).map_err(|error| Fault::from(format!("payload is {error}")))
-    }
-
-    pub fn charged_column(&mut self, column: Column) -> Result<Value, Fault> {
-        let bytes = if column == Column::Payload {
-            self.event.payload().len()
-        } else {
-            0
-        };
-        self.budget.make(bytes)?;
-        Ok(self.column(column))
+        let value = self.column(column);
+        match &value {
+            Value::Text(text) => self.budget.make(text.len())?,
+            Value::Array(_) | Value::Map(_) => self.budget.make_value(&value)?,
+            _ => {}
+        }
+        Ok(value)
     }
 
     pub fn column(&mut self, column: Column) -> Value {
@@ -510,28 +531,28 @@ impl Run<'_> {
         }
     }
 
-    /// Steps with their names and indexes looked up.
-    fn places(&mut self, path: &[Step]) -> Result<Vec<Place>, Fault> {
+    /// Evaluates the names and indexes in a path.
+    fn places(&mut self, path: &[PathStep]) -> Result<Vec<ResolvedStep>, FunctionError> {
         path.iter().map(|step| self.place(step)).collect()
     }
 
-    fn place(&mut self, step: &Step) -> Result<Place, Fault> {
+    fn place(&mut self, step: &PathStep) -> Result<ResolvedStep, FunctionError> {
         Ok(match step {
-            Step::Key(key) => Place::Key(key.clone()),
-            Step::Index(index) => Place::Index((*index).into()),
-            Step::Head => Place::Head,
-            Step::Tail => Place::Tail,
-            Step::By(variable, _) => match self.variable(variable)? {
-                Value::Int(index) => Place::Index(index),
-                Value::Text(key) => Place::Key(key),
-                _ => Place::Nowhere,
+            PathStep::Key(key) => ResolvedStep::Key(key.clone()),
+            PathStep::Index(index) => ResolvedStep::Index((*index).into()),
+            PathStep::Head => ResolvedStep::Head,
+            PathStep::Tail => ResolvedStep::Tail,
+            PathStep::Variable(variable, _) => match self.variable(variable)? {
+                Value::Int(index) => ResolvedStep::Index(index),
+                Value::Text(key) => ResolvedStep::Key(key),
+                _ => ResolvedStep::Invalid,
             },
         })
     }
 
-    /// A field of the payload, found on the tape: nothing else is made a value.
-    fn payload_path(&mut self, path: &[Step]) -> Result<Value, Fault> {
-        // A rule may have other sources with one.
+    /// Returns a field of the payload from the tape, without converting the rest of the payload to values.
+    fn payload_path(&mut self, path: &[PathStep]) -> Result<Value, FunctionError> {
+        // Another source of the rule may have a payload.
         if !self.event.kind().has(Column::Payload) {
             return Ok(Value::Undefined);
         }
@@ -539,7 +560,7 @@ impl Run<'_> {
         let bytes = self.event.payload();
         let mut node = Tape::ROOT;
         for (i, step) in path.iter().enumerate() {
-            self.budget.step(1)?;
+            self.budget.charge_steps(1)?;
             if self.cache.tape.is_string(node) {
                 self.budget.make(self.cache.tape.size(node))?;
                 let text = self.cache.tape.value(bytes, node);
@@ -555,13 +576,13 @@ impl Run<'_> {
         Ok(self.cache.tape.value(bytes, node))
     }
 
-    /// As `payload_path`, for keys that are known.
-    pub fn payload_places(&mut self, path: &[Place]) -> Result<Value, Fault> {
-        let steps: Vec<Step> = path
+    /// Same as `payload_path`, for a path with known keys.
+    pub fn payload_places(&mut self, path: &[ResolvedStep]) -> Result<Value, FunctionError> {
+        let steps: Vec<PathStep> = path
             .iter()
             .filter_map(|place| {
-                if let Place::Key(key) = place {
-                    Some(Step::Key(key.clone()))
+                if let ResolvedStep::Key(key) = place {
+                    Some(PathStep::Key(key.clone()))
                 } else {
                     None
                 }
@@ -570,34 +591,57 @@ impl Run<'_> {
         self.payload_path(&steps)
     }
 
-    fn child(&mut self, node: Node, step: &Step, bytes: &[u8]) -> Result<Option<Node>, Fault> {
-        if let Step::Key(key) = step {
-            return Ok(self.cache.tape.get_key(bytes, node, key));
+    fn child(&mut self, node: TapeNode, step: &PathStep, bytes: &[u8]) -> Result<Option<TapeNode>, FunctionError> {
+        let place = match step {
+            PathStep::Key(key) => return self.child_by_key(node, key, bytes),
+            step => self.place(step)?,
+        };
+        match place {
+            ResolvedStep::Key(key) => self.child_by_key(node, &key, bytes),
+            ResolvedStep::Index(index) => {
+                let (found, stepped_over) = self.cache.tape.get_index(node, index);
+                self.budget.charge_steps(stepped_over / 4)?;
+                Ok(found)
+            }
+            _ => Ok(None),
         }
-        Ok(match self.place(step)? {
-            Place::Key(key) => self.cache.tape.get_key(bytes, node, &key),
-            Place::Index(index) => self.cache.tape.get_index(node, index),
-            _ => None,
-        })
     }
 
-    fn read_payload(&mut self) -> Result<(), Fault> {
+    fn child_by_key(&mut self, node: TapeNode, key: &[u8], bytes: &[u8]) -> Result<Option<TapeNode>, FunctionError> {
+        let (found, stepped_over) = self.cache.tape.get_key(bytes, node, key);
+        self.budget.charge_steps(stepped_over / 4)?;
+        Ok(found)
+    }
+
+    fn read_payload(&mut self) -> Result<(), FunctionError> {
         if matches!(self.cache.payload, PayloadState::Unread) {
             let parsed = self.cache.tape.parse(self.event.payload(), &self.rule.limits.json);
             self.cache.payload = parsed.map_or_else(PayloadState::NotJson, |()| PayloadState::Json);
         }
+        // Every rule is charged the same for parsing, not only the first one.
+        if !self.is_payload_charged {
+            self.is_payload_charged = true;
+            self.budget.read(self.event.payload().len())?;
+            self.budget.charge_steps(self.cache.tape.node_count() as u64 / 4)?;
+        }
         match self.cache.payload {
-            PayloadState::NotJson(error) => Err(Fault::from(format!("payload is {error}"))),
+            PayloadState::NotJson(error) => Err(FunctionError::from(format!("payload is {error}"))),
             _ => Ok(()),
         }
     }
 
-    /// Patterns that come with messages; those in the text of a rule are compiled with it.
-    pub fn regexes(&mut self) -> &mut RegexCache {
-        &mut self.cache.regexes
+    /// Returns a pattern that comes from a message. Constant patterns are compiled with the rule.
+    pub fn pattern(&mut self, pattern: &[u8]) -> Result<Result<Arc<RegexPattern>, String>, FunctionError> {
+        let bytes_max = self.rule.limits.regex_bytes_max;
+        self.cache.patterns.get(pattern, bytes_max, &mut self.budget)
     }
 
-    /// The same of jq.
+    /// For jq programs, which use the same cache as the functions of rules.
+    pub fn patterns(&mut self) -> &mut PatternCache {
+        &mut self.cache.patterns
+    }
+
+    /// Returns the cache of jq programs.
     pub fn programs(&mut self) -> &mut ProgramCache {
         &mut self.cache.programs
     }

@@ -1,7 +1,9 @@
-//! Where rules get their data from: kinds of events, their columns, and the trait behind which the host keeps them.
+//! The input of rules: kinds of events, their columns, and the trait through which the caller provides them.
 //!
-//! Names of events and columns are EMQX's, old (`$events/client_connected`) and new (`$events/client/connected`).
+//! The names of events and columns are those of EMQX, old (`$events/client_connected`) and new
+//! (`$events/client/connected`).
 
+use crate::budget::TimeLimit;
 use crate::kinds::Kinds;
 use crate::value::Value;
 
@@ -18,12 +20,12 @@ macro_rules! columns {
                 match self { $(Column::$variant => $name),* }
             }
 
-            /// One line for the reference.
+            /// Returns the description for the reference, one line.
             pub fn about(self) -> &'static str {
                 match self { $(Column::$variant => $about),* }
             }
 
-            /// What types its values have; any column may be undefined as well.
+            /// Returns the types that values of the column can have. Any column can also be undefined.
             pub fn kinds(self) -> Kinds {
                 let kinds: Kinds = match self { $(Column::$variant => $kinds),* };
                 kinds | Kinds::UNDEFINED
@@ -35,7 +37,7 @@ macro_rules! columns {
 columns! {
     Action "action" Kinds::TEXT, "`publish` or `subscribe`";
     ActivatedAt "activated_at" Kinds::INT, "when the alarm began, Unix milliseconds";
-    AuthzSource "authz_source" Kinds::TEXT, "what decided: always `rules`";
+    AuthzSource "authz_source" Kinds::TEXT, "source of the decision: always `rules`";
     CleanStart "clean_start" Kinds::BOOL, "Clean Start of the CONNECT packet";
     ClientAttrs "client_attrs" Kinds::MAP, "attributes of the client";
     ClientId "clientid" Kinds::TEXT, "client id: of the publisher; of the subscriber in deliveries";
@@ -54,7 +56,7 @@ columns! {
     Headers "headers" Kinds::MAP, "headers of a Kafka record";
     Id "id" Kinds::TEXT, "identifier of the message, hexadecimal";
     IsAnonymous "is_anonymous" Kinds::BOOL, "whether the client gave no credentials";
-    IsBridge "is_bridge" Kinds::BOOL, "whether the client says that it is a bridge";
+    IsBridge "is_bridge" Kinds::BOOL, "whether the client declares itself a bridge";
     IsSuperuser "is_superuser" Kinds::BOOL, "whether access rules are skipped for the client";
     KeepAlive "keepalive" Kinds::INT, "keep alive in seconds";
     Key "key" Kinds::TEXT, "key of a Kafka record";
@@ -63,7 +65,7 @@ columns! {
     Metadata "metadata" Kinds::MAP, "`rule_id` of this rule";
     Mountpoint "mountpoint" Kinds::TEXT, "prefix of the client's topics";
     Name "name" Kinds::TEXT, "name of the alarm";
-    Node "node" Kinds::TEXT, "name of the node where it happened";
+    Node "node" Kinds::TEXT, "name of the node of the event";
     Offset "offset" Kinds::INT, "offset of a Kafka record";
     Partition "partition" Kinds::INT, "partition of a Kafka record";
     Payload "payload" Kinds::TEXT, "payload; `payload.a.b` reads it as JSON";
@@ -75,19 +77,19 @@ columns! {
     PubackProps "puback_props" Kinds::MAP, "properties of the PUBACK packet";
     PublishReceivedAt "publish_received_at" Kinds::INT, "when the message arrived, Unix milliseconds";
     QoS "qos" Kinds::INT, "QoS: 0, 1 or 2";
-    Reason "reason" Kinds::TEXT, "why it was dropped or disconnected";
-    ReasonCode "reason_code" Kinds::TEXT, "reason code by name, `success` if it went well";
+    Reason "reason" Kinds::TEXT, "reason why the message was dropped or the client disconnected";
+    ReasonCode "reason_code" Kinds::TEXT, "name of the reason code, `success` on success";
     ReceiveMaximum "receive_maximum" Kinds::INT, "Receive Maximum of the CONNECT packet";
     Result "result" Kinds::TEXT, "`allow` or `deny`";
     Retain "retain" Kinds::BOOL, "RETAIN flag as received";
-    Server "server" Kinds::TEXT, "address of the remote MQTT broker, as its connector names it";
+    Server "server" Kinds::TEXT, "address of the remote MQTT broker, as configured in the connector";
     SockName "sockname" Kinds::TEXT, "IP address and port on which the listener of the client listens";
     SubProps "sub_props" Kinds::MAP, "properties of the SUBSCRIBE packet";
-    Timestamp "timestamp" Kinds::INT, "when it happened, Unix milliseconds";
-    Topic "topic" Kinds::TEXT, "topic name, or topic filter of a subscription; Kafka's topic from a Kafka source";
+    Timestamp "timestamp" Kinds::INT, "time of the event, Unix milliseconds";
+    Topic "topic" Kinds::TEXT, "topic name, topic filter of a subscription, or Kafka topic of a Kafka source";
     Transformation "transformation" Kinds::TEXT, "name of the transformation that failed";
     Ts "ts" Kinds::INT, "timestamp of a Kafka record";
-    TsType "ts_type" Kinds::TEXT, "who set the timestamp of a Kafka record: `create`, `append` or `undefined`";
+    TsType "ts_type" Kinds::TEXT, "type of the timestamp of a Kafka record: `create`, `append` or `undefined`";
     UnsubProps "unsub_props" Kinds::MAP, "properties of the UNSUBSCRIBE packet";
     Username "username" Kinds::TEXT, "user name";
     Validation "validation" Kinds::TEXT, "name of the check that failed";
@@ -102,29 +104,29 @@ impl Column {
 
 macro_rules! events {
     ($($variant:ident $name:literal [$($topic:literal),*] $about:literal: $($column:ident)*;)*) => {
-        /// What happened.
+        /// The kind of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventKind { $($variant),* }
 
         impl EventKind {
             pub const ALL: &'static [EventKind] = &[$(EventKind::$variant),*];
 
-            /// The value of the column `event`.
+            /// Returns the value of the column `event`.
             pub fn name(self) -> &'static str {
                 match self { $(EventKind::$variant => $name),* }
             }
 
-            /// What stands in FROM, the preferred name first.
+            /// Returns the names for FROM, the preferred name first.
             pub fn topics(self) -> &'static [&'static str] {
                 match self { $(EventKind::$variant => &[$($topic),*]),* }
             }
 
-            /// One line for the reference.
+            /// Returns the description for the reference, one line.
             pub fn about(self) -> &'static str {
                 match self { $(EventKind::$variant => $about),* }
             }
 
-            /// Besides `event`, `timestamp`, `node` and `metadata`, which all have.
+            /// Returns the columns in addition to `event`, `timestamp`, `node` and `metadata`, which all events have.
             pub fn own_columns(self) -> &'static [Column] {
                 match self { $(EventKind::$variant => &[$(Column::$column),*]),* }
             }
@@ -139,7 +141,7 @@ events! {
         Id FromClientId FromUsername ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PublishReceivedAt;
     MessageAcked "message.acked" ["$events/message/acked", "$events/message_acked"] "a subscriber acknowledged a message":
         Id FromClientId FromUsername ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PubackProps PublishReceivedAt;
-    MessageDropped "message.dropped" ["$events/message/dropped", "$events/message_dropped"] "a message reached nobody":
+    MessageDropped "message.dropped" ["$events/message/dropped", "$events/message_dropped"] "a message had no subscribers":
         Id Reason ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PublishReceivedAt;
     DeliveryDropped "delivery.dropped" ["$events/message/delivery_dropped", "$events/delivery_dropped"] "a message was dropped for one subscriber":
         Id Reason FromClientId FromUsername ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PublishReceivedAt;
@@ -151,9 +153,9 @@ events! {
         ReasonCode ClientId Username PeerName SockName ProtoName ProtoVer KeepAlive CleanStart ExpiryInterval ConnectedAt ConnProps;
     ClientPing "client.ping" ["$events/client/ping"] "a PINGREQ arrived":
         ClientId Username PeerName SockName ProtoName ProtoVer KeepAlive CleanStart ExpiryInterval ConnectedAt ConnProps;
-    AuthnComplete "client.check_authn_complete" ["$events/auth/check_authn_complete", "$events/client_check_authn_complete"] "a client's identity was checked":
+    AuthnComplete "client.check_authn_complete" ["$events/auth/check_authn_complete", "$events/client_check_authn_complete"] "the credentials of a client were checked":
         ClientId Username PeerName ReasonCode IsSuperuser IsAnonymous ClientAttrs;
-    AuthzComplete "client.check_authz_complete" ["$events/auth/check_authz_complete", "$events/client_check_authz_complete"] "a right was checked":
+    AuthzComplete "client.check_authz_complete" ["$events/auth/check_authz_complete", "$events/client_check_authz_complete"] "a permission was checked":
         ClientId Username PeerHost PeerName Topic Action AuthzSource Result ClientAttrs;
     SessionSubscribed "session.subscribed" ["$events/session/subscribed", "$events/session_subscribed"] "a client subscribed":
         ClientId Username PeerHost PeerName Topic QoS SubProps ClientAttrs;
@@ -163,7 +165,7 @@ events! {
         Name Details Message ActivatedAt;
     AlarmDeactivated "alarm.deactivated" ["$events/sys/alarm_deactivated"] "an alarm of the node ended":
         Name Details Message ActivatedAt DeactivatedAt;
-    SchemaValidationFailed "schema.validation_failed" ["$events/schema_validation/failed", "$events/schema_validation_failed"] "a payload did not fit its schema":
+    SchemaValidationFailed "schema.validation_failed" ["$events/schema_validation/failed", "$events/schema_validation_failed"] "a payload did not match its schema":
         Validation Id ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PublishReceivedAt;
     TransformationFailed "message.transformation_failed" ["$events/message_transformation/failed", "$events/message_transformation_failed"] "a message could not be transformed":
         Transformation Id ClientId Username Payload PeerName Topic QoS Flags PubProps PublishReceivedAt;
@@ -182,7 +184,7 @@ impl EventKind {
         self.own_columns().contains(&column) || COMMON.contains(&column)
     }
 
-    /// The event that a name in FROM stands for.
+    /// Returns the event with this name in FROM.
     pub fn from_topic(topic: &str) -> Option<EventKind> {
         EventKind::ALL
             .iter()
@@ -191,45 +193,50 @@ impl EventKind {
     }
 }
 
-/// One thing that happened. Columns are asked for only when a rule names them, and may be asked for more than once.
-pub trait Event {
+/// An event. A column is read only if a rule names it; it can be read several times.
+pub trait RuleEvent {
     fn kind(&self) -> EventKind;
 
-    /// `Undefined` for what the event does not have. Never asked for `payload` and `metadata`.
+    /// Returns `Undefined` for a column that the event does not have. Never called for `payload` and `metadata`.
     fn column(&self, column: Column) -> Value;
 
-    /// Empty for events without one.
+    /// Returns an empty slice for events without a payload.
     fn payload(&self) -> &[u8];
 }
 
-/// What the outside world gives to functions. Rules read no clock and roll no dice of their own.
+/// The external inputs of functions. The crate itself reads no clock and generates no random numbers.
 pub trait Environment {
-    /// Nanoseconds since the Unix epoch; the same during one message if `now_timestamp()` is to be.
+    /// Nanoseconds since the Unix epoch. `now_timestamp()` is constant during one message only if this value is.
     fn unix_nanoseconds(&self) -> i128;
 
     fn random(&mut self) -> u64;
 
-    /// Of local time, east of Greenwich; for `local` and RFC 3339 texts.
+    /// Maximum duration of the evaluation of a rule. `None`: only the steps limit it.
+    fn time_limit(&self) -> Option<TimeLimit> {
+        None
+    }
+
+    /// Offset of local time east of Greenwich. Used for `local` and RFC 3339 texts.
     fn utc_offset_seconds(&self) -> i32 {
         0
     }
 
-    /// An environment variable; `getenv('A')` asks for `A`, the host adds its prefix.
+    /// Returns an environment variable. `getenv('A')` reads `A`; the implementation adds its prefix.
     fn variable(&self, _name: &str) -> Option<String> {
         None
     }
 
-    /// The store of `kv_store_get` and its kin. `None`: there is none, and the functions fail.
-    fn store(&mut self) -> Option<&mut dyn Store> {
+    /// Returns the store for `kv_store_get` and related functions. With `None`, these functions fail.
+    fn store(&mut self) -> Option<&mut dyn ValueStore> {
         None
     }
 }
 
-/// Values that outlive a message, bounded by whoever keeps them.
-pub trait Store {
+/// Values that are stored between messages. The implementation limits their size.
+pub trait ValueStore {
     fn get(&self, key: &[u8]) -> Option<Value>;
 
-    /// Says no when it is full.
+    /// Returns an error if the store is full.
     fn put(&mut self, key: &[u8], value: Value) -> Result<(), &'static str>;
 
     fn delete(&mut self, key: &[u8]);

@@ -1,21 +1,21 @@
-//! A compiled expression: what the parser builds, `resolve` completes, and `eval` walks.
+//! A compiled expression: the parser creates it, `resolve` completes it, and `eval` evaluates it.
 
-use crate::error::Position;
+use crate::error::TextPosition;
 use crate::event::Column;
-use crate::functions::{Compiled, Function};
+use crate::functions::{CompiledArgument, Function};
 use crate::text::Text;
 use crate::value::Value;
 
 #[derive(Debug)]
 pub(crate) struct Expr {
-    pub position: Position,
-    /// Levels of this tree: what walking it costs in stack.
+    pub position: TextPosition,
+    /// Depth of this tree. Determines the stack that walking it needs.
     pub depth: u16,
-    pub form: Form,
+    pub kind: ExprKind,
 }
 
 #[derive(Debug)]
-pub(crate) enum Form {
+pub(crate) enum ExprKind {
     Const(Value),
     Variable(Variable),
     List(Vec<Expr>),
@@ -38,7 +38,7 @@ pub(crate) enum Form {
         right: Box<Expr>,
     },
     Compare {
-        operator: Comparison,
+        operator: ComparisonOperator,
         left: Box<Expr>,
         right: Box<Expr>,
     },
@@ -53,13 +53,13 @@ pub(crate) enum Form {
     Case {
         subject: Option<Box<Expr>>,
         branches: Vec<(Expr, Expr)>,
-        otherwise: Option<Box<Expr>>,
+        default: Option<Box<Expr>>,
     },
     Call {
         function: &'static Function,
         arguments: Vec<Expr>,
-        /// Its pattern or program, if that is constant.
-        constant: Option<Box<Compiled>>,
+        /// The compiled pattern or program, if the argument is constant.
+        constant: Option<Box<CompiledArgument>>,
     },
 }
 
@@ -87,7 +87,7 @@ impl Arithmetic {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comparison {
+pub(crate) enum ComparisonOperator {
     Equal,
     NotEqual,
     Less,
@@ -97,81 +97,93 @@ pub(crate) enum Comparison {
     MatchesFilter,
 }
 
-/// A name and what follows it: `payload.a.b[1]`.
+/// A name and the path after it: `payload.a.b[1]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub name: Text,
-    pub path: Vec<Step>,
-    /// Of the event, if it has one of this name.
+    pub path: Vec<PathStep>,
+    /// The column of the event with this name, if there is one.
     pub column: Option<Column>,
-    /// An earlier field of this clause may have this name, which goes before the event's.
+    /// An earlier field of this clause may have this name. It has precedence over the column.
     pub is_selected: bool,
-    /// A field of FOREACH, or the element, has this name.
+    /// A field of FOREACH or the element has this name.
     pub is_in_scope: bool,
+    /// Index of the cached value, if it is the same for every element of FOREACH.
+    pub slot: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     Key(Text),
-    /// From 1, or from the end with -1.
+    /// Indexes begin with 1; -1 is the last element.
     Index(i64),
-    /// `[0]`: in an alias, before the first element.
+    /// `[0]`: before the first element, in an alias.
     Head,
-    /// `[-0]`: in an alias, behind the last element.
+    /// `[-0]`: after the last element, in an alias.
     Tail,
     /// `[x]`, `[x.y]`
-    By(Box<Variable>, Position),
+    Variable(Box<Variable>, TextPosition),
 }
 
-/// One of the fields of SELECT, DO or FOREACH.
+/// A field of SELECT, DO or FOREACH.
 #[derive(Debug)]
-pub(crate) enum Field {
+pub(crate) enum OutputField {
     /// `*`
-    All(Position),
+    All(TextPosition),
     Value {
         value: Expr,
-        target: Target,
+        target: OutputPath,
     },
 }
 
-/// Where a field is put in the output.
+/// The path of a field in the output.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub position: Position,
+pub(crate) struct OutputPath {
+    pub position: TextPosition,
     pub name: Text,
-    pub path: Vec<Step>,
-    /// Written with AS, and not made from the expression.
+    pub path: Vec<PathStep>,
+    /// True if the alias was written with AS, false if it was derived from the expression.
     pub is_explicit: bool,
 }
 
-impl Expr {
-    /// Calls `visit` with this expression and all below it, outermost first.
-    pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
-        visit(self);
-        self.form.children(&mut |child| child.walk(visit));
+impl OutputField {
+    pub fn position(&self) -> TextPosition {
+        match self {
+            OutputField::All(position) => *position,
+            OutputField::Value { target, .. } => target.position,
+        }
     }
 }
 
-impl Form {
+impl Expr {
+    /// Calls `visit` with this expression and all expressions inside it, outermost first.
+    pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
+        visit(self);
+        self.kind.children(&mut |child| child.walk(visit));
+    }
+}
+
+impl ExprKind {
     pub fn children<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         match self {
-            Form::Const(_) | Form::Variable(_) | Form::Range { .. } => {}
-            Form::List(items) | Form::And(items) | Form::Or(items) => items.iter().for_each(visit),
-            Form::Slice { array: inner, .. } | Form::Plus(inner) | Form::Negate(inner) | Form::Not(inner) => {
-                visit(inner)
-            }
-            Form::Arithmetic { left, right, .. } | Form::Compare { left, right, .. } => {
+            ExprKind::Const(_) | ExprKind::Variable(_) | ExprKind::Range { .. } => {}
+            ExprKind::List(items) | ExprKind::And(items) | ExprKind::Or(items) => items.iter().for_each(visit),
+            ExprKind::Slice { array: inner, .. }
+            | ExprKind::Plus(inner)
+            | ExprKind::Negate(inner)
+            | ExprKind::Not(inner) => visit(inner),
+            ExprKind::Arithmetic { left, right, .. } | ExprKind::Compare { left, right, .. } => {
                 visit(left);
                 visit(right);
             }
-            Form::In { item, list, .. } => {
+            ExprKind::In { item, list, .. } => {
                 visit(item);
                 list.iter().for_each(visit);
             }
-            Form::Case {
+            ExprKind::Case {
                 subject,
                 branches,
-                otherwise,
+                default: otherwise,
             } => {
                 subject.iter().for_each(|subject| visit(subject));
                 for (condition, value) in branches {
@@ -180,30 +192,33 @@ impl Form {
                 }
                 otherwise.iter().for_each(|otherwise| visit(otherwise));
             }
-            Form::Call { arguments, .. } => arguments.iter().for_each(visit),
+            ExprKind::Call { arguments, .. } => arguments.iter().for_each(visit),
         }
     }
 
     pub fn children_mut(&mut self) -> Vec<&mut Expr> {
         match self {
-            Form::Const(_) | Form::Variable(_) | Form::Range { .. } => Vec::new(),
-            Form::List(items) | Form::And(items) | Form::Or(items) => items.iter_mut().collect(),
-            Form::Slice { array: inner, .. } | Form::Plus(inner) | Form::Negate(inner) | Form::Not(inner) => {
+            ExprKind::Const(_) | ExprKind::Variable(_) | ExprKind::Range { .. } => Vec::new(),
+            ExprKind::List(items) | ExprKind::And(items) | ExprKind::Or(items) => items.iter_mut().collect(),
+            ExprKind::Slice { array: inner, .. }
+            | ExprKind::Plus(inner)
+            | ExprKind::Negate(inner)
+            | ExprKind::Not(inner) => {
                 vec![inner]
             }
-            Form::Arithmetic { left, right, .. } | Form::Compare { left, right, .. } => vec![left, right],
-            Form::In { item, list, .. } => std::iter::once(&mut **item).chain(list).collect(),
-            Form::Case {
+            ExprKind::Arithmetic { left, right, .. } | ExprKind::Compare { left, right, .. } => vec![left, right],
+            ExprKind::In { item, list, .. } => std::iter::once(&mut **item).chain(list).collect(),
+            ExprKind::Case {
                 subject,
                 branches,
-                otherwise,
+                default: otherwise,
             } => subject
                 .iter_mut()
                 .map(|subject| &mut **subject)
                 .chain(branches.iter_mut().flat_map(|(condition, value)| [condition, value]))
                 .chain(otherwise.iter_mut().map(|otherwise| &mut **otherwise))
                 .collect(),
-            Form::Call { arguments, .. } => arguments.iter_mut().collect(),
+            ExprKind::Call { arguments, .. } => arguments.iter_mut().collect(),
         }
     }
 }

@@ -1,43 +1,44 @@
-//! Which rules a message or an event is for: a trie of topic filters, so that ten thousand rules with filters of their own cost
-//! a message what one does.
+//! The index of rules: a trie of topic filters. With ten thousand rules with different filters, a lookup costs the same
+//! as with one rule.
 //!
-//! Looking up allocates nothing but room in the caller's buffer. A rule that several of its sources match is found once.
+//! A lookup allocates nothing except space in the caller's buffer. If several sources of a rule match, the rule is
+//! returned once.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
 use crate::event::EventKind;
-use crate::rule::Source;
+use crate::rule::FromEntry;
 
-/// `T` is what stands for a rule: a number, a handle.
+/// `T` identifies a rule, for example a number or a handle.
 #[derive(Clone, Debug)]
 pub struct RuleIndex<T> {
-    topics: Level<T>,
+    topics: IndexLevel<T>,
     events: HashMap<EventKind, Vec<T>>,
-    /// By name, and those with wildcards.
+    /// Rules by the name of the source, and rules with wildcard names.
     bridges: HashMap<String, Vec<T>>,
     bridge_filters: Vec<(String, T)>,
 }
 
 #[derive(Clone, Debug)]
-struct Level<T> {
-    children: HashMap<Box<str>, Level<T>, RandomState>,
-    /// Below `+`.
-    any: Option<Box<Level<T>>>,
-    /// Filters that end here.
-    here: Vec<T>,
-    /// Filters that end with `#` below this level; they match this level as well.
-    all_below: Vec<T>,
+struct IndexLevel<T> {
+    children: HashMap<Box<str>, IndexLevel<T>, RandomState>,
+    /// The level below `+`.
+    any: Option<Box<IndexLevel<T>>>,
+    /// Rules with a filter that ends at this level.
+    exact: Vec<T>,
+    /// Rules with a filter that ends with `#` below this level. The filter matches this level as well.
+    multi_level: Vec<T>,
 }
 
-impl<T> Default for Level<T> {
-    fn default() -> Level<T> {
-        Level {
+impl<T> Default for IndexLevel<T> {
+    fn default() -> IndexLevel<T> {
+        IndexLevel {
             children: HashMap::default(),
             any: None,
-            here: Vec::new(),
-            all_below: Vec::new(),
+            exact: Vec::new(),
+            multi_level: Vec::new(),
         }
     }
 }
@@ -45,7 +46,7 @@ impl<T> Default for Level<T> {
 impl<T> Default for RuleIndex<T> {
     fn default() -> RuleIndex<T> {
         RuleIndex {
-            topics: Level::default(),
+            topics: IndexLevel::default(),
             events: HashMap::new(),
             bridges: HashMap::new(),
             bridge_filters: Vec::new(),
@@ -58,23 +59,23 @@ impl<T: Copy + Ord> RuleIndex<T> {
         RuleIndex::default()
     }
 
-    pub fn insert(&mut self, source: &Source, rule: T) {
+    pub fn insert(&mut self, source: &FromEntry, rule: T) {
         match source {
-            Source::Topic(filter) => self.topics.insert(filter.split('/'), rule),
-            Source::Event(kind) => self.events.entry(*kind).or_default().push(rule),
-            Source::Bridge(name) if is_pattern(name) => self.bridge_filters.push((name.clone(), rule)),
-            Source::Bridge(name) => self.bridges.entry(name.clone()).or_default().push(rule),
+            FromEntry::Topic(filter) => self.topics.insert(filter.split('/'), rule),
+            FromEntry::Event(kind) => self.events.entry(*kind).or_default().push(rule),
+            FromEntry::Bridge(name) if is_pattern(name) => self.bridge_filters.push((name.clone(), rule)),
+            FromEntry::Bridge(name) => self.bridges.entry(name.clone()).or_default().push(rule),
         }
     }
 
-    pub fn remove(&mut self, source: &Source, rule: T) {
+    pub fn remove(&mut self, source: &FromEntry, rule: T) {
         match source {
-            Source::Topic(filter) => self.topics.remove(filter.split('/'), rule),
-            Source::Event(kind) => remove_from(&mut self.events, kind, rule),
-            Source::Bridge(name) if is_pattern(name) => {
+            FromEntry::Topic(filter) => self.topics.remove(filter.split('/'), rule),
+            FromEntry::Event(kind) => remove_from(&mut self.events, kind, rule),
+            FromEntry::Bridge(name) if is_pattern(name) => {
                 self.bridge_filters.retain(|entry| entry.0 != *name || entry.1 != rule);
             }
-            Source::Bridge(name) => remove_from(&mut self.bridges, name.as_str(), rule),
+            FromEntry::Bridge(name) => remove_from(&mut self.bridges, name.as_str(), rule),
         }
     }
 
@@ -82,20 +83,20 @@ impl<T: Copy + Ord> RuleIndex<T> {
         self.topics.is_empty() && self.events.is_empty() && self.bridges.is_empty() && self.bridge_filters.is_empty()
     }
 
-    /// Whether any rule listens to this kind of event: if not, it need not be described.
+    /// Returns whether any rule listens to this kind of event. If not, the caller need not create the event.
     pub fn has_event(&self, kind: EventKind) -> bool {
         self.events.contains_key(&kind)
     }
 
-    /// Whether any rule listens to published messages.
+    /// Returns whether any rule listens to published messages.
     pub fn has_topics(&self) -> bool {
         !self.topics.is_empty()
     }
 
-    /// Rules for a published message, in order, each once; `out` is cleared first.
+    /// Finds the rules for a published message, in order and without duplicates. Clears `out` first.
     pub fn publish(&self, topic: &str, out: &mut Vec<T>) {
         out.clear();
-        // [MQTT-4.7.2-1]: what begins with $ is matched by no wildcard in front.
+        // [MQTT-4.7.2-1]: a topic that begins with $ is not matched by a filter that begins with a wildcard.
         if topic.starts_with('$') {
             let mut levels = topic.split('/');
             if let Some(level) = levels.next().and_then(|first| self.topics.children.get(first)) {
@@ -107,14 +108,15 @@ impl<T: Copy + Ord> RuleIndex<T> {
         in_order(out);
     }
 
-    /// Rules for an event, in order, each once; `out` is cleared first.
+    /// Finds the rules for an event, in order and without duplicates. Clears `out` first.
     pub fn event(&self, kind: EventKind, out: &mut Vec<T>) {
         out.clear();
         out.extend(self.events.get(&kind).into_iter().flatten());
         in_order(out);
     }
 
-    /// Rules for a message of a source by its name (`$bridges/mqtt:name`), in order, each once; `out` is cleared first.
+    /// Finds the rules for a message from the source with this name (`$bridges/mqtt:name`), in order and without
+    /// duplicates. Clears `out` first.
     pub fn bridge(&self, name: &str, out: &mut Vec<T>) {
         out.clear();
         out.extend(self.bridges.get(name).into_iter().flatten());
@@ -148,7 +150,7 @@ where
     }
 }
 
-/// `$bridges/mqtt:*` and topic filters.
+/// Returns true for `$bridges/mqtt:*` and for topic filters.
 fn is_pattern(name: &str) -> bool {
     name.ends_with('*') || mqtt::has_wildcards(name)
 }
@@ -160,30 +162,30 @@ fn pattern_matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-impl<T: Copy + PartialEq> Level<T> {
+impl<T: Copy + PartialEq> IndexLevel<T> {
     fn is_empty(&self) -> bool {
-        self.children.is_empty() && self.any.is_none() && self.here.is_empty() && self.all_below.is_empty()
+        self.children.is_empty() && self.any.is_none() && self.exact.is_empty() && self.multi_level.is_empty()
     }
 
     fn insert<'f>(&mut self, filter: impl Iterator<Item = &'f str>, rule: T) {
         let mut level = self;
         for name in filter {
             level = match name {
-                "#" => return level.all_below.push(rule),
+                "#" => return level.multi_level.push(rule),
                 "+" => level.any.get_or_insert_default(),
                 name => level.children.entry(name.into()).or_default(),
             };
         }
-        level.here.push(rule);
+        level.exact.push(rule);
     }
 
     fn remove<'f>(&mut self, mut filter: impl Iterator<Item = &'f str>, rule: T) {
         match filter.next() {
-            None => self.here.retain(|other| *other != rule),
-            Some("#") => self.all_below.retain(|other| *other != rule),
+            None => self.exact.retain(|other| *other != rule),
+            Some("#") => self.multi_level.retain(|other| *other != rule),
             Some("+") => {
                 if let Some(any) = &mut self.any {
-                    // Boxed iterators would nest; the rest of the filter is short.
+                    // Collect the rest: boxed iterators would nest, and the rest of the filter is short.
                     any.remove(filter.collect::<Vec<_>>().into_iter(), rule);
                 }
                 self.any.take_if(|any| any.is_empty());
@@ -199,11 +201,11 @@ impl<T: Copy + PartialEq> Level<T> {
         }
     }
 
-    /// Recursion is as deep as the deepest filter.
+    /// The recursion is at most as deep as the deepest filter.
     fn matching<'t>(&self, mut topic: impl Iterator<Item = &'t str> + Clone, out: &mut Vec<T>) {
-        out.extend_from_slice(&self.all_below);
+        out.extend_from_slice(&self.multi_level);
         let Some(name) = topic.next() else {
-            return out.extend_from_slice(&self.here);
+            return out.extend_from_slice(&self.exact);
         };
         if let Some(child) = self.children.get(name) {
             child.matching(topic.clone(), out);
@@ -221,7 +223,7 @@ mod tests {
     fn index(filters: &[&str]) -> RuleIndex<u32> {
         let mut index = RuleIndex::new();
         for (number, filter) in filters.iter().enumerate() {
-            index.insert(&Source::Topic((*filter).to_owned()), number as u32);
+            index.insert(&FromEntry::Topic((*filter).to_owned()), number as u32);
         }
         index
     }
@@ -249,30 +251,30 @@ mod tests {
     #[test]
     fn a_rule_with_two_matching_filters_is_found_once() {
         let mut index = index(&["t/#"]);
-        index.insert(&Source::Topic("t/+".to_owned()), 0);
+        index.insert(&FromEntry::Topic("t/+".to_owned()), 0);
         let mut found = Vec::new();
         index.publish("t/a", &mut found);
         assert_eq!(found, [0]);
     }
 
     #[test]
-    fn what_is_removed_leaves_nothing() {
+    fn removing_all_rules_leaves_an_empty_index() {
         let filters = ["#", "a/+/c", "a/b", "+/#"];
         let mut index = index(&filters);
-        index.insert(&Source::Event(EventKind::ClientConnected), 9);
-        index.insert(&Source::Bridge("$bridges/mqtt:a".to_owned()), 9);
-        index.insert(&Source::Bridge("$bridges/mqtt:*".to_owned()), 8);
+        index.insert(&FromEntry::Event(EventKind::ClientConnected), 9);
+        index.insert(&FromEntry::Bridge("$bridges/mqtt:a".to_owned()), 9);
+        index.insert(&FromEntry::Bridge("$bridges/mqtt:*".to_owned()), 8);
         let mut found = Vec::new();
         index.bridge("$bridges/mqtt:a", &mut found);
         assert_eq!(found, [8, 9]);
         index.event(EventKind::ClientConnected, &mut found);
         assert_eq!(found, [9]);
         for (number, filter) in filters.iter().enumerate() {
-            index.remove(&Source::Topic((*filter).to_owned()), number as u32);
+            index.remove(&FromEntry::Topic((*filter).to_owned()), number as u32);
         }
-        index.remove(&Source::Event(EventKind::ClientConnected), 9);
-        index.remove(&Source::Bridge("$bridges/mqtt:a".to_owned()), 9);
-        index.remove(&Source::Bridge("$bridges/mqtt:*".to_owned()), 8);
+        index.remove(&FromEntry::Event(EventKind::ClientConnected), 9);
+        index.remove(&FromEntry::Bridge("$bridges/mqtt:a".to_owned()), 9);
+        index.remove(&FromEntry::Bridge("$bridges/mqtt:*".to_owned()), 8);
         assert!(index.is_empty());
     }
 }

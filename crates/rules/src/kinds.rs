@@ -1,11 +1,11 @@
-//! Sets of types, for what can be known about an expression before it meets a message.
+//! Sets of types: the possible types of an expression before a message is evaluated.
 
 use std::fmt;
 use std::ops::BitOr;
 
 use crate::value::Value;
 
-/// Which types a value may have.
+/// The types that a value can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds(u8);
 
@@ -19,12 +19,12 @@ impl Kinds {
     pub const ARRAY: Kinds = Kinds(64);
     pub const MAP: Kinds = Kinds(128);
     pub const NUMBER: Kinds = Kinds(8 | 16);
-    /// What string functions take: `true` and `false` are words, too.
+    /// Accepted by string functions. `true` and `false` count as texts.
     pub const TEXTUAL: Kinds = Kinds(32 | 4);
     pub const TEXT_OR_INT: Kinds = Kinds(32 | 8);
     pub const TEXT_OR_ARRAY: Kinds = Kinds(32 | 64);
     pub const TEXT_OR_MAP: Kinds = Kinds(32 | 128);
-    /// What `int`, `float` and `bool` make something of.
+    /// Accepted by `int`, `float` and `bool`.
     pub const SCALAR: Kinds = Kinds(4 | 8 | 16 | 32);
     pub const ANY: Kinds = Kinds(255);
 
@@ -45,8 +45,8 @@ impl Kinds {
         }
     }
 
-    /// Whether there is a type in both.
-    pub fn meets(self, other: Kinds) -> bool {
+    /// Returns whether both sets have a type in common.
+    pub fn overlaps(self, other: Kinds) -> bool {
         self.0 & other.0 != 0
     }
 }

@@ -1,13 +1,13 @@
-//! The text of a rule as tokens with their positions.
+//! Converts the text of a rule to tokens with positions.
 
-use crate::error::{Position, RuleError};
+use crate::error::{RuleError, TextPosition};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Token {
-    /// Bare, or in double quotes (which never make a keyword of it).
+pub(crate) enum SqlToken {
+    /// Without quotes, or in double quotes. A quoted name is never a keyword.
     Name(String),
     Keyword(&'static str),
-    /// In single quotes; two of them stand for one.
+    /// In single quotes. Two single quotes inside are one quote.
     Text(String),
     Int(String),
     Float(String),
@@ -15,23 +15,23 @@ pub(crate) enum Token {
     End,
 }
 
-impl Token {
-    /// As an error message shows it.
+impl SqlToken {
+    /// Returns the text for error messages.
     pub fn describe(&self) -> String {
         match self {
-            Token::Name(name) => format!("{name:?}"),
-            Token::Keyword(word) | Token::Symbol(word) => (*word).to_owned(),
-            Token::Text(text) => format!("'{text}'"),
-            Token::Int(digits) | Token::Float(digits) => digits.clone(),
-            Token::End => "the end of the rule".to_owned(),
+            SqlToken::Name(name) => format!("{name:?}"),
+            SqlToken::Keyword(word) | SqlToken::Symbol(word) => (*word).to_owned(),
+            SqlToken::Text(text) => format!("'{text}'"),
+            SqlToken::Int(digits) | SqlToken::Float(digits) => digits.clone(),
+            SqlToken::End => "the end of the rule".to_owned(),
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
-    pub token: Token,
-    pub position: Position,
+pub(crate) struct PositionedToken {
+    pub token: SqlToken,
+    pub position: TextPosition,
 }
 
 const KEYWORDS: &[&str] = &[
@@ -39,47 +39,47 @@ const KEYWORDS: &[&str] = &[
     "THEN", "WHEN", "WHERE",
 ];
 
-/// Longest first.
+/// Longer symbols first.
 const SYMBOLS: &[&str] = &[
     "..", "=~", "!=", "<>", "<=", ">=", "(", ")", "[", "]", "*", "+", ",", "-", ".", "/", "=", "<", ">",
 ];
 
-pub(crate) fn tokens(text: &str) -> Result<Vec<Placed>, RuleError> {
+pub(crate) fn tokens(text: &str) -> Result<Vec<PositionedToken>, RuleError> {
     let mut lexer = Lexer {
         rest: text,
-        position: Position { line: 1, column: 1 },
+        position: TextPosition { line: 1, column: 1 },
     };
-    let mut tokens: Vec<Placed> = Vec::new();
+    let mut tokens: Vec<PositionedToken> = Vec::new();
     loop {
         lexer.skip_space();
         let position = lexer.position;
-        // Behind a point stands a key, so that `a.1.2` is a path and no number.
-        let is_key = tokens.last().is_some_and(|last| last.token == Token::Symbol("."));
+        // After a point comes a key: `a.1.2` is a path, not a number.
+        let is_key = tokens.last().is_some_and(|last| last.token == SqlToken::Symbol("."));
         let token = lexer.token(is_key)?;
-        let is_end = token == Token::End;
-        tokens.push(Placed { token, position });
+        let is_end = token == SqlToken::End;
+        tokens.push(PositionedToken { token, position });
         if is_end {
             return Ok(tokens);
         }
     }
 }
 
-/// What is meant by who writes as elsewhere.
-fn habit(first: char) -> Option<&'static str> {
+/// Returns a hint for syntax from other languages.
+fn syntax_hint(first: char) -> Option<&'static str> {
     match first {
-        '#' => Some("a topic filter stands in quotes, a comment begins with --"),
-        '`' => Some("a string stands in single quotes, a name in double quotes"),
+        '#' => Some("write a topic filter in double quotes; a comment begins with --"),
+        '`' => Some("write a string in single quotes and a name in double quotes"),
         _ => None,
     }
 }
 
 struct Lexer<'a> {
     rest: &'a str,
-    position: Position,
+    position: TextPosition,
 }
 
 impl<'a> Lexer<'a> {
-    /// Takes the first bytes off, which end at a character.
+    /// Consumes the first bytes. They must end at a character boundary.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         for character in taken.chars() {
@@ -112,13 +112,13 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn token(&mut self, is_key: bool) -> Result<Token, RuleError> {
+    fn token(&mut self, is_key: bool) -> Result<SqlToken, RuleError> {
         let Some(first) = self.rest.chars().next() else {
-            return Ok(Token::End);
+            return Ok(SqlToken::End);
         };
         match first {
-            '\'' => self.quoted('\'').map(Token::Text),
-            '"' => self.quoted('"').map(Token::Name),
+            '\'' => self.quoted('\'').map(SqlToken::Text),
+            '"' => self.quoted('"').map(SqlToken::Name),
             '0'..='9' => Ok(self.number(is_key)),
             _ if first.is_ascii_alphabetic() || first == '_' => Ok(self.word()),
             _ => {
@@ -126,23 +126,23 @@ impl<'a> Lexer<'a> {
                 let Some(symbol) = symbol else {
                     let expected = "a name, a number, a string in single quotes or an operator";
                     let error = RuleError::new(self.position, format!("{first:?}"), expected);
-                    return Err(error.suggest(habit(first).map(str::to_owned)));
+                    return Err(error.suggest(syntax_hint(first).map(str::to_owned)));
                 };
                 self.take(symbol.len());
-                Ok(Token::Symbol(symbol))
+                Ok(SqlToken::Symbol(symbol))
             }
         }
     }
 
-    fn word(&mut self) -> Token {
+    fn word(&mut self) -> SqlToken {
         let word = self.take_while(|character| character.is_ascii_alphanumeric() || "_$@~".contains(character));
         match KEYWORDS.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
-            Some(keyword) => Token::Keyword(keyword),
-            None => Token::Name(word.to_owned()),
+            Some(keyword) => SqlToken::Keyword(keyword),
+            None => SqlToken::Name(word.to_owned()),
         }
     }
 
-    fn number(&mut self, is_key: bool) -> Token {
+    fn number(&mut self, is_key: bool) -> SqlToken {
         let start = self.rest;
         self.take_while(|character| character.is_ascii_digit());
         let digits = |rest: &str| rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -160,7 +160,11 @@ impl<'a> Lexer<'a> {
             }
         }
         let text = start[..start.len() - self.rest.len()].to_owned();
-        if is_float { Token::Float(text) } else { Token::Int(text) }
+        if is_float {
+            SqlToken::Float(text)
+        } else {
+            SqlToken::Int(text)
+        }
     }
 
     fn quoted(&mut self, quote: char) -> Result<String, RuleError> {
@@ -171,7 +175,7 @@ impl<'a> Lexer<'a> {
             text.push_str(self.take_while(|character| character != quote));
             if self.rest.is_empty() {
                 let expected = format!("a closing {quote}");
-                return Err(RuleError::new(start, "a quote that is never closed", expected));
+                return Err(RuleError::new(start, "a quote that is not closed", expected));
             }
             self.take(1);
             if !self.rest.starts_with(quote) {

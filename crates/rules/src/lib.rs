@@ -1,20 +1,24 @@
-//! Rules over messages and events: EMQX's rule SQL, compiled once and evaluated per message.
+//! Rules for messages and events: the rule SQL of EMQX, compiled once and evaluated per message.
 //!
-//! A machine without I/O, clock or randomness of its own: [`Rule::compile`] takes text, [`Evaluator::message`] takes an
-//! [`Event`] and gives output [`Map`]s, [`Template`]s make texts of those, and [`RuleIndex`] finds the rules of a topic.
+//! The crate itself has no I/O, clock or random numbers: [`Rule::compile`] compiles text, [`Evaluator::message`]
+//! evaluates an [`RuleEvent`] and returns output [`Map`]s, [`Template`]s convert these to texts, and [`RuleIndex`]
+//! finds the rules of a topic.
 //!
-//! Invariants: no text and no message panics or takes more than its [`Limits`] allow (nesting, steps, bytes, outputs); a
-//! payload is read once per message whatever the number of rules, and not at all if no rule names a field of it; the same
-//! rule, event and environment give the same output, byte for byte.
+//! Invariants: no text and no message causes a panic or exceeds the [`RuleLimits`] (nesting, steps, bytes, outputs). A
+//! payload is parsed once per message for all rules, and not at all if no rule names one of its fields. The same rule,
+//! event and environment give the same output, byte for byte.
 //!
-//! `docs/rules.md` is the reference for users; what it says of functions and columns is generated from this crate.
+//! `docs/reference/rule-sql.md` is the reference for users. The pages of functions and events are generated from this
+//! crate.
 
 mod access;
+mod budget;
 mod compare;
 mod error;
 mod eval;
 mod event;
 mod expr;
+mod fixed_limits;
 mod functions;
 mod index;
 mod jq;
@@ -23,6 +27,7 @@ mod kinds;
 mod lex;
 mod number;
 mod parse;
+mod pattern;
 mod resolve;
 mod rule;
 mod sample;
@@ -30,17 +35,19 @@ mod template;
 mod text;
 mod value;
 
-pub use error::{EvalError, Position, RuleError};
-pub use eval::{Evaluator, Message, Outcome};
-pub use event::{Column, Environment, Event, EventKind, Store};
-pub use functions::{Function, Group, absent_functions, functions};
+pub use budget::TimeLimit;
+pub use error::{EvalError, RuleError, TextPosition};
+pub use eval::{EvalOutcome, Evaluator, MessageEvaluation, UsedResources};
+pub use event::{Column, Environment, EventKind, RuleEvent, ValueStore};
+pub use fixed_limits::fixed_limits;
+pub use functions::{Function, FunctionGroup, functions, unsupported_functions};
 pub use index::RuleIndex;
 pub use json::{
     JsonError, JsonForm, JsonLimits, decode as decode_json, encode as encode_json, encode_into as encode_json_into,
 };
 pub use kinds::Kinds;
-pub use rule::{Limits, Rule, Source, UnknownColumns};
+pub use rule::{FromEntry, Rule, RuleLimits, UnknownColumns};
 pub use sample::SampleEvent;
-pub use template::{Missing, Single, Template, TemplateOverflow};
+pub use template::{MissingText, SingleValue, Template, TemplateOverflow};
 pub use text::Text;
 pub use value::{Map, Value};

@@ -1,20 +1,20 @@
-//! Numbers as text, written as EMQX writes them.
+//! Converts numbers to text in the format of EMQX.
 //!
-//! Three ways: `shortest` for JSON (the fewest digits that read back as the same number, an exponent where that is shorter),
-//! `decimals` for `str` and `float2str` (fixed point, trailing zeros cut), and integers, which need no rule.
+//! There are three formats: `shortest` for JSON (the fewest digits that parse to the same number, with an exponent if
+//! that is shorter), `decimals` for `str` and `float2str` (fixed point, trailing zeros removed), and integers.
 
 use std::fmt::Write;
 
-/// Floats at and beyond 2^53 always have an exponent.
+/// Floats from 2^53 on always have an exponent.
 const EXPONENT_ALWAYS: f64 = 9_007_199_254_740_992.0;
 
-/// As Erlang's shortest form: `1.0`, `100.0`, `1.0e3`, `1.5e3`, `0.0001`, `1.0e-5`.
+/// The shortest format of Erlang: `1.0`, `100.0`, `1.0e3`, `1.5e3`, `0.0001`, `1.0e-5`.
 pub(crate) fn shortest(out: &mut Vec<u8>, float: f64) {
     if float == 0.0 {
         return out.extend_from_slice(b"0.0");
     }
-    let mut buffer = Buffer::default();
-    // One digit before the point, then the exponent: `1.2345e-7`.
+    let mut buffer = FloatBuffer::default();
+    // Write one digit before the point, then the exponent: `1.2345e-7`.
     let _ = write!(buffer, "{:e}", float.abs());
     if float < 0.0 {
         out.push(b'-');
@@ -32,11 +32,11 @@ pub(crate) fn shortest(out: &mut Vec<u8>, float: f64) {
         digits[length] = *digit;
         length += 1;
     }
-    lay_out(out, &digits[..length], exponent, float.abs() >= EXPONENT_ALWAYS);
+    write_digits(out, &digits[..length], exponent, float.abs() >= EXPONENT_ALWAYS);
 }
 
-/// `digits` is the number without its point, which stands behind the first digit times ten to the `exponent`.
-fn lay_out(out: &mut Vec<u8>, digits: &[u8], exponent: i32, always_exponent: bool) {
+/// Writes `digits`, with the point after the first digit, times ten to the `exponent`.
+fn write_digits(out: &mut Vec<u8>, digits: &[u8], exponent: i32, always_exponent: bool) {
     let count = digits.len() as i32;
     let point = exponent + 1;
     let exponent_text = exponent.to_string();
@@ -65,7 +65,7 @@ fn lay_out(out: &mut Vec<u8>, digits: &[u8], exponent: i32, always_exponent: boo
     }
 }
 
-/// Fixed point with at most `decimals` digits behind the point; zeros at the end are cut down to one.
+/// Fixed point with at most `decimals` digits after the point. At least one digit remains after the point.
 pub(crate) fn decimals(float: f64, decimals: usize) -> String {
     let mut text = format!("{float:.decimals$}");
     if text.contains('.') {
@@ -109,7 +109,7 @@ fn unsigned(out: &mut Vec<u8>, mut int: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Decimal digits with an optional sign, as `int('+0010')` takes them.
+/// Parses decimal digits with an optional sign, as in `int('+0010')`.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i128> {
     let digits = text.strip_prefix(b"+").or(text.strip_prefix(b"-")).unwrap_or(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -118,7 +118,7 @@ pub(crate) fn parse_integer(text: &[u8]) -> Option<i128> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A sign, digits, a point, digits, perhaps an exponent; finite.
+/// Parses a sign, digits, a point, digits and an optional exponent. The result is finite.
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let is_plain = text
         .iter()
@@ -127,20 +127,20 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     float.is_finite().then_some(float)
 }
 
-/// Room for any float in exponent form, without an allocation.
+/// A buffer for any float in exponent form, without an allocation.
 #[derive(Default)]
-struct Buffer {
+struct FloatBuffer {
     bytes: [u8; 32],
     length: usize,
 }
 
-impl Buffer {
+impl FloatBuffer {
     fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-impl Write for Buffer {
+impl Write for FloatBuffer {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let end = self.length + text.len();
         let room = self.bytes.get_mut(self.length..end).ok_or(std::fmt::Error)?;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_are_written_as_erlang_writes_them() {
+    fn floats_have_the_format_of_erlang() {
         let cases = [
             (0.0, "0.0"),
             (-0.0, "0.0"),

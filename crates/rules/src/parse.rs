@@ -1,42 +1,43 @@
-//! Tokens to a statement: the grammar of EMQX's rule SQL, by recursive descent.
+//! Parses tokens to a statement: the grammar of the rule SQL of EMQX, by recursive descent.
 //!
-//! More is taken than EMQX takes where it does no harm: whole conditions in fields and arguments, keywords as keys of a
-//! path, `a['key']`, `mod` between operands. Loosest first: OR, AND, NOT, comparison and IN, `+ -`, `* / div mod`, sign.
+//! The grammar accepts more than EMQX: complete conditions in fields and arguments, keywords as keys of a path,
+//! `a['key']`, and `mod` between operands. Precedence, lowest first: OR, AND, NOT, comparison and IN, `+ -`, `* / div
+//! mod`, sign.
 
-use crate::error::{Position, RuleError, nearest};
-use crate::expr::{Arithmetic, Comparison, Expr, Field, Form, Step, Target, Variable};
+use crate::error::{RuleError, TextPosition, nearest};
+use crate::expr::{Arithmetic, ComparisonOperator, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
 use crate::functions;
-use crate::lex::{Placed, Token, tokens};
-use crate::rule::Limits;
+use crate::lex::{PositionedToken, SqlToken, tokens};
+use crate::rule::RuleLimits;
 use crate::text::Text;
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(crate) struct Statement {
+pub(crate) struct SqlStatement {
     pub kind: StatementKind,
-    /// Names in FROM, as written.
-    pub from: Vec<(String, Position)>,
+    /// The names in FROM as written.
+    pub from: Vec<(String, TextPosition)>,
     pub condition: Option<Expr>,
 }
 
 #[derive(Debug)]
 pub(crate) enum StatementKind {
-    Select(Vec<Field>),
+    Select(Vec<OutputField>),
     Foreach {
-        /// The last one is the array.
-        fields: Vec<Field>,
-        each: Option<Vec<Field>>,
+        /// The last field is the array.
+        fields: Vec<OutputField>,
+        each: Option<Vec<OutputField>>,
         incase: Option<Expr>,
     },
 }
 
-pub(crate) fn statement(sql: &str, limits: &Limits) -> Result<Statement, RuleError> {
+pub(crate) fn statement(sql: &str, limits: &RuleLimits) -> Result<SqlStatement, RuleError> {
     if sql.len() > limits.sql_bytes_max {
         let found = format!("{} bytes", sql.len());
         let expected = format!("at most {} bytes of SQL", limits.sql_bytes_max);
-        return Err(RuleError::new(Position { line: 1, column: 1 }, found, expected));
+        return Err(RuleError::new(TextPosition { line: 1, column: 1 }, found, expected));
     }
-    let mut parser = Parser {
+    let mut parser = SqlParser {
         tokens: tokens(sql)?,
         at: 0,
         nesting: limits.nesting_max,
@@ -45,19 +46,19 @@ pub(crate) fn statement(sql: &str, limits: &Limits) -> Result<Statement, RuleErr
     parser.statement()
 }
 
-/// Of a path: what puts a value there goes as deep.
-const STEPS_MAX: usize = 64;
+/// Maximum number of steps in a path. Writing to the path creates a value of this depth.
+pub(crate) const STEPS_MAX: usize = 64;
 
-pub(crate) struct Parser {
-    tokens: Vec<Placed>,
+pub(crate) struct SqlParser {
+    tokens: Vec<PositionedToken>,
     at: usize,
-    /// Levels left.
+    /// Remaining nesting levels.
     nesting: u16,
     depth_max: u16,
 }
 
-impl Parser {
-    fn statement(&mut self) -> Result<Statement, RuleError> {
+impl SqlParser {
+    fn statement(&mut self) -> Result<SqlStatement, RuleError> {
         let kind = if self.keyword("SELECT") {
             StatementKind::Select(self.fields()?)
         } else if self.keyword("FOREACH") {
@@ -80,7 +81,7 @@ impl Parser {
         } else {
             None
         };
-        if *self.peek() != Token::End {
+        if *self.peek() != SqlToken::End {
             let expected = if condition.is_some() {
                 "an operator or the end of the rule"
             } else {
@@ -88,7 +89,7 @@ impl Parser {
             };
             return self.expected(expected);
         }
-        Ok(Statement { kind, from, condition })
+        Ok(SqlStatement { kind, from, condition })
     }
 
     fn foreach(&mut self) -> Result<StatementKind, RuleError> {
@@ -102,10 +103,10 @@ impl Parser {
         Ok(StatementKind::Foreach { fields, each, incase })
     }
 
-    fn source(&mut self) -> Result<(String, Position), RuleError> {
+    fn source(&mut self) -> Result<(String, TextPosition), RuleError> {
         let position = self.position();
         match self.peek().clone() {
-            Token::Name(name) | Token::Text(name) => {
+            SqlToken::Name(name) | SqlToken::Text(name) => {
                 self.at += 1;
                 Ok((name, position))
             }
@@ -113,7 +114,7 @@ impl Parser {
         }
     }
 
-    fn fields(&mut self) -> Result<Vec<Field>, RuleError> {
+    fn fields(&mut self) -> Result<Vec<OutputField>, RuleError> {
         let mut fields = vec![self.field(1)?];
         while self.symbol(",") {
             fields.push(self.field(fields.len() + 1)?);
@@ -121,29 +122,29 @@ impl Parser {
         Ok(fields)
     }
 
-    /// `number` makes the name of a field that has none.
-    fn field(&mut self, number: usize) -> Result<Field, RuleError> {
+    /// `number` is used for the name of a field without AS.
+    fn field(&mut self, number: usize) -> Result<OutputField, RuleError> {
         let position = self.position();
         if self.symbol("*") {
-            return Ok(Field::All(position));
+            return Ok(OutputField::All(position));
         }
         let value = self.condition()?;
-        let has_alias = self.keyword("AS") || matches!(self.peek(), Token::Name(_));
+        let has_alias = self.keyword("AS") || matches!(self.peek(), SqlToken::Name(_));
         let target = if has_alias {
             self.target()?
         } else {
             implied_target(&value, number)
         };
-        Ok(Field::Value { value, target })
+        Ok(OutputField::Value { value, target })
     }
 
-    fn target(&mut self) -> Result<Target, RuleError> {
+    fn target(&mut self) -> Result<OutputPath, RuleError> {
         let position = self.position();
-        let Token::Name(name) = self.peek().clone() else {
-            return self.expected("a name behind AS");
+        let SqlToken::Name(name) = self.peek().clone() else {
+            return self.expected("a name after AS");
         };
         self.at += 1;
-        Ok(Target {
+        Ok(OutputPath {
             position,
             name: name.into(),
             path: self.path()?,
@@ -151,8 +152,8 @@ impl Parser {
         })
     }
 
-    /// One level deeper for the time of `parse`.
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Parser) -> Result<T, RuleError>) -> Result<T, RuleError> {
+    /// Runs `parse` one nesting level deeper.
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut SqlParser) -> Result<T, RuleError>) -> Result<T, RuleError> {
         let Some(left) = self.nesting.checked_sub(1) else {
             return self.expected("less nesting");
         };
@@ -164,8 +165,8 @@ impl Parser {
 
     pub fn condition(&mut self) -> Result<Expr, RuleError> {
         self.nested(|parser| {
-            parser.chain("OR", Form::Or, |parser| {
-                parser.chain("AND", Form::And, Parser::negation)
+            parser.chain("OR", ExprKind::Or, |parser| {
+                parser.chain("AND", ExprKind::And, SqlParser::negation)
             })
         })
     }
@@ -173,12 +174,12 @@ impl Parser {
     fn chain(
         &mut self,
         keyword: &'static str,
-        make: impl Fn(Vec<Expr>) -> Form,
-        operand: impl Fn(&mut Parser) -> Result<Expr, RuleError>,
+        make: impl Fn(Vec<Expr>) -> ExprKind,
+        operand: impl Fn(&mut SqlParser) -> Result<Expr, RuleError>,
     ) -> Result<Expr, RuleError> {
         let position = self.position();
         let first = operand(self)?;
-        if *self.peek() != Token::Keyword(keyword) {
+        if *self.peek() != SqlToken::Keyword(keyword) {
             return Ok(first);
         }
         let mut operands = vec![first];
@@ -193,27 +194,27 @@ impl Parser {
         if !self.keyword("NOT") {
             return self.comparison();
         }
-        let inner = self.nested(Parser::negation)?;
-        self.make(position, Form::Not(inner.into()))
+        let inner = self.nested(SqlParser::negation)?;
+        self.make(position, ExprKind::Not(inner.into()))
     }
 
     fn comparison(&mut self) -> Result<Expr, RuleError> {
         let left = self.sum()?;
         let position = self.position();
         let operator = match self.peek() {
-            Token::Symbol("=") => Comparison::Equal,
-            Token::Symbol("!=" | "<>") => Comparison::NotEqual,
-            Token::Symbol("<") => Comparison::Less,
-            Token::Symbol("<=") => Comparison::LessOrEqual,
-            Token::Symbol(">") => Comparison::Greater,
-            Token::Symbol(">=") => Comparison::GreaterOrEqual,
-            Token::Symbol("=~") => Comparison::MatchesFilter,
-            Token::Keyword("IN" | "NOT") => return self.membership(left),
+            SqlToken::Symbol("=") => ComparisonOperator::Equal,
+            SqlToken::Symbol("!=" | "<>") => ComparisonOperator::NotEqual,
+            SqlToken::Symbol("<") => ComparisonOperator::Less,
+            SqlToken::Symbol("<=") => ComparisonOperator::LessOrEqual,
+            SqlToken::Symbol(">") => ComparisonOperator::Greater,
+            SqlToken::Symbol(">=") => ComparisonOperator::GreaterOrEqual,
+            SqlToken::Symbol("=~") => ComparisonOperator::MatchesFilter,
+            SqlToken::Keyword("IN" | "NOT") => return self.membership(left),
             _ => return Ok(left),
         };
         self.at += 1;
         let right = self.sum()?;
-        let form = Form::Compare {
+        let form = ExprKind::Compare {
             operator,
             left: left.into(),
             right: right.into(),
@@ -229,7 +230,7 @@ impl Parser {
         }
         self.require("(")?;
         let list = self.arguments(")")?;
-        let form = Form::In {
+        let form = ExprKind::In {
             item: item.into(),
             list,
             is_negated,
@@ -241,11 +242,11 @@ impl Parser {
         let mut left = self.product()?;
         loop {
             let operator = match self.peek() {
-                Token::Symbol("+") => Arithmetic::Add,
-                Token::Symbol("-") => Arithmetic::Subtract,
+                SqlToken::Symbol("+") => Arithmetic::Add,
+                SqlToken::Symbol("-") => Arithmetic::Subtract,
                 _ => return Ok(left),
             };
-            left = self.arithmetic(operator, left, Parser::product)?;
+            left = self.arithmetic(operator, left, SqlParser::product)?;
         }
     }
 
@@ -253,15 +254,17 @@ impl Parser {
         let mut left = self.signed()?;
         loop {
             let operator = match self.peek() {
-                Token::Symbol("*") => Arithmetic::Multiply,
-                Token::Symbol("/") => Arithmetic::Divide,
-                Token::Name(name) if name.eq_ignore_ascii_case("div") && self.operand_follows() => {
+                SqlToken::Symbol("*") => Arithmetic::Multiply,
+                SqlToken::Symbol("/") => Arithmetic::Divide,
+                SqlToken::Name(name) if name.eq_ignore_ascii_case("div") && self.operand_follows() => {
                     Arithmetic::IntegerDivide
                 }
-                Token::Name(name) if name.eq_ignore_ascii_case("mod") && self.operand_follows() => Arithmetic::Modulo,
+                SqlToken::Name(name) if name.eq_ignore_ascii_case("mod") && self.operand_follows() => {
+                    Arithmetic::Modulo
+                }
                 _ => return Ok(left),
             };
-            left = self.arithmetic(operator, left, Parser::signed)?;
+            left = self.arithmetic(operator, left, SqlParser::signed)?;
         }
     }
 
@@ -269,12 +272,12 @@ impl Parser {
         &mut self,
         operator: Arithmetic,
         left: Expr,
-        operand: impl Fn(&mut Parser) -> Result<Expr, RuleError>,
+        operand: impl Fn(&mut SqlParser) -> Result<Expr, RuleError>,
     ) -> Result<Expr, RuleError> {
         let position = self.position();
         self.at += 1;
         let right = operand(self)?;
-        let form = Form::Arithmetic {
+        let form = ExprKind::Arithmetic {
             operator,
             left: left.into(),
             right: right.into(),
@@ -282,50 +285,50 @@ impl Parser {
         self.make(position, form)
     }
 
-    /// Whether `div` or `mod` is an operator here and no alias.
+    /// Returns whether `div` or `mod` is an operator here and not an alias.
     fn operand_follows(&self) -> bool {
         match &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].token {
-            Token::Name(_) | Token::Text(_) | Token::Int(_) | Token::Float(_) => true,
-            Token::Symbol(symbol) => matches!(*symbol, "(" | "-" | "+"),
-            Token::Keyword(word) => *word == "CASE",
-            Token::End => false,
+            SqlToken::Name(_) | SqlToken::Text(_) | SqlToken::Int(_) | SqlToken::Float(_) => true,
+            SqlToken::Symbol(symbol) => matches!(*symbol, "(" | "-" | "+"),
+            SqlToken::Keyword(word) => *word == "CASE",
+            SqlToken::End => false,
         }
     }
 
     fn signed(&mut self) -> Result<Expr, RuleError> {
         let position = self.position();
-        let make: fn(Box<Expr>) -> Form = match self.peek() {
-            Token::Symbol("-") => Form::Negate,
-            Token::Symbol("+") => Form::Plus,
+        let make: fn(Box<Expr>) -> ExprKind = match self.peek() {
+            SqlToken::Symbol("-") => ExprKind::Negate,
+            SqlToken::Symbol("+") => ExprKind::Plus,
             _ => return self.primary(),
         };
         self.at += 1;
-        let inner = self.nested(Parser::signed)?;
+        let inner = self.nested(SqlParser::signed)?;
         self.make(position, make(inner.into()))
     }
 
     fn primary(&mut self) -> Result<Expr, RuleError> {
         let position = self.position();
         match self.peek().clone() {
-            Token::Text(text) => self.constant(Value::from(text)),
-            Token::Int(digits) => match digits.parse() {
+            SqlToken::Text(text) => self.constant(Value::from(text)),
+            SqlToken::Int(digits) => match digits.parse() {
                 Ok(int) => self.constant(Value::Int(int)),
                 Err(_) => self.expected("an integer of at most 128 bits"),
             },
-            Token::Float(digits) => match crate::number::parse_float(digits.as_bytes()) {
+            SqlToken::Float(digits) => match crate::number::parse_float(digits.as_bytes()) {
                 Some(float) => self.constant(Value::Float(float)),
                 None => self.expected("a number in the range of a 64-bit float"),
             },
-            Token::Name(name) => self.named(name, position),
-            Token::Keyword("CASE") => self.nested(Parser::case),
-            Token::Symbol("(") => {
+            SqlToken::Name(name) => self.named(name, position),
+            SqlToken::Keyword("CASE") => self.nested(SqlParser::case),
+            SqlToken::Symbol("(") => {
                 self.at += 1;
                 let inner = self.condition()?;
                 self.require(")")?;
                 Ok(inner)
             }
-            Token::Symbol("[") => self.list(position),
-            Token::Keyword(word @ ("IF" | "ELSIF")) => {
+            SqlToken::Symbol("[") => self.list(position),
+            SqlToken::Keyword(word @ ("IF" | "ELSIF")) => {
                 let error = RuleError::new(position, word, "a value");
                 Err(error.suggest(Some("write CASE WHEN … THEN … ELSE … END".to_owned())))
             }
@@ -336,19 +339,19 @@ impl Parser {
     fn constant(&mut self, value: Value) -> Result<Expr, RuleError> {
         let position = self.position();
         self.at += 1;
-        self.make(position, Form::Const(value))
+        self.make(position, ExprKind::Const(value))
     }
 
-    fn list(&mut self, position: Position) -> Result<Expr, RuleError> {
+    fn list(&mut self, position: TextPosition) -> Result<Expr, RuleError> {
         if let Some((begin, end)) = self.range()? {
-            return self.make(position, Form::Range { begin, end });
+            return self.make(position, ExprKind::Range { begin, end });
         }
         self.at += 1;
         let items = self.arguments("]")?;
-        self.make(position, Form::List(items))
+        self.make(position, ExprKind::List(items))
     }
 
-    /// `[1..-2]`, if that is what stands here.
+    /// Parses `[1..-2]` if it follows.
     fn range(&mut self) -> Result<Option<(i64, i64)>, RuleError> {
         let start = self.at;
         if let Some(range) = self.try_range() {
@@ -369,7 +372,7 @@ impl Parser {
     fn signed_int(&mut self) -> Option<i64> {
         let sign = if self.symbol("-") { -1 } else { 1 };
         self.symbol("+");
-        let Token::Int(digits) = self.peek() else {
+        let SqlToken::Int(digits) = self.peek() else {
             return None;
         };
         let int: i64 = digits.parse().ok()?;
@@ -380,7 +383,7 @@ impl Parser {
     fn case(&mut self) -> Result<Expr, RuleError> {
         let position = self.position();
         self.at += 1;
-        let subject = if *self.peek() == Token::Keyword("WHEN") {
+        let subject = if *self.peek() == SqlToken::Keyword("WHEN") {
             None
         } else {
             Some(self.condition()?.into())
@@ -404,31 +407,31 @@ impl Parser {
         if !self.keyword("END") {
             return self.expected("an operator, WHEN, ELSE or END");
         }
-        let form = Form::Case {
+        let form = ExprKind::Case {
             subject,
             branches,
-            otherwise,
+            default: otherwise,
         };
         self.make(position, form)
     }
 
-    /// A variable, a slice of one, or a function call.
-    fn named(&mut self, name: String, position: Position) -> Result<Expr, RuleError> {
+    /// Parses a variable, a slice of a variable, or a function call.
+    fn named(&mut self, name: String, position: TextPosition) -> Result<Expr, RuleError> {
         self.at += 1;
         if self.symbol("(") {
             return self.call(&name, position);
         }
         if matches!(name.as_str(), "true" | "false") {
-            return self.make(position, Form::Const(Value::Bool(name == "true")));
+            return self.make(position, ExprKind::Const(Value::Bool(name == "true")));
         }
         let path = self.path()?;
-        if *self.peek() == Token::Symbol("(") {
+        if *self.peek() == SqlToken::Symbol("(") {
             let error = RuleError::new(
                 position,
                 format!("a function in {name:?}"),
                 "a function without a module",
             );
-            return Err(error.suggest(Some("functions of modules do not exist here".to_owned())));
+            return Err(error.suggest(Some("functions in modules are not supported".to_owned())));
         }
         let variable = Variable {
             name: name.into(),
@@ -436,12 +439,13 @@ impl Parser {
             column: None,
             is_selected: false,
             is_in_scope: false,
+            slot: None,
         };
-        let variable = self.make(position, Form::Variable(variable))?;
+        let variable = self.make(position, ExprKind::Variable(variable))?;
         let Some((begin, end)) = self.range()? else {
             return Ok(variable);
         };
-        let form = Form::Slice {
+        let form = ExprKind::Slice {
             array: variable.into(),
             begin,
             end,
@@ -449,16 +453,19 @@ impl Parser {
         self.make(position, form)
     }
 
-    fn call(&mut self, name: &str, position: Position) -> Result<Expr, RuleError> {
+    fn call(&mut self, name: &str, position: TextPosition) -> Result<Expr, RuleError> {
         let Some(function) = functions::find(name) else {
             return Err(unknown_function(name, position));
         };
         let arguments = self.arguments(")")?;
         if !function.takes(arguments.len()) {
-            let found = format!("{} arguments of {name}", arguments.len());
+            let found = match arguments.len() {
+                1 => format!("1 argument of {name}"),
+                count => format!("{count} arguments of {name}"),
+            };
             return Err(RuleError::new(position, found, function.signature()));
         }
-        let form = Form::Call {
+        let form = ExprKind::Call {
             function,
             arguments,
             constant: None,
@@ -466,7 +473,7 @@ impl Parser {
         self.make(position, form)
     }
 
-    /// Values up to the closing symbol, which is taken.
+    /// Parses values up to and including the closing symbol.
     fn arguments(&mut self, close: &'static str) -> Result<Vec<Expr>, RuleError> {
         let mut arguments = Vec::new();
         if self.symbol(close) {
@@ -483,8 +490,8 @@ impl Parser {
         }
     }
 
-    /// What follows a name: keys and indexes.
-    fn path(&mut self) -> Result<Vec<Step>, RuleError> {
+    /// Parses the keys and indexes after a name.
+    fn path(&mut self) -> Result<Vec<PathStep>, RuleError> {
         let mut path = Vec::new();
         loop {
             if path.len() > STEPS_MAX {
@@ -492,13 +499,13 @@ impl Parser {
             }
             if self.symbol(".") {
                 let key = match self.peek() {
-                    Token::Name(key) | Token::Text(key) | Token::Int(key) => Text::from(key.as_str()),
-                    Token::Keyword(key) => Text::from(key.to_ascii_lowercase()),
-                    _ => return self.expected("a key behind the point"),
+                    SqlToken::Name(key) | SqlToken::Text(key) | SqlToken::Int(key) => Text::from(key.as_str()),
+                    SqlToken::Keyword(key) => Text::from(key.to_ascii_lowercase()),
+                    _ => return self.expected("a key after the point"),
                 };
                 self.at += 1;
-                path.push(Step::Key(key));
-            } else if *self.peek() == Token::Symbol("[") && !self.is_range() {
+                path.push(PathStep::Key(key));
+            } else if *self.peek() == SqlToken::Symbol("[") && !self.is_range() {
                 self.at += 1;
                 path.push(self.index()?);
             } else {
@@ -514,30 +521,31 @@ impl Parser {
         is_range
     }
 
-    fn index(&mut self) -> Result<Step, RuleError> {
+    fn index(&mut self) -> Result<PathStep, RuleError> {
         let position = self.position();
-        let is_negative = *self.peek() == Token::Symbol("-");
+        let is_negative = *self.peek() == SqlToken::Symbol("-");
         let step = match self.peek().clone() {
-            Token::Text(key) => {
+            SqlToken::Text(key) => {
                 self.at += 1;
-                Step::Key(key.into())
+                PathStep::Key(key.into())
             }
-            Token::Name(name) => {
+            SqlToken::Name(name) => {
                 self.at += 1;
-                let path = self.nested(Parser::path)?;
+                let path = self.nested(SqlParser::path)?;
                 let variable = Variable {
                     name: name.into(),
                     path,
                     column: None,
                     is_selected: false,
                     is_in_scope: false,
+                    slot: None,
                 };
-                Step::By(variable.into(), position)
+                PathStep::Variable(variable.into(), position)
             }
             _ => match self.signed_int() {
-                Some(0) if is_negative => Step::Tail,
-                Some(0) => Step::Head,
-                Some(index) => Step::Index(index),
+                Some(0) if is_negative => PathStep::Tail,
+                Some(0) => PathStep::Head,
+                Some(index) => PathStep::Index(index),
                 None => return self.expected("an index: a number, a name or a key in single quotes"),
             },
         };
@@ -545,7 +553,7 @@ impl Parser {
         Ok(step)
     }
 
-    fn make(&self, position: Position, form: Form) -> Result<Expr, RuleError> {
+    fn make(&self, position: TextPosition, form: ExprKind) -> Result<Expr, RuleError> {
         let mut below = 0;
         form.children(&mut |child| below = below.max(child.depth));
         if below >= self.depth_max {
@@ -554,26 +562,26 @@ impl Parser {
         Ok(Expr {
             position,
             depth: below + 1,
-            form,
+            kind: form,
         })
     }
 
-    fn peek(&self) -> &Token {
+    fn peek(&self) -> &SqlToken {
         &self.tokens[self.at].token
     }
 
-    fn position(&self) -> Position {
+    fn position(&self) -> TextPosition {
         self.tokens[self.at].position
     }
 
     fn keyword(&mut self, word: &'static str) -> bool {
-        let is_here = *self.peek() == Token::Keyword(word);
+        let is_here = *self.peek() == SqlToken::Keyword(word);
         self.at += usize::from(is_here);
         is_here
     }
 
     fn symbol(&mut self, symbol: &'static str) -> bool {
-        let is_here = *self.peek() == Token::Symbol(symbol);
+        let is_here = *self.peek() == SqlToken::Symbol(symbol);
         self.at += usize::from(is_here);
         is_here
     }
@@ -591,8 +599,8 @@ impl Parser {
     }
 }
 
-fn unknown_function(name: &str, position: Position) -> RuleError {
-    if let Some(reason) = functions::absent(name) {
+fn unknown_function(name: &str, position: TextPosition) -> RuleError {
+    if let Some(reason) = functions::unsupported_reason(name) {
         return RuleError::new(
             position,
             format!("function {name}"),
@@ -603,23 +611,23 @@ fn unknown_function(name: &str, position: Position) -> RuleError {
     let error = RuleError::new(
         position,
         format!("unknown function {name}"),
-        "a function of docs/rules.md",
+        "a function of docs/reference/rule-functions.md",
     );
     error.suggest(suggestion.map(|nearest| format!("did you mean {nearest}?")))
 }
 
-/// The key of a field without AS: its own path, or a made-up name that is the same for every message.
-fn implied_target(value: &Expr, number: usize) -> Target {
-    let (name, path) = match &value.form {
-        Form::Variable(variable) => (variable.name.clone(), variable.path.clone()),
-        Form::Slice { array, .. } => match &array.form {
-            Form::Variable(variable) => (variable.name.clone(), variable.path.clone()),
+/// The key of a field without AS: its own path, or a generated name that is the same for every message.
+fn implied_target(value: &Expr, number: usize) -> OutputPath {
+    let (name, path) = match &value.kind {
+        ExprKind::Variable(variable) => (variable.name.clone(), variable.path.clone()),
+        ExprKind::Slice { array, .. } => match &array.kind {
+            ExprKind::Variable(variable) => (variable.name.clone(), variable.path.clone()),
             _ => (Text::from(format!("_v_slice_{number}")), Vec::new()),
         },
-        Form::Const(Value::Text(text)) => (text.clone(), Vec::new()),
-        other => (Text::from(format!("_v_{}_{number}", made_up_name(other))), Vec::new()),
+        ExprKind::Const(Value::Text(text)) => (text.clone(), Vec::new()),
+        other => (Text::from(format!("_v_{}_{number}", default_alias(other))), Vec::new()),
     };
-    Target {
+    OutputPath {
         position: value.position,
         name,
         path,
@@ -627,14 +635,14 @@ fn implied_target(value: &Expr, number: usize) -> Target {
     }
 }
 
-fn made_up_name(form: &Form) -> String {
+fn default_alias(form: &ExprKind) -> String {
     match form {
-        Form::Call { function, .. } => format!("fun_{}", function.name),
-        Form::Arithmetic { operator, .. } => format!("op_{}", operator.symbol()),
-        Form::List(_) => "list".to_owned(),
-        Form::Range { .. } => "range".to_owned(),
-        Form::Case { .. } => "case".to_owned(),
-        Form::Const(_) => "const".to_owned(),
+        ExprKind::Call { function, .. } => format!("fun_{}", function.name),
+        ExprKind::Arithmetic { operator, .. } => format!("op_{}", operator.symbol()),
+        ExprKind::List(_) => "list".to_owned(),
+        ExprKind::Range { .. } => "range".to_owned(),
+        ExprKind::Case { .. } => "case".to_owned(),
+        ExprKind::Const(_) => "const".to_owned(),
         _ => "op".to_owned(),
     }
 }

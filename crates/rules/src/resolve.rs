@@ -1,64 +1,70 @@
-//! Second half of compiling: names to columns and earlier fields, and what can be known of types without a message.
+//! Second half of compiling: resolves names to columns and earlier fields, and checks the types that are known without
+//! a message.
 //!
-//! An error here is certain: an expression that no message can give a value for. What depends on the payload is left to
-//! the evaluation.
+//! An error here is certain: no message can give a value for the expression. Everything that depends on the payload is
+//! checked during evaluation.
 
 use std::collections::HashSet;
 
-use regex::bytes::{Regex, RegexBuilder};
-
-use crate::error::{Position, RuleError, nearest};
+use crate::error::{RuleError, TextPosition, nearest};
 use crate::event::{Column, EventKind};
-use crate::expr::{Arithmetic, Comparison, Expr, Field, Form, Step, Target, Variable};
-use crate::functions::{Compiled, Function};
+use crate::expr::{Arithmetic, ComparisonOperator, Expr, ExprKind, OutputField, OutputPath, PathStep, Variable};
+use crate::functions::{CompiledArgument, Function};
 use crate::jq::Program;
 use crate::kinds::Kinds;
 use crate::number;
-use crate::rule::{Body, Foreach, Limits, UnknownColumns, columns_of};
+use crate::pattern::RegexPattern;
+use crate::rule::{Foreach, RuleBody, RuleLimits, UnknownColumns, columns_of};
 use crate::text::Text;
 use crate::value::Value;
 
-pub(crate) struct Resolver<'a> {
+pub(crate) struct NameResolver<'a> {
     columns: HashSet<Column>,
     /// Fields of the clause that is being resolved.
     selected: HashSet<Text>,
     /// Fields of FOREACH and the element; for WHERE, the fields of SELECT.
     scope: HashSet<Text>,
+    /// The element, in INCASE and DO.
+    item: Option<Text>,
+    /// Number of variables that have the same value for every element.
+    slots: usize,
     has_state: bool,
-    limits: &'a Limits,
+    limits: &'a RuleLimits,
 }
 
-impl Resolver<'_> {
-    pub fn new(kinds: Vec<EventKind>, limits: &Limits) -> Resolver<'_> {
-        Resolver {
+impl NameResolver<'_> {
+    pub fn new(kinds: Vec<EventKind>, limits: &RuleLimits) -> NameResolver<'_> {
+        NameResolver {
             columns: columns_of(&kinds).collect(),
             selected: HashSet::new(),
             scope: HashSet::new(),
+            item: None,
+            slots: 0,
             has_state: false,
             limits,
         }
     }
 
-    pub fn select(&mut self, mut fields: Vec<Field>) -> Result<Body, RuleError> {
+    pub fn select(&mut self, mut fields: Vec<OutputField>) -> Result<RuleBody, RuleError> {
         self.fields(&mut fields)?;
         self.scope = std::mem::take(&mut self.selected);
-        Ok(Body::Select(fields))
+        Ok(RuleBody::Select(fields))
     }
 
     pub fn foreach(
         &mut self,
-        mut fields: Vec<Field>,
-        mut each: Option<Vec<Field>>,
+        mut fields: Vec<OutputField>,
+        mut each: Option<Vec<OutputField>>,
         mut incase: Option<Expr>,
-    ) -> Result<Body, RuleError> {
+    ) -> Result<RuleBody, RuleError> {
         let (mut array, array_target) = match fields.pop() {
-            Some(Field::Value { value, target }) => (value, target),
-            Some(Field::All(position)) => return Err(RuleError::new(position, "*", "an array behind FOREACH")),
+            Some(OutputField::Value { value, target }) => (value, target),
+            Some(OutputField::All(position)) => return Err(RuleError::new(position, "*", "an array after FOREACH")),
             None => {
                 return Err(RuleError::new(
-                    Position::default(),
+                    TextPosition::default(),
                     "nothing",
-                    "an array behind FOREACH",
+                    "an array after FOREACH",
                 ));
             }
         };
@@ -73,7 +79,7 @@ impl Resolver<'_> {
                 "a plain name for the elements",
             ));
         }
-        self.note(&array_target, &array);
+        self.declare(&array_target, &array);
         let item = if array_target.is_explicit {
             array_target.name.clone()
         } else {
@@ -82,15 +88,17 @@ impl Resolver<'_> {
         let selected = std::mem::take(&mut self.selected);
         self.scope = selected.clone();
         self.scope.insert(item.clone());
+        self.item = Some(item.clone());
         if let Some(incase) = &mut incase {
             self.condition(incase)?;
         }
         if let Some(each) = &mut each {
             self.fields(each)?;
         }
+        self.item = None;
         self.selected.clear();
         self.scope = selected;
-        Ok(Body::Foreach(Box::new(Foreach {
+        Ok(RuleBody::Foreach(Box::new(Foreach {
             fields,
             array,
             array_target,
@@ -100,12 +108,13 @@ impl Resolver<'_> {
         })))
     }
 
-    /// Whether WHERE has to wait for the fields: it names one, or functions leave something for later ones.
+    /// Returns whether WHERE must be evaluated after the fields: it names one of them, or a function stores a value for
+    /// later calls.
     pub fn needs_fields_first(&self, condition: Option<&Expr>) -> bool {
         let mut names_field = false;
         if let Some(condition) = condition {
             condition.walk(&mut |expr| {
-                if let Form::Variable(variable) = &expr.form {
+                if let ExprKind::Variable(variable) = &expr.kind {
                     names_field |= variable.is_in_scope || variable.path.iter().any(is_dynamic);
                 }
             });
@@ -113,20 +122,20 @@ impl Resolver<'_> {
         names_field || self.has_state
     }
 
-    fn fields(&mut self, fields: &mut [Field]) -> Result<(), RuleError> {
+    fn fields(&mut self, fields: &mut [OutputField]) -> Result<(), RuleError> {
         for field in fields {
-            if let Field::Value { value, target } = field {
+            if let OutputField::Value { value, target } = field {
                 self.expr(value)?;
                 self.steps(&mut target.path, false)?;
-                self.note(target, value);
+                self.declare(target, value);
             }
         }
         Ok(())
     }
 
-    /// From here on the name of the field means the field, unless it is the column of that name anyway.
-    fn note(&mut self, target: &Target, value: &Expr) {
-        let is_same = matches!(&value.form, Form::Variable(variable)
+    /// From here on, the name refers to this field, unless the field is the column with the same name.
+    fn declare(&mut self, target: &OutputPath, value: &Expr) {
+        let is_same = matches!(&value.kind, ExprKind::Variable(variable)
             if variable.path.is_empty() && target.path.is_empty() && variable.name == target.name
                 && !variable.is_selected && !variable.is_in_scope);
         if !is_same {
@@ -134,89 +143,89 @@ impl Resolver<'_> {
         }
     }
 
-    /// A condition of WHERE, INCASE, WHEN, AND, OR or NOT.
+    /// Resolves a condition of WHERE, INCASE, WHEN, AND, OR or NOT.
     pub fn condition(&mut self, expr: &mut Expr) -> Result<(), RuleError> {
         let kinds = self.expr(expr)?;
-        if !kinds.meets(Kinds::BOOL | Kinds::UNDEFINED | Kinds::NULL) {
+        if !kinds.overlaps(Kinds::BOOL | Kinds::UNDEFINED | Kinds::NULL) {
             return Err(RuleError::new(expr.position, kinds.to_string(), "a condition"));
         }
         Ok(())
     }
 
     fn array(&self, expr: &Expr, kinds: Kinds) -> Result<(), RuleError> {
-        let is_payload = matches!(&expr.form, Form::Variable(variable)
+        let is_payload = matches!(&expr.kind, ExprKind::Variable(variable)
             if variable.column == Some(Column::Payload) && variable.path.is_empty());
-        if !kinds.meets(Kinds::ARRAY) && !is_payload {
+        if !kinds.overlaps(Kinds::ARRAY) && !is_payload {
             return Err(RuleError::new(
                 expr.position,
                 kinds.to_string(),
-                "an array behind FOREACH",
+                "an array after FOREACH",
             ));
         }
         Ok(())
     }
 
-    /// Resolves the expression and says what it can be.
+    /// Resolves the expression and returns its possible types.
     fn expr(&mut self, expr: &mut Expr) -> Result<Kinds, RuleError> {
         let position = expr.position;
-        match &mut expr.form {
-            Form::Const(value) => Ok(Kinds::of(value)),
-            Form::Variable(variable) => self.variable(variable, position),
-            Form::Range { .. } => Ok(Kinds::ARRAY),
-            Form::List(_) => {
+        match &mut expr.kind {
+            ExprKind::Const(value) => Ok(Kinds::of(value)),
+            ExprKind::Variable(variable) => self.variable(variable, position),
+            ExprKind::Range { .. } => Ok(Kinds::ARRAY),
+            ExprKind::List(_) => {
                 self.children(expr)?;
                 Ok(Kinds::ARRAY)
             }
-            Form::Slice { array, .. } => {
+            ExprKind::Slice { array, .. } => {
                 let kinds = self.expr(array)?;
                 require(position, kinds, Kinds::ARRAY, "an array before a range")?;
                 Ok(Kinds::ARRAY)
             }
-            Form::Plus(inner) => self.expr(inner),
-            Form::Negate(inner) => {
+            ExprKind::Plus(inner) => self.expr(inner),
+            ExprKind::Negate(inner) => {
                 let kinds = self.expr(inner)?;
-                require(inner.position, kinds, Kinds::NUMBER, "a number behind -")?;
+                require(inner.position, kinds, Kinds::NUMBER, "a number after -")?;
                 Ok(Kinds::NUMBER)
             }
-            Form::Arithmetic { operator, left, right } => {
+            ExprKind::Arithmetic { operator, left, right } => {
                 let (operator, left, right) = (*operator, self.expr(left)?, self.expr(right)?);
                 arithmetic(position, operator, left, right)
             }
-            Form::Compare { operator, left, right } => {
+            ExprKind::Compare { operator, left, right } => {
                 let kinds = (self.expr(left)?, self.expr(right)?);
                 comparison(position, *operator, (left, kinds.0), (right, kinds.1))?;
                 Ok(Kinds::BOOL)
             }
-            Form::And(operands) | Form::Or(operands) => {
+            ExprKind::And(operands) | ExprKind::Or(operands) => {
                 operands.iter_mut().try_for_each(|operand| self.condition(operand))?;
                 Ok(Kinds::BOOL)
             }
-            Form::Not(inner) => {
+            ExprKind::Not(inner) => {
                 self.condition(inner)?;
                 Ok(Kinds::BOOL)
             }
-            Form::In { .. } => {
+            ExprKind::In { .. } => {
                 self.children(expr)?;
                 Ok(Kinds::BOOL)
             }
-            Form::Case { .. } => self.case(expr),
-            Form::Call { .. } => self.call(expr),
+            ExprKind::Case { .. } => self.case(expr),
+            ExprKind::Call { .. } => self.call(expr),
         }
     }
 
     fn children(&mut self, expr: &mut Expr) -> Result<(), RuleError> {
-        expr.form
+        expr.kind
             .children_mut()
             .into_iter()
             .try_for_each(|child| self.expr(child).map(drop))
     }
 
     fn case(&mut self, expr: &mut Expr) -> Result<Kinds, RuleError> {
-        let Form::Case {
+        let ExprKind::Case {
             subject,
             branches,
-            otherwise,
-        } = &mut expr.form
+            default: otherwise,
+        } = &mut expr.kind
         else {
             return Ok(Kinds::ANY);
         };
@@ -240,18 +249,18 @@ impl Resolver<'_> {
     }
 
     fn call(&mut self, expr: &mut Expr) -> Result<Kinds, RuleError> {
-        let Form::Call {
+        let ExprKind::Call {
             function,
             arguments,
             constant,
-        } = &mut expr.form
+        } = &mut expr.kind
         else {
             return Ok(Kinds::ANY);
         };
         for (index, argument) in arguments.iter_mut().enumerate() {
             let kinds = self.expr(argument)?;
             let accepted = function.parameter_kinds(index);
-            if !kinds.meets(accepted) {
+            if !kinds.overlaps(accepted) {
                 let expected = format!("{accepted} as argument {} of {}", index + 1, function.signature());
                 return Err(RuleError::new(argument.position, kinds.to_string(), expected));
             }
@@ -259,7 +268,7 @@ impl Resolver<'_> {
         self.has_state |= function.has_state;
         let at = usize::from(function.takes_regex);
         if let Some(Expr {
-            form: Form::Const(Value::Text(text)),
+            kind: ExprKind::Const(Value::Text(text)),
             position,
             ..
         }) = arguments.get(at)
@@ -277,25 +286,31 @@ impl Resolver<'_> {
         Ok(function.returns)
     }
 
-    /// A constant argument of a function that needs it in another form.
-    fn compiled(&self, function: &Function, text: &Text) -> Result<Option<Compiled>, String> {
+    /// Compiles a constant pattern or jq program.
+    fn compiled(&self, function: &Function, text: &Text) -> Result<Option<CompiledArgument>, String> {
         if function.takes_regex {
-            let regex = compile_regex(text, self.limits.regex_bytes_max)?;
-            return Ok(Some(Compiled::Regex(regex)));
+            let pattern = RegexPattern::compile(text, self.limits.regex_bytes_max)?;
+            return Ok(Some(CompiledArgument::Pattern(Box::new(pattern))));
         }
         match function.takes_program {
-            true => Ok(Some(Compiled::Program(Program::compile(text)?))),
+            true => Ok(Some(CompiledArgument::Program(Program::compile(text)?))),
             false => Ok(None),
         }
     }
 
-    fn variable(&mut self, variable: &mut Variable, position: Position) -> Result<Kinds, RuleError> {
+    fn variable(&mut self, variable: &mut Variable, position: TextPosition) -> Result<Kinds, RuleError> {
         let is_payload = variable.name.as_bytes() == b"payload";
         self.steps(&mut variable.path, is_payload)?;
         let name = variable.name.as_str().unwrap_or_default();
         variable.column = Column::from_name(name).filter(|column| self.columns.contains(column));
         variable.is_selected = self.selected.contains(&variable.name);
         variable.is_in_scope = self.scope.contains(&variable.name);
+        if let Some(item) = &self.item
+            && !depends_on(variable, item)
+        {
+            variable.slot = Some(self.slots);
+            self.slots += 1;
+        }
         if variable.is_selected || variable.is_in_scope {
             return Ok(Kinds::ANY);
         }
@@ -308,7 +323,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn unknown(&self, name: &str, position: Position) -> RuleError {
+    fn unknown(&self, name: &str, position: TextPosition) -> RuleError {
         let fields = self.selected.iter().chain(&self.scope).filter_map(Text::as_str);
         let names = self.columns.iter().map(|column| column.name()).chain(fields);
         let suggestion = match nearest(name, names) {
@@ -319,17 +334,17 @@ impl Resolver<'_> {
         RuleError::new(position, format!("unknown column {name:?}"), expected).suggest(Some(suggestion))
     }
 
-    /// Names in brackets. In a path of the payload, what is no column is looked up in the payload.
-    fn steps(&mut self, path: &mut [Step], is_payload: bool) -> Result<(), RuleError> {
+    /// Resolves names in brackets. In a path of the payload, a name that is not a column is read from the payload.
+    fn steps(&mut self, path: &mut [PathStep], is_payload: bool) -> Result<(), RuleError> {
         for step in path {
-            let Step::By(variable, position) = step else {
+            let PathStep::Variable(variable, position) = step else {
                 continue;
             };
             let is_known = self.selected.contains(&variable.name)
                 || self.scope.contains(&variable.name)
                 || variable.name.as_str().and_then(Column::from_name).is_some();
             if is_payload && !is_known {
-                let key = Step::Key(std::mem::replace(&mut variable.name, Text::from("payload")));
+                let key = PathStep::Key(std::mem::replace(&mut variable.name, Text::from("payload")));
                 variable.path.insert(0, key);
             }
             self.variable(variable, *position)?;
@@ -338,41 +353,26 @@ impl Resolver<'_> {
     }
 }
 
-fn is_dynamic(step: &Step) -> bool {
-    matches!(step, Step::By(variable, _) if variable.is_in_scope || variable.path.iter().any(is_dynamic))
+/// Returns whether the variable can change with the next element: it is the element or an earlier field of DO.
+fn depends_on(variable: &Variable, item: &Text) -> bool {
+    let by_step = |step: &PathStep| matches!(step, PathStep::Variable(variable, _) if depends_on(variable, item));
+    variable.is_selected || variable.name == *item || variable.path.iter().any(by_step)
 }
 
-/// For patterns in the text of a rule, and those that come with a message. Bytes, not characters, as in EMQX.
-pub(crate) fn compile_regex(pattern: &[u8], bytes_max: usize) -> Result<Regex, String> {
-    let pattern = std::str::from_utf8(pattern).map_err(|_| "not UTF-8".to_owned())?;
-    RegexBuilder::new(pattern)
-        .unicode(false)
-        .size_limit(bytes_max)
-        .dfa_size_limit(bytes_max)
-        .nest_limit(32)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(limit) => format!("it needs more than {limit} bytes when compiled"),
-            other => other
-                .to_string()
-                .lines()
-                .last()
-                .unwrap_or("it is not valid")
-                .trim()
-                .to_owned(),
-        })
+fn is_dynamic(step: &PathStep) -> bool {
+    matches!(step, PathStep::Variable(variable, _) if variable.is_in_scope || variable.path.iter().any(is_dynamic))
 }
 
-fn require(position: Position, kinds: Kinds, accepted: Kinds, expected: &str) -> Result<(), RuleError> {
-    if kinds.meets(accepted) {
+fn require(position: TextPosition, kinds: Kinds, accepted: Kinds, expected: &str) -> Result<(), RuleError> {
+    if kinds.overlaps(accepted) {
         Ok(())
     } else {
         Err(RuleError::new(position, kinds.to_string(), expected))
     }
 }
 
-fn arithmetic(position: Position, operator: Arithmetic, left: Kinds, right: Kinds) -> Result<Kinds, RuleError> {
-    let may_join = operator == Arithmetic::Add && (left | right).meets(Kinds::TEXT);
+fn arithmetic(position: TextPosition, operator: Arithmetic, left: Kinds, right: Kinds) -> Result<Kinds, RuleError> {
+    let may_join = operator == Arithmetic::Add && (left | right).overlaps(Kinds::TEXT);
     let accepted = match operator {
         Arithmetic::IntegerDivide | Arithmetic::Modulo => Kinds::INT,
         _ => Kinds::NUMBER,
@@ -391,30 +391,30 @@ fn arithmetic(position: Position, operator: Arithmetic, left: Kinds, right: Kind
 }
 
 fn comparison(
-    position: Position,
-    operator: Comparison,
+    position: TextPosition,
+    operator: ComparisonOperator,
     left: (&Expr, Kinds),
     right: (&Expr, Kinds),
 ) -> Result<(), RuleError> {
-    if operator == Comparison::MatchesFilter {
+    if operator == ComparisonOperator::MatchesFilter {
         require(position, left.1, Kinds::TEXT, "a topic on the left of =~")?;
         return require(position, right.1, Kinds::TEXT, "a topic filter on the right of =~");
     }
     for ((text, _), (_, other)) in [(left, right), (right, left)] {
-        let Form::Const(Value::Text(word)) = &text.form else {
+        let ExprKind::Const(Value::Text(word)) = &text.kind else {
             continue;
         };
         let is_number = number::parse_integer(word).is_some() || number::parse_float(word).is_some();
-        // Nothing but a number stands on the other side, and this text is none.
+        // The other side can only be a number, and this text is not one.
         if !is_number
-            && !other.meets(Kinds::TEXT | Kinds::BOOL | Kinds::NULL | Kinds::ARRAY | Kinds::MAP)
-            && other.meets(Kinds::NUMBER)
+            && !other.overlaps(Kinds::TEXT | Kinds::BOOL | Kinds::NULL | Kinds::ARRAY | Kinds::MAP)
+            && other.overlaps(Kinds::NUMBER)
         {
             let found = format!("'{word}'");
             return Err(RuleError::new(
                 text.position,
                 found,
-                "a number, as the other side is one",
+                "a number, because the other side is a number",
             ));
         }
     }

@@ -1,46 +1,47 @@
-//! `Rule`: the text of a rule, compiled once, and what it listens to.
+//! `Rule`: a compiled rule and its sources.
 
 use std::fmt;
 
-use crate::error::{Position, RuleError, nearest};
+use crate::error::{RuleError, TextPosition, nearest};
 use crate::event::{Column, EventKind};
-use crate::expr::{Expr, Field, Target};
+use crate::expr::{Expr, OutputField, OutputPath};
 use crate::json::JsonLimits;
-use crate::parse::{Statement, StatementKind, statement};
-use crate::resolve::Resolver;
+use crate::parse::{SqlStatement, StatementKind, statement};
+use crate::resolve::NameResolver;
 use crate::text::Text;
 
-/// What a name stands for that the events of a rule do not have.
+/// The meaning of a name that is not a column of the rule's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownColumns {
-    /// An error when the rule is compiled: most are misspelt.
+    /// An error when the rule is compiled, because most such names are spelling mistakes.
     #[default]
     Refuse,
     /// `undefined` in every message, as in EMQX.
     Undefined,
 }
 
-/// Bounds of what a rule may cost. Time is bounded by steps: an expression, 64 bytes of text or a value each is one.
+/// Limits of the cost of a rule. Work is counted in steps: an expression, a value, or 16 bytes read is about one step.
+/// The environment of an evaluation limits its time.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RuleLimits {
     pub sql_bytes_max: usize,
-    /// Of parentheses, arguments and paths in the text.
+    /// Maximum nesting of parentheses, arguments and paths in the text.
     pub nesting_max: u16,
     pub unknown_columns: UnknownColumns,
-    /// For one message and one rule.
+    /// Maximum steps for one rule and one message.
     pub steps_max: u64,
-    /// Of all that functions make for one message and one rule, and of its outputs.
+    /// Maximum bytes of all values created by functions and of all outputs, for one rule and one message.
     pub result_bytes_max: usize,
-    /// Of outputs of FOREACH for one message.
+    /// Maximum outputs of FOREACH for one message.
     pub outputs_max: usize,
     pub json: JsonLimits,
-    /// Of a compiled regular expression.
+    /// Maximum size of a compiled regular expression.
     pub regex_bytes_max: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for RuleLimits {
+    fn default() -> RuleLimits {
+        RuleLimits {
             sql_bytes_max: 64 << 10,
             nesting_max: 48,
             unknown_columns: UnknownColumns::default(),
@@ -53,9 +54,9 @@ impl Default for Limits {
     }
 }
 
-/// One of the things in FROM.
+/// An entry in FROM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Source {
+pub enum FromEntry {
     /// Messages that clients publish.
     Topic(String),
     Event(EventKind),
@@ -63,43 +64,43 @@ pub enum Source {
     Bridge(String),
 }
 
-/// Shared between threads as it is; whatever evaluation needs besides is in the evaluator.
+/// A rule can be shared between threads. The evaluator has all mutable state.
 pub struct Rule {
     sql: String,
     id: Text,
-    sources: Vec<Source>,
-    pub(crate) body: Body,
+    sources: Vec<FromEntry>,
+    pub(crate) body: RuleBody,
     pub(crate) condition: Option<Expr>,
-    /// No field is needed to decide whether the condition holds.
+    /// The condition can be evaluated without any field.
     pub(crate) is_condition_first: bool,
-    pub(crate) limits: Limits,
+    pub(crate) limits: RuleLimits,
 }
 
-pub(crate) enum Body {
-    Select(Vec<Field>),
+pub(crate) enum RuleBody {
+    Select(Vec<OutputField>),
     Foreach(Box<Foreach>),
 }
 
 pub(crate) struct Foreach {
-    /// Before the last one.
-    pub fields: Vec<Field>,
+    /// The fields before the array.
+    pub fields: Vec<OutputField>,
     pub array: Expr,
-    /// Where the array itself is put.
-    pub array_target: Target,
+    /// The path where the array itself is written.
+    pub array_target: OutputPath,
     /// The name of an element.
     pub item: Text,
-    pub each: Option<Vec<Field>>,
+    pub each: Option<Vec<OutputField>>,
     pub incase: Option<Expr>,
 }
 
 impl Rule {
-    pub fn compile(sql: &str, limits: &Limits) -> Result<Rule, RuleError> {
-        let Statement { kind, from, condition } = statement(sql, limits)?;
+    pub fn compile(sql: &str, limits: &RuleLimits) -> Result<Rule, RuleError> {
+        let SqlStatement { kind, from, condition } = statement(sql, limits)?;
         let mut sources = Vec::new();
         for (name, position) in &from {
             add_sources(&mut sources, name, *position)?;
         }
-        let mut resolver = Resolver::new(kinds(&sources), limits);
+        let mut resolver = NameResolver::new(kinds(&sources), limits);
         let mut condition = condition;
         let body = match kind {
             StatementKind::Select(fields) => resolver.select(fields)?,
@@ -119,7 +120,7 @@ impl Rule {
         })
     }
 
-    /// The name that `metadata.rule_id` shows.
+    /// Sets the name that `metadata.rule_id` returns.
     pub fn with_id(mut self, id: &str) -> Rule {
         self.id = id.into();
         self
@@ -133,22 +134,23 @@ impl Rule {
         &self.sql
     }
 
-    pub fn sources(&self) -> &[Source] {
+    pub fn sources(&self) -> &[FromEntry] {
         &self.sources
     }
 
-    /// Whether an output can have a field of this name at its top. False is certain; true is not, where an output has what a message has.
-    pub fn can_give(&self, name: &str) -> bool {
+    /// Returns whether an output can have a top-level field with this name. False is certain. True is not certain if
+    /// the output contains fields of the message.
+    pub fn can_output(&self, name: &str) -> bool {
         let is_column = || columns_of(&kinds(&self.sources)).any(|column| column.name() == name);
-        let gives = |fields: &[Field]| {
+        let gives = |fields: &[OutputField]| {
             fields.iter().any(|field| match field {
-                Field::All(_) => is_column(),
-                Field::Value { target, .. } => target.name.as_bytes() == name.as_bytes(),
+                OutputField::All(_) => is_column(),
+                OutputField::Value { target, .. } => target.name.as_bytes() == name.as_bytes(),
             })
         };
         match &self.body {
-            Body::Select(fields) => gives(fields),
-            Body::Foreach(foreach) => match &foreach.each {
+            RuleBody::Select(fields) => gives(fields),
+            RuleBody::Foreach(foreach) => match &foreach.each {
                 Some(each) => gives(each),
                 None => {
                     let own = [&foreach.item, &foreach.array_target.name];
@@ -158,9 +160,9 @@ impl Rule {
         }
     }
 
-    /// Whether one message can have several outputs.
+    /// Returns whether one message can have several outputs.
     pub fn is_foreach(&self) -> bool {
-        matches!(self.body, Body::Foreach(_))
+        matches!(self.body, RuleBody::Foreach(_))
     }
 }
 
@@ -173,17 +175,17 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// The kinds of events that the sources bring.
-fn kinds(sources: &[Source]) -> Vec<EventKind> {
-    let kind = |source: &Source| match source {
-        Source::Topic(_) => EventKind::MessagePublish,
-        Source::Event(kind) => *kind,
-        Source::Bridge(_) => EventKind::Source,
+/// Returns the kinds of events of the sources.
+fn kinds(sources: &[FromEntry]) -> Vec<EventKind> {
+    let kind = |source: &FromEntry| match source {
+        FromEntry::Topic(_) => EventKind::MessagePublish,
+        FromEntry::Event(kind) => *kind,
+        FromEntry::Bridge(_) => EventKind::Source,
     };
     sources.iter().map(kind).collect()
 }
 
-fn add_sources(sources: &mut Vec<Source>, name: &str, position: Position) -> Result<(), RuleError> {
+fn add_sources(sources: &mut Vec<FromEntry>, name: &str, position: TextPosition) -> Result<(), RuleError> {
     if let Err(error) = mqtt::validate_filter(name) {
         let expected = format!("a topic filter or an event ({error})");
         return Err(RuleError::new(position, format!("{name:?}"), expected));
@@ -193,37 +195,39 @@ fn add_sources(sources: &mut Vec<Source>, name: &str, position: Position) -> Res
     }
     if name.starts_with("$share/") || name.starts_with("$queue/") {
         let error = RuleError::new(position, format!("{name:?}"), "a topic filter that is not shared");
-        return Err(error.suggest(Some(
-            "a rule sees every message once, whatever runs beside it".to_owned(),
-        )));
+        return Err(error.suggest(Some("every rule receives each message exactly once".to_owned())));
     }
     let is_bridge = name.starts_with("$bridges/") || name.starts_with("$sources/");
     sources.push(if is_bridge {
-        Source::Bridge(name.to_owned())
+        FromEntry::Bridge(name.to_owned())
     } else {
-        Source::Topic(name.to_owned())
+        FromEntry::Topic(name.to_owned())
     });
     Ok(())
 }
 
-fn add_events(sources: &mut Vec<Source>, name: &str, position: Position) -> Result<(), RuleError> {
+fn add_events(sources: &mut Vec<FromEntry>, name: &str, position: TextPosition) -> Result<(), RuleError> {
     if let Some(kind) = EventKind::from_topic(name) {
-        sources.push(Source::Event(kind));
+        sources.push(FromEntry::Event(kind));
         return Ok(());
     }
     let selectable = EventKind::ALL.iter().filter(|kind| **kind != EventKind::MessagePublish);
     let mut matching = selectable
         .filter(|kind| mqtt::has_wildcards(name) && kind.topics().iter().any(|topic| mqtt::filter_matches(name, topic)))
-        .map(|kind| Source::Event(*kind))
+        .map(|kind| FromEntry::Event(*kind))
         .peekable();
     if matching.peek().is_some() {
         sources.extend(matching);
         return Ok(());
     }
-    let error = RuleError::new(position, format!("unknown event {name:?}"), "an event of docs/rules.md");
+    let error = RuleError::new(
+        position,
+        format!("unknown event {name:?}"),
+        "an event of docs/reference/sys-topics.md",
+    );
     if name == "$events/message_publish" {
         return Err(error.suggest(Some(
-            "published messages come from a topic filter, for example \"#\"".to_owned(),
+            "use a topic filter for published messages, for example \"#\"".to_owned(),
         )));
     }
     let names = EventKind::ALL.iter().flat_map(|kind| kind.topics()).copied();
@@ -231,7 +235,7 @@ fn add_events(sources: &mut Vec<Source>, name: &str, position: Position) -> Resu
     Err(error.suggest(suggestion))
 }
 
-/// Columns that at least one of the kinds has.
+/// Returns the columns that at least one of the kinds has.
 pub(crate) fn columns_of(kinds: &[EventKind]) -> impl Iterator<Item = Column> {
     Column::ALL
         .iter()

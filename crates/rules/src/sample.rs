@@ -1,6 +1,6 @@
-//! An event made by hand: to try out a rule, and for tests.
+//! A sample event for trying out a rule, and for tests.
 
-use crate::event::{Column, Event, EventKind};
+use crate::event::{Column, EventKind, RuleEvent};
 use crate::json::{self, JsonForm};
 use crate::value::{Map, Value};
 
@@ -12,8 +12,8 @@ pub struct SampleEvent {
 }
 
 impl SampleEvent {
-    /// An event without any column but its name.
-    pub fn bare(kind: EventKind) -> SampleEvent {
+    /// Returns an event with no column except its name.
+    pub fn with_name_only(kind: EventKind) -> SampleEvent {
         SampleEvent {
             kind,
             columns: vec![(Column::Event, Value::from(kind.name()))],
@@ -21,9 +21,9 @@ impl SampleEvent {
         }
     }
 
-    /// An event with something in every column that it has.
+    /// Returns an event with a value in every column of its kind.
     pub fn example(kind: EventKind, unix_ms: u64) -> SampleEvent {
-        let mut event = SampleEvent::bare(kind);
+        let mut event = SampleEvent::with_name_only(kind);
         for column in kind.columns() {
             let value = example(column, kind, unix_ms);
             event.set(column, value);
@@ -31,10 +31,10 @@ impl SampleEvent {
         event
     }
 
-    /// Columns by name. `payload` may be a string, or any value, of which it is the JSON.
+    /// Sets columns by name. `payload` can be a string, or any other value, which is encoded as JSON.
     ///
     /// # Errors
-    /// Says which name is no column of this kind of event.
+    /// Returns an error with the name that is not a column of this kind of event.
     pub fn set_all(&mut self, columns: &Map) -> Result<(), String> {
         for (name, value) in columns.iter() {
             let column = name
@@ -61,7 +61,7 @@ impl SampleEvent {
     }
 }
 
-impl Event for SampleEvent {
+impl RuleEvent for SampleEvent {
     fn kind(&self) -> EventKind {
         self.kind
     }
@@ -109,7 +109,7 @@ fn example(column: Column, kind: EventKind, unix_ms: u64) -> Value {
         Column::AuthzSource => Value::from("rules"),
         Column::Node => Value::from("tidewire@127.0.0.1"),
         Column::Name => Value::from("disk_full"),
-        Column::Message => Value::from("the journal has no room left"),
+        Column::Message => Value::from("the journal is full"),
         Column::Validation => Value::from("my_check"),
         Column::Transformation => Value::from("my_transformation"),
         Column::Key | Column::Value => Value::from("hello"),

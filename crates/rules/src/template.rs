@@ -1,20 +1,24 @@
-//! Texts with placeholders, filled in from the output of a rule: `${payload.t}`, `${.clientid}`, `${.}`, `${list[1]}`.
+//! Texts with placeholders for fields of the output of a rule: `${payload.t}`, `${.clientid}`, `${.}`, `${list[1]}`.
 //!
-//! `${$}` stands for a dollar sign. What a placeholder does not find is `undefined`, `null` or nothing, as the caller wants.
+//! `${$}` stands for a dollar sign. A missing value is rendered as `undefined`, `null` or an empty text, as the caller
+//! specifies.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 
-use crate::access::{self, Place};
-use crate::error::{Position, RuleError};
+use crate::access::{self, ResolvedStep};
+use crate::error::{RuleError, TextPosition};
 use crate::functions::to_text;
 use crate::json::{self, JsonForm, JsonLimits};
 use crate::text::Text;
 use crate::value::{Map, Value};
 
-/// Shown for what is not there.
+/// The text for a missing value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingText {
     /// The word `undefined`, as in EMQX.
     #[default]
     Undefined,
@@ -25,36 +29,45 @@ pub enum Missing {
 #[derive(Clone, Debug)]
 pub struct Template {
     source: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum TemplatePart {
     Literal(Text),
-    /// An empty path is the whole output.
+    /// An empty path is the complete output.
     Placeholder {
-        written: String,
-        path: Vec<Place>,
+        text: String,
+        path: Vec<ResolvedStep>,
+        form: ValueEncoding,
     },
 }
 
-/// What a template makes of an output is longer than any MQTT packet.
+/// The encoding of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueEncoding {
+    /// Unchanged.
+    Text,
+    /// Inside a JSON string: quotes, backslashes and control characters are escaped.
+    JsonString,
+    /// In place of a JSON value.
+    JsonValue,
+}
+
+/// The rendered text is longer than any MQTT packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateOverflow;
 
 impl fmt::Display for TemplateOverflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the text made from the template has more than {OUTPUT_BYTES_MAX} bytes"
-        )
+        write!(f, "the text of the template has more than {OUTPUT_BYTES_MAX} bytes")
     }
 }
 
 impl std::error::Error for TemplateOverflow {}
 
 const OUTPUT_BYTES_MAX: usize = 256 << 20;
-const TEMPLATE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const TEMPLATE_BYTES_MAX: usize = 1 << 20;
 
 impl Template {
     pub fn compile(text: &str) -> Result<Template, RuleError> {
@@ -64,9 +77,7 @@ impl Template {
             let position = position(text, text.len() - rest.len() + start);
             let body = &rest[start + 2..];
             let Some(end) = body.find('}') else {
-                return Err(
-                    RuleError::new(position, "${ that is never closed", "a closing }").suggest(literal_dollar())
-                );
+                return Err(RuleError::new(position, "${ that is not closed", "a closing }").suggest(literal_dollar()));
             };
             add_literal(&mut parts, &rest[..start]);
             match &body[..end] {
@@ -79,7 +90,7 @@ impl Template {
         if text.len() > TEMPLATE_BYTES_MAX {
             let found = format!("{} bytes", text.len());
             return Err(RuleError::new(
-                Position { line: 1, column: 1 },
+                TextPosition { line: 1, column: 1 },
                 found,
                 "at most 1 MiB of template",
             ));
@@ -90,19 +101,63 @@ impl Template {
         })
     }
 
+    /// Same as [`Template::compile`], for a text that may be a JSON document. If it is an object or an array, values
+    /// are encoded as JSON, so that a value cannot end the surrounding string or add members.
+    ///
+    /// Outside strings, a text that is valid JSON (such as a payload) is inserted unchanged, any other text becomes a
+    /// string, and a missing value becomes `null`.
+    pub fn compile_document(text: &str) -> Result<Template, RuleError> {
+        let mut template = Template::compile(text)?;
+        if let Some(forms) = template.json_forms() {
+            let placeholders = template.parts.iter_mut().filter_map(|part| match part {
+                TemplatePart::Placeholder { form, .. } => Some(form),
+                TemplatePart::Literal(_) => None,
+            });
+            placeholders.zip(forms).for_each(|(form, found)| *form = found);
+        }
+        Ok(template)
+    }
+
+    /// Returns the form of each placeholder, or `None` if the text is not a JSON object or array.
+    fn json_forms(&self) -> Option<Vec<ValueEncoding>> {
+        let (mut skeleton, mut forms) = (Vec::new(), Vec::new());
+        let (mut is_in_string, mut is_escaped) = (false, false);
+        for part in &self.parts {
+            match part {
+                TemplatePart::Literal(text) => {
+                    for &byte in text.as_bytes() {
+                        is_in_string ^= byte == b'"' && !is_escaped;
+                        is_escaped = is_in_string && byte == b'\\' && !is_escaped;
+                    }
+                    skeleton.extend_from_slice(text.as_bytes());
+                }
+                TemplatePart::Placeholder { .. } if is_in_string => forms.push(ValueEncoding::JsonString),
+                TemplatePart::Placeholder { .. } => {
+                    skeleton.extend_from_slice(b"null");
+                    forms.push(ValueEncoding::JsonValue);
+                }
+            }
+        }
+        let is_document = matches!(
+            json::decode(&skeleton, &JsonLimits::default()),
+            Ok(Value::Map(_) | Value::Array(_))
+        );
+        is_document.then_some(forms)
+    }
+
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// What stands between the braces, for checks and documentation.
+    /// Returns the text between the braces of each placeholder, for checks and documentation.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Placeholder { written, .. } => Some(written.as_str()),
-            Part::Literal(_) => None,
+            TemplatePart::Placeholder { text: written, .. } => Some(written.as_str()),
+            TemplatePart::Literal(_) => None,
         })
     }
 
-    /// The fields of an output, at its top, that the text is made of; not all of it as a whole.
+    /// Returns the top-level fields of the output that the template uses, excluding `${.}`.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let name = |written: &'_ str| -> usize {
             let start = usize::from(written.starts_with('.'));
@@ -115,19 +170,20 @@ impl Template {
             .filter(|name| !name.is_empty())
     }
 
-    /// The text is the same for every output.
+    /// Returns whether the text is the same for every output.
     pub fn is_constant(&self) -> bool {
         self.placeholders().next().is_none()
     }
 
-    /// Nothing but one placeholder: its value need not become a text.
+    /// Returns whether the template is exactly one placeholder. Its value need not be converted to text.
     pub fn is_single(&self) -> bool {
-        matches!(self.parts.as_slice(), [Part::Placeholder { .. }])
+        matches!(self.parts.as_slice(), [TemplatePart::Placeholder { .. }])
     }
 
-    /// Of a single placeholder the value as it is, so that null stays null and a number a number; otherwise the text.
-    pub fn value(&self, output: &Map, missing: Missing) -> Result<Value, TemplateOverflow> {
-        if let [Part::Placeholder { path, .. }] = self.parts.as_slice() {
+    /// Returns the value of a single placeholder with its type (null remains null, a number remains a number),
+    /// otherwise the text.
+    pub fn value(&self, output: &Map, missing: MissingText) -> Result<Value, TemplateOverflow> {
+        if let [TemplatePart::Placeholder { path, .. }] = self.parts.as_slice() {
             return Ok(look_up(output, path));
         }
         let mut text = Vec::new();
@@ -135,28 +191,28 @@ impl Template {
         Ok(Value::Text(text.into()))
     }
 
-    /// What a template that is one placeholder finds, looked up once; `None` for any other.
-    pub fn single<'o>(&self, output: &'o Map) -> Option<Single<'o>> {
+    /// Looks up the value of a template that is a single placeholder. Returns `None` for other templates.
+    pub fn single<'o>(&self, output: &'o Map) -> Option<SingleValue<'o>> {
         match self.parts.as_slice() {
-            // The commonest key of all is not copied.
-            [Part::Placeholder { path, .. }] => Some(Single(match path.as_slice() {
-                [Place::Key(key)] => output.get(key).map_or(Cow::Owned(Value::Undefined), Cow::Borrowed),
+            // Do not copy the key in the most frequent case.
+            [TemplatePart::Placeholder { path, .. }] => Some(SingleValue(match path.as_slice() {
+                [ResolvedStep::Key(key)] => output.get(key).map_or(Cow::Owned(Value::Undefined), Cow::Borrowed),
                 path => Cow::Owned(look_up(output, path)),
             })),
             _ => None,
         }
     }
 
-    /// Appends the text.
-    pub fn render(&self, output: &Map, missing: Missing, out: &mut Vec<u8>) -> Result<(), TemplateOverflow> {
+    /// Appends the rendered text.
+    pub fn render(&self, output: &Map, missing: MissingText, out: &mut Vec<u8>) -> Result<(), TemplateOverflow> {
         let start = out.len();
         for part in &self.parts {
             match part {
-                Part::Literal(text) => out.extend_from_slice(text),
-                Part::Placeholder { path, .. } => match path.as_slice() {
-                    // Also the commonest key of all is not copied first.
-                    [Place::Key(key)] => show(out, output.get(key).unwrap_or(&Value::Undefined), missing),
-                    path => show(out, &look_up(output, path), missing),
+                TemplatePart::Literal(text) => out.extend_from_slice(text),
+                TemplatePart::Placeholder { path, form, .. } => match path.as_slice() {
+                    // Do not copy the key in the most frequent case.
+                    [ResolvedStep::Key(key)] => put(out, output.get(key).unwrap_or(&Value::Undefined), missing, *form),
+                    path => put(out, &look_up(output, path), missing, *form),
                 },
             }
             if out.len() - start > OUTPUT_BYTES_MAX {
@@ -168,39 +224,81 @@ impl Template {
     }
 }
 
-/// What a single placeholder has found.
+/// The value of a single placeholder.
 #[derive(Clone, Debug)]
-pub struct Single<'o>(Cow<'o, Value>);
+pub struct SingleValue<'o>(Cow<'o, Value>);
 
-impl Single<'_> {
-    /// Nothing is there, or null.
-    pub fn is_nothing(&self) -> bool {
+impl SingleValue<'_> {
+    /// Returns whether the value is missing or null.
+    pub fn is_missing(&self) -> bool {
         matches!(*self.0, Value::Undefined | Value::Null)
     }
 
-    /// Appends it as the template would.
-    pub fn show(&self, out: &mut Vec<u8>, missing: Missing) {
+    /// Appends the value in the same form as `render`.
+    pub fn show(&self, out: &mut Vec<u8>, missing: MissingText) {
         show(out, &self.0, missing);
     }
 }
 
-fn look_up(output: &Map, path: &[Place]) -> Value {
+fn look_up(output: &Map, path: &[ResolvedStep]) -> Value {
     match path.split_first() {
         None => Value::Map(output.clone()),
-        Some((Place::Key(key), rest)) => match output.get(key) {
-            Some(value) => access::get(value, rest, &JsonLimits::default()),
+        Some((ResolvedStep::Key(key), rest)) => match output.get(key) {
+            Some(value) => {
+                let found = access::get_with(value, rest, &mut |text| Ok::<_, Infallible>(decoded(text)));
+                found.unwrap_or_default()
+            }
             None => Value::Undefined,
         },
         Some(_) => Value::Undefined,
     }
 }
 
-fn show(out: &mut Vec<u8>, value: &Value, missing: Missing) {
+thread_local! {
+    /// Cache of the latest strings that were parsed as JSON.
+    static DECODED: RefCell<VecDeque<(Text, Value)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Parses a string as JSON. Returns `Undefined` if it is not valid. The result is cached, because several placeholders,
+/// templates and outputs can name fields of one payload.
+fn decoded(text: &Text) -> Value {
+    const ENTRIES_MAX: usize = 4;
+    let decode = || json::decode(text, &JsonLimits::default()).unwrap_or_default();
+    DECODED.with_borrow_mut(|entries| {
+        if let Some((_, value)) = entries.iter().find(|entry| entry.0.is_shared_with(text)) {
+            return value.clone();
+        }
+        let value = decode();
+        if text.is_shared() {
+            entries.truncate(ENTRIES_MAX - 1);
+            entries.push_front((text.clone(), value.clone()));
+        }
+        value
+    })
+}
+
+fn put(out: &mut Vec<u8>, value: &Value, missing: MissingText, form: ValueEncoding) {
+    match form {
+        ValueEncoding::Text => show(out, value, missing),
+        ValueEncoding::JsonString => {
+            let start = out.len();
+            show(out, value, missing);
+            let text = out.split_off(start);
+            json::encode_in_string(out, &text);
+        }
+        ValueEncoding::JsonValue => match value {
+            Value::Text(text) if json::decode(text, &JsonLimits::default()).is_ok() => out.extend_from_slice(text),
+            _ => json::encode_into(out, value, JsonForm::UndefinedAsNull),
+        },
+    }
+}
+
+fn show(out: &mut Vec<u8>, value: &Value, missing: MissingText) {
     match (value, missing) {
-        (Value::Undefined, Missing::Null) => out.extend_from_slice(b"null"),
-        (Value::Undefined, Missing::Empty) => {}
+        (Value::Undefined, MissingText::Null) => out.extend_from_slice(b"null"),
+        (Value::Undefined, MissingText::Empty) => {}
         (Value::Map(_) | Value::Array(_), _) => {
-            let form = if missing == Missing::Undefined {
+            let form = if missing == MissingText::Undefined {
                 JsonForm::UndefinedAsString
             } else {
                 JsonForm::UndefinedAsNull
@@ -211,21 +309,21 @@ fn show(out: &mut Vec<u8>, value: &Value, missing: Missing) {
     }
 }
 
-fn add_literal(parts: &mut Vec<Part>, text: &str) {
+fn add_literal(parts: &mut Vec<TemplatePart>, text: &str) {
     if text.is_empty() {
         return;
     }
-    if let Some(Part::Literal(before)) = parts.last_mut() {
+    if let Some(TemplatePart::Literal(before)) = parts.last_mut() {
         *before = Text::from([before.as_bytes(), text.as_bytes()].concat());
     } else {
-        parts.push(Part::Literal(text.into()));
+        parts.push(TemplatePart::Literal(text.into()));
     }
 }
 
-/// `.a.b[1].2` in its steps.
-fn placeholder(written: &str, position: Position) -> Result<Part, RuleError> {
+/// Splits `.a.b[1].2` into steps.
+fn placeholder(written: &str, position: TextPosition) -> Result<TemplatePart, RuleError> {
     let bad = || {
-        let expected = "names of letters, digits, _ and -, points between them, indexes in brackets";
+        let expected = "names of letters, digits, _ and -, separated by points, with indexes in brackets";
         RuleError::new(position, format!("${{{written}}}"), expected).suggest(literal_dollar())
     };
     let mut path = Vec::new();
@@ -236,29 +334,30 @@ fn placeholder(written: &str, position: Position) -> Result<Part, RuleError> {
         if key.is_empty() || !key.chars().all(is_name) {
             return Err(bad());
         }
-        path.push(Place::Key(key.into()));
+        path.push(ResolvedStep::Key(key.into()));
         let Some(inner) = indexes.strip_prefix('[') else {
             continue;
         };
         for index in inner.strip_suffix(']').ok_or_else(bad)?.split("][") {
-            path.push(Place::Index(index.parse().map_err(|_| bad())?));
+            path.push(ResolvedStep::Index(index.parse().map_err(|_| bad())?));
         }
     }
-    Ok(Part::Placeholder {
-        written: written.to_owned(),
+    Ok(TemplatePart::Placeholder {
+        text: written.to_owned(),
         path,
+        form: ValueEncoding::Text,
     })
 }
 
 fn literal_dollar() -> Option<String> {
-    Some("for a dollar sign before a brace write ${$}".to_owned())
+    Some("write ${$} for a dollar sign before a brace".to_owned())
 }
 
-fn position(text: &str, offset: usize) -> Position {
+fn position(text: &str, offset: usize) -> TextPosition {
     let before = &text[..offset];
     let line = before.matches('\n').count() as u32 + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() as u32 + 1;
-    Position { line, column }
+    TextPosition { line, column }
 }
 
 #[cfg(test)]
@@ -274,7 +373,7 @@ mod tests {
         }
     }
 
-    fn rendered(text: &str, missing: Missing) -> String {
+    fn rendered(text: &str, missing: MissingText) -> String {
         let mut out = Vec::new();
         Template::compile(text)
             .unwrap()
@@ -291,17 +390,72 @@ mod tests {
             ("${list[2].x} ${list[-2]}", "2 1"),
             ("${list}", r#"[1,{"x":2}]"#),
             ("${f} ${null}", "1.5 null"),
-            ("${nobody} ${list[9]}", "undefined undefined"),
+            ("${unknown} ${list[9]}", "undefined undefined"),
             ("${$}{clientid} $ {}", "${clientid} $ {}"),
         ];
         for (template, expected) in cases {
-            assert_eq!(rendered(template, Missing::Undefined), expected, "{template}");
+            assert_eq!(rendered(template, MissingText::Undefined), expected, "{template}");
         }
-        assert_eq!(rendered("${nobody}|${n}", Missing::Null), "null|1");
-        assert_eq!(rendered("${nobody}|${n}", Missing::Empty), "|1");
+        assert_eq!(rendered("${unknown}|${n}", MissingText::Null), "null|1");
+        assert_eq!(rendered("${unknown}|${n}", MissingText::Empty), "|1");
         let whole = r#"{"clientid":"c1","f":1.5,"list":[1,{"x":2}],"n":1,"null":null,"payload":"{\"t\": 20}"}"#;
-        assert_eq!(rendered("${.}", Missing::Undefined), whole);
-        assert_eq!(rendered("${}", Missing::Undefined), whole);
+        assert_eq!(rendered("${.}", MissingText::Undefined), whole);
+        assert_eq!(rendered("${}", MissingText::Undefined), whole);
+    }
+
+    #[test]
+    fn values_in_a_json_document_are_encoded() {
+        let output = json::decode(
+            br#"{"id": "x\",\"admin\":true,\"y\":\"\\\n", "plain": "c1", "n": 1.5, "yes": true, "null": null,
+                "json": "{\"t\": [20]}", "open": "{\"t\": 20", "two": "1,\"a\":2", "map": {"a": "\""}, "empty": ""}"#,
+            &JsonLimits::default(),
+        );
+        let Ok(Value::Map(output)) = output else { unreachable!() };
+        for (template, expected) in [
+            // Inside strings.
+            (r#"{"id":"${id}"}"#, r#"{"id":"x\",\"admin\":true,\"y\":\"\\\n"}"#),
+            (r#"{"id":"a ${plain} ${n} ${yes}"}"#, r#"{"id":"a c1 1.5 true"}"#),
+            (r#"{"${id}":1}"#, r#"{"x\",\"admin\":true,\"y\":\"\\\n":1}"#),
+            (r#"{"m":"${map}"}"#, r#"{"m":"{\"a\":\"\\\"\"}"}"#),
+            (r#"{"m":"${gone}${null}${empty}"}"#, r#"{"m":"undefinednull"}"#),
+            (
+                r#"{"q":"\"${plain}\\","b":"${two}"}"#,
+                r#"{"q":"\"c1\\","b":"1,\"a\":2"}"#,
+            ),
+            // In place of a value.
+            (r#"{"v":${n},"w":${yes},"x":${null}}"#, r#"{"v":1.5,"w":true,"x":null}"#),
+            (r#" [ ${plain} , ${empty} ] "#, r#" [ "c1" , "" ] "#),
+            (r#"{"v":${json}}"#, r#"{"v":{"t": [20]}}"#),
+            (r#"{"v":${open}}"#, r#"{"v":"{\"t\": 20"}"#),
+            (r#"{"v":${two}}"#, r#"{"v":"1,\"a\":2"}"#),
+            (r#"{"v":${map}}"#, r#"{"v":{"a":"\""}}"#),
+            (r#"{"v":${gone}}"#, r#"{"v":null}"#),
+            // Not a JSON document: as in other texts.
+            ("${id}", "x\",\"admin\":true,\"y\":\"\\\n"),
+            (r#""${id}""#, "\"x\",\"admin\":true,\"y\":\"\\\n\""),
+            ("{${plain}}", "{c1}"),
+            (r#"{"v":1${n}}"#, r#"{"v":11.5}"#),
+            (r#"{"v":"${plain}"#, r#"{"v":"c1"#),
+        ] {
+            let mut out = Vec::new();
+            let compiled = Template::compile_document(template).unwrap();
+            compiled.render(&output, MissingText::Undefined, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_do_not_break_a_json_document() {
+        let output = Map::from_iter([("b".into(), Value::Text(Text::from(vec![b'a', 0xFF, b'"'])))]);
+        for (template, expected) in [
+            (r#"{"b":"${b}"}"#, "{\"b\":\"a\u{FFFD}\\\"\"}"),
+            ("[${b}]", "[\"a\u{FFFD}\\\"\"]"),
+        ] {
+            let mut out = Vec::new();
+            let compiled = Template::compile_document(template).unwrap();
+            compiled.render(&output, MissingText::Undefined, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
     }
 
     #[test]
@@ -309,27 +463,27 @@ mod tests {
         let value = |text: &str| {
             Template::compile(text)
                 .unwrap()
-                .value(&output(), Missing::Null)
+                .value(&output(), MissingText::Null)
                 .unwrap()
         };
         assert_eq!(value("${n}"), Value::Int(1));
         assert_eq!(value("${null}"), Value::Null);
-        assert_eq!(value("${nobody}"), Value::Undefined);
+        assert_eq!(value("${unknown}"), Value::Undefined);
         assert_eq!(value("x${n}"), Value::from("x1"));
         assert!(!Template::compile("${n} ").unwrap().is_single());
         let single = |text: &str| {
             let (template, output) = (Template::compile(text).unwrap(), output());
             template.single(&output).map(|single| {
                 let mut out = Vec::new();
-                single.show(&mut out, Missing::Undefined);
-                (single.is_nothing(), String::from_utf8(out).unwrap())
+                single.show(&mut out, MissingText::Undefined);
+                (single.is_missing(), String::from_utf8(out).unwrap())
             })
         };
         assert_eq!(single("${n}"), Some((false, "1".to_owned())));
         assert_eq!(single("${payload.t}"), Some((false, "20".to_owned())));
         assert_eq!(single("${list}"), Some((false, r#"[1,{"x":2}]"#.to_owned())));
         assert_eq!(single("${null}").map(|single| single.0), Some(true));
-        assert_eq!(single("${nobody}").map(|single| single.0), Some(true));
+        assert_eq!(single("${unknown}").map(|single| single.0), Some(true));
         assert_eq!(single("x${n}"), None);
     }
 
@@ -338,7 +492,7 @@ mod tests {
         let error = |text: &str| Template::compile(text).unwrap_err().to_string();
         assert_eq!(
             error("a\n${b"),
-            "line 2, column 1: found ${ that is never closed, expected a closing } (for a dollar sign before a brace write ${$})"
+            "line 2, column 1: found ${ that is not closed, expected a closing } (write ${$} for a dollar sign before a brace)"
         );
         assert!(error("${a b}").starts_with("line 1, column 1: found ${a b}, expected names"));
         assert!(error("${a..b}").contains("${a..b}"));

@@ -1,6 +1,6 @@
-//! `Text`: what SQL calls a string and MQTT a payload, which is any sequence of bytes, mostly UTF-8.
+//! `Text`: a string in SQL or a payload in MQTT. Any sequence of bytes, mostly UTF-8.
 //!
-//! Cheap to clone: short texts (keys, client ids, most topics) are kept inline, long ones are shared.
+//! Cloning is cheap: short texts (keys, client ids, most topics) are stored inline, long texts are shared.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -12,27 +12,27 @@ use std::sync::Arc;
 const INLINE_MAX: usize = 22;
 
 #[derive(Clone)]
-pub struct Text(Form);
+pub struct Text(TextStorage);
 
 #[derive(Clone)]
-enum Form {
+enum TextStorage {
     Inline { length: u8, bytes: [u8; INLINE_MAX] },
     Shared(Arc<[u8]>),
 }
 
 impl Text {
-    pub const EMPTY: Text = Text(Form::Inline {
+    pub const EMPTY: Text = Text(TextStorage::Inline {
         length: 0,
         bytes: [0; INLINE_MAX],
     });
 
     pub fn new(bytes: &[u8]) -> Text {
         if bytes.len() > INLINE_MAX {
-            return Text(Form::Shared(bytes.into()));
+            return Text(TextStorage::Shared(bytes.into()));
         }
         let mut inline = [0; INLINE_MAX];
         inline[..bytes.len()].copy_from_slice(bytes);
-        Text(Form::Inline {
+        Text(TextStorage::Inline {
             length: bytes.len() as u8,
             bytes: inline,
         })
@@ -40,12 +40,24 @@ impl Text {
 
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Form::Inline { length, bytes } => &bytes[..usize::from(*length)],
-            Form::Shared(bytes) => bytes,
+            TextStorage::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            TextStorage::Shared(bytes) => bytes,
         }
     }
 
-    /// `None` when the bytes are not UTF-8.
+    /// Returns whether clones share the memory of this text, which is so for long texts.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.0, TextStorage::Shared(_))
+    }
+
+    pub(crate) fn is_shared_with(&self, other: &Text) -> bool {
+        match (&self.0, &other.0) {
+            (TextStorage::Shared(bytes), TextStorage::Shared(others)) => Arc::ptr_eq(bytes, others),
+            _ => false,
+        }
+    }
+
+    /// Returns `None` if the bytes are not UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(self.as_bytes()).ok()
     }

@@ -1,10 +1,10 @@
-//! `Value`: what expressions work on, and `Map`, what a rule puts out.
+//! `Value`: the value of an expression. `Map`: the output of a rule.
 //!
-//! `Undefined` (there is no such field) and `Null` (JSON's null) are two things, as in EMQX. Integers have 128 bits where
-//! EMQX has as many as memory: what does not fit is an error, never a wrong number. Floats are always finite.
+//! As in EMQX, `Undefined` (the field does not exist) and `Null` (null in JSON) are different. Integers have 128 bits;
+//! in EMQX they are unlimited. A result that does not fit is an error, never a wrong number. Floats are always finite.
 //!
-//! Two kinds of equality: `==` of this type is exact (`1` is not `1.0`; `IN`, `CASE x WHEN`, `contains`), `loosely_equal` and
-//! `order` compare numbers by value and everything with everything (`=`, `<`).
+//! There are two kinds of equality: `==` of this type is exact (`1` is not `1.0`; used for `IN`, `CASE x WHEN` and
+//! `contains`). `loosely_equal` and `order` compare numbers by value, and values of any types (used for `=` and `<`).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -25,7 +25,15 @@ pub enum Value {
     Map(Map),
 }
 
-/// Ordered by key, so that the same content is the same JSON; shared until it is changed. An empty one has no memory.
+/// The reason why walking a value ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WalkError {
+    TooDeep,
+    TooLarge,
+}
+
+/// Entries are ordered by key, so that equal content gives equal JSON. Clones share the memory until one is changed. An
+/// empty map uses no memory.
 #[derive(Clone, Default)]
 pub struct Map(Option<Arc<Vec<(Text, Value)>>>);
 
@@ -38,7 +46,7 @@ impl Map {
         Map(Some(Arc::new(Vec::with_capacity(entries))))
     }
 
-    /// In whatever order; of entries with the same key the last one stays.
+    /// The entries can be in any order. Of entries with the same key, the last one remains.
     pub fn from_entries(mut entries: Vec<(Text, Value)>) -> Map {
         if !entries.is_sorted_by(|a, b| a.0 < b.0) {
             entries.reverse();
@@ -78,14 +86,45 @@ impl Map {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &[u8]) {
+    /// Returns the number of entries after the removed one.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> usize {
         let entries = self.entries();
-        if let Ok(index) = entries.binary_search_by(|entry| entry.0.as_bytes().cmp(key)) {
-            self.entries_mut().remove(index);
-        }
+        let Ok(index) = entries.binary_search_by(|entry| entry.0.as_bytes().cmp(key)) else {
+            return 0;
+        };
+        self.entries_mut().remove(index);
+        self.len() - index
     }
 
-    /// The value to change in place; `Undefined` is put there when there is none.
+    /// Returns whether a change would copy the map.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.as_ref().is_some_and(|entries| Arc::strong_count(entries) > 1)
+    }
+
+    /// Merges two maps in one pass. If both contain a key, `both` combines the two values.
+    pub(crate) fn merged<E>(
+        self,
+        other: &Map,
+        mut both: impl FnMut(Value, &Value) -> Result<Value, E>,
+    ) -> Result<Map, E> {
+        let entries = self.0.map(Arc::unwrap_or_clone).unwrap_or_default();
+        let mut merged = Vec::with_capacity(entries.len() + other.len());
+        let mut others = other.iter().peekable();
+        for (key, value) in entries {
+            while let Some((other_key, other)) = others.next_if(|other| *other.0 < key) {
+                merged.push((other_key.clone(), other.clone()));
+            }
+            let value = match others.next_if(|other| *other.0 == key) {
+                Some((_, other)) => both(value, other)?,
+                None => value,
+            };
+            merged.push((key, value));
+        }
+        merged.extend(others.map(|(key, value)| (key.clone(), value.clone())));
+        Ok(Map(Some(Arc::new(merged))))
+    }
+
+    /// Returns the value for changes. Inserts `Undefined` if the key is missing.
     pub(crate) fn entry(&mut self, key: &Text) -> &mut Value {
         let entries = self.entries_mut();
         let index = match entries.binary_search_by(|entry| entry.0.cmp(key)) {
@@ -96,6 +135,14 @@ impl Map {
             }
         };
         &mut entries[index].1
+    }
+
+    /// `Value::take_size` for all entries.
+    pub(crate) fn take_size(&self, left: &mut usize) -> Option<()> {
+        self.iter().try_for_each(|(key, value)| {
+            *left = left.checked_sub(24 + key.len())?;
+            value.take_size(left)
+        })
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Text, &Value)> {
@@ -144,7 +191,7 @@ impl Value {
         }
     }
 
-    /// The type as error messages name it.
+    /// Returns the name of the type for error messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Undefined => "undefined",
@@ -158,7 +205,7 @@ impl Value {
         }
     }
 
-    /// How much memory the value holds, roughly: what limits count.
+    /// Returns roughly how many bytes of memory the value uses. Limits count this size.
     pub fn size(&self) -> usize {
         match self {
             Value::Text(text) => 32 + text.len(),
@@ -173,13 +220,38 @@ impl Value {
         }
     }
 
-    /// How many values there are, if they nest so deep at most: what walks a value uses the stack.
-    pub(crate) fn count_within(&self, levels: usize) -> Option<u64> {
-        let inner = |count: u64, value: &Value| Some(count + value.count_within(levels.checked_sub(1)?)?);
+    /// Walks the value. Arrays and maps may nest at most `levels` deep, because walking uses the stack. Subtracts the
+    /// cost of writing the value as text from `left`, in units of about 5 ns. A shared value counts once per
+    /// occurrence, which can be very often.
+    pub(crate) fn walk(&self, levels: usize, left: &mut u64) -> Result<(), WalkError> {
+        // Writing a float takes far longer than writing any other value.
+        let cost = match self {
+            Value::Undefined | Value::Null | Value::Bool(_) => 1,
+            Value::Int(_) | Value::Array(_) | Value::Map(_) => 2,
+            Value::Float(_) => 16,
+            Value::Text(text) => 2 + text.len() as u64 / 4,
+        };
+        *left = left.checked_sub(cost).ok_or(WalkError::TooLarge)?;
+        let inner = || levels.checked_sub(1).ok_or(WalkError::TooDeep);
         match self {
-            Value::Array(values) => values.iter().try_fold(1, inner),
-            Value::Map(map) => map.iter().try_fold(1, |count, (_, value)| inner(count, value)),
-            _ => Some(1),
+            Value::Array(values) => values.iter().try_for_each(|value| value.walk(inner()?, left)),
+            Value::Map(map) => map.iter().try_for_each(|(key, value)| {
+                *left = left.checked_sub(1 + key.len() as u64 / 16).ok_or(WalkError::TooLarge)?;
+                value.walk(inner()?, left)
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Subtracts the size of the value from `left`, or returns `None` if less remains. Shared values count once per
+    /// occurrence.
+    pub(crate) fn take_size(&self, left: &mut usize) -> Option<()> {
+        let own = 32 + self.as_bytes().map_or(0, <[u8]>::len);
+        *left = left.checked_sub(own)?;
+        match self {
+            Value::Array(values) => values.iter().try_for_each(|value| value.take_size(left)),
+            Value::Map(map) => map.take_size(left),
+            _ => Some(()),
         }
     }
 
@@ -187,7 +259,8 @@ impl Value {
         self.order(other) == Ordering::Equal
     }
 
-    /// EMQX's order of all values: numbers, then null, booleans and undefined by their names, maps, arrays, strings.
+    /// The order of EMQX for all values: numbers, then null, booleans and undefined by their names, maps, arrays,
+    /// strings.
     pub fn order(&self, other: &Value) -> Ordering {
         match (self, other) {
             (Value::Int(a), Value::Int(b)) => a.cmp(b),
@@ -204,7 +277,7 @@ impl Value {
         }
     }
 
-    /// The name of a value that EMQX keeps as an atom.
+    /// Returns the name of a value that is an atom in EMQX.
     pub(crate) fn word(&self) -> Option<&'static str> {
         match self {
             Value::Undefined => Some("undefined"),

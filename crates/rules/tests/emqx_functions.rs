@@ -1,15 +1,14 @@
-//! The examples of EMQX's reference of functions (`rule-sql-builtin-functions`, 5.8), as `tests/emqx/functions.txt` has them:
-//! `expression = result`; `! expression` for what must fail; `~ expression = result | ours | why` where we differ.
+//! Runs the examples of the function reference of EMQX (`rule-sql-builtin-functions`, 5.8) in
+//! `tests/emqx/functions.txt`: `expression = result`; `! expression` for an expected error; `~ expression = result |
+//! ours | why` for a difference.
 
-mod support;
-
+use crate::support::evaluate;
 use rules::Value;
-use support::evaluate;
 
 const EXAMPLES: &str = include_str!("emqx/functions.txt");
 
 #[test]
-fn documented_examples_of_functions_hold() {
+fn documented_examples_of_functions_have_their_results() {
     let lines = EXAMPLES
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -42,7 +41,7 @@ fn equal(left: &str, right: &str) -> Result<(), String> {
     }
 }
 
-/// As `=` has it; the last digit of a trigonometric function is the libraries' own.
+/// Compares like `=`. The last digit of a trigonometric function depends on the library.
 fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Float(a), Value::Float(b)) => (a - b).abs() <= 4.0 * f64::EPSILON * a.abs(),

@@ -1,16 +1,17 @@
-//! Statements of EMQX's documentation and what they give, from `tests/emqx/statements.txt`; and `docs/rules-conformance.md`, which
-//! is made from that file and the one of functions: `UPDATE=1 cargo test -p tidewire-rules --test emqx_statements`.
+//! Statements from EMQX's documentation with their results, from `tests/emqx/statements.txt`.
+//!
+//! Also writes `docs/internals/rules-conformance.md` from that file and `functions.txt`: `UPDATE=1 cargo test -p
+//! tidewire-rules --test it emqx_statements`.
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
-mod support;
-
-use rules::{Column, EventKind, Limits, Rule, SampleEvent, Value};
-use support::{publish, run};
+use crate::support;
+use crate::support::{publish, run};
+use rules::{Column, EventKind, Rule, RuleLimits, SampleEvent, Value};
 
 const STATEMENTS: &str = include_str!("emqx/statements.txt");
 const FUNCTIONS: &str = include_str!("emqx/functions.txt");
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules-conformance.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/rules-conformance.md");
 
 #[derive(Default)]
 struct Statement<'a> {
@@ -38,7 +39,7 @@ fn statements() -> Vec<Statement<'static>> {
                 "event" => statement.event = Some(text),
                 "gives" => statement.gives.push(text),
                 "differs" => statement.differs = Some(text),
-                other => panic!("what is {other:?} in {block}"),
+                other => panic!("unexpected line {other:?} in {block}"),
             }
         }
         statement
@@ -60,7 +61,7 @@ fn event(statement: &Statement<'_>) -> SampleEvent {
 }
 
 fn outputs(statement: &Statement<'_>) -> String {
-    let rule = match Rule::compile(statement.sql, &Limits::default()) {
+    let rule = match Rule::compile(statement.sql, &RuleLimits::default()) {
         Ok(rule) => rule.with_id("r1"),
         Err(error) => return format!("error: {error}"),
     };
@@ -71,7 +72,7 @@ fn outputs(statement: &Statement<'_>) -> String {
 }
 
 #[test]
-fn documented_statements_give_what_they_should() {
+fn documented_statements_have_their_outputs() {
     let failures: Vec<String> = statements()
         .iter()
         .filter_map(|statement| {
@@ -91,7 +92,7 @@ fn page_is_up_to_date() {
     let kept = std::fs::read_to_string(PAGE).unwrap_or_default();
     assert!(
         kept == page,
-        "docs/rules-conformance.md is out of date: UPDATE=1 cargo test -p tidewire-rules --test emqx_statements"
+        "docs/internals/rules-conformance.md is out of date: UPDATE=1 cargo test -p tidewire-rules --test it emqx_statements"
     );
 }
 
@@ -107,13 +108,13 @@ fn page() -> String {
         .filter(|statement| statement.differs.is_some())
         .count();
     let mut page = format!(
-        "# Rules: conformance with EMQX\n\n\
-         <!-- Generated from crates/rules/tests/emqx: UPDATE=1 cargo test -p tidewire-rules --test emqx_statements -->\n\n\
-         Examples of EMQX's documentation (5.8) and what they give here; both files are tests. Statements marked *behaviour* are\n\
-         corners that the documentation leaves open.\n\n\
-         | what | examples | same | different |\n|---|---:|---:|---:|\n\
+        "<!-- Generated from crates/rules/tests/emqx: UPDATE=1 cargo test -p tidewire-rules --test it emqx_statements -->\n\n\
+         # Rules: conformance with EMQX\n\n\
+         Examples from EMQX's documentation (5.8) and their results in tidewire; each is a test. Statements from *behaviour* test\n\
+         details that the documentation leaves open.\n\n\
+         | kind | examples | same | different |\n|---|---:|---:|---:|\n\
          | functions | {} | {} | {} |\n| statements | {} | {} | {} |\n\n\
-         ## Functions that give something else\n\n| example | here | why |\n|---|---|---|\n",
+         ## Functions with a different result\n\n| example | here | why |\n|---|---|---|\n",
         functions.len(),
         functions.len() - deviations.len(),
         deviations.len(),
@@ -126,7 +127,7 @@ fn page() -> String {
         let mut next = || parts.next().unwrap_or_default();
         page += &format!("| {} | {} | {} |\n", code(next()), code(next()), next());
     }
-    page += "\n## Statements\n\n| from | statement | gives | remark |\n|---|---|---|---|\n";
+    page += "\n## Statements\n\n| from | statement | result | remark |\n|---|---|---|---|\n";
     for statement in &statements {
         let gives = if statement.gives.iter().all(|line| line.is_empty()) {
             "nothing".to_owned()
@@ -151,7 +152,7 @@ fn page() -> String {
     page
 }
 
-/// As code in a cell of a table.
+/// Formats text as code in a table cell.
 fn code(text: &str) -> String {
     let shown: String = text.chars().take(200).collect();
     let dots = if shown.len() < text.len() { "…" } else { "" };

@@ -1,8 +1,8 @@
-//! What is wrong with a rule, as it is told: where, what, what instead.
+//! Error messages of rules: the position, the unexpected text and the expected text.
 
-use rules::{Limits, Rule, UnknownColumns};
+use rules::{Rule, RuleLimits, UnknownColumns};
 
-/// Rules and their errors; `|` begins the lines of a rule.
+/// Rules with their errors. `|` begins each line of a rule.
 const CASES: &[(&str, &str)] = &[
     (
         "",
@@ -23,7 +23,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT topic FROM t/#",
-        "line 1, column 21: found '#', expected a name, a number, a string in single quotes or an operator (a topic filter stands in quotes, a comment begins with --)",
+        "line 1, column 21: found '#', expected a name, a number, a string in single quotes or an operator (write a topic filter in double quotes; a comment begins with --)",
     ),
     (
         "SELECT topic FROM \"t/#/x\"",
@@ -31,11 +31,11 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT topic FROM \"$events/client_conected\"",
-        "line 1, column 19: found unknown event \"$events/client_conected\", expected an event of docs/rules.md (did you mean \"$events/client_connected\"?)",
+        "line 1, column 19: found unknown event \"$events/client_conected\", expected an event of docs/reference/sys-topics.md (did you mean \"$events/client_connected\"?)",
     ),
     (
         "SELECT topic FROM \"$share/g/t\"",
-        "line 1, column 19: found \"$share/g/t\", expected a topic filter that is not shared (a rule sees every message once, whatever runs beside it)",
+        "line 1, column 19: found \"$share/g/t\", expected a topic filter that is not shared (every rule receives each message exactly once)",
     ),
     (
         "SELECT topic FROM \"t\" WHERE",
@@ -51,7 +51,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT 'abc FROM \"t\"",
-        "line 1, column 8: found a quote that is never closed, expected a closing '",
+        "line 1, column 8: found a quote that is not closed, expected a closing '",
     ),
     (
         "SELECT topic ; FROM \"t\"",
@@ -59,7 +59,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT uper(topic) FROM \"t\"",
-        "line 1, column 8: found unknown function uper, expected a function of docs/rules.md (did you mean upper?)",
+        "line 1, column 8: found unknown function uper, expected a function of docs/reference/rule-functions.md (did you mean upper?)",
     ),
     (
         "SELECT upper(topic, 1) FROM \"t\"",
@@ -71,7 +71,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT m.f(1) FROM \"t\"",
-        "line 1, column 8: found a function in \"m\", expected a function without a module (functions of modules do not exist here)",
+        "line 1, column 8: found a function in \"m\", expected a function without a module (functions in modules are not supported)",
     ),
     (
         "SELECT schema_decode('a', payload) FROM \"t\"",
@@ -99,11 +99,11 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT -'a' AS x FROM \"t\"",
-        "line 1, column 9: found a string, expected a number behind -",
+        "line 1, column 9: found a string, expected a number after -",
     ),
     (
         "SELECT topic FROM \"t\" WHERE qos > 'high'",
-        "line 1, column 35: found 'high', expected a number, as the other side is one",
+        "line 1, column 35: found 'high', expected a number, because the other side is a number",
     ),
     (
         "SELECT topic FROM \"t\" WHERE 'yes'",
@@ -140,15 +140,15 @@ const CASES: &[(&str, &str)] = &[
     ("SELECT (topic FROM \"t\"", "line 1, column 15: found FROM, expected )"),
     (
         "SELECT topic AS 'x' FROM \"t\"",
-        "line 1, column 17: found 'x', expected a name behind AS",
+        "line 1, column 17: found 'x', expected a name after AS",
     ),
     (
         "FOREACH * FROM \"t\"",
-        "line 1, column 9: found *, expected an array behind FOREACH",
+        "line 1, column 9: found *, expected an array after FOREACH",
     ),
     (
         "FOREACH topic FROM \"t\"",
-        "line 1, column 9: found a string or undefined, expected an array behind FOREACH",
+        "line 1, column 9: found a string or undefined, expected an array after FOREACH",
     ),
     (
         "FOREACH payload.a AS b.c FROM \"t\"",
@@ -161,10 +161,10 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn errors_say_where_what_and_what_instead() {
+fn errors_include_position_found_and_expected() {
     let mut failures = String::new();
     for (sql, expected) in CASES {
-        let found = match Rule::compile(sql, &Limits::default()) {
+        let found = match Rule::compile(sql, &RuleLimits::default()) {
             Ok(_) => "no error".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -176,14 +176,14 @@ fn errors_say_where_what_and_what_instead() {
 }
 
 #[test]
-fn unknown_columns_can_be_taken_for_undefined() {
-    let limits = Limits {
+fn unknown_columns_can_be_undefined() {
+    let limits = RuleLimits {
         unknown_columns: UnknownColumns::Undefined,
-        ..Limits::default()
+        ..RuleLimits::default()
     };
     assert!(
         Rule::compile(
-            "SELECT nobody, nobody.x[1] AS y FROM \"t\" WHERE nobody = other",
+            "SELECT unknown, unknown.x[1] AS y FROM \"t\" WHERE unknown = other",
             &limits
         )
         .is_ok()

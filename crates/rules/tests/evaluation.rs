@@ -1,16 +1,15 @@
-//! What a host relies on: rules are shared between threads, a payload is read once, conditions guard fields, state is kept.
+//! Properties that callers rely on: rules can be shared between threads, a payload is parsed once, conditions protect
+//! fields, and state is stored.
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
-mod support;
-
 use std::cell::Cell;
 
-use rules::{Column, Evaluator, Event, EventKind, Limits, Map, Outcome, Rule, Source, Value};
-use support::{World, compile, json_lines, publish, run};
+use crate::support::{World, compile, json_lines, publish, run};
+use rules::{Column, EvalOutcome, Evaluator, EventKind, FromEntry, Map, Rule, RuleEvent, RuleLimits, Value};
 
 #[test]
-fn rules_and_outputs_may_cross_threads() {
+fn rules_and_outputs_can_be_sent_to_other_threads() {
     fn check<T: Send + Sync>() {}
     check::<Rule>();
     check::<Map>();
@@ -18,12 +17,12 @@ fn rules_and_outputs_may_cross_threads() {
     check::<rules::RuleIndex<u32>>();
 }
 
-/// Counts how often its columns are asked for.
+/// Counts how often its columns are read.
 struct Counting {
     columns: Cell<usize>,
 }
 
-impl Event for Counting {
+impl RuleEvent for Counting {
     fn kind(&self) -> EventKind {
         EventKind::MessagePublish
     }
@@ -39,31 +38,32 @@ impl Event for Counting {
 }
 
 #[test]
-fn columns_are_asked_for_only_when_named() {
+fn only_named_columns_are_read() {
     let event = Counting { columns: Cell::new(0) };
     let mut out = Vec::new();
     let (mut evaluator, mut world) = (Evaluator::new(), World::default());
     let mut message = evaluator.message(&event, &mut world);
     let rule = compile("SELECT payload.x AS x FROM \"t/#\"");
-    assert_eq!(message.run(&rule, &mut out), Ok(Outcome::Passed(1)));
+    assert_eq!(message.run(&rule, &mut out), Ok(EvalOutcome::Passed(1)));
     assert_eq!(event.columns.get(), 0);
     let rule = compile("SELECT topic FROM \"t/#\" WHERE payload.x = 2");
-    assert_eq!(message.run(&rule, &mut out), Ok(Outcome::NotMatched));
+    assert_eq!(message.run(&rule, &mut out), Ok(EvalOutcome::NotMatched));
     assert_eq!(event.columns.get(), 0);
     let rule = compile("SELECT topic FROM \"t/#\"");
-    assert_eq!(message.run(&rule, &mut out), Ok(Outcome::Passed(1)));
+    assert_eq!(message.run(&rule, &mut out), Ok(EvalOutcome::Passed(1)));
     assert_eq!(event.columns.get(), 1);
     assert_eq!(json_lines(out), "{\"x\":1}\n{\"topic\":\"t/a\"}");
 }
 
-/// Gives its payload whole once, and then with another first byte: whoever reads it as JSON after that gets another result.
-struct Torn {
+/// Returns the correct payload once, and then a payload with another first byte. A second parse gives a different
+/// result.
+struct ChangingPayload {
     first: &'static [u8],
     then: &'static [u8],
     is_read: Cell<bool>,
 }
 
-impl Event for Torn {
+impl RuleEvent for ChangingPayload {
     fn kind(&self) -> EventKind {
         EventKind::MessagePublish
     }
@@ -81,7 +81,7 @@ impl Event for Torn {
     }
 }
 
-/// What many rules that name fields of a payload give for it, one after the other.
+/// Runs several rules that name fields of the payload, one after the other, and returns their results.
 fn read_by_many(first: &'static [u8], then: &'static [u8]) -> Vec<String> {
     let rules = [
         "SELECT payload.a AS r FROM \"t/#\" WHERE payload.b = 'two'",
@@ -89,7 +89,7 @@ fn read_by_many(first: &'static [u8], then: &'static [u8]) -> Vec<String> {
         "SELECT topic, payload.c[1] AS r FROM \"t/+\" WHERE payload.a > 0",
         "FOREACH payload.c AS e DO e AS r, payload.a AS a FROM \"t/#\"",
     ];
-    let event = Torn {
+    let event = ChangingPayload {
         first,
         then,
         is_read: Cell::new(false),
@@ -105,7 +105,7 @@ fn read_by_many(first: &'static [u8], then: &'static [u8]) -> Vec<String> {
 }
 
 #[test]
-fn a_payload_is_read_once_for_all_rules() {
+fn a_payload_is_parsed_once_for_all_rules() {
     let (whole, torn) = (br#"{"a":1,"b":"two","c":[3]}"#, br#"x"a":1,"b":"two","c":[3]}"#);
     let expected = [
         r#"{"r":1}"#,
@@ -114,13 +114,13 @@ fn a_payload_is_read_once_for_all_rules() {
         r#"{"a":1,"r":3}"#,
     ];
     assert_eq!(read_by_many(whole, torn), expected);
-    // The rules would tell if one of them read it again.
+    // A second parse by one of the rules would change the result.
     assert!(
         read_by_many(torn, torn)
             .iter()
             .all(|told| told.contains("payload is not JSON"))
     );
-    // An error is found once, too.
+    // A parse error is also found only once.
     assert!(
         read_by_many(torn, whole)
             .iter()
@@ -129,7 +129,7 @@ fn a_payload_is_read_once_for_all_rules() {
 }
 
 #[test]
-fn an_evaluator_forgets_the_payload_of_the_message_before() {
+fn evaluator_discards_the_previous_payload() {
     let rule = compile("SELECT payload.x AS x FROM \"t/#\"");
     let (mut evaluator, mut world) = (Evaluator::new(), World::default());
     let mut out = Vec::new();
@@ -141,30 +141,30 @@ fn an_evaluator_forgets_the_payload_of_the_message_before() {
 }
 
 #[test]
-fn a_condition_guards_the_fields() {
+fn fields_are_not_computed_if_the_condition_is_false() {
     let rule = compile("SELECT upper(payload.name) AS n FROM \"t/#\" WHERE is_not_null(payload.name)");
     assert!(run(&rule, &publish("t/a", b"{}")).unwrap().is_empty());
-    // One that names a field has to wait for it.
+    // A condition that names a field is evaluated after the field.
     let rule = compile("SELECT upper(payload.name) AS n FROM \"t/#\" WHERE n = 'A'");
     assert!(run(&rule, &publish("t/a", b"{}")).is_err());
 }
 
 #[test]
-fn an_error_takes_back_outputs_of_the_same_rule_only() {
+fn an_error_removes_only_the_outputs_of_the_same_rule() {
     let good = compile("SELECT topic FROM \"t/#\"");
     let bad = compile("FOREACH payload.list DO 1 / item AS r FROM \"t/#\"");
     let event = publish("t/a", b"{\"list\":[1,2,0]}");
     let (mut evaluator, mut world) = (Evaluator::new(), World::default());
     let mut out = Vec::new();
     let mut message = evaluator.message(&event, &mut world);
-    assert_eq!(message.run(&good, &mut out), Ok(Outcome::Passed(1)));
+    assert_eq!(message.run(&good, &mut out), Ok(EvalOutcome::Passed(1)));
     let error = message.run(&bad, &mut out).unwrap_err();
     assert_eq!(error.to_string(), "line 1, column 27: division by zero");
     assert_eq!(out.len(), 1);
 }
 
 #[test]
-fn the_store_lives_from_message_to_message() {
+fn stored_values_remain_between_messages() {
     let sql =
         "SELECT kv_store_get('n', 0) + 1 AS n, kv_store_put('n', n) AS ok, proc_dict_put('m', n) AS before FROM \"t\"";
     let rule = compile(sql);
@@ -185,20 +185,20 @@ fn the_store_lives_from_message_to_message() {
 }
 
 #[test]
-fn sources_are_told_apart() {
+fn sources_are_distinguished() {
     let rule = compile(r##"SELECT event FROM "t/#", 'u/+', "$events/client/connected", "$bridges/mqtt:a", "$SYS/#""##);
     let expected = [
-        Source::Topic("t/#".to_owned()),
-        Source::Topic("u/+".to_owned()),
-        Source::Event(EventKind::ClientConnected),
-        Source::Bridge("$bridges/mqtt:a".to_owned()),
-        Source::Topic("$SYS/#".to_owned()),
+        FromEntry::Topic("t/#".to_owned()),
+        FromEntry::Topic("u/+".to_owned()),
+        FromEntry::Event(EventKind::ClientConnected),
+        FromEntry::Bridge("$bridges/mqtt:a".to_owned()),
+        FromEntry::Topic("$SYS/#".to_owned()),
     ];
     assert_eq!(rule.sources(), expected);
     let all = compile("SELECT event FROM \"$events/client/+\"");
     assert_eq!(all.sources().len(), 4);
     assert_eq!(
-        Rule::compile("SELECT event FROM \"$events/#\"", &Limits::default())
+        Rule::compile("SELECT event FROM \"$events/#\"", &RuleLimits::default())
             .unwrap()
             .sources()
             .len(),

@@ -1,13 +1,12 @@
-//! Rules that would cost too much end with an error that says so.
+//! Rules that cost too much end with an error that names the limit.
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use rules::{Limits, Rule};
-use support::{compile, evaluate, publish, run};
+use crate::support;
+use crate::support::{compile, evaluate, publish, run};
+use rules::{Rule, RuleLimits};
 
 #[test]
 fn costly_rules_end() {
@@ -36,15 +35,15 @@ fn costly_rules_end() {
 }
 
 #[test]
-fn an_unpacked_bomb_stops_at_the_limit() {
-    // 40 MB of zeros, packed twice.
+fn decompression_stops_at_the_limit() {
+    // 40 MB of zeros, compressed twice.
     let rule = compile("SELECT zip(zip(pad('', 8000000, 'trailing', '00000'))) AS bomb FROM \"t\"");
     let error = run(&rule, &publish("t", b"")).unwrap_err().to_string();
-    assert!(error.contains("more bytes than one message may"), "{error}");
+    assert!(error.contains("byte limit for one message"), "{error}");
     let rule = compile("SELECT unzip(unzip(hexstr2bin(payload))) AS x FROM \"t\"");
     let packed = evaluate("bin2hexstr(zip(zip(pad('', 3000000, 'trailing', '0'))))", "{}").unwrap();
     let event = publish("t", packed.as_bytes().unwrap());
-    // Three million fit once, and not three times with what is made of them.
+    // A payload of three million bytes fits once, but not three times with the derived values.
     assert!(run(&rule, &event).is_ok());
     let once = "unzip(unzip(hexstr2bin(payload)))";
     let thrice = compile(&format!("SELECT {once} + {once} + {once} AS x FROM \"t\""));
@@ -52,7 +51,7 @@ fn an_unpacked_bomb_stops_at_the_limit() {
 }
 
 #[test]
-fn deep_rules_and_payloads_are_refused() {
+fn deep_rules_and_payloads_are_rejected() {
     let nested = |open: &str, close: &str, depth: usize| format!("{}1{}", open.repeat(depth), close.repeat(depth));
     for expression in [
         nested("(", ")", 100_000),
@@ -64,7 +63,7 @@ fn deep_rules_and_payloads_are_refused() {
         "payload".to_owned() + &"[payload".repeat(5_000),
     ] {
         let sql = format!("SELECT {expression} AS x FROM \"t\"");
-        assert!(Rule::compile(&sql, &Limits::default()).is_err(), "{}", &sql[..40]);
+        assert!(Rule::compile(&sql, &RuleLimits::default()).is_err(), "{}", &sql[..40]);
     }
     let chain = "topic = 'a'".to_owned() + &" OR topic = 'b'".repeat(3_000);
     let rule = compile(&format!("SELECT topic FROM \"t\" WHERE {chain}"));
@@ -93,15 +92,15 @@ fn outputs_of_foreach_are_limited() {
 }
 
 #[test]
-fn a_large_payload_is_not_copied_without_end() {
+fn copies_of_a_large_payload_are_limited() {
     let fields: Vec<String> = (0..500).map(|i| format!("payload AS p{i}")).collect();
     let rule = compile(&format!("SELECT {} FROM \"t\"", fields.join(", ")));
     let error = run(&rule, &publish("t", &vec![b'x'; 1 << 20])).unwrap_err();
-    assert!(error.to_string().contains("more bytes than one message may"), "{error}");
+    assert!(error.to_string().contains("byte limit for one message"), "{error}");
 }
 
 #[test]
-fn values_do_not_nest_without_end() {
+fn nesting_of_values_is_limited() {
     let wrapped = ["[1] AS a".to_owned()]
         .into_iter()
         .chain((0..5_000).map(|_| "[a] AS a".to_owned()));
@@ -117,8 +116,8 @@ fn values_do_not_nest_without_end() {
     let rule = compile(&format!("SELECT {} FROM \"t\"", wrapped.collect::<Vec<_>>().join(", ")));
     assert!(run(&rule, &publish("t", b"")).is_err());
     let path = ".a".repeat(10_000);
-    assert!(Rule::compile(&format!("SELECT 1 AS a{path} FROM \"t\""), &Limits::default()).is_err());
-    // A value that is kept grows by a level with every message, until it may not.
+    assert!(Rule::compile(&format!("SELECT 1 AS a{path} FROM \"t\""), &RuleLimits::default()).is_err());
+    // The stored value grows by one level with every message, up to the limit.
     let rule = compile("SELECT kv_store_put('k', [kv_store_get('k', 0)]) AS ok FROM \"t\"");
     let (mut evaluator, mut world, mut out) = (rules::Evaluator::new(), support::World::default(), Vec::new());
     let event = publish("t", b"");

@@ -1,19 +1,21 @@
-//! What holds for any text and any message: no panic, no cost beyond the limits, and JSON as an independent parser has it.
+//! Properties for any text and any message: no panic, no cost beyond the limits, and the same JSON as an independent
+//! parser.
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers")]
 
-mod support;
-
+use crate::support;
+use crate::support::{World, publish};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rules::{
-    Evaluator, EventKind, JsonForm, JsonLimits, Limits, Missing, Rule, SampleEvent, Template, UnknownColumns, Value,
-    decode_json, encode_json, functions,
-};
-use support::{World, publish};
 
-/// Pieces of rules: what comes out is mostly wrong, and sometimes a rule.
-fn soup() -> impl Strategy<Value = String> {
+use crate::scale::scaled;
+use rules::{
+    Evaluator, EventKind, JsonForm, JsonLimits, MissingText, Rule, RuleLimits, SampleEvent, Template, UnknownColumns,
+    Value, decode_json, encode_json, functions,
+};
+
+/// Random parts of rules. The result is mostly invalid, and sometimes a rule.
+fn random_rule() -> impl Strategy<Value = String> {
     let words: Vec<String> = [
         "SELECT",
         "FOREACH",
@@ -72,7 +74,7 @@ fn soup() -> impl Strategy<Value = String> {
     vec(proptest::sample::select(words), 0..40).prop_map(|words| format!("SELECT {} FROM \"t/#\"", words.join(" ")))
 }
 
-/// Expressions that parse.
+/// Random valid expressions.
 fn expression() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("payload".to_owned()),
@@ -140,12 +142,12 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-fn small_limits() -> Limits {
-    Limits {
+fn small_limits() -> RuleLimits {
+    RuleLimits {
         unknown_columns: UnknownColumns::Undefined,
         steps_max: 20_000,
         result_bytes_max: 100_000,
-        ..Limits::default()
+        ..RuleLimits::default()
     }
 }
 
@@ -165,24 +167,28 @@ fn run_on_everything(rule: &Rule, event: &SampleEvent) {
         );
         let mut text = Vec::new();
         let template = Template::compile("${.} ${r} ${r.a[1]}").unwrap();
-        template.render(&output, Missing::Undefined, &mut text).unwrap();
+        template.render(&output, MissingText::Undefined, &mut text).unwrap();
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: scaled(1500) as u32,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn no_text_makes_the_compiler_panic(text in "\\PC{0,80}", soup in soup()) {
-        let _ = Rule::compile(&text, &Limits::default());
+    fn the_compiler_never_panics(text in "\\PC{0,80}", random_rule in random_rule()) {
+        let _ = Rule::compile(&text, &RuleLimits::default());
         let _ = Template::compile(&text);
-        if let Ok(rule) = Rule::compile(&soup, &small_limits()) {
+        if let Ok(rule) = Rule::compile(&random_rule, &small_limits()) {
             run_on_everything(&rule, &publish("t/a", b"{\"a\":[1]}"));
         }
     }
 
     #[test]
-    fn no_message_makes_a_rule_panic(expression in expression(), payload in payload()) {
+    fn rules_never_panic(expression in expression(), payload in payload()) {
         for sql in [
             format!("SELECT {expression} AS r FROM \"t/#\""),
             format!("FOREACH {expression} AS i DO i, i.a AS a, {expression} AS r INCASE i != 2 FROM \"t/#\""),
@@ -194,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn json_is_what_another_parser_takes_for_it(payload in payload(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..3)) {
+    fn json_is_parsed_like_by_another_parser(payload in payload(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..3)) {
         let mut bytes = payload;
         for (index, byte) in changes {
             if !bytes.is_empty() {
@@ -214,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn order_is_an_order(a in json(), b in json(), c in json()) {
+    fn order_is_a_total_order(a in json(), b in json(), c in json()) {
         let decode = |json: &serde_json::Value| decode_json(json.to_string().as_bytes(), &JsonLimits::default()).unwrap();
         let (a, b, c) = (decode(&a), decode(&b), decode(&c));
         prop_assert_eq!(a.order(&b), b.order(&a).reverse());
@@ -224,7 +230,8 @@ proptest! {
     }
 }
 
-/// Equal but for numbers that one of the two has as a float, and for the last digit, in which the other parser is not exact.
+/// Compares two values. A number can be a float in only one of the two, and the last digit can differ because the other
+/// parser is not exact.
 fn is_same(a: &serde_json::Value, b: &serde_json::Value) -> bool {
     match (a, b) {
         (serde_json::Value::Number(a), serde_json::Value::Number(b)) => {

@@ -1,25 +1,26 @@
-//! Files of a real disk as a whole: small ones that are replaced, and copies for backups, of files that never change, also while a
-//! server has them, and of the beginnings of those that grow.
+//! Operations on whole files of a real disk: atomic replacement of small files, and copies for backups. Copies work
+//! while a server uses the files: immutable files are copied completely, growing files up to a given length.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Files have what people and devices send: they are for nobody else.
+/// Owner only: the files contain the data of users and devices.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// A file that never changes: linked where the file system can, copied where not. False: it is not there any more.
+/// Copies a file that never changes: by a hard link if the file system supports it. Returns `false` if the file does
+/// not exist.
 pub fn link_or_copy(from: &Path, to: &Path) -> io::Result<bool> {
     match fs::hard_link(from, to) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        // Another file system, or one without links.
+        // Another file system, or one without hard links.
         Err(_) => copy_prefix(from, to, u64::MAX),
     }
 }
 
-/// So many bytes of a file, or all that it has. False: it is not there any more.
+/// Copies the first `bytes` of a file, or all of a shorter one. Returns `false` if the file does not exist.
 pub fn copy_prefix(from: &Path, to: &Path, bytes: u64) -> io::Result<bool> {
     match File::open(from) {
         Ok(file) => write_synced(to, &mut file.take(bytes)).map(|()| true),
@@ -39,16 +40,16 @@ pub fn write_synced(to: &Path, from: &mut dyn Read) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Replaces a file, or makes it: after a crash at any moment there is the old one or the new one, whole.
+/// Replaces or creates a file atomically: after a crash the file has the old or the new contents.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let fresh = Path::new(&fresh);
-    write_synced(fresh, &mut &*bytes)
-        .and_then(|()| fs::rename(fresh, path))
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = Path::new(&temporary);
+    write_synced(temporary, &mut &*bytes)
+        .and_then(|()| fs::rename(temporary, path))
         .inspect_err(|_| {
             // The first error is the one to report.
-            let _ = fs::remove_file(fresh);
+            let _ = fs::remove_file(temporary);
         })?;
     match path.parent() {
         Some(parent) if parent != Path::new("") => sync_directory(parent),
@@ -56,7 +57,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The names in it survive a crash.
+/// Makes the names in a directory durable.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -1,7 +1,7 @@
 //! A directory on a real disk, within the data directory: `journal/`, `timeseries/`.
 //!
-//! A lock on the file `lock` keeps a second process out; the operating system drops it with the process, however that ends.
-//! Reading alone takes no lock.
+//! A lock on the file `lock` excludes other processes. The operating system releases it when the process ends, even
+//! after a crash. Read-only access takes no lock.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -19,11 +19,11 @@ const LOCK_NAME: &str = "lock";
 
 const DIRECTORY_MODE: u32 = 0o700;
 
-pub struct Directory {
+pub struct StorageDirectory {
     data_directory: PathBuf,
     path: PathBuf,
     directory: File,
-    /// Held as long as this lives.
+    /// Held for the lifetime of the value. `None` means read-only.
     lock: Option<File>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for DirectoryError {
         match self {
             DirectoryError::InUse { name, path } => write!(
                 f,
-                "another process uses the {name} {}: stop it first, or give this one a data directory of its own",
+                "another process uses the {name} {}: stop it first, or use another data directory",
                 path.display()
             ),
             DirectoryError::Io { name, path, .. } => write!(f, "cannot open the {name} {}", path.display()),
@@ -62,9 +62,9 @@ impl std::error::Error for DirectoryError {
     }
 }
 
-impl Directory {
-    /// Makes the directory if it is not there, and keeps other processes out of it.
-    pub fn open(data_directory: &Path, name: &str) -> Result<Directory, DirectoryError> {
+impl StorageDirectory {
+    /// Opens the directory for exclusive use, and creates it if it does not exist.
+    pub fn open(data_directory: &Path, name: &str) -> Result<StorageDirectory, DirectoryError> {
         let path = data_directory.join(name);
         let failed = |source| io_error(name, &path, source);
         create_directory(&path).map_err(failed)?;
@@ -85,15 +85,15 @@ impl Directory {
         }
     }
 
-    /// For looking at a directory, also at one that is in use: every change is refused.
-    pub fn open_read_only(data_directory: &Path, name: &str) -> Result<Directory, DirectoryError> {
+    /// Opens the directory for reading, even if another process uses it. Every change fails.
+    pub fn open_read_only(data_directory: &Path, name: &str) -> Result<StorageDirectory, DirectoryError> {
         Self::with_lock(data_directory, name, None)
     }
 
-    fn with_lock(data_directory: &Path, name: &str, lock: Option<File>) -> Result<Directory, DirectoryError> {
+    fn with_lock(data_directory: &Path, name: &str, lock: Option<File>) -> Result<StorageDirectory, DirectoryError> {
         let path = data_directory.join(name);
         let directory = File::open(&path).map_err(|source| io_error(name, &path, source))?;
-        Ok(Directory {
+        Ok(StorageDirectory {
             data_directory: data_directory.to_owned(),
             path,
             directory,
@@ -101,17 +101,17 @@ impl Directory {
         })
     }
 
-    /// Where the files are.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn may_write(&self) -> io::Result<()> {
+    fn check_writable(&self) -> io::Result<()> {
         match self.lock {
             Some(_) => Ok(()),
             None => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
-                "the directory was opened for reading",
+                "the directory is open for reading only",
             )),
         }
     }
@@ -125,7 +125,7 @@ fn io_error(name: &str, path: &Path, source: io::Error) -> DirectoryError {
     }
 }
 
-/// Makes what is missing of a path, and has each directory that got a new one remember that over a loss of power.
+/// Creates the missing parts of a path. Syncs the parent of each new directory, so that it survives a power failure.
 fn create_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -136,25 +136,25 @@ fn create_directory(path: &Path) -> io::Result<()> {
     };
     create_directory(parent)?;
     match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
-        // Somebody else was quicker.
+        // Another process has created it.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
-        made => made?,
+        result => result?,
     }
     File::open(parent)?.sync_all()
 }
 
-impl Storage for Directory {
+impl Storage for StorageDirectory {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A name that is no text is none of ours.
+            // Our file names are valid UTF-8, so other names can be skipped.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
     }
 
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Box<dyn StorageFile>> {
-        self.may_write()?;
+        self.check_writable()?;
         let path = self.path.join(name);
         let file = OpenOptions::new()
             .read(true)
@@ -180,12 +180,12 @@ impl Storage for Directory {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.may_write()?;
+        self.check_writable()?;
         fs::remove_file(self.path.join(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.may_write()?;
+        self.check_writable()?;
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
@@ -200,6 +200,10 @@ impl Storage for Directory {
 
     fn location(&self) -> String {
         self.data_directory.display().to_string()
+    }
+
+    fn directory(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn unix_ms(&self) -> u64 {
@@ -233,7 +237,7 @@ impl StorageFile for File {
         File::set_len(self, bytes)
     }
 
-    /// Where the file system cannot reserve space, a full disk shows when it is written to.
+    /// If the file system cannot reserve space, a full disk shows only when data is written.
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let length = StorageFile::len(self)?;
         if bytes <= length {
@@ -256,10 +260,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_for_nobody_else() {
-        let within = std::env::temp_dir().join(format!("tidewire-storage-{}", std::process::id()));
-        let data = within.join("data");
-        let storage = Directory::open(&data, "journal").unwrap();
+    fn files_are_accessible_to_the_owner_only() {
+        let parent = std::env::temp_dir().join(format!("tidewire-storage-{}", std::process::id()));
+        let data = parent.join("data");
+        let storage = StorageDirectory::open(&data, "journal").unwrap();
         storage.create("1.log", 4096).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!([mode(&data), mode(storage.path())], [0o700; 2]);
@@ -267,6 +271,6 @@ mod tests {
             [LOCK_NAME, "1.log"].map(|name| mode(&storage.path().join(name))),
             [0o600; 2]
         );
-        fs::remove_dir_all(within).unwrap();
+        fs::remove_dir_all(parent).unwrap();
     }
 }

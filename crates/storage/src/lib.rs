@@ -1,8 +1,9 @@
-//! What the journal and the time series ask of a disk. The real one is [`Directory`]; tests and the simulator have
-//! [`model::ModelDisk`], which loses what was not synced and fails on demand.
+//! Disk access of the journal and the time series store. [`StorageDirectory`] is a real directory. Tests and the
+//! simulator use [`model::ModelDisk`], which loses unsynced data and fails on demand.
 //!
-//! A flat directory of files. Contents are durable after [`StorageFile::sync`], names after [`Storage::sync_directory`];
-//! until then a crash may leave any part of either. Clock and randomness are here too: they come from outside like the disk.
+//! A storage is a flat directory of files. Contents are durable after [`StorageFile::sync`], names after
+//! [`Storage::sync_directory`]. Until then a crash may preserve any part of either. Clock and randomness are part of
+//! the trait, because they are external inputs like the disk.
 
 pub mod copy;
 mod directory;
@@ -13,50 +14,54 @@ mod random;
 
 use std::io;
 
-pub use directory::{Directory, DirectoryError};
+pub use directory::{DirectoryError, StorageDirectory};
 
-/// A directory that one log or store has for itself.
+/// A directory that is used by one log or store only.
 pub trait Storage: Send + Sync {
-    /// Of all files, in any order.
+    /// Returns the names of all files, in any order.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Makes an empty file (or empties one that is there), open for reading and writing, `preallocate` bytes long; all of it
-    /// reads as zero and has space on the disk. When there is no space, no file is left behind.
+    /// Creates an empty file, or truncates an existing one, and opens it for reading and writing. The file is
+    /// `preallocate` bytes long, reads as zeros, and has its space reserved on disk. If there is no space, no file
+    /// remains.
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Box<dyn StorageFile>>;
 
-    /// [`io::ErrorKind::NotFound`] if there is no such file.
+    /// Opens an existing file. Fails with [`io::ErrorKind::NotFound`] if there is none.
     fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
 
-    /// Files that are open stay readable.
+    /// Removes a file. Open handles remain readable.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Atomic; replaces what has the name `to`.
+    /// Renames a file atomically, and replaces an existing file with the name `to`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// After this, creations, removals and renames of before survive a crash.
+    /// Makes earlier creations, removals and renames durable.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Free space of the disk.
+    /// Returns the free space of the disk, in bytes.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// The data directory in which this lies, for messages: what an operator passes as `--data-dir`.
+    /// Returns the data directory that contains this directory, for messages: the operator's `--data-dir`.
     fn location(&self) -> String;
+
+    /// Returns the path of the directory, for errors that name a file in it.
+    fn directory(&self) -> String;
 
     fn unix_ms(&self) -> u64;
 
-    /// For identities: unpredictable, except in a simulation.
+    /// Returns a random number for identifiers: unpredictable, except in a simulation.
     fn random(&self) -> io::Result<u64>;
 }
 
-/// An open file. Writes and reads of different places go on at the same time.
+/// An open file. Reads and writes at different offsets may run concurrently.
 pub trait StorageFile: Send + Sync {
-    /// All of the bytes or an error, after which any part may have been written.
+    /// Writes all bytes. After an error, any part may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// How many bytes were read; fewer than asked for does not mean the end of the file, zero does.
+    /// Reads up to `into.len()` bytes and returns their number. Only 0 means the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Contents and length, as `fdatasync` does it.
+    /// Makes contents and length durable, as `fdatasync` does.
     fn sync(&self) -> io::Result<()>;
 
     fn len(&self) -> io::Result<u64>;
@@ -65,10 +70,10 @@ pub trait StorageFile: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file, or lengthens it by zeros without reserving space.
+    /// Truncates the file, or extends it with zeros without reserving space.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Makes the file at least so long, with space on the disk; what is new reads as zero.
+    /// Extends the file to at least `bytes` with reserved space. New bytes read as zeros.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 }
 
@@ -86,7 +91,7 @@ pub fn read_full(file: &dyn StorageFile, offset: u64, into: &mut [u8]) -> io::Re
     Ok(done)
 }
 
-/// Writes again what a signal interrupted.
+/// Writes all bytes, and retries after an interruption by a signal.
 pub fn write_all(file: &dyn StorageFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     loop {
         match file.write_at(offset, bytes) {
@@ -96,7 +101,7 @@ pub fn write_all(file: &dyn StorageFile, offset: u64, bytes: &[u8]) -> io::Resul
     }
 }
 
-/// The disk or a quota of the operating system is full: the only errors that pass by themselves.
+/// Returns whether the disk or a quota is full. Only these errors can clear without intervention in the program.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

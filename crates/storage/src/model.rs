@@ -1,7 +1,7 @@
-//! A model disk: keeps apart what was synced and what was not, and loses any part of the latter when the power goes.
+//! A simulated disk. It tracks unsynced changes, and a power cut loses a random part of them.
 //!
-//! A sector that was written several times since the last sync comes back in any of its versions; changes of the directory that
-//! were not synced survive in any subset. When only the process dies, nothing is lost. Faults are set beforehand.
+//! A sector that was written several times since the last sync comes back in any of its versions. Of unsynced directory
+//! changes, any subset survives. If only the process dies, nothing is lost. Tests schedule faults in advance.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,60 +15,60 @@ const SECTOR: usize = 512;
 const NO_SPACE: i32 = 28;
 const INPUT_OUTPUT_ERROR: i32 = 5;
 
-/// Handles of one disk.
+/// A handle of a simulated disk. Clones share the disk.
 #[derive(Clone)]
 pub struct ModelDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ModelDiskState>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing more can be created or written before it is healed.
+pub enum DiskFault {
+    /// All creations and writes fail with a full disk until the fault is healed.
     NoSpace,
-    /// One write fails after a part of it.
+    /// One write fails after writing a part of its bytes.
     Write,
-    /// One sync fails; what it was to keep counts as clean and never reaches the disk.
+    /// One sync fails. The data counts as clean afterwards and never reaches the disk, as on Linux.
     Sync,
-    /// The power goes in the middle of a call: all that follow fail.
+    /// The power fails during a call. All later calls fail.
     PowerCut,
 }
 
-struct State {
-    files: Vec<File>,
+struct ModelDiskState {
+    files: Vec<ModelFile>,
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
-    /// Of the directory, since it was synced.
-    changes: Vec<Change>,
-    /// The fault of the call so many changing calls from now.
-    fault: Option<(Fault, u64)>,
+    /// Directory changes since the last sync.
+    changes: Vec<NameChange>,
+    /// The scheduled fault, and the number of affected calls before it.
+    fault: Option<(DiskFault, u64)>,
     has_power: bool,
-    /// What creations, allocations and writes that lengthen a file may still take.
+    /// Remaining space for creations, allocations and writes beyond the end of a file.
     free_bytes: u64,
-    /// A read gives fewer bytes than asked for now and then.
+    /// Some reads return fewer bytes than requested.
     reads_short: bool,
     random: Random,
     clock_ms: u64,
-    /// Calls that changed or synced something.
+    /// Number of calls that changed or synced something.
     calls: u64,
 }
 
 #[derive(Clone)]
-enum Change {
+enum NameChange {
     Link(String, usize),
     Unlink(String),
     Rename(String, String, usize),
 }
 
 #[derive(Default)]
-struct File {
+struct ModelFile {
     bytes: Vec<u8>,
     synced: Vec<u8>,
-    /// What each sector was since the last sync, oldest first.
+    /// Versions of each sector since the last sync, oldest first.
     versions: BTreeMap<usize, Vec<[u8; SECTOR]>>,
     lengths: Vec<usize>,
 }
 
-struct Handle {
+struct ModelFileHandle {
     disk: ModelDisk,
     file: usize,
 }
@@ -76,7 +76,7 @@ struct Handle {
 impl ModelDisk {
     pub fn new(random: Random) -> ModelDisk {
         ModelDisk {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(ModelDiskState {
                 files: Vec::new(),
                 names: BTreeMap::new(),
                 synced_names: BTreeMap::new(),
@@ -92,7 +92,7 @@ impl ModelDisk {
         }
     }
 
-    /// One that reads short for every third seed.
+    /// Creates a disk. Every third seed makes some reads return fewer bytes than requested.
     pub fn from_seed(seed: u64) -> ModelDisk {
         let disk = ModelDisk::new(Random::new(seed));
         disk.state().reads_short = seed.is_multiple_of(3);
@@ -103,12 +103,12 @@ impl ModelDisk {
         Arc::new(self.clone())
     }
 
-    /// The call number `calls` from now, of those that it concerns, fails.
-    pub fn fail(&self, fault: Fault, calls: u64) {
+    /// Schedules a fault after `calls` further calls of the kind that it affects.
+    pub fn fail(&self, fault: DiskFault, calls: u64) {
         self.state().fault = Some((fault, calls));
     }
 
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.state().fault = None;
     }
 
@@ -120,7 +120,7 @@ impl ModelDisk {
         self.state().free_bytes = bytes;
     }
 
-    /// How many calls changed or synced something.
+    /// Returns the number of calls that changed or synced something.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
@@ -129,19 +129,19 @@ impl ModelDisk {
         self.state().names.keys().cloned().collect()
     }
 
-    /// Panics if there is no such file.
+    /// Returns the contents of a file. Panics if it does not exist.
     pub fn read_file(&self, name: &str) -> Vec<u8> {
         let state = self.state();
         state.files[state.names[name]].bytes.clone()
     }
 
-    /// As if it had always been so.
+    /// Sets the contents of a file, as already synced.
     pub fn write_file(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state();
-        let file = File {
+        let file = ModelFile {
             bytes: bytes.to_vec(),
             synced: bytes.to_vec(),
-            ..File::default()
+            ..ModelFile::default()
         };
         match state.names.get(name).copied() {
             Some(at) => state.files[at] = file,
@@ -154,14 +154,14 @@ impl ModelDisk {
         }
     }
 
-    /// As if it had never been there. Panics if it is not there.
+    /// Removes a file, as already synced. Panics if it does not exist.
     pub fn remove_file(&self, name: &str) {
         let mut state = self.state();
-        assert!(state.names.remove(name).is_some(), "{name} is there");
+        assert!(state.names.remove(name).is_some(), "{name} does not exist");
         state.synced_names.remove(name);
     }
 
-    /// Another disk with the same files, all of them synced.
+    /// Returns a new disk with the same files, all synced.
     pub fn copy(&self) -> ModelDisk {
         let copy = ModelDisk::from_seed(1);
         for name in self.file_names() {
@@ -170,42 +170,42 @@ impl ModelDisk {
         copy
     }
 
-    /// The power goes and comes back: of what was not synced, something is left.
+    /// Simulates a power cut and restart. A random part of the unsynced data survives.
     pub fn power_cut(&self) {
         let mut state = self.state();
-        let State {
+        let ModelDiskState {
             files, random, changes, ..
         } = &mut *state;
         for file in files {
             file.power_cut(random);
         }
-        let kept: Vec<Change> = changes.drain(..).filter(|_| random.one_in(2)).collect();
+        let surviving: Vec<NameChange> = changes.drain(..).filter(|_| random.one_in(2)).collect();
         let mut names = state.synced_names.clone();
-        kept.into_iter().for_each(|change| change.apply(&mut names));
+        surviving.into_iter().for_each(|change| change.apply(&mut names));
         state.names.clone_from(&names);
         state.synced_names = names;
         state.has_power = true;
         state.fault = None;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ModelDiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn handle(&self, file: usize) -> Box<dyn StorageFile> {
-        Box::new(Handle {
+        Box::new(ModelFileHandle {
             disk: self.clone(),
             file,
         })
     }
 }
 
-impl Change {
+impl NameChange {
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
-            Change::Link(name, file) => _ = names.insert(name, file),
-            Change::Unlink(name) => _ = names.remove(&name),
-            Change::Rename(from, to, file) => {
+            NameChange::Link(name, file) => _ = names.insert(name, file),
+            NameChange::Unlink(name) => _ = names.remove(&name),
+            NameChange::Rename(from, to, file) => {
                 if names.get(&from) == Some(&file) {
                     names.remove(&from);
                 }
@@ -215,17 +215,17 @@ impl Change {
     }
 }
 
-impl State {
-    /// Whether this call fails, one of those that `faults` concern.
-    fn fault_of(&mut self, faults: &[Fault]) -> io::Result<Option<Fault>> {
+impl ModelDiskState {
+    /// Counts a call, and returns the fault if it occurs now. `faults` are the kinds that affect the call.
+    fn next_fault(&mut self, faults: &[DiskFault]) -> io::Result<Option<DiskFault>> {
         if !self.has_power {
-            return Err(Fault::PowerCut.error());
+            return Err(DiskFault::PowerCut.error());
         }
         self.calls += 1;
         let Some((fault, calls)) = &mut self.fault else {
             return Ok(None);
         };
-        if !faults.contains(fault) && *fault != Fault::PowerCut {
+        if !faults.contains(fault) && *fault != DiskFault::PowerCut {
             return Ok(None);
         }
         if *calls > 0 {
@@ -233,20 +233,20 @@ impl State {
             return Ok(None);
         }
         let fault = *fault;
-        if fault == Fault::PowerCut {
+        if fault == DiskFault::PowerCut {
             self.has_power = false;
         }
-        if fault != Fault::NoSpace {
+        if fault != DiskFault::NoSpace {
             self.fault = None;
         }
         Ok(Some(fault))
     }
 
-    fn check(&mut self, faults: &[Fault]) -> io::Result<()> {
-        self.fault_of(faults)?.map_or(Ok(()), |fault| Err(fault.error()))
+    fn check(&mut self, faults: &[DiskFault]) -> io::Result<()> {
+        self.next_fault(faults)?.map_or(Ok(()), |fault| Err(fault.error()))
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: NameChange) {
         change.clone().apply(&mut self.names);
         self.changes.push(change);
     }
@@ -256,8 +256,9 @@ impl State {
         file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name.to_owned()))
     }
 
-    /// How much of a write there is room for: what is within the file has its space already.
-    fn take_what_fits(&mut self, file: usize, offset: usize, count: usize) -> usize {
+    /// Takes space for a write and returns the number of bytes that fit. Bytes within the file have their space
+    /// already.
+    fn take_fitting(&mut self, file: usize, offset: usize, count: usize) -> usize {
         let length = self.files[file].bytes.len();
         let grows = (offset + count).saturating_sub(length.max(offset)) as u64;
         let missing = grows.saturating_sub(self.free_bytes);
@@ -265,8 +266,8 @@ impl State {
         count - missing as usize
     }
 
-    /// Of what had this name, if anything had.
-    fn give_back(&mut self, name: &str) {
+    /// Releases the space of the file with this name, if there is one.
+    fn release_space(&mut self, name: &str) {
         if let Some(&file) = self.names.get(name) {
             self.free_bytes += self.files[file].bytes.len() as u64;
         }
@@ -274,42 +275,42 @@ impl State {
 
     fn take_space(&mut self, bytes: u64) -> io::Result<()> {
         let left = self.free_bytes.checked_sub(bytes);
-        self.free_bytes = left.ok_or_else(|| Fault::NoSpace.error())?;
+        self.free_bytes = left.ok_or_else(|| DiskFault::NoSpace.error())?;
         Ok(())
     }
 }
 
-impl Fault {
+impl DiskFault {
     fn error(self) -> io::Error {
         match self {
-            Fault::NoSpace => io::Error::from_raw_os_error(NO_SPACE),
-            Fault::Write | Fault::Sync => io::Error::from_raw_os_error(INPUT_OUTPUT_ERROR),
-            Fault::PowerCut => io::Error::other("no power"),
+            DiskFault::NoSpace => io::Error::from_raw_os_error(NO_SPACE),
+            DiskFault::Write | DiskFault::Sync => io::Error::from_raw_os_error(INPUT_OUTPUT_ERROR),
+            DiskFault::PowerCut => io::Error::other("no power"),
         }
     }
 }
 
-impl File {
+impl ModelFile {
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         if self.bytes.len() < end {
             self.set_len(end);
         }
         self.bytes[offset..end].copy_from_slice(bytes);
-        self.remember(offset, end);
+        self.save_version(offset, end);
     }
 
     fn set_len(&mut self, len: usize) {
         let before = self.bytes.len();
         self.bytes.resize(len, 0);
         self.lengths.push(len);
-        // Zeros behind what the disk has are there without being written.
+        // Zeros beyond the synced length need no write.
         if len < before {
-            self.remember(len, before);
+            self.save_version(len, before);
         }
     }
 
-    fn remember(&mut self, from: usize, to: usize) {
+    fn save_version(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR..to.div_ceil(SECTOR) {
             let version = sector_of(&self.bytes, sector);
             self.versions.entry(sector).or_default().push(version);
@@ -324,19 +325,19 @@ impl File {
             self.synced[from..to].copy_from_slice(&self.bytes[from..to]);
         }
         self.synced.resize(self.bytes.len(), 0);
-        self.forget();
+        self.discard_unsynced();
     }
 
-    /// What kernels do when a sync fails: what was written counts as clean and stays readable.
-    fn forget(&mut self) {
+    /// Drops the unsynced versions. After a failed sync, kernels treat the data as clean, and it remains readable.
+    fn discard_unsynced(&mut self) {
         self.versions.clear();
         self.lengths.clear();
     }
 
     fn power_cut(&mut self, random: &mut Random) {
         let lengths = std::mem::take(&mut self.lengths);
-        let keeps_length = !lengths.is_empty() && random.one_in(2);
-        let len = if keeps_length {
+        let uses_unsynced_length = !lengths.is_empty() && random.one_in(2);
+        let len = if uses_unsynced_length {
             *random.pick(&lengths)
         } else {
             self.synced.len()
@@ -368,21 +369,21 @@ impl Storage for ModelDisk {
     fn names(&self) -> io::Result<Vec<String>> {
         let state = self.state();
         if !state.has_power {
-            return Err(Fault::PowerCut.error());
+            return Err(DiskFault::PowerCut.error());
         }
         Ok(state.names.keys().cloned().collect())
     }
 
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Box<dyn StorageFile>> {
         let mut state = self.state();
-        state.check(&[Fault::NoSpace])?;
+        state.check(&[DiskFault::NoSpace])?;
         state.take_space(preallocate)?;
-        state.give_back(name);
-        let mut file = File::default();
+        state.release_space(name);
+        let mut file = ModelFile::default();
         file.set_len(preallocate as usize);
         state.files.push(file);
         let file = state.files.len() - 1;
-        state.change(Change::Link(name.to_owned(), file));
+        state.change(NameChange::Link(name.to_owned(), file));
         Ok(self.handle(file))
     }
 
@@ -395,8 +396,8 @@ impl Storage for ModelDisk {
         let mut state = self.state();
         state.check(&[])?;
         state.find(name)?;
-        state.give_back(name);
-        state.change(Change::Unlink(name.to_owned()));
+        state.release_space(name);
+        state.change(NameChange::Unlink(name.to_owned()));
         Ok(())
     }
 
@@ -405,15 +406,15 @@ impl Storage for ModelDisk {
         state.check(&[])?;
         let file = state.find(from)?;
         if from != to {
-            state.give_back(to);
+            state.release_space(to);
         }
-        state.change(Change::Rename(from.to_owned(), to.to_owned(), file));
+        state.change(NameChange::Rename(from.to_owned(), to.to_owned(), file));
         Ok(())
     }
 
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state();
-        state.check(&[Fault::Sync])?;
+        state.check(&[DiskFault::Sync])?;
         state.changes.clear();
         state.synced_names = state.names.clone();
         Ok(())
@@ -427,6 +428,10 @@ impl Storage for ModelDisk {
         "/data".to_owned()
     }
 
+    fn directory(&self) -> String {
+        "/data/files".to_owned()
+    }
+
     fn unix_ms(&self) -> u64 {
         let mut state = self.state();
         state.clock_ms += 1;
@@ -438,19 +443,19 @@ impl Storage for ModelDisk {
     }
 }
 
-impl StorageFile for Handle {
+impl StorageFile for ModelFileHandle {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
-        let fault = state.fault_of(&[Fault::NoSpace, Fault::Write])?;
+        let fault = state.next_fault(&[DiskFault::NoSpace, DiskFault::Write])?;
         let wanted = match fault {
             None => bytes.len(),
             Some(_) => state.random.below(bytes.len() + 1),
         };
-        let fits = state.take_what_fits(self.file, offset as usize, wanted);
+        let fits = state.take_fitting(self.file, offset as usize, wanted);
         state.files[self.file].write(offset as usize, &bytes[..fits]);
         match fault {
             Some(fault) => Err(fault.error()),
-            None if fits < wanted => Err(Fault::NoSpace.error()),
+            None if fits < wanted => Err(DiskFault::NoSpace.error()),
             None => Ok(()),
         }
     }
@@ -458,7 +463,7 @@ impl StorageFile for Handle {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
         if !state.has_power {
-            return Err(Fault::PowerCut.error());
+            return Err(DiskFault::PowerCut.error());
         }
         let is_short = state.reads_short && into.len() > 1 && state.random.one_in(4);
         let wanted = match is_short {
@@ -474,13 +479,13 @@ impl StorageFile for Handle {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        let fault = state.fault_of(&[Fault::Sync])?;
+        let fault = state.next_fault(&[DiskFault::Sync])?;
         let file = &mut state.files[self.file];
         match fault {
             None => file.sync(),
-            // A power cut in the middle may have kept anything.
-            Some(Fault::PowerCut) => {}
-            Some(_) => file.forget(),
+            // A power cut during the sync may have preserved any part.
+            Some(DiskFault::PowerCut) => {}
+            Some(_) => file.discard_unsynced(),
         }
         fault.map_or(Ok(()), |fault| Err(fault.error()))
     }
@@ -502,7 +507,7 @@ impl StorageFile for Handle {
         if more == 0 {
             return Ok(());
         }
-        state.check(&[Fault::NoSpace])?;
+        state.check(&[DiskFault::NoSpace])?;
         state.take_space(more)?;
         state.files[self.file].set_len(bytes as usize);
         Ok(())
@@ -514,7 +519,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_replaced_gives_its_space_back() {
+    fn replaced_file_releases_its_space() {
         let disk = ModelDisk::from_seed(1);
         disk.set_free_bytes(100);
         let free = || disk.free_bytes().unwrap();

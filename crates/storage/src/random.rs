@@ -1,6 +1,7 @@
-//! The one source of chance. Everything that a run decides is drawn from here, in order, so that a seed is a run.
+//! The source of randomness of a simulation. All random decisions are drawn from it in order, so that a seed determines
+//! a run.
 
-/// SplitMix64: any seed is a good seed.
+/// A SplitMix64 generator. Any seed is suitable.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -11,7 +12,7 @@ impl Random {
 
     #[expect(
         clippy::should_implement_trait,
-        reason = "it has no end, and nobody iterates over it"
+        reason = "an endless generator that is not used as an iterator"
     )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -21,17 +22,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A stream of its own, so that what one part draws does not change what another gets.
+    /// Returns an independent generator, so that the draws of one component do not affect another.
     pub fn split(&mut self) -> Random {
         Random(self.next())
     }
 
-    /// 0 for 0.
+    /// Returns a number in `0..n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { (self.next() % n as u64) as usize }
     }
 
-    /// Both ends included.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
@@ -48,12 +49,12 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// `items` is not empty.
+    /// Returns a random item. `items` must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
-    /// An index, each as likely as its weight; the weights are not all zero.
+    /// Returns an index with a probability proportional to its weight. The weights must not all be zero.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: u32 = weights.iter().sum();
         let mut left = (self.next() % u64::from(total)) as u32;

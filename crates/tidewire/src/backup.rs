@@ -1,10 +1,11 @@
-//! `tidewire backup` and `restore`, and the copy that the API makes: the data directory as a whole, the journal and the files beside it,
-//! definitions of rules and connectors, what waits in the buffers of actions, the device platform, and the console's charts.
+//! `tidewire backup` and `tidewire restore`, and the copy that the API makes. A backup contains the whole data
+//! directory: the journal and other files, definitions of rules and connectors, action buffers, the device platform,
+//! and the charts of the console.
 //!
-//! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
-//! verified, and so is what is restored. Neither overwrites anything, and what cannot be finished is removed. That a backup is whole is said
-//! by a file that is written last ([`mark`]); nothing else is restored without being told to. What the API restores takes the place of the
-//! data at a start ([`switch`]).
+//! A backup is copied from the files, also while a server uses them. It contains everything that was acknowledged
+//! before it began. Both commands verify the copied files, never overwrite a file, and remove an incomplete copy. The
+//! file that is written last ([`mark`]) states that a backup is complete; an incomplete one is restored only on
+//! request. A restore by the API replaces the data at the next start ([`switch`]).
 
 mod mark;
 pub mod switch;
@@ -23,7 +24,7 @@ use journal::inspect::{InspectError, copy_around};
 use storage::copy::sync_directory;
 
 use crate::config::files::chain;
-use crate::journal_command::holdings::{Holdings, count};
+use crate::journal_command::holdings::{JournalSummary, count};
 use crate::journal_command::{data_dir_args, readable_bytes};
 use crate::output::{EXIT_FAILURE, fail, print};
 
@@ -31,7 +32,7 @@ pub fn backup_command() -> Command {
     Command::new("backup")
         .about("Copy the data directory, also while the server runs")
         .args(data_dir_args())
-        .arg(directory("to", "Where to; it must be empty or not there yet"))
+        .arg(directory("to", "Target directory; it must be empty or missing"))
         .arg(tied())
 }
 
@@ -44,12 +45,12 @@ pub fn restore_command() -> Command {
             Arg::new("incomplete")
                 .long("incomplete")
                 .action(ArgAction::SetTrue)
-                .help("Also what is not known to be whole: a backup that was interrupted, or of an earlier version"),
+                .help("Also restore an incomplete backup: one that was interrupted, or was made by an earlier version"),
         )
         .arg(tied())
 }
 
-/// For the server, whose copies nobody wants when it has ended: they would go on writing where the next one makes its own.
+/// For the server: the copying process must end with it, otherwise it would write into the directory of the next copy.
 pub const TIED: &str = "--tied-to-stdin";
 
 fn tied() -> Arg {
@@ -59,7 +60,7 @@ fn tied() -> Arg {
         .hide(true)
 }
 
-/// This process ends when its standard input does.
+/// Ends this process when its standard input is closed.
 fn end_with_stdin(matches: &ArgMatches) {
     if matches.get_flag("tied") {
         thread::spawn(|| {
@@ -91,12 +92,12 @@ pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
     let checked = if is_whole { mark::check(from) } else { Ok(()) };
     let restored = checked.and_then(|()| {
         restore_into(from, data_dir, is_whole)
-            .map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
+            .map_err(|message| format!("cannot restore the backup {}: {message}", from.display()))
     });
     report("restored", from, data_dir, restored)
 }
 
-fn restore_into(from: &Path, data_dir: &Path, is_whole: bool) -> Result<Copied, String> {
+fn restore_into(from: &Path, data_dir: &Path, is_whole: bool) -> Result<CopyResult, String> {
     mark::check_data_dir(data_dir)?;
     let copied = copy(from, data_dir, mark::begin_restore)?;
     if is_whole && let Err(message) = mark::check_copied(from, data_dir) {
@@ -106,8 +107,8 @@ fn restore_into(from: &Path, data_dir: &Path, is_whole: bool) -> Result<Copied, 
     mark::end_restore(data_dir).map(|()| copied)
 }
 
-/// Copies the data directory, and says that the copy is whole.
-fn back_up(data_dir: &Path, to: &Path) -> Result<Copied, String> {
+/// Copies the data directory and marks the copy as complete.
+fn back_up(data_dir: &Path, to: &Path) -> Result<CopyResult, String> {
     mark::check_data_dir(data_dir)?;
     let copied = copy(data_dir, to, |_| Ok(()))?;
     match mark::write(to) {
@@ -119,7 +120,7 @@ fn back_up(data_dir: &Path, to: &Path) -> Result<Copied, String> {
     }
 }
 
-fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) -> ExitCode {
+fn report(what: &str, from: &Path, to: &Path, result: Result<CopyResult, String>) -> ExitCode {
     let copied = match result {
         Ok(copied) => copied,
         Err(message) => return fail(EXIT_FAILURE, &message),
@@ -132,10 +133,10 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
         readable_bytes(copied.journal_bytes)
     );
     if !copied.files.is_empty() {
-        let _ = writeln!(text, "beside it: {}", copied.files.join(", "));
+        let _ = writeln!(text, "other files: {}", copied.files.join(", "));
     }
     if copied.integration.buffers > 0 {
-        let Integration { buffers, bytes } = copied.integration;
+        let BackedUpBuffers { buffers, bytes } = copied.integration;
         let _ = writeln!(
             text,
             "of actions: {}, {}, verified",
@@ -150,37 +151,37 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
     print(&text)
 }
 
-const HOLDS: &str = "it holds: ";
+const HOLDS: &str = "contents: ";
 
-/// Of what the command has printed.
-pub fn holdings_of(printed: &str) -> &str {
+/// The last line of the output of the command.
+pub fn summary_line(printed: &str) -> &str {
     printed
         .lines()
         .find_map(|line| line.strip_prefix(HOLDS))
         .unwrap_or_default()
 }
 
-struct Copied {
+struct CopyResult {
     segments: usize,
     journal_bytes: u64,
-    /// Beside the journal.
+    /// Files outside the journal.
     files: Vec<String>,
-    integration: Integration,
+    integration: BackedUpBuffers,
     platform_bytes: Option<u64>,
-    holdings: Holdings,
+    holdings: JournalSummary,
 }
 
-/// What waits for actions.
+/// Buffers of actions.
 #[derive(Default)]
-struct Integration {
+struct BackedUpBuffers {
     buffers: usize,
     bytes: u64,
 }
 
-/// `begin`: before anything is there.
-fn copy(from: &Path, to: &Path, begin: fn(&Path) -> Result<(), String>) -> Result<Copied, String> {
-    refuse_what_is_there(to)?;
-    fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
+/// `begin` is called before anything is created.
+fn copy(from: &Path, to: &Path, begin: fn(&Path) -> Result<(), String>) -> Result<CopyResult, String> {
+    check_target_is_empty(to)?;
+    fs::create_dir_all(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
     let copied = begin(to).and_then(|()| copy_all(from, to));
     if copied.is_err() {
         empty(to);
@@ -188,7 +189,7 @@ fn copy(from: &Path, to: &Path, begin: fn(&Path) -> Result<(), String>) -> Resul
     copied
 }
 
-/// Half a copy looks like one. The first error is the one to report.
+/// An incomplete copy looks like a complete one, so it is removed. The first error is reported.
 fn empty(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -199,14 +200,14 @@ fn empty(directory: &Path) {
     }
 }
 
-fn copy_all(from: &Path, to: &Path) -> Result<Copied, String> {
+fn copy_all(from: &Path, to: &Path) -> Result<CopyResult, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     let integration = copy_integration(from, to, &mut files)?;
     let platform_bytes = devices::backup::copy_to(from, to).map_err(|error| chain(&error))?;
     timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;
-    let (report, holdings) = Holdings::read(to).map_err(|error| chain(&error))?;
-    Ok(Copied {
+    let (report, holdings) = JournalSummary::read(to).map_err(|error| chain(&error))?;
+    Ok(CopyResult {
         segments: report.segments.len(),
         journal_bytes: report.file_bytes,
         files,
@@ -216,16 +217,16 @@ fn copy_all(from: &Path, to: &Path) -> Result<Copied, String> {
     })
 }
 
-/// Definitions before buffers: an action that is made meanwhile is in neither or, with an empty buffer, in one. What was acknowledged
-/// before the backup began is in the buffers, or has reached its target.
-fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<Integration, String> {
+/// Copies definitions before buffers: an action that is created in the meantime is in neither, or has an empty buffer.
+/// Messages that were acknowledged before the backup began are in the buffers, or have reached their target.
+fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<BackedUpBuffers, String> {
     let name = integration::DIRECTORY_NAME;
     let (from, to) = (from.join(name), to.join(name));
-    let mut copied = Integration::default();
+    let mut copied = BackedUpBuffers::default();
     if !from.is_dir() {
         return Ok(copied);
     }
-    let definitions = copy_beside(&from, &to)?;
+    let definitions = copy_other_files(&from, &to)?;
     files.extend(definitions.into_iter().map(|file| format!("{name}/{file}")));
     let buffers = from.join(integration::BUFFERS_NAME);
     for buffer in directories(&buffers)? {
@@ -238,7 +239,7 @@ fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<I
                 copied.bytes += bytes;
             }
             Ok(None) => {}
-            // Its action was deleted meanwhile.
+            // Its action was deleted in the meantime.
             Err(_) if !buffer.exists() => _ = fs::remove_dir_all(&target),
             Err(message) => return Err(message),
         }
@@ -246,12 +247,12 @@ fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<I
     Ok(copied)
 }
 
-/// Bytes of its journal, if it has one: what is in memory ends with the process.
+/// Returns the size of the journal of a buffer. A buffer in memory has none.
 fn copy_buffer(from: &Path, to: &Path) -> Result<Option<u64>, String> {
     copy_buffer_while(from, to, || {})
 }
 
-/// The same while `meanwhile` happens.
+/// Like `copy_buffer`, and calls the closure during the copy. For tests.
 fn copy_buffer_while(from: &Path, to: &Path, mut meanwhile: impl FnMut()) -> Result<Option<u64>, String> {
     if !from.join(journal::DIRECTORY_NAME).is_dir() {
         return Ok(None);
@@ -262,14 +263,15 @@ fn copy_buffer_while(from: &Path, to: &Path, mut meanwhile: impl FnMut()) -> Res
     };
     let report = copy_around(from, journal::DIRECTORY_NAME, to, between)
         .map_err(|error| format!("{}: {}", from.display(), chain(&error)))?;
-    // After the journal: what is set aside stands beside it before the cursor moves on. So what the journal's copy is through with is
-    // there, or has been delivered; and what both have is left out when the buffer is opened.
-    copy_beside(from, to)?;
+    // After the journal: a message that failed is written to its own file before the cursor moves on. So a message
+    // behind the cursor of the copied journal is in that file or was delivered, and a message in both is ignored when
+    // the buffer is opened.
+    copy_other_files(from, to)?;
     Ok(Some(report.file_bytes))
 }
 
-fn copy_beside(from: &Path, to: &Path) -> Result<Vec<String>, String> {
-    fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
+fn copy_other_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
+    fs::create_dir_all(to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
     copy_files(from, to)
 }
 
@@ -277,7 +279,7 @@ fn directories(parent: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = match fs::read_dir(parent) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(format!("{} cannot be read: {error}", parent.display())),
+        Err(error) => return Err(format!("cannot read {}: {error}", parent.display())),
     };
     let mut directories: Vec<PathBuf> = entries
         .flatten()
@@ -288,18 +290,18 @@ fn directories(parent: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(directories)
 }
 
-fn refuse_what_is_there(to: &Path) -> Result<(), String> {
+fn check_target_is_empty(to: &Path) -> Result<(), String> {
     match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(format!("{} is not empty: nothing has been copied", to.display())),
+        Ok(false) => Err(format!("{} is not empty: nothing was copied", to.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(format!("{} cannot be read: {error}", to.display())),
+        Err(error) => Err(format!("cannot read {}: {error}", to.display())),
     }
 }
 
-/// The files of a directory itself: administrators, changes made at run time, definitions.
+/// Copies the files of a directory itself: administrators, changes made at run time, definitions.
 fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
-    let unreadable = |error: io::Error| format!("{} cannot be read: {error}", from.display());
+    let unreadable = |error: io::Error| format!("cannot read {}: {error}", from.display());
     let mut names = Vec::new();
     for entry in fs::read_dir(from).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
@@ -307,19 +309,19 @@ fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
             continue;
         }
         let name = entry.file_name().to_string_lossy().into_owned();
-        // It speaks of the directory that it is in.
+        // The mark belongs to its directory.
         if name == mark::NAME {
             continue;
         }
         let target = to.join(entry.file_name());
-        // With its permissions: some are secret.
+        // With its permissions, because some files are secret.
         match fs::copy(entry.path(), &target).and_then(|_| fs::File::open(&target)?.sync_all()) {
             Ok(()) => names.push(name),
             Err(_) if !entry.path().exists() => _ = fs::remove_file(&target),
-            Err(error) => return Err(format!("{} cannot be copied: {error}", entry.path().display())),
+            Err(error) => return Err(format!("cannot copy {}: {error}", entry.path().display())),
         }
     }
-    sync_directory(to).map_err(|error| format!("{} cannot be synced: {error}", to.display()))?;
+    sync_directory(to).map_err(|error| format!("cannot sync {}: {error}", to.display()))?;
     names.sort();
     Ok(names)
 }
@@ -330,24 +332,25 @@ mod tests {
 
     use std::sync::Arc;
 
-    use journal::{Batch, Directory, Log, LogConfig};
+    use journal::{LogBatch, LogConfig, RecordLog, StorageDirectory};
 
     use super::*;
 
-    /// What is set aside while a buffer is copied is in the journal that has been copied by then, or beside it: never in neither.
+    /// A message that fails while its buffer is copied is in the copied journal or in the copied file, never in
+    /// neither.
     #[test]
     fn what_stands_beside_a_buffers_journal_is_not_older_than_the_copy_of_that() {
         let directory = std::env::temp_dir().join(format!("tidewire-backup-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         let (from, changed, gone) = (directory.join("from"), directory.join("a"), directory.join("b"));
         fs::create_dir_all(&from).unwrap();
-        let storage = Directory::open(&from, journal::DIRECTORY_NAME).unwrap();
+        let storage = StorageDirectory::open(&from, journal::DIRECTORY_NAME).unwrap();
         let config = LogConfig {
             segment_bytes: 64 << 10,
             ..LogConfig::default()
         };
-        let (mut log, _) = Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| ()).unwrap();
-        let mut batch = Batch::new();
+        let (mut log, _) = RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| ()).unwrap();
+        let mut batch = LogBatch::new();
         batch.record(|bytes| bytes.extend_from_slice(b"record"));
         log.append(&mut batch);
         log.flush().unwrap();
@@ -355,7 +358,7 @@ mod tests {
         fs::write(&aside, "before").unwrap();
         copy_buffer_while(&from, &changed, || fs::write(&aside, "after").unwrap()).unwrap();
         assert_eq!(fs::read(changed.join("aside")).unwrap(), b"after");
-        // What has been delivered meanwhile is not delivered once more.
+        // A message that was delivered in the meantime is not delivered again.
         copy_buffer_while(&from, &gone, || fs::remove_file(&aside).unwrap()).unwrap();
         assert!(!gone.join("aside").exists());
         fs::remove_dir_all(&directory).unwrap();

@@ -8,16 +8,16 @@ use crate::secret::Secret;
 
 /// All that the box says.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub struct BannerSummary {
     pub version: String,
-    /// What to type to run this program again.
+    /// Command that runs this program again.
     pub program: String,
     pub node: String,
     pub workers: usize,
     pub listeners: Vec<ListenerSummary>,
     /// How safe messages are, in words.
     pub durability: String,
-    /// Who may connect without a user name, in words.
+    /// Which clients may connect without a user name, in words.
     pub anonymous: String,
     /// `http://127.0.0.1:18083`, unless the API is off.
     pub api_url: Option<String>,
@@ -38,7 +38,7 @@ pub struct ListenerSummary {
     pub scheme: String,
     pub host: String,
     pub port: u16,
-    /// Of a WebSocket listener.
+    /// Path of a WebSocket listener.
     pub path: Option<String>,
 }
 
@@ -52,21 +52,21 @@ pub struct AdminLogin {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Style {
+pub struct BannerStyle {
     /// A frame and colours, for a terminal.
     pub is_terminal: bool,
 }
 
-/// What is promised, in a line.
+/// Describes the durability policy in one line.
 pub fn durability(policy: DurabilityPolicy) -> &'static str {
     match policy {
-        DurabilityPolicy::Fsync => "fsync: what is acknowledged is on the disk",
-        DurabilityPolicy::Os => "os: what is acknowledged survives the process, not a power cut",
+        DurabilityPolicy::Fsync => "fsync: acknowledged data is on the disk",
+        DurabilityPolicy::Os => "os: acknowledged data survives a crash of the process, but not a power failure",
         DurabilityPolicy::Memory => "memory only: sessions and retained messages do not survive a restart",
     }
 }
 
-enum Line {
+enum BannerLine {
     Field(&'static str, String),
     Command(String),
     Gap,
@@ -96,7 +96,7 @@ impl ListenerSummary {
     }
 }
 
-pub fn render(summary: &Summary, style: Style) -> String {
+pub fn render(summary: &BannerSummary, style: BannerStyle) -> String {
     let title = format!("tidewire {}", summary.version);
     let lines = lines(summary, style);
     if style.is_terminal {
@@ -106,54 +106,57 @@ pub fn render(summary: &Summary, style: Style) -> String {
     }
 }
 
-fn lines(summary: &Summary, style: Style) -> Vec<Line> {
+fn lines(summary: &BannerSummary, style: BannerStyle) -> Vec<BannerLine> {
     let mut lines = Vec::new();
     let plural = if summary.workers == 1 { "" } else { "s" };
-    lines.push(Line::Field(
+    lines.push(BannerLine::Field(
         "node",
         format!("{}, {} worker{plural}", summary.node, summary.workers),
     ));
     for (index, listener) in summary.listeners.iter().enumerate() {
         let label = if index == 0 { "listeners" } else { "" };
-        lines.push(Line::Field(label, format!("{:<30}{}", listener.url(), listener.label)));
+        lines.push(BannerLine::Field(
+            label,
+            format!("{:<30}{}", listener.url(), listener.label),
+        ));
     }
     if summary.listeners.is_empty() {
-        lines.push(Line::Field("listeners", "none".into()));
+        lines.push(BannerLine::Field("listeners", "none".into()));
     }
-    lines.push(Line::Field("anonymous", summary.anonymous.clone()));
-    lines.push(Line::Field("durability", summary.durability.clone()));
+    lines.push(BannerLine::Field("anonymous", summary.anonymous.clone()));
+    lines.push(BannerLine::Field("durability", summary.durability.clone()));
     let config = if summary.config_sources.is_empty() {
         "all defaults".into()
     } else {
         summary.config_sources.join(", ")
     };
-    lines.push(Line::Field("config", config));
-    lines.push(Line::Field("data", summary.data_dir.clone()));
+    lines.push(BannerLine::Field("config", config));
+    lines.push(BannerLine::Field("data", summary.data_dir.clone()));
     // The API is there, too.
-    lines.push(Line::Field(
+    lines.push(BannerLine::Field(
         "console",
         summary.api_url.clone().unwrap_or_else(|| "off".into()),
     ));
     if let Some(admin) = &summary.admin {
-        lines.push(Line::Field("login", login(admin, style)));
+        lines.push(BannerLine::Field("login", login(admin, style)));
     }
     if let Some(open) = &summary.demo {
         let users = "sysadmin@, tenant@ and customer@thingsboard.org";
-        lines.push(Line::Field(
+        lines.push(BannerLine::Field(
             "DEMO USERS",
             format!("{users}: EVERYBODY KNOWS THEIR PASSWORDS"),
         ));
         if let Some(open) = open {
-            lines.push(Line::Field("", format!("and others reach them at {open}")));
+            lines.push(BannerLine::Field("", format!("and others reach them at {open}")));
         }
     }
-    lines.push(Line::Gap);
-    lines.extend(samples(summary).into_iter().map(Line::Command));
+    lines.push(BannerLine::Gap);
+    lines.extend(samples(summary).into_iter().map(BannerLine::Command));
     lines
 }
 
-/// The password itself only for a person: what is no terminal is a log that others read.
-fn login(admin: &AdminLogin, style: Style) -> String {
+/// Prints the password only on a terminal: other outputs are logs that more people can read.
+fn login(admin: &AdminLogin, style: BannerStyle) -> String {
     let AdminLogin {
         user_name,
         password,
@@ -162,16 +165,16 @@ fn login(admin: &AdminLogin, style: Style) -> String {
     match password {
         Some(password) if style.is_terminal => {
             format!(
-                "{user_name} / {}  (also in {file} until it is changed)",
+                "{user_name} / {}  (also in {file}; change it after the first login)",
                 password.expose()
             )
         }
-        _ => format!("{user_name}, password in {file} until it is changed"),
+        _ => format!("user {user_name}, password in {file} (change it after the first login)"),
     }
 }
 
 /// Commands that work when they are pasted into another terminal on this machine.
-fn samples(summary: &Summary) -> Vec<String> {
+fn samples(summary: &BannerSummary) -> Vec<String> {
     let Some(listener) = summary.listeners.iter().find(|listener| listener.scheme == "mqtt") else {
         return Vec::new();
     };
@@ -183,7 +186,7 @@ fn samples(summary: &Summary) -> Vec<String> {
     if listener.port != 1883 {
         let _ = write!(target, " -p {}", listener.port);
     }
-    let program = shell_word(&summary.program);
+    let program = quote_for_shell(&summary.program);
     vec![
         format!("{program} sub{target} -t 'demo/#' -v"),
         format!("{program} pub{target} -t demo/hello -m 'hello, world'"),
@@ -191,7 +194,7 @@ fn samples(summary: &Summary) -> Vec<String> {
     ]
 }
 
-fn shell_word(text: &str) -> String {
+fn quote_for_shell(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
     if text.chars().all(is_plain) {
         text.into()
@@ -200,7 +203,7 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-fn plain(title: &str, lines: &[Line]) -> String {
+fn plain(title: &str, lines: &[BannerLine]) -> String {
     let mut text = format!("{title}\n");
     for line in lines {
         let line = line_text(line);
@@ -209,7 +212,7 @@ fn plain(title: &str, lines: &[Line]) -> String {
     text
 }
 
-fn framed(title: &str, lines: &[Line]) -> String {
+fn framed(title: &str, lines: &[BannerLine]) -> String {
     let texts: Vec<String> = lines.iter().map(line_text).collect();
     let width = texts
         .iter()
@@ -229,19 +232,19 @@ fn framed(title: &str, lines: &[Line]) -> String {
     text
 }
 
-fn line_text(line: &Line) -> String {
+fn line_text(line: &BannerLine) -> String {
     match line {
-        Line::Field(label, value) => format!("{label:<12}{value}"),
-        Line::Command(command) => format!("$ {command}"),
-        Line::Gap => String::new(),
+        BannerLine::Field(label, value) => format!("{label:<12}{value}"),
+        BannerLine::Command(command) => format!("$ {command}"),
+        BannerLine::Gap => String::new(),
     }
 }
 
-fn coloured(line: &Line, plain: &str) -> String {
+fn coloured(line: &BannerLine, plain: &str) -> String {
     match line {
-        Line::Field(label, value) => format!("\x1b[2m{label:<12}\x1b[0m{value}"),
-        Line::Command(_) => format!("\x1b[36m{plain}\x1b[0m"),
-        Line::Gap => String::new(),
+        BannerLine::Field(label, value) => format!("\x1b[2m{label:<12}\x1b[0m{value}"),
+        BannerLine::Command(_) => format!("\x1b[36m{plain}\x1b[0m"),
+        BannerLine::Gap => String::new(),
     }
 }
 
@@ -249,7 +252,7 @@ fn coloured(line: &Line, plain: &str) -> String {
 mod tests {
     use super::*;
 
-    fn summary() -> Summary {
+    fn summary() -> BannerSummary {
         let listener = |label: &str, scheme: &str, host: &str, port, path: Option<&str>| ListenerSummary {
             label: label.into(),
             scheme: scheme.into(),
@@ -257,7 +260,7 @@ mod tests {
             port,
             path: path.map(Into::into),
         };
-        Summary {
+        BannerSummary {
             version: "0.1.0".into(),
             program: "/opt/my brokers/tidewire".into(),
             node: "pi".into(),
@@ -292,18 +295,18 @@ tidewire 0.1.0
   config      all defaults
   data        ./data
   console     http://127.0.0.1:18083
-  login       admin, password in ./data/admin-password until it is changed
+  login       user admin, password in ./data/admin-password (change it after the first login)
 
   $ '/opt/my brokers/tidewire' sub -t 'demo/#' -v
   $ '/opt/my brokers/tidewire' pub -t demo/hello -m 'hello, world'
   $ mosquitto_pub -t demo/hello -m 'hello from mosquitto'
 ";
-        assert_eq!(render(&summary(), Style::default()), expected);
+        assert_eq!(render(&summary(), BannerStyle::default()), expected);
     }
 
     #[test]
     fn the_frame_is_straight() {
-        let text = render(&summary(), Style { is_terminal: true });
+        let text = render(&summary(), BannerStyle { is_terminal: true });
         let without_colours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[36m"]
             .iter()
             .fold(text, |text, escape| text.replace(escape, ""));
@@ -315,7 +318,7 @@ tidewire 0.1.0
     #[test]
     fn a_person_sees_the_first_password_once() {
         let mut summary = summary();
-        let terminal = Style { is_terminal: true };
+        let terminal = BannerStyle { is_terminal: true };
         assert!(render(&summary, terminal).contains("admin / s3cret  (also in ./data/admin-password"));
         summary.admin.as_mut().unwrap().password = None;
         assert!(render(&summary, terminal).contains("admin, password in ./data/admin-password"));
@@ -325,11 +328,11 @@ tidewire 0.1.0
     fn users_with_known_passwords_are_not_overlooked() {
         let mut summary = summary();
         summary.demo = Some(None);
-        let text = render(&summary, Style::default());
+        let text = render(&summary, BannerStyle::default());
         let line = "DEMO USERS  sysadmin@, tenant@ and customer@thingsboard.org: EVERYBODY KNOWS THEIR PASSWORDS\n";
         assert!(text.contains(line) && !text.contains("others reach"), "{text}");
         summary.demo = Some(Some("0.0.0.0:8080".into()));
-        let text = render(&summary, Style::default());
+        let text = render(&summary, BannerStyle::default());
         assert!(text.contains("and others reach them at 0.0.0.0:8080\n"), "{text}");
     }
 
@@ -339,14 +342,14 @@ tidewire 0.1.0
         summary.program = "tidewire".into();
         summary.listeners[0].host = "192.0.2.1".into();
         summary.listeners[0].port = 1884;
-        let text = render(&summary, Style::default());
+        let text = render(&summary, BannerStyle::default());
         assert!(
             text.contains("$ tidewire sub -h 192.0.2.1 -p 1884 -t 'demo/#' -v"),
             "{text}"
         );
         summary.listeners.clear();
         summary.admin = None;
-        let text = render(&summary, Style::default());
+        let text = render(&summary, BannerStyle::default());
         assert!(!text.contains("$ ") && !text.contains("login"), "{text}");
     }
 }

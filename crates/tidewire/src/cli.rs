@@ -14,20 +14,21 @@ use clap_complete::Shell;
 use crate::backup;
 use crate::client;
 use crate::config::show::{ShowOptions, show};
-use crate::config::{self, Diagnostic, Listener, Loaded, Sources, reference, schema};
+use crate::config::{self, ConfigDiagnostic, ConfigSources, Listener, LoadedConfig, schema};
 use crate::demo::{self, Demo};
 use crate::import;
 use crate::integration_command::{self, ACTIONS, CONNECTORS, SOURCES};
 use crate::journal_command;
-use crate::logging::{self, Surroundings};
-use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
+use crate::logging::{self, LogEnvironment};
+use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print, print_error};
 use crate::passwd;
-use crate::serve::{Beside, ServeOptions, restart, serve};
+use crate::reference;
+use crate::serve::{CompanionTask, ServeOptions, restart, serve};
 use crate::top;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Runs the program with what was typed, its own name first.
+/// Runs the program with these arguments; the first one is its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match command().try_get_matches_from(args) {
         Ok(matches) => dispatch(&matches),
@@ -51,7 +52,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 pub fn command() -> Command {
     Command::new("tidewire")
-        .about("An MQTT broker. Without a command it serves.")
+        .about("An MQTT broker, data-integration engine and device platform. Without a command it runs the server.")
         .version(VERSION)
         .args(config_args())
         .arg(demo_arg())
@@ -84,6 +85,7 @@ pub fn command() -> Command {
         .subcommand(backup::restore_command())
         .subcommand(import::command())
         .subcommand(completion_command())
+        .subcommand(reference::command())
         .subcommand(Command::new("version").about("Print the version"))
 }
 
@@ -108,7 +110,7 @@ fn demo_arg() -> Arg {
     Arg::new("demo")
         .long("demo")
         .action(ArgAction::SetTrue)
-        .help("The device platform with ThingsBoard's demonstration users, whose passwords everybody knows")
+        .help("Start with ThingsBoard's demo users (public passwords; do not use in production)")
 }
 
 fn quiet_arg() -> Arg {
@@ -125,13 +127,13 @@ fn config_command() -> Command {
         .arg_required_else_help(true)
         .subcommand(
             Command::new("show")
-                .about("Print what is in force as TOML")
+                .about("Print the effective configuration as TOML")
                 .args(config_args())
                 .arg(
                     Arg::new("origin")
                         .long("origin")
                         .action(ArgAction::SetTrue)
-                        .help("Say where each value came from"),
+                        .help("Print the source of each value"),
                 )
                 .arg(
                     Arg::new("all")
@@ -194,6 +196,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("restore", own)) => with_data_dir(matches, own, |data_dir| backup::restore(own, data_dir)),
         Some(("import", own)) => import::run(own, |own| data_dir(matches, own)),
         Some(("completion", own)) => run_completion(own),
+        Some(("reference", own)) => reference::run(own),
         Some(("version", _)) => print(&format!("tidewire {VERSION}\n")),
         Some((name, _)) => unreachable!("clap knows no command `{name}`"),
     }
@@ -204,9 +207,9 @@ fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
     serve_from(&sources(root, own), is_quiet, None)
 }
 
-fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>) -> ExitCode {
+fn serve_from(sources: &ConfigSources, is_quiet: bool, beside: Option<Box<dyn CompanionTask>>) -> ExitCode {
     // Before anything of the data directory is read.
-    let carried_out = match restart::carry_out_restore(sources) {
+    let carried_out = match restart::run_restore(sources) {
         Ok(carried_out) => carried_out,
         Err(message) => return fail(EXIT_FAILURE, &message),
     };
@@ -217,7 +220,7 @@ fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>
         },
         Ok(loaded) => {
             let log = Arc::default();
-            match logging::install(&loaded.config.log, Surroundings::of_process(), &log) {
+            match logging::install(&loaded.config.log, LogEnvironment::of_process(), &log) {
                 Err(message) => fail(EXIT_FAILURE, &message),
                 Ok(log_file) => serve(
                     &loaded,
@@ -226,8 +229,8 @@ fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>
                         is_quiet,
                         log_file,
                         log,
-                        beside,
-                        carried_out,
+                        companion: beside,
+                        restore_result: carried_out,
                     },
                 ),
             }
@@ -257,8 +260,8 @@ fn run_check(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
 
 fn run_config(root: &ArgMatches, config: &ArgMatches) -> ExitCode {
     match config.subcommand() {
-        Some(("reference", _)) => print(&reference::reference()),
-        Some(("example", _)) => print(&reference::example()),
+        Some(("reference", _)) => print(&config::reference::reference()),
+        Some(("example", _)) => print(&config::reference::example()),
         Some((_, own)) => match load(root, own) {
             Err(code) => code,
             Ok(loaded) => {
@@ -281,11 +284,11 @@ fn run_completion(matches: &ArgMatches) -> ExitCode {
 }
 
 /// Options before and after the command's name count alike.
-fn load(root: &ArgMatches, own: &ArgMatches) -> Result<Loaded, ExitCode> {
+fn load(root: &ArgMatches, own: &ArgMatches) -> Result<LoadedConfig, ExitCode> {
     config::load(&sources(root, own)).map_err(|diagnostics| report(&diagnostics))
 }
 
-/// What `--data-dir` says, or the configuration.
+/// Returns `--data-dir`, or the directory of the configuration.
 fn data_dir(root: &ArgMatches, own: &ArgMatches) -> Result<PathBuf, ExitCode> {
     match own.get_one::<PathBuf>("data-dir") {
         Some(path) => Ok(path.clone()),
@@ -300,7 +303,7 @@ fn with_data_dir(root: &ArgMatches, own: &ArgMatches, run: impl FnOnce(&Path) ->
     }
 }
 
-fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {
+fn sources(root: &ArgMatches, own: &ArgMatches) -> ConfigSources {
     let file = own
         .get_one::<PathBuf>("config")
         .or_else(|| root.get_one("config"))
@@ -309,7 +312,7 @@ fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {
     if !std::ptr::eq(root, own) {
         set.extend(own.get_many::<String>("set").into_iter().flatten().cloned());
     }
-    let mut sources = Sources::of_process(file, set);
+    let mut sources = ConfigSources::of_process(file, set);
     // Most commands have none of their own.
     let is_demo = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("demo"), Ok(Some(true)));
     if is_demo(root) || is_demo(own) {
@@ -318,12 +321,12 @@ fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {
     sources
 }
 
-fn report(diagnostics: &[Diagnostic]) -> ExitCode {
-    complain(&listed(diagnostics));
+fn report(diagnostics: &[ConfigDiagnostic]) -> ExitCode {
+    print_error(&listed(diagnostics));
     ExitCode::from(EXIT_USAGE)
 }
 
-pub(crate) fn listed(diagnostics: &[Diagnostic]) -> String {
+pub(crate) fn listed(diagnostics: &[ConfigDiagnostic]) -> String {
     let count = diagnostics.len();
     let plural = if count == 1 { "error" } else { "errors" };
     let mut text = format!("{count} {plural} in the configuration");
@@ -333,10 +336,10 @@ pub(crate) fn listed(diagnostics: &[Diagnostic]) -> String {
     text
 }
 
-fn check_report(loaded: &Loaded) -> String {
+fn check_report(loaded: &LoadedConfig) -> String {
     let mut text = String::new();
     if loaded.files.is_empty() {
-        text.push_str("no configuration file; defaults, environment and flags are in force\n");
+        text.push_str("no configuration file; defaults, environment and flags apply\n");
     }
     for file in &loaded.files {
         let _ = writeln!(text, "read      {}", file.display());

@@ -1,10 +1,10 @@
-//! Keeps the last lines of the log in memory, beside wherever they go.
+//! Keeps the last lines of the log in memory, in addition to its normal output.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{LogLevel, LogRing};
+use api::{LogLineLevel, LogRing};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -14,7 +14,7 @@ pub struct RingLayer(pub Arc<LogRing>);
 
 impl<S: Subscriber> Layer<S> for RingLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line::default();
+        let mut line = FormattedEvent::default();
         event.record(&mut line);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = line.message + &line.fields;
@@ -24,29 +24,29 @@ impl<S: Subscriber> Layer<S> for RingLayer {
     }
 }
 
-fn level(level: Level) -> LogLevel {
+fn level(level: Level) -> LogLineLevel {
     match level {
-        Level::ERROR => LogLevel::Error,
-        Level::WARN => LogLevel::Warn,
-        Level::INFO => LogLevel::Info,
-        Level::DEBUG => LogLevel::Debug,
-        Level::TRACE => LogLevel::Trace,
+        Level::ERROR => LogLineLevel::Error,
+        Level::WARN => LogLineLevel::Warn,
+        Level::INFO => LogLineLevel::Info,
+        Level::DEBUG => LogLineLevel::Debug,
+        Level::TRACE => LogLineLevel::Trace,
     }
 }
 
 /// The message, and what follows it.
 #[derive(Default)]
-struct Line {
+struct FormattedEvent {
     message: String,
     fields: String,
 }
 
-impl Visit for Line {
+impl Visit for FormattedEvent {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let written = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
         };
-        written.expect("a String takes everything");
+        written.expect("a String accepts all text");
     }
 }

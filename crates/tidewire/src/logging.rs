@@ -18,30 +18,30 @@ use crate::log_layer::RingLayer;
 
 /// Where the process runs, as far as the log cares.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings {
+pub struct LogEnvironment {
     pub is_terminal: bool,
     /// Standard error is connected to systemd's journal.
     pub is_journal: bool,
 }
 
-impl Surroundings {
-    pub fn of_process() -> Surroundings {
+impl LogEnvironment {
+    pub fn of_process() -> LogEnvironment {
         let is_terminal = io::stderr().is_terminal();
-        Surroundings {
+        LogEnvironment {
             is_terminal,
             is_journal: !is_terminal && std::env::var_os("JOURNAL_STREAM").is_some(),
         }
     }
 }
 
-/// Installs the log for the whole process, and gives back its file if it has one. Fails when that cannot be opened, or when
-/// there is a log already. `ring` gets the last lines.
-pub fn install(log: &Log, surroundings: Surroundings, ring: &Arc<LogRing>) -> Result<Option<LogFile>, String> {
+/// Installs the log for the whole process. Returns its file, if it has one. Fails if the file cannot be opened or a
+/// log is already installed. `ring` receives the last lines.
+pub fn install(log: &Log, surroundings: LogEnvironment, ring: &Arc<LogRing>) -> Result<Option<LogFile>, String> {
     let file = log.file.0.as_deref().map(LogFile::open).transpose()?;
     let subscriber = match &file {
         None => subscriber(log, surroundings, ring, BoxMakeWriter::new(io::stderr)),
         Some(file) => {
-            let surroundings = Surroundings {
+            let surroundings = LogEnvironment {
                 is_terminal: false,
                 is_journal: false,
             };
@@ -61,7 +61,7 @@ pub struct LogFile {
 
 impl LogFile {
     fn open(path: &Path) -> Result<LogFile, String> {
-        // Absolute, so that it is the same file when it is opened anew.
+        // Absolute, so that reopening finds the same file.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let file = Arc::new(Mutex::new(append(&path)?));
         Ok(LogFile { path, file })
@@ -91,7 +91,7 @@ fn append(path: &Path) -> Result<File, String> {
 /// The log as a value, for any writer.
 pub fn subscriber<W>(
     log: &Log,
-    surroundings: Surroundings,
+    surroundings: LogEnvironment,
     ring: &Arc<LogRing>,
     writer: W,
 ) -> Box<dyn tracing::Subscriber + Send + Sync>
@@ -143,9 +143,9 @@ mod tests {
     use crate::secret::Secret;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLines(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for CapturedLines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -156,12 +156,12 @@ mod tests {
         }
     }
 
-    fn logged(format: LogFormat, surroundings: Surroundings) -> String {
+    fn logged(format: LogFormat, surroundings: LogEnvironment) -> String {
         logged_beside(format, surroundings, &Arc::default())
     }
 
-    fn logged_beside(format: LogFormat, surroundings: Surroundings, ring: &Arc<LogRing>) -> String {
-        let lines = Lines::default();
+    fn logged_beside(format: LogFormat, surroundings: LogEnvironment, ring: &Arc<LogRing>) -> String {
+        let lines = CapturedLines::default();
         let writer = lines.clone();
         let log = Log {
             level: LogLevel::Info,
@@ -176,7 +176,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    const PIPE: Surroundings = Surroundings {
+    const PIPE: LogEnvironment = LogEnvironment {
         is_terminal: false,
         is_journal: false,
     };
@@ -193,7 +193,7 @@ mod tests {
         assert!(
             logged(
                 LogFormat::Text,
-                Surroundings {
+                LogEnvironment {
                     is_terminal: true,
                     is_journal: false
                 }
@@ -209,14 +209,14 @@ mod tests {
         let (lines, is_more) = ring.read(|_| true, u64::MAX, 10);
         assert_eq!((lines.len(), is_more), (1, false));
         assert_eq!(lines[0].text, "connected client_id=\"c1\" password=***");
-        assert_eq!(lines[0].level, api::LogLevel::Info);
+        assert_eq!(lines[0].level, api::LogLineLevel::Info);
     }
 
     #[test]
     fn the_journal_gets_json() {
         let text = logged(
             LogFormat::Auto,
-            Surroundings {
+            LogEnvironment {
                 is_terminal: false,
                 is_journal: true,
             },

@@ -1,4 +1,4 @@
-//! The `tidewire` binary; everything is in the library beside it.
+//! The `tidewire` binary. The library contains all of its code.
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
-//! What the allocator may keep of the memory that is free: little, for an edge device wants it back.
+//! Limits the free memory that the allocator keeps. Edge devices need it for other programs.
 
 // For glibc's `mallopt` and `malloc_trim`.
 #![allow(unsafe_code)]
 
-/// glibc learns from the first large block that is freed to keep such blocks for later. Here these are the 19 MiB of a password
-/// hash and the buffers of a burst. Before any other thread runs.
+/// glibc keeps blocks of the size of the first large block that is freed. Here these would be the 19 MiB of a password
+/// hash and the buffers of a burst. Called before any other thread runs.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_large_blocks_back() {
     const LARGE_BYTES: libc::c_int = 256 * 1024;
@@ -15,19 +15,19 @@ pub fn give_large_blocks_back() {
     }
 }
 
-/// Small blocks are freed into the heap of the thread that made them, which gives back only what is free at its end: twenty
-/// thousand deleted retained messages would stay resident until that thread needs their room again. So what is free in
-/// between goes back, too, twice a minute.
+/// Small blocks return to the heap of the thread that allocated them, which returns only free memory at its end.
+/// Twenty thousand deleted retained messages would stay resident until that thread needs the space again. So free
+/// memory in between is returned twice a minute.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_small_blocks_back() -> std::io::Result<()> {
     const PERIOD: std::time::Duration = std::time::Duration::from_secs(30);
-    /// Nothing to gain below.
+    /// Below this size, trimming gains nothing.
     const WORTH_BYTES: u64 = 8 << 20;
     let look = || {
         loop {
             std::thread::sleep(PERIOD);
             if resident_bytes().is_some_and(|bytes| bytes > WORTH_BYTES) {
-                // SAFETY: `malloc_trim` takes the allocator's own locks and gives back pages that hold no block in use.
+                // SAFETY: `malloc_trim` takes the locks of the allocator and returns pages without a used block.
                 unsafe { libc::malloc_trim(0) };
             }
         }
@@ -35,7 +35,7 @@ pub fn give_small_blocks_back() -> std::io::Result<()> {
     std::thread::Builder::new().name("memory".into()).spawn(look).map(drop)
 }
 
-/// Of this process, files mapped into it not counted.
+/// Resident memory of this process, without mapped files.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-/// What happened is no mistake in how the command was typed.
+/// Exit code of a failure that is not an error of the command line.
 pub const EXIT_FAILURE: u8 = 1;
 /// The command line or the configuration is wrong.
 pub const EXIT_USAGE: u8 = 2;
@@ -19,20 +19,20 @@ pub fn print(text: &str) -> ExitCode {
     }
 }
 
-/// One line on standard error; there is nobody to tell when that fails.
+/// Prints one line to standard error and ignores failures.
 const COMPLAINT: &str = "tidewire: ";
 
-pub fn complain(message: &dyn Display) {
+pub fn print_error(message: &dyn Display) {
     let _ = writeln!(io::stderr().lock(), "{COMPLAINT}{message}");
 }
 
-/// What another process of this program complained about.
-pub fn complaint_of(printed: &str) -> &str {
+/// Returns the error output of another process of this program.
+pub fn error_output_of(printed: &str) -> &str {
     let printed = printed.trim();
     printed.strip_prefix(COMPLAINT).unwrap_or(printed)
 }
 
 pub fn fail(code: u8, message: &dyn Display) -> ExitCode {
-    complain(message);
+    print_error(message);
     ExitCode::from(code)
 }

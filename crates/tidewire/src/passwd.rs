@@ -22,13 +22,19 @@ pub fn command() -> Command {
             "Without FILE the hash is printed, for `access.users` in the configuration. With FILE and USER the user is added \
              or its password changed. The password is asked for, or read as one line from standard input.",
         )
-        .arg(Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf)).requires("user"))
-        .arg(Arg::new("user").value_name("USER"))
-        .arg(Arg::new("password").value_name("PASSWORD").requires("batch"))
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .requires("user")
+                .help("Password file"),
+        )
+        .arg(Arg::new("user").value_name("USER").help("User name"))
+        .arg(Arg::new("password").value_name("PASSWORD").requires("batch").help("Password, with -b only"))
         .arg(flag("create", 'c', "Start a new file; refuse to overwrite one"))
         .arg(flag("delete", 'D', "Delete the user").conflicts_with_all(["create", "batch", "superuser"]))
         .arg(flag("batch", 'b', "Take the password from the command line, where others can see it"))
-        .arg(Arg::new("superuser").long("superuser").help("The user is above all rules").action(ArgAction::SetTrue))
+        .arg(Arg::new("superuser").long("superuser").help("Make the user a superuser: access rules do not apply").action(ArgAction::SetTrue))
 }
 
 fn flag(name: &'static str, short: char, help: &'static str) -> Arg {
@@ -43,7 +49,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
         _ if matches.get_flag("delete") || matches.get_flag("create") => {
             return fail(EXIT_USAGE, &"FILE and USER are needed");
         }
-        _ => return hash_only(),
+        _ => return print_hash(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,7 +57,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn hash_only() -> ExitCode {
+fn print_hash() -> ExitCode {
     match read_password().and_then(|password| hash(&password)) {
         Ok(hash) => print(&format!("{}\n", hash.as_str())),
         Err(message) => fail(EXIT_FAILURE, &message),
@@ -61,7 +67,7 @@ fn hash_only() -> ExitCode {
 fn set(file: &Path, user: &str, matches: &ArgMatches) -> Result<(), String> {
     let is_there = file.exists();
     if matches.get_flag("create") && is_there {
-        return Err(format!("{} exists already; leave -c out to change it", file.display()));
+        return Err(format!("{} exists already; omit -c to change it", file.display()));
     }
     let users = if is_there {
         load(file)?
@@ -95,7 +101,7 @@ fn load(file: &Path) -> Result<Users, String> {
 
 fn save(users: &Users, file: &Path) -> Result<(), String> {
     if let Some(directory) = file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        fs::create_dir_all(directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
     }
     users
         .save(file)
@@ -113,14 +119,14 @@ fn read_password() -> Result<Password, String> {
     }
     let password = ask("Password: ")?;
     if password != ask("Again: ")? {
-        return Err("the two are not the same".into());
+        return Err("the passwords differ".into());
     }
     Ok(Password::new(password))
 }
 
 const CTRL_C: u8 = 3;
 
-/// Asks without showing what is typed.
+/// Reads a password without echo.
 pub(crate) fn ask(prompt: &str) -> Result<String, String> {
     let describe = |error: &dyn std::fmt::Display| format!("cannot ask for the password: {error}");
     let _ = write!(io::stderr(), "{prompt}");

@@ -1,7 +1,7 @@
-//! Telling systemd how it goes (`sd_notify`): one datagram with `KEY=value` lines to the socket in `NOTIFY_SOCKET`.
+//! Notifies systemd (`sd_notify`): one datagram with `KEY=value` lines to the socket in `NOTIFY_SOCKET`.
 //!
-//! Without the variable every call does nothing. Nothing here waits or fails loudly: a server does not die because
-//! nobody listens to how it is.
+//! Without that variable, every call does nothing. A failed notification is ignored, because it must not stop the
+//! server.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -75,7 +75,7 @@ impl Notifier {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
         {
-            tracing::debug!(%error, message, "systemd was not told");
+            tracing::debug!(%error, message, "cannot notify systemd");
         }
     }
 }

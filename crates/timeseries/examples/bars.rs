@@ -1,4 +1,5 @@
-//! Measures the embedded store on a real directory: bytes per point, ingest, queries, latest values, memory of idle series.
+//! Measures the embedded store on a real directory: bytes per point, ingest, queries, latest values, memory of idle
+//! series.
 //!
 //! `cargo run --profile fast -p tidewire-timeseries --example bars [-- directory]`
 
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use timeseries::{
-    Aggregation, ColumnStore, Config, DIRECTORY_NAME, Directory, EntityId, Interval, Kept, Order, Point, Position,
-    Query, Store, ValueRef,
+    Aggregation, BucketInterval, ColumnStore, DIRECTORY_NAME, LogPosition, Point, PointDestination, PointOrder, Query,
+    StorageDirectory, StoreConfig, TelemetryEntityId, TimeseriesStore, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
@@ -46,27 +47,28 @@ impl Random {
     }
 }
 
-fn device(index: u64) -> EntityId {
+fn device(index: u64) -> TelemetryEntityId {
     let mut id = [0x11; 16];
     id[..8].copy_from_slice(&index.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
-    EntityId(id)
+    TelemetryEntityId(id)
 }
 
-fn open(path: &Path, config: Config) -> ColumnStore {
+fn open(path: &Path, config: StoreConfig) -> ColumnStore {
     std::fs::create_dir_all(path).unwrap();
-    ColumnStore::open(Arc::new(Directory::open(path, DIRECTORY_NAME).unwrap()), config).unwrap()
+    ColumnStore::open(Arc::new(StorageDirectory::open(path, DIRECTORY_NAME).unwrap()), config).unwrap()
 }
 
 fn fresh(path: &Path) -> ColumnStore {
     let _ = std::fs::remove_dir_all(path);
-    open(path, Config::default())
+    open(path, StoreConfig::default())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meter {
-    /// A counter that grows, a flag that is nearly always the same, a battery that falls slowly.
+    /// A growing counter, a flag that is nearly always the same, a slowly falling battery level.
     Realistic,
-    /// The load tool's: a counter uniform in 0..1,000,000, a flag true in 98 of 100, a battery uniform in 50..100.
+    /// The load tool's values: a counter uniform in 0..1,000,000, a flag true in 98 of 100, a battery level uniform in
+    /// 50..100.
     Uniform,
 }
 
@@ -87,7 +89,7 @@ impl Fleet {
         }
     }
 
-    /// One message of every device, with jitter of some milliseconds.
+    /// Fills `points` with one message per device, with up to 20 ms of jitter.
     fn round(&mut self, round: i64, interval_ms: i64, points: &mut Vec<Point<'static>>) {
         points.clear();
         for index in 0..self.counters.len() {
@@ -99,7 +101,7 @@ impl Fleet {
                 key,
                 ts_ms,
                 value,
-                kept: Kept::Everywhere,
+                destination: PointDestination::HistoryAndLatest,
             };
             points.push(point("pulseCounter", ValueRef::Long(counter)));
             points.push(point("leakage", ValueRef::Bool(leakage)));
@@ -125,7 +127,7 @@ impl Fleet {
     fn write(&mut self, store: &ColumnStore, points: &[Point<'_>]) {
         for chunk in points.chunks(3000) {
             self.position += 1;
-            store.write(chunk, Position(self.position)).unwrap();
+            store.write(chunk, LogPosition(self.position)).unwrap();
         }
     }
 }
@@ -151,7 +153,7 @@ fn meter(path: &Path, meter: Meter) {
     store.flush().unwrap();
     let total = (rounds * 3000) as f64;
     let fresh_bytes = directory_bytes(path) as f64 / total;
-    // A few more flushes of nothing much, so that what is there is merged.
+    // A few more small flushes, so that the fresh segments are merged.
     for round in rounds..rounds + 4 {
         fleet.round(round, 10_000, &mut points);
         fleet.write(&store, &points);
@@ -166,7 +168,7 @@ fn meter(path: &Path, meter: Meter) {
     );
 }
 
-/// 15,000 devices x 3 keys, as fast as it goes, one thread.
+/// Measures ingest of 15,000 devices x 3 keys at full speed on one thread.
 fn ingest(path: &Path, merges: bool) {
     let store = fresh(path);
     let mut fleet = Fleet::new(Meter::Uniform, 15_000);
@@ -204,7 +206,7 @@ fn ingest(path: &Path, merges: bool) {
     );
 }
 
-/// 30 days of one point a second in 700 buckets.
+/// Measures a query over 30 days of one point per second in 700 buckets.
 fn month(path: &Path) {
     let mut random = Random(7);
     {
@@ -217,11 +219,11 @@ fn month(path: &Path) {
                     key: "temperature",
                     ts_ms: START + (hour * 3600 + second) * 1000 + random.below(20) as i64,
                     value: ValueRef::Double((200 + random.below(50)) as f64 / 10.0),
-                    kept: Kept::Everywhere,
+                    destination: PointDestination::HistoryAndLatest,
                 })
                 .collect();
             position += 1;
-            store.write(&points, Position(position)).unwrap();
+            store.write(&points, LogPosition(position)).unwrap();
             if hour % 6 == 5 {
                 store.flush().unwrap();
                 merge_all(&store);
@@ -230,13 +232,13 @@ fn month(path: &Path) {
     }
     let query = |aggregation| Query::Aggregate {
         range: START..START + 30 * DAY,
-        interval: Interval::Millis(30 * DAY / 700),
+        interval: BucketInterval::Millis(30 * DAY / 700),
         aggregation,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 1,
     };
     drop_caches(path);
-    let store = open(path, Config::default());
+    let store = open(path, StoreConfig::default());
     let started = Instant::now();
     let values = store
         .query(device(1), &["temperature"], &query(Aggregation::Avg))
@@ -264,19 +266,19 @@ fn month(path: &Path) {
     println!("  warm: median {median:.2} ms, {cpu:.2} ms of CPU");
     let newest = Query::Points {
         range: START..START + 30 * DAY,
-        order: Order::Descending,
+        order: PointOrder::Descending,
         limit: 100,
     };
     let (median, _) = best(&newest, "temperature");
     println!("  newest 100 points: median {median:.3} ms");
 }
 
-/// Asks the kernel to forget the files.
+/// Asks the kernel to drop the files from the page cache.
 fn drop_caches(path: &Path) {
     let files = std::fs::read_dir(path.join("timeseries")).unwrap();
     let names = files.map(|file| file.unwrap().path());
     for name in names {
-        // dd is the only program at hand that can.
+        // dd is the only commonly installed program that can do this.
         let argument = format!("of={}", name.display());
         let _ = std::process::Command::new("dd")
             .args([&argument, "oflag=nocache", "conv=notrunc,fdatasync", "count=0"])
@@ -285,7 +287,7 @@ fn drop_caches(path: &Path) {
     }
 }
 
-/// 100,000 devices x 3 keys that sent once.
+/// Measures the memory of 100,000 devices x 3 keys that sent one message each.
 fn idle(path: &Path) {
     let store = fresh(path);
     let before = resident_bytes();
@@ -302,7 +304,7 @@ fn idle(path: &Path) {
         stats.catalog_bytes as f64 / stats.series as f64,
         resident_bytes().saturating_sub(before) as f64 / stats.series as f64,
     );
-    let devices: Vec<EntityId> = (0..1000).map(|index| device(index * 97)).collect();
+    let devices: Vec<TelemetryEntityId> = (0..1000).map(|index| device(index * 97)).collect();
     let keys = ["pulseCounter", "leakage", "batteryLevel"];
     let started = Instant::now();
     let latest = store.latest_of_many(&devices, &keys).unwrap();
@@ -313,7 +315,7 @@ fn idle(path: &Path) {
     );
     drop(store);
     let started = Instant::now();
-    let store = open(path, Config::default());
+    let store = open(path, StoreConfig::default());
     println!(
         "open with {} series: {:.0} ms",
         store.stats().series,
@@ -326,7 +328,7 @@ fn resident_bytes() -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// User and system time of this process.
+/// Returns the user and system time of this process, in milliseconds.
 fn cpu_ms() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

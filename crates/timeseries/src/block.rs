@@ -1,35 +1,35 @@
-//! Blocks: up to [`ROWS_MAX`] points of one series, in order of time, each time once. The unit of compression, of reading
-//! and of what an index entry describes, in memory and on disk.
+//! Blocks: up to [`ROWS_MAX`] points of one series, ordered by time without duplicate times. A block is the unit of
+//! compression, reading and indexing, in memory and on disk.
 //!
 //! ```text
 //! payload  kind u8 (value.rs), or 255 and a column of kinds | timestamps | a column for each kind that occurs
 //! entry    payload_bytes | crc32c u32 of the payload | min_ts | max_ts - min_ts | summary (summary.rs has the count)
 //! ```
 
-use crate::bytes::{Invalid, Read, Reader, put_signed, put_varint};
-use crate::ints::{self, Effort};
-use crate::rows::Rows;
-use crate::summary::{Summary, kinds_of};
-use crate::value::Kind;
+use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_signed, put_varint};
+use crate::ints::{self, EncodeEffort};
+use crate::rows::PointRows;
+use crate::summary::{BlockSummary, kinds_of};
+use crate::value::PointValueKind;
 use crate::{doubles, texts};
 
-/// Larger blocks are hardly smaller per point, and a chart decodes one at each edge of an interval.
+/// Larger blocks are hardly smaller per point, and a chart decodes one block at each edge of an interval.
 pub(crate) const ROWS_MAX: usize = 512;
-/// A block with so much text is not made longer.
+/// A block with this much text gets no more points.
 const TEXT_BYTES_TARGET: usize = 256 << 10;
 const MIXED: u8 = 255;
 
-/// What an index says of a block.
+/// Index entry of a block.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct BlockEntry {
     pub payload_bytes: u32,
     pub crc: u32,
     pub min_ts: i64,
     pub max_ts: i64,
-    pub summary: Summary,
+    pub summary: BlockSummary,
 }
 
-impl Entry {
+impl BlockEntry {
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.payload_bytes));
         out.extend_from_slice(&self.crc.to_le_bytes());
@@ -38,16 +38,16 @@ impl Entry {
         self.summary.encode(out);
     }
 
-    pub fn decode(from: &mut Reader<'_>) -> Read<Entry> {
-        let payload_bytes = u32::try_from(from.varint()?).map_err(|_| Invalid("a block below 4 GiB"))?;
+    pub fn decode(from: &mut BytesReader<'_>) -> ParseResult<BlockEntry> {
+        let payload_bytes = u32::try_from(from.varint()?).map_err(|_| InvalidBytes("a block smaller than 4 GiB"))?;
         let crc = from.u32()?;
         let min_ts = from.signed()?;
-        Ok(Entry {
+        Ok(BlockEntry {
             payload_bytes,
             crc,
             min_ts,
             max_ts: min_ts.wrapping_add(from.varint()? as i64),
-            summary: Summary::decode(from)?,
+            summary: BlockSummary::decode(from)?,
         })
     }
 
@@ -56,8 +56,8 @@ impl Entry {
     }
 }
 
-/// Entry and payload of rows that are sorted and not empty.
-pub(crate) fn encode(rows: &Rows, effort: Effort) -> (Entry, Vec<u8>) {
+/// Encodes rows, which must be sorted and not empty.
+pub(crate) fn encode(rows: &PointRows, effort: EncodeEffort) -> (BlockEntry, Vec<u8>) {
     let mut payload = Vec::with_capacity(64 + rows.len() * 4);
     let kinds = kinds_of(&rows.kinds);
     match kinds[..] {
@@ -72,39 +72,39 @@ pub(crate) fn encode(rows: &Rows, effort: Effort) -> (Entry, Vec<u8>) {
     for kind in kinds {
         encode_column(rows, kind, effort, &mut payload);
     }
-    let entry = Entry {
+    let entry = BlockEntry {
         payload_bytes: payload.len() as u32,
         crc: crc32c::crc32c(&payload),
         min_ts: rows.ts.first().copied().unwrap_or_default(),
         max_ts: rows.ts.last().copied().unwrap_or_default(),
-        summary: Summary::of(rows),
+        summary: BlockSummary::of(rows),
     };
     (entry, payload)
 }
 
-fn encode_column(rows: &Rows, kind: Kind, effort: Effort, out: &mut Vec<u8>) {
+fn encode_column(rows: &PointRows, kind: PointValueKind, effort: EncodeEffort, out: &mut Vec<u8>) {
     let bits = (0..rows.len()).filter(|&row| rows.kinds[row] == kind);
     match kind {
-        Kind::Bool | Kind::Long => {
+        PointValueKind::Bool | PointValueKind::Long => {
             let values: Vec<i64> = bits.map(|row| rows.bits[row] as i64).collect();
             ints::encode(&values, effort, out);
         }
-        Kind::Double => {
+        PointValueKind::Double => {
             let values: Vec<f64> = bits.map(|row| f64::from_bits(rows.bits[row])).collect();
             doubles::encode(&values, effort, out);
         }
-        Kind::String | Kind::Json => texts::encode(bits.map(|row| rows.text_of(row)), effort, out),
+        PointValueKind::String | PointValueKind::Json => texts::encode(bits.map(|row| rows.text_of(row)), effort, out),
     }
 }
 
-pub(crate) fn decode(count: usize, payload: &[u8]) -> Read<Rows> {
+pub(crate) fn decode(count: usize, payload: &[u8]) -> ParseResult<PointRows> {
     if count > ROWS_MAX {
-        return Err(Invalid("at most 512 points in a block"));
+        return Err(InvalidBytes("at most 512 points in a block"));
     }
-    let mut from = Reader::new(payload);
+    let mut from = BytesReader::new(payload);
     let kinds = decode_kinds(count, &mut from)?;
     let present = kinds_of(&kinds);
-    let mut rows = Rows {
+    let mut rows = PointRows {
         ts: ints::decode(count, &mut from)?,
         kinds,
         bits: Vec::new(),
@@ -124,13 +124,13 @@ pub(crate) fn decode(count: usize, payload: &[u8]) -> Read<Rows> {
         }
     }
     if !from.is_empty() {
-        return Err(Invalid("the end of the block"));
+        return Err(InvalidBytes("the end of the block"));
     }
     Ok(rows)
 }
 
-fn decode_kinds(count: usize, from: &mut Reader<'_>) -> Read<Vec<Kind>> {
-    let kind = |tag: u64| Kind::from_tag(tag).ok_or(Invalid("a known type of values"));
+fn decode_kinds(count: usize, from: &mut BytesReader<'_>) -> ParseResult<Vec<PointValueKind>> {
+    let kind = |tag: u64| PointValueKind::from_tag(tag).ok_or(InvalidBytes("a known value type"));
     match from.u8()? {
         MIXED => ints::decode(count, from)?
             .into_iter()
@@ -140,19 +140,24 @@ fn decode_kinds(count: usize, from: &mut Reader<'_>) -> Read<Vec<Kind>> {
     }
 }
 
-fn decode_column(kind: Kind, count: usize, from: &mut Reader<'_>, text: &mut String) -> Read<Vec<u64>> {
+fn decode_column(
+    kind: PointValueKind,
+    count: usize,
+    from: &mut BytesReader<'_>,
+    text: &mut String,
+) -> ParseResult<Vec<u64>> {
     match kind {
-        Kind::Bool | Kind::Long => Ok(ints::decode(count, from)?
+        PointValueKind::Bool | PointValueKind::Long => Ok(ints::decode(count, from)?
             .into_iter()
             .map(|value| value as u64)
             .collect()),
-        Kind::Double => Ok(doubles::decode(count, from)?.into_iter().map(f64::to_bits).collect()),
-        Kind::String | Kind::Json => texts::decode(count, from, text),
+        PointValueKind::Double => Ok(doubles::decode(count, from)?.into_iter().map(f64::to_bits).collect()),
+        PointValueKind::String | PointValueKind::Json => texts::decode(count, from, text),
     }
 }
 
-/// Where to cut rows into blocks of nearly one size; ends of ranges.
-pub(crate) fn cuts(rows: &Rows) -> Vec<usize> {
+/// Returns the ends of row ranges that form blocks of nearly equal size.
+pub(crate) fn block_ends(rows: &PointRows) -> Vec<usize> {
     let blocks = rows.len().div_ceil(ROWS_MAX).max(1);
     let rows_each = rows.len().div_ceil(blocks);
     let mut cuts = Vec::with_capacity(blocks);
@@ -169,13 +174,13 @@ pub(crate) fn cuts(rows: &Rows) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Effort, Entry, Reader, decode, encode};
-    use crate::rows::Rows;
+    use super::{BlockEntry, BytesReader, EncodeEffort, decode, encode};
+    use crate::rows::PointRows;
     use crate::value::ValueRef;
 
     #[test]
-    fn mixed_blocks_come_back() {
-        let mut rows = Rows::default();
+    fn block_of_mixed_types_round_trips() {
+        let mut rows = PointRows::default();
         for n in 0..500i64 {
             let text = format!("{{\"n\":{n}}}");
             let value = match n * 7 % 11 {
@@ -187,15 +192,15 @@ mod tests {
             };
             rows.push(n * 1000 + n % 13, value);
         }
-        for effort in [Effort::Fast, Effort::Small] {
+        for effort in [EncodeEffort::Fast, EncodeEffort::Small] {
             let (entry, payload) = encode(&rows, effort);
-            let back = decode(500, &payload).unwrap();
-            assert!((0..500).all(|row| back.ts[row] == rows.ts[row] && back.value(row) == rows.value(row)));
+            let decoded = decode(500, &payload).unwrap();
+            assert!((0..500).all(|row| decoded.ts[row] == rows.ts[row] && decoded.value(row) == rows.value(row)));
             let mut bytes = Vec::new();
             entry.encode(&mut bytes);
-            let again = Entry::decode(&mut Reader::new(&bytes)).unwrap();
-            assert_eq!(again.summary, entry.summary);
-            assert_eq!((again.min_ts, again.max_ts, again.rows()), (0, entry.max_ts, 500));
+            let decoded = BlockEntry::decode(&mut BytesReader::new(&bytes)).unwrap();
+            assert_eq!(decoded.summary, entry.summary);
+            assert_eq!((decoded.min_ts, decoded.max_ts, decoded.rows()), (0, entry.max_ts, 500));
         }
     }
 }

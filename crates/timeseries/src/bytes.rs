@@ -1,10 +1,10 @@
-//! Numbers to bytes and back: little-endian integers and LEB128 varints, and a reader that ends instead of panicking.
+//! Encoding of numbers: little-endian integers, LEB128 varints, and a bounds-checked reader.
 
-/// The bytes are not what they should be; says what was expected.
+/// The bytes are invalid. Contains a description of the expected bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Invalid(pub &'static str);
+pub(crate) struct InvalidBytes(pub &'static str);
 
-pub(crate) type Read<T> = Result<T, Invalid>;
+pub(crate) type ParseResult<T> = Result<T, InvalidBytes>;
 
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -40,58 +40,58 @@ pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Takes from the front.
+/// Reads from the front of a slice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct BytesReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes }
+impl<'a> BytesReader<'a> {
+    pub fn new(bytes: &'a [u8]) -> BytesReader<'a> {
+        BytesReader { bytes }
     }
 
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    pub fn take(&mut self, count: usize) -> Read<&'a [u8]> {
-        let (taken, rest) = self.bytes.split_at_checked(count).ok_or(Invalid("more bytes"))?;
+    pub fn take(&mut self, count: usize) -> ParseResult<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(count).ok_or(InvalidBytes("more bytes"))?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
-        let (taken, rest) = self.bytes.split_first_chunk().ok_or(Invalid("more bytes"))?;
+    pub fn array<const N: usize>(&mut self) -> ParseResult<[u8; N]> {
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(InvalidBytes("more bytes"))?;
         self.bytes = rest;
         Ok(*taken)
     }
 
     #[inline]
-    pub fn u8(&mut self) -> Read<u8> {
-        let (&first, rest) = self.bytes.split_first().ok_or(Invalid("more bytes"))?;
+    pub fn u8(&mut self) -> ParseResult<u8> {
+        let (&first, rest) = self.bytes.split_first().ok_or(InvalidBytes("more bytes"))?;
         self.bytes = rest;
         Ok(first)
     }
 
-    pub fn u32(&mut self) -> Read<u32> {
+    pub fn u32(&mut self) -> ParseResult<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn u64(&mut self) -> Read<u64> {
+    pub fn u64(&mut self) -> ParseResult<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub fn i64(&mut self) -> Read<i64> {
+    pub fn i64(&mut self) -> ParseResult<i64> {
         self.array().map(i64::from_le_bytes)
     }
 
-    pub fn f64(&mut self) -> Read<f64> {
+    pub fn f64(&mut self) -> ParseResult<f64> {
         self.array().map(f64::from_le_bytes)
     }
 
     #[inline]
-    pub fn varint(&mut self) -> Read<u64> {
+    pub fn varint(&mut self) -> ParseResult<u64> {
         let mut value = 0;
         for shift in (0..70).step_by(7) {
             let byte = self.u8()?;
@@ -100,14 +100,14 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(Invalid("a varint of at most 10 bytes"))
+        Err(InvalidBytes("a varint of at most 10 bytes"))
     }
 
-    pub fn signed(&mut self) -> Read<i64> {
+    pub fn signed(&mut self) -> ParseResult<i64> {
         self.varint().map(unzigzag)
     }
 
-    pub fn wide(&mut self) -> Read<i128> {
+    pub fn wide(&mut self) -> ParseResult<i128> {
         let mut value = 0u128;
         for shift in (0..133).step_by(7) {
             let byte = self.u8()?;
@@ -116,15 +116,15 @@ impl<'a> Reader<'a> {
                 return Ok((value >> 1) as i128 ^ -((value & 1) as i128));
             }
         }
-        Err(Invalid("a varint of at most 19 bytes"))
+        Err(InvalidBytes("a varint of at most 19 bytes"))
     }
 
-    pub fn size(&mut self) -> Read<usize> {
-        usize::try_from(self.varint()?).map_err(|_| Invalid("a size"))
+    pub fn size(&mut self) -> ParseResult<usize> {
+        usize::try_from(self.varint()?).map_err(|_| InvalidBytes("a size"))
     }
 
-    pub fn text(&mut self) -> Read<&'a str> {
+    pub fn text(&mut self) -> ParseResult<&'a str> {
         let len = self.size()?;
-        std::str::from_utf8(self.take(len)?).map_err(|_| Invalid("UTF-8 text"))
+        std::str::from_utf8(self.take(len)?).map_err(|_| InvalidBytes("UTF-8 text"))
     }
 }

@@ -1,6 +1,6 @@
-//! Buckets of an aggregation, by ThingsBoard's rules: the first begins at the start of the range, wherever in a week or
-//! month that is; the others at the boundaries of the interval; the last ends with the range. A range that is empty or
-//! turned around is one millisecond long.
+//! Buckets of an aggregation, by ThingsBoard's rules. The first bucket begins at the start of the range, even within a
+//! week or month. The others begin at boundaries of the interval; the last ends with the range. An empty or reversed
+//! range is one millisecond long.
 
 use std::ops::Range;
 
@@ -12,39 +12,39 @@ use crate::error::QueryError;
 use crate::store::BUCKETS_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Interval {
-    /// Not above zero: no buckets, points as they are.
+pub enum BucketInterval {
+    /// Zero or less: no buckets, single points.
     Millis(i64),
-    /// In a time zone by its IANA name.
+    /// Calendar interval in a time zone, given by its IANA name.
     Calendar { unit: CalendarUnit, time_zone: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalendarUnit {
-    /// From Sunday.
+    /// Starts on Sunday.
     Week,
-    /// From Monday.
+    /// Starts on Monday.
     WeekIso,
     Month,
     Quarter,
 }
 
-/// Bounds of buckets; bucket `n` is `bounds[n]..bounds[n + 1]`.
+/// Bucket boundaries. Bucket `n` is `bounds[n]..bounds[n + 1]`.
 #[derive(Debug)]
-pub(crate) struct Buckets {
+pub(crate) struct BucketBounds {
     bounds: Vec<i64>,
 }
 
-impl Buckets {
-    pub fn new(range: &Range<i64>, interval: &Interval) -> Result<Buckets, QueryError> {
+impl BucketBounds {
+    pub fn new(range: &Range<i64>, interval: &BucketInterval) -> Result<BucketBounds, QueryError> {
         let end = range.end.max(range.start.checked_add(1).ok_or(QueryError::Range)?);
         let mut bounds = vec![range.start];
         let next: Box<dyn Fn(i64) -> Result<i64, QueryError>> = match interval {
-            Interval::Millis(millis) => {
+            BucketInterval::Millis(millis) => {
                 let millis = *millis;
                 Box::new(move |start| Ok(start.saturating_add(millis)))
             }
-            Interval::Calendar { unit, time_zone } => {
+            BucketInterval::Calendar { unit, time_zone } => {
                 let zone = TimeZone::get(time_zone).map_err(|_| QueryError::TimeZone {
                     name: time_zone.clone(),
                 })?;
@@ -60,7 +60,7 @@ impl Buckets {
             last = next(last)?.min(end);
             bounds.push(last);
         }
-        Ok(Buckets { bounds })
+        Ok(BucketBounds { bounds })
     }
 
     pub fn len(&self) -> usize {
@@ -71,7 +71,7 @@ impl Buckets {
         self.bounds[0]..self.bounds[self.len()]
     }
 
-    /// `ts_ms` lies in the range. `near` is where the last one was found.
+    /// Returns the bucket of `ts_ms`, which must be in the range. `near` is the result of the previous call.
     #[inline]
     pub fn find(&self, ts_ms: i64, near: usize) -> usize {
         if self.bounds[near] <= ts_ms && ts_ms < self.bounds[near + 1] {
@@ -80,19 +80,19 @@ impl Buckets {
         self.bounds.partition_point(|&bound| bound <= ts_ms) - 1
     }
 
-    /// Where the bucket ends.
+    /// Returns the end of a bucket.
     pub fn end(&self, bucket: usize) -> i64 {
         self.bounds[bucket + 1]
     }
 
-    pub fn middle(&self, bucket: usize) -> i64 {
+    pub fn midpoint(&self, bucket: usize) -> i64 {
         let (start, end) = (self.bounds[bucket], self.bounds[bucket + 1]);
         start + (end - start) / 2
     }
 }
 
 impl CalendarUnit {
-    /// Where the week, month or quarter ends that holds this time.
+    /// Returns the end of the week, month or quarter that contains this time.
     fn end_after(self, ts_ms: i64, zone: &TimeZone) -> Option<i64> {
         let date = Timestamp::from_millisecond(ts_ms).ok()?.to_zoned(zone.clone()).date();
         let end = self.first_day(date)?.checked_add(self.span()).ok()?;
@@ -121,17 +121,17 @@ impl CalendarUnit {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buckets, CalendarUnit, Interval};
+    use super::{BucketBounds, BucketInterval, CalendarUnit};
 
-    fn bounds(range: std::ops::Range<i64>, interval: Interval) -> Vec<i64> {
-        Buckets::new(&range, &interval).unwrap().bounds
+    fn bounds(range: std::ops::Range<i64>, interval: BucketInterval) -> Vec<i64> {
+        BucketBounds::new(&range, &interval).unwrap().bounds
     }
 
     fn calendar(unit: CalendarUnit, time_zone: &str, start: &str, end: &str) -> Vec<String> {
         let ms = |text: &str| text.parse::<jiff::Zoned>().unwrap().timestamp().as_millisecond();
         let time_zone = time_zone.to_owned();
         let zone = jiff::tz::TimeZone::get(&time_zone).unwrap();
-        bounds(ms(start)..ms(end), Interval::Calendar { unit, time_zone })
+        bounds(ms(start)..ms(end), BucketInterval::Calendar { unit, time_zone })
             .into_iter()
             .map(|bound| {
                 let zoned = jiff::Timestamp::from_millisecond(bound).unwrap().to_zoned(zone.clone());
@@ -141,20 +141,20 @@ mod tests {
     }
 
     #[test]
-    fn millis_begin_at_the_start_and_end_with_the_range() {
-        assert_eq!(bounds(1..3000, Interval::Millis(2000)), [1, 2001, 3000]);
-        assert_eq!(bounds(1..3000, Interval::Millis(3001)), [1, 3000]);
-        assert_eq!(bounds(0..0, Interval::Millis(1)), [0, 1]);
-        let turned = std::ops::Range { start: 5, end: 2 };
-        assert_eq!(bounds(turned, Interval::Millis(10)), [5, 6]);
-        let last = Buckets::new(&(1..3000), &Interval::Millis(2000)).unwrap();
-        assert_eq!((last.middle(0), last.middle(1)), (1001, 2500));
-        assert!(Buckets::new(&(0..1_000_000), &Interval::Millis(1)).is_err());
+    fn millis_buckets_start_and_end_with_the_range() {
+        assert_eq!(bounds(1..3000, BucketInterval::Millis(2000)), [1, 2001, 3000]);
+        assert_eq!(bounds(1..3000, BucketInterval::Millis(3001)), [1, 3000]);
+        assert_eq!(bounds(0..0, BucketInterval::Millis(1)), [0, 1]);
+        let reversed = std::ops::Range { start: 5, end: 2 };
+        assert_eq!(bounds(reversed, BucketInterval::Millis(10)), [5, 6]);
+        let last = BucketBounds::new(&(1..3000), &BucketInterval::Millis(2000)).unwrap();
+        assert_eq!((last.midpoint(0), last.midpoint(1)), (1001, 2500));
+        assert!(BucketBounds::new(&(0..1_000_000), &BucketInterval::Millis(1)).is_err());
     }
 
     #[test]
     fn weeks_begin_on_sunday_or_monday_in_the_time_zone() {
-        // 2024-03-31 has 23 hours in Kyiv.
+        // 2024-03-31 has 23 hours in Kyiv (start of daylight saving time).
         let days = ("2024-03-27T10:00[Europe/Kyiv]", "2024-04-09T00:00[Europe/Kyiv]");
         assert_eq!(
             calendar(CalendarUnit::Week, "Europe/Kyiv", days.0, days.1),
@@ -203,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_does_not_exist_is_an_error() {
-        let interval = Interval::Calendar {
+    fn unknown_time_zone_is_an_error() {
+        let interval = BucketInterval::Calendar {
             unit: CalendarUnit::Month,
             time_zone: "Mars/Olympus".to_owned(),
         };
-        assert!(Buckets::new(&(0..1), &interval).is_err());
+        assert!(BucketBounds::new(&(0..1), &interval).is_err());
     }
 }

@@ -1,41 +1,41 @@
-//! All series there are, in memory: entities, keys, the latest value of each, and where its head is.
+//! The catalog of all series, in memory: entities, keys, the latest value of each series, and the slot of its head.
 //!
-//! Numbers are given in order and kept for good: segments refer to series by number. A series costs 48 bytes and its share
-//! of tables and entity, some 70 in all; nothing else is held for one that is idle.
+//! Numbers are assigned in order and never reused, because segments refer to series by number. A series costs 48 bytes,
+//! about 70 with its share of the tables and the entity. An idle series needs no other memory.
 
 use std::hash::BuildHasher;
 
 use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashTable};
 
-use crate::config::Config;
+use crate::config::StoreConfig;
 use crate::head::NO_SLOT;
-use crate::value::{EntityId, TimedValue, Value, ValueRef};
+use crate::value::{PointValue, TelemetryEntityId, TimedValue, ValueRef};
 
-/// Of lists of series.
+/// End of a list of series.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct SeriesEntry {
     pub entity: u32,
     pub key: u32,
-    /// Of the same entity.
+    /// Next series of the same entity.
     next: u32,
     pub slot: u32,
     latest_ts: i64,
-    latest: Option<Value>,
+    latest: Option<PointValue>,
 }
 
 #[derive(Debug)]
 pub(crate) struct EntityEntry {
-    pub id: EntityId,
+    pub id: TelemetryEntityId,
     pub class: u8,
     series_count: u16,
     first_series: u32,
     last_series: u32,
 }
 
-pub(crate) struct Catalog {
+pub(crate) struct SeriesCatalog {
     pub entities: Vec<EntityEntry>,
     pub keys: Vec<Box<str>>,
     pub series: Vec<SeriesEntry>,
@@ -44,14 +44,14 @@ pub(crate) struct Catalog {
     series_table: HashTable<u32>,
     hasher: FixedState,
     text_bytes: usize,
-    /// Of the few series that have one of their own.
+    /// Classes of the few series that override the class of their entity.
     own_classes: HashMap<u32, u8, FixedState>,
 }
 
-impl Catalog {
-    /// The seed keeps those who choose entities and keys from choosing collisions.
-    pub fn new(seed: u64) -> Catalog {
-        Catalog {
+impl SeriesCatalog {
+    /// Creates an empty catalog. The random seed prevents hash collisions chosen by clients.
+    pub fn new(seed: u64) -> SeriesCatalog {
+        SeriesCatalog {
             entities: Vec::new(),
             keys: Vec::new(),
             series: Vec::new(),
@@ -64,7 +64,7 @@ impl Catalog {
         }
     }
 
-    pub fn entity(&self, id: EntityId) -> Option<u32> {
+    pub fn entity(&self, id: TelemetryEntityId) -> Option<u32> {
         let hash = self.hasher.hash_one(id);
         self.entity_table
             .find(hash, |&index| self.entities[index as usize].id == id)
@@ -78,7 +78,7 @@ impl Catalog {
             .copied()
     }
 
-    pub fn find(&self, id: EntityId, key: &str) -> Option<u32> {
+    pub fn find(&self, id: TelemetryEntityId, key: &str) -> Option<u32> {
         self.series_of(self.entity(id)?, key)
     }
 
@@ -92,7 +92,8 @@ impl Catalog {
         self.series_table.find(hash, is_it).copied()
     }
 
-    /// The series that follows `series` in its entity, if it has this key: devices send their keys in one order.
+    /// Returns the series after `series` in its entity, if it has this key. Fast, because devices usually send their
+    /// keys in the same order.
     #[inline]
     pub fn follows(&self, series: u32, key: &str) -> Option<u32> {
         let entry = &self.series[series as usize];
@@ -104,7 +105,7 @@ impl Catalog {
         is_it.then_some(next)
     }
 
-    /// As [`Catalog::series_of`], and quick for the first key of an entity.
+    /// As [`SeriesCatalog::series_of`], with a fast path for the first key of an entity.
     #[inline]
     pub fn first_or_series_of(&self, entity: u32, key: &str) -> Option<u32> {
         let first = self.entities[entity as usize].first_series;
@@ -115,12 +116,12 @@ impl Catalog {
         self.series_of(entity, key)
     }
 
-    pub fn has_room(&self, entity: Option<u32>, config: &Config) -> bool {
+    pub fn has_capacity(&self, entity: Option<u32>, config: &StoreConfig) -> bool {
         let of_entity = entity.map_or(0, |entity| self.entities[entity as usize].series_count);
         self.series.len() < config.series_max && of_entity < config.keys_max
     }
 
-    pub fn add_entity(&mut self, id: EntityId, class: u8) -> u32 {
+    pub fn add_entity(&mut self, id: TelemetryEntityId, class: u8) -> u32 {
         let index = self.entities.len() as u32;
         reserve(&mut self.entities);
         self.entities.push(EntityEntry {
@@ -130,7 +131,7 @@ impl Catalog {
             first_series: NONE,
             last_series: NONE,
         });
-        let Catalog {
+        let SeriesCatalog {
             entities,
             entity_table,
             hasher,
@@ -145,7 +146,7 @@ impl Catalog {
         let index = self.keys.len() as u32;
         self.text_bytes += key.len() + 32;
         self.keys.push(key.into());
-        let Catalog {
+        let SeriesCatalog {
             keys,
             key_table,
             hasher,
@@ -156,7 +157,7 @@ impl Catalog {
         index
     }
 
-    /// `entity` and `key` exist, the pair does not.
+    /// Adds a series. `entity` and `key` must exist, the pair must not.
     pub fn add_series(&mut self, entity: u32, key: u32) -> u32 {
         let index = self.series.len() as u32;
         reserve(&mut self.series);
@@ -174,7 +175,7 @@ impl Catalog {
             NONE => owner.first_series = index,
             last => self.series[last as usize].next = index,
         }
-        let Catalog {
+        let SeriesCatalog {
             series,
             series_table,
             hasher,
@@ -188,7 +189,7 @@ impl Catalog {
         index
     }
 
-    /// Series of an entity, in the order in which they came.
+    /// Returns the series of an entity in order of their creation.
     pub fn series_of_entity(&self, entity: u32) -> impl Iterator<Item = u32> {
         let mut next = self.entities[entity as usize].first_series;
         std::iter::from_fn(move || {
@@ -219,7 +220,7 @@ impl Catalog {
         self.own_classes.keys().copied()
     }
 
-    /// Each once.
+    /// Returns all classes in use, without duplicates.
     pub fn used_classes(&self) -> Vec<u8> {
         let mut is_used = [false; 256];
         self.entities
@@ -235,7 +236,7 @@ impl Catalog {
         &self.keys[self.series[series as usize].key as usize]
     }
 
-    pub fn latest(&self, series: u32) -> Option<(i64, &Value)> {
+    pub fn latest(&self, series: u32) -> Option<(i64, &PointValue)> {
         let entry = &self.series[series as usize];
         entry.latest.as_ref().map(|value| (entry.latest_ts, value))
     }
@@ -248,7 +249,7 @@ impl Catalog {
         })
     }
 
-    /// Kept if it is not older than what is there.
+    /// Sets the latest value, unless the current one is newer.
     #[inline]
     pub fn offer_latest(&mut self, series: u32, ts_ms: i64, value: ValueRef<'_>) {
         let entry = &mut self.series[series as usize];
@@ -257,12 +258,12 @@ impl Catalog {
         }
         entry.latest_ts = ts_ms;
         match (&mut entry.latest, value) {
-            (Some(Value::Long(held)), ValueRef::Long(value)) => *held = value,
-            (Some(Value::Double(held)), ValueRef::Double(value)) => *held = value,
-            (Some(Value::Bool(held)), ValueRef::Bool(value)) => *held = value,
+            (Some(PointValue::Long(held)), ValueRef::Long(value)) => *held = value,
+            (Some(PointValue::Double(held)), ValueRef::Double(value)) => *held = value,
+            (Some(PointValue::Bool(held)), ValueRef::Bool(value)) => *held = value,
             (held, value) => {
                 let value = value.to_owned();
-                let freed = held.as_ref().map_or(0, Value::heap_bytes);
+                let freed = held.as_ref().map_or(0, PointValue::heap_bytes);
                 self.text_bytes = (self.text_bytes + value.heap_bytes()).saturating_sub(freed);
                 *held = Some(value);
             }
@@ -271,14 +272,14 @@ impl Catalog {
 
     pub fn set_latest(&mut self, series: u32, latest: Option<TimedValue>) {
         let entry = &mut self.series[series as usize];
-        let freed = entry.latest.as_ref().map_or(0, Value::heap_bytes);
+        let freed = entry.latest.as_ref().map_or(0, PointValue::heap_bytes);
         let added = latest.as_ref().map_or(0, |latest| latest.value.heap_bytes());
         self.text_bytes = (self.text_bytes + added).saturating_sub(freed);
         entry.latest_ts = latest.as_ref().map_or(i64::MIN, |latest| latest.ts_ms);
         entry.latest = latest.map(|latest| latest.value);
     }
 
-    /// Of memory.
+    /// Returns the memory of the catalog, in bytes.
     pub fn bytes(&self) -> usize {
         self.entities.capacity() * size_of::<EntityEntry>()
             + self.series.capacity() * size_of::<SeriesEntry>()
@@ -291,7 +292,7 @@ impl Catalog {
     }
 }
 
-/// Grows by an eighth instead of doubling: these vectors are most of what an idle series costs.
+/// Grows the vector by an eighth instead of doubling it. These vectors are most of the memory of an idle series.
 fn reserve<T>(vec: &mut Vec<T>) {
     if vec.len() == vec.capacity() {
         vec.reserve_exact((vec.len() / 8).max(64));

@@ -1,12 +1,12 @@
-//! The embedded store. It owns no thread, reads no clock and keeps no log: the caller replays its own log after a crash,
-//! and calls [`Store::maintain`] from a thread of its own.
+//! The embedded store. It has no thread, clock or log of its own. The caller replays its log after a crash, and calls
+//! [`TimeseriesStore::maintain`] on a thread of its own.
 //!
 //! # Locks, in the order in which they are taken
 //!
 //! - `flushing`: one flush or deletion at a time, so that sequence numbers follow the order of writes.
 //! - `compacting`: one merge of files at a time.
-//! - `files`: numbers of files, the series log, the manifest; held while the manifest is replaced.
-//! - `state`: everything in memory; held for moments, never during disk access.
+//! - `files`: file numbers, series log, manifest. Held while the manifest is replaced.
+//! - `state`: all data in memory. Held briefly, never during disk access.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -15,37 +15,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use storage::Storage;
 
-use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::catalog::SeriesCatalog;
+use crate::config::StoreConfig;
 use crate::error::{StoreError, WriteError};
 use crate::file_name::FileName;
-use crate::files::Files;
+use crate::files::StoreFiles;
 use crate::head::Heads;
 use crate::manifest::{self, Manifest};
 use crate::merge::ReadCounters;
-use crate::read::Room;
-use crate::segment::{self, Segment};
+use crate::read::AnswerBudget;
+use crate::segment::{self, StoreSegment};
 use crate::series_log;
-use crate::state::State;
-use crate::store::{Delete, Maintained, Order, Query, Series, Stats, Store, Visit, Written};
-use crate::value::{Class, EntityId, Point, Position, TimedValue};
+use crate::state::StoreState;
+use crate::store::{
+    Delete, MaintenanceResult, PointOrder, PointVisitor, Query, Series, StoreStats, TimeseriesStore, WriteOutcome,
+};
+use crate::value::{LogPosition, Point, RetentionClass, TelemetryEntityId, TimedValue};
 
 pub struct ColumnStore {
     pub(crate) disk: Arc<dyn Storage>,
-    pub(crate) config: Config,
+    pub(crate) config: StoreConfig,
     pub(crate) flushing: Mutex<()>,
     pub(crate) compacting: Mutex<()>,
-    pub(crate) files: Mutex<Files>,
-    state: RwLock<State>,
-    pub(crate) counters: Counters,
+    pub(crate) files: Mutex<StoreFiles>,
+    state: RwLock<StoreState>,
+    pub(crate) counters: ColumnStoreCounters,
 }
 
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct ColumnStoreCounters {
     pub read: ReadCounters,
     pub written_points: AtomicU64,
     pub replayed_batches: AtomicU64,
-    pub refused_points: AtomicU64,
+    pub rejected_points: AtomicU64,
     pub expired_points: AtomicU64,
     pub flushes: AtomicU64,
     pub flush_errors: AtomicU64,
@@ -55,14 +57,15 @@ pub(crate) struct Counters {
 }
 
 impl ColumnStore {
-    /// Opens what is there, or begins with nothing. Replay the log from [`Store::durable_position`] before reading.
-    pub fn open(disk: Arc<dyn Storage>, config: Config) -> Result<ColumnStore, StoreError> {
+    /// Opens the store in `disk`, or creates one. The caller must replay its log from
+    /// [`TimeseriesStore::durable_position`] before reading.
+    pub fn open(disk: Arc<dyn Storage>, config: StoreConfig) -> Result<ColumnStore, StoreError> {
         let manifest = match Manifest::read(&*disk)? {
             Some(manifest) => manifest,
-            None => begin(&disk)?,
+            None => create_manifest(&disk)?,
         };
         remove_leftovers(&*disk, &manifest)?;
-        let mut catalog = Catalog::new(config.hash_seed);
+        let mut catalog = SeriesCatalog::new(config.hash_seed);
         let (number, bytes) = manifest.series_log;
         if bytes > 0 {
             series_log::read(&*disk, number, bytes, &mut catalog)?;
@@ -70,11 +73,11 @@ impl ColumnStore {
         let segments: Result<Vec<_>, StoreError> = manifest
             .segments
             .iter()
-            .map(|&record| Segment::open(&disk, record).map(Arc::new))
+            .map(|&record| StoreSegment::open(&disk, record).map(Arc::new))
             .collect();
-        let position = Position(manifest.durable_position);
-        let files = Files::new(&manifest, &catalog);
-        let state = State {
+        let position = LogPosition(manifest.durable_position);
+        let files = StoreFiles::new(&manifest, &catalog);
+        let state = StoreState {
             catalog,
             active: Heads::default(),
             frozen: None,
@@ -96,8 +99,8 @@ impl ColumnStore {
             reclassified_series: Vec::new(),
             saved: files.saved(),
             classes_version: 1,
-            judged_version: 0,
-            judge_again_ms: i64::MIN,
+            checked_classes_version: 0,
+            next_class_check_ms: i64::MIN,
         };
         Ok(ColumnStore {
             disk,
@@ -106,20 +109,20 @@ impl ColumnStore {
             compacting: Mutex::new(()),
             files: Mutex::new(files),
             state: RwLock::new(state),
-            counters: Counters::default(),
+            counters: ColumnStoreCounters::default(),
         })
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, StoreState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, State> {
+    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, StoreState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What keeps background work from going on, for the statistics.
-    pub(crate) fn note<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Records the result of a flush or merge for the statistics, and returns it.
+    pub(crate) fn record_result<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         *lock(&self.counters.last_error) = result.as_ref().err().map(|error| {
             let source = std::error::Error::source(error).map_or(String::new(), |source| format!(": {source}"));
             format!("{error}{source}")
@@ -127,12 +130,12 @@ impl ColumnStore {
         result
     }
 
-    fn collect_stats(&self) -> Stats {
+    fn collect_stats(&self) -> StoreStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         let state = self.read();
         let frozen = state.frozen.as_ref();
-        Stats {
+        StoreStats {
             entities: state.catalog.entities.len() as u64,
             series: state.catalog.series.len() as u64,
             keys: state.catalog.keys.len() as u64,
@@ -148,7 +151,7 @@ impl ColumnStore {
                 as u64,
             written_points_total: load(&counters.written_points),
             replayed_batches_total: load(&counters.replayed_batches),
-            refused_points_total: load(&counters.refused_points),
+            rejected_points_total: load(&counters.rejected_points),
             expired_points_total: load(&counters.expired_points),
             flushes_total: load(&counters.flushes),
             flush_errors_total: load(&counters.flush_errors),
@@ -161,47 +164,49 @@ impl ColumnStore {
     }
 }
 
-/// A panic elsewhere has left nothing half done: what is changed under these locks is changed at once.
+/// Locks a mutex, and ignores poisoning: each change under these locks is a single step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A directory without manifest must have no data: otherwise the manifest is lost.
-fn begin(disk: &Arc<dyn Storage>) -> Result<Manifest, StoreError> {
+/// Creates the first manifest. Fails if the directory already has data files: then the manifest was lost.
+fn create_manifest(disk: &Arc<dyn Storage>) -> Result<Manifest, StoreError> {
     let name = FileName::of(&**disk, manifest::NAME);
     let names = disk.names().map_err(name.io("list the directory of"))?;
     if names
         .iter()
         .any(|name| segment::is_file_name(name) || series_log::is_file_name(name))
     {
-        return Err(name.corrupt(0, "a manifest beside the files with data"));
+        return Err(name.corrupt(0, "a manifest next to the data files"));
     }
     let manifest = Manifest {
         next_seq: 1,
         next_file: 1,
         ..Manifest::default()
     };
-    manifest.replace(disk).map_err(manifest::ReplaceError::into_inner)?;
+    manifest
+        .replace(disk)
+        .map_err(manifest::ManifestReplaceError::into_inner)?;
     Ok(manifest)
 }
 
-/// Files of flushes and merges that did not finish, and of those that were replaced.
+/// Removes files of unfinished flushes and merges, and files that were replaced.
 fn remove_leftovers(disk: &dyn Storage, manifest: &Manifest) -> Result<(), StoreError> {
     let directory = FileName::of(disk, "");
-    let mut kept: HashSet<String> = HashSet::new();
-    kept.extend(manifest.segments.iter().map(|record| segment::file_name(record.number)));
-    kept.insert(series_log::file_name(manifest.series_log.0));
+    let mut in_use: HashSet<String> = HashSet::new();
+    in_use.extend(manifest.segments.iter().map(|record| segment::file_name(record.number)));
+    in_use.insert(series_log::file_name(manifest.series_log.0));
     for name in disk.names().map_err(directory.io("list the directory"))? {
         let is_ours = segment::is_file_name(&name) || series_log::is_file_name(&name) || name == manifest::NEW_NAME;
-        if is_ours && !kept.contains(&name) {
+        if is_ours && !in_use.contains(&name) {
             disk.remove(&name).map_err(FileName::of(disk, &name).io("remove"))?;
         }
     }
     Ok(())
 }
 
-impl Store for ColumnStore {
-    fn write(&self, points: &[Point<'_>], position: Position) -> Result<Written, WriteError> {
+impl TimeseriesStore for ColumnStore {
+    fn write(&self, points: &[Point<'_>], position: LogPosition) -> Result<WriteOutcome, WriteError> {
         self.write_points(points, position)
     }
 
@@ -209,19 +214,23 @@ impl Store for ColumnStore {
         self.flush_all()
     }
 
-    fn durable_position(&self) -> Position {
+    fn durable_position(&self) -> LogPosition {
         self.read().durable_position
     }
 
-    fn latest(&self, entity: EntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
+    fn latest(&self, entity: TelemetryEntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
         Ok(self.latest_values(&[entity], keys))
     }
 
-    fn latest_of_many(&self, entities: &[EntityId], keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
+    fn latest_of_many(
+        &self,
+        entities: &[TelemetryEntityId],
+        keys: &[&str],
+    ) -> Result<Vec<Option<TimedValue>>, StoreError> {
         Ok(self.latest_values(entities, keys))
     }
 
-    fn keys(&self, entity: EntityId) -> Result<Vec<Box<str>>, StoreError> {
+    fn keys(&self, entity: TelemetryEntityId) -> Result<Vec<Box<str>>, StoreError> {
         Ok(self.keys_of(entity))
     }
 
@@ -229,16 +238,21 @@ impl Store for ColumnStore {
         &self,
         series: Series<'_>,
         range: Range<i64>,
-        order: Order,
-        visit: &mut Visit<'_>,
+        order: PointOrder,
+        visit: &mut PointVisitor<'_>,
     ) -> Result<(), StoreError> {
         self.scan_series(series, range, order, visit)
     }
 
-    fn query(&self, entity: EntityId, keys: &[&str], query: &Query) -> Result<Vec<Vec<TimedValue>>, StoreError> {
-        let mut room = Room::default();
+    fn query(
+        &self,
+        entity: TelemetryEntityId,
+        keys: &[&str],
+        query: &Query,
+    ) -> Result<Vec<Vec<TimedValue>>, StoreError> {
+        let mut budget = AnswerBudget::default();
         keys.iter()
-            .map(|key| self.query_series(Series { entity, key }, query, &mut room))
+            .map(|key| self.query_series(Series { entity, key }, query, &mut budget))
             .collect()
     }
 
@@ -246,12 +260,12 @@ impl Store for ColumnStore {
         self.delete_points(delete)
     }
 
-    fn set_class(&self, entity: EntityId, class: Class) -> Result<(), StoreError> {
+    fn set_class(&self, entity: TelemetryEntityId, class: RetentionClass) -> Result<(), StoreError> {
         self.change().set_class(entity, class);
         Ok(())
     }
 
-    fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError> {
+    fn set_series_classes(&self, classes: &[(Series<'_>, Option<RetentionClass>)]) -> Result<(), StoreError> {
         let mut state = self.change();
         for (series, class) in classes {
             state.set_series_class(*series, *class, &self.config);
@@ -263,35 +277,42 @@ impl Store for ColumnStore {
         self.read().catalog.series_with_own_class().next().is_some()
     }
 
-    fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {
+    fn set_ttl(&self, class: RetentionClass, ttl_ms: Option<u64>) -> Result<(), StoreError> {
         self.change_ttl(class, ttl_ms)
     }
 
-    fn ttls(&self) -> Vec<(Class, u64)> {
+    fn ttls(&self) -> Vec<(RetentionClass, u64)> {
         let state = self.read();
         state
             .ttl_ms
             .iter()
-            .map(|(class, ttl_ms)| (Class(*class), *ttl_ms))
+            .map(|(class, ttl_ms)| (RetentionClass(*class), *ttl_ms))
             .collect()
     }
 
-    fn used_classes(&self) -> Vec<Class> {
-        self.read().catalog.used_classes().into_iter().map(Class).collect()
+    fn used_classes(&self) -> Vec<RetentionClass> {
+        self.read()
+            .catalog
+            .used_classes()
+            .into_iter()
+            .map(RetentionClass)
+            .collect()
     }
 
-    fn entities(&self, from: usize, limit: usize) -> Vec<(EntityId, Class)> {
+    fn entities(&self, from: usize, limit: usize) -> Vec<(TelemetryEntityId, RetentionClass)> {
         let state = self.read();
         let entities = state.catalog.entities.iter().skip(from).take(limit);
-        entities.map(|entity| (entity.id, Class(entity.class))).collect()
+        entities
+            .map(|entity| (entity.id, RetentionClass(entity.class)))
+            .collect()
     }
 
-    fn maintain(&self, now_ms: i64) -> Result<Maintained, StoreError> {
+    fn maintain(&self, now_ms: i64) -> Result<MaintenanceResult, StoreError> {
         let result = self.maintain_once(now_ms);
-        self.note(result)
+        self.record_result(result)
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         self.collect_stats()
     }
 }

@@ -1,9 +1,11 @@
-//! Which files to merge, rewrite or remove, and doing it.
+//! Chooses files to merge, rewrite or remove, and does it.
 //!
-//! Fresh segments, straight from memory, are merged a few at a time, oldest first, into windows of time and classes. Within a
-//! window those of similar size are merged again. What is merged is always adjacent in sequence, whatever the class, so that
-//! the number of the newest can stand for all. A file whose points are all too old is removed; one of which half the time is
-//! too old, which has deleted points, or points that are to be kept for another time than the file says, is rewritten.
+//! Fresh segments, written from heads, are merged several at a time, oldest first, into segments of one time window and
+//! class. Within a window, segments of similar size are merged again. Merged segments are always adjacent in sequence,
+//! regardless of class, so that the sequence number of the newest can replace all of them.
+//!
+//! A file is removed if all its points have expired. It is rewritten if half of its time span has expired, if it has
+//! deleted points, or if it has points of another class than its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +13,25 @@ use std::sync::atomic::Ordering;
 
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
-use crate::files::Change;
+use crate::files::ManifestChange;
 use crate::manifest::Tombstone;
-use crate::segment::Segment;
-use crate::state::State;
-use crate::store::Maintained;
+use crate::segment::StoreSegment;
+use crate::state::StoreState;
+use crate::store::MaintenanceResult;
 
-/// Units of a window that are merged at least.
+/// Minimum number of units of a window in one merge.
 const UNITS_MIN: usize = 4;
-/// With more units in a window some are merged whatever their sizes.
+/// With more units in a window, some are merged regardless of their sizes.
 const UNITS_MAX: usize = 12;
-/// Fresh segments that are merged at most.
+/// Maximum number of fresh segments in one merge.
 const FRESH_MAX: usize = 16;
-/// Between looks at all files, because something in them got another class.
-const JUDGE_PAUSE_MS: i64 = 60_000;
-/// Before this many times the usual number of fresh segments writers wait for a merge.
+/// Minimum time between two class checks of all files.
+const CLASS_CHECK_INTERVAL_MS: i64 = 60_000;
+/// Multiple of the usual number of fresh segments at which writers wait for a merge.
 const FRESH_BACKLOG: usize = 4;
 
 impl ColumnStore {
-    pub(crate) fn maintain_once(&self, now_ms: i64) -> Result<Maintained, StoreError> {
+    pub(crate) fn maintain_once(&self, now_ms: i64) -> Result<MaintenanceResult, StoreError> {
         let is_due = {
             let mut state = self.change();
             state.now_ms = Some(now_ms);
@@ -37,15 +39,16 @@ impl ColumnStore {
         };
         if is_due {
             self.flush_frozen_or_active()?;
-            return Ok(Maintained { has_more: true });
+            return Ok(MaintenanceResult { has_more: true });
         }
         let has_more = self.compact_once(now_ms)?;
-        Ok(Maintained { has_more })
+        Ok(MaintenanceResult { has_more })
     }
 
-    /// Writers that are faster than merges wait here.
+    /// Merges on the writer's thread if there are too many fresh segments. Slows down writers that are faster than
+    /// merges.
     pub(crate) fn merge_backlog(&self) -> Result<(), StoreError> {
-        let is_fresh = |segment: &&Arc<Segment>| segment.record.group.is_none();
+        let is_fresh = |segment: &&Arc<StoreSegment>| segment.record.group.is_none();
         let fresh = self.read().segments.iter().filter(is_fresh).count();
         if fresh >= self.config.fresh_segments_max.max(1) * FRESH_BACKLOG {
             let now_ms = self.read().now_ms.unwrap_or(i64::MIN);
@@ -54,7 +57,7 @@ impl ColumnStore {
         Ok(())
     }
 
-    /// One piece of work; whether there was any.
+    /// Does one unit of work. Returns whether there was any.
     fn compact_once(&self, now_ms: i64) -> Result<bool, StoreError> {
         let _compacting = lock(&self.compacting);
         lock(&self.files).check()?;
@@ -66,14 +69,14 @@ impl ColumnStore {
             Some(inputs) => inputs,
             None => match self.retire_tombstones()? {
                 Some(dirty) => with_older_fresh(&self.read(), &dirty),
-                None => return self.judge_one(now_ms),
+                None => return self.check_classes_of_one(now_ms),
             },
         };
         self.merge(&inputs)?;
         Ok(true)
     }
 
-    /// Removes segments of which nothing is young enough.
+    /// Removes segments whose points have all expired. Returns whether there were any.
     fn remove_expired(&self) -> Result<bool, StoreError> {
         let segments = self.read().segments.clone();
         let mut expired = Vec::new();
@@ -91,8 +94,8 @@ impl ColumnStore {
         Ok(true)
     }
 
-    /// By the classes as they are now, which may not be those at the time of the merge.
-    fn is_expired(&self, segment: &Segment) -> Result<bool, StoreError> {
+    /// Checks the current classes of the series, which may differ from the class at the time of the merge.
+    fn is_expired(&self, segment: &StoreSegment) -> Result<bool, StoreError> {
         let max_ts = segment.extent.max_ts;
         let is_class_expired = |class: u8| max_ts < self.read().cutoff(class);
         let is_hint = match segment.record.group {
@@ -116,61 +119,62 @@ impl ColumnStore {
         Ok(true)
     }
 
-    /// Forgets deletions that hide nothing any more; a segment that still has deleted points.
-    fn retire_tombstones(&self) -> Result<Option<Arc<Segment>>, StoreError> {
+    /// Removes tombstones that no longer hide points. Returns a segment that still has deleted points, if any.
+    fn retire_tombstones(&self) -> Result<Option<Arc<StoreSegment>>, StoreError> {
         let (tombstones, segments, durable) = {
             let state = self.read();
             (state.tombstones.clone(), state.segments.clone(), state.durable_position)
         };
         let mut done = Vec::new();
-        // A replay from the durable position must not bring points back.
+        // A replay from the durable position must not restore deleted points.
         for tombstone in tombstones.iter().filter(|tombstone| tombstone.position <= durable.0) {
             if let Some(dirty) = first_dirty(tombstone, &segments)? {
-                return self.forget(&done).map(|()| Some(dirty));
+                return self.remove_tombstones(&done).map(|()| Some(dirty));
             }
             done.push(*tombstone);
         }
-        self.forget(&done).map(|()| None)
+        self.remove_tombstones(&done).map(|()| None)
     }
 
-    fn forget(&self, done: &[Tombstone]) -> Result<(), StoreError> {
+    fn remove_tombstones(&self, done: &[Tombstone]) -> Result<(), StoreError> {
         if done.is_empty() {
             return Ok(());
         }
         let mut files = lock(&self.files);
-        let mut change = Change::of(&self.read());
+        let mut change = ManifestChange::of(&self.read());
         change.tombstones.retain(|tombstone| !done.contains(tombstone));
         self.commit(&mut files, change)
     }
 
-    /// Looks at one segment whose series may have other classes than it says, and splits it if they have; whether there was one.
-    fn judge_one(&self, now_ms: i64) -> Result<bool, StoreError> {
+    /// Checks the classes of one merged segment, and splits it if a series has another class. Returns whether there was
+    /// one to check.
+    fn check_classes_of_one(&self, now_ms: i64) -> Result<bool, StoreError> {
         let (version, found) = {
             let mut state = self.change();
             if state.ttl_ms.is_empty() {
                 return Ok(false);
             }
-            let is_due = now_ms >= state.judge_again_ms || state.judged_version == 0;
-            if state.judged_version != state.classes_version && is_due {
-                state.judged_version = state.classes_version;
-                state.judge_again_ms = now_ms.saturating_add(JUDGE_PAUSE_MS);
+            let is_due = now_ms >= state.next_class_check_ms || state.checked_classes_version == 0;
+            if state.checked_classes_version != state.classes_version && is_due {
+                state.checked_classes_version = state.classes_version;
+                state.next_class_check_ms = now_ms.saturating_add(CLASS_CHECK_INTERVAL_MS);
             }
-            let version = state.judged_version;
-            let is_open = |segment: &&Arc<Segment>| {
-                segment.record.group.is_some() && segment.judged_version.load(Ordering::Relaxed) < version
+            let version = state.checked_classes_version;
+            let is_open = |segment: &&Arc<StoreSegment>| {
+                segment.record.group.is_some() && segment.checked_classes_version.load(Ordering::Relaxed) < version
             };
             (version, state.segments.iter().find(is_open).cloned())
         };
         let Some(segment) = found else { return Ok(false) };
-        if self.is_mislabelled(&segment)? {
+        if self.has_wrong_class(&segment)? {
             self.merge(&[segment])?;
         } else {
-            segment.judged_version.store(version, Ordering::Relaxed);
+            segment.checked_classes_version.store(version, Ordering::Relaxed);
         }
         Ok(true)
     }
 
-    fn is_mislabelled(&self, segment: &Segment) -> Result<bool, StoreError> {
+    fn has_wrong_class(&self, segment: &StoreSegment) -> Result<bool, StoreError> {
         let Some(group) = segment.record.group else {
             return Ok(false);
         };
@@ -187,7 +191,7 @@ impl ColumnStore {
         Ok(false)
     }
 
-    fn merge(&self, inputs: &[Arc<Segment>]) -> Result<(), StoreError> {
+    fn merge(&self, inputs: &[Arc<StoreSegment>]) -> Result<(), StoreError> {
         let outputs = self.merge_files(inputs)?;
         let bytes: u64 = outputs.iter().map(|segment| segment.extent.bytes).sum();
         self.replace_segments(inputs, outputs)?;
@@ -196,10 +200,14 @@ impl ColumnStore {
         Ok(())
     }
 
-    fn replace_segments(&self, inputs: &[Arc<Segment>], outputs: Vec<Arc<Segment>>) -> Result<(), StoreError> {
+    fn replace_segments(
+        &self,
+        inputs: &[Arc<StoreSegment>],
+        outputs: Vec<Arc<StoreSegment>>,
+    ) -> Result<(), StoreError> {
         let mut files = lock(&self.files);
-        let mut change = Change::of(&self.read());
-        let is_input = |segment: &Arc<Segment>| inputs.iter().any(|input| Arc::ptr_eq(input, segment));
+        let mut change = ManifestChange::of(&self.read());
+        let is_input = |segment: &Arc<StoreSegment>| inputs.iter().any(|input| Arc::ptr_eq(input, segment));
         change.segments.retain(|segment| !is_input(segment));
         change.segments.extend(outputs.iter().cloned());
         change.segments.sort_by_key(|segment| segment.record.seq);
@@ -207,19 +215,19 @@ impl ColumnStore {
         match result {
             Ok(()) => inputs.iter().for_each(|input| input.retire()),
             Err(_) if files.check().is_ok() => outputs.iter().for_each(|output| output.retire()),
-            // Unknown which manifest counts: both sets of files stay.
+            // It is unknown which manifest is valid, so both sets of files remain.
             Err(_) => {}
         }
         result
     }
 }
 
-/// A segment that may have points which the deletion covers.
-fn first_dirty(tombstone: &Tombstone, segments: &[Arc<Segment>]) -> Result<Option<Arc<Segment>>, StoreError> {
+/// Returns a segment that may have points that the deletion covers.
+fn first_dirty(tombstone: &Tombstone, segments: &[Arc<StoreSegment>]) -> Result<Option<Arc<StoreSegment>>, StoreError> {
     for segment in segments {
         let extent = &segment.extent;
         let may_hide = segment.record.clean_seq < tombstone.seq
-            && tombstone.touches(extent.min_ts, extent.max_ts)
+            && tombstone.overlaps(extent.min_ts, extent.max_ts)
             && segment.may_have(tombstone.series);
         if !may_hide {
             continue;
@@ -234,17 +242,17 @@ fn first_dirty(tombstone: &Tombstone, segments: &[Arc<Segment>]) -> Result<Optio
     Ok(None)
 }
 
-/// Fresh segments leave in the order in which they came.
-fn with_older_fresh(state: &State, segment: &Arc<Segment>) -> Vec<Arc<Segment>> {
+/// Returns the segment and, if it is fresh, all older fresh ones: fresh segments are merged in order.
+fn with_older_fresh(state: &StoreState, segment: &Arc<StoreSegment>) -> Vec<Arc<StoreSegment>> {
     if segment.record.group.is_some() {
         return vec![segment.clone()];
     }
-    let is_older = |other: &&Arc<Segment>| other.record.group.is_none() && other.record.seq <= segment.record.seq;
+    let is_older = |other: &&Arc<StoreSegment>| other.record.group.is_none() && other.record.seq <= segment.record.seq;
     state.segments.iter().filter(is_older).cloned().collect()
 }
 
-fn pick(state: &State, fresh_max: usize) -> Option<Vec<Arc<Segment>>> {
-    let is_fresh = |segment: &&Arc<Segment>| segment.record.group.is_none();
+fn pick(state: &StoreState, fresh_max: usize) -> Option<Vec<Arc<StoreSegment>>> {
+    let is_fresh = |segment: &&Arc<StoreSegment>| segment.record.group.is_none();
     let fresh: Vec<_> = state
         .segments
         .iter()
@@ -264,26 +272,27 @@ fn pick(state: &State, fresh_max: usize) -> Option<Vec<Arc<Segment>>> {
     })
 }
 
-/// Of a segment straight from memory: if one of its classes can be.
-fn is_half_expired(state: &State, segment: &Segment) -> bool {
+/// Returns whether half of the segment's time span has expired. A fresh segment has no class, so the latest cutoff
+/// applies.
+fn is_half_expired(state: &StoreState, segment: &StoreSegment) -> bool {
     let cutoff = match segment.record.group {
         Some(group) => state.cutoff(group.class),
-        None => state.earliest_end(),
+        None => state.latest_cutoff(),
     };
     let extent = &segment.extent;
     let middle = extent.min_ts + extent.max_ts.saturating_sub(extent.min_ts) / 2;
     cutoff > extent.min_ts && cutoff > middle
 }
 
-/// Segments of one window and one sequence number: what one merge has left.
+/// The segments of one window and one sequence number, that is, the output of one merge.
 #[derive(Default)]
-struct Unit {
+struct MergeOutput {
     bytes: u64,
-    segments: Vec<Arc<Segment>>,
+    segments: Vec<Arc<StoreSegment>>,
 }
 
-fn pick_units(state: &State) -> Option<Vec<Arc<Segment>>> {
-    let mut windows: BTreeMap<i64, BTreeMap<u64, Unit>> = BTreeMap::new();
+fn pick_units(state: &StoreState) -> Option<Vec<Arc<StoreSegment>>> {
+    let mut windows: BTreeMap<i64, BTreeMap<u64, MergeOutput>> = BTreeMap::new();
     for segment in state.segments.iter() {
         if let Some(group) = segment.record.group {
             let unit = windows
@@ -296,7 +305,7 @@ fn pick_units(state: &State) -> Option<Vec<Arc<Segment>>> {
         }
     }
     windows.into_values().find_map(|units| {
-        let newest_first: Vec<Unit> = units.into_values().rev().collect();
+        let newest_first: Vec<MergeOutput> = units.into_values().rev().collect();
         let count = units_to_merge(&newest_first.iter().map(|unit| unit.bytes).collect::<Vec<_>>())?;
         Some(
             newest_first
@@ -309,7 +318,8 @@ fn pick_units(state: &State) -> Option<Vec<Arc<Segment>>> {
     })
 }
 
-/// How many of the newest to merge: as long as the next is not much larger than those before together.
+/// Returns how many of the newest units to merge: adds a unit as long as it is at most twice as large as all newer ones
+/// together.
 fn units_to_merge(newest_first: &[u64]) -> Option<usize> {
     let mut total = *newest_first.first()?;
     let mut count = 1;

@@ -1,26 +1,26 @@
-//! What an operator can choose about the embedded store.
+//! Options of the embedded store.
 
-/// Limits of memory and the layout of files. The defaults are for one machine with tens of thousands of devices.
+/// Memory limits and file layout. The defaults suit one machine with tens of thousands of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// New points in memory, half of it being written to disk and half being filled. More memory makes larger blocks and
-    /// fewer merges.
+pub struct StoreConfig {
+    /// Memory for new points, in bytes. Half of it is written to disk while the other half is filled. More memory makes
+    /// larger blocks and fewer merges.
     pub head_bytes_max: usize,
-    /// Points of further series are refused and counted.
+    /// Maximum number of series. Points of further series are rejected and counted.
     pub series_max: usize,
-    /// Series of one entity.
+    /// Maximum number of series per entity.
     pub keys_max: u16,
-    /// Merged files hold points of one such stretch of time, so that old ones can be removed as a whole.
+    /// Length of the time window of a merged file. Expired files can be removed as a whole.
     pub window_ms: i64,
-    /// So many files from memory are merged at once.
+    /// Number of fresh segments that starts a merge.
     pub fresh_segments_max: usize,
-    /// For the hash tables; random, except in tests.
+    /// Seed of the hash tables: random, except in tests.
     pub hash_seed: u64,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
+impl Default for StoreConfig {
+    fn default() -> StoreConfig {
+        StoreConfig {
             head_bytes_max: 64 << 20,
             series_max: 10_000_000,
             keys_max: 10_000,
@@ -31,16 +31,16 @@ impl Default for Config {
     }
 }
 
-/// Windows beyond these share the first and the last: 1970 to some 200 years later with a window of a week.
+/// First and last window. Times outside share them: 1970 to about 2200 with windows of one week.
 const WINDOW_MIN: i64 = 0;
 const WINDOW_MAX: i64 = 12_000;
 
-impl Config {
+impl StoreConfig {
     pub(crate) fn window_of(&self, ts_ms: i64) -> i64 {
         ts_ms.div_euclid(self.window_ms.max(1)).clamp(WINDOW_MIN, WINDOW_MAX)
     }
 
-    /// First and last time of a window.
+    /// Returns the first and last time of a window.
     pub(crate) fn window_span(&self, window: i64) -> (i64, i64) {
         let start = window.saturating_mul(self.window_ms.max(1));
         let first = if window == WINDOW_MIN { i64::MIN } else { start };

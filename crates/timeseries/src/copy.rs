@@ -1,26 +1,26 @@
-//! A consistent copy of a store, also of one that is in use: a backup.
+//! A consistent copy (backup) of a store, also while it is in use.
 //!
-//! Segments never change, and of the series log the manifest says how many bytes count. So what one manifest names is a whole store, of
-//! the position that it has; what is removed meanwhile makes the copy begin anew.
+//! Segments never change, and the manifest contains the valid length of the series log. The files of one manifest are
+//! therefore a complete store at the manifest's position. If a file is removed during the copy, the copy starts again.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use storage::{Directory, copy};
+use storage::{StorageDirectory, copy};
 
 use crate::column_store::ColumnStore;
-use crate::config::Config;
+use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::manifest::{Manifest, NAME};
 use crate::{segment, series_log};
 
-/// How often the copy may begin anew.
+/// Maximum number of attempts.
 const ATTEMPTS: u32 = 10;
 
-/// Copies the store `name` in `parent` to the same name in `target`, which must not have it, and opens the copy to see that it is
-/// whole; how many bytes. After an error the copy is removed. `None`: there is no store.
+/// Copies the store `name` in `parent` to the same name in `target`, which must not have it, and opens the copy to
+/// verify it. Returns the number of bytes, or `None` if there is no store. After an error the copy is removed.
 pub fn copy_to(parent: &Path, name: &str, target: &Path) -> Result<Option<u64>, StoreError> {
     let (from, to) = (parent.join(name), target.join(name));
     if !from.join(NAME).is_file() {
@@ -41,21 +41,22 @@ fn copy_and_open(parent: &Path, name: &str, target: &Path) -> Result<u64, StoreE
         if let Some(bytes) = copy_once(parent, name, &to)? {
             copy::sync_directory(&to).map_err(failed("sync", &to))?;
             copy::sync_directory(target).map_err(failed("sync", target))?;
-            let disk = Directory::open(target, name).map_err(|error| failed("open", &to)(io::Error::other(error)))?;
-            ColumnStore::open(Arc::new(disk), Config::default())?;
+            let disk =
+                StorageDirectory::open(target, name).map_err(|error| failed("open", &to)(io::Error::other(error)))?;
+            ColumnStore::open(Arc::new(disk), StoreConfig::default())?;
             return Ok(bytes);
         }
         fs::remove_dir_all(&to).map_err(failed("remove", &to))?;
     }
-    let restless = io::Error::other("its files were replaced faster than they were copied: try again");
-    Err(failed("copy", &parent.join(name))(restless))
+    let replaced = io::Error::other("its files were replaced during each attempt; try again");
+    Err(failed("copy", &parent.join(name))(replaced))
 }
 
-/// Bytes; `None` if something was removed meanwhile.
+/// Copies the files of the current manifest. Returns their bytes, or `None` if a file was removed during the copy.
 fn copy_once(parent: &Path, name: &str, to: &Path) -> Result<Option<u64>, StoreError> {
     let from = parent.join(name);
-    let disk =
-        Directory::open_read_only(parent, name).map_err(|error| failed("open", &from)(io::Error::other(error)))?;
+    let disk = StorageDirectory::open_read_only(parent, name)
+        .map_err(|error| failed("open", &from)(io::Error::other(error)))?;
     let Some(manifest) = Manifest::read(&disk)? else {
         return Ok(None);
     };
@@ -83,5 +84,9 @@ fn copy_once(parent: &Path, name: &str, to: &Path) -> Result<Option<u64>, StoreE
 
 fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError + use<> {
     let file = path.display().to_string();
-    move |source| StoreError::Io { doing, file, source }
+    move |source| StoreError::Io {
+        operation: doing,
+        file,
+        source,
+    }
 }

@@ -1,15 +1,15 @@
-//! Deletions. In the heads points are removed at once; for what is in segments a tombstone is written, which hides the points
-//! until a merge has left them out.
+//! Deletion of points. Points in heads are removed immediately. For points in segments, a tombstone is written that
+//! hides them until a merge drops them.
 
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
-use crate::files::{Change, Files};
+use crate::files::{ManifestChange, StoreFiles};
 use crate::manifest::Tombstone;
-use crate::state::State;
-use crate::store::{Delete, LatestAfterDelete, Order, Series};
-use crate::value::{EntityId, TimedValue, ValueRef};
+use crate::state::StoreState;
+use crate::store::{Delete, LatestAfterDelete, PointOrder, Series};
+use crate::value::{TelemetryEntityId, TimedValue, ValueRef};
 
-/// Further ones are refused until merges have caught up.
+/// Maximum number of tombstones. Further deletions are rejected until merges have removed some.
 pub(crate) const TOMBSTONES_MAX: usize = 65_536;
 
 impl ColumnStore {
@@ -18,7 +18,7 @@ impl ColumnStore {
             return Ok(());
         }
         let _flushing = lock(&self.flushing);
-        // What is on its way to disk cannot be changed any more.
+        // Frozen heads are immutable, so they are flushed first.
         let frozen = self.read().frozen.clone();
         if let Some(frozen) = frozen {
             self.write_frozen(&frozen)?;
@@ -32,17 +32,17 @@ impl ColumnStore {
         if self.read().tombstones.len() + series.len() > TOMBSTONES_MAX {
             return Err(StoreError::TooManyDeletes { max: TOMBSTONES_MAX });
         }
-        let tombstones = self.hide(&mut files, delete, &series);
+        let tombstones = self.add_tombstones(&mut files, delete, &series);
         self.replace_latest(delete, &series)?;
-        let mut change = Change::of(&self.read());
+        let mut change = ManifestChange::of(&self.read());
         change.tombstones = tombstones;
         change.latest_of = Some(Vec::new());
         self.commit(&mut files, change)
     }
 
-    /// From here on nobody sees the points; durable is that later.
-    fn hide(&self, files: &mut Files, delete: &Delete<'_>, series: &[u32]) -> Vec<Tombstone> {
-        let seq = files.take_seq();
+    /// Hides the points from readers. The tombstones become durable with the commit.
+    fn add_tombstones(&self, files: &mut StoreFiles, delete: &Delete<'_>, series: &[u32]) -> Vec<Tombstone> {
+        let seq = files.allocate_seq();
         let mut state = self.change();
         let position = state.last_position.0;
         let mut tombstones = state.tombstones.to_vec();
@@ -57,7 +57,7 @@ impl ColumnStore {
             };
             tombstones.push(tombstone);
             let slot = state.catalog.series[series as usize].slot;
-            state.active.delete(slot, |ts_ms| tombstone.touches(ts_ms, ts_ms));
+            state.active.delete(slot, |ts_ms| tombstone.overlaps(ts_ms, ts_ms));
         }
         state.tombstones = tombstones.clone().into();
         state.delete_position = position;
@@ -80,22 +80,22 @@ impl ColumnStore {
                 LatestAfterDelete::Keep | LatestAfterDelete::Remove => None,
             };
             let mut state = self.change();
-            // A point that came meanwhile is newer than the deletion.
+            // A point written since then is newer than the deletion.
             if state.catalog.latest(series).map(|(ts_ms, _)| ts_ms) == ts_ms {
                 state.catalog.set_latest(series, newest);
-                state.note_changed(series);
+                state.mark_changed(series);
             }
         }
         Ok(())
     }
 
-    fn newest_point(&self, entity: EntityId, key: &str) -> Result<Option<TimedValue>, StoreError> {
+    fn newest_point(&self, entity: TelemetryEntityId, key: &str) -> Result<Option<TimedValue>, StoreError> {
         let mut newest = None;
         let everything = i64::MIN..i64::MAX;
         self.scan_series(
             Series { entity, key },
             everything,
-            Order::Descending,
+            PointOrder::Descending,
             &mut |ts_ms, value: ValueRef<'_>| {
                 let value = value.to_owned();
                 newest = Some(TimedValue { ts_ms, value });
@@ -106,7 +106,7 @@ impl ColumnStore {
     }
 }
 
-impl State {
+impl StoreState {
     fn series_to_delete(&self, delete: &Delete<'_>) -> Vec<u32> {
         let catalog = &self.catalog;
         let Some(entity) = catalog.entity(delete.entity) else {

@@ -1,5 +1,6 @@
-//! Columns of doubles. Most sensors send decimals with a few places, which are integers times a power of ten: those become
-//! a column of integers when every single one comes back bit by bit. Others are for pco, or too few and left as they are.
+//! Columns of doubles. Most sensors send decimals with a few places, that is, integers times a power of ten. Such
+//! columns are stored as integers if every value round-trips exactly. Other columns are compressed with pco, or stored
+//! raw if they are short.
 //!
 //! ```text
 //! 0 raw      8 bytes each
@@ -9,19 +10,19 @@
 
 use pco::ChunkConfig;
 
-use crate::bytes::{Invalid, Read, Reader, put_varint};
-use crate::ints::{self, Effort, pco_chunk, pco_values};
+use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_varint};
+use crate::ints::{self, EncodeEffort, pco_chunk, pco_values};
 
 const RAW: u8 = 0;
 const DECIMAL: u8 = 1;
 const PCO: u8 = 2;
 
 const POWERS: [f64; 8] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7];
-/// Integers up to here are exact in a double.
+/// Smaller integers are exact in a double.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 const PCO_MIN: usize = 64;
 
-pub(crate) fn encode(values: &[f64], effort: Effort, out: &mut Vec<u8>) {
+pub(crate) fn encode(values: &[f64], effort: EncodeEffort, out: &mut Vec<u8>) {
     if let Some((exponent, integers)) = decimals(values) {
         out.push(DECIMAL);
         out.push(exponent);
@@ -47,10 +48,10 @@ pub(crate) fn encode(values: &[f64], effort: Effort, out: &mut Vec<u8>) {
     }
 }
 
-fn level(effort: Effort) -> usize {
+fn level(effort: EncodeEffort) -> usize {
     match effort {
-        Effort::Fast => 1,
-        Effort::Small => 6,
+        EncodeEffort::Fast => 1,
+        EncodeEffort::Small => 6,
     }
 }
 
@@ -64,7 +65,7 @@ fn decimals(values: &[f64]) -> Option<(u8, Vec<i64>)> {
             }
         }
     }
-    // What fitted a smaller exponent may be too large for the one that all need.
+    // A value that fits a smaller exponent may be too large for the common one.
     let integers: Option<Vec<i64>> = values.iter().map(|&value| scaled(value, exponent)).collect();
     Some((exponent as u8, integers?))
 }
@@ -75,13 +76,13 @@ fn scaled(value: f64, exponent: usize) -> Option<i64> {
     is_same.then_some(integer as i64)
 }
 
-pub(crate) fn decode(count: usize, from: &mut Reader<'_>) -> Read<Vec<f64>> {
+pub(crate) fn decode(count: usize, from: &mut BytesReader<'_>) -> ParseResult<Vec<f64>> {
     match from.u8()? {
         RAW => (0..count).map(|_| from.f64()).collect(),
         DECIMAL => {
             let power = *POWERS
                 .get(usize::from(from.u8()?))
-                .ok_or(Invalid("an exponent below 8"))?;
+                .ok_or(InvalidBytes("an exponent less than 8"))?;
             let integers = ints::decode(count, from)?;
             Ok(integers.into_iter().map(|integer| integer as f64 / power).collect())
         }
@@ -89,28 +90,28 @@ pub(crate) fn decode(count: usize, from: &mut Reader<'_>) -> Read<Vec<f64>> {
             let len = from.size()?;
             pco_values(count, from.take(len)?)
         }
-        _ => Err(Invalid("a known codec of doubles")),
+        _ => Err(InvalidBytes("a known codec for doubles")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Effort, Reader, decode, encode};
+    use super::{BytesReader, EncodeEffort, decode, encode};
 
     fn round_trip(values: &[f64]) -> usize {
         let mut size = 0;
-        for effort in [Effort::Fast, Effort::Small] {
+        for effort in [EncodeEffort::Fast, EncodeEffort::Small] {
             let mut bytes = Vec::new();
             encode(values, effort, &mut bytes);
-            let back = decode(values.len(), &mut Reader::new(&bytes)).unwrap();
-            assert!(back.iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits()));
+            let decoded = decode(values.len(), &mut BytesReader::new(&bytes)).unwrap();
+            assert!(decoded.iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits()));
             size = bytes.len();
         }
         size
     }
 
     #[test]
-    fn doubles_come_back_bit_by_bit() {
+    fn doubles_round_trip_bit_for_bit() {
         round_trip(&[0.0, -0.0, f64::MAX, f64::MIN_POSITIVE, 1e300, 0.1, f64::INFINITY]);
         round_trip(&(0..500).map(|n| (f64::from(n)).sin()).collect::<Vec<_>>());
         round_trip(&(0..500).map(|n| (f64::from(n)).sqrt() * 1e17).collect::<Vec<_>>());

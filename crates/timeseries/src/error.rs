@@ -1,38 +1,38 @@
-//! What can go wrong: a store that cannot write now, one that is damaged, a question that makes no sense.
+//! Errors of the store: a failed write, damaged files, invalid queries.
 
 use std::{fmt, io};
 
-/// Nothing of the batch was applied; the same batch can be written again.
+/// The batch was not applied. The caller can write the same batch again.
 #[derive(Debug)]
 pub enum WriteError {
-    /// The memory for new points is full and a flush does not free it. Hold back, and write again.
+    /// The memory for new points is full, and flushing failed. The caller should pause, then retry.
     Busy { head_bytes: usize, source: StoreError },
 }
 
 #[derive(Debug)]
 pub enum StoreError {
-    /// Reading or writing failed; trying again may help (a full disk passes by itself).
+    /// Reading or writing failed. A retry may succeed, for example when a full disk has space again.
     Io {
-        doing: &'static str,
+        operation: &'static str,
         file: String,
         source: io::Error,
     },
-    /// The bytes are not what was written: a failing disk, or another program. Nothing is skipped.
+    /// The bytes are not those that were written: a failing disk, or another program. Nothing is skipped.
     Corrupt {
         file: String,
         offset: u64,
         expected: &'static str,
     },
-    /// Made by a newer version.
+    /// A newer version of the program wrote the file.
     Version {
         file: String,
         version: u32,
     },
-    /// What the disk holds is unknown since a sync of the directory failed. The store must be opened again.
+    /// A sync of the directory failed, so the state on disk is unknown. The store must be opened again.
     Failed {
         since: String,
     },
-    /// Too many deletions wait for [`crate::Store::maintain`] to carry them out.
+    /// Too many deletions are pending. [`crate::Store::maintain`] applies them.
     TooManyDeletes {
         max: usize,
     },
@@ -47,16 +47,16 @@ pub enum QueryError {
     TimeZone {
         name: String,
     },
-    /// Times that no calendar has.
+    /// The range contains times outside of the calendar.
     Range,
-    /// Of texts and intervals, in one answer.
+    /// Texts and buckets of one answer exceed the limit.
     TooLarge {
         max: usize,
     },
 }
 
 impl StoreError {
-    /// The same call can succeed later without anybody changing anything but the disk.
+    /// Returns whether the same call can succeed later without a change of the request or the configuration.
     pub fn is_retryable(&self) -> bool {
         matches!(self, StoreError::Io { .. } | StoreError::TooManyDeletes { .. })
     }
@@ -73,7 +73,7 @@ impl fmt::Display for WriteError {
         let WriteError::Busy { head_bytes, .. } = self;
         write!(
             f,
-            "{head_bytes} bytes of new points wait in memory and cannot be flushed: write again later"
+            "cannot flush {head_bytes} bytes of new points from memory; retry the write later"
         )
     }
 }
@@ -81,30 +81,34 @@ impl fmt::Display for WriteError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::Io { doing, file, .. } if self.is_full_disk() => {
+            StoreError::Io {
+                operation: doing, file, ..
+            } if self.is_full_disk() => {
                 write!(
                     f,
-                    "cannot {doing} {file}: the disk is full; the store goes on by itself when there is space"
+                    "cannot {doing} {file}: the disk is full; the store resumes when space is available"
                 )
             }
-            StoreError::Io { doing, file, .. } => write!(f, "cannot {doing} {file}"),
+            StoreError::Io {
+                operation: doing, file, ..
+            } => write!(f, "cannot {doing} {file}"),
             StoreError::Corrupt { file, offset, expected } => write!(
                 f,
                 "{file} is damaged at offset {offset}: expected {expected}; restore the file from a backup"
             ),
             StoreError::Version { file, version } => write!(
                 f,
-                "{file} has format version {version}, this program reads up to {}: use a newer one",
+                "{file} has format version {version}; this program supports versions up to {}. Use a newer version of tidewire",
                 crate::FORMAT_VERSION
             ),
             StoreError::Failed { since } => write!(
                 f,
-                "the store stopped when it could not tell what is on disk ({since}): restart to go on from what is durable"
+                "the time series store has failed, because the state on disk is unknown ({since}); restart tidewire to recover"
             ),
             StoreError::TooManyDeletes { max } => {
                 write!(
                     f,
-                    "{max} deletions are not carried out yet: try again when the store has merged its files"
+                    "{max} deletions are still pending; retry after the store has merged its files"
                 )
             }
             StoreError::Query(error) => error.fmt(f),
@@ -118,16 +122,19 @@ impl fmt::Display for QueryError {
             QueryError::TooManyBuckets { max } => {
                 write!(
                     f,
-                    "the query has more than {max} intervals: take a longer interval or a shorter range"
+                    "the query has more than {max} intervals; use a longer interval or a shorter range"
                 )
             }
-            QueryError::TimeZone { name } => write!(f, "{name:?} is no time zone: expected a name such as Europe/Kyiv"),
+            QueryError::TimeZone { name } => write!(
+                f,
+                "unknown time zone {name:?}: expected an IANA name such as Europe/Kyiv"
+            ),
             QueryError::TooLarge { max } => write!(
                 f,
-                "the answer has more than {} MiB of texts or intervals: ask for fewer keys, a smaller limit, a shorter range or a longer interval",
+                "the answer has more than {} MiB of texts or intervals; use fewer keys, a smaller limit, a shorter range or a longer interval",
                 max >> 20
             ),
-            QueryError::Range => write!(f, "the range has times that no calendar has"),
+            QueryError::Range => write!(f, "the range contains times outside of the calendar"),
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Points as CSV, one series after the other, straight to where they go: nothing is collected.
+//! Export of points as CSV, one series after another. Points are streamed to the output and not collected.
 //!
-//! RFC 4180 with a header: `key,ts,type,value`. Times are milliseconds since 1970.
+//! RFC 4180 with the header `key,ts,type,value`. Times are Unix milliseconds.
 
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 use std::{error, fmt};
 
 use crate::error::StoreError;
-use crate::store::{Order, Series, Store};
-use crate::value::{EntityId, ValueRef};
+use crate::store::{PointOrder, Series, TimeseriesStore};
+use crate::value::{TelemetryEntityId, ValueRef};
 
 #[derive(Debug)]
 pub enum ExportError {
     Store(StoreError),
-    /// Whoever gets the text does not take it.
+    /// Writing to the output failed.
     Output(io::Error),
 }
 
@@ -35,24 +35,24 @@ impl error::Error for ExportError {
     }
 }
 
-/// How many points were written.
+/// Writes the points of `keys` in `range` as CSV. Returns the number of points.
 pub fn export_csv(
-    store: &dyn Store,
-    entity: EntityId,
+    store: &dyn TimeseriesStore,
+    entity: TelemetryEntityId,
     keys: &[&str],
     range: Range<i64>,
     out: &mut dyn Write,
 ) -> Result<u64, ExportError> {
     out.write_all(b"key,ts,type,value\r\n").map_err(ExportError::Output)?;
-    each_point(store, entity, keys, range, &mut |key, ts_ms, value| {
+    for_each_point(store, entity, keys, range, &mut |key, ts_ms, value| {
         write_row(out, key, ts_ms, value)
     })
 }
 
-/// How many there were. What `take` does not take ends it.
-pub(crate) fn each_point(
-    store: &dyn Store,
-    entity: EntityId,
+/// Passes each point to `take`, and stops if it fails. Returns the number of points.
+pub(crate) fn for_each_point(
+    store: &dyn TimeseriesStore,
+    entity: TelemetryEntityId,
     keys: &[&str],
     range: Range<i64>,
     take: &mut dyn FnMut(&str, i64, ValueRef<'_>) -> io::Result<()>,
@@ -72,7 +72,7 @@ pub(crate) fn each_point(
         };
         let series = Series { entity, key };
         store
-            .scan(series, range.clone(), Order::Ascending, &mut visit)
+            .scan(series, range.clone(), PointOrder::Ascending, &mut visit)
             .map_err(ExportError::Store)?;
         if let Some(error) = failed {
             return Err(ExportError::Output(error));

@@ -1,13 +1,14 @@
-//! Points as a Parquet file, one series after the other, for whatever analyses data without us.
+//! Export of points as a Parquet file, one series after another, for analysis with other tools.
 //!
 //! ```text
 //! key STRING | ts TIMESTAMP (ms, UTC) | bool_v BOOLEAN | long_v INT64 | dbl_v DOUBLE | str_v STRING | json_v JSON
 //! ```
 //!
-//! The last five are named as in ThingsBoard's table `ts_kv`; of each row one of them is set, the others are null. LZ4_RAW.
+//! The last five columns are named as in ThingsBoard's table `ts_kv`. Each row sets one of them; the others are null.
+//! LZ4_RAW.
 //!
-//! In memory is one row group until it is full, and a kilobyte or two of each that was written: the list of them is the end of
-//! the file. So an export is bounded but for that list.
+//! Memory holds one row group until it is full, and one or two kilobytes of metadata for each group that is written,
+//! because the list of groups is at the end of the file. Apart from that list the memory of an export is bounded.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -21,16 +22,16 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use crate::export::{ExportError, each_point};
-use crate::store::Store;
-use crate::value::{EntityId, ValueRef};
+use crate::export::{ExportError, for_each_point};
+use crate::store::TimeseriesStore;
+use crate::value::{TelemetryEntityId, ValueRef};
 
-/// A row group has at most so many points, about 6 MiB of them in memory.
+/// Maximum number of points in a row group, about 6 MiB in memory.
 pub const EXPORT_GROUP_ROWS: usize = 1 << 17;
-/// And ends with the text by which there are this many bytes of text in it.
+/// A row group also ends when its texts reach this many bytes.
 pub const EXPORT_GROUP_TEXT_BYTES: usize = 8 << 20;
 
-/// Keys that are handed over at once; they are the same many times.
+/// Number of repeated keys passed to the Parquet writer at once.
 const KEYS_AT_ONCE: usize = 1024;
 
 const SCHEMA: &str = "message telemetry {
@@ -43,16 +44,16 @@ const SCHEMA: &str = "message telemetry {
     OPTIONAL BYTE_ARRAY json_v (JSON);
 }";
 
-/// How many points were written.
+/// Writes the points of `keys` in `range` as a Parquet file. Returns the number of points.
 pub fn export_parquet(
-    store: &dyn Store,
-    entity: EntityId,
+    store: &dyn TimeseriesStore,
+    entity: TelemetryEntityId,
     keys: &[&str],
     range: Range<i64>,
     out: &mut (dyn Write + Send),
 ) -> Result<u64, ExportError> {
-    let mut file = File::new(out).map_err(|error| ExportError::Output(failure(error)))?;
-    let points = each_point(store, entity, keys, range, &mut |key, ts_ms, value| {
+    let mut file = ParquetFile::new(out).map_err(|error| ExportError::Output(failure(error)))?;
+    let points = for_each_point(store, entity, keys, range, &mut |key, ts_ms, value| {
         file.put(key, ts_ms, value).map_err(failure)
     })?;
     file.end().map_err(|error| ExportError::Output(failure(error)))?;
@@ -63,17 +64,17 @@ fn failure(error: ParquetError) -> io::Error {
     io::Error::other(error)
 }
 
-struct File<'a> {
+struct ParquetFile<'a> {
     writer: SerializedFileWriter<&'a mut (dyn Write + Send)>,
-    group: Group,
+    group: RowGroup,
 }
 
-impl<'a> File<'a> {
-    fn new(out: &'a mut (dyn Write + Send)) -> Result<File<'a>, ParquetError> {
+impl<'a> ParquetFile<'a> {
+    fn new(out: &'a mut (dyn Write + Send)) -> Result<ParquetFile<'a>, ParquetError> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
-        Ok(File {
+        Ok(ParquetFile {
             writer: SerializedFileWriter::new(out, schema, Arc::new(properties()))?,
-            group: Group::default(),
+            group: RowGroup::default(),
         })
     }
 
@@ -102,8 +103,8 @@ impl<'a> File<'a> {
 
 fn properties() -> WriterProperties {
     let column = |name: &str| ColumnPath::from(name);
-    // Times and counters are small steps from one to the next; a dictionary of them would be as long as they are. Smallest and
-    // largest let readers skip groups; of texts they would be copies that nobody asks for.
+    // Times and counters change in small steps, so a dictionary would be as long as the values. Minimum and maximum let
+    // readers skip groups; for texts they would only be useless copies.
     WriterProperties::builder()
         .set_created_by(concat!("tidewire ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::LZ4_RAW)
@@ -118,21 +119,21 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-/// Rows that are not written yet, by columns.
+/// Rows of the current group, as columns.
 #[derive(Default)]
-struct Group {
-    /// Each with how many rows in a row have it.
+struct RowGroup {
+    /// Each key with the number of consecutive rows that have it.
     keys: Vec<(ByteArray, usize)>,
     times: Vec<i64>,
-    bools: Column<bool>,
-    longs: Column<i64>,
-    doubles: Column<f64>,
-    strings: Column<ByteArray>,
-    jsons: Column<ByteArray>,
+    bools: ParquetColumn<bool>,
+    longs: ParquetColumn<i64>,
+    doubles: ParquetColumn<f64>,
+    strings: ParquetColumn<ByteArray>,
+    jsons: ParquetColumn<ByteArray>,
     text_bytes: usize,
 }
 
-impl Group {
+impl RowGroup {
     fn put(&mut self, key: &str, ts_ms: i64, value: ValueRef<'_>) {
         match self.keys.last_mut() {
             Some((last, rows)) if last.data() == key.as_bytes() => *rows += 1,
@@ -201,22 +202,22 @@ impl Group {
     }
 }
 
-/// The values that there are, and for each row whether it has one: what Parquet calls definition levels.
-struct Column<T> {
+/// The non-null values, and for each row whether it has one (Parquet's definition levels).
+struct ParquetColumn<T> {
     values: Vec<T>,
     levels: Vec<i16>,
 }
 
-impl<T> Default for Column<T> {
-    fn default() -> Column<T> {
-        Column {
+impl<T> Default for ParquetColumn<T> {
+    fn default() -> ParquetColumn<T> {
+        ParquetColumn {
             values: Vec::new(),
             levels: Vec::new(),
         }
     }
 }
 
-impl<T> Column<T> {
+impl<T> ParquetColumn<T> {
     fn put(&mut self, value: Option<T>) {
         self.levels.push(i16::from(value.is_some()));
         self.values.extend(value);
@@ -246,5 +247,5 @@ fn write_column<D: DataType, W: Write + Send>(
 }
 
 fn no_column() -> ParquetError {
-    ParquetError::General("the schema has fewer columns than are written".to_owned())
+    ParquetError::General("the schema has fewer columns than the exporter writes".to_owned())
 }

@@ -1,13 +1,12 @@
-//! Files by their names: what fails says which file, where, and what was expected there.
+//! File access whose errors name the file, the offset, and the expected contents.
 
 use std::io;
 
 use storage::{Storage, StorageFile};
 
-use crate::DIRECTORY_NAME;
 use crate::error::StoreError;
 
-/// Names a file for errors.
+/// Name of a file, for errors.
 #[derive(Clone, Debug)]
 pub(crate) struct FileName {
     pub directory: String,
@@ -17,7 +16,7 @@ pub(crate) struct FileName {
 impl FileName {
     pub fn of(disk: &dyn Storage, name: &str) -> FileName {
         FileName {
-            directory: format!("{}/{DIRECTORY_NAME}", disk.location()),
+            directory: disk.directory(),
             name: name.to_owned(),
         }
     }
@@ -28,7 +27,11 @@ impl FileName {
 
     pub fn io(&self, doing: &'static str) -> impl FnOnce(io::Error) -> StoreError + use<> {
         let file = self.path();
-        move |source| StoreError::Io { doing, file, source }
+        move |source| StoreError::Io {
+            operation: doing,
+            file,
+            source,
+        }
     }
 
     pub fn corrupt(&self, offset: u64, expected: &'static str) -> StoreError {
@@ -40,7 +43,7 @@ impl FileName {
     }
 }
 
-/// All of `into`, or an error that names the place where the file ended.
+/// Fills `into`, or fails with the offset at which the file ended.
 pub(crate) fn read_exact(
     file: &dyn StorageFile,
     name: &FileName,

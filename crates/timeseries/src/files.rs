@@ -1,47 +1,48 @@
-//! Numbers, the series log and the manifest: what only one at a time may change on disk.
+//! File numbers, the series log and the manifest: state on disk that only one thread changes at a time.
 
 use std::sync::Arc;
 
-use crate::catalog::Catalog;
+use crate::catalog::SeriesCatalog;
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
 use crate::file_name::{FileName, write_all};
-use crate::manifest::{Manifest, ReplaceError, SegmentRecord, Tombstone};
-use crate::segment::Segment;
-use crate::series_log::{self, Saved};
-use crate::state::State;
-use crate::value::{Class, Position};
+use crate::manifest::{Manifest, ManifestReplaceError, SegmentRecord, Tombstone};
+use crate::segment::StoreSegment;
+use crate::series_log::{self, SavedPart};
+use crate::state::StoreState;
+use crate::value::{LogPosition, RetentionClass};
 
-/// A series log is written anew when it is so many times what it was when it began.
+/// A series log is rewritten when it has grown to this multiple of its initial size.
 const LOG_GROWTH: u64 = 4;
 const LOG_BYTES_MIN: u64 = 1 << 20;
 
-pub(crate) struct Files {
+pub(crate) struct StoreFiles {
     pub next_seq: u64,
     next_file: u64,
-    /// Number and bytes that count; no bytes: there is none yet.
+    /// File number and valid length. Length 0 means that there is no file yet.
     series_log: (u64, u64),
     series_log_began: u64,
-    /// A write or sync failed: what is behind the bytes that count is not to be built on.
-    is_log_tainted: bool,
-    saved: Saved,
-    /// Why nothing may be changed any more.
+    /// A write or sync failed: bytes after the valid length are unknown, and the next batch starts a new file.
+    must_start_new_log: bool,
+    saved: SavedPart,
+    /// Error after which no more changes are allowed.
     failed: Option<String>,
 }
 
-/// What the manifest is to say next, where it differs from now.
-pub(crate) struct Change {
-    pub segments: Vec<Arc<Segment>>,
+/// The next contents of the manifest.
+pub(crate) struct ManifestChange {
+    pub segments: Vec<Arc<StoreSegment>>,
     pub tombstones: Vec<Tombstone>,
-    pub position: Position,
-    /// Series whose latest values are to be durable, with all that is new in the catalog.
+    pub position: LogPosition,
+    /// Series whose latest values are saved, together with all new catalog entries. `None` saves nothing of the
+    /// catalog.
     pub latest_of: Option<Vec<u32>>,
 }
 
-impl Change {
-    /// Nothing.
-    pub fn of(state: &State) -> Change {
-        Change {
+impl ManifestChange {
+    /// Returns a change that modifies nothing.
+    pub fn of(state: &StoreState) -> ManifestChange {
+        ManifestChange {
             segments: state.segments.to_vec(),
             tombstones: state.tombstones.to_vec(),
             position: state.durable_position,
@@ -50,37 +51,37 @@ impl Change {
     }
 }
 
-impl ReplaceError {
+impl ManifestReplaceError {
     pub fn into_inner(self) -> StoreError {
         match self {
-            ReplaceError::Before(error) | ReplaceError::Unknown(error) => error,
+            ManifestReplaceError::Before(error) | ManifestReplaceError::Unknown(error) => error,
         }
     }
 }
 
-impl Files {
-    pub fn new(manifest: &Manifest, catalog: &Catalog) -> Files {
-        Files {
+impl StoreFiles {
+    pub fn new(manifest: &Manifest, catalog: &SeriesCatalog) -> StoreFiles {
+        StoreFiles {
             next_seq: manifest.next_seq,
             next_file: manifest.next_file,
             series_log: manifest.series_log,
             series_log_began: manifest.series_log.1,
-            is_log_tainted: false,
-            saved: Saved::all(catalog),
+            must_start_new_log: false,
+            saved: SavedPart::all(catalog),
             failed: None,
         }
     }
 
-    pub fn saved(&self) -> Saved {
+    pub fn saved(&self) -> SavedPart {
         self.saved
     }
 
-    pub fn take_seq(&mut self) -> u64 {
+    pub fn allocate_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq - 1
     }
 
-    pub fn take_file(&mut self) -> u64 {
+    pub fn allocate_file(&mut self) -> u64 {
         self.next_file += 1;
         self.next_file - 1
     }
@@ -94,8 +95,8 @@ impl Files {
 }
 
 impl ColumnStore {
-    /// Makes the change durable, then visible. After an error nothing has changed, or the store has failed for good.
-    pub(crate) fn commit(&self, files: &mut Files, change: Change) -> Result<(), StoreError> {
+    /// Makes the change durable, then visible. After an error nothing has changed, or the store has failed permanently.
+    pub(crate) fn commit(&self, files: &mut StoreFiles, change: ManifestChange) -> Result<(), StoreError> {
         files.check()?;
         let log_before = files.series_log;
         let saved = match &change.latest_of {
@@ -110,14 +111,14 @@ impl ColumnStore {
         }
         self.install(files, change, saved);
         if log_before.0 != files.series_log.0 && log_before.1 > 0 {
-            // What stays is removed when the store is opened the next time.
+            // If removal fails, the next open removes the file.
             let _ = self.disk.remove(&series_log::file_name(log_before.0));
         }
         Ok(())
     }
 
-    fn replace_manifest(&self, files: &mut Files, change: &Change) -> Result<(), StoreError> {
-        let record = |segment: &Arc<Segment>| -> SegmentRecord { segment.record };
+    fn replace_manifest(&self, files: &mut StoreFiles, change: &ManifestChange) -> Result<(), StoreError> {
+        let record = |segment: &Arc<StoreSegment>| -> SegmentRecord { segment.record };
         let manifest = Manifest {
             durable_position: change.position.0,
             next_seq: files.next_seq,
@@ -133,8 +134,8 @@ impl ColumnStore {
             tombstones: change.tombstones.clone(),
         };
         manifest.replace(&self.disk).map_err(|error| match error {
-            ReplaceError::Before(error) => error,
-            ReplaceError::Unknown(error) => {
+            ManifestReplaceError::Before(error) => error,
+            ManifestReplaceError::Unknown(error) => {
                 files.failed = Some(match std::error::Error::source(&error) {
                     Some(source) => format!("{error}: {source}"),
                     None => error.to_string(),
@@ -144,14 +145,14 @@ impl ColumnStore {
         })
     }
 
-    fn install(&self, files: &mut Files, change: Change, saved: Option<SavedCatalog>) {
+    fn install(&self, files: &mut StoreFiles, change: ManifestChange, saved: Option<SavedCatalog>) {
         let mut state = self.change();
         state.segments = Arc::new(change.segments);
         state.tombstones = Arc::new(change.tombstones);
         state.durable_position = change.position;
         if let Some(saved) = saved {
             files.saved = saved.upto;
-            // What has changed since is saved the next time.
+            // Changes made during the commit are saved by the next one.
             state.changed.retain(|_, change| *change > saved.changes);
             state.reclassified.drain(..saved.reclassified);
             state.reclassified_series.drain(..saved.reclassified_series);
@@ -159,10 +160,10 @@ impl ColumnStore {
         }
     }
 
-    fn save_catalog(&self, files: &mut Files, latest_of: &[u32]) -> Result<SavedCatalog, StoreError> {
+    fn save_catalog(&self, files: &mut StoreFiles, latest_of: &[u32]) -> Result<SavedCatalog, StoreError> {
         let (number, bytes) = files.series_log;
         let is_long = bytes > LOG_BYTES_MIN && bytes > files.series_log_began * LOG_GROWTH;
-        let is_new = bytes == 0 || files.is_log_tainted || is_long;
+        let is_new = bytes == 0 || files.must_start_new_log || is_long;
         let (batch, saved) = {
             let state = self.read();
             let mut changed = latest_of.to_vec();
@@ -172,7 +173,7 @@ impl ColumnStore {
             let batch = if is_new {
                 series_log::snapshot(&state.catalog)
             } else {
-                let changed = series_log::Changed {
+                let changed = series_log::SeriesChanges {
                     latest: &changed,
                     entities: &state.reclassified,
                     series: &state.reclassified_series,
@@ -180,7 +181,7 @@ impl ColumnStore {
                 series_log::batch(&state.catalog, files.saved, &changed)
             };
             let saved = SavedCatalog {
-                upto: Saved::all(&state.catalog),
+                upto: SavedPart::all(&state.catalog),
                 changes: state.changes,
                 reclassified: state.reclassified.len(),
                 reclassified_series: state.reclassified_series.len(),
@@ -188,7 +189,7 @@ impl ColumnStore {
             (batch, saved)
         };
         let (number, offset) = if is_new {
-            (files.take_file(), 0)
+            (files.allocate_file(), 0)
         } else {
             (number, bytes)
         };
@@ -200,19 +201,19 @@ impl ColumnStore {
         }
         if is_new {
             files.series_log_began = batch.len() as u64;
-            files.is_log_tainted = false;
+            files.must_start_new_log = false;
         }
         Ok(saved)
     }
 
-    /// What was appended does not count; the next batch goes to a new file.
-    fn discard_log(&self, files: &mut Files, before: (u64, u64)) {
+    /// Reverts to the log as it was before a failed append. The next batch goes to a new file.
+    fn discard_log(&self, files: &mut StoreFiles, before: (u64, u64)) {
         if files.series_log.0 != before.0 {
-            // What stays is removed when the store is opened the next time.
+            // If removal fails, the next open removes the file.
             let _ = self.disk.remove(&series_log::file_name(files.series_log.0));
         }
         files.series_log = before;
-        files.is_log_tainted = true;
+        files.must_start_new_log = true;
     }
 
     fn append_log(&self, number: u64, offset: u64, batch: &[u8]) -> Result<(), StoreError> {
@@ -226,10 +227,10 @@ impl ColumnStore {
         file.sync().map_err(name.io("sync"))
     }
 
-    pub(crate) fn change_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {
+    pub(crate) fn change_ttl(&self, class: RetentionClass, ttl_ms: Option<u64>) -> Result<(), StoreError> {
         let mut files = lock(&self.files);
         let before = self.put_ttl(class, ttl_ms);
-        let change = Change::of(&self.read());
+        let change = ManifestChange::of(&self.read());
         let result = self.commit(&mut files, change);
         if result.is_err() {
             self.put_ttl(class, before);
@@ -237,8 +238,8 @@ impl ColumnStore {
         result
     }
 
-    /// What it was before.
-    fn put_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Option<u64> {
+    /// Sets the TTL in memory and returns the previous one.
+    fn put_ttl(&self, class: RetentionClass, ttl_ms: Option<u64>) -> Option<u64> {
         let ttl = &mut self.change().ttl_ms;
         match ttl_ms {
             Some(ttl_ms) => ttl.insert(class.0, ttl_ms),
@@ -247,9 +248,9 @@ impl ColumnStore {
     }
 }
 
-/// How much of the catalog a batch of the log has.
+/// The part of the catalog that a batch of the log contains.
 struct SavedCatalog {
-    upto: Saved,
+    upto: SavedPart,
     changes: u64,
     reclassified: usize,
     reclassified_series: usize,

@@ -1,25 +1,26 @@
-//! The newest points, in memory: per series a byte stream that grows with every point, and sealed blocks.
+//! The newest points in memory. Each series has a byte stream that grows with every point, and a list of sealed blocks.
 //!
-//! A point takes 2 to 5 bytes as a rule, so that a head of some megabytes holds minutes of a whole fleet. Points lie in the
-//! order in which they came; reading sorts them. A full stream becomes a sealed block, whose summary queries can use.
+//! A point usually takes 2 to 5 bytes, so heads of a few megabytes hold minutes of data of a whole fleet. Points are
+//! stored in arrival order and sorted when they are read. A full stream becomes a sealed block, whose summary queries
+//! can use.
 //!
 //! ```text
-//! point    control u8 | rest of the time, varint if any | value
+//! point    control u8 | rest of the time as a varint, if any | value
 //! control  low 3 bits: 0 false, 1 true, 2 long, 3 double, 4 string, 5 JSON
-//!          high 5 bits: change of the step between timestamps, zigzag; 31: it follows as a varint
-//! long     difference to the long before, zigzag varint
-//! double   bits that differ from the double before: count of leading zero bytes u8, the other bytes
+//!          high 5 bits: change of the step between timestamps, zigzag; 31: the change follows as a varint
+//! long     difference to the previous long, zigzag varint
+//! double   XOR with the previous double: count of leading zero bytes u8, the other bytes
 //! text     length, bytes
 //! ```
 //!
-//! A byte stream never leaves the process, so reading one cannot fail; an impossible one ends early.
+//! Byte streams never leave the process, so decoding does not fail. An invalid stream would end early.
 
 use std::sync::Arc;
 
-use crate::block::{self, Entry, ROWS_MAX};
-use crate::bytes::{Read, Reader, put_signed, put_text, put_varint, unzigzag, zigzag};
-use crate::ints::Effort;
-use crate::rows::Rows;
+use crate::block::{self, BlockEntry, ROWS_MAX};
+use crate::bytes::{BytesReader, ParseResult, put_signed, put_text, put_varint, unzigzag, zigzag};
+use crate::ints::EncodeEffort;
+use crate::rows::PointRows;
 use crate::value::ValueRef;
 
 const LONG: u8 = 2;
@@ -27,14 +28,14 @@ const DOUBLE: u8 = 3;
 const STRING: u8 = 4;
 const JSON: u8 = 5;
 const FAR: u64 = 31;
-/// A stream with so much text is sealed early.
+/// A stream with this much text is sealed early.
 const STREAM_BYTES_MAX: usize = 64 << 10;
-/// What the map of heads, its slot and the allocator take for a series, besides its bytes.
+/// Memory of a series besides its points: map entry, slot and allocator overhead.
 const SLOT_BYTES: usize = size_of::<SeriesHead>() + 32;
 
 #[derive(Debug)]
-pub(crate) struct Sealed {
-    pub entry: Entry,
+pub(crate) struct SealedBlock {
+    pub entry: BlockEntry,
     pub payload: Vec<u8>,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct SeriesHead {
     last_long: i64,
     last_double: u64,
     stream: Vec<u8>,
-    pub sealed: Vec<Arc<Sealed>>,
+    pub sealed: Vec<Arc<SealedBlock>>,
 }
 
 impl SeriesHead {
@@ -101,10 +102,10 @@ impl SeriesHead {
         }
     }
 
-    /// What is not sealed, sorted, each time once.
-    pub fn open_rows(&self) -> Rows {
-        let mut rows = Rows::with_capacity(self.count as usize);
-        // See the head of the file: it ends where the stream ends.
+    /// Returns the points that are not sealed, sorted and without duplicate times.
+    pub fn open_rows(&self) -> PointRows {
+        let mut rows = PointRows::with_capacity(self.count as usize);
+        // Cannot fail; see the module documentation.
         let _ = read_stream(&self.stream, &mut rows);
         rows.sort();
         rows
@@ -116,12 +117,12 @@ impl SeriesHead {
         self.seal_rows(&rows);
     }
 
-    fn seal_rows(&mut self, rows: &Rows) {
+    fn seal_rows(&mut self, rows: &PointRows) {
         let mut from = 0;
-        for to in block::cuts(rows) {
-            let (entry, mut payload) = block::encode(&rows.slice(from, to), Effort::Fast);
+        for to in block::block_ends(rows) {
+            let (entry, mut payload) = block::encode(&rows.slice(from, to), EncodeEffort::Fast);
             payload.shrink_to_fit();
-            self.sealed.push(Arc::new(Sealed { entry, payload }));
+            self.sealed.push(Arc::new(SealedBlock { entry, payload }));
             from = to;
         }
     }
@@ -133,14 +134,14 @@ impl SeriesHead {
     }
 
     fn bytes(&self) -> usize {
-        let sealed = |sealed: &Arc<Sealed>| sealed.payload.len() + size_of::<Sealed>() + 32;
+        let sealed = |sealed: &Arc<SealedBlock>| sealed.payload.len() + size_of::<SealedBlock>() + 32;
         self.stream.capacity() + self.sealed.iter().map(sealed).sum::<usize>()
     }
 
     /// Removes the points for which `is_deleted` holds.
     fn delete(&mut self, is_deleted: impl Fn(i64) -> bool) {
         for sealed in std::mem::take(&mut self.sealed) {
-            // It was encoded by this process.
+            // Encoded by this process, so decoding cannot fail.
             let mut rows = block::decode(sealed.entry.rows(), &sealed.payload).unwrap_or_default();
             rows.retain(|ts| !is_deleted(ts));
             self.seal_rows(&rows);
@@ -152,8 +153,8 @@ impl SeriesHead {
     }
 }
 
-fn read_stream(stream: &[u8], rows: &mut Rows) -> Read<()> {
-    let mut from = Reader::new(stream);
+fn read_stream(stream: &[u8], rows: &mut PointRows) -> ParseResult<()> {
+    let mut from = BytesReader::new(stream);
     let (mut ts, mut step, mut long, mut double) = (0i64, 0i64, 0i64, 0u64);
     while !from.is_empty() {
         let control = from.u8()?;
@@ -182,7 +183,7 @@ fn read_stream(stream: &[u8], rows: &mut Rows) -> Read<()> {
     Ok(())
 }
 
-/// Heads of all series that got points since the last freeze.
+/// Heads of all series with points since the last freeze.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
     pub slots: Vec<SeriesHead>,
@@ -190,11 +191,11 @@ pub(crate) struct Heads {
     pub points: u64,
 }
 
-/// No slot in [`Heads`].
+/// The series has no slot in [`Heads`].
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 impl Heads {
-    /// `slot` is the series' own memory of where its head is.
+    /// Adds a point. `slot` is the index of the series' head, stored in the catalog.
     pub fn push(&mut self, series: u32, slot: &mut u32, ts_ms: i64, value: ValueRef<'_>) {
         if *slot == NO_SLOT {
             *slot = self.slots.len() as u32;
@@ -214,7 +215,7 @@ impl Heads {
         }
     }
 
-    /// Memory held, as far as it is this file's.
+    /// Returns the memory of the heads, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -242,7 +243,7 @@ mod tests {
     use crate::value::ValueRef;
 
     #[test]
-    fn a_stream_gives_back_what_was_pushed_sorted_and_last_wins() {
+    fn stream_returns_sorted_points_and_the_last_wins() {
         let mut heads = Heads::default();
         let mut slot = NO_SLOT;
         let values = [
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_through_sealing() {
+    fn sealing_keeps_the_byte_count_exact() {
         let mut heads = Heads::default();
         let mut slot = NO_SLOT;
         for n in 0..10_000 {

@@ -1,21 +1,21 @@
-//! Columns of integers: timestamps, longs, bools, lengths. The encoder takes the smallest of a few codecs; which, is in
-//! the first byte.
+//! Columns of integers: timestamps, longs, bools, lengths. The encoder picks the smallest of several codecs; the first
+//! byte identifies it.
 //!
 //! ```text
 //! 0 constant      value
 //! 1 linear        first, step
-//! 2 packed        groups of 128: smallest, width u8, the rest above the smallest in `width` bits each
+//! 2 packed        groups of 128: minimum, width u8, then each value minus the minimum in `width` bits
 //! 3 packed deltas first, then the differences as in 2
 //! 4 pco           length, one chunk with one page
 //! ```
 //!
-//! Packed columns decode ten times as fast as pco's, so that pco must be clearly smaller to be taken, and only where blocks
-//! are made to stay.
+//! Packed columns decode ten times as fast as pco's. Pco is therefore used only in blocks that are written to stay, and
+//! only if its result is clearly smaller.
 
 use pco::wrapped::{FileCompressor, FileDecompressor};
 use pco::{ChunkConfig, ModeSpec};
 
-use crate::bytes::{Invalid, Read, Reader, put_signed, put_varint};
+use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_signed, put_varint};
 
 const CONSTANT: u8 = 0;
 const LINEAR: u8 = 1;
@@ -24,21 +24,21 @@ const PACKED_DELTAS: u8 = 3;
 const PCO: u8 = 4;
 
 const GROUP: usize = 128;
-/// Below, pco's own header outweighs what it saves.
+/// Minimum number of values for pco. Below, its header outweighs the savings.
 const PCO_MIN: usize = 256;
 const PCO_LEVEL: usize = 4;
-/// Of what packing needs.
+/// Maximum size of pco's result, in percent of the packed size.
 const PCO_PERCENT_MAX: usize = 70;
 
-/// How much time the encoder may take.
+/// Trade-off between encoding time and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// Blocks that will be merged soon.
+pub(crate) enum EncodeEffort {
+    /// For blocks that are merged soon.
     Fast,
     Small,
 }
 
-pub(crate) fn encode(values: &[i64], effort: Effort, out: &mut Vec<u8>) {
+pub(crate) fn encode(values: &[i64], effort: EncodeEffort, out: &mut Vec<u8>) {
     let Some(&first) = values.first() else { return };
     let deltas: Vec<i64> = values.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     let step = deltas.first().copied().unwrap_or(0);
@@ -59,7 +59,7 @@ pub(crate) fn encode(values: &[i64], effort: Effort, out: &mut Vec<u8>) {
         out.push(PACKED);
         pack(values, out);
     }
-    if effort == Effort::Small && values.len() >= PCO_MIN {
+    if effort == EncodeEffort::Small && values.len() >= PCO_MIN {
         let limit = (out.len() - start) * PCO_PERCENT_MAX / 100;
         if let Some(smaller) = pco_encode(values).filter(|bytes| bytes.len() < limit) {
             out.truncate(start);
@@ -75,7 +75,7 @@ fn packed_bits(values: &[i64]) -> usize {
     values.chunks(GROUP).map(bits).sum()
 }
 
-/// The smallest value of a group, and the bits that the others need above it.
+/// Returns the minimum of a group, and the number of bits needed for the differences to it.
 fn width_of(group: &[i64]) -> (i64, u32) {
     let (min, max) = group.iter().fold((i64::MAX, i64::MIN), |(min, max), &value| {
         (min.min(value), max.max(value))
@@ -104,14 +104,14 @@ fn pack(values: &[i64], out: &mut Vec<u8>) {
     }
 }
 
-fn unpack(count: usize, from: &mut Reader<'_>, out: &mut Vec<i64>) -> Read<()> {
+fn unpack(count: usize, from: &mut BytesReader<'_>, out: &mut Vec<i64>) -> ParseResult<()> {
     let mut left = count;
     while left > 0 {
         let group = left.min(GROUP);
         let min = from.signed()?;
         let width = u32::from(from.u8()?);
         if width > 64 {
-            return Err(Invalid("a width of at most 64 bits"));
+            return Err(InvalidBytes("a width of at most 64 bits"));
         }
         let bytes = from.take((group * width as usize).div_ceil(8))?;
         unpack_group(group, width, min, bytes, out);
@@ -121,7 +121,7 @@ fn unpack(count: usize, from: &mut Reader<'_>, out: &mut Vec<i64>) -> Read<()> {
 }
 
 fn unpack_group(count: usize, width: u32, min: i64, bytes: &[u8], out: &mut Vec<i64>) {
-    // The longest group, and room to read 16 bytes from everywhere in it.
+    // The longest group, plus padding so that 16 bytes can be read at every offset.
     let mut padded = [0; GROUP * 8 + 16];
     padded[..bytes.len()].copy_from_slice(bytes);
     if width <= 56 {
@@ -152,7 +152,7 @@ fn pco_encode(values: &[i64]) -> Option<Vec<u8>> {
     pco_chunk(values, &config)
 }
 
-/// `None` when pco refuses; the caller has another codec.
+/// Compresses a column. `None` if pco fails; the caller uses another codec.
 pub(crate) fn pco_chunk<T: pco::data_types::Number>(values: &[T], config: &ChunkConfig) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut chunk = FileCompressor::default().chunk_compressor(values, config).ok()?;
@@ -164,8 +164,8 @@ pub(crate) fn pco_chunk<T: pco::data_types::Number>(values: &[T], config: &Chunk
     Some(out)
 }
 
-pub(crate) fn pco_values<T: pco::data_types::Number + Default>(count: usize, bytes: &[u8]) -> Read<Vec<T>> {
-    let invalid = |_| Invalid("a column that pco can read");
+pub(crate) fn pco_values<T: pco::data_types::Number + Default>(count: usize, bytes: &[u8]) -> ParseResult<Vec<T>> {
+    let invalid = |_| InvalidBytes("a column that pco can read");
     let mut header = Vec::new();
     FileCompressor::default().write_header(&mut header).map_err(invalid)?;
     let (file, _) = FileDecompressor::new(&header[..]).map_err(invalid)?;
@@ -174,12 +174,12 @@ pub(crate) fn pco_values<T: pco::data_types::Number + Default>(count: usize, byt
     let mut values = vec![T::default(); count];
     let progress = page.read(&mut values).map_err(invalid)?;
     if progress.n_processed != count {
-        return Err(Invalid("as many numbers as points"));
+        return Err(InvalidBytes("one number for each point"));
     }
     Ok(values)
 }
 
-pub(crate) fn decode(count: usize, from: &mut Reader<'_>) -> Read<Vec<i64>> {
+pub(crate) fn decode(count: usize, from: &mut BytesReader<'_>) -> ParseResult<Vec<i64>> {
     let mut out = Vec::with_capacity(count);
     if count == 0 {
         return Ok(out);
@@ -204,21 +204,21 @@ pub(crate) fn decode(count: usize, from: &mut Reader<'_>) -> Read<Vec<i64>> {
             let len = from.size()?;
             return pco_values(count, from.take(len)?);
         }
-        _ => return Err(Invalid("a known codec of integers")),
+        _ => return Err(InvalidBytes("a known codec for integers")),
     }
     Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Effort, Reader, decode, encode};
+    use super::{BytesReader, EncodeEffort, decode, encode};
 
     fn round_trip(values: &[i64]) -> usize {
         let mut sizes = Vec::new();
-        for effort in [Effort::Fast, Effort::Small] {
+        for effort in [EncodeEffort::Fast, EncodeEffort::Small] {
             let mut bytes = Vec::new();
             encode(values, effort, &mut bytes);
-            let mut reader = Reader::new(&bytes);
+            let mut reader = BytesReader::new(&bytes);
             assert_eq!(decode(values.len(), &mut reader).unwrap(), values);
             assert!(reader.is_empty());
             sizes.push(bytes.len());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_comes_back() {
+    fn integers_round_trip_for_each_codec() {
         assert_eq!(round_trip(&[7; 1000]), 2);
         assert!(round_trip(&(0..1000).map(|n| 1_700_000_000_000 + n * 1000).collect::<Vec<_>>()) < 12);
         round_trip(&[]);
@@ -249,12 +249,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_refused() {
+    fn truncated_column_is_rejected() {
         let values: Vec<i64> = (0..300).map(|n| n * n % 97).collect();
         let mut bytes = Vec::new();
-        encode(&values, Effort::Small, &mut bytes);
+        encode(&values, EncodeEffort::Small, &mut bytes);
         for len in 0..bytes.len() {
-            assert!(decode(values.len(), &mut Reader::new(&bytes[..len])).is_err(), "{len}");
+            assert!(
+                decode(values.len(), &mut BytesReader::new(&bytes[..len])).is_err(),
+                "{len}"
+            );
         }
     }
 }

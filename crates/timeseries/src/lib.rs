@@ -1,19 +1,19 @@
-//! Time series: telemetry history and latest values. [`Store`] is the contract, [`ColumnStore`] the embedded store: heads in
-//! memory, columns in immutable files.
+//! Time series: telemetry history and latest values. [`TimeseriesStore`] is the contract. [`ColumnStore`] is the
+//! embedded store, with new points (heads) in memory and columns in immutable files (segments).
 //!
 //! ```text
-//! write ──► heads (head.rs): a byte stream per series, sealed to blocks (block.rs)
-//!             │ flush: everything, with the position of the caller's log
+//! write ──► heads (head.rs): one byte stream per series, sealed to blocks (block.rs)
+//!             │ flush: all heads, with the position of the caller's log
 //!             ▼
-//!           fresh segments (segment.rs) ──► merge: by window of time and class (compact.rs)
+//!           fresh segments (segment.rs) ──► merge by time window and class (compact.rs)
 //!
-//! query ──► heads and segments ──► windows of time (merge.rs) ──► points, or summaries of blocks (summary.rs)
+//! query ──► heads and segments ──► time windows (merge.rs) ──► points, or block summaries (summary.rs)
 //! ```
 //!
-//! Directory `timeseries/`, format version 1; each file has its layout in the source file that is named:
+//! Directory `timeseries/`, format version 1. The named source files describe the layout of each file:
 //!
 //! ```text
-//! manifest                    what counts (manifest.rs)
+//! manifest                    list of the valid files (manifest.rs)
 //! {number, 16 hex digits}.segment   points (segment.rs, block.rs, ints.rs, doubles.rs, texts.rs)
 //! {number, 16 hex digits}.series    entities, keys, series, latest values (series_log.rs)
 //! lock                        locked by the process that has the store open
@@ -21,11 +21,12 @@
 //!
 //! # Invariants
 //!
-//! - What the manifest refers to was synced, name and contents, before it refers to it. Segments never change.
-//! - A crash at any moment leaves the old manifest or the new one; the caller's log has the rest from the position in it.
-//! - Of two points of a series with the same time the one that was written later wins, wherever they lie.
-//! - Damage is an error with file and offset; nothing is skipped.
-//! - A full disk stops flushes, then writes; nothing is lost, and it passes by itself.
+//! - Name and contents of a file are synced before the manifest refers to it. Segments never change.
+//! - A crash leaves the old manifest or the new one. The caller's log holds the rest, from the position in the manifest
+//!   on.
+//! - If a series has two points with the same time, the one written later wins, in whichever files they are.
+//! - Damage is reported as an error with file and offset. Nothing is skipped.
+//! - A full disk stops flushes, then writes. Nothing is lost, and writing resumes when space is available.
 
 mod block;
 mod bytes;
@@ -39,6 +40,7 @@ mod delete;
 mod doubles;
 mod error;
 mod export;
+#[cfg(feature = "parquet")]
 mod export_parquet;
 mod file_name;
 mod files;
@@ -60,22 +62,25 @@ mod texts;
 mod value;
 mod write;
 
-pub use calendar::{CalendarUnit, Interval};
+pub use calendar::{BucketInterval, CalendarUnit};
 pub use column_store::ColumnStore;
-pub use config::Config;
+pub use config::StoreConfig;
 pub use copy::copy_to;
 pub use error::{QueryError, StoreError, WriteError};
 pub use export::{ExportError, export_csv};
+#[cfg(feature = "parquet")]
 pub use export_parquet::{EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, export_parquet};
-pub use storage::{Directory, DirectoryError, Storage};
+pub use storage::{DirectoryError, Storage, StorageDirectory};
 pub use store::{
-    Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, Maintained, Order, Query, Series, Stats, Store,
-    TEXT_BYTES_MAX, Visit, Written,
+    Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, MaintenanceResult, PointOrder, PointVisitor, Query, Series,
+    StoreStats, TEXT_BYTES_MAX, TimeseriesStore, WriteOutcome,
 };
-pub use value::{Class, EntityId, Kept, Point, Position, TimedValue, Value, ValueRef};
+pub use value::{
+    LogPosition, Point, PointDestination, PointValue, RetentionClass, TelemetryEntityId, TimedValue, ValueRef,
+};
 
 /// Name of the store's directory within the data directory.
 pub const DIRECTORY_NAME: &str = "timeseries";
 
-/// Of all files. A reader refuses what is newer.
+/// Format version of all files. Newer versions are rejected.
 pub const FORMAT_VERSION: u32 = 1;

@@ -1,10 +1,11 @@
-//! The manifest: which files count, and up to which position of the caller's log they have everything. Replaced as a whole:
-//! written beside, synced, renamed.
+//! The manifest: the valid files, and the log position up to which they contain all points. Replaced atomically:
+//! written to a temporary file, synced, renamed.
 //!
 //! ```text
 //! magic "TWMANIFE" | version u32 | bytes u32 of the body | crc32c u32 of the body | body
 //! body  durable position u64 | next sequence number | next file number | series log: number, bytes
-//!       | times to live: count, (class, ms) | segments: count, (number, seq, clean_seq, bytes, group flag u8, class, window)
+//!       | times to live: count, (class, ms)
+//!       | segments: count, (number, seq, clean_seq, bytes, group flag u8, class, window)
 //!       | tombstones: count, (series, start, end, seq, position, latest u8)
 //! ```
 
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use storage::Storage;
 
 use crate::FORMAT_VERSION;
-use crate::bytes::{Invalid, Read, Reader, put_signed, put_varint};
+use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_signed, put_varint};
 use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact, write_all};
-use crate::segment::Group;
+use crate::segment::SegmentGroup;
 
 pub(crate) const NAME: &str = "manifest";
 pub(crate) const NEW_NAME: &str = "manifest.new";
@@ -37,17 +38,17 @@ pub(crate) struct Manifest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentRecord {
     pub number: u64,
-    /// Later writes have larger ones, and win.
+    /// Sequence number. Points of a segment with a larger one win.
     pub seq: u64,
-    /// Deletions up to this one are carried out in it.
+    /// Deletions up to this sequence number are already applied to the segment.
     pub clean_seq: u64,
     pub bytes: u64,
-    /// `None`: straight from memory, any class and time.
-    pub group: Option<Group>,
+    /// `None` for a fresh segment, which has points of any class and time.
+    pub group: Option<SegmentGroup>,
 }
 
-/// Points of a series in `start..=end` are deleted in segments that are not clean of it, and in what is replayed up to
-/// the position.
+/// A deleted range `start..=end` of a series. Hides points in segments whose `clean_seq` is lower, and points that are
+/// replayed up to `position`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tombstone {
     pub series: u32,
@@ -55,18 +56,18 @@ pub(crate) struct Tombstone {
     pub end: i64,
     pub seq: u64,
     pub position: u64,
-    /// The latest value went, too.
+    /// The deletion also covers the latest value.
     pub has_latest: bool,
 }
 
 impl Tombstone {
-    pub fn touches(&self, min_ts: i64, max_ts: i64) -> bool {
+    pub fn overlaps(&self, min_ts: i64, max_ts: i64) -> bool {
         self.start <= max_ts && min_ts <= self.end
     }
 }
 
 impl Manifest {
-    /// `None` if there is none.
+    /// Reads the manifest. `None` if the file does not exist.
     pub fn read(disk: &dyn Storage) -> Result<Option<Manifest>, StoreError> {
         let name = FileName::of(disk, NAME);
         let file = match disk.open(NAME) {
@@ -76,11 +77,11 @@ impl Manifest {
         };
         let mut header = [0; HEADER_BYTES];
         read_exact(&*file, &name, 0, &mut header)?;
-        let mut from = Reader::new(&header[8..]);
+        let mut from = BytesReader::new(&header[8..]);
         let mut word = || from.u32().unwrap_or_default();
         let (version, bytes, crc) = (word(), word(), word());
         if header[..8] != MAGIC {
-            return Err(name.corrupt(0, "the header of a manifest"));
+            return Err(name.corrupt(0, "a valid header of a manifest"));
         }
         if version > FORMAT_VERSION {
             let file = name.path();
@@ -93,23 +94,25 @@ impl Manifest {
         let mut body = vec![0; bytes as usize];
         read_exact(&*file, &name, HEADER_BYTES as u64, &mut body)?;
         if crc32c::crc32c(&body) != crc {
-            return Err(name.corrupt(HEADER_BYTES as u64, "a manifest with its checksum"));
+            return Err(name.corrupt(HEADER_BYTES as u64, "a manifest with a valid checksum"));
         }
-        let invalid = |Invalid(expected)| name.corrupt(HEADER_BYTES as u64, expected);
-        Manifest::decode(&mut Reader::new(&body)).map(Some).map_err(invalid)
+        let invalid = |InvalidBytes(expected)| name.corrupt(HEADER_BYTES as u64, expected);
+        Manifest::decode(&mut BytesReader::new(&body))
+            .map(Some)
+            .map_err(invalid)
     }
 
-    /// After an error before the rename the old one counts; an error of the rename or the directory leaves it open which.
-    pub fn replace(&self, disk: &Arc<dyn Storage>) -> Result<(), ReplaceError> {
-        self.write_new(&**disk).map_err(ReplaceError::Before)?;
+    /// Replaces the manifest. After `ManifestReplaceError::Before` the old one is valid; after `Unknown` either may be.
+    pub fn replace(&self, disk: &Arc<dyn Storage>) -> Result<(), ManifestReplaceError> {
+        self.write_new(&**disk).map_err(ManifestReplaceError::Before)?;
         let name = FileName::of(&**disk, NAME);
         let renamed = disk.rename(NEW_NAME, NAME).map_err(name.io("rename"));
         let synced = renamed.and_then(|()| disk.sync_directory().map_err(name.io("sync the directory of")));
-        synced.map_err(ReplaceError::Unknown)
+        synced.map_err(ManifestReplaceError::Unknown)
     }
 
     fn write_new(&self, disk: &dyn Storage) -> Result<(), StoreError> {
-        // The names of what this refers to must be durable before it is.
+        // Names of new segments must be durable before the manifest refers to them.
         let name = FileName::of(disk, NEW_NAME);
         let file = disk.create(NEW_NAME, 0).map_err(name.io("create"))?;
         write_all(&*file, &name, 0, &self.encode())?;
@@ -141,7 +144,7 @@ impl Manifest {
         out
     }
 
-    fn decode(from: &mut Reader<'_>) -> Read<Manifest> {
+    fn decode(from: &mut BytesReader<'_>) -> ParseResult<Manifest> {
         let mut manifest = Manifest {
             durable_position: from.u64()?,
             next_seq: from.varint()?,
@@ -162,13 +165,13 @@ impl Manifest {
     }
 }
 
-pub(crate) enum ReplaceError {
+pub(crate) enum ManifestReplaceError {
     Before(StoreError),
     Unknown(StoreError),
 }
 
-fn class(from: &mut Reader<'_>) -> Read<u8> {
-    u8::try_from(from.varint()?).map_err(|_| Invalid("a class"))
+fn class(from: &mut BytesReader<'_>) -> ParseResult<u8> {
+    u8::try_from(from.varint()?).map_err(|_| InvalidBytes("a class"))
 }
 
 impl SegmentRecord {
@@ -183,12 +186,12 @@ impl SegmentRecord {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Read<SegmentRecord> {
+    fn decode(from: &mut BytesReader<'_>) -> ParseResult<SegmentRecord> {
         let (number, seq) = (from.varint()?, from.varint()?);
         let (clean_seq, bytes) = (from.varint()?, from.varint()?);
         let group = match from.u8()? {
             0 => None,
-            _ => Some(Group {
+            _ => Some(SegmentGroup {
                 class: class(from)?,
                 window: from.signed()?,
             }),
@@ -213,9 +216,9 @@ impl Tombstone {
         out.push(u8::from(self.has_latest));
     }
 
-    fn decode(from: &mut Reader<'_>) -> Read<Tombstone> {
+    fn decode(from: &mut BytesReader<'_>) -> ParseResult<Tombstone> {
         Ok(Tombstone {
-            series: u32::try_from(from.varint()?).map_err(|_| Invalid("the number of a series"))?,
+            series: u32::try_from(from.varint()?).map_err(|_| InvalidBytes("a series number"))?,
             start: from.signed()?,
             end: from.signed()?,
             seq: from.varint()?,

@@ -1,42 +1,48 @@
-//! A merge of segments: window by window, series by series, into one segment per class.
+//! Merges segments: for each window and each series, into one segment per class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::column_store::{ColumnStore, lock};
 use crate::error::StoreError;
-use crate::merge::{Data, Mask, Plan, Rank, Source};
-use crate::rewrite::{Style, rewrite};
-use crate::segment::{Cursor, Group, Label, Located, Segment, SegmentReader, SegmentWriter};
+use crate::merge::{MergePlan, MergeSource, PointMask, SourceData, SourceRank};
+use crate::rewrite::{RewriteStyle, rewrite};
+use crate::segment::{
+    LocatedBlock, SegmentCursor, SegmentGroup, SegmentLabel, SegmentReader, SegmentWriter, StoreSegment,
+};
 
-/// What the outputs of one window have in common.
+/// Common properties of the output segments of one window.
 #[derive(Clone, Copy)]
-struct Pass {
+struct MergePass {
     window: i64,
     seq: u64,
     clean_seq: u64,
-    style: Style,
+    style: RewriteStyle,
 }
 
 impl ColumnStore {
-    /// The outputs are durable, except for their names, and nothing refers to them.
-    pub(crate) fn merge_files(&self, inputs: &[Arc<Segment>]) -> Result<Vec<Arc<Segment>>, StoreError> {
+    /// Merges the inputs. The contents of the outputs are durable, but not their names, and nothing refers to them yet.
+    pub(crate) fn merge_files(&self, inputs: &[Arc<StoreSegment>]) -> Result<Vec<Arc<StoreSegment>>, StoreError> {
         let seq = inputs.iter().map(|input| input.record.seq).max().unwrap_or_default();
-        // Deletions that come from now on are not carried out in the outputs.
+        // Deletions made from now on are not applied to the outputs.
         let deleted = self.read().tombstones.iter().map(|tombstone| tombstone.seq).max();
         let is_fresh = inputs.iter().any(|input| input.record.group.is_none());
         let mut outputs = Vec::new();
         for window in self.windows_of(inputs)? {
-            let pass = Pass {
+            let pass = MergePass {
                 window,
                 seq,
                 clean_seq: deleted.unwrap_or_default().max(seq),
-                style: if is_fresh { Style::FIRST_MERGE } else { Style::MERGE },
+                style: if is_fresh {
+                    RewriteStyle::FIRST_MERGE
+                } else {
+                    RewriteStyle::MERGE
+                },
             };
             match self.merge_window(inputs, pass) {
                 Ok(merged) => outputs.extend(merged),
                 Err(error) => {
-                    outputs.iter().for_each(|output: &Arc<Segment>| output.retire());
+                    outputs.iter().for_each(|output: &Arc<StoreSegment>| output.retire());
                     return Err(error);
                 }
             }
@@ -44,8 +50,8 @@ impl ColumnStore {
         Ok(outputs)
     }
 
-    /// The windows in which the inputs have points.
-    fn windows_of(&self, inputs: &[Arc<Segment>]) -> Result<BTreeSet<i64>, StoreError> {
+    /// Returns the windows in which the inputs have points.
+    fn windows_of(&self, inputs: &[Arc<StoreSegment>]) -> Result<BTreeSet<i64>, StoreError> {
         let mut windows = BTreeSet::new();
         for input in inputs {
             match input.record.group {
@@ -58,7 +64,7 @@ impl ColumnStore {
         Ok(windows)
     }
 
-    fn add_windows(&self, input: &Segment, windows: &mut BTreeSet<i64>) -> Result<(), StoreError> {
+    fn add_windows(&self, input: &StoreSegment, windows: &mut BTreeSet<i64>) -> Result<(), StoreError> {
         let window_of = |ts_ms| self.config.window_of(ts_ms);
         if window_of(input.extent.min_ts) == window_of(input.extent.max_ts) {
             windows.insert(window_of(input.extent.min_ts));
@@ -80,18 +86,22 @@ impl ColumnStore {
         Ok(())
     }
 
-    fn merge_window(&self, inputs: &[Arc<Segment>], pass: Pass) -> Result<Vec<Arc<Segment>>, StoreError> {
+    fn merge_window(
+        &self,
+        inputs: &[Arc<StoreSegment>],
+        pass: MergePass,
+    ) -> Result<Vec<Arc<StoreSegment>>, StoreError> {
         let mut writers = BTreeMap::new();
         if let Err(error) = self.fill(inputs, pass, &mut writers) {
             writers.into_values().for_each(SegmentWriter::discard);
             return Err(error);
         }
-        let mut outputs: Vec<Arc<Segment>> = Vec::new();
+        let mut outputs: Vec<Arc<StoreSegment>> = Vec::new();
         for (class, writer) in writers {
-            let label = Label {
+            let label = SegmentLabel {
                 seq: pass.seq,
                 clean_seq: pass.clean_seq,
-                group: Some(Group {
+                group: Some(SegmentGroup {
                     class,
                     window: pass.window,
                 }),
@@ -109,40 +119,40 @@ impl ColumnStore {
 
     fn fill(
         &self,
-        inputs: &[Arc<Segment>],
-        pass: Pass,
+        inputs: &[Arc<StoreSegment>],
+        pass: MergePass,
         writers: &mut BTreeMap<u8, SegmentWriter>,
     ) -> Result<(), StoreError> {
         let span = self.config.window_span(pass.window);
-        let is_touched = |input: &&Arc<Segment>| input.extent.min_ts <= span.1 && span.0 <= input.extent.max_ts;
-        let touched: Vec<&Arc<Segment>> = inputs.iter().filter(is_touched).collect();
+        let is_touched = |input: &&Arc<StoreSegment>| input.extent.min_ts <= span.1 && span.0 <= input.extent.max_ts;
+        let touched: Vec<&Arc<StoreSegment>> = inputs.iter().filter(is_touched).collect();
         let readers: Result<Vec<SegmentReader<'_>>, StoreError> = touched.iter().map(|input| input.reader()).collect();
         let readers = readers?;
-        let mut cursors: Vec<Cursor<'_>> = readers.iter().map(SegmentReader::cursor).collect();
-        let mut blocks: Vec<Located> = Vec::new();
+        let mut cursors: Vec<SegmentCursor<'_>> = readers.iter().map(SegmentReader::cursor).collect();
+        let mut blocks: Vec<LocatedBlock> = Vec::new();
         while let Some(series) = next_series(&mut cursors)? {
             let mut sources = Vec::new();
             for (index, cursor) in cursors.iter_mut().enumerate() {
                 cursor.take(series, &mut blocks)?;
                 let record = &touched[index].record;
-                sources.extend(blocks.drain(..).map(|located| Source {
-                    rank: Rank {
+                sources.extend(blocks.drain(..).map(|located| MergeSource {
+                    rank: SourceRank {
                         seq: record.seq,
                         order: 0,
                     },
                     clean_seq: record.clean_seq,
-                    data: Data::Disk(&readers[index], located),
+                    data: SourceData::Disk(&readers[index], located),
                 }));
             }
             let (mask, class) = self.mask_of(series);
-            let plan = Plan::new(sources, span, &mask, &self.counters.read);
+            let plan = MergePlan::new(sources, span, &mask, &self.counters.read);
             if plan.windows.is_empty() {
                 continue;
             }
             let writer = match writers.entry(class) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => {
-                    let number = lock(&self.files).take_file();
+                    let number = lock(&self.files).allocate_file();
                     entry.insert(SegmentWriter::create(&self.disk, number)?)
                 }
             };
@@ -151,13 +161,13 @@ impl ColumnStore {
         Ok(())
     }
 
-    fn mask_of(&self, series: u32) -> (Mask, u8) {
+    fn mask_of(&self, series: u32) -> (PointMask, u8) {
         let state = self.read();
         (state.mask(series), state.catalog.class_of(series))
     }
 }
 
-fn next_series(cursors: &mut [Cursor<'_>]) -> Result<Option<u32>, StoreError> {
+fn next_series(cursors: &mut [SegmentCursor<'_>]) -> Result<Option<u32>, StoreError> {
     let mut next = None;
     for cursor in cursors {
         next = match (next, cursor.series()?) {

@@ -1,34 +1,34 @@
-//! Questions: latest values, keys, points, aggregates. A question takes what it needs from memory under the lock, then
-//! reads segments without it; segments that are replaced meanwhile stay until it is done.
+//! Queries: latest values, keys, points, aggregates. A query copies the data in memory under the lock, and reads
+//! segments without it. Segments that are replaced during the query remain until it ends.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use crate::calendar::{Buckets, Interval};
+use crate::calendar::{BucketBounds, BucketInterval};
 use crate::column_store::ColumnStore;
 use crate::error::{QueryError, StoreError};
 use crate::flush::sources;
-use crate::merge::{Data, Mask, Plan, Rank, Source};
-use crate::segment::{Located, Segment, SegmentReader};
-use crate::store::{Aggregation, Order, Query, Series, Visit};
+use crate::merge::{MergePlan, MergeSource, PointMask, SourceData, SourceRank};
+use crate::segment::{LocatedBlock, SegmentReader, StoreSegment};
+use crate::store::{Aggregation, PointOrder, PointVisitor, Query, Series};
 use crate::summary::Accumulator;
-use crate::value::{EntityId, TimedValue, ValueRef};
+use crate::value::{TelemetryEntityId, TimedValue, ValueRef};
 
-/// Texts of one answer, and what its intervals take: there may be as many of each key as there can be at all.
+/// Maximum size of texts and buckets in one answer, in bytes. Each key may have the maximum number of buckets.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// For the texts and the intervals of an answer.
-pub(crate) struct Room {
+/// Remaining bytes for the texts and buckets of an answer.
+pub(crate) struct AnswerBudget {
     left: usize,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room { left: ANSWER_BYTES_MAX }
+impl Default for AnswerBudget {
+    fn default() -> AnswerBudget {
+        AnswerBudget { left: ANSWER_BYTES_MAX }
     }
 }
 
-impl Room {
+impl AnswerBudget {
     fn take(&mut self, bytes: usize) -> Result<(), StoreError> {
         let left = self.left.checked_sub(bytes);
         self.left = left.ok_or(QueryError::TooLarge { max: ANSWER_BYTES_MAX })?;
@@ -36,16 +36,16 @@ impl Room {
     }
 }
 
-/// What memory knew when the question came.
-struct Snapshot {
+/// State of one series in memory at the start of a query.
+struct SeriesSnapshot {
     series: u32,
-    in_memory: Vec<Source<'static>>,
-    segments: Vec<Arc<Segment>>,
-    mask: Mask,
+    in_memory: Vec<MergeSource<'static>>,
+    segments: Vec<Arc<StoreSegment>>,
+    mask: PointMask,
 }
 
 impl ColumnStore {
-    pub(crate) fn latest_values(&self, entities: &[EntityId], keys: &[&str]) -> Vec<Option<TimedValue>> {
+    pub(crate) fn latest_values(&self, entities: &[TelemetryEntityId], keys: &[&str]) -> Vec<Option<TimedValue>> {
         let state = self.read();
         let mut values = Vec::with_capacity(entities.len() * keys.len());
         for &entity in entities {
@@ -58,7 +58,7 @@ impl ColumnStore {
         values
     }
 
-    pub(crate) fn keys_of(&self, entity: EntityId) -> Vec<Box<str>> {
+    pub(crate) fn keys_of(&self, entity: TelemetryEntityId) -> Vec<Box<str>> {
         let state = self.read();
         let catalog = &state.catalog;
         let Some(entity) = catalog.entity(entity) else {
@@ -72,8 +72,8 @@ impl ColumnStore {
         keys
     }
 
-    /// Both ends included. `None`: there is no such series.
-    fn snapshot(&self, series: Series<'_>, (min_ts, max_ts): (i64, i64)) -> Option<Snapshot> {
+    /// Takes the snapshot of a series for a time span with both ends included. `None` if the series does not exist.
+    fn snapshot(&self, series: Series<'_>, (min_ts, max_ts): (i64, i64)) -> Option<SeriesSnapshot> {
         let state = self.read();
         let series = state.catalog.find(series.entity, series.key)?;
         let mut in_memory = Vec::new();
@@ -84,12 +84,12 @@ impl ColumnStore {
             in_memory.extend(sources(head, u64::MAX));
         }
         let mask = state.mask(series);
-        let is_touched = |segment: &&Arc<Segment>| {
+        let is_touched = |segment: &&Arc<StoreSegment>| {
             let extent = &segment.extent;
             extent.min_ts <= max_ts && min_ts.max(mask.cutoff) <= extent.max_ts
         };
         let segments = state.segments.iter().filter(is_touched).cloned().collect();
-        Some(Snapshot {
+        Some(SeriesSnapshot {
             series,
             in_memory,
             segments,
@@ -101,12 +101,12 @@ impl ColumnStore {
         &self,
         series: Series<'_>,
         span: (i64, i64),
-        then: impl FnOnce(&Plan<'_>) -> Result<T, StoreError>,
+        then: impl FnOnce(&MergePlan<'_>) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         let Some(snapshot) = self.snapshot(series, span) else {
             return Ok(None);
         };
-        let mut found: Vec<(&Segment, SegmentReader<'_>, Vec<Located>)> = Vec::new();
+        let mut found: Vec<(&StoreSegment, SegmentReader<'_>, Vec<LocatedBlock>)> = Vec::new();
         for segment in &snapshot.segments {
             if !segment.may_have(snapshot.series) {
                 continue;
@@ -119,19 +119,19 @@ impl ColumnStore {
         }
         let mut sources = snapshot.in_memory;
         for (segment, reader, blocks) in &mut found {
-            let rank = Rank {
+            let rank = SourceRank {
                 seq: segment.record.seq,
                 order: 0,
             };
             let clean_seq = segment.record.clean_seq;
             let reader: &SegmentReader<'_> = reader;
-            sources.extend(std::mem::take(blocks).into_iter().map(|located| Source {
+            sources.extend(std::mem::take(blocks).into_iter().map(|located| MergeSource {
                 rank,
                 clean_seq,
-                data: Data::Disk(reader, located),
+                data: SourceData::Disk(reader, located),
             }));
         }
-        let plan = Plan::new(sources, span, &snapshot.mask, &self.counters.read);
+        let plan = MergePlan::new(sources, span, &snapshot.mask, &self.counters.read);
         then(&plan).map(Some)
     }
 
@@ -139,8 +139,8 @@ impl ColumnStore {
         &self,
         series: Series<'_>,
         range: Range<i64>,
-        order: Order,
-        visit: &mut Visit<'_>,
+        order: PointOrder,
+        visit: &mut PointVisitor<'_>,
     ) -> Result<(), StoreError> {
         if range.start >= range.end {
             return Ok(());
@@ -155,28 +155,28 @@ impl ColumnStore {
         &self,
         series: Series<'_>,
         query: &Query,
-        room: &mut Room,
+        budget: &mut AnswerBudget,
     ) -> Result<Vec<TimedValue>, StoreError> {
         match query {
-            Query::Points { range, order, limit } => self.points(series, range, (*order, *limit), room),
+            Query::Points { range, order, limit } => self.points(series, range, (*order, *limit), budget),
             Query::Aggregate {
                 range,
-                interval: Interval::Millis(..=0),
+                interval: BucketInterval::Millis(..=0),
                 order,
                 limit,
                 ..
-            } => self.points(series, range, (*order, *limit), room),
+            } => self.points(series, range, (*order, *limit), budget),
             Query::Aggregate {
                 range,
                 interval,
                 aggregation,
                 ..
             } => {
-                let buckets = Buckets::new(range, interval)?;
+                let buckets = BucketBounds::new(range, interval)?;
                 let span = (buckets.range().start, buckets.range().end - 1);
-                let values = self.with_plan(series, span, |plan| aggregate(plan, &buckets, *aggregation, room))?;
+                let values = self.with_plan(series, span, |plan| aggregate(plan, &buckets, *aggregation, budget))?;
                 let values = values.unwrap_or_default();
-                room.take(values.len() * size_of::<TimedValue>())?;
+                budget.take(values.len() * size_of::<TimedValue>())?;
                 Ok(values)
             }
         }
@@ -186,17 +186,17 @@ impl ColumnStore {
         &self,
         series: Series<'_>,
         range: &Range<i64>,
-        (order, limit): (Order, usize),
-        room: &mut Room,
+        (order, limit): (PointOrder, usize),
+        budget: &mut AnswerBudget,
     ) -> Result<Vec<TimedValue>, StoreError> {
         let mut points = Vec::new();
-        let mut has_room = Ok(());
+        let mut within_budget = Ok(());
         if limit == 0 {
             return Ok(points);
         }
         self.scan_series(series, range.clone(), order, &mut |ts_ms, value: ValueRef<'_>| {
-            has_room = room.take(value.text_bytes());
-            if has_room.is_err() {
+            within_budget = budget.take(value.text_bytes());
+            if within_budget.is_err() {
                 return ControlFlow::Break(());
             }
             points.push(TimedValue {
@@ -209,13 +209,13 @@ impl ColumnStore {
                 ControlFlow::Continue(())
             }
         })?;
-        has_room.map(|()| points)
+        within_budget.map(|()| points)
     }
 }
 
-fn scan_plan(plan: &Plan<'_>, order: Order, visit: &mut Visit<'_>) -> Result<(), StoreError> {
+fn scan_plan(plan: &MergePlan<'_>, order: PointOrder, visit: &mut PointVisitor<'_>) -> Result<(), StoreError> {
     for index in 0..plan.windows.len() {
-        let is_ascending = order == Order::Ascending;
+        let is_ascending = order == PointOrder::Ascending;
         let window = if is_ascending {
             index
         } else {
@@ -233,10 +233,10 @@ fn scan_plan(plan: &Plan<'_>, order: Order, visit: &mut Visit<'_>) -> Result<(),
 }
 
 fn aggregate(
-    plan: &Plan<'_>,
-    buckets: &Buckets,
+    plan: &MergePlan<'_>,
+    buckets: &BucketBounds,
     aggregation: Aggregation,
-    room: &mut Room,
+    budget: &mut AnswerBudget,
 ) -> Result<Vec<TimedValue>, StoreError> {
     let mut totals = vec![Accumulator::default(); buckets.len()];
     let mut near = 0;
@@ -248,7 +248,7 @@ fn aggregate(
             .filter(|_| is_one_bucket)
             .and_then(|source| source.entry())
             .map(|entry| &entry.summary)
-            .filter(|summary| summary.answers(aggregation));
+            .filter(|summary| summary.is_sufficient_for(aggregation));
         if let Some(summary) = summary {
             plan.count_summary();
             totals[near].summary.merge(summary);
@@ -260,15 +260,15 @@ fn aggregate(
             near = buckets.find(rows.ts[from], near);
             let end = buckets.end(near);
             let to = from + rows.ts[from..].partition_point(|&ts_ms| ts_ms < end);
-            room.left += totals[near].text_bytes();
+            budget.left += totals[near].text_bytes();
             totals[near].add_rows(&rows, from..to, aggregation);
-            room.take(totals[near].text_bytes())?;
+            budget.take(totals[near].text_bytes())?;
             from = to;
         }
     }
     let value = |(bucket, total): (usize, &Accumulator)| {
         total.result(aggregation).map(|value| TimedValue {
-            ts_ms: buckets.middle(bucket),
+            ts_ms: buckets.midpoint(bucket),
             value,
         })
     };

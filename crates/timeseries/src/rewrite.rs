@@ -1,42 +1,42 @@
-//! Blocks of one series into a new segment: the end of every flush and every merge of files.
+//! Writes blocks of one series to a new segment. Last step of every flush and every merge of files.
 
 use crate::block::{self, ROWS_MAX};
 use crate::error::StoreError;
-use crate::ints::Effort;
-use crate::merge::Plan;
-use crate::rows::Rows;
+use crate::ints::EncodeEffort;
+use crate::merge::MergePlan;
+use crate::rows::PointRows;
 use crate::segment::SegmentWriter;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
-    pub effort: Effort,
-    /// Blocks with at least so many points are taken over as they are, when nothing touches them.
+pub(crate) struct RewriteStyle {
+    pub effort: EncodeEffort,
+    /// Minimum number of points of a block that is copied unchanged, if it overlaps no other.
     pub copy_rows_min: usize,
 }
 
-impl Style {
-    pub const FLUSH: Style = Style {
-        effort: Effort::Fast,
+impl RewriteStyle {
+    pub const FLUSH: RewriteStyle = RewriteStyle {
+        effort: EncodeEffort::Fast,
         copy_rows_min: 1,
     };
-    /// What comes from memory was compressed in a hurry.
-    pub const FIRST_MERGE: Style = Style {
-        effort: Effort::Small,
+    /// Fresh segments were compressed for speed, so all of their blocks are encoded again.
+    pub const FIRST_MERGE: RewriteStyle = RewriteStyle {
+        effort: EncodeEffort::Small,
         copy_rows_min: usize::MAX,
     };
-    pub const MERGE: Style = Style {
-        effort: Effort::Small,
+    pub const MERGE: RewriteStyle = RewriteStyle {
+        effort: EncodeEffort::Small,
         copy_rows_min: ROWS_MAX / 2,
     };
 }
 
 pub(crate) fn rewrite(
     series: u32,
-    plan: &Plan<'_>,
-    style: Style,
+    plan: &MergePlan<'_>,
+    style: RewriteStyle,
     writer: &mut SegmentWriter,
 ) -> Result<(), StoreError> {
-    let mut pending = Rows::default();
+    let mut pending = PointRows::default();
     for window in &plan.windows {
         let copied = plan.whole_block(window).and_then(|source| {
             let entry = source.entry()?;
@@ -61,9 +61,14 @@ pub(crate) fn rewrite(
     write_rows(series, &pending, style, writer)
 }
 
-fn write_rows(series: u32, rows: &Rows, style: Style, writer: &mut SegmentWriter) -> Result<(), StoreError> {
+fn write_rows(
+    series: u32,
+    rows: &PointRows,
+    style: RewriteStyle,
+    writer: &mut SegmentWriter,
+) -> Result<(), StoreError> {
     let mut from = 0;
-    for to in block::cuts(rows) {
+    for to in block::block_ends(rows) {
         let (entry, payload) = if to - from == rows.len() {
             block::encode(rows, style.effort)
         } else {

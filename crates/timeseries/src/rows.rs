@@ -1,21 +1,21 @@
-//! Points of one series in memory, column by column: what blocks are made from and decoded to.
+//! Points of one series in memory, as columns. Blocks are encoded from rows and decoded to rows.
 //!
-//! Every value is 64 bits: a number, a bool, or where its text lies in `text` (offset above, length below). So decoding and
-//! merging allocate per block, not per point.
+//! Every value is 64 bits: a number, a bool, or the location of its text in `text` (offset in the upper half, length in
+//! the lower). Decoding and merging therefore allocate per block, not per point.
 
-use crate::value::{Kind, ValueRef};
+use crate::value::{PointValueKind, ValueRef};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct PointRows {
     pub ts: Vec<i64>,
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<PointValueKind>,
     pub bits: Vec<u64>,
     pub text: String,
 }
 
-impl Rows {
-    pub fn with_capacity(rows: usize) -> Rows {
-        Rows {
+impl PointRows {
+    pub fn with_capacity(rows: usize) -> PointRows {
+        PointRows {
             ts: Vec::with_capacity(rows),
             kinds: Vec::with_capacity(rows),
             bits: Vec::with_capacity(rows),
@@ -51,23 +51,23 @@ impl Rows {
     }
 
     fn push_text(&mut self, text: &str) -> u64 {
-        let place = (self.text.len() as u64) << 32 | text.len() as u64;
+        let location = (self.text.len() as u64) << 32 | text.len() as u64;
         self.text.push_str(text);
-        place
+        location
     }
 
     pub fn value(&self, row: usize) -> ValueRef<'_> {
         let bits = self.bits[row];
         match self.kinds[row] {
-            Kind::Bool => ValueRef::Bool(bits != 0),
-            Kind::Long => ValueRef::Long(bits as i64),
-            Kind::Double => ValueRef::Double(f64::from_bits(bits)),
-            Kind::String => ValueRef::String(self.text_at(bits)),
-            Kind::Json => ValueRef::Json(self.text_at(bits)),
+            PointValueKind::Bool => ValueRef::Bool(bits != 0),
+            PointValueKind::Long => ValueRef::Long(bits as i64),
+            PointValueKind::Double => ValueRef::Double(f64::from_bits(bits)),
+            PointValueKind::String => ValueRef::String(self.text_at(bits)),
+            PointValueKind::Json => ValueRef::Json(self.text_at(bits)),
         }
     }
 
-    /// Empty for what is no text.
+    /// Returns the text of a row, or an empty string if the value is not a text.
     pub fn text_of(&self, row: usize) -> &str {
         if self.kinds[row].is_text() {
             self.text_at(self.bits[row])
@@ -80,14 +80,14 @@ impl Rows {
         self.text_of(row).len()
     }
 
-    fn text_at(&self, place: u64) -> &str {
-        let offset = (place >> 32) as usize;
-        let len = (place & 0xFFFF_FFFF) as usize;
-        // Places are made by `push_text` and checked by the decoder of blocks.
+    fn text_at(&self, location: u64) -> &str {
+        let offset = (location >> 32) as usize;
+        let len = (location & 0xFFFF_FFFF) as usize;
+        // Locations come from `push_text`, or were checked when the block was decoded.
         self.text.get(offset..offset + len).unwrap_or_default()
     }
 
-    pub fn push_row(&mut self, from: &Rows, row: usize) {
+    pub fn push_row(&mut self, from: &PointRows, row: usize) {
         if from.kinds[row].is_text() {
             self.push(from.ts[row], from.value(row));
             return;
@@ -101,7 +101,7 @@ impl Rows {
         self.ts.windows(2).all(|pair| pair[0] < pair[1])
     }
 
-    /// By time; of several points with the same time the one that was pushed last stays.
+    /// Sorts by time. Of points with the same time the one pushed last remains.
     pub fn sort(&mut self) {
         if self.is_sorted() {
             return;
@@ -109,16 +109,16 @@ impl Rows {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_by_key(|&row| (self.ts[row as usize], std::cmp::Reverse(row)));
         order.dedup_by_key(|row| self.ts[*row as usize]);
-        let mut sorted = Rows::with_capacity(order.len());
+        let mut sorted = PointRows::with_capacity(order.len());
         for row in order {
             sorted.push_row(self, row as usize);
         }
         *self = sorted;
     }
 
-    /// Rows `from..to`, on their own.
-    pub fn slice(&self, from: usize, to: usize) -> Rows {
-        let mut slice = Rows::with_capacity(to - from);
+    /// Returns a copy of rows `from..to`.
+    pub fn slice(&self, from: usize, to: usize) -> PointRows {
+        let mut slice = PointRows::with_capacity(to - from);
         for row in from..to {
             slice.push_row(self, row);
         }
@@ -129,12 +129,12 @@ impl Rows {
         if self.ts.iter().all(|&ts| keep(ts)) {
             return;
         }
-        let mut kept = Rows::with_capacity(self.len());
+        let mut retained = PointRows::with_capacity(self.len());
         for row in 0..self.len() {
             if keep(self.ts[row]) {
-                kept.push_row(self, row);
+                retained.push_row(self, row);
             }
         }
-        *self = kept;
+        *self = retained;
     }
 }

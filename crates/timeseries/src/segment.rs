@@ -1,30 +1,31 @@
-//! Segments: immutable files of blocks with their index. Written front to back, read by position.
+//! Segments: immutable files of blocks with an index. Written sequentially, read by position.
 //!
 //! All integers are little-endian; varints are LEB128.
 //!
 //! ```text
-//! file    header | payloads and pages, a page behind the payloads it describes | root | footer
-//! header  magic "TWSERIES" | version u32 | crc32c u32 of the 12 bytes before
-//! page    offset of the first payload | for each series: series - the one before | blocks | entries (block.rs)
+//! file    header | payloads and pages, each page after the payloads that it describes | root | footer
+//! header  magic "TWSERIES" | version u32 | crc32c u32 of the previous 12 bytes
+//! page    offset of the first payload
+//!         | for each series: difference to the previous series | blocks | entries (block.rs)
 //! root    for each page: first series u32 | last series u32 | offset u64 | bytes u32 | crc32c u32
 //! footer  root offset u64 | root bytes u32 | root crc32c u32 | points u64 | min_ts i64 | max_ts i64 | version u32
-//!         | crc32c u32 of the 44 bytes before | magic "TWSERIES"
+//!         | crc32c u32 of the previous 44 bytes | magic "TWSERIES"
 //! ```
 //!
-//! Series come in order of their numbers; the blocks of a series do not overlap and come in order of time. A series with
-//! many blocks goes on in the next page. Only the root is in memory; a page is read for each question.
+//! Series are ordered by number. The blocks of a series do not overlap and are ordered by time. A series with many
+//! blocks continues on the next page. Only the root is in memory; each query reads the pages that it needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use storage::{Storage, StorageFile};
 
-use crate::block::{self, Entry};
-use crate::bytes::{Invalid, Reader, put_varint};
+use crate::block::{self, BlockEntry};
+use crate::bytes::{BytesReader, InvalidBytes, put_varint};
 use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact, write_all};
 use crate::manifest::SegmentRecord;
-use crate::rows::Rows;
+use crate::rows::PointRows;
 use crate::{FORMAT_VERSION, bytes};
 
 const MAGIC: [u8; 8] = *b"TWSERIES";
@@ -42,9 +43,9 @@ pub(crate) fn is_file_name(name: &str) -> bool {
     name.ends_with(".segment")
 }
 
-/// What the footer says, for the manifest and for choosing files.
+/// Totals from the footer, for the manifest and for choosing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct SegmentTotals {
     pub bytes: u64,
     pub points: u64,
     pub min_ts: i64,
@@ -52,7 +53,7 @@ pub(crate) struct Extent {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Page {
+struct IndexPage {
     first: u32,
     last: u32,
     offset: u64,
@@ -60,72 +61,72 @@ struct Page {
     crc: u32,
 }
 
-/// A segment that is open. The file goes with the last reference, if it has been replaced by another.
-pub(crate) struct Segment {
+/// An open segment. If it is retired, the file is removed with the last reference.
+pub(crate) struct StoreSegment {
     disk: Arc<dyn Storage>,
     name: FileName,
     pub record: SegmentRecord,
-    pub extent: Extent,
-    root: Vec<Page>,
+    pub extent: SegmentTotals,
+    root: Vec<IndexPage>,
     is_obsolete: AtomicBool,
-    /// The version of classes for which its label was found right.
-    pub judged_version: AtomicU64,
+    /// Version of the classes for which this segment was last checked.
+    pub checked_classes_version: AtomicU64,
 }
 
-/// What a merged segment has in common: class and window of time.
+/// Class and time window of all points in a merged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Group {
+pub(crate) struct SegmentGroup {
     pub class: u8,
     pub window: i64,
 }
 
-/// What the manifest is to say of a new segment.
+/// Manifest fields of a new segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Label {
+pub(crate) struct SegmentLabel {
     pub seq: u64,
     pub clean_seq: u64,
-    pub group: Option<Group>,
+    pub group: Option<SegmentGroup>,
 }
 
 /// A block in a segment.
 #[derive(Clone, Debug)]
-pub(crate) struct Located {
-    pub entry: Entry,
+pub(crate) struct LocatedBlock {
+    pub entry: BlockEntry,
     pub offset: u64,
 }
 
-impl Segment {
-    pub fn open(disk: &Arc<dyn Storage>, record: SegmentRecord) -> Result<Segment, StoreError> {
+impl StoreSegment {
+    pub fn open(disk: &Arc<dyn Storage>, record: SegmentRecord) -> Result<StoreSegment, StoreError> {
         let name = FileName::of(&**disk, &file_name(record.number));
         let file = disk.open(&name.name).map_err(name.io("open"))?;
         let bytes = file.len().map_err(name.io("read"))?;
         if bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 || bytes != record.bytes {
-            return Err(name.corrupt(bytes, "the length that the manifest says"));
+            return Err(name.corrupt(bytes, "the length in the manifest"));
         }
         check_header(&*file, &name)?;
         let (mut extent, root) = read_root(&*file, &name, bytes)?;
         extent.bytes = bytes;
-        Ok(Segment {
+        Ok(StoreSegment {
             disk: disk.clone(),
             name,
             record,
             extent,
             root,
             is_obsolete: AtomicBool::new(false),
-            judged_version: AtomicU64::new(0),
+            checked_classes_version: AtomicU64::new(0),
         })
     }
 
-    /// Its contents are elsewhere, durably: the file is removed when nobody reads it any more.
+    /// Marks the segment as replaced. The file is removed when the last reader drops it.
     pub fn retire(&self) {
         self.is_obsolete.store(true, Ordering::Release);
     }
 
     pub fn root_bytes(&self) -> usize {
-        self.root.len() * size_of::<Page>()
+        self.root.len() * size_of::<IndexPage>()
     }
 
-    /// Without reading: false only if it has no point of the series.
+    /// Returns whether the segment may have points of the series, without disk access. `false` is exact.
     pub fn may_have(&self, series: u32) -> bool {
         self.pages_of(series).next().is_some()
     }
@@ -135,16 +136,16 @@ impl Segment {
         Ok(SegmentReader { segment: self, file })
     }
 
-    fn pages_of(&self, series: u32) -> impl Iterator<Item = &Page> {
+    fn pages_of(&self, series: u32) -> impl Iterator<Item = &IndexPage> {
         let first = self.root.partition_point(|page| page.last < series);
         self.root[first..].iter().take_while(move |page| page.first <= series)
     }
 }
 
-impl Drop for Segment {
+impl Drop for StoreSegment {
     fn drop(&mut self) {
         if self.is_obsolete.load(Ordering::Acquire) {
-            // What stays is removed when the store is opened the next time.
+            // If removal fails, the next open removes the file.
             let _ = self.disk.remove(&self.name.name);
         }
     }
@@ -155,7 +156,7 @@ fn check_header(file: &dyn StorageFile, name: &FileName) -> Result<(), StoreErro
     read_exact(file, name, 0, &mut header)?;
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
     if header[..8] != MAGIC || crc32c::crc32c(&header[..12]).to_le_bytes() != header[12..] {
-        return Err(name.corrupt(0, "the header of a segment"));
+        return Err(name.corrupt(0, "a valid header of a segment"));
     }
     if version > FORMAT_VERSION {
         return Err(StoreError::Version {
@@ -166,19 +167,23 @@ fn check_header(file: &dyn StorageFile, name: &FileName) -> Result<(), StoreErro
     Ok(())
 }
 
-fn read_root(file: &dyn StorageFile, name: &FileName, file_bytes: u64) -> Result<(Extent, Vec<Page>), StoreError> {
+fn read_root(
+    file: &dyn StorageFile,
+    name: &FileName,
+    file_bytes: u64,
+) -> Result<(SegmentTotals, Vec<IndexPage>), StoreError> {
     let at = file_bytes - FOOTER_BYTES as u64;
     let mut footer = [0; FOOTER_BYTES];
     read_exact(file, name, at, &mut footer)?;
     let crc = crc32c::crc32c(&footer[..44]).to_le_bytes();
     if footer[48..] != MAGIC || footer[44..48] != crc {
-        return Err(name.corrupt(at, "the footer of a segment"));
+        return Err(name.corrupt(at, "a valid footer of a segment"));
     }
-    let invalid = |Invalid(expected): Invalid| name.corrupt(at, expected);
-    let mut from = Reader::new(&footer);
+    let invalid = |InvalidBytes(expected): InvalidBytes| name.corrupt(at, expected);
+    let mut from = BytesReader::new(&footer);
     let (offset, bytes) = (from.u64().map_err(invalid)?, from.u32().map_err(invalid)?);
     let crc = from.u32().map_err(invalid)?;
-    let extent = Extent {
+    let extent = SegmentTotals {
         bytes: file_bytes,
         points: from.u64().map_err(invalid)?,
         min_ts: from.i64().map_err(invalid)?,
@@ -187,11 +192,11 @@ fn read_root(file: &dyn StorageFile, name: &FileName, file_bytes: u64) -> Result
     let mut root = vec![0; bytes as usize];
     read_exact(file, name, offset, &mut root)?;
     if crc32c::crc32c(&root) != crc || !root.len().is_multiple_of(ROOT_ENTRY_BYTES) {
-        return Err(name.corrupt(offset, "the root of the index"));
+        return Err(name.corrupt(offset, "a valid root of the index"));
     }
-    let page = |bytes: &[u8]| -> bytes::Read<Page> {
-        let mut from = Reader::new(bytes);
-        Ok(Page {
+    let page = |bytes: &[u8]| -> bytes::ParseResult<IndexPage> {
+        let mut from = BytesReader::new(bytes);
+        Ok(IndexPage {
             first: from.u32()?,
             last: from.u32()?,
             offset: from.u64()?,
@@ -199,22 +204,22 @@ fn read_root(file: &dyn StorageFile, name: &FileName, file_bytes: u64) -> Result
             crc: from.u32()?,
         })
     };
-    let root: bytes::Read<Vec<Page>> = root.chunks(ROOT_ENTRY_BYTES).map(page).collect();
+    let root: bytes::ParseResult<Vec<IndexPage>> = root.chunks(ROOT_ENTRY_BYTES).map(page).collect();
     Ok((
         extent,
-        root.map_err(|Invalid(expected)| name.corrupt(offset, expected))?,
+        root.map_err(|InvalidBytes(expected)| name.corrupt(offset, expected))?,
     ))
 }
 
-/// A segment whose file is open.
+/// A segment with an open file handle.
 pub(crate) struct SegmentReader<'a> {
-    segment: &'a Segment,
+    segment: &'a StoreSegment,
     file: Box<dyn StorageFile>,
 }
 
 impl SegmentReader<'_> {
-    /// The blocks of a series that touch `min_ts..=max_ts`.
-    pub fn find(&self, series: u32, min_ts: i64, max_ts: i64) -> Result<Vec<Located>, StoreError> {
+    /// Returns the blocks of a series that overlap `min_ts..=max_ts`.
+    pub fn find(&self, series: u32, min_ts: i64, max_ts: i64) -> Result<Vec<LocatedBlock>, StoreError> {
         let mut found = Vec::new();
         for page in self.segment.pages_of(series) {
             self.read_page(page, |of, located| {
@@ -226,33 +231,36 @@ impl SegmentReader<'_> {
         Ok(found)
     }
 
-    fn read_page(&self, page: &Page, mut each: impl FnMut(u32, Located)) -> Result<(), StoreError> {
+    fn read_page(&self, page: &IndexPage, mut each: impl FnMut(u32, LocatedBlock)) -> Result<(), StoreError> {
         let name = &self.segment.name;
         let mut bytes = vec![0; page.bytes as usize];
         read_exact(&*self.file, name, page.offset, &mut bytes)?;
         if crc32c::crc32c(&bytes) != page.crc {
-            return Err(name.corrupt(page.offset, "a page of the index with its checksum"));
+            return Err(name.corrupt(page.offset, "an index page with a valid checksum"));
         }
-        decode_page(&bytes, &mut each).map_err(|Invalid(expected)| name.corrupt(page.offset, expected))
+        decode_page(&bytes, &mut each).map_err(|InvalidBytes(expected)| name.corrupt(page.offset, expected))
     }
 
-    pub fn payload(&self, located: &Located) -> Result<Vec<u8>, StoreError> {
+    pub fn payload(&self, located: &LocatedBlock) -> Result<Vec<u8>, StoreError> {
         let mut payload = vec![0; located.entry.payload_bytes as usize];
         read_exact(&*self.file, &self.segment.name, located.offset, &mut payload)?;
         if crc32c::crc32c(&payload) != located.entry.crc {
-            return Err(self.segment.name.corrupt(located.offset, "a block with its checksum"));
+            return Err(self
+                .segment
+                .name
+                .corrupt(located.offset, "a block with a valid checksum"));
         }
         Ok(payload)
     }
 
-    pub fn rows(&self, located: &Located) -> Result<Rows, StoreError> {
+    pub fn rows(&self, located: &LocatedBlock) -> Result<PointRows, StoreError> {
         let payload = self.payload(located)?;
         block::decode(located.entry.rows(), &payload)
-            .map_err(|Invalid(expected)| self.segment.name.corrupt(located.offset, expected))
+            .map_err(|InvalidBytes(expected)| self.segment.name.corrupt(located.offset, expected))
     }
 
-    pub fn cursor(&self) -> Cursor<'_> {
-        Cursor {
+    pub fn cursor(&self) -> SegmentCursor<'_> {
+        SegmentCursor {
             reader: self,
             next_page: 0,
             pending: Vec::new().into_iter().peekable(),
@@ -260,32 +268,32 @@ impl SegmentReader<'_> {
     }
 }
 
-fn decode_page(bytes: &[u8], each: &mut impl FnMut(u32, Located)) -> bytes::Read<()> {
-    let mut from = Reader::new(bytes);
+fn decode_page(bytes: &[u8], each: &mut impl FnMut(u32, LocatedBlock)) -> bytes::ParseResult<()> {
+    let mut from = BytesReader::new(bytes);
     let mut offset = from.varint()?;
     let mut series = 0u64;
     while !from.is_empty() {
         series += from.varint()?;
-        let number = u32::try_from(series).map_err(|_| Invalid("the number of a series"))?;
+        let number = u32::try_from(series).map_err(|_| InvalidBytes("a series number"))?;
         for _ in 0..from.varint()? {
-            let entry = Entry::decode(&mut from)?;
+            let entry = BlockEntry::decode(&mut from)?;
             let bytes = u64::from(entry.payload_bytes);
-            each(number, Located { entry, offset });
+            each(number, LocatedBlock { entry, offset });
             offset += bytes;
         }
     }
     Ok(())
 }
 
-/// Goes through all series of a segment in order, a page at a time.
-pub(crate) struct Cursor<'a> {
+/// Iterates over all series of a segment in order, one page at a time.
+pub(crate) struct SegmentCursor<'a> {
     reader: &'a SegmentReader<'a>,
     next_page: usize,
-    pending: std::iter::Peekable<std::vec::IntoIter<(u32, Located)>>,
+    pending: std::iter::Peekable<std::vec::IntoIter<(u32, LocatedBlock)>>,
 }
 
-impl Cursor<'_> {
-    /// The series whose blocks come next.
+impl SegmentCursor<'_> {
+    /// Returns the series of the next blocks.
     pub fn series(&mut self) -> Result<Option<u32>, StoreError> {
         while self.pending.peek().is_none() {
             let Some(page) = self.reader.segment.root.get(self.next_page) else {
@@ -300,8 +308,8 @@ impl Cursor<'_> {
         Ok(self.pending.peek().map(|(series, _)| *series))
     }
 
-    /// All blocks of that series.
-    pub fn take(&mut self, series: u32, into: &mut Vec<Located>) -> Result<(), StoreError> {
+    /// Takes all blocks of `series`.
+    pub fn take(&mut self, series: u32, into: &mut Vec<LocatedBlock>) -> Result<(), StoreError> {
         while self.series()? == Some(series) {
             into.extend(self.pending.next().map(|(_, located)| located));
         }
@@ -309,25 +317,25 @@ impl Cursor<'_> {
     }
 }
 
-/// Writes one segment. Nothing refers to the file before [`SegmentWriter::finish`] is done.
+/// Writes one segment. Nothing refers to the file before [`SegmentWriter::finish`] returns.
 pub(crate) struct SegmentWriter {
     disk: Arc<dyn Storage>,
     name: FileName,
     file: Box<dyn StorageFile>,
     number: u64,
     buffer: Vec<u8>,
-    /// Where the buffer goes.
+    /// File offset of the buffer.
     buffer_offset: u64,
     page: PageWriter,
     root: Vec<u8>,
-    extent: Extent,
+    extent: SegmentTotals,
 }
 
 #[derive(Default)]
 struct PageWriter {
     bytes: Vec<u8>,
     first: u32,
-    /// Series, count and entries of the series that is being written.
+    /// Series, block count and entries of the series being written.
     series: Option<(u32, u64, Vec<u8>)>,
     last_written: u32,
 }
@@ -349,16 +357,16 @@ impl SegmentWriter {
             buffer_offset: 0,
             page: PageWriter::default(),
             root: Vec::new(),
-            extent: Extent {
+            extent: SegmentTotals {
                 min_ts: i64::MAX,
                 max_ts: i64::MIN,
-                ..Extent::default()
+                ..SegmentTotals::default()
             },
         })
     }
 
-    /// Blocks of one series in order of time, series in order of their numbers.
-    pub fn add(&mut self, series: u32, entry: &Entry, payload: &[u8]) -> Result<(), StoreError> {
+    /// Adds a block. Series must be added in order of their numbers, the blocks of a series in order of time.
+    pub fn add(&mut self, series: u32, entry: &BlockEntry, payload: &[u8]) -> Result<(), StoreError> {
         if self.page.series.as_ref().is_some_and(|(open, ..)| *open != series) {
             self.page.close_series();
         }
@@ -408,8 +416,9 @@ impl SegmentWriter {
         self.buffer.extend_from_slice(&page.bytes);
     }
 
-    /// Durable when it returns, except for the name. `None` when nothing was added; then there is no file.
-    pub fn finish(mut self, label: Label) -> Result<Option<Arc<Segment>>, StoreError> {
+    /// Finishes the file. The contents are durable, but not the name. `None` if no block was added; then no file
+    /// remains.
+    pub fn finish(mut self, label: SegmentLabel) -> Result<Option<Arc<StoreSegment>>, StoreError> {
         if self.extent.points == 0 {
             self.discard();
             return Ok(None);
@@ -429,7 +438,7 @@ impl SegmentWriter {
             bytes: self.buffer_offset,
             group: label.group,
         };
-        Ok(Some(Arc::new(Segment::open(&self.disk, record)?)))
+        Ok(Some(Arc::new(StoreSegment::open(&self.disk, record)?)))
     }
 
     fn footer(&self, root_offset: u64, root: &[u8]) -> Vec<u8> {
@@ -446,9 +455,9 @@ impl SegmentWriter {
         footer
     }
 
-    /// After a failure, or for nothing.
+    /// Removes the file of a failed or empty segment.
     pub fn discard(self) {
-        // What stays is removed when the store is opened the next time.
+        // If removal fails, the next open removes the file.
         let _ = self.disk.remove(&self.name.name);
     }
 }

@@ -1,25 +1,25 @@
-//! The catalog on disk: a file of batches, one appended per flush. When it has grown to several times what it says, a new
-//! file begins with all of it.
+//! The catalog on disk: a file of batches. Each flush appends one. When the file has grown to several times its initial
+//! size, a new file begins with the whole catalog.
 //!
 //! ```text
 //! file    magic "TWSERLOG" | version u32 | crc32c u32 of the 12 bytes before | batches
 //! batch   bytes u32 | crc32c u32 | records
 //! record  1 key text | 2 entity 16 bytes, class | 3 series: entity, key | 4 class: entity, class
 //!         | 5 latest: series, ts, kind u8, value | 6 no latest: series | 7 class of a series: series, class
-//!         | 8 series without a class of its own: series
+//!         | 8 class override removed: series
 //! ```
 //!
-//! Keys, entities and series are numbered in the order of their records. The manifest says how many bytes count; what lies
-//! behind is of a flush that did not finish.
+//! Keys, entities and series are numbered in the order of their records. The manifest contains the valid length; bytes
+//! after it belong to an unfinished flush.
 
 use storage::Storage;
 
 use crate::FORMAT_VERSION;
-use crate::bytes::{Invalid, Read, Reader, put_signed, put_text, put_varint};
-use crate::catalog::Catalog;
+use crate::bytes::{BytesReader, InvalidBytes, ParseResult, put_signed, put_text, put_varint};
+use crate::catalog::SeriesCatalog;
 use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact};
-use crate::value::{EntityId, Kind, TimedValue, Value, ValueRef};
+use crate::value::{PointValue, PointValueKind, TelemetryEntityId, TimedValue, ValueRef};
 
 const MAGIC: [u8; 8] = *b"TWSERLOG";
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -50,17 +50,17 @@ pub(crate) fn header() -> Vec<u8> {
     header
 }
 
-/// How much of the catalog is in the log.
+/// The part of the catalog that is in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saved {
+pub(crate) struct SavedPart {
     pub keys: usize,
     pub entities: usize,
     pub series: usize,
 }
 
-impl Saved {
-    pub fn all(catalog: &Catalog) -> Saved {
-        Saved {
+impl SavedPart {
+    pub fn all(catalog: &SeriesCatalog) -> SavedPart {
+        SavedPart {
             keys: catalog.keys.len(),
             entities: catalog.entities.len(),
             series: catalog.series.len(),
@@ -68,16 +68,16 @@ impl Saved {
     }
 }
 
-/// What has changed besides what is new: latest values of series, classes of entities and of series.
+/// Changed latest values of series, classes of entities, and class overrides of series.
 #[derive(Default)]
-pub(crate) struct Changed<'a> {
+pub(crate) struct SeriesChanges<'a> {
     pub latest: &'a [u32],
     pub entities: &'a [u32],
     pub series: &'a [u32],
 }
 
-/// What is new since `saved`, and what has changed; a batch with its header.
-pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &Changed<'_>) -> Vec<u8> {
+/// Encodes a batch with its header: new entries since `saved`, and `changed` entries.
+pub(crate) fn batch(catalog: &SeriesCatalog, saved: SavedPart, changed: &SeriesChanges<'_>) -> Vec<u8> {
     let mut out = vec![0; BATCH_HEADER_BYTES];
     for key in &catalog.keys[saved.keys..] {
         out.push(KEY);
@@ -117,22 +117,22 @@ pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &Changed<'_>) -> V
     out
 }
 
-/// The whole catalog, with the header of a file.
-pub(crate) fn snapshot(catalog: &Catalog) -> Vec<u8> {
+/// Encodes the file header and the whole catalog.
+pub(crate) fn snapshot(catalog: &SeriesCatalog) -> Vec<u8> {
     let with_latest = |series: &u32| catalog.latest(*series).is_some();
     let all: Vec<u32> = (0..catalog.series.len() as u32).filter(with_latest).collect();
     let with_class: Vec<u32> = catalog.series_with_own_class().collect();
-    let changed = Changed {
+    let changed = SeriesChanges {
         latest: &all,
         series: &with_class,
-        ..Changed::default()
+        ..SeriesChanges::default()
     };
     let mut out = header();
-    out.extend_from_slice(&batch(catalog, Saved::default(), &changed));
+    out.extend_from_slice(&batch(catalog, SavedPart::default(), &changed));
     out
 }
 
-fn put_latest(out: &mut Vec<u8>, catalog: &Catalog, series: u32) {
+fn put_latest(out: &mut Vec<u8>, catalog: &SeriesCatalog, series: u32) {
     let Some((ts_ms, value)) = catalog.latest(series) else {
         out.push(NO_LATEST);
         return put_varint(out, u64::from(series));
@@ -150,13 +150,13 @@ fn put_latest(out: &mut Vec<u8>, catalog: &Catalog, series: u32) {
 }
 
 /// Reads the first `bytes` of the file into an empty catalog.
-pub(crate) fn read(disk: &dyn Storage, number: u64, bytes: u64, catalog: &mut Catalog) -> Result<(), StoreError> {
+pub(crate) fn read(disk: &dyn Storage, number: u64, bytes: u64, catalog: &mut SeriesCatalog) -> Result<(), StoreError> {
     let name = FileName::of(disk, &file_name(number));
     let file = disk.open(&name.name).map_err(name.io("open"))?;
     let mut head = [0; HEADER_BYTES];
     read_exact(&*file, &name, 0, &mut head)?;
     if head[..8] != MAGIC || crc32c::crc32c(&head[..12]).to_le_bytes() != head[12..] {
-        return Err(name.corrupt(0, "the header of a series log"));
+        return Err(name.corrupt(0, "a valid header of a series log"));
     }
     let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
     if version > FORMAT_VERSION {
@@ -169,27 +169,28 @@ pub(crate) fn read(disk: &dyn Storage, number: u64, bytes: u64, catalog: &mut Ca
         read_exact(&*file, &name, offset, &mut head)?;
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
         if offset + (BATCH_HEADER_BYTES as u64) + u64::from(len) > bytes {
-            return Err(name.corrupt(offset, "a batch that ends where the manifest says"));
+            return Err(name.corrupt(offset, "a batch that ends within the length in the manifest"));
         }
         let mut records = vec![0; len as usize];
         read_exact(&*file, &name, offset + BATCH_HEADER_BYTES as u64, &mut records)?;
         if crc32c::crc32c(&records).to_le_bytes() != head[4..] {
-            return Err(name.corrupt(offset, "a batch with its checksum"));
+            return Err(name.corrupt(offset, "a batch with a valid checksum"));
         }
-        apply(&mut Reader::new(&records), catalog).map_err(|Invalid(expected)| name.corrupt(offset, expected))?;
+        apply(&mut BytesReader::new(&records), catalog)
+            .map_err(|InvalidBytes(expected)| name.corrupt(offset, expected))?;
         offset += BATCH_HEADER_BYTES as u64 + u64::from(len);
     }
     Ok(())
 }
 
-fn apply(from: &mut Reader<'_>, catalog: &mut Catalog) -> Read<()> {
+fn apply(from: &mut BytesReader<'_>, catalog: &mut SeriesCatalog) -> ParseResult<()> {
     while !from.is_empty() {
         match from.u8()? {
             KEY => {
                 catalog.add_key(from.text()?);
             }
             ENTITY => {
-                let id = EntityId(from.array()?);
+                let id = TelemetryEntityId(from.array()?);
                 catalog.add_entity(id, class(from)?);
             }
             SERIES => {
@@ -220,32 +221,32 @@ fn apply(from: &mut Reader<'_>, catalog: &mut Catalog) -> Read<()> {
                 let series = index(from, catalog.series.len())?;
                 catalog.set_latest(series, None);
             }
-            _ => return Err(Invalid("a known record")),
+            _ => return Err(InvalidBytes("a known record")),
         }
     }
     Ok(())
 }
 
-fn read_value(from: &mut Reader<'_>) -> Read<Value> {
-    let kind = Kind::from_tag(u64::from(from.u8()?)).ok_or(Invalid("a known type of values"))?;
+fn read_value(from: &mut BytesReader<'_>) -> ParseResult<PointValue> {
+    let kind = PointValueKind::from_tag(u64::from(from.u8()?)).ok_or(InvalidBytes("a known value type"))?;
     Ok(match kind {
-        Kind::Bool => Value::Bool(from.u8()? != 0),
-        Kind::Long => Value::Long(from.signed()?),
-        Kind::Double => Value::Double(from.f64()?),
-        Kind::String => Value::String(from.text()?.into()),
-        Kind::Json => Value::Json(from.text()?.into()),
+        PointValueKind::Bool => PointValue::Bool(from.u8()? != 0),
+        PointValueKind::Long => PointValue::Long(from.signed()?),
+        PointValueKind::Double => PointValue::Double(from.f64()?),
+        PointValueKind::String => PointValue::String(from.text()?.into()),
+        PointValueKind::Json => PointValue::Json(from.text()?.into()),
     })
 }
 
-fn index(from: &mut Reader<'_>, len: usize) -> Read<u32> {
+fn index(from: &mut BytesReader<'_>, len: usize) -> ParseResult<u32> {
     let index = from.varint()?;
     if index < len as u64 {
         Ok(index as u32)
     } else {
-        Err(Invalid("a number that was given"))
+        Err(InvalidBytes("a known index"))
     }
 }
 
-fn class(from: &mut Reader<'_>) -> Read<u8> {
-    u8::try_from(from.varint()?).map_err(|_| Invalid("a class"))
+fn class(from: &mut BytesReader<'_>) -> ParseResult<u8> {
+    u8::try_from(from.varint()?).map_err(|_| InvalidBytes("a class"))
 }

@@ -1,57 +1,57 @@
-//! What the store knows in memory, behind one lock that is held for moments: the catalog, the heads, which segments count.
+//! The data of the store in memory, behind one lock that is held briefly: catalog, heads, list of segments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalog::Catalog;
+use crate::catalog::SeriesCatalog;
 use crate::head::{Heads, NO_SLOT, SeriesHead};
 use crate::manifest::Tombstone;
-use crate::merge::Mask;
-use crate::segment::Segment;
-use crate::series_log::Saved;
-use crate::value::Position;
+use crate::merge::PointMask;
+use crate::segment::StoreSegment;
+use crate::series_log::SavedPart;
+use crate::value::LogPosition;
 
-pub(crate) struct State {
-    pub catalog: Catalog,
+pub(crate) struct StoreState {
+    pub catalog: SeriesCatalog,
     pub active: Heads,
-    /// On its way to a segment.
-    pub frozen: Option<Arc<Frozen>>,
-    /// In order of their sequence numbers.
-    pub segments: Arc<Vec<Arc<Segment>>>,
+    /// Heads that are being written to a segment.
+    pub frozen: Option<Arc<FrozenHeads>>,
+    /// Ordered by sequence number.
+    pub segments: Arc<Vec<Arc<StoreSegment>>>,
     pub tombstones: Arc<Vec<Tombstone>>,
-    /// Of the last deletion: what is written behind it is no replay of what it deleted.
+    /// Log position of the last deletion. A later batch cannot be a replay of deleted points.
     pub delete_position: u64,
     pub ttl_ms: BTreeMap<u8, u64>,
-    /// As of the last maintenance.
+    /// Time of the last maintenance.
     pub now_ms: Option<i64>,
-    pub last_position: Position,
-    pub durable_position: Position,
-    /// Series whose latest value changed without a point in a head, each with the number of its last such change.
+    pub last_position: LogPosition,
+    pub durable_position: LogPosition,
+    /// Series whose latest value changed without a point in a head, each with the value of `changes` at that time.
     pub changed: BTreeMap<u32, u64>,
-    /// Such changes there were.
+    /// Number of such changes.
     pub changes: u64,
-    /// Entities whose class is not on disk.
+    /// Entities whose class is not saved to disk yet.
     pub reclassified: Vec<u32>,
-    /// Series of which it is not on disk whether they have a class of their own.
+    /// Series whose class override is not saved to disk yet.
     pub reclassified_series: Vec<u32>,
-    /// What of the catalog is on disk: what is not has no points in segments.
-    pub saved: Saved,
-    /// Grows when what is in segments gets another class.
+    /// The part of the catalog that is on disk. Later series have no points in segments.
+    pub saved: SavedPart,
+    /// Increases when series with points in segments change their class.
     pub classes_version: u64,
-    /// Segments that were looked at since this version have the class that they say.
-    pub judged_version: u64,
-    /// Not before this time are segments looked at again for another version.
-    pub judge_again_ms: i64,
+    /// Version of the current class check. Segments checked for this version contain only series of their class.
+    pub checked_classes_version: u64,
+    /// Earliest time of the next class check.
+    pub next_class_check_ms: i64,
 }
 
 #[derive(Debug)]
-pub(crate) struct Frozen {
-    /// In order of their series.
+pub(crate) struct FrozenHeads {
+    /// Ordered by series.
     pub heads: Heads,
-    pub position: Position,
+    pub position: LogPosition,
 }
 
-impl Frozen {
+impl FrozenHeads {
     pub fn of(&self, series: u32) -> Option<&SeriesHead> {
         let slots = &self.heads.slots;
         let at = slots.binary_search_by_key(&series, |head| head.series).ok()?;
@@ -59,8 +59,8 @@ impl Frozen {
     }
 }
 
-impl State {
-    /// Nothing waits to become durable.
+impl StoreState {
+    /// Returns whether everything is durable.
     pub fn is_clean(&self) -> bool {
         self.active.is_empty()
             && self.frozen.is_none()
@@ -70,19 +70,19 @@ impl State {
             && self.last_position == self.durable_position
     }
 
-    /// No head says that it has to be saved.
-    pub fn note_changed(&mut self, series: u32) {
+    /// Marks the latest value of a series as unsaved. Needed for changes without a point in a head.
+    pub fn mark_changed(&mut self, series: u32) {
         self.changes += 1;
         self.changed.insert(series, self.changes);
     }
 
-    pub fn freeze(&mut self) -> Arc<Frozen> {
+    pub fn freeze(&mut self) -> Arc<FrozenHeads> {
         let mut heads = std::mem::take(&mut self.active);
         for head in &heads.slots {
             self.catalog.series[head.series as usize].slot = NO_SLOT;
         }
         heads.slots.sort_unstable_by_key(|head| head.series);
-        let frozen = Arc::new(Frozen {
+        let frozen = Arc::new(FrozenHeads {
             heads,
             position: self.last_position,
         });
@@ -90,7 +90,7 @@ impl State {
         frozen
     }
 
-    /// Points of the class before this are gone.
+    /// Returns the time before which points of the class have expired.
     pub fn cutoff(&self, class: u8) -> i64 {
         match (self.now_ms, self.ttl_ms.get(&class)) {
             (Some(now_ms), Some(&ttl_ms)) => now_ms.saturating_sub_unsigned(ttl_ms),
@@ -98,15 +98,15 @@ impl State {
         }
     }
 
-    /// The latest of all cutoffs.
-    pub fn earliest_end(&self) -> i64 {
+    /// Returns the latest cutoff of all classes.
+    pub fn latest_cutoff(&self) -> i64 {
         let cutoffs = self.ttl_ms.keys().map(|class| self.cutoff(*class));
         cutoffs.max().unwrap_or(i64::MIN)
     }
 
-    pub fn mask(&self, series: u32) -> Mask {
+    pub fn mask(&self, series: u32) -> PointMask {
         let of_series = self.tombstones.iter().filter(|tombstone| tombstone.series == series);
-        Mask {
+        PointMask {
             tombstones: of_series.copied().collect(),
             cutoff: self.cutoff(self.catalog.class_of(series)),
         }

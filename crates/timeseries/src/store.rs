@@ -1,44 +1,47 @@
-//! The contract of a store of time series, whatever is below it: what callers may ask and rely on. The embedded one is
-//! [`crate::ColumnStore`].
+//! The contract between callers and any store of time series. The embedded implementation is [`crate::ColumnStore`].
 //!
-//! # What holds for every store
+//! # Guarantees of every store
 //!
-//! - A point is identified by entity, key and time; writing one again replaces its value. So replays do no harm.
-//! - The caller has the log: [`Store::write`] takes the position at which the batch ends in it, and after a crash the caller
-//!   replays what lies behind [`Store::durable_position`], in order. A batch at or before a position that was written is
-//!   left out, so a batch is applied once.
-//! - The latest value of a key is the one with the newest time, not the one that was written last; equal times replace. It
-//!   outlives the time to live of its history and goes only by [`Store::delete`].
-//! - Ranges are half open, `[start, end)`, in milliseconds since 1970.
+//! - A point is identified by entity, key and time. Writing it again replaces its value, so replays are harmless.
+//! - The caller owns the log. [`TimeseriesStore::write`] takes the log position at which the batch ends. After a crash
+//!   the caller replays everything after [`TimeseriesStore::durable_position`], in order. A batch at or before a
+//!   position that is already written is skipped, so each batch is applied once.
+//! - The latest value of a key is the one with the newest time, not the one written last. Equal times replace. It
+//!   outlives the TTL of its history; only [`TimeseriesStore::delete`] removes it.
+//! - Ranges are half open, `[start, end)`, in Unix milliseconds.
 
 use std::ops::Range;
 
-use crate::calendar::Interval;
+use crate::calendar::BucketInterval;
 use crate::error::{StoreError, WriteError};
-use crate::value::{Class, EntityId, Point, Position, TimedValue, ValueRef};
+use crate::value::{LogPosition, Point, RetentionClass, TelemetryEntityId, TimedValue, ValueRef};
 
-/// More buckets are refused; ThingsBoard's own limit of 700 is the API's matter.
+/// Maximum number of buckets of a query. ThingsBoard's own limit of 700 is checked by the API.
 pub const BUCKETS_MAX: usize = 100_000;
 
-/// Of one value.
+/// Maximum size of one text value, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
 
-pub trait Store: Send + Sync {
-    /// All points or none. Of points with the same entity, key and time the last one stays. What is refused for good
-    /// (too many series, a text too long) is in the answer and counted in the statistics.
-    fn write(&self, points: &[Point<'_>], position: Position) -> Result<Written, WriteError>;
+pub trait TimeseriesStore: Send + Sync {
+    /// Writes all points or none. Of points with the same entity, key and time the last one wins. Points that can never
+    /// be stored (too many series, text too long) are reported in the result and counted in the statistics.
+    fn write(&self, points: &[Point<'_>], position: LogPosition) -> Result<WriteOutcome, WriteError>;
 
-    /// Everything written so far is durable when this returns.
+    /// Makes everything written so far durable.
     fn flush(&self) -> Result<(), StoreError>;
 
-    /// Replay from here.
-    fn durable_position(&self) -> Position;
+    /// Returns the log position from which the caller replays.
+    fn durable_position(&self) -> LogPosition;
 
-    /// One answer per key, in the order of the keys.
-    fn latest(&self, entity: EntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError>;
+    /// Returns one value per key, in the order of `keys`.
+    fn latest(&self, entity: TelemetryEntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError>;
 
-    /// One answer per entity and key, entity by entity.
-    fn latest_of_many(&self, entities: &[EntityId], keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
+    /// Returns one value per entity and key: all keys of the first entity, then of the second, and so on.
+    fn latest_of_many(
+        &self,
+        entities: &[TelemetryEntityId],
+        keys: &[&str],
+    ) -> Result<Vec<Option<TimedValue>>, StoreError> {
         let mut all = Vec::with_capacity(entities.len() * keys.len());
         for &entity in entities {
             all.extend(self.latest(entity, keys)?);
@@ -46,101 +49,107 @@ pub trait Store: Send + Sync {
         Ok(all)
     }
 
-    /// The keys that have a latest value, in order of the alphabet.
-    fn keys(&self, entity: EntityId) -> Result<Vec<Box<str>>, StoreError>;
+    /// Returns the keys that have a latest value, in alphabetical order.
+    fn keys(&self, entity: TelemetryEntityId) -> Result<Vec<Box<str>>, StoreError>;
 
-    /// Points of one key, one after the other, until `visit` says stop.
+    /// Passes the points of one key to `visit` until it returns `Break`.
     fn scan(
         &self,
         series: Series<'_>,
         range: Range<i64>,
-        order: Order,
-        visit: &mut Visit<'_>,
+        order: PointOrder,
+        visit: &mut PointVisitor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// One answer per key, in the order of the keys.
-    fn query(&self, entity: EntityId, keys: &[&str], query: &Query) -> Result<Vec<Vec<TimedValue>>, StoreError>;
+    /// Returns one list per key, in the order of `keys`.
+    fn query(
+        &self,
+        entity: TelemetryEntityId,
+        keys: &[&str],
+        query: &Query,
+    ) -> Result<Vec<Vec<TimedValue>>, StoreError>;
 
-    /// Durable when it returns. Points that are written later, to the same range too, are not deleted.
+    /// Deletes points durably. Points written later, also to the same range, are not affected.
     fn delete(&self, delete: &Delete<'_>) -> Result<(), StoreError>;
 
-    /// Durable with the next flush; older points are judged by the new class as well.
-    fn set_class(&self, entity: EntityId, class: Class) -> Result<(), StoreError>;
+    /// Sets the class of an entity. Durable with the next flush. Also applies to older points.
+    fn set_class(&self, entity: TelemetryEntityId, class: RetentionClass) -> Result<(), StoreError>;
 
-    /// Series with a class of their own, whatever that of their entity is; `None`: that of the entity again. Durable with the
-    /// next flush; older points are judged by the new class as well.
-    fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError>;
+    /// Sets classes of single series, which override the class of their entity; `None` removes the override. Durable
+    /// with the next flush. Also applies to older points.
+    fn set_series_classes(&self, classes: &[(Series<'_>, Option<RetentionClass>)]) -> Result<(), StoreError>;
 
-    /// Whether any series has a class of its own.
+    /// Returns whether any series overrides the class of its entity.
     fn has_series_classes(&self) -> bool;
 
-    /// `None`: forever. Points older than this are gone from the next [`Store::maintain`] on.
-    fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError>;
+    /// Sets the TTL of a class; `None` means forever. Expired points are hidden from the next
+    /// [`TimeseriesStore::maintain`] on.
+    fn set_ttl(&self, class: RetentionClass, ttl_ms: Option<u64>) -> Result<(), StoreError>;
 
-    /// What was said with [`Store::set_ttl`].
-    fn ttls(&self) -> Vec<(Class, u64)>;
+    /// Returns the TTLs set by [`TimeseriesStore::set_ttl`].
+    fn ttls(&self) -> Vec<(RetentionClass, u64)>;
 
-    /// The classes that entities and series have now, each once.
-    fn used_classes(&self) -> Vec<Class>;
+    /// Returns the classes that entities and series currently have, without duplicates.
+    fn used_classes(&self) -> Vec<RetentionClass>;
 
-    /// In the order in which they came, from the one with this number on; numbers stay.
-    fn entities(&self, from: usize, limit: usize) -> Vec<(EntityId, Class)>;
+    /// Returns entities in the order of their creation, starting at index `from`. Indexes are stable.
+    fn entities(&self, from: usize, limit: usize) -> Vec<(TelemetryEntityId, RetentionClass)>;
 
-    /// Does one piece of background work, if there is any: flush, merge, drop what is too old. The caller calls it again
-    /// and again from a thread of its own.
-    fn maintain(&self, now_ms: i64) -> Result<Maintained, StoreError>;
+    /// Does one unit of background work, if there is any: flush, merge, or removal of expired files. The caller calls
+    /// it repeatedly on a thread of its own.
+    fn maintain(&self, now_ms: i64) -> Result<MaintenanceResult, StoreError>;
 
-    fn stats(&self) -> Stats;
+    fn stats(&self) -> StoreStats;
 }
 
-/// Gets points; [`std::ops::ControlFlow::Break`] ends the scan.
-pub type Visit<'a> = dyn FnMut(i64, ValueRef<'_>) -> std::ops::ControlFlow<()> + 'a;
+/// Receives points. [`std::ops::ControlFlow::Break`] ends the scan.
+pub type PointVisitor<'a> = dyn FnMut(i64, ValueRef<'_>) -> std::ops::ControlFlow<()> + 'a;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Series<'a> {
-    pub entity: EntityId,
+    pub entity: TelemetryEntityId,
     pub key: &'a str,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteOutcome {
     pub points: u64,
-    /// Not stored: a series beyond the limit, a text beyond [`TEXT_BYTES_MAX`].
-    pub refused_points: u64,
-    /// Whose points these are: some of them.
-    pub refused_of: Vec<EntityId>,
-    /// The position was written before: nothing was done.
+    /// Points that were rejected: the series limit is reached, or the text exceeds [`TEXT_BYTES_MAX`].
+    pub rejected_points: u64,
+    /// Entities of rejected points, at most 100.
+    pub rejected_entities: Vec<TelemetryEntityId>,
+    /// The position was written before. The batch was skipped.
     pub is_replay: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum PointOrder {
     Ascending,
-    /// ThingsBoard's default: the newest points when there is a limit.
+    /// ThingsBoard's default. With a limit, returns the newest points.
     #[default]
     Descending,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// Points as they are; `limit` per key.
+    /// Single points. `limit` applies to each key.
     Points {
         range: Range<i64>,
-        order: Order,
+        order: PointOrder,
         limit: usize,
     },
-    /// One value per bucket that has any, in ascending order. Buckets begin at the start of the range; the time of a value
-    /// is the middle of its bucket. An interval that is no time at all gives points instead, `limit` of them.
+    /// One value per non-empty bucket, in ascending order. Buckets begin at the start of the range; the time of a value
+    /// is the middle of its bucket. With an interval of zero or less, returns at most `limit` points instead.
     Aggregate {
         range: Range<i64>,
-        interval: Interval,
+        interval: BucketInterval,
         aggregation: Aggregation,
-        order: Order,
+        order: PointOrder,
         limit: usize,
     },
 }
 
-/// [`crate::summary`] has the rules for mixed types.
+/// Aggregation function. [`crate::summary`] defines the rules for mixed types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
     Min,
@@ -152,48 +161,48 @@ pub enum Aggregation {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete<'a> {
-    pub entity: EntityId,
-    /// `None`: all keys.
+    pub entity: TelemetryEntityId,
+    /// `None` means all keys.
     pub keys: Option<&'a [&'a str]>,
     pub range: Range<i64>,
     pub latest: LatestAfterDelete,
 }
 
-/// What becomes of a latest value whose time lies in the range.
+/// Treatment of a latest value whose time is in the deleted range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatestAfterDelete {
     Keep,
     Remove,
-    /// The newest point that is left takes its place, if there is one.
+    /// Replace it by the newest remaining point, if there is one.
     Rewrite,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Maintained {
-    /// There is more to do now.
+pub struct MaintenanceResult {
+    /// More work can be done immediately.
     pub has_more: bool,
 }
 
-/// Counters begin at zero when the store is opened.
+/// Counters start at zero when the store is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stats {
+pub struct StoreStats {
     pub entities: u64,
     pub series: u64,
     pub keys: u64,
-    /// On disk, duplicates that are not merged yet included.
+    /// Points on disk, including duplicates that are not merged yet.
     pub stored_points: u64,
     pub stored_bytes: u64,
     pub segments: u64,
     pub tombstones: u64,
-    /// In memory, not yet in a segment.
+    /// Points in memory that are not in a segment yet.
     pub head_points: u64,
     pub head_bytes: u64,
     pub head_bytes_max: u64,
-    /// Catalog and latest values in memory.
+    /// Memory of the catalog and the latest values, in bytes.
     pub catalog_bytes: u64,
     pub written_points_total: u64,
     pub replayed_batches_total: u64,
-    pub refused_points_total: u64,
+    pub rejected_points_total: u64,
     pub expired_points_total: u64,
     pub flushes_total: u64,
     pub flush_errors_total: u64,
@@ -201,6 +210,6 @@ pub struct Stats {
     pub compacted_bytes_total: u64,
     pub blocks_read_total: u64,
     pub summaries_used_total: u64,
-    /// What keeps flush or merge from going on, in words.
+    /// Last error of a flush or merge, or `None` if the last one succeeded.
     pub last_error: Option<String>,
 }

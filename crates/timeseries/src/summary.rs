@@ -1,18 +1,18 @@
-//! What aggregation needs to know of many points: counts, smallest, largest and sums by type. One per block on disk, so that
-//! charts read no points, and one per bucket while a query runs.
+//! Aggregates of many points by type: counts, minima, maxima and sums. Each block on disk has one, so that charts need
+//! not read its points, and each bucket of a running query has one.
 //!
-//! The rules are ThingsBoard's: numbers win over strings, strings over bools, bools over JSON where MIN and MAX meet mixed
-//! types; SUM and AVG see numbers only; sums and extremes stay long while every number is one.
+//! The rules are ThingsBoard's. For MIN and MAX over mixed types, numbers take precedence over strings, strings over
+//! bools, bools over JSON. SUM and AVG use numbers only. Sums and extremes are longs if all numbers are longs.
 
 use std::ops::Range;
 
-use crate::bytes::{Read, Reader, put_signed, put_varint, put_wide};
-use crate::rows::Rows;
+use crate::bytes::{BytesReader, ParseResult, put_signed, put_varint, put_wide};
+use crate::rows::PointRows;
 use crate::store::Aggregation;
-use crate::value::{KINDS, Kind, Value, ValueRef};
+use crate::value::{KINDS, PointValue, PointValueKind, ValueRef};
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Summary {
+pub(crate) struct BlockSummary {
     pub longs: u64,
     pub long_min: i64,
     pub long_max: i64,
@@ -27,27 +27,27 @@ pub(crate) struct Summary {
     pub jsons: u64,
 }
 
-impl Summary {
-    pub fn of(rows: &Rows) -> Summary {
-        let mut summary = Summary::default();
+impl BlockSummary {
+    pub fn of(rows: &PointRows) -> BlockSummary {
+        let mut summary = BlockSummary::default();
         summary.add_rows(rows, 0..rows.len());
         summary
     }
 
-    fn add_rows(&mut self, rows: &Rows, range: Range<usize>) {
+    fn add_rows(&mut self, rows: &PointRows, range: Range<usize>) {
         let Some(&first) = rows.kinds.get(range.start) else {
             return;
         };
         let bits = &rows.bits[range.clone()];
         let is_one_kind = rows.kinds[range.clone()].iter().all(|&kind| kind == first);
         match first {
-            Kind::Long if is_one_kind => self.merge(&Summary::of_longs(bits)),
-            Kind::Double if is_one_kind => self.merge(&Summary::of_doubles(bits)),
+            PointValueKind::Long if is_one_kind => self.merge(&BlockSummary::of_longs(bits)),
+            PointValueKind::Double if is_one_kind => self.merge(&BlockSummary::of_doubles(bits)),
             _ => range.for_each(|row| self.add(rows.value(row))),
         }
     }
 
-    fn of_longs(bits: &[u64]) -> Summary {
+    fn of_longs(bits: &[u64]) -> BlockSummary {
         let (mut min, mut max, mut sum) = (i64::MAX, i64::MIN, 0);
         for &bits in bits {
             let value = bits as i64;
@@ -55,13 +55,13 @@ impl Summary {
             max = max.max(value);
             sum += i128::from(value);
         }
-        let mut summary = Summary::default();
+        let mut summary = BlockSummary::default();
         summary.add_longs(bits.len() as u64, min, max, sum);
         summary
     }
 
-    /// In lanes, so that an addition need not wait for the one before.
-    fn of_doubles(bits: &[u64]) -> Summary {
+    /// Aggregates in independent lanes, so that an addition need not wait for the previous one.
+    fn of_doubles(bits: &[u64]) -> BlockSummary {
         const LANES: usize = 4;
         let first = f64::from_bits(bits[0]);
         let (mut min, mut max, mut sum) = ([first; LANES], [first; LANES], [0.0; LANES]);
@@ -82,7 +82,7 @@ impl Summary {
         }
         let min = min.into_iter().fold(first, f64::min);
         let max = max.into_iter().fold(first, f64::max);
-        let mut summary = Summary::default();
+        let mut summary = BlockSummary::default();
         summary.add_doubles(bits.len() as u64, min, max, sum.into_iter().sum());
         summary
     }
@@ -100,7 +100,7 @@ impl Summary {
         }
     }
 
-    pub fn merge(&mut self, other: &Summary) {
+    pub fn merge(&mut self, other: &BlockSummary) {
         if other.longs > 0 {
             self.add_longs(other.longs, other.long_min, other.long_max, other.long_sum);
         }
@@ -141,8 +141,8 @@ impl Summary {
         self.numbers() + self.bools + self.strings + self.jsons
     }
 
-    /// Whether the summary of a block says all that the aggregation needs; it has no texts.
-    pub fn answers(&self, aggregation: Aggregation) -> bool {
+    /// Returns whether the summary of a block is sufficient for the aggregation. A summary has no texts.
+    pub fn is_sufficient_for(&self, aggregation: Aggregation) -> bool {
         match aggregation {
             Aggregation::Min | Aggregation::Max => self.strings == 0 && self.jsons == 0,
             Aggregation::Avg | Aggregation::Sum | Aggregation::Count => true,
@@ -172,16 +172,16 @@ impl Summary {
         }
     }
 
-    pub fn decode(from: &mut Reader<'_>) -> Read<Summary> {
+    pub fn decode(from: &mut BytesReader<'_>) -> ParseResult<BlockSummary> {
         let present = from.u8()?;
         let mut count = |bit: u8| if present >> bit & 1 == 1 { from.varint() } else { Ok(0) };
-        let mut summary = Summary {
+        let mut summary = BlockSummary {
             longs: count(0)?,
             doubles: count(1)?,
             bools: count(2)?,
             strings: count(3)?,
             jsons: count(4)?,
-            ..Summary::default()
+            ..BlockSummary::default()
         };
         if summary.longs > 0 {
             summary.long_min = from.signed()?;
@@ -200,24 +200,24 @@ impl Summary {
     }
 }
 
-/// One bucket of a query: a summary, and the texts that are smallest or largest so far.
+/// State of one bucket of a query: a summary, and the minimum or maximum text so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accumulator {
-    pub summary: Summary,
+    pub summary: BlockSummary,
     string: Option<Box<str>>,
     json: Option<Box<str>>,
 }
 
 impl Accumulator {
-    pub fn add_rows(&mut self, rows: &Rows, range: Range<usize>, aggregation: Aggregation) {
+    pub fn add_rows(&mut self, rows: &PointRows, range: Range<usize>, aggregation: Aggregation) {
         self.summary.add_rows(rows, range.clone());
         if rows.text.is_empty() && rows.kinds[range.clone()].iter().all(|kind| !kind.is_text()) {
             return;
         }
         for row in range {
             match rows.value(row) {
-                ValueRef::String(text) => keep_extreme(&mut self.string, text, aggregation),
-                ValueRef::Json(text) => keep_extreme(&mut self.json, text, aggregation),
+                ValueRef::String(text) => update_extreme(&mut self.string, text, aggregation),
+                ValueRef::Json(text) => update_extreme(&mut self.json, text, aggregation),
                 _ => {}
             }
         }
@@ -228,34 +228,34 @@ impl Accumulator {
         bytes(&self.string) + bytes(&self.json)
     }
 
-    /// Nothing for a bucket without points that the aggregation could use.
-    pub fn result(&self, aggregation: Aggregation) -> Option<Value> {
+    /// Returns the result, or `None` if the bucket has no points that the aggregation uses.
+    pub fn result(&self, aggregation: Aggregation) -> Option<PointValue> {
         let summary = &self.summary;
         match aggregation {
-            Aggregation::Count => (summary.count() > 0).then(|| Value::Long(summary.count() as i64)),
+            Aggregation::Count => (summary.count() > 0).then(|| PointValue::Long(summary.count() as i64)),
             Aggregation::Sum | Aggregation::Avg if summary.numbers() == 0 => None,
             Aggregation::Sum => Some(sum(summary)),
             Aggregation::Avg => {
                 let total = summary.double_sum + summary.long_sum as f64;
-                Some(Value::Double(total / summary.numbers() as f64))
+                Some(PointValue::Double(total / summary.numbers() as f64))
             }
             Aggregation::Min | Aggregation::Max => self.extreme(aggregation == Aggregation::Max),
         }
     }
 
-    fn extreme(&self, is_max: bool) -> Option<Value> {
+    fn extreme(&self, is_max: bool) -> Option<PointValue> {
         let summary = &self.summary;
         let long = if is_max { summary.long_max } else { summary.long_min };
         let double = if is_max { summary.double_max } else { summary.double_min };
         match (summary.longs > 0, summary.doubles > 0) {
-            (true, false) => return Some(Value::Long(long)),
-            (false, true) => return Some(Value::Double(double)),
-            (true, true) if is_max => return Some(Value::Double(double.max(long as f64))),
-            (true, true) => return Some(Value::Double(double.min(long as f64))),
+            (true, false) => return Some(PointValue::Long(long)),
+            (false, true) => return Some(PointValue::Double(double)),
+            (true, true) if is_max => return Some(PointValue::Double(double.max(long as f64))),
+            (true, true) => return Some(PointValue::Double(double.min(long as f64))),
             (false, false) => {}
         }
         if let Some(string) = &self.string {
-            return Some(Value::String(string.clone()));
+            return Some(PointValue::String(string.clone()));
         }
         if summary.bools > 0 {
             let is_true = if is_max {
@@ -263,34 +263,34 @@ impl Accumulator {
             } else {
                 summary.trues == summary.bools
             };
-            return Some(Value::Bool(is_true));
+            return Some(PointValue::Bool(is_true));
         }
-        self.json.clone().map(Value::Json)
+        self.json.clone().map(PointValue::Json)
     }
 }
 
-/// A sum of longs that no long can hold becomes a double.
-fn sum(summary: &Summary) -> Value {
+/// Returns the sum. It becomes a double if a long cannot hold it.
+fn sum(summary: &BlockSummary) -> PointValue {
     match i64::try_from(summary.long_sum) {
-        Ok(sum) if summary.doubles == 0 => Value::Long(sum),
-        _ => Value::Double(summary.double_sum + summary.long_sum as f64),
+        Ok(sum) if summary.doubles == 0 => PointValue::Long(sum),
+        _ => PointValue::Double(summary.double_sum + summary.long_sum as f64),
     }
 }
 
-fn keep_extreme(kept: &mut Option<Box<str>>, text: &str, aggregation: Aggregation) {
-    let is_better = match (aggregation, kept.as_deref()) {
-        (Aggregation::Min, Some(kept)) => text < kept,
-        (Aggregation::Max, Some(kept)) => text > kept,
+fn update_extreme(extreme: &mut Option<Box<str>>, text: &str, aggregation: Aggregation) {
+    let is_better = match (aggregation, extreme.as_deref()) {
+        (Aggregation::Min, Some(extreme)) => text < extreme,
+        (Aggregation::Max, Some(extreme)) => text > extreme,
         (Aggregation::Min | Aggregation::Max, None) => true,
         _ => false,
     };
     if is_better {
-        *kept = Some(text.into());
+        *extreme = Some(text.into());
     }
 }
 
-/// Which kinds occur, in the order of their tags.
-pub(crate) fn kinds_of(kinds: &[Kind]) -> Vec<Kind> {
+/// Returns the kinds that occur, ordered by tag.
+pub(crate) fn kinds_of(kinds: &[PointValueKind]) -> Vec<PointValueKind> {
     match kinds.first() {
         Some(&first) if kinds.iter().all(|&kind| kind == first) => vec![first],
         _ => KINDS.into_iter().filter(|kind| kinds.contains(kind)).collect(),

@@ -1,36 +1,36 @@
-//! Points: whose, which key, when, what. Values have the five types that ThingsBoard has.
+//! Points: entity, key, time and value. Values have the five types of ThingsBoard.
 
 use std::fmt;
 
-/// A device, asset or whatever has telemetry: 16 bytes, as a rule a UUID.
+/// A device, asset or other entity with telemetry: 16 bytes, usually a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EntityId(pub [u8; 16]);
+pub struct TelemetryEntityId(pub [u8; 16]);
 
-impl fmt::Debug for EntityId {
+impl fmt::Debug for TelemetryEntityId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-/// How long points of an entity are kept is said per class ([`crate::Store::set_ttl`]); every entity begins in class 0.
+/// Retention class of an entity. [`crate::Store::set_ttl`] sets the TTL of each class. Entities start in class 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Class(pub u8);
+pub struct RetentionClass(pub u8);
 
-/// Where in the caller's log a write ends. Grows with every write.
+/// Position in the caller's log at which a write ends. Increases with every write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(pub u64);
+pub struct LogPosition(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum PointValue {
     Bool(bool),
     Long(i64),
     Double(f64),
     String(Box<str>),
-    /// A JSON text, kept as it came.
+    /// A JSON text, stored unchanged.
     Json(Box<str>),
 }
 
-/// A value that lies elsewhere.
+/// A borrowed value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueRef<'a> {
     Bool(bool),
@@ -40,21 +40,21 @@ pub enum ValueRef<'a> {
     Json(&'a str),
 }
 
-impl Value {
+impl PointValue {
     pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
-            Value::Bool(value) => ValueRef::Bool(*value),
-            Value::Long(value) => ValueRef::Long(*value),
-            Value::Double(value) => ValueRef::Double(*value),
-            Value::String(text) => ValueRef::String(text),
-            Value::Json(text) => ValueRef::Json(text),
+            PointValue::Bool(value) => ValueRef::Bool(*value),
+            PointValue::Long(value) => ValueRef::Long(*value),
+            PointValue::Double(value) => ValueRef::Double(*value),
+            PointValue::String(text) => ValueRef::String(text),
+            PointValue::Json(text) => ValueRef::Json(text),
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the size of the heap allocation, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self {
-            Value::String(text) | Value::Json(text) => text.len(),
+            PointValue::String(text) | PointValue::Json(text) => text.len(),
             _ => 0,
         }
     }
@@ -68,58 +68,58 @@ impl ValueRef<'_> {
         }
     }
 
-    pub fn to_owned(self) -> Value {
+    pub fn to_owned(self) -> PointValue {
         match self {
-            ValueRef::Bool(value) => Value::Bool(value),
-            ValueRef::Long(value) => Value::Long(value),
-            ValueRef::Double(value) => Value::Double(value),
-            ValueRef::String(text) => Value::String(text.into()),
-            ValueRef::Json(text) => Value::Json(text.into()),
+            ValueRef::Bool(value) => PointValue::Bool(value),
+            ValueRef::Long(value) => PointValue::Long(value),
+            ValueRef::Double(value) => PointValue::Double(value),
+            ValueRef::String(text) => PointValue::String(text.into()),
+            ValueRef::Json(text) => PointValue::Json(text.into()),
         }
     }
 
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> PointValueKind {
         match self {
-            ValueRef::Bool(_) => Kind::Bool,
-            ValueRef::Long(_) => Kind::Long,
-            ValueRef::Double(_) => Kind::Double,
-            ValueRef::String(_) => Kind::String,
-            ValueRef::Json(_) => Kind::Json,
+            ValueRef::Bool(_) => PointValueKind::Bool,
+            ValueRef::Long(_) => PointValueKind::Long,
+            ValueRef::Double(_) => PointValueKind::Double,
+            ValueRef::String(_) => PointValueKind::String,
+            ValueRef::Json(_) => PointValueKind::Json,
         }
     }
 }
 
-/// What is written.
+/// A point to write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point<'a> {
-    pub entity: EntityId,
+    pub entity: TelemetryEntityId,
     pub key: &'a str,
     pub ts_ms: i64,
     pub value: ValueRef<'a>,
-    pub kept: Kept,
+    pub destination: PointDestination,
 }
 
-/// Where a point is kept.
+/// Which parts of the store receive a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum PointDestination {
     #[default]
-    Everywhere,
-    /// Not as the latest value, however new it is.
-    InHistory,
-    /// As the latest value only, if it is the newest.
-    AsLatest,
+    HistoryAndLatest,
+    /// History only. The latest value does not change, even if the point is newer.
+    HistoryOnly,
+    /// Latest value only, if the point is the newest.
+    LatestOnly,
 }
 
-/// What is read.
+/// A point that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedValue {
     pub ts_ms: i64,
-    pub value: Value,
+    pub value: PointValue,
 }
 
-/// The type of a value; the numbers are on disk.
+/// Type of a value. The numbers are part of the file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum PointValueKind {
     Bool = 0,
     Long = 1,
     Double = 2,
@@ -127,14 +127,20 @@ pub(crate) enum Kind {
     Json = 4,
 }
 
-pub(crate) const KINDS: [Kind; 5] = [Kind::Bool, Kind::Long, Kind::Double, Kind::String, Kind::Json];
+pub(crate) const KINDS: [PointValueKind; 5] = [
+    PointValueKind::Bool,
+    PointValueKind::Long,
+    PointValueKind::Double,
+    PointValueKind::String,
+    PointValueKind::Json,
+];
 
-impl Kind {
-    pub(crate) fn from_tag(tag: u64) -> Option<Kind> {
+impl PointValueKind {
+    pub(crate) fn from_tag(tag: u64) -> Option<PointValueKind> {
         KINDS.get(usize::try_from(tag).ok()?).copied()
     }
 
     pub(crate) fn is_text(self) -> bool {
-        matches!(self, Kind::String | Kind::Json)
+        matches!(self, PointValueKind::String | PointValueKind::Json)
     }
 }

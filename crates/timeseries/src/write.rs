@@ -1,27 +1,27 @@
-//! Points into the heads.
+//! Writes points to the heads.
 
 use std::sync::atomic::Ordering;
 
 use crate::column_store::{ColumnStore, lock};
-use crate::config::Config;
+use crate::config::StoreConfig;
 use crate::error::WriteError;
 use crate::manifest::Tombstone;
-use crate::state::State;
-use crate::store::{Series, TEXT_BYTES_MAX, Written};
-use crate::value::{Class, EntityId, Kept, Point, Position, ValueRef};
+use crate::state::StoreState;
+use crate::store::{Series, TEXT_BYTES_MAX, WriteOutcome};
+use crate::value::{LogPosition, Point, PointDestination, RetentionClass, TelemetryEntityId, ValueRef};
 
-/// Entities whose points were refused, of one call.
-const REFUSED_TOLD_MAX: usize = 100;
+/// Maximum number of entities that one call reports as rejected.
+const REFUSED_ENTITIES_MAX: usize = 100;
 
 impl ColumnStore {
-    pub(crate) fn write_points(&self, points: &[Point<'_>], position: Position) -> Result<Written, WriteError> {
+    pub(crate) fn write_points(&self, points: &[Point<'_>], position: LogPosition) -> Result<WriteOutcome, WriteError> {
         loop {
             let mut state = self.change();
             if position <= state.last_position {
                 self.counters.replayed_batches.fetch_add(1, Ordering::Relaxed);
-                return Ok(Written {
+                return Ok(WriteOutcome {
                     is_replay: true,
-                    ..Written::default()
+                    ..WriteOutcome::default()
                 });
             }
             if state.active.bytes() < self.config.head_bytes_max / 2 {
@@ -30,23 +30,23 @@ impl ColumnStore {
             let head_bytes = state.active.bytes();
             drop(state);
             let flushed = self.flush_frozen_or_active();
-            self.note(flushed)
+            self.record_result(flushed)
                 .map_err(|source| WriteError::Busy { head_bytes, source })?;
-            // A merge that fails is in the statistics; there is room for the points all the same.
+            // A failed merge is reported in the statistics and does not prevent the write.
             let merged = self.merge_backlog();
-            let _ = self.note(merged);
+            let _ = self.record_result(merged);
         }
     }
 
-    fn apply(&self, state: &mut State, points: &[Point<'_>], position: Position) -> Written {
-        let mut written = Written::default();
+    fn apply(&self, state: &mut StoreState, points: &[Point<'_>], position: LogPosition) -> WriteOutcome {
+        let mut written = WriteOutcome::default();
         let deletes = state.deletes_after(position);
         let mut last = None;
         for point in points {
             let Some(series) = state.find_or_add(point, last, &self.config) else {
-                written.refused_points += 1;
-                let of = &mut written.refused_of;
-                if of.len() < REFUSED_TOLD_MAX && of.last() != Some(&point.entity) {
+                written.rejected_points += 1;
+                let of = &mut written.rejected_entities;
+                if of.len() < REFUSED_ENTITIES_MAX && of.last() != Some(&point.entity) {
                     of.push(point.entity);
                 }
                 continue;
@@ -54,7 +54,7 @@ impl ColumnStore {
             last = Some((point.entity, series));
             written.points += 1;
             if deletes.is_empty() {
-                state.put(series, point, point.kept);
+                state.put(series, point, point.destination);
             } else {
                 state.put_replayed(series, point, &deletes);
             }
@@ -64,19 +64,19 @@ impl ColumnStore {
             .written_points
             .fetch_add(written.points, Ordering::Relaxed);
         self.counters
-            .refused_points
-            .fetch_add(written.refused_points, Ordering::Relaxed);
+            .rejected_points
+            .fetch_add(written.rejected_points, Ordering::Relaxed);
         written
     }
 
-    /// Makes room: what is frozen goes to disk, or else what is active.
+    /// Frees head memory: writes the frozen heads to disk, or else the active ones.
     pub(crate) fn flush_frozen_or_active(&self) -> Result<(), crate::StoreError> {
         let _flushing = lock(&self.flushing);
         let frozen = {
             let mut state = self.change();
             match state.frozen.clone() {
                 Some(frozen) => frozen,
-                // Another thread was faster.
+                // Another thread has flushed already.
                 None if state.active.bytes() < self.config.head_bytes_max / 4 => return Ok(()),
                 None => state.freeze(),
             }
@@ -85,32 +85,34 @@ impl ColumnStore {
     }
 }
 
-impl State {
+impl StoreState {
     #[inline]
-    fn put(&mut self, series: u32, point: &Point<'_>, kept: Kept) {
+    fn put(&mut self, series: u32, point: &Point<'_>, kept: PointDestination) {
         let Point { ts_ms, value, .. } = *point;
-        if kept != Kept::InHistory {
+        if kept != PointDestination::HistoryOnly {
             self.catalog.offer_latest(series, ts_ms, value);
         }
-        if kept == Kept::AsLatest {
-            return self.note_changed(series);
+        if kept == PointDestination::LatestOnly {
+            return self.mark_changed(series);
         }
         let slot = &mut self.catalog.series[series as usize].slot;
         self.active.push(series, slot, ts_ms, value);
     }
 
-    /// A point that was there when something was deleted must not come back.
+    /// Applies a replayed point. A point that was deleted after it was first written must not reappear.
     fn put_replayed(&mut self, series: u32, point: &Point<'_>, deletes: &[Tombstone]) {
-        let hit = |delete: &&Tombstone| delete.series == series && delete.touches(point.ts_ms, point.ts_ms);
+        let hit = |delete: &&Tombstone| delete.series == series && delete.overlaps(point.ts_ms, point.ts_ms);
         match deletes.iter().filter(hit).map(|delete| delete.has_latest).max() {
-            None => self.put(series, point, point.kept),
-            Some(false) if point.kept != Kept::InHistory => self.put(series, point, Kept::AsLatest),
+            None => self.put(series, point, point.destination),
+            Some(false) if point.destination != PointDestination::HistoryOnly => {
+                self.put(series, point, PointDestination::LatestOnly)
+            }
             Some(_) => {}
         }
     }
 
-    /// Deletions that came after this position; none unless it is replayed.
-    fn deletes_after(&self, position: Position) -> Vec<Tombstone> {
+    /// Returns the deletions made after this position. Empty unless the position is replayed.
+    fn deletes_after(&self, position: LogPosition) -> Vec<Tombstone> {
         if position.0 > self.delete_position {
             return Vec::new();
         }
@@ -121,9 +123,15 @@ impl State {
         later.copied().collect()
     }
 
-    /// `last`: entity and series of the point before.
+    /// Finds or creates the series of a point. `last` holds the entity and series of the previous point. `None` rejects
+    /// the point.
     #[inline]
-    fn find_or_add(&mut self, point: &Point<'_>, last: Option<(EntityId, u32)>, config: &Config) -> Option<u32> {
+    fn find_or_add(
+        &mut self,
+        point: &Point<'_>,
+        last: Option<(TelemetryEntityId, u32)>,
+        config: &StoreConfig,
+    ) -> Option<u32> {
         let is_long = match point.value {
             ValueRef::String(text) | ValueRef::Json(text) => text.len() > TEXT_BYTES_MAX,
             _ => false,
@@ -146,7 +154,7 @@ impl State {
         {
             return Some(series);
         }
-        if !catalog.has_room(entity, config) {
+        if !catalog.has_capacity(entity, config) {
             return None;
         }
         let entity = entity.unwrap_or_else(|| catalog.add_entity(point.entity, 0));
@@ -154,7 +162,7 @@ impl State {
         Some(catalog.add_series(entity, key))
     }
 
-    pub(crate) fn set_class(&mut self, entity: EntityId, class: Class) {
+    pub(crate) fn set_class(&mut self, entity: TelemetryEntityId, class: RetentionClass) {
         let Some(index) = self.catalog.entity(entity) else {
             let index = self.catalog.add_entity(entity, class.0);
             return self.reclassified.push(index);
@@ -167,10 +175,11 @@ impl State {
         }
     }
 
-    /// Without room for the series nothing happens: its points are refused, too.
-    pub(crate) fn set_series_class(&mut self, series: Series<'_>, class: Option<Class>, config: &Config) {
+    /// Sets the class override of a series, and creates the series if needed. Does nothing at the series limit, because
+    /// the points of such a series are rejected as well.
+    pub(crate) fn set_series_class(&mut self, series: Series<'_>, class: Option<RetentionClass>, config: &StoreConfig) {
         let known = self.catalog.find(series.entity, series.key);
-        let has_room = || self.catalog.has_room(self.catalog.entity(series.entity), config);
+        let has_room = || self.catalog.has_capacity(self.catalog.entity(series.entity), config);
         let index = match (known, class) {
             (Some(index), _) => index,
             (None, None) => return,

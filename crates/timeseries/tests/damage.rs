@@ -1,38 +1,39 @@
-//! What a store does when its files are not what it wrote, and when the disk is full.
+//! Tests a store with damaged files and on a full disk.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use storage::model::ModelDisk;
 use timeseries::{
-    ColumnStore, Config, EntityId, Kept, Order, Point, Position, Query, Store, StoreError, ValueRef, WriteError,
+    ColumnStore, LogPosition, Point, PointDestination, PointOrder, Query, StoreConfig, StoreError, TelemetryEntityId,
+    TimeseriesStore, ValueRef, WriteError,
 };
 
-const DEVICE: EntityId = EntityId([1; 16]);
+const DEVICE: TelemetryEntityId = TelemetryEntityId([1; 16]);
 
-fn config() -> Config {
-    Config {
+fn config() -> StoreConfig {
+    StoreConfig {
         head_bytes_max: 64 << 10,
-        ..Config::default()
+        ..StoreConfig::default()
     }
 }
 
-fn write(store: &dyn Store, from: i64, count: i64, position: u64) -> Result<(), WriteError> {
+fn write(store: &dyn TimeseriesStore, from: i64, count: i64, position: u64) -> Result<(), WriteError> {
     let points: Vec<Point<'_>> = (from..from + count)
         .map(|n| Point {
             entity: DEVICE,
             key: "k",
             ts_ms: n * 1000 + n * n % 7,
             value: ValueRef::Long(n * n % 1009),
-            kept: Kept::Everywhere,
+            destination: PointDestination::HistoryAndLatest,
         })
         .collect();
-    store.write(&points, Position(position)).map(|_| ())
+    store.write(&points, LogPosition(position)).map(|_| ())
 }
 
-fn count(store: &dyn Store) -> Result<usize, StoreError> {
+fn count(store: &dyn TimeseriesStore) -> Result<usize, StoreError> {
     let query = Query::Points {
         range: i64::MIN..i64::MAX,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: usize::MAX,
     };
     Ok(store.query(DEVICE, &["k"], &query)?[0].len())
@@ -48,7 +49,7 @@ fn filled() -> ModelDisk {
     disk
 }
 
-/// Open and read everything: the right answer or an error, never a wrong answer.
+/// Opens the store and reads everything. The result is correct or an error, never wrong.
 fn damage(disk: &ModelDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = disk.read_file(name);
     change(&mut bytes);
@@ -56,7 +57,7 @@ fn damage(disk: &ModelDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 #[test]
-fn a_flipped_bit_is_an_error_and_never_a_wrong_answer() {
+fn flipped_bit_is_an_error_and_never_a_wrong_result() {
     let whole = filled();
     let mut errors = 0;
     let mut tries = 0;
@@ -68,9 +69,9 @@ fn a_flipped_bit_is_an_error_and_never_a_wrong_answer() {
             tries += 1;
             let result = ColumnStore::open(disk.storage(), config()).and_then(|store| count(&store));
             match result {
-                Ok(count) => panic!("{name} at {at}: nobody noticed, {count} points"),
+                Ok(count) => panic!("{name} at {at}: the damage was not detected, {count} points"),
                 Err(StoreError::Corrupt { file, .. }) => {
-                    assert!(file.ends_with(&name), "{file} instead of {name}");
+                    assert_eq!(file, format!("{}/{name}", disk.storage().directory()));
                     errors += 1;
                 }
                 Err(StoreError::Version { .. } | StoreError::Io { .. }) => errors += 1,
@@ -82,7 +83,7 @@ fn a_flipped_bit_is_an_error_and_never_a_wrong_answer() {
 }
 
 #[test]
-fn a_file_that_is_cut_or_gone_is_an_error() {
+fn truncated_or_missing_file_is_an_error() {
     let whole = filled();
     for name in whole.file_names() {
         let cut = whole.copy();
@@ -96,7 +97,7 @@ fn a_file_that_is_cut_or_gone_is_an_error() {
 }
 
 #[test]
-fn a_full_disk_holds_writers_back_and_passes() {
+fn full_disk_delays_writers_until_space_returns() {
     let disk = ModelDisk::from_seed(4);
     let store = ColumnStore::open(disk.storage(), config()).unwrap();
     disk.set_free_bytes(40_000);
@@ -108,7 +109,7 @@ fn a_full_disk_holds_writers_back_and_passes() {
         }
         assert!(written < 10_000);
     };
-    // The half that cannot be flushed is full; then the other half is.
+    // The half that cannot be flushed is full first, then the other half.
     fill();
     let (written, error) = fill();
     let WriteError::Busy { source, .. } = error;
@@ -120,7 +121,7 @@ fn a_full_disk_holds_writers_back_and_passes() {
         "{}",
         stats.head_bytes
     );
-    // What was taken is there, and readable.
+    // All accepted points can be read.
     assert_eq!(count(&store).unwrap() as i64, written * 500);
     assert!(write(&store, written * 500, 500, written as u64 + 1).is_err());
     disk.set_free_bytes(u64::MAX);
@@ -131,11 +132,11 @@ fn a_full_disk_holds_writers_back_and_passes() {
     disk.power_cut();
     let store = ColumnStore::open(disk.storage(), config()).unwrap();
     assert_eq!(count(&store).unwrap() as i64, (written + 1) * 500);
-    assert_eq!(store.durable_position(), Position(written as u64 + 1));
+    assert_eq!(store.durable_position(), LogPosition(written as u64 + 1));
 }
 
 #[test]
-fn files_that_nobody_refers_to_are_removed() {
+fn unreferenced_files_are_removed() {
     let disk = filled();
     let before = disk.file_names();
     drop(disk.storage().create("00000000000000ff.segment", 0).unwrap());
@@ -153,7 +154,7 @@ fn files_that_nobody_refers_to_are_removed() {
 
 #[test]
 fn series_beyond_the_limit_are_refused_and_counted() {
-    let config = Config {
+    let config = StoreConfig {
         series_max: 2,
         ..config()
     };
@@ -163,9 +164,11 @@ fn series_beyond_the_limit_are_refused_and_counted() {
         key,
         ts_ms: 1,
         value: ValueRef::Bool(true),
-        kept: Kept::Everywhere,
+        destination: PointDestination::HistoryAndLatest,
     };
-    let written = store.write(&[point("a"), point("b"), point("c")], Position(1)).unwrap();
-    assert_eq!((written.points, written.refused_points), (2, 1));
-    assert_eq!(store.stats().refused_points_total, 1);
+    let written = store
+        .write(&[point("a"), point("b"), point("c")], LogPosition(1))
+        .unwrap();
+    assert_eq!((written.points, written.rejected_points), (2, 1));
+    assert_eq!(store.stats().rejected_points_total, 1);
 }

@@ -1,20 +1,21 @@
-//! Merges, time to live and deletions as they show on disk: files come and go, bytes shrink.
+//! Tests the effects of merges, time to live and deletions on disk: the files and their sizes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use storage::model::ModelDisk;
 use timeseries::{
-    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, Kept, LatestAfterDelete, Order, Point,
-    Position, Query, QueryError, Series, Store, StoreError, Value, ValueRef,
+    Aggregation, BucketInterval, ColumnStore, Delete, LatestAfterDelete, LogPosition, Point, PointDestination,
+    PointOrder, PointValue, Query, QueryError, RetentionClass, Series, StoreConfig, StoreError, TelemetryEntityId,
+    TimeseriesStore, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
 
-fn device(index: u8) -> EntityId {
-    EntityId([index; 16])
+fn device(index: u8) -> TelemetryEntityId {
+    TelemetryEntityId([index; 16])
 }
 
-/// `days` of a value every 10 s from three devices, a flush every six hours.
+/// Writes `days` of values from three devices, one every 10 s, with a flush every six hours.
 fn fill(store: &ColumnStore, days: i64) {
     for quarter in 0..days * 4 {
         for index in 0..3 {
@@ -24,11 +25,11 @@ fn fill(store: &ColumnStore, days: i64) {
                     key: "k",
                     ts_ms: quarter * DAY / 4 + n * 10_000 + n % 7,
                     value: ValueRef::Long((n * 7919) % 1000),
-                    kept: Kept::Everywhere,
+                    destination: PointDestination::HistoryAndLatest,
                 })
                 .collect();
             store
-                .write(&points, Position((quarter * 3 + i64::from(index) + 1) as u64))
+                .write(&points, LogPosition((quarter * 3 + i64::from(index) + 1) as u64))
                 .unwrap();
         }
         store.flush().unwrap();
@@ -36,19 +37,19 @@ fn fill(store: &ColumnStore, days: i64) {
     }
 }
 
-fn count(store: &dyn Store, entity: EntityId, range: std::ops::Range<i64>) -> i64 {
+fn count(store: &dyn TimeseriesStore, entity: TelemetryEntityId, range: std::ops::Range<i64>) -> i64 {
     let query = Query::Aggregate {
-        interval: Interval::Millis(range.end - range.start),
+        interval: BucketInterval::Millis(range.end - range.start),
         range,
         aggregation: Aggregation::Count,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 1,
     };
     match store.query(entity, &["k"], &query).unwrap()[0]
         .first()
         .map(|value| value.value.clone())
     {
-        Some(Value::Long(count)) => count,
+        Some(PointValue::Long(count)) => count,
         _ => 0,
     }
 }
@@ -56,7 +57,7 @@ fn count(store: &dyn Store, entity: EntityId, range: std::ops::Range<i64>) -> i6
 #[test]
 fn merges_keep_files_few_and_points_complete() {
     let disk = ModelDisk::from_seed(1);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     fill(&store, 21);
     let stats = store.stats();
     assert!(stats.segments <= 12, "{}", stats.segments);
@@ -67,16 +68,16 @@ fn merges_keep_files_few_and_points_complete() {
 }
 
 #[test]
-fn what_is_too_old_leaves_the_disk() {
+fn expired_points_are_removed_from_the_disk() {
     let disk = ModelDisk::from_seed(2);
-    let config = Config {
+    let config = StoreConfig {
         window_ms: DAY,
-        ..Config::default()
+        ..StoreConfig::default()
     };
     let store = ColumnStore::open(disk.storage(), config).unwrap();
     fill(&store, 3);
     let before = store.stats().stored_bytes;
-    store.set_ttl(Class(0), Some(DAY as u64)).unwrap();
+    store.set_ttl(RetentionClass(0), Some(DAY as u64)).unwrap();
     while store.maintain(3 * DAY).unwrap().has_more {}
     let stats = store.stats();
     assert!(stats.stored_bytes < before / 2, "{} of {before}", stats.stored_bytes);
@@ -88,28 +89,28 @@ fn what_is_too_old_leaves_the_disk() {
 
 #[test]
 fn a_class_with_a_longer_time_to_live_keeps_its_points() {
-    let store = ColumnStore::open(ModelDisk::from_seed(3).storage(), Config::default()).unwrap();
-    store.set_ttl(Class(0), Some(DAY as u64)).unwrap();
+    let store = ColumnStore::open(ModelDisk::from_seed(3).storage(), StoreConfig::default()).unwrap();
+    store.set_ttl(RetentionClass(0), Some(DAY as u64)).unwrap();
     fill(&store, 1);
-    store.set_class(device(1), Class(9)).unwrap();
+    store.set_class(device(1), RetentionClass(9)).unwrap();
     while store.maintain(20 * DAY).unwrap().has_more {}
     assert_eq!(count(&store, device(0), 0..DAY), 0);
     assert_eq!(count(&store, device(1), 0..DAY), 8640);
 }
 
-/// All of it was merged, into files that say "for ever", when it gets a time to live; a restart lies between.
+/// The points are merged into files without expiry. After a restart they get a time to live.
 #[test]
-fn a_time_to_live_that_comes_later_clears_what_is_on_the_disk() {
+fn later_time_to_live_removes_existing_points() {
     let disk = ModelDisk::from_seed(7);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     fill(&store, 21);
     let before = store.stats().stored_bytes;
-    store.set_ttl(Class(5), Some(DAY as u64)).unwrap();
-    store.set_class(device(0), Class(5)).unwrap();
-    store.set_class(device(1), Class(5)).unwrap();
+    store.set_ttl(RetentionClass(5), Some(DAY as u64)).unwrap();
+    store.set_class(device(0), RetentionClass(5)).unwrap();
+    store.set_class(device(1), RetentionClass(5)).unwrap();
     store.flush().unwrap();
     drop(store);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     while store.maintain(21 * DAY).unwrap().has_more {}
     let stats = store.stats();
     assert!(stats.stored_bytes < before / 2, "{} of {before}", stats.stored_bytes);
@@ -121,15 +122,15 @@ fn a_time_to_live_that_comes_later_clears_what_is_on_the_disk() {
     assert_eq!(
         store.stats().compactions_total,
         compactions,
-        "what is right is left alone"
+        "correct data is not changed"
     );
 }
 
-/// Never merged: three files straight from memory, with two classes in each.
+/// Three files are flushed from memory and never merged. Each has two classes.
 #[test]
-fn what_came_straight_from_memory_expires_too() {
+fn points_flushed_from_memory_expire() {
     let disk = ModelDisk::from_seed(8);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     let points = |entity| {
         let value = |n: i64| ValueRef::Long((n * 7919) % 1000);
         let point = move |n| Point {
@@ -137,16 +138,16 @@ fn what_came_straight_from_memory_expires_too() {
             key: "k",
             ts_ms: n * 10_000,
             value: value(n),
-            kept: Kept::Everywhere,
+            destination: PointDestination::HistoryAndLatest,
         };
         (0..3 * 8640).map(point).collect::<Vec<_>>()
     };
-    store.write(&points(device(0)), Position(1)).unwrap();
-    store.write(&points(device(1)), Position(2)).unwrap();
+    store.write(&points(device(0)), LogPosition(1)).unwrap();
+    store.write(&points(device(1)), LogPosition(2)).unwrap();
     store.flush().unwrap();
     let before = store.stats().stored_bytes;
-    store.set_ttl(Class(1), Some(DAY as u64)).unwrap();
-    store.set_class(device(0), Class(1)).unwrap();
+    store.set_ttl(RetentionClass(1), Some(DAY as u64)).unwrap();
+    store.set_class(device(0), RetentionClass(1)).unwrap();
     while store.maintain(3 * DAY).unwrap().has_more {}
     assert_eq!(
         (
@@ -162,32 +163,32 @@ fn what_came_straight_from_memory_expires_too() {
 #[test]
 fn a_class_of_a_series_survives_restarts_and_new_logs() {
     let disk = ModelDisk::from_seed(9);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     let series = Series {
         entity: device(1),
         key: "k",
     };
-    store.set_ttl(Class(1), Some(DAY as u64)).unwrap();
-    store.set_series_classes(&[(series, Some(Class(1)))]).unwrap();
+    store.set_ttl(RetentionClass(1), Some(DAY as u64)).unwrap();
+    store.set_series_classes(&[(series, Some(RetentionClass(1)))]).unwrap();
     fill(&store, 3);
     for _ in 0..2 {
-        let store = ColumnStore::open(disk.copy().storage(), Config::default()).unwrap();
+        let store = ColumnStore::open(disk.copy().storage(), StoreConfig::default()).unwrap();
         while store.maintain(3 * DAY).unwrap().has_more {}
         assert_eq!(count(&store, device(1), 0..3 * DAY), 8640);
         assert_eq!(count(&store, device(2), 0..3 * DAY), 3 * 8640);
-        assert_eq!(store.ttls(), [(Class(1), DAY as u64)]);
+        assert_eq!(store.ttls(), [(RetentionClass(1), DAY as u64)]);
     }
     store.set_series_classes(&[(series, None)]).unwrap();
     store.flush().unwrap();
     drop(store);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
-    assert_eq!(store.used_classes(), [Class(0)]);
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
+    assert_eq!(store.used_classes(), [RetentionClass(0)]);
 }
 
 #[test]
-fn deleted_points_leave_the_disk_and_tombstones_too() {
+fn deleted_points_and_tombstones_leave_the_disk() {
     let disk = ModelDisk::from_seed(4);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     fill(&store, 14);
     let before = store.stats().stored_bytes;
     let delete = Delete {
@@ -212,7 +213,7 @@ fn deleted_points_leave_the_disk_and_tombstones_too() {
 
 #[test]
 fn charts_read_summaries() {
-    let store = ColumnStore::open(ModelDisk::from_seed(5).storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(ModelDisk::from_seed(5).storage(), StoreConfig::default()).unwrap();
     fill(&store, 14);
     let before = store.stats();
     assert_eq!(count(&store, device(1), 0..14 * DAY), 14 * 8640);
@@ -225,23 +226,23 @@ fn charts_read_summaries() {
 #[test]
 fn latest_values_survive_a_restart_and_the_end_of_their_history() {
     let disk = ModelDisk::from_seed(6);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     fill(&store, 1);
-    store.set_ttl(Class(0), Some(1)).unwrap();
+    store.set_ttl(RetentionClass(0), Some(1)).unwrap();
     while store.maintain(30 * DAY).unwrap().has_more {}
     let latest = store.latest(device(1), &["k"]).unwrap();
     assert!(latest[0].is_some());
     drop(store);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     assert_eq!(store.latest(device(1), &["k"]).unwrap(), latest);
     assert_eq!(store.keys(device(1)).unwrap(), ["k".into()]);
     assert_eq!(store.stats().stored_points, 0);
 }
 
 #[test]
-fn an_answer_has_so_many_texts_and_no_more() {
+fn texts_of_a_result_are_limited() {
     let disk = ModelDisk::from_seed(3);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     let text = "x".repeat(1 << 20);
     for n in 0..40 {
         let point = Point {
@@ -249,20 +250,20 @@ fn an_answer_has_so_many_texts_and_no_more() {
             key: if n % 2 == 0 { "a" } else { "b" },
             ts_ms: n,
             value: ValueRef::String(&text),
-            kept: Kept::Everywhere,
+            destination: PointDestination::HistoryAndLatest,
         };
-        store.write(&[point], Position(n as u64 + 1)).unwrap();
+        store.write(&[point], LogPosition(n as u64 + 1)).unwrap();
     }
     let points = |limit| Query::Points {
         range: 0..100,
-        order: Order::Descending,
+        order: PointOrder::Descending,
         limit,
     };
     let largest = |interval| Query::Aggregate {
         range: 0..40,
-        interval: Interval::Millis(interval),
+        interval: BucketInterval::Millis(interval),
         aggregation: Aggregation::Max,
-        order: Order::Ascending,
+        order: PointOrder::Ascending,
         limit: 0,
     };
     for flushed in [false, true] {
@@ -275,33 +276,36 @@ fn an_answer_has_so_many_texts_and_no_more() {
             }
         };
         assert!(is_answered(&points(16)), "{flushed}");
-        assert!(!is_answered(&points(17)), "of both keys together; {flushed}");
+        assert!(
+            !is_answered(&points(17)),
+            "the limit applies to both keys together; {flushed}"
+        );
         assert!(is_answered(&largest(10)), "{flushed}");
         assert!(!is_answered(&largest(1)), "{flushed}");
         store.flush().unwrap();
     }
 }
 
-/// Intervals of all keys have room together, whatever is asked of each.
+/// The limit of intervals applies to all keys of a query together.
 #[test]
-fn a_question_gets_so_many_intervals() {
+fn intervals_of_a_query_are_limited() {
     const INTERVALS: i64 = 100_000;
     let disk = ModelDisk::from_seed(1);
-    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), StoreConfig::default()).unwrap();
     let points = (0..INTERVALS).map(|ts_ms| Point {
         entity: device(1),
         key: "k",
         ts_ms,
         value: ValueRef::Long(ts_ms),
-        kept: Kept::Everywhere,
+        destination: PointDestination::HistoryAndLatest,
     });
-    store.write(&points.collect::<Vec<_>>(), Position(1)).unwrap();
+    store.write(&points.collect::<Vec<_>>(), LogPosition(1)).unwrap();
     let ask = |keys: usize, end: i64| {
         let query = Query::Aggregate {
-            interval: Interval::Millis(1),
+            interval: BucketInterval::Millis(1),
             range: 0..end,
             aggregation: Aggregation::Count,
-            order: Order::Ascending,
+            order: PointOrder::Ascending,
             limit: 1,
         };
         store.query(device(1), &vec!["k"; keys], &query)

@@ -1,4 +1,4 @@
-//! Exports as Parquet, read back with a reader of Parquet.
+//! Tests exports as Parquet by reading them with a Parquet reader.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,15 +9,19 @@ use parquet::basic::{Compression, LogicalType, TimeUnit};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, RowAccessor};
 use timeseries::{
-    ColumnStore, Config, EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, EntityId, ExportError, Kept, Point, Position,
-    Store, ValueRef, export_parquet,
+    ColumnStore, EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, ExportError, LogPosition, Point, PointDestination,
+    StoreConfig, TelemetryEntityId, TimeseriesStore, ValueRef, export_parquet,
 };
 
-const DEVICE: EntityId = EntityId([7; 16]);
+const DEVICE: TelemetryEntityId = TelemetryEntityId([7; 16]);
 const ALL: std::ops::Range<i64> = i64::MIN..i64::MAX;
 
 fn store() -> ColumnStore {
-    ColumnStore::open(storage::model::ModelDisk::from_seed(1).storage(), Config::default()).unwrap()
+    ColumnStore::open(
+        storage::model::ModelDisk::from_seed(1).storage(),
+        StoreConfig::default(),
+    )
+    .unwrap()
 }
 
 fn write(store: &ColumnStore, position: u64, key: &str, values: &[(i64, ValueRef<'_>)]) {
@@ -28,10 +32,10 @@ fn write(store: &ColumnStore, position: u64, key: &str, values: &[(i64, ValueRef
             key,
             ts_ms,
             value,
-            kept: Kept::Everywhere,
+            destination: PointDestination::HistoryAndLatest,
         })
         .collect();
-    store.write(&points, Position(position)).unwrap();
+    store.write(&points, LogPosition(position)).unwrap();
 }
 
 fn exported(store: &ColumnStore, keys: &[&str], range: std::ops::Range<i64>) -> (u64, SerializedFileReader<Bytes>) {
@@ -41,7 +45,7 @@ fn exported(store: &ColumnStore, keys: &[&str], range: std::ops::Range<i64>) -> 
 }
 
 #[test]
-fn every_type_is_a_column_and_comes_back() {
+fn every_type_is_a_column_and_reads_back() {
     let store = store();
     write(
         &store,
@@ -109,7 +113,7 @@ fn nothing_is_a_file_without_rows() {
     assert!(file.get_row_iter(None).unwrap().next().is_none());
 }
 
-/// Groups are what is in memory at once: neither many points nor long texts may make one larger.
+/// A row group is in memory as a whole. Its size stays bounded with many points and with long texts.
 #[test]
 fn row_groups_are_bounded_by_points_and_by_text() {
     let store = store();
@@ -141,7 +145,7 @@ fn row_groups_are_bounded_by_points_and_by_text() {
         at += 1;
     }
     assert_eq!(at, rows);
-    // Steady times and counters are steps: a thousandth of what they are as numbers.
+    // Regular timestamps and counters are delta-encoded, which takes a thousandth of the plain size.
     let sizes = file.metadata().row_group(0).columns();
     assert!(
         sizes[..4].iter().map(|column| column.compressed_size()).sum::<i64>() < full,
@@ -149,7 +153,7 @@ fn row_groups_are_bounded_by_points_and_by_text() {
     );
 }
 
-/// Takes so many bytes and no more.
+/// A writer that fails after this many bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -167,7 +171,7 @@ impl Write for Full {
 }
 
 #[test]
-fn an_output_that_is_gone_ends_the_export() {
+fn closed_output_ends_the_export() {
     let store = store();
     let text = "x".repeat(EXPORT_GROUP_TEXT_BYTES);
     let texts: Vec<(i64, ValueRef<'_>)> = (0..4).map(|at| (at, ValueRef::String(&text))).collect();

@@ -1,18 +1,16 @@
-//! The embedded store against the naive one: random writes, late points, overwrites, deletions, flushes, merges and restarts,
-//! with and without a failing disk. A seed that fails says so; `TIMESERIES_SEED` runs one alone.
+//! Compares the embedded store with the naive one: random writes, late points, overwrites, deletions, flushes, merges
+//! and restarts, with and without a failing disk. A failure prints its seed. `TIMESERIES_SEED` runs only one seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
-mod model;
-mod random;
-
-use random::Runner;
-use storage::model::Fault;
-use timeseries::Store;
+use crate::random::Runner;
+use crate::scale::scaled;
+use storage::model::DiskFault;
+use timeseries::TimeseriesStore;
 
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let one = std::env::var("TIMESERIES_SEED").ok().map(|seed| seed.parse().unwrap());
-    let range = one.map_or(0..count, |seed: u64| seed..seed + 1);
+    let range = one.map_or(0..scaled(count), |seed: u64| seed..seed + 1);
     range.inspect(|seed| println!("seed {seed}"))
 }
 
@@ -39,7 +37,12 @@ fn a_failing_disk_loses_nothing() {
         let mut runner = Runner::new(seed + 1000);
         for _ in 0..120 {
             if runner.random.one_in(6) {
-                let fault = [Fault::PowerCut, Fault::PowerCut, Fault::Write, Fault::Sync][runner.random.below(4)];
+                let fault = [
+                    DiskFault::PowerCut,
+                    DiskFault::PowerCut,
+                    DiskFault::Write,
+                    DiskFault::Sync,
+                ][runner.random.below(4)];
                 let calls = runner.random.below(40) as u64;
                 runner.disk.fail(fault, calls);
             }
@@ -52,7 +55,7 @@ fn a_failing_disk_loses_nothing() {
 }
 
 #[test]
-fn the_same_seed_does_the_same() {
+fn same_seed_gives_the_same_operations() {
     let trace = |seed| {
         let mut runner = Runner::new(seed);
         (0..80).for_each(|_| runner.step());
@@ -63,12 +66,12 @@ fn the_same_seed_does_the_same() {
     assert!(trace(5) == trace(5));
 }
 
-/// Like the work of a day in small: writes, flushes, a merge, deletions. The power goes at every call in turn.
+/// Runs writes, flushes, a merge and deletions. The power fails at each disk call in turn.
 #[test]
 fn a_crash_at_every_call_loses_nothing() {
     for cut in 0.. {
         let mut runner = Runner::new(77);
-        runner.disk.fail(Fault::PowerCut, cut);
+        runner.disk.fail(DiskFault::PowerCut, cut);
         for _ in 0..60 {
             runner.step();
         }

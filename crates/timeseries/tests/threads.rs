@@ -1,4 +1,4 @@
-//! Writers, readers, maintenance and deletions at the same time: nobody waits for ever, no answer has a gap.
+//! Tests concurrent writers, readers, maintenance and deletions: no thread blocks for ever, and no result has a gap.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
 
 use storage::model::ModelDisk;
 use timeseries::{
-    ColumnStore, Config, Delete, EntityId, Kept, LatestAfterDelete, Order, Point, Position, Series, Store, ValueRef,
+    ColumnStore, Delete, LatestAfterDelete, LogPosition, Point, PointDestination, PointOrder, Series, StoreConfig,
+    TelemetryEntityId, TimeseriesStore, ValueRef,
 };
 
-const DEVICE: EntityId = EntityId([1; 16]);
-const VICTIM: EntityId = EntityId([2; 16]);
+const DEVICE: TelemetryEntityId = TelemetryEntityId([1; 16]);
+const VICTIM: TelemetryEntityId = TelemetryEntityId([2; 16]);
 const BATCHES: u64 = 600;
 const BATCH: u64 = 200;
 
-/// Not to be compressed away.
+/// Returns an incompressible point.
 fn point_of(n: u64) -> (i64, i64) {
     let noise = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     (n as i64 * 1000 + (noise % 500) as i64, noise as i64)
@@ -27,14 +28,14 @@ fn batch(store: &ColumnStore, index: u64) {
         key: "k",
         ts_ms: point_of(n).0,
         value: ValueRef::Long(point_of(n).1),
-        kept: Kept::Everywhere,
+        destination: PointDestination::HistoryAndLatest,
     };
     let numbers = index * BATCH..(index + 1) * BATCH;
     let points: Vec<Point<'_>> = numbers.flat_map(|n| [point(DEVICE, n), point(VICTIM, n)]).collect();
-    store.write(&points, Position(index + 1)).unwrap();
+    store.write(&points, LogPosition(index + 1)).unwrap();
 }
 
-/// Times without a gap and values that belong to them; how many.
+/// Checks that the times have no gap and that the values match. Returns the number of points.
 fn check(store: &ColumnStore) -> u64 {
     let mut next = 0;
     let series = Series {
@@ -47,11 +48,13 @@ fn check(store: &ColumnStore) -> u64 {
         next += 1;
         ControlFlow::Continue(())
     };
-    store.scan(series, 0..i64::MAX, Order::Ascending, &mut visit).unwrap();
+    store
+        .scan(series, 0..i64::MAX, PointOrder::Ascending, &mut visit)
+        .unwrap();
     next
 }
 
-/// When one of the threads ends, however it does, nobody goes on without it.
+/// Stops all threads when one of them ends, also by a panic.
 struct EndsAll<'a>(&'a AtomicBool);
 
 impl Drop for EndsAll<'_> {
@@ -62,10 +65,10 @@ impl Drop for EndsAll<'_> {
 
 #[test]
 fn everything_at_once_stays_consistent() {
-    let config = Config {
+    let config = StoreConfig {
         head_bytes_max: 48 << 10,
         fresh_segments_max: 2,
-        ..Config::default()
+        ..StoreConfig::default()
     };
     let store = ColumnStore::open(ModelDisk::from_seed(1).storage(), config).unwrap();
     let written = AtomicU64::new(0);
@@ -88,7 +91,7 @@ fn everything_at_once_stays_consistent() {
             let _ends = EndsAll(&is_done);
             let mut deleted = 0;
             while !is_done.load(Memory::SeqCst) {
-                // Deletions that nothing is written between would only fill the disk.
+                // Deletions without writes between them would only fill the disk.
                 if written.load(Memory::SeqCst) == deleted {
                     std::thread::yield_now();
                     continue;

@@ -1,5 +1,5 @@
-//! Files in, a configuration or the one thing that is wrong out. That handshakes succeed and fail as they should is for the tests of those
-//! who connect.
+//! Tests that files lead to a configuration or to the expected problem. Handshakes are tested by the crates that
+//! connect.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A directory with `cert.pem`, `key.pem`, the key of another one, and a file that is no certificate.
+/// Creates a directory with `cert.pem`, `key.pem`, the key of another certificate, and a file without a certificate.
 fn files(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("tidewire-trust-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -21,31 +21,36 @@ fn files(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_part() {
+fn problem_names_the_affected_part() {
     let directory = files("wrong");
     let at = |name: &str| Some(directory.join(name));
     let cases = [
         (at("cert.pem"), None, None, None),
         (at("cert.pem"), at("cert.pem"), at("key.pem"), None),
-        (at("gone.pem"), None, None, Some((Part::Ca, "cannot read"))),
-        (at("text.pem"), None, None, Some((Part::Ca, "holds no certificate"))),
-        (at("cert.pem"), at("cert.pem"), None, Some((Part::Key, "missing"))),
-        (at("cert.pem"), None, at("key.pem"), Some((Part::Cert, "missing"))),
+        (at("gone.pem"), None, None, Some((TlsSetting::Ca, "cannot read"))),
+        (
+            at("text.pem"),
+            None,
+            None,
+            Some((TlsSetting::Ca, "contains no certificate")),
+        ),
+        (at("cert.pem"), at("cert.pem"), None, Some((TlsSetting::Key, "missing"))),
+        (at("cert.pem"), None, at("key.pem"), Some((TlsSetting::Cert, "missing"))),
         (
             at("cert.pem"),
             at("cert.pem"),
             at("text.pem"),
-            Some((Part::Key, "cannot read")),
+            Some((TlsSetting::Key, "cannot read")),
         ),
         (
             at("cert.pem"),
             at("cert.pem"),
             at("other.pem"),
-            Some((Part::Cert, "does not fit")),
+            Some((TlsSetting::Cert, "does not fit")),
         ),
     ];
     for (ca, cert, key, expected) in cases {
-        let client = Client {
+        let client = ClientTls {
             trust: Trust::of(ca.as_deref(), true),
             cert_file: cert.as_deref(),
             key_file: key.as_deref(),
@@ -66,9 +71,9 @@ fn what_is_wrong_is_told_with_its_part() {
 }
 
 #[test]
-fn whoever_trusts_anybody_reads_no_file() {
+fn trust_ignores_the_ca_file_without_verification() {
     let nowhere = Path::new("/nowhere/ca.pem");
-    assert!(matches!(Trust::of(Some(nowhere), false), Trust::Anybody));
+    assert!(matches!(Trust::of(Some(nowhere), false), Trust::AnyCertificate));
     assert!(matches!(Trust::of(Some(nowhere), true), Trust::File(_)));
     assert!(matches!(Trust::of(None, true), Trust::System));
 }

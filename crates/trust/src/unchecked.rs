@@ -1,4 +1,4 @@
-//! Any certificate will do, but whoever shows it must have its key.
+//! Accepts any certificate, but verifies that the server has its private key.
 
 use std::sync::Arc;
 

@@ -1,113 +1,121 @@
-//! Messages from the server, and the client's part of their exchange.
+//! Messages from the server, and the client's part of the QoS protocols.
 
 use mqtt::{PacketId, PacketType, Publish, QoS};
 
-use super::{Client, Held, Scene};
-use crate::oracle::Came;
-use crate::speak;
+use super::{ClientContext, HeldPublish, SimulatedClient};
+use crate::oracle::ReceivedMessage;
+use crate::packets;
 
-impl Client {
-    pub(super) fn publish_came(&mut self, publish: &Publish<'_>, scene: &mut Scene<'_>) {
-        let came = Came {
-            topic: self.topic_of(publish, scene),
+impl SimulatedClient {
+    pub(super) fn receive_publish(&mut self, publish: &Publish<'_>, context: &mut ClientContext<'_>) {
+        let received = ReceivedMessage {
+            topic: self.topic_of(publish, context),
             payload: publish.payload.to_vec(),
             qos: publish.qos,
             retain: publish.retain,
             dup: publish.dup,
         };
         let id = publish.packet_id.map_or(0, PacketId::get);
-        scene.trace.line(|| {
-            let text = String::from_utf8_lossy(&came.payload[..came.payload.len().min(8)]).into_owned();
-            let Came {
+        context.trace.line(|| {
+            let text = String::from_utf8_lossy(&received.payload[..received.payload.len().min(8)]).into_owned();
+            let ReceivedMessage {
                 topic,
                 qos,
                 retain,
                 dup,
                 ..
-            } = &came;
+            } = &received;
             format!(
-                "c{} gets {text} of {topic}, {qos:?}, id {id}, retain {retain}, dup {dup}",
+                "c{} receives {text} of {topic}, {qos:?}, id {id}, retain {retain}, dup {dup}",
                 self.index
             )
         });
         if publish.qos == QoS::AtMostOnce {
-            return self.handed_over(&came, scene);
+            return self.deliver_to_application(&received, context);
         }
-        self.check_window(id, scene);
+        self.check_window(id, context);
         let answer = if publish.qos == QoS::AtLeastOnce {
             PacketType::PubAck
         } else {
             PacketType::PubRec
         };
-        self.exchange(id, &came, scene);
+        self.exchange(id, &received, context);
         if !self.answers.contains(&(answer, id)) {
             self.answers.push_back((answer, id));
         }
     }
 
-    /// The message belongs to an exchange that is known, or begins one.
-    fn exchange(&mut self, id: u16, came: &Came, scene: &mut Scene<'_>) {
-        let serial = crate::words::serial_of(&came.payload).unwrap_or(0);
+    /// Handles a message of a known or a new QoS 1 or 2 exchange.
+    fn exchange(&mut self, id: u16, received: &ReceivedMessage, context: &mut ClientContext<'_>) {
+        let serial = crate::topics::serial_of(&received.payload).unwrap_or(0);
         let known = self.held.get(&id).copied();
         if let Some(held) = known {
-            self.check_repetition(id, held, serial, came, scene);
+            self.check_repetition(id, held, serial, received, context);
         }
         let is_repetition = known.is_some_and(|held| held.qos == QoS::ExactlyOnce);
         if !is_repetition {
-            self.handed_over(came, scene);
+            self.deliver_to_application(received, context);
         }
-        let held = Held {
+        let held = HeldPublish {
             serial,
-            qos: came.qos,
-            is_bound: !came.retain && !came.topic.contains("/q/"),
-            retain: came.retain,
-            is_from_before: false,
-            crashes: scene.oracle.crashes,
-            number: self.came.len(),
+            qos: received.qos,
+            is_bound: !received.retain && !received.topic.contains("/q/"),
+            retain: received.retain,
+            is_from_earlier_connection: false,
+            crashes: context.oracle.crashes,
+            number: self.received.len(),
         };
         self.held.insert(id, held);
-        self.came.push(held);
+        self.received.push(held);
     }
 
-    fn check_repetition(&mut self, id: u16, held: Held, serial: u64, came: &Came, scene: &mut Scene<'_>) {
+    fn check_repetition(
+        &mut self,
+        id: u16,
+        held: HeldPublish,
+        serial: u64,
+        received: &ReceivedMessage,
+        context: &mut ClientContext<'_>,
+    ) {
         let index = self.index;
-        // The same message, retained and live, is two deliveries: what was given before the live one is not kept, and the live one goes
-        // on under the number of that.
-        let is_another = held.serial == serial && held.retain != came.retain;
-        // What came before it in the same process and was not kept has left its number to it.
-        let is_kept = |held: &Held| held.is_bound && scene.oracle.is_kept(held.serial);
-        let mut before = self.came[..held.number].iter().rev();
-        let has_moved = before.any(|before| before.crashes == held.crashes && !is_kept(before));
-        let may_be_forgotten = is_another || has_moved || !is_kept(&held);
-        if held.qos == QoS::AtLeastOnce && held.crashes < scene.oracle.crashes && may_be_forgotten {
-            // That it was sent was not kept, or to whom of a group, and is gone with the process.
+        // A message delivered once as retained and once as live counts as two deliveries. An earlier message may not
+        // have been durable, and then the live one has its number.
+        let is_another = held.serial == serial && held.retain != received.retain;
+        // A preceding message of the same process that was not durable leaves its number to this one.
+        let is_durable = |held: &HeldPublish| held.is_bound && context.oracle.is_durable(held.serial);
+        let mut before = self.received[..held.number].iter().rev();
+        let has_moved = before.any(|before| before.crashes == held.crashes && !is_durable(before));
+        let may_be_forgotten = is_another || has_moved || !is_durable(&held);
+        if held.qos == QoS::AtLeastOnce && held.crashes < context.oracle.crashes && may_be_forgotten {
+            // The delivery, or the selection of the group member, was not durable and is lost with the process.
             return;
         }
-        if (held.serial, held.qos) != (serial, came.qos) {
-            let text = format!("client {index}: identifier {id} is that of {held:?}, got {came:?} [MQTT-2.2.1-4]");
-            return scene.oracle.violated(|| text);
+        if (held.serial, held.qos) != (serial, received.qos) {
+            let text =
+                format!("client {index}: identifier {id} belongs to {held:?}, received {received:?} [MQTT-2.2.1-4]");
+            return context.oracle.violated(|| text);
         }
-        if !came.dup {
-            scene
+        if !received.dup {
+            context
                 .oracle
-                .violated(|| format!("client {index}: {came:?}, id {id}, again and without DUP [MQTT-3.3.1-1]"));
+                .violated(|| format!("client {index}: {received:?}, id {id}, repeated without DUP [MQTT-3.3.1-1]"));
         }
-        if !held.is_from_before {
-            scene
-                .oracle
-                .violated(|| format!("client {index}: {came:?}, id {id}, twice on one connection [MQTT-4.4.0-1]"));
+        if !held.is_from_earlier_connection {
+            context.oracle.violated(|| {
+                format!("client {index}: {received:?}, id {id}, sent twice on one connection [MQTT-4.4.0-1]")
+            });
         }
     }
 
-    fn handed_over(&mut self, came: &Came, scene: &mut Scene<'_>) {
-        if let Some(serial) = scene.oracle.came(self.index, came)
-            && came.retain
+    fn deliver_to_application(&mut self, received: &ReceivedMessage, context: &mut ClientContext<'_>) {
+        if let Some(serial) = context.oracle.received(self.index, received)
+            && received.retain
         {
-            self.retained.push((came.topic.clone(), serial));
+            self.retained.push((received.topic.clone(), serial));
         }
     }
 
-    fn topic_of(&mut self, publish: &Publish<'_>, scene: &mut Scene<'_>) -> String {
+    fn topic_of(&mut self, publish: &Publish<'_>, context: &mut ClientContext<'_>) -> String {
         let Some(alias) = publish.properties.topic_alias() else {
             return publish.topic.to_owned();
         };
@@ -118,14 +126,14 @@ impl Client {
         let maximum = self.terms.as_ref().map_or(0, |terms| terms.topic_alias_maximum);
         if known.is_none() || alias > maximum {
             let index = self.index;
-            scene
-                .oracle
-                .violated(|| format!("client {index}: topic alias {alias} of {maximum} was not told [MQTT-3.1.2-26]"));
+            context.oracle.violated(|| {
+                format!("client {index}: topic alias {alias} (maximum {maximum}) was not announced [MQTT-3.1.2-26]")
+            });
         }
         known.unwrap_or_default()
     }
 
-    fn check_window(&mut self, id: u16, scene: &mut Scene<'_>) {
+    fn check_window(&mut self, id: u16, context: &mut ClientContext<'_>) {
         if !self.open.contains(&id) {
             self.open.push(id);
         }
@@ -135,16 +143,16 @@ impl Client {
             .map_or(0, |terms| usize::from(terms.receive_maximum));
         if self.version().has_properties() && self.open.len() > window {
             let text = format!(
-                "client {}: {} messages of {window} [MQTT-3.3.4-9]",
+                "client {}: {} messages in flight, Receive Maximum {window} [MQTT-3.3.4-9]",
                 self.index,
                 self.open.len()
             );
-            scene.oracle.violated(|| text);
+            context.oracle.violated(|| text);
         }
     }
 
-    pub(super) fn pubrel_came(&mut self, id: u16, scene: &mut Scene<'_>) {
-        scene.trace.line(|| format!("c{} got PUBREL {id}", self.index));
+    pub(super) fn receive_pubrel(&mut self, id: u16, context: &mut ClientContext<'_>) {
+        context.trace.line(|| format!("c{} received PUBREL {id}", self.index));
         if !self.open.contains(&id) {
             self.open.push(id);
         }
@@ -154,27 +162,28 @@ impl Client {
         }
     }
 
-    /// Sends the oldest answer that it owes.
-    pub fn answer(&mut self, scene: &mut Scene<'_>) -> bool {
+    /// Sends the oldest pending answer.
+    pub fn answer(&mut self, context: &mut ClientContext<'_>) -> bool {
         let Some((kind, id)) = self.answers.pop_front() else {
             return false;
         };
-        scene.trace.line(|| format!("c{} answers {kind} {id}", self.index));
+        context.trace.line(|| format!("c{} answers {kind} {id}", self.index));
         if kind == PacketType::PubAck {
             self.held.remove(&id);
         }
         if kind != PacketType::PubRec {
             self.open.retain(|open| *open != id);
         }
-        self.write(&speak::answer(kind, id), scene);
+        self.write(&packets::answer(kind, id), context);
         true
     }
 
-    /// What it got on an earlier connection, never answered, and was not sent again although the session goes on.
-    pub fn forgotten(&self, crashes: u64) -> Option<u64> {
+    /// Returns a message that was received on an earlier connection, never answered, and not sent again although the
+    /// session continued.
+    pub fn lost_message(&self, crashes: u64) -> Option<u64> {
         self.held
             .values()
-            .find(|held| held.is_from_before && held.is_bound && held.crashes == crashes)
+            .find(|held| held.is_from_earlier_connection && held.is_bound && held.crashes == crashes)
             .map(|held| held.serial)
     }
 }

@@ -1,30 +1,30 @@
-//! What a client asks and publishes, and the answers to it.
+//! Requests and publications of a client, and the answers to them.
 
 use mqtt::{PacketType, QoS, ReasonCode, SubscriptionOptions};
 
-use super::{Client, Outgoing, Request, Scene, Stage};
-use crate::oracle::Draft;
-use crate::speak;
+use super::{ClientContext, ClientStage, OutgoingPublish, SimulatedClient, UnansweredRequest};
+use crate::oracle::PublishDraft;
+use crate::packets;
 
-/// What a client is to publish.
-pub struct Order<'a> {
+/// A message to publish.
+pub struct PublishOrder<'a> {
     pub topic: &'a str,
     pub qos: QoS,
     pub retain: bool,
     pub is_empty: bool,
     pub expiry_s: Option<u32>,
-    /// To `$delayed`.
+    /// Delay in seconds, for `$delayed`.
     pub delay_s: Option<u32>,
     pub size: usize,
 }
 
-impl Client {
-    pub fn publish(&mut self, order: &Order<'_>, scene: &mut Scene<'_>) {
+impl SimulatedClient {
+    pub fn publish(&mut self, order: &PublishOrder<'_>, context: &mut ClientContext<'_>) {
         if order.qos != QoS::AtMostOnce && self.outgoing.len() >= self.window {
             return;
         }
         let expiry_s = order.expiry_s.filter(|_| self.version().has_properties());
-        let (serial, payload) = scene.oracle.sending(Draft {
+        let (serial, payload) = context.oracle.sending(PublishDraft {
             topic: order.topic,
             qos: order.qos,
             retain: order.retain,
@@ -36,8 +36,8 @@ impl Client {
             size: order.size,
         });
         let id = self.free_id();
-        scene.trace.line(|| {
-            let Order {
+        context.trace.line(|| {
+            let PublishOrder {
                 topic,
                 qos,
                 retain,
@@ -49,7 +49,7 @@ impl Client {
                 self.index
             )
         });
-        let outgoing = Outgoing {
+        let outgoing = OutgoingPublish {
             id,
             serial,
             topic: match order.delay_s {
@@ -63,16 +63,16 @@ impl Client {
             is_received: false,
             is_sent_here: true,
         };
-        self.write_publish(&outgoing, false, scene);
+        self.write_publish(&outgoing, false, context);
         if order.qos != QoS::AtMostOnce {
             self.outgoing.push(outgoing);
         }
     }
 
-    fn write_publish(&mut self, outgoing: &Outgoing, dup: bool, scene: &mut Scene<'_>) {
-        let bytes = speak::publish(
+    fn write_publish(&mut self, outgoing: &OutgoingPublish, dup: bool, context: &mut ClientContext<'_>) {
+        let bytes = packets::publish(
             self.version(),
-            speak::Message {
+            packets::PublishFields {
                 topic: &outgoing.topic,
                 payload: &outgoing.payload,
                 qos: outgoing.qos,
@@ -82,11 +82,11 @@ impl Client {
                 expiry_s: outgoing.expiry_s.filter(|_| self.version().has_properties()),
             },
         );
-        self.write(&bytes, scene);
+        self.write(&bytes, context);
     }
 
-    /// The session goes on: what was not acknowledged is sent again, in order [MQTT-4.4.0-1].
-    pub(super) fn resend(&mut self, scene: &mut Scene<'_>) {
+    /// Resends unacknowledged messages in order, because the session continues [MQTT-4.4.0-1].
+    pub(super) fn resend(&mut self, context: &mut ClientContext<'_>) {
         let mut sent = self.outgoing.iter().filter(|o| o.is_sent_here).count();
         for at in 0..self.outgoing.len() {
             let outgoing = self.outgoing[at].clone();
@@ -95,33 +95,35 @@ impl Client {
             }
             sent += 1;
             self.outgoing[at].is_sent_here = true;
-            scene.trace.line(|| {
-                let Outgoing {
+            context.trace.line(|| {
+                let OutgoingPublish {
                     serial, is_received, ..
                 } = outgoing;
-                format!("c{} sends {serial} again, received {is_received}", self.index)
+                format!("c{} resends {serial}, PUBREC received {is_received}", self.index)
             });
             if outgoing.is_received {
-                self.write(&speak::answer(PacketType::PubRel, outgoing.id), scene);
+                self.write(&packets::answer(PacketType::PubRel, outgoing.id), context);
             } else {
-                scene.oracle.repeating(outgoing.serial);
-                self.write_publish(&outgoing, true, scene);
+                context.oracle.repeating(outgoing.serial);
+                self.write_publish(&outgoing, true, context);
             }
         }
     }
 
-    /// One that is not in use, also not by requests: they share the numbers.
+    /// Returns a packet identifier that neither messages nor requests use.
     fn free_id(&mut self) -> u16 {
         if self.index % 3 == 1 {
-            // As some libraries do: the lowest, used again at once.
+            // Like some libraries: the lowest free identifier, reused immediately.
             self.next_id = 0;
         }
         loop {
-            // Few, so that they are used again soon.
+            // A small range, so that identifiers are reused soon.
             self.next_id = self.next_id % 40 + 1;
             let id = self.next_id;
             let is_asked = self.requests.iter().any(|request| match request {
-                Request::Subscribe { id: other, .. } | Request::Unsubscribe { id: other, .. } => *other == id,
+                UnansweredRequest::Subscribe { id: other, .. } | UnansweredRequest::Unsubscribe { id: other, .. } => {
+                    *other == id
+                }
             });
             if !is_asked && self.outgoing.iter().all(|outgoing| outgoing.id != id) {
                 return id;
@@ -129,77 +131,77 @@ impl Client {
         }
     }
 
-    pub fn subscribe(&mut self, filter: &'static str, options: SubscriptionOptions, scene: &mut Scene<'_>) {
+    pub fn subscribe(&mut self, filter: &'static str, options: SubscriptionOptions, context: &mut ClientContext<'_>) {
         if self.requests.len() > 8 {
             return;
         }
         let id = self.free_id();
-        scene
+        context
             .trace
             .line(|| format!("c{} subscribes to {filter}, {options:?}, id {id}", self.index));
-        let sent = scene.oracle.subscribing(self.index, filter, options);
-        self.requests.push(Request::Subscribe { id, sent });
-        self.write(&speak::subscribe(self.version(), id, filter, options), scene);
+        let sent = context.oracle.subscribing(self.index, filter, options);
+        self.requests.push(UnansweredRequest::Subscribe { id, sent });
+        self.write(&packets::subscribe(self.version(), id, filter, options), context);
     }
 
-    pub fn unsubscribe(&mut self, filter: &'static str, scene: &mut Scene<'_>) {
+    pub fn unsubscribe(&mut self, filter: &'static str, context: &mut ClientContext<'_>) {
         if self.requests.len() > 8 {
             return;
         }
         let id = self.free_id();
-        scene
+        context
             .trace
             .line(|| format!("c{} unsubscribes from {filter}, id {id}", self.index));
-        let sent = scene.oracle.unsubscribing(self.index, filter);
-        self.requests.push(Request::Unsubscribe { id, sent, filter });
-        self.write(&speak::unsubscribe(self.version(), id, filter), scene);
+        let sent = context.oracle.unsubscribing(self.index, filter);
+        self.requests.push(UnansweredRequest::Unsubscribe { id, sent, filter });
+        self.write(&packets::unsubscribe(self.version(), id, filter), context);
     }
 
     /// Sends PINGREQ before the Keep Alive has passed [MQTT-3.1.2-20].
-    pub fn stay_alive(&mut self, scene: &mut Scene<'_>) {
+    pub fn stay_alive(&mut self, context: &mut ClientContext<'_>) {
         let keep_alive_s = self.terms.as_ref().map_or(0, |terms| u64::from(terms.keep_alive_s));
-        let is_due = keep_alive_s > 0 && scene.oracle.now_ms >= self.sent_ms + keep_alive_s * 500;
-        if is_due && self.stage == Stage::Online {
-            self.ping(scene);
+        let is_due = keep_alive_s > 0 && context.oracle.now_ms >= self.sent_ms + keep_alive_s * 500;
+        if is_due && self.stage == ClientStage::Online {
+            self.ping(context);
         }
     }
 
-    pub fn ping(&mut self, scene: &mut Scene<'_>) {
+    pub fn ping(&mut self, context: &mut ClientContext<'_>) {
         self.is_ping_pending = true;
-        self.write(&speak::ping(self.version()), scene);
+        self.write(&packets::ping(self.version()), context);
     }
 
     // --- answers ---
 
-    pub(super) fn puback_came(&mut self, id: u16, reason: ReasonCode, scene: &mut Scene<'_>) {
+    pub(super) fn receive_puback(&mut self, id: u16, reason: ReasonCode, context: &mut ClientContext<'_>) {
         let Some(at) = self.position(id, QoS::AtLeastOnce, false) else {
-            return self.unasked("PUBACK", id, scene);
+            return self.unexpected("PUBACK", id, context);
         };
         let outgoing = self.outgoing.remove(at);
-        self.accepted(&outgoing, reason, scene);
-        self.resend(scene);
+        self.accepted(&outgoing, reason, context);
+        self.resend(context);
     }
 
-    pub(super) fn pubrec_came(&mut self, id: u16, reason: ReasonCode, scene: &mut Scene<'_>) {
+    pub(super) fn receive_pubrec(&mut self, id: u16, reason: ReasonCode, context: &mut ClientContext<'_>) {
         let Some(at) = self.position(id, QoS::ExactlyOnce, false) else {
-            return self.unasked("PUBREC", id, scene);
+            return self.unexpected("PUBREC", id, context);
         };
         let outgoing = self.outgoing[at].clone();
-        self.accepted(&outgoing, reason, scene);
+        self.accepted(&outgoing, reason, context);
         if reason as u8 >= 0x80 {
             self.outgoing.remove(at);
-            return self.resend(scene);
+            return self.resend(context);
         }
         self.outgoing[at].is_received = true;
-        self.write(&speak::answer(PacketType::PubRel, id), scene);
+        self.write(&packets::answer(PacketType::PubRel, id), context);
     }
 
-    pub(super) fn pubcomp_came(&mut self, id: u16, scene: &mut Scene<'_>) {
+    pub(super) fn receive_pubcomp(&mut self, id: u16, context: &mut ClientContext<'_>) {
         let Some(at) = self.position(id, QoS::ExactlyOnce, true) else {
-            return self.unasked("PUBCOMP", id, scene);
+            return self.unexpected("PUBCOMP", id, context);
         };
         self.outgoing.remove(at);
-        self.resend(scene);
+        self.resend(context);
     }
 
     fn position(&self, id: u16, qos: QoS, is_received: bool) -> Option<usize> {
@@ -208,37 +210,43 @@ impl Client {
             .position(|o| o.id == id && o.qos == qos && o.is_received == is_received && o.is_sent_here)
     }
 
-    fn accepted(&mut self, outgoing: &Outgoing, reason: ReasonCode, scene: &mut Scene<'_>) {
-        scene
-            .trace
-            .line(|| format!("c{} has {} accepted: {reason:?}", self.index, outgoing.serial));
-        scene.oracle.acked(outgoing.serial, (reason as u8) < 0x80);
+    fn accepted(&mut self, outgoing: &OutgoingPublish, reason: ReasonCode, context: &mut ClientContext<'_>) {
+        context.trace.line(|| {
+            format!(
+                "c{} receives the acknowledgement of {}: {reason:?}",
+                self.index, outgoing.serial
+            )
+        });
+        context.oracle.acked(outgoing.serial, (reason as u8) < 0x80);
     }
 
-    fn unasked(&mut self, what: &str, id: u16, scene: &mut Scene<'_>) {
-        let text = format!("client {} got {what} {id} for nothing: {:?}", self.index, self.outgoing);
-        scene.oracle.violated(|| text);
+    fn unexpected(&mut self, what: &str, id: u16, context: &mut ClientContext<'_>) {
+        let text = format!(
+            "client {} received an unexpected {what} {id}: {:?}",
+            self.index, self.outgoing
+        );
+        context.oracle.violated(|| text);
     }
 
-    pub(super) fn suback_came(&mut self, id: u16, reasons: &[u8], scene: &mut Scene<'_>) {
-        let is_it = |request: &Request| matches!(request, Request::Subscribe { id: asked, .. } if *asked == id);
+    pub(super) fn receive_suback(&mut self, id: u16, reasons: &[u8], context: &mut ClientContext<'_>) {
+        let is_it = |request: &UnansweredRequest| matches!(request, UnansweredRequest::Subscribe { id: asked, .. } if *asked == id);
         match self.requests.iter().position(is_it).map(|at| self.requests.remove(at)) {
-            Some(Request::Subscribe { sent, .. }) if reasons.iter().all(|reason| *reason < 0x80) => {
-                scene.trace.line(|| format!("c{} got SUBACK {id}", self.index));
-                scene.oracle.subscribed(self.index, sent);
+            Some(UnansweredRequest::Subscribe { sent, .. }) if reasons.iter().all(|reason| *reason < 0x80) => {
+                context.trace.line(|| format!("c{} received SUBACK {id}", self.index));
+                context.oracle.subscribed(self.index, sent);
             }
-            _ => self.unasked("SUBACK", id, scene),
+            _ => self.unexpected("SUBACK", id, context),
         }
     }
 
-    pub(super) fn unsuback_came(&mut self, id: u16, scene: &mut Scene<'_>) {
-        let is_it = |request: &Request| matches!(request, Request::Unsubscribe { id: asked, .. } if *asked == id);
+    pub(super) fn receive_unsuback(&mut self, id: u16, context: &mut ClientContext<'_>) {
+        let is_it = |request: &UnansweredRequest| matches!(request, UnansweredRequest::Unsubscribe { id: asked, .. } if *asked == id);
         match self.requests.iter().position(is_it).map(|at| self.requests.remove(at)) {
-            Some(Request::Unsubscribe { sent, filter, .. }) => {
-                scene.trace.line(|| format!("c{} got UNSUBACK {id}", self.index));
-                scene.oracle.unsubscribed(self.index, filter, sent);
+            Some(UnansweredRequest::Unsubscribe { sent, filter, .. }) => {
+                context.trace.line(|| format!("c{} received UNSUBACK {id}", self.index));
+                context.oracle.unsubscribed(self.index, filter, sent);
             }
-            _ => self.unasked("UNSUBACK", id, scene),
+            _ => self.unexpected("UNSUBACK", id, context),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Messages as their publishers know them.
+//! Messages from the publishers' view.
 
 use std::collections::BTreeMap;
 
 use mqtt::QoS;
 
 use super::{Oracle, SLACK_MS};
-use crate::plan::Durability;
+use crate::plan::PlannedDurability;
 use crate::tap::TapStore;
-use crate::words;
+use crate::topics;
 
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct OracleMessage {
     pub serial: u64,
     pub topic: String,
     pub bytes: usize,
@@ -18,56 +18,56 @@ pub struct Message {
     pub retain: bool,
     pub publisher: usize,
     pub is_will: bool,
-    /// A will that must not come.
+    /// A will that must not be published.
     pub is_void: bool,
-    /// Without a payload, which clears what is retained.
+    /// The payload is empty, which clears a retained message.
     pub is_empty: bool,
-    /// When its first byte was written.
+    /// Event at which its first byte was written.
     pub sent: u64,
     pub sent_ms: u64,
     pub acked: Option<u64>,
-    /// The publisher has sent it again, so that at QoS 1 there may be two of it.
+    /// Event at which the publisher sent it again. At QoS 1 there may then be two messages.
     pub repeated: Option<u64>,
     pub expiry_ms: Option<u64>,
-    /// It is published so long after it was received.
+    /// Delay between receipt and publication.
     pub delay_ms: Option<u64>,
-    /// The publisher's connection, for QoS 0.
+    /// Number of the publisher's connection, for QoS 0.
     pub connection: u64,
-    /// Members of a group that have got it at QoS 2.
+    /// Number of group members that received it at QoS 2.
     pub group_exactly: u32,
-    /// The last of them.
+    /// The last of these members.
     pub group_exactly_by: Option<usize>,
     pub has_group_got_it: bool,
-    /// Its publisher was told that it has been received.
+    /// The publisher has received the acknowledgement, so the tap must have the message.
     pub is_due_in_tap: bool,
 }
 
-impl Message {
-    /// The node cannot tell a QoS 1 message that comes again from another.
-    pub fn may_be_two(&self) -> bool {
+impl OracleMessage {
+    /// The node cannot distinguish a repeated QoS 1 message from another one.
+    pub fn may_be_repeated(&self) -> bool {
         self.qos == QoS::AtLeastOnce && self.repeated.is_some()
     }
 
-    /// Expired while it was delayed; a node that does not run for a while publishes late.
+    /// Returns whether the message may expire during its delay. A node that is down for a while publishes late.
     fn may_be_dropped_before_due(&self) -> bool {
         self.delay_ms.is_some() && self.expiry_ms.is_some()
     }
 
-    /// Whether it comes before it is due.
+    /// Returns whether a delivery now would be before the delay has passed.
     pub fn is_early(&self, now_ms: u64) -> bool {
         self.delay_ms
             .is_some_and(|delay_ms| now_ms + SLACK_MS < self.sent_ms + delay_ms)
     }
 
-    /// Nothing can be owed any more once this is over.
+    /// Returns whether the message may have expired. An expired message is not owed.
     pub fn may_be_expired(&self, now_ms: u64, has_jumps: bool) -> bool {
         self.expiry_ms
             .is_some_and(|after| has_jumps || now_ms >= self.sent_ms + after)
     }
 }
 
-/// What a client is about to publish.
-pub struct Draft<'a> {
+/// A message that a client is about to publish.
+pub struct PublishDraft<'a> {
     pub topic: &'a str,
     pub qos: QoS,
     pub retain: bool,
@@ -80,15 +80,15 @@ pub struct Draft<'a> {
 }
 
 impl Oracle {
-    /// Gives a message its serial number and payload. For a will it is that of the CONNECT.
-    pub fn sending(&mut self, draft: Draft<'_>) -> (u64, Vec<u8>) {
+    /// Assigns serial number and payload to a message. A will is assigned at its CONNECT.
+    pub fn sending(&mut self, draft: PublishDraft<'_>) -> (u64, Vec<u8>) {
         let serial = self.messages.len() as u64 + 1;
         let payload = if draft.is_empty {
             Vec::new()
         } else {
-            words::payload(serial, draft.size)
+            topics::payload(serial, draft.size)
         };
-        let message = Message {
+        let message = OracleMessage {
             serial,
             topic: draft.topic.to_owned(),
             bytes: payload.len(),
@@ -125,16 +125,16 @@ impl Oracle {
         self.retained_may_change(serial);
     }
 
-    /// Whether the node has promised to keep it, and there is only one of it. A will, and what was delayed, is published anew if the
-    /// process ends before it is kept that it was [MQTT-3.1.2-8].
-    pub fn is_kept(&self, serial: u64) -> bool {
+    /// Returns whether the node must store the message durably and only once. A will or a delayed message is published
+    /// again if the process ends before the record that it was published is committed [MQTT-3.1.2-8].
+    pub fn is_durable(&self, serial: u64) -> bool {
         self.message(serial).is_some_and(|m| {
             let is_published_once = !m.is_will && m.delay_ms.is_none();
-            m.acked.is_some() && m.repeated.is_none() && is_published_once && self.durability != Durability::None
+            m.acked.is_some() && m.repeated.is_none() && is_published_once && self.durability != PlannedDurability::None
         })
     }
 
-    /// The publisher has got PUBACK or PUBREC.
+    /// The publisher has received PUBACK or PUBREC.
     pub fn acked(&mut self, serial: u64, is_accepted: bool) {
         let at = self.event();
         let Some(message) = self.message_mut(serial) else {
@@ -151,36 +151,37 @@ impl Oracle {
         }
         let (crashed_at, durability) = (self.crashed_at, self.durability);
         if let Some(message) = self.message_mut(serial) {
-            // The answer may have been under way when the process ended that was to publish it later.
+            // The answer may have been in transit when the process that would have published it later ended.
             let is_forgotten =
-                message.delay_ms.is_some() && durability == Durability::None && message.sent < crashed_at;
+                message.delay_ms.is_some() && durability == PlannedDurability::None && message.sent < crashed_at;
             message.is_due_in_tap = !message.is_empty && !is_forgotten;
         }
-        self.owe(serial);
+        self.expect_deliveries(serial);
         self.retained_acked(serial);
     }
 
-    /// What a tap promises: everything that was acknowledged, once unless it was sent again or its process ended, and in order.
+    /// Checks the tap: it must have every acknowledged message, only once unless the message was sent again or its
+    /// process ended, and in order.
     pub fn check_tap(&mut self, store: &TapStore) {
         let counts = store.counts();
         for at in 0..self.messages.len() {
             let message = &self.messages[at];
             let count = counts.get(&message.serial).copied().unwrap_or(0);
-            // One that was delayed is given to the tap again if the process ends before it is kept.
+            // A delayed message is passed to the tap again if the process ends before it is stored.
             let is_again = message.delay_ms.is_some() && self.crashes > 0;
             let may_be_more = message.repeated.is_some() || message.is_will || is_again;
             let what = match count {
-                0 if message.is_due_in_tap && !message.may_be_dropped_before_due() => "is not in the tap",
-                2.. if !may_be_more => "is in the tap more than once",
+                0 if message.is_due_in_tap && !message.may_be_dropped_before_due() => "not in the tap",
+                2.. if !may_be_more => "more than once in the tap",
                 _ => continue,
             };
             let text = format!("{what}: {message:?}");
             self.violated(|| text);
         }
-        self.check_order_in_tap(&store.kept);
+        self.check_order_in_tap(&store.stored);
     }
 
-    /// After a crash that loses what was acknowledged: nobody knows what was to be published later.
+    /// After a crash that loses acknowledged messages, delayed messages are lost.
     pub(super) fn forget_delayed(&mut self) {
         for message in self.messages.iter_mut().filter(|message| message.delay_ms.is_some()) {
             message.is_due_in_tap = false;

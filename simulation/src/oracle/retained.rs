@@ -1,16 +1,16 @@
-//! Retained messages: of each topic, which the node may tell a new subscriber.
+//! Retained messages: which one the node may send to a new subscriber, per topic.
 
 use mqtt::{QoS, filter_matches};
 
-use super::subscription::Subscription;
-use super::{Message, Oracle, is_at_least_once};
+use super::subscription::OracleSubscription;
+use super::{Oracle, OracleMessage, is_at_least_once};
 
-/// Every topic has one publisher, so that what it sends is kept in this order.
+/// Every topic has one publisher, so the order of its messages is known.
 #[derive(Clone, Debug, Default)]
 pub struct RetainedTopic {
-    /// What has been accepted last; `None` for nothing yet.
+    /// The message accepted last; `None` if there is none.
     last_acked: Option<u64>,
-    /// What was sent, ever.
+    /// All messages sent.
     sent: Vec<u64>,
 }
 
@@ -21,7 +21,7 @@ impl Oracle {
         self.retained_may_change(serial);
     }
 
-    /// Of its topic, nobody is owed any more what was retained before.
+    /// The retained message of the topic may change, so the previous one is no longer owed.
     pub(super) fn retained_may_change(&mut self, serial: u64) {
         let Some(message) = self.message(serial).filter(|m| m.retain) else {
             return;
@@ -32,36 +32,36 @@ impl Oracle {
         }
     }
 
-    /// A subscription has been accepted: what was surely retained when it was asked for is owed to a session that outlives its connection,
-    /// and its process.
-    pub(super) fn owe_retained(&mut self, client: usize, sent: u64) {
+    /// A subscription has been accepted. Messages that were certainly retained when it was sent are owed to a durable
+    /// session.
+    pub(super) fn expect_retained(&mut self, client: usize, sent: u64) {
         let session = &self.sessions[client];
         let subscription = session.subscriptions.iter().find(|s| s.sent == sent);
         let Some(subscription) = subscription.filter(|s| s.wants_retained && s.unsent.is_none()) else {
             return;
         };
-        if !session.is_sure || !session.is_mortal_only_by_time() {
+        if !session.is_sure || !session.outlives_connection() {
             return;
         }
-        // One for the same filter that is on its way may have taken its place, and asks for its own.
-        let is_last = |s: &Subscription| s.filter != subscription.filter || s.sent <= sent;
+        // A later SUBSCRIBE for the same filter may have replaced it. That one has its own replay.
+        let is_last = |s: &OracleSubscription| s.filter != subscription.filter || s.sent <= sent;
         if !session.subscriptions.iter().all(is_last) {
             return;
         }
         let is_owed = |topic: &&String, known: &RetainedTopic| {
-            filter_matches(subscription.bare, topic)
-                && session.heard.get(*topic).is_none_or(|at| *at < sent)
-                && self.is_surely_kept(known, sent)
+            filter_matches(subscription.topic_filter, topic)
+                && session.last_received.get(*topic).is_none_or(|at| *at < sent)
+                && self.is_surely_retained(known, sent)
         };
         let owed = self.retained.iter().filter(|(topic, known)| is_owed(topic, known));
         let owed: Vec<_> = owed.map(|(topic, _)| (topic.clone(), subscription.filter)).collect();
         self.sessions[client].retained_owed.extend(owed);
     }
 
-    /// Whether what was accepted last is there to stay, from before `when` on.
-    fn is_surely_kept(&self, known: &RetainedTopic, when: u64) -> bool {
-        let is_last = |m: &Message| known.last_acked == Some(m.serial);
-        let is_simple = |m: &Message| {
+    /// Returns whether the message accepted last is certainly retained since before `when`.
+    fn is_surely_retained(&self, known: &RetainedTopic, when: u64) -> bool {
+        let is_last = |m: &OracleMessage| known.last_acked == Some(m.serial);
+        let is_simple = |m: &OracleMessage| {
             let is_over = m.acked.is_some_and(|at| at < when) && m.repeated.is_none();
             let is_late = m.is_will || m.delay_ms.is_some() || m.expiry_ms.is_some();
             is_over && !is_late && (!is_last(m) || is_at_least_once(m.qos) && !m.is_empty)
@@ -84,28 +84,30 @@ impl Oracle {
         }
     }
 
-    pub(super) fn retained_came(&mut self, client: usize, message: &Message) {
+    pub(super) fn check_retained_delivery(&mut self, client: usize, message: &OracleMessage) {
         if message.is_empty {
-            self.violated(|| format!("client {client} got a retained message without payload [MQTT-3.3.1-11]"));
+            self.violated(|| {
+                format!("client {client} received a retained message with an empty payload [MQTT-3.3.1-11]")
+            });
         }
     }
 
-    /// Everything has settled, and a new subscriber got these, as topic and serial.
+    /// All activity has settled. Checks the topics and serials that a new subscriber received.
     pub fn check_retained(&mut self, got: &[(String, u64)]) {
         let mut wrong = Vec::new();
         for (topic, known) in &self.retained {
-            let mut told = got.iter().filter(|(of, _)| of == topic).map(|(_, serial)| *serial);
-            let serial = told.next();
-            if told.next().is_some() {
+            let mut reported = got.iter().filter(|(of, _)| of == topic).map(|(_, serial)| *serial);
+            let serial = reported.next();
+            if reported.next().is_some() {
                 wrong.push(format!("two retained messages of {topic}"));
             }
-            if !self.may_be_kept(known, serial) {
-                wrong.push(format!("{topic} keeps {serial:?}, known is {known:?}"));
+            if !self.may_be_retained(known, serial) {
+                wrong.push(format!("{topic} retains {serial:?}, expected {known:?}"));
             }
         }
         for (topic, serial) in got {
             if !self.retained.contains_key(topic) {
-                wrong.push(format!("{topic} keeps {serial}, which is not retained any more"));
+                wrong.push(format!("{topic} retains {serial}, which was cleared or replaced"));
             }
         }
         if let Some(wrong) = wrong.into_iter().next() {
@@ -113,11 +115,11 @@ impl Oracle {
         }
     }
 
-    fn may_be_kept(&self, known: &RetainedTopic, serial: Option<u64>) -> bool {
+    fn may_be_retained(&self, known: &RetainedTopic, serial: Option<u64>) -> bool {
         let last = known.last_acked.and_then(|serial| self.message(serial));
-        // After the last: sent for the first time, or again, as a QoS 1 message that the node cannot know for an old one, or as one that
-        // was refused when it first came.
-        let may_be_last = |m: &&Message| {
+        // Messages that may be the last one: sent later for the first time; repeated, because the node cannot recognise
+        // an old QoS 1 message; or rejected when they were first sent.
+        let may_be_last = |m: &&OracleMessage| {
             last.is_none_or(|last| {
                 let is_again = m.qos == QoS::AtLeastOnce && m.repeated.is_some_and(|at| at > last.sent);
                 m.serial >= last.serial || is_again || self.may_have_been_refused(m)

@@ -2,41 +2,41 @@
 
 use mqtt::{QoS, RetainHandling, SubscriptionOptions, filter_matches};
 
-use super::session::Session;
-use super::{Message, Oracle, is_at_least_once};
-use crate::words::taken_apart;
+use super::session::OracleSession;
+use super::{Oracle, OracleMessage, is_at_least_once};
+use crate::topics::parse_filter;
 
-/// One SUBSCRIBE, from then on. Another one for the same filter makes another of these.
+/// A SUBSCRIBE. A later one for the same filter is a separate entry.
 #[derive(Clone, Debug)]
-pub struct Subscription {
+pub struct OracleSubscription {
     pub filter: &'static str,
-    pub bare: &'static str,
+    pub topic_filter: &'static str,
     pub share: Option<&'static str>,
     pub qos: QoS,
     pub no_local: bool,
-    /// Retained messages are to be sent for it, and the node has no other choice.
+    /// Retained messages must be sent for it.
     pub wants_retained: bool,
     pub sent: u64,
     pub acked: Option<u64>,
     pub acked_ms: u64,
-    /// UNSUBSCRIBE.
+    /// Event at which UNSUBSCRIBE was sent.
     pub unsent: Option<u64>,
     pub unacked: Option<u64>,
 }
 
-impl Subscription {
-    pub fn covers(&self, message: &Message, client: usize) -> bool {
-        self.is_about(message) && !(self.no_local && message.publisher == client)
+impl OracleSubscription {
+    pub fn covers(&self, message: &OracleMessage, client: usize) -> bool {
+        self.matches_topic(message) && !(self.no_local && message.publisher == client)
     }
 
-    pub fn is_about(&self, message: &Message) -> bool {
-        filter_matches(self.bare, &message.topic)
+    pub fn matches_topic(&self, message: &OracleMessage) -> bool {
+        filter_matches(self.topic_filter, &message.topic)
     }
 
-    /// Whether it was there before the message was sent, and has not been given up.
-    fn was_there(&self, message: &Message) -> bool {
+    /// Returns whether it was in force before the message was sent, and has not been removed.
+    fn was_active(&self, message: &OracleMessage) -> bool {
         let before = if message.is_will {
-            // `sent` is the CONNECT; what counts is when the will may first have been published.
+            // For a will, `sent` is the CONNECT. The time at which it may first have been published counts.
             self.acked_ms + super::SLACK_MS < message.sent_ms
         } else {
             true
@@ -44,34 +44,35 @@ impl Subscription {
         before && self.unsent.is_none() && self.acked.is_some_and(|at| message.is_will || at < message.sent)
     }
 
-    pub fn may_have_been_there(&self, message: &Message) -> bool {
+    pub fn may_have_been_active(&self, message: &OracleMessage) -> bool {
         self.unacked.is_none_or(|at| at > message.sent || message.is_will)
     }
 }
 
-impl Session {
-    /// Whether the message is certainly for this session at QoS 1 or 2: by a subscription of its own, or by that of `group`.
-    pub fn surely_wants(&self, message: &Message, group: Option<&'static str>) -> bool {
-        let is_meant = |s: &&Subscription| match group {
+impl OracleSession {
+    /// Returns whether the session must receive the message at QoS 1 or 2, by its own subscription or by that of
+    /// `group`.
+    pub fn must_receive(&self, message: &OracleMessage, group: Option<&'static str>) -> bool {
+        let is_meant = |s: &&OracleSubscription| match group {
             Some(group) => s.filter == group,
             None => s.share.is_none(),
         };
         self.is_sure
             && self.subscriptions.iter().filter(is_meant).any(|s| {
-                s.covers(message, self.client) && s.was_there(message) && self.is_at_least_once_since(s, message)
+                s.covers(message, self.client) && s.was_active(message) && self.is_at_least_once_since(s, message)
             })
     }
 
     /// A later SUBSCRIBE may have lowered the QoS.
-    fn is_at_least_once_since(&self, first: &Subscription, message: &Message) -> bool {
+    fn is_at_least_once_since(&self, first: &OracleSubscription, message: &OracleMessage) -> bool {
         self.subscriptions
             .iter()
             .filter(|s| s.filter == first.filter && s.sent >= first.sent)
             .all(|s| is_at_least_once(s.qos.min(message.qos)) && !(s.no_local && message.publisher == self.client))
     }
 
-    /// The groups it may be a member of, now.
-    pub fn groups(&self) -> impl Iterator<Item = &Subscription> {
+    /// Returns the groups of which it may be a member now.
+    pub fn groups(&self) -> impl Iterator<Item = &OracleSubscription> {
         self.subscriptions
             .iter()
             .filter(|s| s.share.is_some() && s.unacked.is_none())
@@ -81,7 +82,7 @@ impl Session {
 impl Oracle {
     pub fn subscribing(&mut self, client: usize, filter: &'static str, options: SubscriptionOptions) -> u64 {
         let sent = self.event();
-        let (bare, share) = taken_apart(filter);
+        let (bare, share) = parse_filter(filter);
         let session = &mut self.sessions[client];
         let is_new = session
             .subscriptions
@@ -93,9 +94,9 @@ impl Oracle {
             RetainHandling::DoNotSend => false,
         };
         session.retained_owed.retain(|(_, by)| *by != filter);
-        self.sessions[client].subscriptions.push(Subscription {
+        self.sessions[client].subscriptions.push(OracleSubscription {
             filter,
-            bare,
+            topic_filter: bare,
             share,
             qos: options.maximum_qos,
             no_local: options.no_local && share.is_none(),
@@ -106,7 +107,7 @@ impl Oracle {
             unsent: None,
             unacked: None,
         });
-        self.still_owed(client);
+        self.update_expected(client);
         sent
     }
 
@@ -117,7 +118,7 @@ impl Oracle {
             subscription.acked = Some(at);
             subscription.acked_ms = now_ms;
         }
-        self.owe_retained(client, sent);
+        self.expect_retained(client, sent);
     }
 
     pub fn unsubscribing(&mut self, client: usize, filter: &'static str) -> u64 {
@@ -128,7 +129,7 @@ impl Oracle {
             }
         }
         self.sessions[client].retained_owed.retain(|(_, by)| *by != filter);
-        self.still_owed(client);
+        self.update_expected(client);
         self.member_leaves(client, filter);
         sent
     }

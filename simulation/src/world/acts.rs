@@ -1,18 +1,18 @@
-//! What clients do of their own accord.
+//! Actions of clients and of the server.
 
 use std::sync::PoisonError;
 
 use mqtt::{ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
 
 use super::World;
-use crate::client::{Order, Stage};
-use crate::oracle::Draft;
-use crate::plan::{ACT_KINDS, Act};
-use crate::speak::{Terms, WillTerms};
-use crate::words::{FILTERS, GROUP_FILTER, RETAINED, TOPICS};
-use crate::worker::{Letter, ServerPublish};
+use crate::client::{ClientStage, PublishOrder};
+use crate::oracle::PublishDraft;
+use crate::packets::{ConnectFields, WillTerms};
+use crate::plan::{ACT_KINDS, ClientAction};
+use crate::topics::{FILTERS, GROUP_FILTER, RETAINED, TOPICS};
+use crate::worker::{InboxItem, ServerPublish};
 
-/// Of messages to `$delayed`.
+/// Maximum delay of messages to `$delayed`.
 pub(super) const DELAY_MAX_S: u32 = 8;
 
 const QOS: [QoS; 5] = [
@@ -24,29 +24,30 @@ const QOS: [QoS; 5] = [
 ];
 
 impl World {
-    /// One client does one thing.
+    /// One client performs one action.
     pub(super) fn act(&mut self) {
         let client = self.random.below(self.plan.clients);
         match self.clients[client].stage {
-            Stage::Away => {
-                let is_parting = self.clients[client].is_parting(&self.network);
-                // Half of them are there for most of the time, and publish; the others once they have subscribed to something.
+            ClientStage::Offline => {
+                let is_ending_session = self.clients[client].is_ending_session(&self.network);
+                // Even-numbered clients are mostly connected and publish. Odd-numbered ones may stay offline once they
+                // have a subscription.
                 let may_stay_away = client % 2 == 1 && !self.oracle.sessions[client].subscriptions.is_empty();
                 let returning = if may_stay_away { self.plan.returning } else { 75 };
-                if self.random.percent(returning) && !is_parting {
+                if self.random.percent(returning) && !is_ending_session {
                     self.connect(client);
                 }
             }
-            Stage::Connecting => {
+            ClientStage::Connecting => {
                 if self.random.one_in(40) {
-                    self.with(client, |client, scene| client.cut(true, scene));
+                    self.with(client, |client, context| client.cut(true, context));
                 }
             }
-            Stage::Online => {
+            ClientStage::Online => {
                 let act = ACT_KINDS[self.random.weighted(&self.plan.acts)];
-                let is_deaf = self.oracle.sessions[client].subscriptions.is_empty();
-                let act = if is_deaf && self.random.one_in(2) {
-                    Act::Subscribe
+                let has_no_subscription = self.oracle.sessions[client].subscriptions.is_empty();
+                let act = if has_no_subscription && self.random.one_in(2) {
+                    ClientAction::Subscribe
                 } else {
                     act
                 };
@@ -56,34 +57,37 @@ impl World {
         }
     }
 
-    fn perform_act(&mut self, client: usize, act: Act) {
+    fn perform_act(&mut self, client: usize, act: ClientAction) {
         let is_stuck = self.clients[client].is_stuck(&self.network);
         match act {
-            Act::Publish | Act::Subscribe | Act::Unsubscribe | Act::Ping if is_stuck => {}
-            Act::Publish => self.publish(client),
-            Act::Subscribe => self.subscribe(client),
-            Act::Unsubscribe => {
+            ClientAction::Publish | ClientAction::Subscribe | ClientAction::Unsubscribe | ClientAction::Ping
+                if is_stuck => {}
+            ClientAction::Publish => self.publish(client),
+            ClientAction::Subscribe => self.subscribe(client),
+            ClientAction::Unsubscribe => {
                 let filter = self.filter_to_leave(client);
-                self.with(client, |client, scene| client.unsubscribe(filter, scene));
+                self.with(client, |client, context| client.unsubscribe(filter, context));
             }
-            Act::Answer => {
-                self.with(client, |client, scene| client.answer(scene));
+            ClientAction::Answer => {
+                self.with(client, |client, context| client.answer(context));
             }
-            Act::Disconnect => {
+            ClientAction::Disconnect => {
                 let expiry_s = self.random.one_in(4).then(|| *self.random.pick(&[0, 5, 1000]));
                 let with_will = self.random.one_in(4);
-                self.with(client, |client, scene| client.disconnect(expiry_s, with_will, scene));
+                self.with(client, |client, context| {
+                    client.disconnect(expiry_s, with_will, context)
+                });
             }
-            Act::Cut => {
+            ClientAction::Cut => {
                 let with_reset = self.random.one_in(2);
-                self.with(client, |client, scene| client.cut(with_reset, scene));
+                self.with(client, |client, context| client.cut(with_reset, context));
             }
-            Act::TakeOver => {
-                self.with(client, |client, scene| client.abandon(scene));
+            ClientAction::TakeOver => {
+                self.with(client, |client, context| client.abandon(context));
                 self.connect(client);
             }
-            Act::Dawdle => self.clients[client].is_dawdling = !self.clients[client].is_dawdling,
-            Act::Ping => self.with(client, |client, scene| client.ping(scene)),
+            ClientAction::PauseReading => self.clients[client].is_not_reading = !self.clients[client].is_not_reading,
+            ClientAction::Ping => self.with(client, |client, context| client.ping(context)),
         }
     }
 
@@ -92,23 +96,23 @@ impl World {
         self.connect_with(client, terms);
     }
 
-    pub(super) fn connect_with(&mut self, client: usize, terms: Terms) {
+    pub(super) fn connect_with(&mut self, client: usize, terms: ConnectFields) {
         if self.node.is_none() {
             return;
         }
         let capacity = self.plan.link_capacity;
-        let link = self.with(client, |client, scene| client.connect(terms, capacity, scene));
+        let link = self.with(client, |client, context| client.connect(terms, capacity, context));
         if let Some(node) = &mut self.node {
             node.accept(link);
         }
     }
 
-    fn terms(&mut self, client: usize) -> Terms {
-        let is_confused = self.clients[client].is_confused;
+    fn terms(&mut self, client: usize) -> ConnectFields {
+        let has_unknown_session = self.clients[client].has_unknown_session;
         let random = &mut self.random;
-        // Mostly the same for one client.
+        // Mostly constant per client.
         let is_v5 = client.is_multiple_of(2) != random.one_in(12);
-        let clean_start = random.percent(if is_confused { 60 } else { 8 });
+        let clean_start = random.percent(if has_unknown_session { 60 } else { 8 });
         let expiry_s = match (is_v5, clean_start) {
             (false, false) => u32::MAX,
             (false, true) => 0,
@@ -123,7 +127,7 @@ impl World {
         // Mostly longer than a run.
         let keep_alive_s = *random.pick(&[0, 0, 2, 20, 60]);
         let will = random.one_in(4).then(|| self.will(client, is_v5));
-        Terms {
+        ConnectFields {
             version: if is_v5 {
                 ProtocolVersion::V5
             } else {
@@ -141,14 +145,14 @@ impl World {
     fn will(&mut self, client: usize, is_v5: bool) -> WillTerms {
         let qos = *self.random.pick(&QOS);
         let delay_s = *self.random.pick(&[0, 0, 1, 5, 60]);
-        // Retained ones have topics of their own: nobody else publishes to them, and the last one stays.
+        // Retained wills have topics of their own, to which no other client publishes, so the last one stays.
         let retain = self.random.one_in(3);
         let topic = if retain {
             format!("w{client}/x")
         } else {
             format!("w/c{client}")
         };
-        let (serial, payload) = self.oracle.sending(Draft {
+        let (serial, payload) = self.oracle.sending(PublishDraft {
             topic: &topic,
             qos,
             retain,
@@ -184,7 +188,7 @@ impl World {
             _ => 0,
         };
         let may_be_late = self.plan.has_delays && !retain;
-        let order = Order {
+        let order = PublishOrder {
             topic: &topic,
             qos,
             retain,
@@ -193,11 +197,11 @@ impl World {
             delay_s: (may_be_late && random.one_in(3)).then(|| random.between(0, u64::from(DELAY_MAX_S)) as u32),
             size,
         };
-        self.with(client, |client, scene| client.publish(&order, scene));
+        self.with(client, |client, context| client.publish(&order, context));
     }
 
-    /// An operator or a source publishes; its topics are everybody's, and of retained ones its own. Always over the same shard, so that
-    /// there is an order.
+    /// An operator or a source publishes. It uses the common topics, and its own retained topics. It always uses the
+    /// same shard, so that the order is defined.
     pub(super) fn publish_as_server(&mut self) {
         let server = self.plan.clients + 1;
         let Some(node) = &mut self.node else { return };
@@ -210,7 +214,7 @@ impl World {
             (*random.pick(&TOPICS[..self.plan.topics])).to_owned()
         };
         let expiry_s = random.one_in(8).then(|| random.between(1, 20) as u32);
-        let (serial, payload) = self.oracle.sending(Draft {
+        let (serial, payload) = self.oracle.sending(PublishDraft {
             topic: &topic,
             qos,
             retain,
@@ -222,10 +226,10 @@ impl World {
             size: 0,
         });
         self.trace.line(|| {
-            format!("the server is to publish {serial} to {topic}, {qos:?}, retain {retain}, expiry {expiry_s:?}")
+            format!("the server will publish {serial} to {topic}, {qos:?}, retain {retain}, expiry {expiry_s:?}")
         });
         let at = self.plan.seed as usize % node.workers.len();
-        node.workers[at].inbox.push_back(Letter::Publish(ServerPublish {
+        node.workers[at].inbox.push_back(InboxItem::Publish(ServerPublish {
             serial,
             topic,
             payload,
@@ -235,18 +239,22 @@ impl World {
         }));
     }
 
-    /// Of what the server has published, what is kept now.
-    pub(super) fn hear_what_is_kept(&mut self, worker: usize) {
+    /// Reports messages of the server that are stored now.
+    pub(super) fn report_server_messages(&mut self, worker: usize) {
         let Some(node) = &self.node else { return };
-        let kept = std::mem::take(&mut *node.workers[worker].kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = std::mem::take(
+            &mut *node.workers[worker]
+                .stored_serials
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         for serial in kept {
-            self.trace
-                .line(|| format!("what the server published is kept: {serial}"));
+            self.trace.line(|| format!("message of the server stored: {serial}"));
             self.oracle.acked(serial, true);
         }
     }
 
-    /// Mostly one that it has.
+    /// Mostly returns a filter to which the client has subscribed.
     fn filter_to_leave(&mut self, client: usize) -> &'static str {
         let subscriptions = &self.oracle.sessions[client].subscriptions;
         if subscriptions.is_empty() || self.random.one_in(5) {
@@ -281,6 +289,6 @@ impl World {
                 RetainHandling::DoNotSend,
             ]);
         }
-        self.with(client, |client, scene| client.subscribe(filter, options, scene));
+        self.with(client, |client, context| client.subscribe(filter, options, context));
     }
 }

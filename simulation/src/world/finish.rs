@@ -1,43 +1,43 @@
-//! Settling: the faults pause, and what is under way arrives. In the middle of a run to look at what is retained, at its end for
-//! everything.
+//! Settling: faults pause, and everything in transit arrives. Happens during a run to audit retained messages, and at
+//! its end to audit everything.
 
 use broker::DropReason;
 use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::World;
 use super::acts::DELAY_MAX_S;
-use crate::client::Stage;
-use crate::keeper::Keeper;
+use crate::client::ClientStage;
 use crate::network::ClientEnd;
-use crate::node::Node;
-use crate::plan::Durability;
-use crate::speak::Terms;
-use crate::words::{RETAINED_FILTER, RETAINED_FILTER_TOO};
+use crate::node::SimulatedNode;
+use crate::node_journal::SimulatedJournal;
+use crate::packets::ConnectFields;
+use crate::plan::PlannedDurability;
+use crate::topics::{RETAINED_FILTER, RETAINED_FILTER_TOO};
 
-/// Rounds in which everything that can move must have.
+/// Maximum number of rounds until all activity ends.
 const ROUNDS_MAX: usize = 4_000;
 
-/// Rounds without anything new after which nothing is expected any more.
+/// Number of rounds without activity after which the world counts as settled.
 const QUIET_ROUNDS: usize = 6;
 
 impl World {
-    /// Everybody comes back and reads everything; then what is missing is missing.
+    /// All clients reconnect and read everything. Messages not received by then are missing.
     pub(super) fn finish(&mut self) {
-        self.trace.line(|| "the end begins".to_owned());
-        if self.plan.durability != Durability::None && self.random.one_in(2) {
-            // In the middle of everything.
-            self.end_process(self.plan.durability == Durability::Fsync);
+        self.trace.line(|| "final phase starts".to_owned());
+        if self.plan.durability != PlannedDurability::None && self.random.one_in(2) {
+            // Crash in the middle of activity.
+            self.end_process(self.plan.durability == PlannedDurability::Fsync);
         }
         self.repair();
-        self.come_back();
-        self.settle();
+        self.reconnect_all();
+        self.drain_transit();
         self.check_settled();
         self.audit_now();
-        if self.plan.durability != Durability::None && self.oracle.violation.is_none() {
-            self.end_process(self.plan.durability == Durability::Fsync);
+        if self.plan.durability != PlannedDurability::None && self.oracle.violation.is_none() {
+            self.end_process(self.plan.durability == PlannedDurability::Fsync);
             self.repair();
-            self.come_back();
-            self.settle();
+            self.reconnect_all();
+            self.drain_transit();
             self.check_settled();
             self.audit_now();
         }
@@ -46,53 +46,54 @@ impl World {
     /// The disk works again, and a node runs on it.
     fn repair(&mut self) {
         self.plan.is_disk_bad = false;
-        self.disk.heal();
-        let has_failed = |node: &Node| node.keeper.as_ref().is_some_and(Keeper::has_failed);
+        self.disk.clear_faults();
+        let has_failed = |node: &SimulatedNode| node.journal.as_ref().is_some_and(SimulatedJournal::has_failed);
         if self.node.as_ref().is_some_and(has_failed) {
             self.end_process(false);
         }
         self.restart();
     }
 
-    fn come_back(&mut self) {
+    fn reconnect_all(&mut self) {
         for client in 0..self.plan.clients {
-            self.clients[client].is_dawdling = false;
+            self.clients[client].is_not_reading = false;
         }
-        // Those that do not know yet that their connection is gone find out; some have to begin anew when they hear of a session.
+        // Clients notice that their connection is closed. Some start a new session after CONNACK.
         for _ in 0..2 {
-            self.settle();
+            self.drain_transit();
             self.connect_all();
         }
-        self.settle();
+        self.drain_transit();
         if self.plan.has_delays {
-            self.outwait_delays();
+            self.wait_for_delays();
         }
         for client in 0..self.plan.clients {
-            if self.clients[client].stage == Stage::Online {
-                self.with(client, |client, scene| client.ping(scene));
+            if self.clients[client].stage == ClientStage::Online {
+                self.with(client, |client, context| client.ping(context));
             }
         }
     }
 
-    /// Until everything is due that was received late, too.
-    fn outwait_delays(&mut self) {
+    /// Waits until all delays have passed, including those of messages that were received late.
+    fn wait_for_delays(&mut self) {
         for _ in 0..=DELAY_MAX_S + 1 {
             self.wait(1_000);
             for client in 0..self.clients.len() {
-                self.with(client, |client, scene| client.stay_alive(scene));
+                self.with(client, |client, context| client.stay_alive(context));
             }
-            self.settle();
+            self.drain_transit();
         }
     }
 
     fn connect_all(&mut self) {
         for client in 0..self.plan.clients {
-            if self.clients[client].stage == Stage::Away {
-                // Whoever does not know what the node keeps of its session begins anew, as it would have to.
-                let clean_start = self.clients[client].is_confused;
+            if self.clients[client].stage == ClientStage::Offline {
+                // A client that does not know the state of its session starts a new one, as a real client would have
+                // to.
+                let clean_start = self.clients[client].has_unknown_session;
                 self.connect_with(
                     client,
-                    Terms {
+                    ConnectFields {
                         clean_start,
                         ..last_terms()
                     },
@@ -101,8 +102,8 @@ impl World {
         }
     }
 
-    /// Lets everything arrive that is under way, without anything new.
-    fn settle(&mut self) {
+    /// Lets everything in transit arrive, without new actions.
+    fn drain_transit(&mut self) {
         let mut quiet = 0;
         for round in 0..ROUNDS_MAX {
             if self.oracle.violation.is_some() || quiet == QUIET_ROUNDS {
@@ -111,21 +112,21 @@ impl World {
             quiet = if self.settle_round(round) { 0 } else { quiet + 1 };
         }
         self.oracle
-            .violated(|| format!("it is never quiet: something goes on after {ROUNDS_MAX} rounds"));
+            .violated(|| format!("not settled after {ROUNDS_MAX} rounds"));
     }
 
     fn settle_round(&mut self, round: usize) -> bool {
-        self.flush_and_tell();
+        self.flush_and_report();
         let workers = self.node.as_ref().map_or(0, |node| node.workers.len());
         for worker in 0..workers {
             self.tick(worker);
         }
         let mut has_moved = false;
         for client in 0..self.clients.len() {
-            has_moved |= self.with(client, |client, scene| client.read(usize::MAX, scene));
-            has_moved |= self.with(client, |client, scene| {
+            has_moved |= self.with(client, |client, context| client.read(usize::MAX, context));
+            has_moved |= self.with(client, |client, context| {
                 let mut has_answered = false;
-                while client.answer(scene) {
+                while client.answer(context) {
                     has_answered = true;
                 }
                 has_answered
@@ -134,7 +135,7 @@ impl World {
         if round % 8 == 7 {
             self.wait(20);
             for client in 0..self.clients.len() {
-                self.with(client, |client, scene| client.stay_alive(scene));
+                self.with(client, |client, context| client.stay_alive(context));
             }
         }
         let is_read = self
@@ -143,28 +144,28 @@ impl World {
             .iter()
             .enumerate()
             .all(|(index, link)| link.is_closed_by_node || link.to_node.is_empty() || self.is_abandoned(index));
-        let is_level = self.node.as_ref().is_none_or(Node::is_level);
-        has_moved || !is_read || !is_level || self.node.as_ref().is_some_and(|node| node.is_busy(self.clock))
+        let is_durable = self.node.as_ref().is_none_or(SimulatedNode::is_durable);
+        has_moved || !is_read || !is_durable || self.node.as_ref().is_some_and(|node| node.is_busy(self.clock))
     }
 
-    /// The client does not read from it, and will not: the node may wait for that as long as it likes.
+    /// Returns whether the client will never read from this link. The node may wait for it indefinitely.
     fn is_abandoned(&self, link: usize) -> bool {
         let end = &self.network.links[link];
         end.client_end == ClientEnd::Open && self.clients[end.client].link != Some(link)
     }
 
-    fn flush_and_tell(&mut self) {
+    fn flush_and_report(&mut self) {
         self.tap_store.is_full = false;
         if let Some(node) = &self.node {
-            node.taps().for_each(|tap| tap.keep_all(&mut self.tap_store));
+            node.taps().for_each(|tap| tap.store_all(&mut self.tap_store));
         }
         if let Some(node) = &mut self.node
-            && let Some(keeper) = &mut node.keeper
+            && let Some(journal) = &mut node.journal
         {
-            keeper.flush();
-            keeper.tell();
-            if keeper.is_level() {
-                self.oracle.kept();
+            journal.flush();
+            journal.report_commit();
+            if journal.is_durable() {
+                self.oracle.all_durable();
             }
         }
     }
@@ -174,7 +175,7 @@ impl World {
             return;
         }
         if let Some(unsettled) = self.clients[..self.plan.clients].iter().find(|c| !c.is_settled()) {
-            let text = format!("all is quiet, and still open: {}", unsettled.unsettled());
+            let text = format!("settled, but requests are open: {}", unsettled.unsettled());
             return self.oracle.violated(|| text);
         }
         self.check_sent_again();
@@ -187,12 +188,13 @@ impl World {
             .map_or(0, |node| node.stats().drops.iter().sum::<u64>());
         let explained = drops + self.oracle.drops;
         let missing = self.oracle.missing();
-        let may_drop = self.plan.is_limited || self.plan.has_rot || self.plan.config.output_buffer_bytes < 10_000;
+        let may_drop =
+            self.plan.is_limited || self.plan.has_unreadable_records || self.plan.config.output_buffer_bytes < 10_000;
         let allowed = if may_drop { explained as usize } else { 0 };
         if missing.len() > allowed {
             let reasons = self.node.as_ref().map(reasons_of_drops).unwrap_or_default();
             let text = format!(
-                "{} missing, {explained} dropped, since the start {reasons:?}: {}",
+                "{} messages missing, {explained} dropped, reasons since the start {reasons:?}: {}",
                 missing.len(),
                 missing[0]
             );
@@ -202,25 +204,25 @@ impl World {
 
     fn check_sent_again(&mut self) {
         for client in 0..self.plan.clients {
-            let Some(serial) = self.clients[client].forgotten(self.oracle.crashes) else {
+            let Some(serial) = self.clients[client].lost_message(self.oracle.crashes) else {
                 continue;
             };
-            if self.oracle.may_be_gone(serial) || self.plan.is_limited || self.plan.has_rot {
+            if self.oracle.may_have_expired(serial) || self.plan.is_limited || self.plan.has_unreadable_records {
                 continue;
             }
             self.oracle
-                .violated(|| format!("client {client} was not sent {serial} again [MQTT-4.4.0-1]"));
+                .violated(|| format!("client {client} did not receive {serial} again [MQTT-4.4.0-1]"));
         }
     }
 
     // --- retained messages ---
 
-    /// In the middle of a run: what is kept now.
+    /// Audits the retained messages during a run.
     pub(super) fn audit(&mut self) {
-        self.disk.heal();
-        let may_settle = |node: &Node| !node.keeper.as_ref().is_some_and(Keeper::has_failed);
+        self.disk.clear_faults();
+        let may_settle = |node: &SimulatedNode| !node.journal.as_ref().is_some_and(SimulatedJournal::has_failed);
         if self.node.as_ref().is_some_and(may_settle) {
-            self.settle();
+            self.drain_transit();
             self.audit_now();
         }
     }
@@ -230,33 +232,33 @@ impl World {
             return;
         }
         let auditor = self.plan.clients;
-        let terms = Terms {
+        let terms = ConnectFields {
             clean_start: true,
             expiry_s: 0,
             ..last_terms()
         };
         self.clients[auditor].retained.clear();
         self.connect_with(auditor, terms);
-        self.settle();
+        self.drain_transit();
         let options = SubscriptionOptions {
             maximum_qos: QoS::ExactlyOnce,
             ..SubscriptionOptions::default()
         };
-        self.with(auditor, |client, scene| {
-            client.subscribe(RETAINED_FILTER, options, scene);
-            client.subscribe(RETAINED_FILTER_TOO, options, scene);
+        self.with(auditor, |client, context| {
+            client.subscribe(RETAINED_FILTER, options, context);
+            client.subscribe(RETAINED_FILTER_TOO, options, context);
         });
-        self.settle();
+        self.drain_transit();
         if self.oracle.violation.is_none() {
             let got = std::mem::take(&mut self.clients[auditor].retained);
             self.oracle.check_retained(&got);
         }
-        self.with(auditor, |client, scene| client.disconnect(None, false, scene));
-        self.settle();
+        self.with(auditor, |client, context| client.disconnect(None, false, context));
+        self.drain_transit();
     }
 }
 
-fn reasons_of_drops(node: &Node) -> Vec<(&'static str, u64)> {
+fn reasons_of_drops(node: &SimulatedNode) -> Vec<(&'static str, u64)> {
     let drops = node.stats().drops;
     let reasons = DropReason::ALL
         .into_iter()
@@ -264,8 +266,8 @@ fn reasons_of_drops(node: &Node) -> Vec<(&'static str, u64)> {
     reasons.filter(|(_, count)| *count > 0).collect()
 }
 
-fn last_terms() -> Terms {
-    Terms {
+fn last_terms() -> ConnectFields {
+    ConnectFields {
         version: ProtocolVersion::V5,
         clean_start: false,
         keep_alive_s: 0,

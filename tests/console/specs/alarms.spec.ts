@@ -1,43 +1,43 @@
-// New alarms are told, on whichever page one is, to who has asked for it.
+// Announcements of new alarms, and bulk actions on alarms.
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true, nodeOf: "alarms", permissions: ["notifications"] });
 
-test("a new alarm is told by sound and by a notification, and those before are not", async ({ console: page, node }) => {
+test("only new alarms are announced by sound and notification", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const originator = { entityType: "DEVICE", id: await platform.device("kiln") };
   const raise = (type: string) => platform.call("POST", "/api/alarm", { originator, type, severity: "CRITICAL", details: {} });
   await raise("Before");
-  // What the system would show and play.
+  // Records notifications and sounds instead of showing and playing them.
   await page.addInitScript(() => {
-    const told: string[] = [];
-    Object.assign(window, { told });
-    window.Notification = class { static permission = "granted"; static requestPermission = () => Promise.resolve("granted"); constructor(_: string, options: { body: string }) { told.push(options.body); } } as unknown as typeof Notification;
+    const notice: string[] = [];
+    Object.assign(window, { notice });
+    window.Notification = class { static permission = "granted"; static requestPermission = () => Promise.resolve("granted"); constructor(_: string, options: { body: string }) { notice.push(options.body); } } as unknown as typeof Notification;
     const start = OscillatorNode.prototype.start;
-    OscillatorNode.prototype.start = function (when?: number) { told.push("beep"); start.call(this, when); };
+    OscillatorNode.prototype.start = function (when?: number) { notice.push("beep"); start.call(this, when); };
   });
   await page.reload();
   await open(page, "alarms");
   await expect(page.getByRole("button", { name: "Show Before of kiln", exact: true })).toBeVisible();
-  const told = () => page.evaluate(() => (window as unknown as { told: string[] }).told);
+  const notice = () => page.evaluate(() => (window as unknown as { notice: string[] }).notice);
   await page.getByRole("checkbox", { name: "notification", exact: true }).check();
   await page.getByRole("checkbox", { name: "sound", exact: true }).check();
-  await expect.poll(told).toEqual(["beep", "beep"]);
-  // It is kept, and holds on other pages.
+  await expect.poll(notice).toEqual(["beep", "beep"]);
+  // The setting is stored and applies on other pages.
   await page.reload();
   const asked = page.waitForResponse((answer) => answer.url().includes("/api/v2/alarms") && answer.url().includes("sortProperty=createdTime"));
   await open(page, "home");
   await asked;
   await raise("Overheat");
-  await expect(page.getByText("New alarm, critical: Overheat of kiln")).toBeVisible();
-  await expect.poll(told).toEqual(["beep", "beep", "critical: Overheat of kiln"]);
+  await expect(page.getByText("New alarm: critical: Overheat of kiln")).toBeVisible();
+  await expect.poll(notice).toEqual(["beep", "beep", "critical: Overheat of kiln"]);
   await open(page, "alarms");
   await page.getByRole("checkbox", { name: "notification", exact: true }).uncheck();
   await page.getByRole("checkbox", { name: "sound", exact: true }).uncheck();
 });
 
-test("alarms are looked for by when they were made", async ({ console: page, node }) => {
+test("alarms are filtered by creation time", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const originator = { entityType: "DEVICE", id: await platform.device("oven") };
   await platform.call("POST", "/api/alarm", { originator, type: "Burnt", severity: "MAJOR", details: {} });
@@ -47,13 +47,13 @@ test("alarms are looked for by when they were made", async ({ console: page, nod
   const startTime = Number(new URL((await asked).url()).searchParams.get("startTime"));
   expect(Math.abs(Date.now() - 3_600_000 - startTime)).toBeLessThan(60_000);
   await expect(page.getByRole("button", { name: "Show Burnt of oven", exact: true })).toBeVisible();
-  // The audit log tells of it as what it is, not as a device of that name.
+  // The audit log shows the alarm as an alarm of the device.
   await open(page, "tenant-audit");
   const log = page.getByRole("region", { name: "Table: Tenant audit log", exact: true });
   await expect(log.getByRole("row", { name: /alarm Burnt of a device/ })).toBeVisible();
 });
 
-test("alarms are selected, and acknowledged, assigned and cleared together; those of somebody are found", async ({ console: page, node }) => {
+test("several alarms are acknowledged, assigned and cleared", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const originator = { entityType: "DEVICE", id: await platform.device("furnace") };
   for (const type of ["Smoke", "Heat", "Noise"]) await platform.call("POST", "/api/alarm", { originator, type, severity: "MAJOR", details: {} });
@@ -67,7 +67,7 @@ test("alarms are selected, and acknowledged, assigned and cleared together; thos
   const state = (type: string) => table.getByRole("row", { name: new RegExp(`Show ${type} of furnace`) });
   await expect(table.getByRole("row")).toHaveCount(4);
   for (const type of ["Smoke", "Heat"]) await table.getByRole("checkbox", { name: `Select ${type} of furnace`, exact: true }).check();
-  const bar = page.getByRole("group", { name: "What is done to those that are selected", exact: true });
+  const bar = page.getByRole("group", { name: "Bulk actions", exact: true });
   await expect(bar.getByText("2 selected", { exact: true })).toBeVisible();
   await bar.getByRole("button", { name: "Acknowledge 2", exact: true }).click();
   await expect(page.getByText("2 alarms acknowledged.", { exact: true })).toBeVisible();
@@ -75,20 +75,20 @@ test("alarms are selected, and acknowledged, assigned and cleared together; thos
   await expect(state("Heat")).toContainText("active, acknowledged");
   await expect(state("Noise")).not.toContainText("acknowledged");
 
-  await table.getByRole("checkbox", { name: "Select all of this page", exact: true }).check();
+  await table.getByRole("checkbox", { name: "Select all rows on this page", exact: true }).check();
   await expect(bar.getByRole("button", { name: "Acknowledge 1", exact: true })).toBeVisible();
-  await bar.getByRole("combobox", { name: "To whom", exact: true }).selectOption("to Ada");
+  await bar.getByRole("combobox", { name: "Assignee", exact: true }).selectOption("to Ada");
   await bar.getByRole("button", { name: "Assign", exact: true }).click();
   await expect(page.getByText("3 alarms assigned to Ada.", { exact: true })).toBeVisible();
   await expect(state("Noise")).toContainText("active, assigned to Ada");
   await table.getByRole("checkbox", { name: "Select Heat of furnace", exact: true }).check();
-  await bar.getByRole("combobox", { name: "To whom", exact: true }).selectOption("to nobody");
+  await bar.getByRole("combobox", { name: "Assignee", exact: true }).selectOption("unassigned");
   await bar.getByRole("button", { name: "Assign", exact: true }).click();
   await expect(state("Heat")).not.toContainText("assigned");
 
   await page.getByRole("combobox", { name: "Assigned to", exact: true }).selectOption("Ada");
   await expect(table.getByRole("row")).toHaveCount(3);
-  await table.getByRole("checkbox", { name: "Select all of this page", exact: true }).check();
+  await table.getByRole("checkbox", { name: "Select all rows on this page", exact: true }).check();
   await bar.getByRole("button", { name: "Clear 2…", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
   await expect(state("Smoke")).toContainText("active");
@@ -96,7 +96,7 @@ test("alarms are selected, and acknowledged, assigned and cleared together; thos
   await page.getByRole("dialog").getByRole("button", { name: "Clear", exact: true }).click();
   await expect(page.getByText("2 alarms cleared.", { exact: true })).toBeVisible();
   await expect(state("Smoke")).toContainText("cleared, acknowledged, assigned to Ada");
-  // What cannot be done any more is said, and not done.
+  // Actions that are no longer possible are disabled with a reason.
   await table.getByRole("checkbox", { name: "Select Smoke of furnace", exact: true }).check();
   await expect(bar.getByRole("button", { name: "Clear 0…", exact: true })).toBeDisabled();
 });

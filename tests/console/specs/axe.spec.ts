@@ -1,11 +1,12 @@
-// No page has a fault that axe finds, light or dark, nor is one too wide for a telephone.
+// Accessibility of all pages in light and dark colours, and their width on phones and 4K screens.
 import type { Locator, Page } from "@playwright/test";
 import { address, PAGES } from "../support/pages";
 import { drawn, fits, haveTexts, holds, isAccessible } from "../support/reads";
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
-test.use({ isFurnished: true });
+test.describe.configure({ mode: "parallel" });
+test.use({ isPopulated: true });
 
 const AT_ONCE = 8;
 
@@ -23,12 +24,12 @@ for (const colorScheme of ["light", "dark"] as const) {
   }
 }
 
-test("axe finds nothing in dialogs", async ({ console: page }) => {
+test("dialogs pass axe", async ({ console: page }) => {
   test.setTimeout(seconds(240));
   const dialogs: [string, string][] = [
-    ["bans", "New ban…"], ["users", "New user…"], ["access", "Add a rule…"], ["console-users", "New user…"], ["keys", "New key…"], ["devices", "New device…"], ["devices", "Import CSV…"], ["retained", "Publish…"],
+    ["bans", "New ban…"], ["users", "New user…"], ["access", "Add rule…"], ["console-users", "New user…"], ["keys", "New key…"], ["devices", "New device…"], ["devices", "Import CSV…"], ["retained", "Publish…"],
     ["dashboards", "New dashboard…"], ["dashboards/{plant}", "Screen…"], ["alarms", "Show Overheat of boiler"],
-    ["dashboards/{plant}?edit", "Add a widget…"], ["dashboards/{plant}?edit", "Title…"], ["devices/{boiler}", "Change…"], ["devices/{boiler}?tab=connection", "Other credentials…"],
+    ["dashboards/{plant}?edit", "Add widget…"], ["dashboards/{plant}?edit", "Rename…"], ["devices/{boiler}", "Edit…"], ["devices/{boiler}?tab=connection", "Change credentials…"],
   ];
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme });
@@ -43,7 +44,7 @@ test("axe finds nothing in dialogs", async ({ console: page }) => {
   }
 });
 
-test("no page with something on it is wider than a telephone", async ({ console: page }) => {
+test("pages fit a phone", async ({ console: page }) => {
   test.setTimeout(seconds(120));
   await page.setViewportSize({ width: 360, height: 740 });
   for (const one of PAGES) {
@@ -53,37 +54,31 @@ test("no page with something on it is wider than a telephone", async ({ console:
   }
 });
 
-const DEVICE = ["Change…", "Delete…"];
-/** What asks for more before it does something, on each page that has any of it. */
+const DEVICE = ["Edit…", "Delete…"];
+/** All buttons that open a dialog, by page. */
 const ASKING: Record<string, string[]> = {
-  benchmarks: ["Run a benchmark…"], "clients/gateway-1": ["Ban…"], refused: ["Give it a password…"], bans: ["New ban…"], retained: ["Publish…", "Delete all…"], mqtt: ["Remember…"],
-  devices: ["Import CSV…", "New device…"], "devices/{boiler}?tab=telemetry": [...DEVICE, "On a dashboard…"], "devices/{boiler}?tab=connection": [...DEVICE, "Other credentials…", "Another token…"],
+  benchmarks: ["Run benchmark…"], "clients/gateway-1": ["Ban…"], refused: ["Set password…"], bans: ["New ban…"], retained: ["Publish…", "Delete all…"], mqtt: ["Remember…"],
+  devices: ["Import CSV…", "New device…"], "devices/{boiler}?tab=telemetry": [...DEVICE, "Add to dashboard…"], "devices/{boiler}?tab=connection": [...DEVICE, "Change credentials…", "New token…"],
   ...Object.fromEntries(["attributes", "commands", "alarms", "events", "relations"].map((tab) => [`devices/{boiler}?tab=${tab}`, DEVICE])),
-  dashboards: ["Import…", "New dashboard…"], "dashboards/{plant}": ["Screen…"], "profiles/{furnace}": ["Delete…", "And…"], chains: ["Import…", "New rule chain…"], "chains/{root}": ["Name…"],
-  "rules/hot": ["Reset the numbers…"], "actions/http:alert": ["Purge…", "Delete…"], users: ["New user…", "Change…"], access: ["Add a rule…", "Change…"], "console-users": ["New user…"], keys: ["New key…"],
-  listeners: ["Restart the server…", "Add a listener…"], configuration: ["Restart the server…", "Change…"],
+  dashboards: ["Import…", "New dashboard…"], "dashboards/{plant}": ["Screen…"], "profiles/{furnace}": ["Delete…"], chains: ["Import…", "New rule chain…"], "chains/{root}": ["Rename…"],
+  "rules/hot": ["Reset counters…"], "actions/http:alert": ["Purge…", "Delete…"], users: ["New user…", "Edit…"], access: ["Add rule…", "Edit…"], "console-users": ["New user…"], keys: ["New key…"],
+  listeners: ["Restart server…", "Add listener…"], configuration: ["Restart server…", "Change…"],
 };
 
-/** Those that ask without a dialog: by the browser's own, or by fields in the page. */
+/** Buttons that open a file chooser instead of a dialog. */
 const WITHOUT_DIALOG: Record<string, (page: Page, button: Locator) => Promise<void>> = {
   "Import…": async (page, button) => { await Promise.all([page.waitForEvent("filechooser"), button.click()]); },
-  "And…": async (page, button) => {
-    await button.click();
-    const second = page.getByRole("button", { name: "Remove condition 2", exact: true });
-    await second.click();
-    await expect(second).toHaveCount(0);
-  },
 };
 
-test("no dialog is wider than a telephone", async ({ console: page }) => {
+test("dialogs fit a phone", async ({ console: page }) => {
   test.setTimeout(seconds(240));
   await page.setViewportSize({ width: 360, height: 740 });
   const dialog = page.getByRole("dialog");
   for (const one of PAGES) {
     await open(page, one);
     await drawn(page);
-    // On each page of the platform, and it leads away from it.
-    const buttons = page.locator("main button:enabled", { hasText: /…$/, hasNotText: "Other tenants…" }).filter({ visible: true });
+    // This button exists on each platform page and leaves the page.
+    const buttons = page.locator("main button:enabled", { hasText: /…$/, hasNotText: "Switch tenant…" }).filter({ visible: true });
     const names = ASKING[one] ?? [];
     await haveTexts(buttons, names, one);
     for (const name of names) {
@@ -104,7 +99,18 @@ test("no dialog is wider than a telephone", async ({ console: page }) => {
   expect(Object.keys(ASKING).filter((one) => !PAGES.includes(one))).toEqual([]);
 });
 
-test("on a screen of 4K pages fill it, and letters are larger", async ({ console: page }) => {
+test("rule conditions are added and removed on a phone", async ({ console: page }) => {
+  await page.setViewportSize({ width: 360, height: 740 });
+  await open(page, "profiles/{furnace}");
+  await page.getByRole("button", { name: "Add condition", exact: true }).first().click();
+  const second = page.getByRole("button", { name: "Remove condition 2", exact: true });
+  await expect(second).toBeVisible();
+  await fits(page, "a rule with two conditions");
+  await second.click();
+  await expect(second).toHaveCount(0);
+});
+
+test("pages fill a 4K screen with larger text", async ({ console: page }) => {
   await page.setViewportSize({ width: 3840, height: 2160 });
   for (const one of ["home", "devices/{boiler}?tab=telemetry", "dashboards/{plant}", "profiles/{furnace}"]) {
     await open(page, one);
@@ -114,11 +120,11 @@ test("on a screen of 4K pages fill it, and letters are larger", async ({ console
   }
 });
 
-test("axe finds nothing on the login page", async ({ page, node }) => {
+test("the login page passes axe", async ({ page, node }) => {
   await page.goto(node.url);
   await expect(page.getByRole("button", { name: "Log in", exact: true })).toBeVisible();
   await isAccessible(page, "login");
-  // What is on a button can be read when the pointer is over it, too.
+  // The button must be readable also under the pointer.
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme });
     await page.getByRole("button", { name: "Log in", exact: true }).hover();
@@ -126,7 +132,7 @@ test("axe finds nothing on the login page", async ({ page, node }) => {
   }
 });
 
-test("axe finds nothing where dashboards are edited, in kiosk and on a screen", async ({ console: page, node }) => {
+test("dashboards pass axe in edit and kiosk mode and on a screen", async ({ console: page, node }) => {
   test.setTimeout(seconds(120));
   const made = (await node.call("POST", "/api/v1/api-keys", { name: "axe-screen", role: "viewer", dashboard: address("{plant}") })) as { secret: string };
   const fault = async (name: string) => {
@@ -137,29 +143,29 @@ test("axe finds nothing where dashboards are edited, in kiosk and on a screen", 
     await page.emulateMedia({ colorScheme });
     await page.setViewportSize({ width, height: 900 });
     await open(page, "dashboards/{plant}?edit");
-    await expect(page.getByRole("button", { name: "Add a widget…", exact: true })).toBeVisible();
+    await expect(page.getByRole("button", { name: "Add widget…", exact: true })).toBeVisible();
     await fault("edit");
     await open(page, "dashboards/{plant}?kiosk");
-    await expect(page.getByRole("button", { name: "Leave", exact: true })).toBeVisible();
+    await expect(page.getByRole("button", { name: "Exit", exact: true })).toBeVisible();
     await fault("kiosk");
     await open(page, `screen/{plant}?key=${made.secret}`);
-    await expect(page.getByRole("button", { name: "Leave", exact: true })).toHaveCount(0);
+    await expect(page.getByRole("button", { name: "Exit", exact: true })).toHaveCount(0);
     await expect(page.getByRole("heading", { level: 1, name: "Plant", exact: true })).toBeVisible();
     await fault("screen");
     await open(page, "screen/{plant}");
-    await expect(page.getByRole("heading", { level: 1, name: "Nothing is shown here", exact: true })).toBeVisible();
+    await expect(page.getByRole("heading", { level: 1, name: "Screen not available", exact: true })).toBeVisible();
     await fault("screen without a key");
     await open(page, "home");
   }
 });
 
-test("axe finds nothing on the page for the first password", async ({ page, node }) => {
+test("the page for the first password passes axe", async ({ page, node }) => {
   const made = (await node.call("POST", "/api/v1/console-users", { name: "axe", role: "viewer" })) as { password: string };
   await page.goto(node.url);
   await page.getByLabel("User", { exact: true }).fill("axe");
   await page.getByLabel("Password", { exact: true }).fill(made.password);
   await page.getByRole("button", { name: "Log in", exact: true }).click();
-  await expect(page.getByRole("heading", { name: "Set a password of your own", exact: true })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Set your own password", exact: true })).toBeVisible();
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme });
     await isAccessible(page, "first password");

@@ -1,8 +1,8 @@
-// Clients: found among many, looked at, given and taken subscriptions, disconnected; and those who were refused.
+// Clients: search, details, subscriptions, disconnecting, and refused connections.
 import { until } from "../support/node";
 import { expect, open, test } from "../support/test";
 
-test("a client is found, looked at, and disconnected", async ({ console: page, node }) => {
+test("a client is found and its session is deleted", async ({ console: page, node }) => {
   await node.subscriber("kitchen-1", "clients/#");
   await node.subscriber("attic-1", "clients/attic", "-q", "1");
   await open(page, "clients");
@@ -11,21 +11,21 @@ test("a client is found, looked at, and disconnected", async ({ console: page, n
   await page.getByLabel("Client id", { exact: true }).fill("ATTIC");
   await expect(table.getByRole("link", { name: "kitchen-1", exact: true })).toBeHidden();
   await page.getByLabel("Client id", { exact: true }).fill("nobody has this");
-  await expect(page.getByText("No client fits the filter.")).toBeVisible();
+  await expect(page.getByText("No client matches the filter.")).toBeVisible();
   await page.getByLabel("Client id", { exact: true }).fill("kitchen");
   await table.getByRole("link", { name: "kitchen-1", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "kitchen-1", exact: true })).toBeVisible();
   await expect(page.getByText("MQTT 3.1.1").or(page.getByText("MQTT 5.0"))).toBeVisible();
 
-  await page.getByRole("button", { name: "End the session", exact: true }).click();
+  await page.getByRole("button", { name: "Delete session", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await expect(dialog.getByRole("button", { name: "End the session", exact: true })).toBeDisabled();
+  await expect(dialog.getByRole("button", { name: "Delete session", exact: true })).toBeDisabled();
   await dialog.getByLabel("Type kitchen-1 to confirm", { exact: true }).fill("kitchen-1");
-  await dialog.getByRole("button", { name: "End the session", exact: true }).click();
-  await expect(page.getByText("The session has ended.")).toBeVisible();
+  await dialog.getByRole("button", { name: "Delete session", exact: true }).click();
+  await expect(page.getByText("Session deleted.")).toBeVisible();
 });
 
-test("a client's will is shown", async ({ console: page, node }) => {
+test("the will of a client is shown", async ({ console: page, node }) => {
   await node.subscriber("willing", "clients/willing", "--will-topic", "gone/willing", "--will-payload", "it is gone", "--will-qos", "1", "--will-retain", "-V", "mqttv5", "-D", "CONNECT", "user-property", "plant", "<b>north</b>");
   await open(page, "clients/willing");
   await expect(page.getByRole("region", { name: "Connection", exact: true })).toContainText("User propertyplant: <b>north</b>");
@@ -33,21 +33,21 @@ test("a client's will is shown", async ({ console: page, node }) => {
   await expect(will).toContainText("gone/willing");
   await expect(will).toContainText("1 retained");
   await expect(will).toContainText("it is gone 10 B");
-  await expect(will).toContainText("as soon as the connection has ended");
+  await expect(will).toContainText("immediately after the connection ends");
   await node.subscriber("unwilling", "clients/unwilling");
   await open(page, "clients/unwilling");
   await expect(page.getByRole("region", { name: "Will", exact: true })).toContainText("None");
 });
 
-test("a subscription is added and removed in the client's stead", async ({ console: page, node }) => {
+test("a subscription is added and removed for a client", async ({ console: page, node }) => {
   await node.subscriber("cellar-1", "clients/cellar");
   await open(page, "clients/cellar-1");
-  const form = page.getByRole("form", { name: "Add a subscription", exact: true });
+  const form = page.getByRole("form", { name: "Add subscription", exact: true });
   await form.getByLabel("Topic filter", { exact: true }).fill("a/#/b");
-  await form.getByRole("button", { name: "Add the subscription", exact: true }).click();
+  await form.getByRole("button", { name: "Add subscription", exact: true }).click();
   await expect(page.getByRole("status").filter({ hasText: "filter" })).toBeVisible();
   await form.getByLabel("Topic filter", { exact: true }).fill("alarms/#");
-  await form.getByRole("button", { name: "Add the subscription", exact: true }).click();
+  await form.getByRole("button", { name: "Add subscription", exact: true }).click();
   const table = page.getByRole("region", { name: "Table: Subscriptions", exact: true });
   await expect(table.getByRole("cell", { name: "alarms/#", exact: true })).toBeVisible();
   await open(page, "subscriptions");
@@ -59,7 +59,7 @@ test("a subscription is added and removed in the client's stead", async ({ conso
   await expect(table.getByRole("cell", { name: "alarms/#", exact: true })).toBeHidden();
 });
 
-test("what a list is filtered and sorted by outlives a look at a client and a reload, and can be sent to somebody", async ({ console: page, node }) => {
+test("filters and sorting of a list are part of its address", async ({ console: page, node }) => {
   await node.subscriber("filtered-1", "clients/#");
   await node.subscriber("filtered-2", "clients/#");
   await open(page, "clients");
@@ -78,7 +78,7 @@ test("what a list is filtered and sorted by outlives a look at a client and a re
   await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
   await page.reload();
   await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
-  // To the page anew is to all of it.
+  // The navigation link resets the filters.
   await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Clients", exact: true }).click();
   await expect(id).toHaveValue("");
   await expect(page.getByRole("columnheader", { name: "Client id" })).toHaveAttribute("aria-sort", "none");
@@ -86,7 +86,7 @@ test("what a list is filtered and sorted by outlives a look at a client and a re
   await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
 });
 
-test("clients that lost messages are found, and say why", async ({ console: page, node }) => {
+test("dropped messages of a client are shown with reasons", async ({ console: page, node }) => {
   for (const [name, messages] of [["loser-1", 1], ["loser-2", 3]] as const) {
     const away = await node.subscriber(name, `lost/${name}`, "-q", "0", "-c", "-V", "5", "-x", "3600");
     away.kill();
@@ -101,12 +101,12 @@ test("clients that lost messages are found, and say why", async ({ console: page
   await expect(rows.first().locator("td.bad")).toHaveAttribute("title", "Offline QoS 0: 3");
   await rows.first().getByRole("link").click();
   const counters = page.getByRole("region", { name: "Counters", exact: true });
-  await expect(counters).toContainText("Offline QoS 03 messages lost QoS 0 for a client that was away.");
+  await expect(counters).toContainText("Offline QoS 03 messages lost The client was offline and the message had QoS 0.");
   await counters.getByRole("link", { name: "mqtt.queue_qos0", exact: true }).click();
   await expect(page.getByRole("region", { name: "Table: Configuration", exact: true }).getByRole("row")).toHaveCount(2);
 });
 
-test("pages of a long list go forward and back", async ({ console: page, node }) => {
+test("a long list has pages", async ({ console: page, node }) => {
   await Promise.all(Array.from({ length: 60 }, (_, n) => node.publish("x", "y", "-i", `many-${n}`, "-c", "-V", "5", "-x", "3600")));
   await node.subscriber("lonely", "clients/lonely");
   await open(page, "clients");
@@ -122,7 +122,7 @@ test("pages of a long list go forward and back", async ({ console: page, node })
   await expect(pages).toContainText("Page 1, 50 shown");
 });
 
-test("a list is sorted by its columns, by mouse and keyboard, over pages", async ({ console: page, node }) => {
+test("a list is sorted by mouse and keyboard over all pages", async ({ console: page, node }) => {
   await Promise.all(Array.from({ length: 60 }, (_, n) => node.publish("x", "y", "-i", `sorted-${String(n).padStart(2, "0")}`, "-c", "-V", "5", "-x", "3600")));
   for (let n = 0; n < 3; n += 1) await node.publish("x", "y", "-i", "sorted-31", "-c", "-V", "5", "-x", "3600");
   await open(page, "clients");
@@ -161,14 +161,14 @@ test("shared groups show their members", async ({ console: page, node }) => {
   await expect(page.getByRole("heading", { level: 1, name: "worker-1", exact: true })).toBeVisible();
 });
 
-test("a refused client is told why, and let in", async ({ console: page, node }) => {
+test("a refused client gets a password and connects", async ({ console: page, node }) => {
   const login = ["-i", "esp32", "-u", "esp32", "-P", "not it"];
   expect(await node.publish("x", "y", ...login)).not.toBe(0);
   await open(page, "refused");
-  await page.getByRole("button", { name: "Give esp32 a password", exact: true }).first().click();
+  await page.getByRole("button", { name: "Set a password for esp32", exact: true }).first().click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Password", { exact: true }).fill("now it is");
-  await dialog.getByRole("button", { name: "Let it in", exact: true }).click();
+  await dialog.getByRole("button", { name: "Set password", exact: true }).click();
   await expect(dialog.getByText("The password is not shown again.")).toBeVisible();
   await dialog.getByRole("button", { name: "Done", exact: true }).click();
   expect(await node.publish("x", "y", "-i", "esp32", "-u", "esp32", "-P", "now it is")).toBe(0);

@@ -1,4 +1,4 @@
-// A user of a customer sees what is the customer's, and is told why the rest is not theirs.
+// A customer user sees the entities of the customer, and why other actions are disabled.
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -6,7 +6,7 @@ test.use({ hasPlatform: true, nodeOf: "customers" });
 
 interface Made { id: { entityType: string; id: string } }
 
-test("a user of a customer has the customer's devices and dashboards, and changes nothing of the tenant", async ({ page, node }) => {
+test("a customer user can see but not change the tenant", async ({ page, node }) => {
   const platform = await Platform.open(node, "Main");
   const customer = (await platform.call("POST", "/api/customer", { title: "Acme" })) as Made;
   await platform.device("not-theirs");
@@ -34,7 +34,7 @@ test("a user of a customer has the customer's devices and dashboards, and change
   await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row")).toHaveText([/^Name/, /^theirs/]);
   for (const name of ["New device…", "Import CSV…"]) {
     await expect(page.getByRole("button", { name, exact: true })).toBeDisabled();
-    await expect(page.getByRole("button", { name, exact: true })).toHaveAttribute("title", "Only administrators of the tenant do that");
+    await expect(page.getByRole("button", { name, exact: true })).toHaveAttribute("title", "Requires a tenant administrator");
   }
   await open(page, `devices/${id.id}`);
   await expect(page.getByRole("row", { name: /heat 21/ })).toBeVisible();
@@ -43,15 +43,15 @@ test("a user of a customer has the customer's devices and dashboards, and change
   await expect(page.getByRole("region", { name: "Table: Dashboards", exact: true }).getByRole("row")).toHaveText([/^Title/, /^Shown/]);
   await page.getByRole("link", { name: "Shown", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeDisabled();
-  // Alarms of the customer's devices are theirs to acknowledge, several at once, too.
+  // The user may acknowledge alarms of the customer's devices, also several at once.
   for (const type of ["Hot", "Cold"]) await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id: id.id }, type, severity: "MAJOR", details: {} });
   await open(page, "alarms");
   await expect(page.getByRole("checkbox", { name: "Select Cold of theirs", exact: true })).toBeVisible();
-  await page.getByRole("checkbox", { name: "Select all of this page", exact: true }).check();
+  await page.getByRole("checkbox", { name: "Select all rows on this page", exact: true }).check();
   await page.getByRole("button", { name: "Acknowledge 2", exact: true }).click();
   await expect(page.getByText("2 alarms acknowledged.", { exact: true })).toBeVisible();
   for (const path of ["profiles", "chains", "usage", "tenant-audit"]) {
     await open(page, path);
-    await expect(page.getByText("Only administrators of the tenant have this page.")).toBeVisible();
+    await expect(page.getByText("This page requires a tenant administrator.")).toBeVisible();
   }
 });

@@ -1,4 +1,4 @@
-// Dashboards: built, kept, shown on a wall; those that ThingsBoard made keep what the console does not know.
+// Dashboards: editing, kiosk mode, and import of ThingsBoard's dashboards.
 import { readFileSync } from "node:fs";
 import type { Page } from "@playwright/test";
 import { boxOf } from "../support/reads";
@@ -8,9 +8,9 @@ import { Platform } from "../support/platform";
 test.use({ hasPlatform: true });
 
 async function add(page: Page, kind: string, title: string, device: string, fields: Record<string, string>): Promise<void> {
-  await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+  await page.getByRole("button", { name: "Add widget…", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByRole("combobox", { name: "Shows", exact: true }).selectOption(kind);
+  await dialog.getByRole("combobox", { name: "Type", exact: true }).selectOption(kind);
   await dialog.getByLabel("Title", { exact: true }).fill(title);
   if (device) await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: device });
   for (const [name, value] of Object.entries(fields)) await dialog.getByLabel(name, { exact: true }).fill(value);
@@ -18,7 +18,7 @@ async function add(page: Page, kind: string, title: string, device: string, fiel
   await expect(dialog).toBeHidden();
 }
 
-test("a dashboard is built, moved by keyboard, kept over a reload, and shown in kiosk mode", async ({ console: page, node }) => {
+test("a dashboard is edited, reloaded and shown in kiosk mode", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await platform.device("furnace");
   expect(await node.publish("v1/devices/me/telemetry", '{"heat": 40}', "-u", "furnace", "-q", "1")).toBe(0);
@@ -26,8 +26,8 @@ test("a dashboard is built, moved by keyboard, kept over a reload, and shown in 
   await page.getByRole("button", { name: "New dashboard…", exact: true }).click();
   await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill("Plant");
   await page.getByRole("dialog").getByRole("button", { name: "Create", exact: true }).click();
-  await expect(page.getByText("Add a first widget.", { exact: true })).toBeVisible();
-  await add(page, "gauge", "Heat", "furnace", { Keys: "heat", Unit: "°C", From: "0", To: "80" });
+  await expect(page.getByText("Add the first widget.", { exact: true })).toBeVisible();
+  await add(page, "gauge", "Heat", "furnace", { Keys: "heat", Unit: "°C", Minimum: "0", Maximum: "80" });
   await add(page, "value", "Now", "furnace", { Keys: "heat", Unit: "°C" });
   await add(page, "chart", "Course", "furnace", { Keys: "heat" });
   await add(page, "alarms", "Alarms", "", {});
@@ -49,17 +49,17 @@ test("a dashboard is built, moved by keyboard, kept over a reload, and shown in 
   await page.getByRole("button", { name: "Kiosk", exact: true }).click();
   await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeHidden();
   await expect(gauge).toBeVisible();
-  await expect(page.getByText(/^Until .+, when your login ends\.$/)).toBeVisible();
-  await page.getByRole("button", { name: "For longer…", exact: true }).click();
-  await expect(page.getByRole("dialog", { name: "A screen with this dashboard", exact: true })).toBeVisible();
+  await expect(page.getByText(/^Your login expires at .+\.$/)).toBeVisible();
+  await page.getByRole("button", { name: "Create screen…", exact: true }).click();
+  await expect(page.getByRole("dialog", { name: "Create a screen", exact: true })).toBeVisible();
   await page.keyboard.press("Escape");
   await expect(page.getByRole("dialog")).toHaveCount(0);
   await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeHidden();
-  await page.getByRole("button", { name: "Leave", exact: true }).click();
+  await page.getByRole("button", { name: "Exit", exact: true }).click();
   await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeVisible();
 });
 
-test("a dashboard of ThingsBoard keeps what the console does not know", async ({ console: page, node }) => {
+test("unknown parts of an imported dashboard are preserved", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("silo");
   const alias = { id: "a1", alias: "Silo", filter: { type: "singleEntity", resolveMultiple: false, singleEntity: { entityType: "DEVICE", id } } };
@@ -77,34 +77,34 @@ test("a dashboard of ThingsBoard keeps what the console does not know", async ({
   await open(page, "dashboards");
   const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import…", exact: true }).click()]);
   await chooser.setFiles({ name: "silo.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Silo", configuration })) });
-  const told = page.getByRole("dialog", { name: "Silo is imported", exact: true });
-  await expect(told.getByText(/the console has no widget of type system\.maps\.map\.$/)).toBeVisible();
-  await told.getByRole("link", { name: "Open it", exact: true }).click();
+  const notice = page.getByRole("dialog", { name: "Silo was imported", exact: true });
+  await expect(notice.getByText(/widget type not supported: system\.maps\.map\.$/)).toBeVisible();
+  await notice.getByRole("link", { name: "Open", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "Silo", exact: true })).toBeVisible();
   await expect(page.getByRole("region", { name: "Level", exact: true }).getByText("7", { exact: true })).toBeVisible();
-  await expect(page.getByText("The console has no widget of type system.maps.map.")).toBeVisible();
+  await expect(page.getByText("Widget type system.maps.map is not supported.")).toBeVisible();
   await page.getByRole("button", { name: "Edit", exact: true }).click();
-  await page.getByRole("button", { name: "Change Level", exact: true }).click();
+  await page.getByRole("button", { name: "Edit Level", exact: true }).click();
   await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill("Height");
-  await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Save", exact: true }).click();
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
   await open(page, "dashboards");
   const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export Silo", exact: true }).click()]);
-  const kept = JSON.parse(readFileSync(await file.path(), "utf8")) as { configuration: typeof configuration };
-  expect(kept.configuration.description).toBe("kept");
-  expect(kept.configuration.widgets.w2).toEqual(configuration.widgets.w2);
-  expect(kept.configuration.widgets.w1.typeFullFqn).toBe("system.cards.value_card");
-  expect(kept.configuration.widgets.w1.config.title).toBe("Height");
-  expect(kept.configuration.widgets.w1.config.settings.autoScale).toBe(true);
-  expect(kept.configuration.widgets.w1.config.datasources[0]?.dataKeys[0]?.decimals).toBe(1);
+  const stored = JSON.parse(readFileSync(await file.path(), "utf8")) as { configuration: typeof configuration };
+  expect(stored.configuration.description).toBe("kept");
+  expect(stored.configuration.widgets.w2).toEqual(configuration.widgets.w2);
+  expect(stored.configuration.widgets.w1.typeFullFqn).toBe("system.cards.value_card");
+  expect(stored.configuration.widgets.w1.config.title).toBe("Height");
+  expect(stored.configuration.widgets.w1.config.settings.autoScale).toBe(true);
+  expect(stored.configuration.widgets.w1.config.datasources[0]?.dataKeys[0]?.decimals).toBe(1);
   await page.getByRole("button", { name: "Delete Silo", exact: true }).click();
   await page.getByRole("dialog").getByLabel("Type Silo to confirm", { exact: true }).fill("Silo");
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await expect(page.getByRole("link", { name: "Silo", exact: true })).toBeHidden();
 });
 
-test("a chart of several devices has a line for each, and alarms of several are those of all", async ({ console: page, node }) => {
+test("charts and alarms show several devices", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const ids = [await platform.device("north"), await platform.device("south")];
   for (const [name, wind] of [["north", 3], ["south", 9]] as const) expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ wind }), "-u", name, "-q", "1")).toBe(0);
@@ -124,31 +124,31 @@ test("a chart of several devices has a line for each, and alarms of several are 
   await expect(page.getByRole("region", { name: "Warnings", exact: true }).getByRole("button", { name: "Show Gale of south", exact: true })).toBeVisible();
   await page.getByRole("button", { name: "Edit", exact: true }).click();
   for (const [before, after] of [["Wind", "Winds"], ["Warnings", "Gales"]] as const) {
-    await page.getByRole("button", { name: `Change ${before}`, exact: true }).click();
+    await page.getByRole("button", { name: `Edit ${before}`, exact: true }).click();
     await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill(after);
-    await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Save", exact: true }).click();
   }
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
-  const kept = (await platform.call("GET", `/api/dashboard/${made.id.id}`)) as { configuration: typeof configuration };
-  expect([kept.configuration.widgets.c.config.datasources[0], kept.configuration.widgets.a.config.datasources[0]?.entityAliasId]).toEqual([source, "both"]);
+  const stored = (await platform.call("GET", `/api/dashboard/${made.id.id}`)) as { configuration: typeof configuration };
+  expect([stored.configuration.widgets.c.config.datasources[0], stored.configuration.widgets.a.config.datasources[0]?.entityAliasId]).toEqual([source, "both"]);
 });
 
-test("what somebody else has changed meanwhile is not overwritten, and the message stays", async ({ console: page, node }) => {
+test("a dashboard changed by another user is not overwritten", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const made = (await platform.call("POST", "/api/dashboard", { title: "Shared", configuration: {} })) as { id: { id: string } };
   await open(page, `dashboards/${made.id.id}`);
   await page.getByRole("button", { name: "Edit", exact: true }).click();
   await platform.call("POST", "/api/dashboard", { ...made, configuration: { description: "first" } });
   await page.getByRole("button", { name: "Save", exact: true }).click();
-  const close = page.getByRole("button", { name: "Close the message", exact: true });
+  const close = page.getByRole("button", { name: "Close message", exact: true });
   await expect(close).toBeVisible();
   await expect(page.getByRole("button", { name: "Save", exact: true })).toBeVisible();
   await close.click();
   await expect(close).toBeHidden();
 });
 
-test("a widget is dragged and resized by the mouse, and those in its way go down", async ({ console: page, node }) => {
+test("widgets are dragged and resized by mouse", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("kiln");
   await node.publish("v1/devices/me/telemetry", '{"heat": 7.25}', "-u", "kiln", "-q", "1");
@@ -187,11 +187,11 @@ test("a widget is dragged and resized by the mouse, and those in its way go down
   await expect(lower).toHaveCSS("grid-row-start", "8");
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
-  const kept = (await platform.call("GET", `/api/dashboard/${made.id.id}`)) as { configuration: { widgets: Record<string, { row: number; col: number; sizeX: number; sizeY: number }> } };
-  expect(kept.configuration.widgets["u"]).toMatchObject({ row: 2, col: 4, sizeX: 11, sizeY: 5 });
+  const stored = (await platform.call("GET", `/api/dashboard/${made.id.id}`)) as { configuration: { widgets: Record<string, { row: number; col: number; sizeX: number; sizeY: number }> } };
+  expect(stored.configuration.widgets["u"]).toMatchObject({ row: 2, col: 4, sizeX: 11, sizeY: 5 });
 });
 
-test("a map shows devices where they say they are", async ({ console: page, node }) => {
+test("a map shows the positions of devices", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const ids = [await platform.device("oslo"), await platform.device("rome"), await platform.device("nowhere")];
   for (const [name, latitude, longitude] of [["oslo", 59.91, 10.75], ["rome", 41.9, 12.5]] as const) expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ latitude, longitude }), "-u", name, "-q", "1")).toBe(0);
@@ -212,7 +212,7 @@ test("a map shows devices where they say they are", async ({ console: page, node
   await expect(map.getByText(/^\d+ km$/)).toBeVisible();
   await map.press("+");
   await expect.poll(async () => (await top(rome)) - (await top(oslo))).toBeGreaterThan(apart * 1.4);
-  await map.getByRole("button", { name: "All", exact: true }).click();
+  await map.getByRole("button", { name: "Show all", exact: true }).click();
   await oslo.click();
   await expect(page.getByRole("heading", { level: 1, name: "oslo", exact: true })).toBeVisible();
 });

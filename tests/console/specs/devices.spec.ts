@@ -1,4 +1,4 @@
-// Devices: created, connected with what the page says to paste, seen to move; attributes, commands, alarms, relations.
+// Devices: creation, connection, telemetry, attributes, commands, alarms, relations.
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { boxOf, isMarked, mark, textOf } from "../support/reads";
@@ -8,6 +8,7 @@ import { Platform } from "../support/platform";
 import { Node } from "../support/node";
 import type { Page } from "@playwright/test";
 
+test.describe.configure({ mode: "parallel" });
 test.use({ hasPlatform: true });
 
 const telemetry = (node: Node, token: string, values: object) => node.publish("v1/devices/me/telemetry", JSON.stringify(values), "-u", token, "-q", "1");
@@ -16,13 +17,13 @@ async function openDevice(page: Page, id: string, tab = ""): Promise<void> {
   await open(page, `devices/${id}${tab ? `?tab=${tab}` : ""}`);
 }
 
-test("the first tenant is made with one click, a device is created and sends what the page says to paste", async ({ page }) => {
-  // Where nobody has made a tenant yet.
+test("the first tenant and device are created", async ({ page }) => {
+  // No tenant exists yet.
   const node = await Node.start("platform.enabled=true");
   await logIn(page, node);
   await open(page, "devices");
   await page.getByRole("form", { name: "New tenant", exact: true }).getByRole("button", { name: "Create", exact: true }).click();
-  await expect(page.getByText("There is no device yet.")).toBeVisible();
+  await expect(page.getByText("No devices yet.")).toBeVisible();
   await page.getByRole("button", { name: "New device…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Name", { exact: true }).fill("boiler");
@@ -30,8 +31,8 @@ test("the first tenant is made with one click, a device is created and sends wha
   await dialog.getByRole("button", { name: "Create", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "boiler", exact: true })).toBeVisible();
   await expect(page.getByText(`mosquitto_pub -h 127.0.0.1 -p ${node.mqttPort} -u 'boiler-token' -q 1 -t v1/devices/me/telemetry`)).toBeVisible();
-  await page.getByRole("navigation", { name: "Parts of the device", exact: true }).getByRole("link", { name: "Telemetry", exact: true }).click();
-  await expect(page.getByText("It has said nothing yet.")).toBeVisible();
+  await page.getByRole("navigation", { name: "Device", exact: true }).getByRole("link", { name: "Telemetry", exact: true }).click();
+  await expect(page.getByText("No telemetry yet.")).toBeVisible();
   expect(await telemetry(node, "boiler-token", { temperature: 21.5, state: "on" })).toBe(0);
   const latest = page.getByRole("region", { name: "Table: Latest telemetry", exact: true });
   await expect(latest.getByRole("row", { name: /temperature 21\.5/ })).toBeVisible();
@@ -40,7 +41,7 @@ test("the first tenant is made with one click, a device is created and sends wha
   await expect(latest.getByRole("checkbox", { name: "Show state in the chart", exact: true })).toBeDisabled();
   const history = page.getByRole("region", { name: "History", exact: true });
   await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).toContainText("22.5");
-  // The chart is fed, not made anew, when values come.
+  // New values update the chart instead of creating it again.
   await mark(history.locator("canvas"));
   expect(await telemetry(node, "boiler-token", { temperature: 30 })).toBe(0);
   await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).not.toContainText("22.5");
@@ -54,29 +55,29 @@ test("the first tenant is made with one click, a device is created and sends wha
   await log.getByText("show", { exact: true }).first().click();
   await expect(log.getByText('"name": "boiler"')).toBeVisible();
   await page.getByLabel("Action", { exact: true }).selectOption("deleted");
-  await expect(page.getByText("Nothing fits the filter.")).toBeVisible();
+  await expect(page.getByText("No entry matches the filter.")).toBeVisible();
   await node.stop();
 });
 
-test("a chart shows what was sent where that fits, and says what it shows", async ({ console: page, node }) => {
+test("a chart shows points or aggregates and names them", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("sparse");
   const now = Date.now();
-  // Two values within an interval of six seconds, of which the mean is a value that nobody sent.
+  // Two values in an interval of six seconds. No point has their mean value.
   const at = Math.floor((now - 600_000) / 60_000) * 60_000 + 1_000;
   await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, [{ ts: at, values: { level: 10 } }, { ts: at + 1_000, values: { level: 20 } }]);
   await openDevice(page, id);
   const history = page.getByRole("region", { name: "History", exact: true });
   const status = history.getByRole("status");
-  await expect(status).toContainText("2 points shown, as they were sent");
+  await expect(status).toContainText("2 points shown, not aggregated");
   await expect(history.getByText("every point", { exact: true }).last()).toBeVisible();
   const value = history.getByRole("listitem").locator("b");
   await expect(value).toHaveText("20");
-  const how = history.getByRole("combobox", { name: "Of each interval", exact: true });
+  const how = history.getByRole("combobox", { name: "Aggregation", exact: true });
   await how.selectOption("mean");
   await expect(status).toContainText("1 point shown, each the mean of 6 s");
   await expect(value).toHaveText("15");
-  // However short the time: a count is one.
+  // A count is shown per interval, however short the time is.
   await history.getByRole("button", { name: "Zoom in", exact: true }).click();
   await history.getByRole("button", { name: "15 min", exact: true }).click();
   await how.selectOption("count");
@@ -85,7 +86,7 @@ test("a chart shows what was sent where that fits, and says what it shows", asyn
   await expect(history.getByText(/^count of 1 s$/)).toBeVisible();
 });
 
-test("history is zoomed, moved, compared and taken along", async ({ console: page, node }) => {
+test("history is zoomed, moved, compared and exported", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("meter");
   const now = Date.now();
@@ -94,7 +95,7 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   await openDevice(page, id);
   const history = page.getByRole("region", { name: "History", exact: true });
   const status = history.getByRole("status");
-  // 600 intervals of six seconds, of which 3,000 s have points.
+  // 600 intervals of six seconds. Points cover 3,000 s of them.
   await expect(status).toContainText(/ 50\d points shown, each the mean of 6 s/);
   await expect(history.getByText("mean of 6 s", { exact: true })).toBeVisible();
   await page.getByRole("checkbox", { name: "Show water in the chart", exact: true }).check();
@@ -103,7 +104,7 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   await expect(status).not.toContainText(/ 1,00\d points shown/);
   await history.getByRole("button", { name: "1 h", exact: true }).click();
   await history.getByRole("button", { name: "Earlier", exact: true }).click();
-  await expect(history.getByRole("button", { name: "Follow the present", exact: true })).toBeVisible();
+  await expect(history.getByRole("button", { name: "Go live", exact: true })).toBeVisible();
   const plot = history.locator(".u-over");
   await expect(status).toContainText(/ shown/);
   const before = await textOf(status);
@@ -118,7 +119,7 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   const lines = readFileSync(await csv.path(), "utf8").split("\n");
   expect(lines[0]).toBe("time,key,value");
   expect(lines.length).toBeGreaterThan(500);
-  // All points come from the server as they are, also beyond what a chart can show.
+  // The export contains all points, also beyond the limit of the chart.
   const [whole] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "All points", exact: true }).click()]);
   const points = readFileSync(await whole.path(), "utf8").trimEnd().split(/\r?\n/);
   expect(points[0]).toBe("key,ts,type,value");
@@ -131,14 +132,14 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   expect(readFileSync(await png.path()).subarray(1, 4).toString()).toBe("PNG");
 });
 
-test("each step through the history counts, also before the answer to the one before it is there", async ({ console: page, node }) => {
+test("every click in the history counts while it loads", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("stepped");
   await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, { level: 1 });
   await openDevice(page, id);
   const history = page.getByRole("region", { name: "History", exact: true });
   await expect(history.getByRole("status")).toContainText("1 point shown");
-  // No answer comes any more, so that it shows the hour it has shown.
+  // Blocks further answers, so that the chart still shows the first hour.
   const lengths: number[] = [];
   await page.route("**/values/timeseries?*", (route) => {
     const { searchParams } = new URL(route.request().url());
@@ -155,7 +156,7 @@ test("each step through the history counts, also before the answer to the one be
   }
 });
 
-test("attributes of the three scopes are set, changed and deleted; the device is told of shared ones", async ({ console: page, node }) => {
+test("attributes of all scopes are edited and shared ones sent", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("valve");
   expect(await node.publish("v1/devices/me/attributes", '{"firmware": "v1.0"}', "-u", "valve", "-q", "1")).toBe(0);
@@ -165,7 +166,7 @@ test("attributes of the three scopes are set, changed and deleted; the device is
   await scopes.getByRole("button", { name: "Client", exact: true }).click();
   await expect(table.getByRole("row", { name: /firmware v1\.0/ })).toBeVisible();
   await scopes.getByRole("button", { name: "Shared", exact: true }).click();
-  const form = page.getByRole("form", { name: "Set an attribute", exact: true });
+  const form = page.getByRole("form", { name: "Set attribute", exact: true });
   await form.getByLabel("Key", { exact: true }).fill("limit");
   await form.getByLabel("Value", { exact: true }).fill("30");
   await form.getByRole("button", { name: "Set", exact: true }).click();
@@ -177,7 +178,7 @@ test("attributes of the three scopes are set, changed and deleted; the device is
   await expect(table.getByRole("row", { name: /limit/ })).toBeHidden();
 });
 
-test("a command goes to the device, and its answer comes back", async ({ console: page, node }) => {
+test("a command reaches the device and returns its answer", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("pump");
   await openDevice(page, id, "commands");
@@ -186,13 +187,13 @@ test("a command goes to the device, and its answer comes back", async ({ console
   await line.fill("getState");
   await line.press("Enter");
   await expect(log.locator(".bad")).toBeVisible();
-  // It asks over HTTP for its next command, and answers it.
+  // The device polls for its next command over HTTP and answers it.
   let command: { id: number; method: string; params: unknown } | undefined;
   const answered = fetch(`${node.url}/api/v1/pump/rpc?timeout=15000`).then(async (asked) => {
     command = (await asked.json()) as NonNullable<typeof command>;
     await fetch(`${node.url}/api/v1/pump/rpc/${command.id}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"done": true}' });
   });
-  // A call fails at once while nobody has asked.
+  // A call fails at once if the device is not polling.
   await expect(async () => {
     await line.fill('setValue {"pin": 7}');
     await line.press("Enter");
@@ -204,7 +205,7 @@ test("a command goes to the device, and its answer comes back", async ({ console
   await expect(log.getByText('{"done":true}', { exact: true })).toBeVisible();
 });
 
-test("an alarm is seen, commented, acknowledged and cleared", async ({ console: page, node }) => {
+test("an alarm is commented, acknowledged and cleared", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("oven");
   await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id }, type: "Overheat", severity: "CRITICAL", details: { temperature: 300 } });
@@ -215,7 +216,7 @@ test("an alarm is seen, commented, acknowledged and cleared", async ({ console: 
   const dialog = page.getByRole("dialog");
   await expect(dialog.getByText('"temperature": 300')).toBeVisible();
   await dialog.getByLabel("Comment", { exact: true }).fill("The door is open");
-  await dialog.getByRole("button", { name: "Say", exact: true }).click();
+  await dialog.getByRole("button", { name: "Add comment", exact: true }).click();
   await expect(dialog.getByText("The door is open", { exact: true })).toBeVisible();
   await dialog.getByRole("button", { name: "Acknowledge", exact: true }).click();
   await expect(dialog.getByRole("button", { name: "Acknowledge", exact: true })).toBeHidden();
@@ -227,7 +228,7 @@ test("an alarm is seen, commented, acknowledged and cleared", async ({ console: 
   await expect(page.getByRole("row", { name: /Overheat of oven/ })).toHaveCount(0);
 });
 
-test("an alarm is assigned, and what was done to it stands below it and among the events of its device", async ({ console: page, node }) => {
+test("an alarm is assigned and its history is recorded", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const tenant = (await platform.call("GET", "/api/auth/user")) as { tenantId: unknown };
   await platform.call("POST", "/api/user", { email: "ann@example.com", firstName: "Ann", lastName: "Lee", authority: "TENANT_ADMIN", tenantId: tenant.tenantId });
@@ -239,7 +240,7 @@ test("an alarm is assigned, and what was done to it stands below it and among th
   await page.getByRole("button", { name: "Show Jam of press", exact: true }).click();
   const dialog = page.getByRole("dialog");
   const assignee = dialog.getByRole("combobox", { name: "Assigned to", exact: true });
-  // Users that the console makes for itself are nobody.
+  // Temporary users of the console are not offered.
   await expect(assignee.getByRole("option")).not.toContainText(["console-"]);
   await assignee.selectOption({ label: "Ann Lee" });
   await expect(dialog.getByText(/^Alarm was assigned by user .* to user Ann Lee$/)).toBeVisible();
@@ -249,52 +250,52 @@ test("an alarm is assigned, and what was done to it stands below it and among th
   await expect(page.getByRole("row", { name: /Jam of press .* active, acknowledged, assigned to Ann Lee/ })).toBeVisible();
   await openDevice(page, id, "events");
   const table = page.getByRole("region", { name: "Table: Events", exact: true });
-  for (const event of [/alarm Jam began major$/, /alarm Jam assigned to ann@example\.com major$/, /alarm Jam acknowledged major$/, /call Called: release queued$/, /connection Connected the last time$/]) {
+  for (const event of [/alarm Jam started major$/, /alarm Jam assigned to ann@example\.com major$/, /alarm Jam acknowledged major$/, /call RPC call: release queued$/, /connection Connected most recent$/]) {
     await expect(table.getByRole("row", { name: event })).toBeVisible();
   }
-  await page.getByRole("combobox", { name: "Kind", exact: true }).selectOption({ label: "persistent calls" });
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption({ label: "persistent RPC" });
   await expect(table.getByRole("row")).toHaveCount(2);
   await openDevice(page, id, "alarms");
   await page.getByRole("button", { name: "Show Jam of press", exact: true }).click();
-  await assignee.selectOption({ label: "nobody" });
+  await assignee.selectOption({ label: "unassigned" });
   await expect(dialog.getByText(/^Alarm was unassigned by user admin \(console\)$/)).toBeVisible();
 });
 
-test("devices come from a CSV file, and what is wrong in it is told by line", async ({ console: page, node }) => {
+test("a CSV import creates devices and names faulty lines", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await open(page, "devices");
   await page.getByRole("button", { name: "Import CSV…", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  // A file that was mended is chosen once more under its name.
+  // A corrected file is selected again under the same name.
   await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from("device\na\n") });
-  await expect(dialog.getByRole("alert")).toContainText("The first line names no column name");
+  await expect(dialog.getByRole("alert")).toContainText("The first line has no column name");
   const [chooser] = await Promise.all([page.waitForEvent("filechooser"), dialog.getByLabel("CSV file", { exact: true }).click()]);
   await expect(dialog.getByLabel("CSV file", { exact: true })).toHaveValue("");
   await expect(dialog.getByRole("alert")).toHaveCount(0);
   const content = 'name,label,profile,token\r\ncsv-1,"Kitchen, left",default,csv-token-1\r\ncsv-2,,nonsense,\r\ncsv-3,,,\r\n';
   await chooser.setFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
   await dialog.getByRole("button", { name: "Import 3 devices", exact: true }).click();
-  await expect(dialog.getByRole("status")).toHaveText("2 of 3 devices created, 1 not.");
-  await expect(dialog.getByText("Line 3: there is no profile nonsense", { exact: true })).toBeVisible();
+  await expect(dialog.getByRole("status")).toHaveText("2 of 3 devices created, 1 failed.");
+  await expect(dialog.getByText("Line 3: profile nonsense does not exist", { exact: true })).toBeVisible();
   await dialog.getByRole("button", { name: "Done", exact: true }).click();
   await page.getByLabel("Name or label", { exact: true }).fill("csv-");
   const table = page.getByRole("region", { name: "Table: Devices", exact: true });
   await expect(table.getByRole("row")).toHaveCount(3);
   await expect(table.getByRole("row", { name: /csv-1 inactive default Kitchen, left/ })).toBeVisible();
-  // Also by profile.
+  // The filter by profile also works.
   await platform.call("POST", "/api/deviceProfile", { name: "csv-other", type: "DEFAULT", transportType: "DEFAULT", profileData: { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" } } });
   await page.reload();
   await page.getByRole("combobox", { name: "Profile", exact: true }).selectOption("csv-other");
-  await expect(page.getByText("No device fits.", { exact: true })).toBeVisible();
+  await expect(page.getByText("No device matches.", { exact: true })).toBeVisible();
   await page.getByRole("combobox", { name: "Profile", exact: true }).selectOption("default");
   await expect(table.getByRole("row", { name: /csv-1/ })).toBeVisible();
 });
 
-test("an import that is closed by Escape makes no more devices, and says how far it has come", async ({ console: page, node }) => {
+test("closing an import with Escape stops it", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await open(page, "devices");
   const count = async () => ((await platform.call("GET", "/api/tenant/devices?page=0&pageSize=1&textSearch=escaped-")) as { totalElements: number }).totalElements;
-  // The fourth is on its way until it is let go.
+  // The fourth request stays in flight until the test releases it.
   let asked = 0;
   let release: () => void = () => undefined;
   const held = new Promise<void>((resolve) => { release = resolve; });
@@ -313,7 +314,7 @@ test("an import that is closed by Escape makes no more devices, and says how far
   await page.keyboard.press("Escape");
   await expect(dialog).toBeHidden();
   await expect(page.getByText("Stopped: 3 of 30 devices created.", { exact: true })).toBeVisible();
-  // The one that was on its way arrives, and nothing more is asked for.
+  // The request in flight completes, and no further requests are made.
   release();
   await expect.poll(count).toBe(4);
   await page.getByLabel("Name or label", { exact: true }).fill("escaped-");
@@ -322,7 +323,7 @@ test("an import that is closed by Escape makes no more devices, and says how far
   expect(await count()).toBe(4);
 });
 
-test("a chart that does not show all points says so, and so does a file that has not all", async ({ console: page, node }) => {
+test("a chart and a file with too many points say so", async ({ console: page, node }) => {
   test.setTimeout(seconds(120));
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("dense");
@@ -333,34 +334,34 @@ test("a chart that does not show all points says so, and so does a file that has
   }
   await openDevice(page, id);
   const history = page.getByRole("region", { name: "History", exact: true });
-  const chart = history.getByText(/^Of rpm the first 20,000 points of this time are shown, and there are more/);
+  const chart = history.getByText(/^rpm: only the first 20,000 points are shown/);
   await expect(history.getByRole("status").last()).toContainText(/ points shown/);
   await expect(chart).toBeHidden();
-  await history.getByRole("combobox", { name: "Of each interval", exact: true }).selectOption("every point");
+  await history.getByRole("combobox", { name: "Aggregation", exact: true }).selectOption("every point");
   await expect(chart).toBeVisible();
   const [csv] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "CSV", exact: true }).click()]);
   expect(readFileSync(await csv.path(), "utf8").split("\n")).toHaveLength(100_001);
-  await expect(history.getByText(/^The file has the first 100,000 points of rpm, and there are more: All points has them/)).toBeVisible();
+  await expect(history.getByText(/^rpm: the file contains only the first 100,000 points\. Use All points/)).toBeVisible();
   await history.getByRole("button", { name: "1 min", exact: true }).click();
   await expect(chart).toBeHidden();
 });
 
-test("a relation between two devices is added and deleted", async ({ console: page, node }) => {
+test("a relation is added and deleted", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("gateway-a");
   await platform.device("sensor-a");
   await openDevice(page, id, "relations");
-  const form = page.getByRole("form", { name: "Add a relation", exact: true });
-  await form.getByLabel("Which", { exact: true }).selectOption({ label: "sensor-a" });
+  const form = page.getByRole("form", { name: "Add relation", exact: true });
+  await form.getByLabel("Entity", { exact: true }).selectOption({ label: "sensor-a" });
   await form.getByRole("button", { name: "Add", exact: true }).click();
   const table = page.getByRole("region", { name: "Table: Relations", exact: true });
-  await expect(table.getByRole("row", { name: /this one Contains sensor-a/ })).toBeVisible();
+  await expect(table.getByRole("row", { name: /this device Contains sensor-a/ })).toBeVisible();
   await table.getByRole("button", { name: "Delete the relation Contains to sensor-a", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
-  await expect(page.getByText("It has no relations.", { exact: true })).toBeVisible();
+  await expect(page.getByText("No relations yet. Add one below.", { exact: true })).toBeVisible();
 });
 
-test("a device is given another name, label, profile and customer, and is made a gateway", async ({ console: page, node }) => {
+test("name, label, profile and customer of a device are edited", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("before");
   await platform.device("taken");
@@ -368,7 +369,7 @@ test("a device is given another name, label, profile and customer, and is made a
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
   await platform.call("POST", "/api/deviceProfile", { name: "changed-to", type: "DEFAULT", transportType: "DEFAULT", profileData });
   await openDevice(page, id);
-  await page.getByRole("button", { name: "Change…", exact: true }).click();
+  await page.getByRole("button", { name: "Edit…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   const name = dialog.getByLabel("Name", { exact: true });
   await name.fill("taken");
@@ -378,13 +379,13 @@ test("a device is given another name, label, profile and customer, and is made a
   await dialog.getByLabel("Label", { exact: true }).fill("In the cellar");
   await dialog.getByRole("combobox", { name: "Profile", exact: true }).selectOption({ label: "changed-to" });
   await dialog.getByRole("combobox", { name: "Customer", exact: true }).selectOption({ label: "Works" });
-  await dialog.getByRole("checkbox", { name: /It is a gateway/ }).check();
+  await dialog.getByRole("checkbox", { name: /^Gateway/ }).check();
   await dialog.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "after", exact: true })).toBeVisible();
   await expect(page.getByText(/^In the cellar, profile changed-to, customer Works, gateway, created/)).toBeVisible();
   expect(await platform.call("GET", `/api/device/info/${id}`)).toMatchObject({ name: "after", label: "In the cellar", deviceProfileName: "changed-to", customerTitle: "Works", additionalInfo: { gateway: true } });
-  // What was not touched stays, and what was given is taken away again.
-  await page.getByRole("button", { name: "Change…", exact: true }).click();
+  // Untouched fields are preserved. The customer is removed again.
+  await page.getByRole("button", { name: "Edit…", exact: true }).click();
   await expect(name).toHaveValue("after");
   await dialog.getByRole("combobox", { name: "Customer", exact: true }).selectOption({ label: "none" });
   await dialog.getByRole("button", { name: "Save", exact: true }).click();
@@ -392,14 +393,14 @@ test("a device is given another name, label, profile and customer, and is made a
   expect(await node.publish("v1/devices/me/telemetry", '{"temperature": 1}', "-u", "before", "-q", "1")).toBe(0);
 });
 
-test("a device logs in with a token of one's own, with a user name and password, or with a certificate; code has them", async ({ console: page, node }) => {
+test("a device logs in with each kind of credentials", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("login");
   await openDevice(page, id, "connection");
-  const change = page.getByRole("region", { name: "Credentials", exact: true }).getByRole("button", { name: "Other credentials…", exact: true });
+  const change = page.getByRole("region", { name: "Credentials", exact: true }).getByRole("button", { name: "Change credentials…", exact: true });
   const dialog = page.getByRole("dialog");
   const save = dialog.getByRole("button", { name: "Save", exact: true });
-  const language = page.getByRole("combobox", { name: "For", exact: true });
+  const language = page.getByRole("combobox", { name: "Language", exact: true });
   const say = (...login: string[]) => node.publish("v1/devices/me/telemetry", '{"temperature": 1}', "-q", "1", ...login);
   await change.click();
   await dialog.getByLabel("Access token", { exact: true }).fill("it's mine");
@@ -407,7 +408,7 @@ test("a device logs in with a token of one's own, with a user name and password,
   await expect(dialog).toBeHidden();
   await expect(page.getByText("it's mine", { exact: true })).toBeVisible();
   expect(await say("-u", "login")).not.toBe(0);
-  // As a shell has it.
+  // The command is quoted for a shell.
   const line = await textOf(page.getByText(/^mosquitto_pub .*me\/telemetry/));
   execFileSync("sh", ["-c", line]);
   await expect.poll(async () => platform.call("GET", `/api/plugins/telemetry/DEVICE/${id}/values/timeseries?keys=temperature`)).toMatchObject({ temperature: [{ value: "21.5" }] });
@@ -415,11 +416,11 @@ test("a device logs in with a token of one's own, with a user name and password,
     await language.selectOption(name);
     await expect(page.locator("pre").filter({ hasText: part })).toContainText("v1/devices/me/telemetry");
   }
-  // No device is on this machine.
+  // The example for a device does not use this machine's loopback address.
   await expect(page.locator("pre")).toContainText(`mqtt.setServer("ADDRESS_OF_THIS_MACHINE", ${node.mqttPort});`);
 
   await change.click();
-  await dialog.getByRole("combobox", { name: "Kind", exact: true }).selectOption("MQTT_BASIC");
+  await dialog.getByRole("combobox", { name: "Type", exact: true }).selectOption("MQTT_BASIC");
   await dialog.getByLabel("Client id", { exact: true }).fill("press-7");
   await dialog.getByLabel("User name", { exact: true }).fill("press");
   await dialog.getByLabel("Password", { exact: true }).fill("of the press");
@@ -432,17 +433,17 @@ test("a device logs in with a token of one's own, with a user name and password,
   expect(await say("-i", "press-7", "-u", "press", "-P", "wrong")).not.toBe(0);
 
   await change.click();
-  await dialog.getByRole("combobox", { name: "Kind", exact: true }).selectOption("X509_CERTIFICATE");
+  await dialog.getByRole("combobox", { name: "Type", exact: true }).selectOption("X509_CERTIFICATE");
   const pem = execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=press", "-keyout", "/dev/null"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
   await dialog.getByLabel("Certificate", { exact: true }).fill(pem);
   await save.click();
   await expect(dialog).toBeHidden();
   await expect(page.getByText("X.509 certificate", { exact: true })).toBeVisible();
-  // This node has no TLS.
-  await expect(page.getByText("There is no listener that takes it: a certificate is shown under TLS only, and none has TLS.", { exact: true })).toBeVisible();
+  // This node has no TLS listener.
+  await expect(page.getByText("No suitable listener: a certificate requires a listener with TLS.", { exact: true })).toBeVisible();
 });
 
-test("a device is deleted by its name", async ({ console: page, node }) => {
+test("deleting a device requires its name", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await openDevice(page, await platform.device("gone"));
   await page.getByRole("button", { name: "Delete…", exact: true }).click();

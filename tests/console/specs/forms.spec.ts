@@ -1,4 +1,4 @@
-// Forms: what goes wrong is said where one types, and what was typed is not lost by leaving.
+// Forms: errors appear next to the input, and unsaved input is protected.
 import type { Page } from "@playwright/test";
 import { drawn, isAccessible, textOf, valueOf } from "../support/reads";
 import { seconds } from "../support/slow";
@@ -7,7 +7,7 @@ import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true, nodeOf: "forms" });
 
-test("what goes wrong in a dialog is said in the dialog, until it is tried again", async ({ console: page, node }) => {
+test("an error in a dialog is shown in the dialog", async ({ console: page, node }) => {
   await node.call("POST", "/api/v1/users", { name: "taken", password: "a long password" });
   await open(page, "users");
   await page.getByRole("button", { name: "New user…", exact: true }).click();
@@ -16,8 +16,8 @@ test("what goes wrong in a dialog is said in the dialog, until it is tried again
   await dialog.getByLabel("Password", { exact: true }).fill("another password");
   await dialog.getByRole("button", { name: "Add", exact: true }).click();
   const problem = dialog.getByRole("alert");
-  await expect(problem).toContainText("there is a user of that name already");
-  // Seen without scrolling, also on a telephone, and nowhere else.
+  await expect(problem).toContainText("a user with this name already exists");
+  // The error is visible without scrolling, also on a phone, and only in the dialog.
   await page.setViewportSize({ width: 360, height: 400 });
   await expect(problem).toBeInViewport();
   await expect(page.getByText(await textOf(problem), { exact: true })).toHaveCount(1);
@@ -26,13 +26,13 @@ test("what goes wrong in a dialog is said in the dialog, until it is tried again
   await dialog.getByRole("button", { name: "Add", exact: true }).click();
   await expect(dialog).toBeHidden();
   await expect(page.getByRole("row", { name: /free/ })).toBeVisible();
-  // The next one begins without it.
+  // The next dialog opens without the error.
   await page.getByRole("button", { name: "New user…", exact: true }).click();
   await expect(dialog).toBeVisible();
   await expect(problem).toBeHidden();
 });
 
-/** Leaving asks; who stays has what was typed. */
+/** Checks that leaving asks, and that staying preserves the input. */
 async function asks(page: Page, typed: () => Promise<void>): Promise<void> {
   const before = page.url();
   const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
@@ -41,7 +41,7 @@ async function asks(page: Page, typed: () => Promise<void>): Promise<void> {
   await expect(question).toBeHidden();
   await expect(page).toHaveURL(before);
   await typed();
-  // The browser asks by itself, whoever reloads or closes the tab.
+  // The browser asks before a reload or before the tab closes.
   const leaving = page.waitForEvent("dialog");
   const reload = page.evaluate(() => location.reload());
   const asked = await leaving;
@@ -56,7 +56,7 @@ async function asks(page: Page, typed: () => Promise<void>): Promise<void> {
   await expect(page).toHaveURL(before);
 }
 
-test("who leaves a rule, an action, a connector, a source or access rules unsaved is asked first", async ({ console: page, node }) => {
+test("leaving unsaved integration settings asks first", async ({ console: page, node }) => {
   test.setTimeout(seconds(90));
   await node.call("POST", "/api/v1/rules", { id: "kept", sql: 'SELECT topic FROM "a"', actions: [] });
   await node.call("POST", "/api/v1/connectors", { type: "http", name: "hook", config: { url: "http://127.0.0.1:9" } });
@@ -68,14 +68,14 @@ test("who leaves a rule, an action, a connector, a source or access rules unsave
     await asks(page, () => expect(field).toHaveValue("mine"));
   }
   await open(page, "access");
-  await page.getByRole("button", { name: "Add a rule…", exact: true }).click();
-  await page.getByRole("dialog").getByLabel("Topic filters, one a line", { exact: true }).fill("a/#");
+  await page.getByRole("button", { name: "Add rule…", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Topic filters (one per line)", { exact: true }).fill("a/#");
   await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
-  const undo = page.getByRole("button", { name: "Undo all", exact: true });
+  const undo = page.getByRole("button", { name: "Discard changes", exact: true });
   await asks(page, () => expect(undo).toBeEnabled());
 });
 
-test("who leaves a profile, a rule chain or a dashboard unsaved is asked first, and so is who undoes all", async ({ console: page, node }) => {
+test("leaving or discarding unsaved platform edits asks first", async ({ console: page, node }) => {
   test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
@@ -84,21 +84,21 @@ test("who leaves a profile, a rule chain or a dashboard unsaved is asked first, 
   const description = page.getByLabel("Description", { exact: true });
   await expect(page.getByLabel("Name", { exact: true })).toHaveValue("pump");
   await description.fill("mine");
-  // What makes it the default changes nothing of what is typed.
-  await page.getByRole("button", { name: "Make it the default", exact: true }).click();
+  // Making the profile the default does not change the input.
+  await page.getByRole("button", { name: "Make default", exact: true }).click();
   await expect(page.getByText("default", { exact: true })).toBeVisible();
   await expect(description).toHaveValue("mine");
   await asks(page, () => expect(description).toHaveValue("mine"));
   await description.fill("kept");
   await page.getByRole("button", { name: "Save", exact: true }).click();
-  await expect(page.getByText("Saved. It holds for the next message.", { exact: true })).toBeVisible();
+  await expect(page.getByText("Saved. New messages use these settings.", { exact: true })).toBeVisible();
 
   const chain = (await platform.call("POST", "/api/ruleChain", { name: "unsaved", type: "CORE" })) as { id: { id: string } };
-  const undo = page.getByRole("button", { name: "Undo all", exact: true });
-  const question = page.getByRole("dialog", { name: "Undo all?", exact: true });
-  // Nothing is asked by the profile, which is saved.
+  const undo = page.getByRole("button", { name: "Discard changes", exact: true });
+  const question = page.getByRole("dialog", { name: "Discard changes?", exact: true });
+  // The saved profile does not ask.
   await open(page, `chains/${chain.id.id}`);
-  await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption({ label: "log" });
+  await page.getByRole("combobox", { name: "New node", exact: true }).selectOption({ label: "log" });
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await undo.click();
   await question.getByRole("button", { name: "Cancel", exact: true }).click();
@@ -107,9 +107,9 @@ test("who leaves a profile, a rule chain or a dashboard unsaved is asked first, 
   const dashboard = (await platform.call("POST", "/api/dashboard", { title: "Unsaved" })) as { id: { id: string } };
   await open(page, `dashboards/${dashboard.id.id}`);
   await page.getByRole("button", { name: "Edit", exact: true }).click();
-  await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+  await page.getByRole("button", { name: "Add widget…", exact: true }).click();
   const form = page.getByRole("dialog");
-  await form.getByRole("combobox", { name: "Shows", exact: true }).selectOption("text");
+  await form.getByRole("combobox", { name: "Type", exact: true }).selectOption("text");
   await form.getByLabel("Title", { exact: true }).fill("Mine");
   await form.getByLabel("Text (Markdown)", { exact: true }).fill("words");
   await form.getByRole("button", { name: "Add", exact: true }).click();
@@ -123,7 +123,7 @@ test("who leaves a profile, a rule chain or a dashboard unsaved is asked first, 
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
 });
 
-test("where nothing was typed, and where it was saved, nobody is asked", async ({ console: page, node }) => {
+test("leaving without unsaved input does not ask", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const chains = (await platform.call("GET", "/api/ruleChains?page=0&pageSize=10")) as { data: { id: { id: string } }[] };
   for (const path of ["rules/new", "actions/new", "connectors/new", "sources/new", "profiles/new", "access", `chains/${chains.data[0]?.id.id}`]) {
@@ -143,7 +143,7 @@ test("where nothing was typed, and where it was saved, nobody is asked", async (
   await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
 });
 
-test("another type or connector alone is work, too; the first ones, which the form chooses, are not", async ({ console: page, node }) => {
+test("selecting another type or connector counts as input", async ({ console: page, node }) => {
   for (const name of ["one", "two"]) await node.call("POST", "/api/v1/connectors", { type: "mqtt", name, config: { server: "127.0.0.1:9", client_id: name } });
   const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
   const bans = page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Bans", exact: true });
@@ -168,7 +168,7 @@ test("another type or connector alone is work, too; the first ones, which the fo
   }
 });
 
-test("who goes back, and stays on what is not saved, has all pages before and behind as they were", async ({ console: page }) => {
+test("cancelling a back navigation preserves the history", async ({ console: page }) => {
   const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
   const field = page.getByLabel("Description", { exact: true });
   const hash = () => page.evaluate(() => location.hash);
@@ -187,7 +187,7 @@ test("who goes back, and stays on what is not saved, has all pages before and be
     await expect(field).toHaveValue("mine");
   }
   await expect.poll(length).toBe(before);
-  // The one behind is still there, and so are those before.
+  // The later page is still in the history, and so are the earlier ones.
   for (const [by, to] of [[1, "#/bans"], [-1, "#/rules/new"], [-1, "#/topics"], [-1, "#/clients"], [2, "#/rules/new"]] as const) {
     await page.evaluate((way) => { history.go(way); }, by);
     if (to === "#/bans") await question.getByRole("button", { name: "Leave", exact: true }).click();

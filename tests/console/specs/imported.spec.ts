@@ -1,4 +1,4 @@
-// Dashboards as ThingsBoard exports them: several datasources, attributes, aliases that the server has to look for, and what the console says it does not show.
+// Dashboards exported by ThingsBoard: data sources, attributes, aliases, and the list of unsupported parts.
 import { boxOf } from "../support/reads";
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
@@ -9,7 +9,7 @@ test.use({ hasPlatform: true, nodeOf: "imported" });
 type Key = { name: string; type?: string; [other: string]: unknown };
 const source = (alias: string, keys: Key[], more: object = {}) => ({ type: "entity", entityAliasId: alias, dataKeys: keys.map((key) => ({ type: "timeseries", label: key.name, ...key })), ...more });
 
-test("all datasources, attributes and aliases of a dashboard are shown, and what is not is told widget by widget", async ({ console: page, node }) => {
+test("data sources, attributes and aliases are shown", async ({ console: page, node }) => {
   test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const [hall, a, b] = [await platform.device("hall"), await platform.device("meter-a"), await platform.device("meter-b")];
@@ -43,41 +43,41 @@ test("all datasources, attributes and aliases of a dashboard are shown, and what
   ]);
   await open(page, "dashboards");
   await page.locator("input[type=file]").setInputFiles({ name: "d.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "From elsewhere", configuration: { widgets, entityAliases, filters: {} } })) });
-  const dialog = page.getByRole("dialog", { name: "From elsewhere is imported", exact: true });
+  const dialog = page.getByRole("dialog", { name: "From elsewhere was imported", exact: true });
   await expect(dialog.getByRole("listitem")).toHaveText([
-    "Drawn: its datasource is of type function; its key f(x) is of type function.",
-    "Group: its alias group is of type entityGroup.",
-    "Related: its filter is not in the dashboard: all entities of the alias are shown.",
-    "Room: its key owner is of type strange.",
-    "Strange: the console has no widget of type system.scada.pump.",
+    "Drawn: data source type not supported: function; type of key f(x) not supported: function.",
+    "Group: type of alias group not supported: entityGroup.",
+    "Related: the filter is missing in the dashboard: all entities of the alias are shown.",
+    "Room: type of key owner not supported: strange.",
+    "Strange: widget type not supported: system.scada.pump.",
   ]);
-  await dialog.getByRole("link", { name: "Open it", exact: true }).click();
+  await dialog.getByRole("link", { name: "Open", exact: true }).click();
   const widget = (name: string) => page.getByRole("region", { name, exact: true });
   await expect(widget("Course").getByRole("listitem")).toHaveText([/^meter-a heat 20 every point$/, /^meter-b heat 30 every point$/]);
   const rows = (name: string) => widget(name).getByRole("row");
   await expect(rows("Named")).toHaveText([/^Name ?heat ?room ?firmware/, /^meter-a ?20 ?cellar ?meter-a-1\.0/, /^meter-b ?30 ?attic ?meter-b-1\.0/]);
   await expect(rows("Typed")).toHaveText([/^Limit ?75/]);
-  // Of an alias that is one entity, the first.
+  // An alias that is one entity uses the first.
   await expect(rows("Every")).toHaveText([/^heat ?–/]);
   await expect(rows("Related")).toHaveText([/room/, /cellar/, /attic/]);
   await expect(widget("Room").getByText("attic", { exact: true })).toBeVisible();
-  // Attributes come as they change.
+  // Attributes update live.
   await platform.call("POST", `/api/plugins/telemetry/DEVICE/${b}/SERVER_SCOPE`, { room: "roof" });
   await expect(widget("Room").getByText("roof", { exact: true })).toBeVisible();
   await expect(rows("Related")).toHaveText([/room/, /cellar/, /roof/]);
-  // A widget that is changed keeps its other datasources, and keys that are attributes.
+  // An edited widget keeps its other data sources and its attribute keys.
   await page.getByRole("button", { name: "Edit", exact: true }).click();
   for (const name of ["Course", "Typed"]) {
-    await page.getByRole("button", { name: `Change ${name}`, exact: true }).click();
+    await page.getByRole("button", { name: `Edit ${name}`, exact: true }).click();
     await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill(`${name} now`);
-    await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Save", exact: true }).click();
   }
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(widget("Course now").getByRole("listitem")).toHaveText([/^meter-a heat 20 every point$/, /^meter-b heat 30 every point$/]);
   await expect(rows("Typed now")).toHaveText([/^Limit ?75/]);
 });
 
-test("fields of entities, units, digits and filters of a dashboard from ThingsBoard are shown; functions are said not to be run", async ({ console: page, node }) => {
+test("fields, units and filters are shown, functions reported", async ({ console: page, node }) => {
   test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   const device = (id: string) => ({ entityType: "DEVICE", id });
@@ -97,25 +97,25 @@ test("fields of entities, units, digits and filters of a dashboard from ThingsBo
   const entityAliases = Object.fromEntries([
     ["all", { type: "entityName", entityType: "DEVICE", entityNameFilter: "tank" }], ["listed", { type: "entityList", entityType: "DEVICE", entityList: ids }], ["one", { type: "singleEntity", singleEntity: device(ids[0] ?? "") }],
   ].map(([id, filter]) => [id, { id, alias: id, filter: { resolveMultiple: true, ...(filter as object) } }]));
-  // As ThingsBoard's form keeps them.
+  // The format of ThingsBoard's form.
   const more = (value: number) => ({ keyFilterPredicate: { type: "NUMERIC", operation: "GREATER", value: { defaultValue: value, dynamicValue: null } }, userInfo: { editable: true, label: "", autogeneratedLabel: true, order: 0 } });
   const less = { keyFilterPredicate: { type: "NUMERIC", operation: "LESS", value: { defaultValue: 100, dynamicValue: null } }, userInfo: { editable: false } };
   const predicates = [{ keyFilterPredicate: { type: "COMPLEX", operation: "AND", predicates: [more(50), less] }, userInfo: { editable: true } }, more(60)];
   const filters = { full: { id: "full", filter: "Full ones", editable: true, keyFilters: [{ key: { type: "TIME_SERIES", key: "level" }, valueType: "NUMERIC", predicates }] } };
   await open(page, "dashboards");
   await page.locator("input[type=file]").setInputFiles({ name: "t.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Tanks", configuration: { widgets, entityAliases, filters } })) });
-  const dialog = page.getByRole("dialog", { name: "Tanks is imported", exact: true });
+  const dialog = page.getByRole("dialog", { name: "Tanks was imported", exact: true });
   await expect(dialog.getByRole("listitem")).toHaveText([
-    "Cells: its key level is shown without the function of its cells.",
-    "Made: its key level is shown without its post-processing function.",
-    "Words: its text is made by a function, which is not run.",
+    "Cells: the cell function of key level is not run.",
+    "Made: the post-processing function of key level is not run.",
+    "Words: the text function is not run.",
   ]);
-  await dialog.getByRole("link", { name: "Open it", exact: true }).click();
+  await dialog.getByRole("link", { name: "Open", exact: true }).click();
   const widget = (name: string) => page.getByRole("region", { name, exact: true });
   const rows = (name: string) => widget(name).getByRole("row");
   const of = (n: number, value: string) => new RegExp(`^tank-${n} ?tank-${n} ?default ?– ?${value} m³`);
   await expect(rows("All")).toHaveText([/^Name ?name ?Kind ?label ?level/, of(1, "12\\.3"), of(2, "55"), of(3, "80")]);
-  // Columns sort, numbers as numbers.
+  // Columns sort numbers as numbers.
   await widget("All").getByRole("button", { name: "level", exact: true }).click();
   await widget("All").getByRole("button", { name: /^level/ }).click();
   await expect(widget("All").getByRole("columnheader", { name: /^level/ })).toHaveAttribute("aria-sort", "descending");
@@ -123,12 +123,12 @@ test("fields of entities, units, digits and filters of a dashboard from ThingsBo
   await expect(rows("Full")).toHaveText([/^name ?tank-3/, /^level ?80 m³/]);
   await expect(widget("Listed").getByText(/^Level of tank-3/)).toBeVisible();
   await expect(widget("Words")).toContainText("tank-1 has 12.3");
-  // What a filter lets through follows the values.
+  // The filter follows the values.
   expect(await level("tank-2", 70)).toBe(0);
   await expect(rows("Full")).toHaveText([/level/, /tank-2 ?70 m³/, /tank-3 ?80 m³/], { timeout: seconds(20) });
 });
 
-test("ThingsBoard's tables lead from each row, its newer map, tables over time and cards with HTML are shown, and its words for translations are read", async ({ console: page, node }) => {
+test("tables, maps and HTML cards of ThingsBoard are shown", async ({ console: page, node }) => {
   test.setTimeout(seconds(90));
   const platform = await Platform.open(node, "Main");
   for (const [n, name] of ["stove-1", "stove-2"].entries()) {
@@ -160,34 +160,34 @@ test("ThingsBoard's tables lead from each row, its newer map, tables over time a
   await open(page, "dashboards");
   await page.locator("input[type=file]").setInputFiles({ name: "s.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Stoves at home", configuration: { widgets, states, entityAliases, filters: {} } })) });
   const dialog = page.getByRole("dialog");
-  await expect(dialog.getByRole("listitem")).toHaveText(["Hint: of its HTML the text is shown."]);
-  await dialog.getByRole("link", { name: "Open it", exact: true }).click();
+  await expect(dialog.getByRole("listitem")).toHaveText(["Hint: only the text of the HTML is shown."]);
+  await dialog.getByRole("link", { name: "Open", exact: true }).click();
   const region = (name: string) => page.getByRole("region", { name, exact: true });
   const parts = page.getByRole("navigation", { name: "States", exact: true }).getByRole("link");
   await expect(parts).toHaveText(["All stoves", "one device", "Where"]);
   await expect(region("Stoves").getByRole("row")).toHaveText([/^Name ?Present heat/, /^stove-1 ?30 °C ?Course/, /^stove-2 ?31 °C ?Course/]);
   await expect(region("Hint")).toContainText(/Call Ada\s*at 20 °C/);
   await expect(region("Hint").locator("img")).toHaveCount(0);
-  // The second row is about the second device.
+  // The action of the second row opens the state for the second device.
   await region("Stoves").getByRole("button", { name: "Course: stove-2", exact: true }).click();
   await expect(parts).toHaveText(["All stoves", "stove-2", "Where"]);
   await expect(region("Chart").getByRole("listitem")).toHaveText([/^Present heat [\d.]+ °C every point$/]);
   await expect(region("Log").getByRole("row")).toHaveText([/^Time ?Present heat/, /31 °C/, /21 °C/]);
   await parts.filter({ hasText: "Where" }).click();
   await expect(region("Map").getByRole("link")).toHaveText(["stove-1", "stove-2"]);
-  // Changed, the map keeps what it is.
+  // The edited map stays a map.
   await page.getByRole("button", { name: "Edit", exact: true }).click();
-  await page.getByRole("button", { name: "Change Map", exact: true }).click();
+  await page.getByRole("button", { name: "Edit Map", exact: true }).click();
   await dialog.getByLabel("Title", { exact: true }).fill("Where they are");
-  await dialog.getByRole("button", { name: "Change", exact: true }).click();
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(region("Where they are").getByRole("link")).toHaveText(["stove-1", "stove-2"]);
   const found = (await platform.call("GET", "/api/tenant/dashboards?page=0&pageSize=100&textSearch=Stoves")) as { data: { id: { id: string } }[] };
-  const kept = (await platform.call("GET", `/api/dashboard/${found.data[0]?.id.id}`)) as { configuration: { widgets: Record<string, { typeFullFqn: string; config: { settings: object } }> } };
-  expect(kept.configuration.widgets["m"]).toMatchObject({ typeFullFqn: "system.map", config: { settings: { markers: [{ dsEntityAliasId: "all", xKey: { name: "latitude" }, additionalDataKeys: [{ name: "heat" }] }] } } });
+  const stored = (await platform.call("GET", `/api/dashboard/${found.data[0]?.id.id}`)) as { configuration: { widgets: Record<string, { typeFullFqn: string; config: { settings: object } }> } };
+  expect(stored.configuration.widgets["m"]).toMatchObject({ typeFullFqn: "system.map", config: { settings: { markers: [{ dsEntityAliasId: "all", xKey: { name: "latitude" }, additionalDataKeys: [{ name: "heat" }] }] } } });
 });
 
-test("the words above a chart leave its axis in sight, however many lines they take", async ({ console: page, node }) => {
+test("a long legend does not hide the axis of a chart", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("many-words");
   const keys = ["a-key-with-a-long-name-1", "a-key-with-a-long-name-2", "a-key-with-a-long-name-3", "a-key-with-a-long-name-4"];

@@ -1,4 +1,4 @@
-// Without a mouse: all that matters is reached by Tab, done by Enter, Space and the arrows, left by Escape, and the focus is seen and never lost.
+// Keyboard use: everything is reachable by Tab and works with Enter, Space, arrows and Escape. The focus stays visible.
 import type { Locator, Page } from "@playwright/test";
 import { press, reach } from "../support/keys";
 import { keepsFocus } from "../support/reads";
@@ -9,15 +9,15 @@ test.use({ hasPlatform: true, nodeOf: "keyboard" });
 
 const button = (page: Page | Locator, name: string | RegExp) => page.getByRole("button", typeof name === "string" ? { name, exact: true } : { name });
 
-test("one logs in, skips to the page, and disconnects a client", async ({ page, node }) => {
-  const complaints = watch(page, node.url);
+test("a client is disconnected by keyboard", async ({ page, node }) => {
+  const pageErrors = watch(page, node.url);
   await node.subscriber("by-keys", "keys/#");
   await page.goto(node.url);
   await expect(page.getByLabel("Password", { exact: true })).toBeFocused();
   await page.keyboard.type(node.firstPassword);
   await page.keyboard.press("Enter");
   await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
-  await reach(page, page.getByRole("link", { name: "Skip to the page", exact: true }));
+  await reach(page, page.getByRole("link", { name: "Skip to content", exact: true }));
   await page.keyboard.press("Enter");
   await expect(page.getByRole("main")).toBeFocused();
   await press(page, page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Clients", exact: true }));
@@ -29,7 +29,7 @@ test("one logs in, skips to the page, and disconnects a client", async ({ page, 
   const dialog = page.getByRole("dialog");
   await press(page, kick);
   await expect(dialog).toBeVisible();
-  // What is behind is out of reach, whichever way one goes.
+  // The page behind the dialog is not reachable in either direction.
   for (const key of ["Tab", "Tab", "Tab", "Shift+Tab", "Shift+Tab", "Shift+Tab", "Shift+Tab"]) {
     await page.keyboard.press(key);
     await expect.poll(() => page.evaluate(() => document.activeElement === document.body || document.activeElement?.closest("dialog") !== null), key).toBe(true);
@@ -45,16 +45,16 @@ test("one logs in, skips to the page, and disconnects a client", async ({ page, 
   await press(page, button(dialog, "Disconnect"));
   await expect(dialog).toBeHidden();
   await keepsFocus(page);
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
 });
 
-test("the tree of topics is opened, closed and read", async ({ console: page, node }) => {
+test("the topic tree is opened and closed by keyboard", async ({ console: page, node }) => {
   await open(page, "topics");
   await reach(page, page.getByLabel("Topic filter", { exact: true }));
   await page.keyboard.type("keys/#");
   await press(page, button(page, "Watch"));
   await expect(button(page, "Stop")).toBeVisible();
-  await expect(page.getByText("Nothing was published yet.")).toBeVisible();
+  await expect(page.getByText("No messages yet.")).toBeVisible();
   await node.publish("keys/house/kitchen", '{"value": 21.5}', "-r");
   const tree = page.getByRole("list", { name: "Topics", exact: true });
   await press(page, button(tree, "Close keys/house"));
@@ -65,7 +65,7 @@ test("the tree of topics is opened, closed and read", async ({ console: page, no
   await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
 });
 
-test("the editor of a rule is entered and left, and its words are taken", async ({ console: page }) => {
+test("the rule editor is left and completes by keyboard", async ({ console: page }) => {
   await open(page, "rules/new");
   const sql = page.getByRole("textbox", { name: "SQL of the rule", exact: true });
   await reach(page, sql);
@@ -74,7 +74,7 @@ test("the editor of a rule is entered and left, and its words are taken", async 
   await page.keyboard.press("Tab");
   await expect(sql).toHaveValue(/upper/);
   await expect(sql).toBeFocused();
-  // Names of both a column and a function are offered once.
+  // A name that is both a column and a function appears once.
   await page.keyboard.type(" AND clienti");
   await page.keyboard.press("Tab");
   await expect(sql).toHaveValue(/ AND clientid$/);
@@ -88,7 +88,7 @@ test("the editor of a rule is entered and left, and its words are taken", async 
   await expect(sql).not.toBeFocused();
 });
 
-test("nodes of a rule chain are chosen, moved and connected", async ({ console: page, node }) => {
+test("rule nodes are moved and connected by keyboard", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const made = (await platform.call("POST", "/api/ruleChain", { name: "Keys", type: "CORE" })) as { id: { id: string } };
   const type = "org.thingsboard.rule.engine.action.TbLogNode";
@@ -108,17 +108,17 @@ test("nodes of a rule chain are chosen, moved and connected", async ({ console: 
   await press(page, button(panel, "Connect"));
   await expect(panel.getByText("Success → Second", { exact: true })).toBeVisible();
   await expect(button(panel, "Connect")).toBeFocused();
-  // The node goes, and with it what had the focus: it stays where one was.
-  await press(page, button(panel, "Remove the node"));
+  // The focused button is removed with the node. The focus stays nearby.
+  await press(page, button(panel, "Remove node"));
   await expect(first).toBeHidden();
   await keepsFocus(page);
-  await reach(page, button(page, "Undo all"), "Shift+Tab");
+  await reach(page, button(page, "Discard changes"), "Shift+Tab");
   await page.keyboard.press("Enter");
-  await press(page, button(page.getByRole("dialog"), "Undo all"));
+  await press(page, button(page.getByRole("dialog"), "Discard changes"));
   await expect(first).toBeVisible();
 });
 
-test("widgets of a dashboard are moved and resized", async ({ console: page, node }) => {
+test("widgets are moved and resized by keyboard", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("keys");
   const widget = (title: string, row: number) => ({ typeFullFqn: "system.cards.value_card", type: "latest", sizeX: 6, sizeY: 3, row, col: 0, config: { title, showTitle: true, datasources: [{ type: "entity", entityAliasId: "e", dataKeys: [{ name: "x", type: "timeseries", label: "x" }] }] } });
@@ -140,7 +140,7 @@ test("widgets of a dashboard are moved and resized", async ({ console: page, nod
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("Shift+ArrowRight");
   await expect.poll(at).toBe("2 span 7 1 span 3");
-  // Past the other one, which makes room: the focus goes along.
+  // The other widget makes room. The focus moves with the widget.
   for (let n = 0; n < 6; n += 1) await page.keyboard.press("ArrowDown");
   await expect(move).toBeFocused();
   await expect.poll(at).not.toBe("2 span 7 1 span 3");
@@ -148,14 +148,14 @@ test("widgets of a dashboard are moved and resized", async ({ console: page, nod
   await page.keyboard.press("Enter");
   await expect(page.getByRole("region", { name: "Upper", exact: true })).toBeHidden();
   await keepsFocus(page);
-  await reach(page, button(page, "Add a widget…"), "Shift+Tab");
+  await reach(page, button(page, "Add widget…"), "Shift+Tab");
   await page.keyboard.press("Enter");
   await expect(page.getByRole("dialog")).toBeVisible();
   await page.keyboard.press("Escape");
-  await expect(button(page, "Add a widget…")).toBeFocused();
+  await expect(button(page, "Add widget…")).toBeFocused();
 });
 
-test("the menu of a telephone is opened, used and closed", async ({ page, node }) => {
+test("the menu on a phone is used by keyboard", async ({ page, node }) => {
   await page.setViewportSize({ width: 360, height: 740 });
   await logIn(page, node);
   const menu = button(page, "Menu");
@@ -170,11 +170,11 @@ test("the menu of a telephone is opened, used and closed", async ({ page, node }
   await press(page, pages.getByRole("link", { name: "Clients", exact: true }));
   await expect(page.getByRole("heading", { level: 1, name: "Clients", exact: true })).toBeVisible();
   await expect(pages).toBeHidden();
-  // The link that had the focus is out of sight.
+  // The link that had the focus is hidden.
   await expect(page.getByRole("main")).toBeFocused();
 });
 
-test("rows of a table are sorted, selected and deleted", async ({ console: page, node }) => {
+test("table rows are sorted, selected and deleted by keyboard", async ({ console: page, node }) => {
   for (const name of ["keys/t/a", "keys/t/b"]) await node.publish(name, "1", "-r");
   await open(page, "retained");
   const tick = page.getByRole("checkbox", { name: "Select keys/t/a", exact: true });

@@ -1,8 +1,8 @@
-// Messages: retained ones, the live tree of topics, and the MQTT client in the page.
+// Messages: retained messages, the live topic tree, and the MQTT client page.
 import { until } from "../support/node";
 import { expect, open, test } from "../support/test";
 
-test("a retained message is published, found, read and deleted", async ({ console: page }) => {
+test("a retained message is published, found and deleted", async ({ console: page }) => {
   await open(page, "retained");
   await page.getByRole("button", { name: "Publish…", exact: true }).click();
   const form = page.getByRole("form", { name: "Publish a message", exact: true });
@@ -10,7 +10,7 @@ test("a retained message is published, found, read and deleted", async ({ consol
   await form.getByLabel("Payload", { exact: true }).fill('{"interval": 30}');
   await form.getByLabel("Retain", { exact: true }).check();
   await form.getByRole("button", { name: "Publish", exact: true }).click();
-  // What is behind an open dialog takes no text.
+  // The page behind an open dialog is inert.
   await expect(page.getByRole("dialog")).toBeHidden();
   await page.getByLabel("Topic filter", { exact: true }).fill("settings/+");
   const table = page.getByRole("region", { name: "Table: Retained messages", exact: true });
@@ -23,48 +23,48 @@ test("a retained message is published, found, read and deleted", async ({ consol
   await dialog.getByRole("button", { name: "Close", exact: true }).click();
   await page.getByRole("button", { name: "Delete settings/kitchen", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
-  await expect(page.getByText("No retained message fits.")).toBeVisible();
+  await expect(page.getByText("No retained message matches.")).toBeVisible();
 });
 
-test("several retained messages are deleted at once: those selected, or all that fit", async ({ console: page, node }) => {
+test("several retained messages are deleted at once", async ({ console: page, node }) => {
   for (const topic of ["others/a", "many/a/x", "many/a/y", "many/b/x", "many/b/y", "many/c"]) await node.publish(topic, "1", "-r");
-  const kept = async () => ((await node.call("GET", "/api/v1/retained?filter=many/%23")) as { items: { topic: string }[] }).items.map(({ topic }) => topic).sort();
+  const stored = async () => ((await node.call("GET", "/api/v1/retained?filter=many/%23")) as { items: { topic: string }[] }).items.map(({ topic }) => topic).sort();
   await open(page, "retained");
   await expect(page.getByRole("checkbox", { name: "Select others/a", exact: true })).toBeVisible();
   await page.getByLabel("Topic filter", { exact: true }).fill("many/#");
   const table = page.getByRole("region", { name: "Table: Retained messages", exact: true });
   await expect(table.getByRole("row")).toHaveCount(6);
   const dialog = page.getByRole("dialog");
-  const all = table.getByRole("checkbox", { name: "Select all of this page", exact: true });
+  const all = table.getByRole("checkbox", { name: "Select all rows on this page", exact: true });
   await all.check();
   await expect(page.getByText("5 selected", { exact: true })).toBeVisible();
   for (const topic of ["many/b/x", "many/b/y", "many/c"]) await table.getByRole("checkbox", { name: `Select ${topic}`, exact: true }).uncheck();
   await expect(all).not.toBeChecked();
   await page.getByRole("button", { name: "Delete 2 messages…", exact: true }).click();
-  await expect(dialog).toContainText("New subscribers get none any more of many/a/x, many/a/y.");
+  await expect(dialog).toContainText("New subscribers will no longer receive: many/a/x, many/a/y.");
   await dialog.getByRole("button", { name: "Cancel", exact: true }).click();
-  expect(await kept()).toHaveLength(5);
+  expect(await stored()).toHaveLength(5);
   await page.getByRole("button", { name: "Delete 2 messages…", exact: true }).click();
   await dialog.getByRole("button", { name: "Delete", exact: true }).click();
   await expect(page.getByText("2 retained messages deleted.", { exact: true })).toBeVisible();
-  expect(await kept()).toEqual(["many/b/x", "many/b/y", "many/c"]);
+  expect(await stored()).toEqual(["many/b/x", "many/b/y", "many/c"]);
 
   await page.getByLabel("Topic filter", { exact: true }).fill("many/b/+");
   await expect(table.getByRole("row")).toHaveCount(3);
-  await page.getByRole("button", { name: "Delete all that fit…", exact: true }).click();
+  await page.getByRole("button", { name: "Delete all matches…", exact: true }).click();
   await expect(dialog).toContainText("Delete 2 retained messages?");
   await expect(dialog.getByRole("button", { name: "Delete", exact: true })).toBeDisabled();
   await dialog.getByLabel("Type many/b/+ to confirm", { exact: true }).fill("many/b/+");
   await dialog.getByRole("button", { name: "Delete", exact: true }).click();
-  await expect(page.getByText("No retained message fits.")).toBeVisible();
-  expect(await kept()).toEqual(["many/c"]);
+  await expect(page.getByText("No retained message matches.")).toBeVisible();
+  expect(await stored()).toEqual(["many/c"]);
 });
 
-test("the tree of topics shows rates and last payloads, and is searched", async ({ console: page, node }) => {
+test("the topic tree shows rates and payloads", async ({ console: page, node }) => {
   await open(page, "topics");
   await page.getByLabel("Topic filter", { exact: true }).fill("tree/#");
   await page.getByRole("button", { name: "Watch", exact: true }).click();
-  await expect(page.getByText("Nothing was published yet.")).toBeVisible();
+  await expect(page.getByText("No messages yet.")).toBeVisible();
   await node.publish("tree/house/kitchen/temp", '{"value": 21.5}', "-r");
   const load = node.load("tree/house/attic", 50);
   const tree = page.getByRole("list", { name: "Topics", exact: true });
@@ -79,14 +79,14 @@ test("the tree of topics shows rates and last payloads, and is searched", async 
   await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
   await page.getByRole("button", { name: "Stop", exact: true }).click();
   await expect(page.getByRole("button", { name: "Watch", exact: true })).toBeVisible();
-  // It is published on, and this page hears no more of it: what had come stays.
+  // Further messages do not arrive after the stop. Earlier ones stay.
   await until(async () => ((await node.call("GET", "/api/v1/subscriptions?filter=tree/")) as { items: unknown[] }).items.length === 0);
   await node.publish("tree/house/kitchen/temp", '{"value": 99}', "-q", "1");
   await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
   load.kill();
 });
 
-test("levels of the tree stand by their names", async ({ console: page, node }) => {
+test("the topic tree is sorted by name", async ({ console: page, node }) => {
   for (const n of [10, 2, 1]) await node.publish(`order/room-${n}`, "x", "-r");
   await open(page, "topics");
   await page.getByLabel("Topic filter", { exact: true }).fill("order/#");
@@ -94,7 +94,7 @@ test("levels of the tree stand by their names", async ({ console: page, node }) 
   await expect(page.getByRole("list", { name: "Topics", exact: true }).locator("button.name")).toHaveText(["order", "room-1", "room-2", "room-10"]);
 });
 
-test("the MQTT client subscribes, publishes with any QoS, and shows properties", async ({ console: page }) => {
+test("the MQTT client subscribes and publishes with any QoS", async ({ console: page }) => {
   await open(page, "mqtt");
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/^Connected as console-/)).toBeVisible();
@@ -112,7 +112,7 @@ test("the MQTT client subscribes, publishes with any QoS, and shows properties",
     await publish.getByRole("button", { name: "Publish", exact: true }).click();
   }
   const log = page.locator("section", { has: page.getByRole("heading", { name: /Messages/ }) });
-  await expect(log.getByRole("heading")).toContainText("6 in all");
+  await expect(log.getByRole("heading")).toContainText("6 total");
   const received = log.getByRole("button", { name: /^in .*demo\/qos2 QoS 2/ });
   await received.click();
   await expect(log.getByText("room", { exact: true })).toBeVisible();
@@ -121,7 +121,7 @@ test("the MQTT client subscribes, publishes with any QoS, and shows properties",
   await expect(page.getByText("Disconnected.", { exact: true })).toBeVisible();
 });
 
-test("a server that refuses says why", async ({ console: page }) => {
+test("a refused connection shows the reason", async ({ console: page }) => {
   await open(page, "mqtt");
   await page.getByLabel("MQTT user", { exact: true }).fill("nobody");
   await page.getByLabel("Password", { exact: true }).fill("wrong");
@@ -129,11 +129,11 @@ test("a server that refuses says why", async ({ console: page }) => {
   await expect(page.getByText(/Bad user name or password \(0x86\)|Not authorized \(0x87\)/)).toBeVisible();
 });
 
-test("a Sparkplug B payload is read as what it says", async ({ console: page, node }) => {
+test("a Sparkplug B payload is decoded", async ({ console: page, node }) => {
   await open(page, "topics");
   await page.getByLabel("Topic filter", { exact: true }).fill("spBv1.0/#");
   await page.getByRole("button", { name: "Watch", exact: true }).click();
-  await expect(page.getByText("Nothing was published yet.")).toBeVisible();
+  await expect(page.getByText("No messages yet.")).toBeVisible();
   // seq 88, and one metric: name "t", datatype 10 (double), 21.5
   const metric = [0x0a, 1, 0x74, 0x20, 10, 0x69, 0, 0, 0, 0, 0, 0x80, 0x35, 0x40];
   const payload = Buffer.from([0x12, metric.length, ...metric, 0x18, 88]).toString("base64");

@@ -1,4 +1,4 @@
-// The MQTT client in the page beyond the simple case: saved connections, all that MQTT 5 lets a client say, and a connection that is broken.
+// The MQTT client page: saved connections, MQTT 5 options, and broken connections.
 import type { Page } from "@playwright/test";
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
@@ -14,7 +14,7 @@ async function connect(page: Page): Promise<void> {
 
 const [CONNECT, DISCONNECT] = [0x10, 0xe0];
 
-/** What the page sends over WebSockets from now on: the last packet of a kind, as hexadecimal. */
+/** Records the last packet of a type that the page sends over WebSockets, as hexadecimal. */
 function sent(page: Page): (kind: number) => string {
   const frames: Buffer[] = [];
   page.on("websocket", (socket) => socket.on("framesent", ({ payload }) => { if (typeof payload !== "string") frames.push(payload); }));
@@ -23,8 +23,8 @@ function sent(page: Page): (kind: number) => string {
 
 const hex = (text: string) => Buffer.from(text).toString("hex");
 
-test("connections are saved by name in the browser, passwords only if asked for", async ({ console: page }) => {
-  const kept = () => page.evaluate(() => JSON.stringify(localStorage));
+test("connections are saved by name in the browser", async ({ console: page }) => {
+  const stored = () => page.evaluate(() => JSON.stringify(localStorage));
   await open(page, "mqtt");
   await page.getByLabel("Client id", { exact: true }).fill("kitchen-1");
   await page.getByLabel("MQTT user", { exact: true }).fill("cook");
@@ -33,46 +33,46 @@ test("connections are saved by name in the browser, passwords only if asked for"
   await page.getByLabel("Keep alive (s)", { exact: true }).fill("33");
   await page.getByRole("button", { name: "Remember…", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await expect(dialog.getByText("The password is not kept.")).toBeVisible();
+  await expect(dialog.getByText("The password is not saved.")).toBeVisible();
   await dialog.getByLabel("Name", { exact: true }).fill("kitchen");
   await dialog.getByRole("button", { name: "Remember", exact: true }).click();
   await expect(dialog).toBeHidden();
-  await expect.poll(kept).not.toContain("salt and pepper");
+  await expect.poll(stored).not.toContain("salt and pepper");
   await page.reload();
   await page.getByLabel("Client id", { exact: true }).fill("another");
-  await page.getByRole("combobox", { name: "Saved", exact: true }).selectOption("kitchen");
+  await page.getByRole("combobox", { name: "Saved connections", exact: true }).selectOption("kitchen");
   await expect(page.getByLabel("Client id", { exact: true })).toHaveValue("kitchen-1");
   await expect(page.getByLabel("MQTT user", { exact: true })).toHaveValue("cook");
   await expect(page.getByLabel("Password", { exact: true })).toHaveValue("");
   await page.getByText("Session", { exact: true }).click();
   await expect(page.getByLabel("Keep alive (s)", { exact: true })).toHaveValue("33");
-  // Once more, with its password, by another name.
+  // Another name, with the password.
   await page.getByLabel("Password", { exact: true }).fill("salt and pepper");
   await page.getByRole("button", { name: "Remember…", exact: true }).click();
   await dialog.getByLabel("Name", { exact: true }).fill("larder");
-  await dialog.getByLabel("Keep the password, too", { exact: true }).check();
-  await expect(dialog.getByText(/lies readable in this browser/)).toBeVisible();
+  await dialog.getByLabel("Save the password", { exact: true }).check();
+  await expect(dialog.getByText(/is stored unencrypted/)).toBeVisible();
   await dialog.getByRole("button", { name: "Remember", exact: true }).click();
   await expect(dialog).toBeHidden();
-  await expect.poll(kept).toContain("salt and pepper");
+  await expect.poll(stored).toContain("salt and pepper");
   await page.reload();
   await expect(page.getByLabel("Password", { exact: true })).toHaveValue("");
-  await page.getByRole("combobox", { name: "Saved", exact: true }).selectOption("larder");
+  await page.getByRole("combobox", { name: "Saved connections", exact: true }).selectOption("larder");
   await expect(page.getByLabel("Password", { exact: true })).toHaveValue("salt and pepper");
-  await page.getByRole("button", { name: "Forget larder", exact: true }).click();
-  await dialog.getByRole("button", { name: "Forget", exact: true }).click();
-  await expect(page.getByRole("combobox", { name: "Saved", exact: true }).getByRole("option")).toHaveText(["–", "kitchen"]);
-  await expect.poll(kept).not.toContain("salt and pepper");
+  await page.getByRole("button", { name: "Delete larder", exact: true }).click();
+  await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByRole("combobox", { name: "Saved connections", exact: true }).getByRole("option")).toHaveText(["–", "kitchen"]);
+  await expect.poll(stored).not.toContain("salt and pepper");
 });
 
-test("CONNECT carries what was asked for, and aliases of the server are understood", async ({ console: page, node }) => {
+test("CONNECT carries the MQTT 5 options", async ({ console: page, node }) => {
   const packet = sent(page);
   await open(page, "mqtt");
   await page.getByText("Limits and properties", { exact: true }).click();
   await page.getByLabel("Receive maximum", { exact: true }).fill("7");
   await page.getByLabel("Maximum packet size (bytes)", { exact: true }).fill("4096");
   await page.getByLabel("Topic alias maximum", { exact: true }).fill("5");
-  await page.getByLabel("Connection's user properties", { exact: true }).fill("room = attic");
+  await page.getByLabel("User properties of the connection", { exact: true }).fill("room = attic");
   await page.getByLabel("Request response information", { exact: true }).check();
   await page.getByLabel("Request problem information", { exact: true }).uncheck();
   await connect(page);
@@ -80,7 +80,7 @@ test("CONNECT carries what was asked for, and aliases of the server are understo
   const bytes = packet(CONNECT);
   for (const [what, property] of [["receive maximum", "210007"], ["maximum packet size", "2700001000"], ["topic alias maximum", "220005"], ["request response information", "1901"], ["request problem information", "1700"]] as const) expect(bytes, what).toContain(property);
   expect(bytes).toContain(`260004${hex("room")}0005${hex("attic")}`);
-  await page.getByText("What the server said", { exact: true }).click();
+  await page.getByText("Server's answer (CONNACK)", { exact: true }).click();
   await expect(page.getByText("topic alias maximum", { exact: true })).toBeVisible();
   const subscribe = section(page, "Subscribe");
   await subscribe.getByLabel("Topic filter", { exact: true }).fill("alias/#");
@@ -88,13 +88,13 @@ test("CONNECT carries what was asked for, and aliases of the server are understo
   await expect(subscribe.getByRole("listitem")).toBeVisible();
   for (const payload of ["one", "two", "x".repeat(5000), "three"]) await node.publish("alias/long/enough/to/be/worth/it", payload, "-q", "1");
   const log = section(page, /^Messages/);
-  // The large one is more than this client takes.
+  // The large message exceeds the client's maximum packet size.
   await expect(log.getByRole("listitem")).toHaveCount(3);
   await expect(log.getByRole("listitem").filter({ hasText: "alias/long/enough/to/be/worth/it" })).toHaveCount(3);
   await expect(log.getByRole("listitem").first()).toContainText("three");
 });
 
-test("a method of authentication that the server does not have is refused with its reason", async ({ console: page }) => {
+test("an unknown authentication method is refused", async ({ console: page }) => {
   const packet = sent(page);
   await open(page, "mqtt");
   await page.getByText("Limits and properties", { exact: true }).click();
@@ -105,7 +105,7 @@ test("a method of authentication that the server does not have is refused with i
   await expect.poll(() => packet(CONNECT)).toContain(`160006${hex("ticket")}`);
 });
 
-test("a will has a delay and properties, and DISCONNECT a reason", async ({ console: page, node }) => {
+test("wills and DISCONNECT carry their MQTT 5 options", async ({ console: page, node }) => {
   const retained = async () => ((await node.call("GET", "/api/v1/retained?filter=wills/%23")) as { items: unknown[] }).items;
   const packet = sent(page);
   await open(page, "mqtt");
@@ -113,25 +113,25 @@ test("a will has a delay and properties, and DISCONNECT a reason", async ({ cons
   await page.getByLabel("Will topic", { exact: true }).fill("wills/attic");
   await page.getByLabel("Will payload", { exact: true }).fill("67 6f 6e 65");
   await page.getByLabel("Will payload as", { exact: true }).selectOption("hexadecimal");
-  await page.getByLabel("Will retained", { exact: true }).check();
+  await page.getByLabel("Retain will", { exact: true }).check();
   await page.getByLabel("Will delay (s)", { exact: true }).fill("1");
   const form = page.getByRole("form", { name: "Connection", exact: true });
   await form.getByLabel("Content type", { exact: true }).fill("text/plain");
   await form.getByLabel("User properties", { exact: true }).fill("floor = 3");
-  // Without a session there is none to wait for: the will would not be delayed.
+  // Without a session the server would not delay the will.
   await page.getByText("Session", { exact: true }).click();
-  await page.getByLabel("Session expires after (s)", { exact: true }).fill("60");
+  await page.getByLabel("Session expiry interval (s)", { exact: true }).fill("60");
   await connect(page);
   await expect.poll(() => packet(CONNECT)).toContain("1800000001");
   await page.getByRole("button", { name: "Disconnect", exact: true }).click();
   await expect(page.getByText("Disconnected.", { exact: true })).toBeVisible();
   await connect(page);
   expect(await retained()).toEqual([]);
-  await page.getByText("With a reason", { exact: true }).click();
-  await page.getByRole("combobox", { name: "Reason", exact: true }).selectOption("Disconnect with will (0x04)");
-  await page.getByLabel("Reason in words", { exact: true }).fill("going home");
+  await page.getByText("Disconnect options", { exact: true }).click();
+  await page.getByRole("combobox", { name: "Reason code", exact: true }).selectOption("Disconnect with will (0x04)");
+  await page.getByLabel("Reason string", { exact: true }).fill("going home");
   await page.getByRole("button", { name: "Disconnect", exact: true }).click();
-  // With its length and its reason.
+  // The length and the reason string.
   await expect.poll(() => packet(DISCONNECT)).toMatch(new RegExp(`^e0..04.*${hex("going home")}`));
   await expect.poll(retained).toHaveLength(1);
   await open(page, "retained");
@@ -143,7 +143,7 @@ test("a will has a delay and properties, and DISCONNECT a reason", async ({ cons
   await expect(dialog.getByText("floor", { exact: true })).toBeVisible();
 });
 
-test("what is listed is what was subscribed to, whatever was typed before the answer came", async ({ console: page }) => {
+test("the list shows the filter that was subscribed", async ({ console: page }) => {
   const SUBACK = 0x90;
   let release: (() => void) | undefined;
   await page.routeWebSocket(/\/mqtt$/, (client) => {
@@ -167,7 +167,7 @@ test("what is listed is what was subscribed to, whatever was typed before the an
   await expect(filter).toHaveValue("typed/later");
 });
 
-test("a payload is typed as JSON, hexadecimal or Base64, and a topic alias spares the topic", async ({ console: page }) => {
+test("payload formats and topic aliases work", async ({ console: page }) => {
   await open(page, "mqtt");
   await connect(page);
   const subscribe = section(page, "Subscribe");
@@ -183,7 +183,7 @@ test("a payload is typed as JSON, hexadecimal or Base64, and a topic alias spare
   };
   await publish.getByText("MQTT 5 properties").click();
   await publish.getByLabel("Topic alias", { exact: true }).fill("3");
-  await publish.getByLabel("Payload is marked as text (UTF-8)", { exact: true }).check();
+  await publish.getByLabel("Mark the payload as UTF-8 text", { exact: true }).check();
   await publish.getByLabel("Topic", { exact: true }).fill("typed/aliased");
   await send("JSON", "{temp: 1}");
   await expect(page.getByText(/^The payload is not JSON/)).toBeVisible();
@@ -200,7 +200,7 @@ test("a payload is typed as JSON, hexadecimal or Base64, and a topic alias spare
   await expect(log.getByText("payload format indicator", { exact: true })).toBeVisible();
 });
 
-test("a server that no longer answers PINGREQ is said to be gone", async ({ console: page, node }) => {
+test("a missing PINGRESP ends the connection", async ({ console: page, node }) => {
   await open(page, "mqtt");
   await page.getByText("Session", { exact: true }).click();
   await page.getByLabel("Keep alive (s)", { exact: true }).fill("2");

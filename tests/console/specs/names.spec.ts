@@ -1,4 +1,4 @@
-// Names that were not made for pages: as long as they may be, without a gap, and with the letters of markup.
+// Unusual names: very long, without spaces, or with markup.
 import { freePort, Node } from "../support/node";
 import { fits, holds } from "../support/reads";
 import { expect, logIn, open, test } from "../support/test";
@@ -8,7 +8,7 @@ test.use({ hasPlatform: true, nodeOf: "names" });
 
 const LONG = "x".repeat(255);
 
-test("names of any length leave the columns beside them in sight", async ({ console: page, node }) => {
+test("long names leave the other columns visible", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = { entityType: "DEVICE", id: await platform.device(LONG) };
   await platform.call("POST", "/api/alarm", { originator: id, type: LONG, severity: "MAJOR", details: {} });
@@ -16,7 +16,7 @@ test("names of any length leave the columns beside them in sight", async ({ cons
   await platform.call("POST", "/api/ruleChain", { name: LONG, type: "CORE" });
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
   await platform.call("POST", "/api/deviceProfile", { name: LONG, type: "DEFAULT", transportType: "DEFAULT", description: LONG, profileData });
-  // With a label of that kind.
+  // The label is long as well.
   const { id: labelled } = (await platform.call("POST", "/api/device", { name: `${LONG.slice(1)}y`, label: LONG })) as { id: { id: string } };
   await node.call("POST", "/api/v1/connectors", { type: "http", name: "hook", config: { url: "http://127.0.0.1:9" }, description: LONG });
   await node.call("POST", "/api/v1/rules", { id: "long", description: LONG, sql: 'SELECT * FROM "nothing/#"', actions: [] });
@@ -32,12 +32,12 @@ test("names of any length leave the columns beside them in sight", async ({ cons
   await fits(page, "a label");
 });
 
-test("markup in names and payloads is text", async ({ console: page, node }) => {
+test("markup in names and payloads is shown as text", async ({ console: page, node }) => {
   const markup = "<img src=x onerror=alert(1)>";
   let dialogs = 0;
   page.on("dialog", (dialog) => { dialogs += 1; void dialog.dismiss(); });
   const platform = await Platform.open(node, "Main");
-  // The platform takes none in names of its own; what devices say is theirs.
+  // The platform rejects markup in entity names, but devices can send it.
   await expect(platform.device(markup)).rejects.toThrow("malformed");
   const id = await platform.device("plain");
   await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, { text: markup });
@@ -50,15 +50,15 @@ test("markup in names and payloads is text", async ({ console: page, node }) => 
   expect(dialogs).toBe(0);
 });
 
-test("a client whose name no address can hold says so", async ({ console: page, node }) => {
-  const child = await node.subscriberUnseen("..", "any/#");
+test("a client with an unrequestable id shows an error", async ({ console: page, node }) => {
+  const child = await node.subscriberByList("..", "any/#");
   await open(page, "clients");
   await page.getByRole("link", { name: "..", exact: true }).click();
-  await expect(page.getByText("No browser can ask for something that is called “..”.")).toBeVisible();
+  await expect(page.getByText("Browsers cannot request an object with the name “..”.")).toBeVisible();
   child.kill();
 });
 
-test("a listener whose name has quotes and backslashes is one, and one like it is added", async ({ page }) => {
+test("a listener name may contain quotes and backslashes", async ({ page }) => {
   const [port, another] = [await freePort(), await freePort()];
   const node = await Node.start(`listeners.tcp.'a"b\\c.d'.bind=127.0.0.1:${port}`);
   try {
@@ -66,11 +66,11 @@ test("a listener whose name has quotes and backslashes is one, and one like it i
     await open(page, "listeners");
     const own = page.getByRole("region", { name: 'tcp.a"b\\c.d', exact: true });
     await expect(own.getByText(/^Options: /)).toBeVisible();
-    await expect(page.getByText("closed from the next start on")).toBeHidden();
-    // That one and the default.
+    await expect(page.getByText("will be removed at the next restart")).toBeHidden();
+    // This listener and the default one.
     await expect(page.getByRole("heading", { level: 2, name: /^tcp\./ })).toHaveCount(2);
     const name = 'next "one\\" \u00e4.b';
-    await page.getByRole("button", { name: "Add a listener…", exact: true }).click();
+    await page.getByRole("button", { name: "Add listener…", exact: true }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Name", { exact: true }).fill(name);
     await dialog.getByLabel("Address", { exact: true }).fill(`127.0.0.1:${another}`);
@@ -79,15 +79,15 @@ test("a listener whose name has quotes and backslashes is one, and one like it i
     const values = (await node.call("GET", "/api/v1/configuration")) as { key: string; value: string }[];
     const added = values.find((one) => one.key.endsWith(".bind") && one.value.includes(String(another)));
     expect(added?.key).toBe(`listeners.tcp.${JSON.stringify(name)}.bind`);
-    await page.getByRole("button", { name: "Add a listener…", exact: true }).click();
+    await page.getByRole("button", { name: "Add listener…", exact: true }).click();
     await dialog.getByLabel("Name", { exact: true }).fill(name);
-    await expect(dialog.getByText("There is a tcp listener of this name.")).toBeVisible();
+    await expect(dialog.getByText("A tcp listener with this name exists already.")).toBeVisible();
   } finally {
     await node.stop();
   }
 });
 
-test("a rule and a connector that are called new are not the forms for new ones", async ({ console: page, node }) => {
+test("objects named new have pages of their own", async ({ console: page, node }) => {
   await node.call("POST", "/api/v1/rules", { id: "new", sql: 'SELECT topic FROM "a"', actions: [], description: "is there" });
   const sure = page.getByRole("dialog");
   const remove = async () => {
@@ -103,11 +103,11 @@ test("a rule and a connector that are called new are not the forms for new ones"
   await expect(page.getByLabel("Description", { exact: true })).toHaveValue("is there");
   await page.getByLabel("Description", { exact: true }).fill("is changed");
   await page.getByRole("button", { name: "Save", exact: true }).click();
-  await expect(page.getByText("Saved. It is in force.")).toBeVisible();
+  await expect(page.getByText("Saved and applied.")).toBeVisible();
   expect(await node.call("GET", "/api/v1/rules/new")).toMatchObject({ description: "is changed" });
   await remove();
   await expect.poll(() => node.call("GET", "/api/v1/rules")).not.toContainEqual(expect.objectContaining({ id: "new" }));
-  // One that is made here leads to its own page.
+  // Saving a new one opens its page.
   await open(page, "connectors/new");
   await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("http");
   await page.getByLabel("Name", { exact: true }).fill("new");

@@ -1,19 +1,19 @@
-// Running a node: clients traced and banned, what waits for them, API keys, the audit log, the log.
+// Operation of a node: traces, bans, queues, API keys, audit log, log.
 import { textOf } from "../support/reads";
 import { expect, open, test } from "../support/test";
 
-test("a client is traced, then banned, and the ban is lifted", async ({ console: page, node }) => {
+test("a client is traced and banned, and the ban is lifted", async ({ console: page, node }) => {
   await node.subscriber("traced-1", "traced/#");
   await open(page, "clients/traced-1");
-  await page.getByRole("button", { name: "Trace", exact: true }).click();
-  await expect(page.getByText(/^Watching: a hundred packets/)).toBeVisible();
+  await page.getByRole("button", { name: "Start trace", exact: true }).click();
+  await expect(page.getByText(/^Tracing, at most 100 packets/)).toBeVisible();
   await node.publish("traced/t", "hello there");
-  const packets = page.getByRole("list", { name: "Packets, the newest first", exact: true });
+  const packets = page.getByRole("list", { name: "Packets, newest first", exact: true });
   await expect(packets.getByRole("listitem").filter({ hasText: "PUBLISH" })).toContainText("hello there");
 
   await page.getByRole("button", { name: "Ban…", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await expect(dialog.getByLabel("Who", { exact: true })).toHaveValue("traced-1");
+  await expect(dialog.getByLabel("Value", { exact: true })).toHaveValue("traced-1");
   await dialog.getByLabel("Reason", { exact: true }).fill("too loud");
   await dialog.getByRole("button", { name: "Ban", exact: true }).click();
   await expect(packets.getByRole("listitem").filter({ hasText: "DISCONNECT" })).not.toHaveCount(0);
@@ -28,42 +28,42 @@ test("a client is traced, then banned, and the ban is lifted", async ({ console:
   await open(page, "bans");
   await bans.getByRole("button", { name: "Lift the ban of traced-1", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Lift", exact: true }).click();
-  await expect(page.getByText("Nobody is banned.")).toBeVisible();
+  await expect(page.getByText("No bans.")).toBeVisible();
   expect(await node.publish("x", "y", "-i", "traced-1")).toBe(0);
 });
 
-test("what waits for a client that is away is seen", async ({ console: page, node }) => {
+test("the queue of a disconnected client is shown", async ({ console: page, node }) => {
   const sleeper = await node.subscriber("sleeper", "wake/#", "-q", "1", "-c", "-V", "5", "-x", "3600");
   await open(page, "clients/sleeper");
-  await expect(page.getByText("Nothing waits for it.")).toBeVisible();
+  await expect(page.getByText("The queue is empty.")).toBeVisible();
   sleeper.kill();
-  await expect(page.getByText("away", { exact: true })).toBeVisible();
+  await expect(page.getByText("disconnected", { exact: true })).toBeVisible();
   await node.publish("wake/up", "good morning", "-q", "1");
   await expect(page.getByRole("heading", { name: "Queue 1 message", exact: true })).toBeVisible();
-  // It is in the journal only.
+  // The message is only in the journal.
   await expect(page.getByRole("region", { name: "Table: Queue", exact: true }).getByRole("row", { name: /1 wake\/up good morning 12 B/ })).toBeVisible();
 });
 
-test("an API key is made, works, is disabled and deleted; the audit log has it all", async ({ console: page, node }) => {
+test("an API key is created, disabled and deleted", async ({ console: page, node }) => {
   await open(page, "keys");
   await page.getByRole("button", { name: "New key…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Name", { exact: true }).fill("grafana");
-  await dialog.getByRole("button", { name: "Make", exact: true }).click();
+  await dialog.getByRole("button", { name: "Create", exact: true }).click();
   const secret = await textOf(dialog.getByText(/^twk_/));
   const asks = async () => (await fetch(`${node.url}/api/v1/clients`, { headers: { Authorization: `Bearer ${secret}` } })).status;
   expect(await asks()).toBe(200);
-  await dialog.getByRole("button", { name: "I have it", exact: true }).click();
+  await dialog.getByRole("button", { name: "Done", exact: true }).click();
   await page.getByRole("button", { name: "Disable grafana", exact: true }).click();
   await expect(page.getByRole("cell", { name: "disabled", exact: true })).toBeVisible();
   expect(await asks()).toBe(401);
   await page.getByRole("button", { name: "Delete grafana", exact: true }).click();
   await dialog.getByLabel("Type grafana to confirm", { exact: true }).fill("grafana");
   await dialog.getByRole("button", { name: "Delete", exact: true }).click();
-  await expect(page.getByText("There is no key.")).toBeVisible();
+  await expect(page.getByText("No API keys.")).toBeVisible();
 
   await open(page, "audit");
-  await page.getByLabel("Has the text", { exact: true }).fill("grafana");
+  await page.getByLabel("Contains", { exact: true }).fill("grafana");
   const log = page.getByRole("region", { name: "Table: Audit log", exact: true });
   await expect(log.getByRole("row")).toHaveCount(4);
   await expect(log.getByRole("row", { name: /Remove api key/ })).toContainText("204");
@@ -73,6 +73,6 @@ test("an API key is made, works, is disabled and deleted; the audit log has it a
 test("the log is searched", async ({ console: page }) => {
   await open(page, "logs");
   await expect(page.getByRole("heading", { level: 1, name: "Logs", exact: true })).toBeVisible();
-  await page.getByLabel("Has the text", { exact: true }).fill("nobody has said this");
-  await expect(page.getByText("No line fits the filter.")).toBeVisible();
+  await page.getByLabel("Contains", { exact: true }).fill("nobody has said this");
+  await expect(page.getByText("No line matches the filter.")).toBeVisible();
 });

@@ -1,4 +1,4 @@
-// Device profiles: an alarm rule is built, and the alarm of a device is raised, acknowledged and cleared by it.
+// Device profiles: alarm rules raise and clear the alarms of devices.
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,20 +8,20 @@ import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true });
 
-test("an alarm rule is built; a device of the profile raises the alarm, and clears it", async ({ console: page, node }) => {
+test("an alarm rule raises and clears an alarm", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await open(page, "profiles/new");
   const form = page.getByRole("form", { name: "Profile", exact: true });
   await form.getByLabel("Name", { exact: true }).fill("kiln");
-  await form.getByRole("button", { name: "Add an alarm", exact: true }).click();
+  await form.getByRole("button", { name: "Add alarm", exact: true }).click();
   await form.getByLabel("Alarm type", { exact: true }).fill("Too hot");
   const raise = form.getByRole("region", { name: "Raises critical", exact: true });
   await raise.getByLabel("Key", { exact: true }).fill("temperature");
   await raise.getByLabel("Value", { exact: true }).fill("900");
-  await form.getByRole("button", { name: "Clear by a rule…", exact: true }).click();
-  const clear = form.getByRole("region", { name: "Clears", exact: true });
-  await expect(raise.getByRole("combobox", { name: "Raised", exact: true })).toHaveValue("SIMPLE");
-  await expect(clear.getByRole("combobox", { name: "Cleared", exact: true })).toHaveValue("SIMPLE");
+  await form.getByRole("button", { name: "Add clear rule", exact: true }).click();
+  const clear = form.getByRole("region", { name: "Clear rule", exact: true });
+  await expect(raise.getByRole("combobox", { name: "Raise", exact: true })).toHaveValue("SIMPLE");
+  await expect(clear.getByRole("combobox", { name: "Clear", exact: true })).toHaveValue("SIMPLE");
   await clear.getByLabel("Key", { exact: true }).fill("temperature");
   await clear.getByRole("combobox", { name: "Comparison", exact: true }).selectOption("LESS");
   await clear.getByLabel("Value", { exact: true }).fill("800");
@@ -45,7 +45,7 @@ test("an alarm rule is built; a device of the profile raises the alarm, and clea
   await expect(table.getByRole("row", { name: /Too hot of kiln-1 .* cleared, acknowledged/ })).toBeVisible();
 });
 
-test("what the form of an alarm rule does not know stays as it was", async ({ console: page, node }) => {
+test("unknown parts of an alarm rule are preserved", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const value = (defaultValue: number) => ({ defaultValue, userValue: null, dynamicValue: { sourceType: "CURRENT_DEVICE", sourceAttribute: "limit", inherit: false } });
   const filter = { key: { type: "TIME_SERIES", key: "rpm" }, valueType: "NUMERIC", value: null, predicate: { type: "NUMERIC", operation: "GREATER", value: value(5) } };
@@ -53,37 +53,37 @@ test("what the form of an alarm rule does not know stays as it was", async ({ co
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms };
   const made = (await platform.call("POST", "/api/deviceProfile", { name: "rotor", type: "DEFAULT", transportType: "DEFAULT", profileData })) as { id: { id: string } };
   await open(page, `profiles/${made.id.id}`);
-  await expect(page.getByText("rpm: nested conditions, or a value from elsewhere.")).toBeVisible();
+  await expect(page.getByText("rpm: nested conditions and dynamic values are not editable here and stay unchanged:")).toBeVisible();
   await page.getByLabel("Description", { exact: true }).fill("turns");
   await page.getByRole("button", { name: "Save", exact: true }).click();
-  await expect(page.getByText("Saved. It holds for the next message.", { exact: true })).toBeVisible();
-  const kept = (await platform.call("GET", `/api/deviceProfile/${made.id.id}`)) as { description: string; profileData: { alarms: unknown } };
-  expect(kept.description).toBe("turns");
-  expect(kept.profileData.alarms).toEqual(alarms);
+  await expect(page.getByText("Saved. New messages use these settings.", { exact: true })).toBeVisible();
+  const stored = (await platform.call("GET", `/api/deviceProfile/${made.id.id}`)) as { description: string; profileData: { alarms: unknown } };
+  expect(stored.description).toBe("turns");
+  expect(stored.profileData.alarms).toEqual(alarms);
 });
 
-test("rules count by schedules: some days between two times, or times for each day", async ({ console: page, node }) => {
+test("alarm rules follow their schedules", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await open(page, "profiles/new");
   const form = page.getByRole("form", { name: "Profile", exact: true });
   await form.getByLabel("Name", { exact: true }).fill("shift");
-  await form.getByRole("button", { name: "Add an alarm", exact: true }).click();
+  await form.getByRole("button", { name: "Add alarm", exact: true }).click();
   await form.getByLabel("Alarm type", { exact: true }).fill("Loud");
   const rule = (severity: string) => form.getByRole("region", { name: `Raises ${severity}`, exact: true });
   const when = (severity: string) => rule(severity).getByRole("group", { name: "Schedule", exact: true });
-  for (const severity of ["major", "minor"]) await form.getByRole("combobox", { name: "Another severity", exact: true }).selectOption(severity);
+  for (const severity of ["major", "minor"]) await form.getByRole("combobox", { name: "Add severity", exact: true }).selectOption(severity);
   for (const severity of ["critical", "major", "minor"]) {
     await rule(severity).getByLabel("Key", { exact: true }).fill("noise");
     await rule(severity).getByLabel("Value", { exact: true }).fill("80");
   }
-  // The first two count on no day, the third always.
-  await when("critical").getByRole("combobox", { name: "Counts", exact: true }).selectOption("SPECIFIC_TIME");
+  // The first two rules are active on no day, the third is always active.
+  await when("critical").getByRole("combobox", { name: "Schedule", exact: true }).selectOption("SPECIFIC_TIME");
   for (const day of ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]) await when("critical").getByRole("checkbox", { name: day, exact: true }).uncheck();
-  await expect(when("critical").getByText("Without a day the rule never counts.", { exact: true })).toBeVisible();
+  await expect(when("critical").getByText("Select at least one day. Otherwise the rule is never active.", { exact: true })).toBeVisible();
   await when("critical").getByLabel("From", { exact: true }).fill("06:30");
   await when("critical").getByLabel("To", { exact: true }).fill("00:00");
   await when("critical").getByLabel("Time zone", { exact: true }).fill("Europe/Vienna");
-  await when("major").getByRole("combobox", { name: "Counts", exact: true }).selectOption("CUSTOM");
+  await when("major").getByRole("combobox", { name: "Schedule", exact: true }).selectOption("CUSTOM");
   for (const day of ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]) await when("major").getByRole("checkbox", { name: day, exact: true }).uncheck();
   await expect(when("major").getByLabel("Monday from", { exact: true })).toBeDisabled();
   await when("major").getByLabel("Time zone", { exact: true }).fill("UTC");
@@ -92,9 +92,9 @@ test("rules count by schedules: some days between two times, or times for each d
 
   const infos = (await platform.call("GET", "/api/deviceProfileInfos?page=0&pageSize=100")) as { data: { name: string; id: { id: string } }[] };
   const deviceProfileId = infos.data.find((one) => one.name === "shift")?.id;
-  interface Kept { profileData: { alarms: { createRules: Record<string, { schedule: unknown }> }[] } }
-  const kept = (await platform.call("GET", `/api/deviceProfile/${deviceProfileId?.id}`)) as Kept;
-  const rules = kept.profileData.alarms[0]?.createRules;
+  interface Stored { profileData: { alarms: { createRules: Record<string, { schedule: unknown }> }[] } }
+  const stored = (await platform.call("GET", `/api/deviceProfile/${deviceProfileId?.id}`)) as Stored;
+  const rules = stored.profileData.alarms[0]?.createRules;
   expect(rules?.["CRITICAL"]?.schedule).toEqual({ type: "SPECIFIC_TIME", timezone: "Europe/Vienna", daysOfWeek: [], startsOn: 23_400_000, endsOn: 0, dynamicValue: null });
   const items = Array.from({ length: 7 }, (_, day) => ({ enabled: false, dayOfWeek: day + 1, startsOn: 28_800_000, endsOn: 64_800_000 }));
   expect(rules?.["MAJOR"]?.schedule).toEqual({ type: "CUSTOM", timezone: "UTC", items, dynamicValue: null });
@@ -105,7 +105,7 @@ test("rules count by schedules: some days between two times, or times for each d
   await expect(page.getByRole("row", { name: /minor Show Loud of shift-1 .* active/ })).toBeVisible();
 });
 
-test("devices of a profile send Protobuf and provision themselves, as its page says", async ({ console: page, node }) => {
+test("devices send Protobuf and provision themselves", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   await open(page, "profiles/new");
   const form = page.getByRole("form", { name: "Profile", exact: true });
@@ -114,7 +114,7 @@ test("devices of a profile send Protobuf and provision themselves, as its page s
   await form.getByLabel("Telemetry topic", { exact: true }).fill("plant/+/t");
   await form.getByRole("combobox", { name: "Format", exact: true }).selectOption("PROTOBUF");
   await form.getByLabel("Schema: Telemetry", { exact: true }).fill("message {");
-  await form.getByRole("combobox", { name: "Devices ask for their own credentials", exact: true }).selectOption("ALLOW_CREATE_NEW_DEVICES");
+  await form.getByRole("combobox", { name: "Device provisioning", exact: true }).selectOption("ALLOW_CREATE_NEW_DEVICES");
   await form.getByLabel("Provision key", { exact: true }).fill("the-key");
   await form.getByLabel("Provision secret", { exact: true }).fill("the-secret");
   await form.getByRole("button", { name: "Create", exact: true }).click();
@@ -134,15 +134,15 @@ test("devices of a profile send Protobuf and provision themselves, as its page s
   await page.getByRole("link", { name: "binary-1", exact: true }).click();
   await expect(page.getByRole("row", { name: /heat 22\.5/ })).toBeVisible();
 
-  // What is turned off is refused.
+  // Disabled provisioning is refused.
   const infos = (await platform.call("GET", "/api/deviceProfileInfos?page=0&pageSize=100")) as { data: { name: string; id: { id: string } }[] };
   await open(page, `profiles/${infos.data.find((one) => one.name === "binary")?.id.id}`);
-  const provisions = form.getByRole("combobox", { name: "Devices ask for their own credentials", exact: true });
+  const provisions = form.getByRole("combobox", { name: "Device provisioning", exact: true });
   await expect(provisions).toHaveValue("ALLOW_CREATE_NEW_DEVICES");
   await expect(form.getByLabel("Provision secret", { exact: true })).toHaveValue("the-secret");
   await provisions.selectOption("DISABLED");
   await form.getByRole("button", { name: "Save", exact: true }).click();
-  await expect(page.getByText("Saved. It holds for the next message.", { exact: true })).toBeVisible();
+  await expect(page.getByText("Saved. New messages use these settings.", { exact: true })).toBeVisible();
   const refused = JSON.parse(execFileSync("sh", ["-c", line.replace("NAME", "binary-2").replace("curl", "curl -s")], { encoding: "utf8" })) as { status: string };
   expect(refused.status).not.toBe("SUCCESS");
 });

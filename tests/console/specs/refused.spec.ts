@@ -1,9 +1,9 @@
-// Who was refused: one line for each client and reason, and what lets it in.
+// Refused clients: one row per client and reason, with the action that helps.
 import { expect, open, test } from "../support/test";
 
 test.use({ nodeOf: "refused" });
 
-test("refused clients are grouped with a count, searched, and let in by what kept them out", async ({ console: page, node }) => {
+test("refused clients are grouped, searched and unbanned", async ({ console: page, node }) => {
   const wrong = ["-i", "meter-7", "-u", "meter", "-P", "not it"];
   for (let n = 0; n < 3; n += 1) expect(await node.publish("x", "y", ...wrong)).not.toBe(0);
   await node.call("POST", "/api/v1/banned", { kind: "client_id", who: "noisy-1", reason: "too much" });
@@ -18,32 +18,32 @@ test("refused clients are grouped with a count, searched, and let in by what kep
   const dialog = page.getByRole("dialog");
   await expect(dialog.getByText("noisy-1 was banned by admin: too much.")).toBeVisible();
   await dialog.getByRole("button", { name: "Lift", exact: true }).click();
-  await expect(page.getByText("Lifted.", { exact: true })).toBeVisible();
+  await expect(page.getByText("Ban lifted.", { exact: true })).toBeVisible();
   expect(await node.publish("x", "y", "-i", "noisy-1")).toBe(0);
-  await page.getByLabel("Client, user, address or reason", { exact: true }).fill("nobody has this");
-  await expect(page.getByText(/^None of the last \d+ refusals fits\.$/)).toBeVisible();
+  await page.getByLabel("Client, user, address or reason", { exact: true }).fill("no such client");
+  await expect(page.getByText(/^None of the last \d+ refusals matches\.$/)).toBeVisible();
 });
 
-test("a password for a user that exists is asked about first", async ({ console: page, node }) => {
+test("changing an existing password asks first", async ({ console: page, node }) => {
   await node.call("POST", "/api/v1/users", { name: "shared", password: "used by many" });
   const login = (password: string) => node.publish("x", "y", "-i", "late-1", "-u", "shared", "-P", password);
   expect(await login("not it")).not.toBe(0);
   await open(page, "refused");
-  await page.getByRole("button", { name: "Give late-1 a password", exact: true }).click();
-  const form = page.getByRole("dialog", { name: "Let this client in", exact: true });
+  await page.getByRole("button", { name: "Set a password for late-1", exact: true }).click();
+  const form = page.getByRole("dialog", { name: "Set a password for this client", exact: true });
   await form.getByLabel("Password", { exact: true }).fill("another one");
   const question = page.getByRole("dialog", { name: "Change this user's password?", exact: true });
-  await form.getByRole("button", { name: "Let it in", exact: true }).click();
+  await form.getByRole("button", { name: "Set password", exact: true }).click();
   await question.getByRole("button", { name: "Cancel", exact: true }).click();
-  await expect(form.getByRole("button", { name: "Let it in", exact: true })).toBeVisible();
+  await expect(form.getByRole("button", { name: "Set password", exact: true })).toBeVisible();
   expect(await login("used by many")).toBe(0);
-  await form.getByRole("button", { name: "Let it in", exact: true }).click();
-  await question.getByRole("button", { name: "Change the password", exact: true }).click();
+  await form.getByRole("button", { name: "Set password", exact: true }).click();
+  await question.getByRole("button", { name: "Change password", exact: true }).click();
   await expect(form.getByText("The password is not shown again.")).toBeVisible();
   expect(await login("another one")).toBe(0);
 });
 
-test("who is not authorized leads to the access rules, with itself in their tester", async ({ console: page }) => {
+test("an unauthorized client opens the access rule tester", async ({ console: page }) => {
   await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: Date.now(), client_id: "taken-1", user_name: "owner", address: "192.0.2.7:5000", transport: "tcp", reason: "not_authorized", reason_code: 0x87, because: "refused by policy" }] }));
   await open(page, "refused");
   await page.getByRole("link", { name: "Access rules for taken-1", exact: true }).click();

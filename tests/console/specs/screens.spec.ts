@@ -1,4 +1,4 @@
-// A dashboard on a wall: an address with a key of its own, that goes on without a login, and changes nothing.
+// Wall screens: an address with an API key shows a dashboard read-only without a login.
 import { until } from "../support/node";
 import { textOf } from "../support/reads";
 import { seconds } from "../support/slow";
@@ -7,9 +7,9 @@ import { Platform } from "../support/platform";
 
 test.use({ hasPlatform: true, nodeOf: "screens" });
 
-test("a screen shows its dashboard without a login, for as long as its key is good", async ({ page, node }) => {
+test("a screen works without a login while its key is valid", async ({ page, node }) => {
   test.setTimeout(seconds(120));
-  const complaints = watch(page, node.url);
+  const pageErrors = watch(page, node.url);
   const platform = await Platform.open(node, "Main");
   const device = await platform.device("furnace");
   await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id: device }, type: "Overheat", severity: "CRITICAL" });
@@ -29,16 +29,16 @@ test("a screen shows its dashboard without a login, for as long as its key is go
   await open(page, `dashboards/${id.id}`);
   await page.getByRole("button", { name: "Screen…", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await expect(dialog.getByLabel("Name of the key", { exact: true })).toHaveValue("screen-hall-1");
-  await dialog.getByRole("button", { name: "Make", exact: true }).click();
-  await expect(page.getByRole("dialog", { name: "The address of screen-hall-1", exact: true })).toBeVisible();
+  await expect(dialog.getByLabel("Key name", { exact: true })).toHaveValue("screen-hall-1");
+  await dialog.getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByRole("dialog", { name: "Address of screen-hall-1", exact: true })).toBeVisible();
   const address = await textOf(dialog.locator("code").first());
   expect(address).toMatch(/^http:\/\/.+\/#\/screen\/.+\?key=twk_/);
-  await dialog.getByRole("button", { name: "I have it", exact: true }).click();
+  await dialog.getByRole("button", { name: "Done", exact: true }).click();
   await open(page, "keys");
   await expect(page.getByRole("row", { name: /screen-hall-1/ }).getByRole("link", { name: "a screen", exact: true })).toBeVisible();
 
-  // The browser on the wall knows nobody.
+  // The browser on the wall has no login.
   await page.evaluate(() => { sessionStorage.clear(); localStorage.clear(); });
   await page.goto("about:blank");
   await page.goto(address);
@@ -51,40 +51,40 @@ test("a screen shows its dashboard without a login, for as long as its key is go
   await expect(value.getByText("55", { exact: true })).toBeVisible();
   await expect(page.getByRole("region", { name: "Course", exact: true }).getByRole("listitem").first()).toContainText(/heat [45]\d/);
   await expect(page.getByRole("switch")).toHaveCount(0);
-  await expect(page.getByRole("region", { name: "Burner", exact: true })).toContainText("Not on a screen");
+  await expect(page.getByRole("region", { name: "Burner", exact: true })).toContainText("Not available on a screen");
   const alarms = page.getByRole("region", { name: "Alarms", exact: true });
   await expect(alarms.getByText("Overheat", { exact: true })).toBeVisible();
   await expect(alarms.getByRole("button")).toHaveCount(0);
-  for (const name of ["Edit", "Kiosk", "Leave", "Screen…"]) await expect(page.getByRole("button", { name, exact: true })).toHaveCount(0);
+  for (const name of ["Edit", "Kiosk", "Exit", "Screen…"]) await expect(page.getByRole("button", { name, exact: true })).toHaveCount(0);
   await expect.poll(() => page.evaluate(() => [sessionStorage.length, localStorage.length])).toEqual([0, 0]);
 
-  // What somebody changes at the dashboard comes by itself, and so does the end of the key, and that it is good again.
+  // The screen follows changes of the dashboard, and disabling and enabling of the key.
   await node.call("PUT", "/api/v1/api-keys/screen-hall-1", { enabled: false });
   await page.reload();
-  await expect(page.getByRole("alert")).toContainText("The key of this screen was removed, disabled or has expired");
+  await expect(page.getByRole("alert")).toContainText("The key of this screen was deleted, disabled or has expired");
   await node.call("PUT", "/api/v1/api-keys/screen-hall-1", { enabled: true });
   await expect(value.getByText("55", { exact: true })).toBeVisible({ timeout: seconds(45) });
   await node.call("DELETE", "/api/v1/api-keys/screen-hall-1");
   await page.reload();
   await expect(page.getByRole("alert")).toContainText("The key of this screen");
   await expect(page.getByRole("region", { name: "Heat", exact: true })).toBeHidden();
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
 });
 
-test("a tab that has shown one screen shows another", async ({ page, node }) => {
+test("a tab shows one screen after another", async ({ page, node }) => {
   const platform = await Platform.open(node, "Main");
   await page.goto("about:blank");
   for (const title of ["Hall 2", "Hall 3", "Hall 2"]) {
     const { id } = (await platform.call("POST", "/api/dashboard", { title, configuration: { widgets: {} } })) as { id: { id: string } };
     const name = `wall-${id.id}`;
     const { secret } = (await node.call("POST", "/api/v1/api-keys", { name, role: "viewer", dashboard: id.id })) as { secret: string };
-    // Only what stands behind # differs: the page is not loaded anew.
+    // Only the fragment of the address changes, so the page is not reloaded.
     await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
     await expect(page.getByRole("heading", { name: title, exact: true })).toBeVisible();
   }
 });
 
-test("the connection of one screen is not the next one's", async ({ page, node }) => {
+test("screens do not share a connection", async ({ page, node }) => {
   const platform = await Platform.open(node, "Main");
   const sockets: { isClosed: boolean; said: string }[] = [];
   page.on("websocket", (socket) => {
@@ -113,7 +113,7 @@ test("the connection of one screen is not the next one's", async ({ page, node }
   expect(west?.[0]?.isClosed).toBe(false);
 });
 
-test("a screen shows several devices by their names, fields and attributes", async ({ page, node }) => {
+test("a screen shows several devices with their names", async ({ page, node }) => {
   const platform = await Platform.open(node, "Main");
   const entityList = [await platform.device("mill-1"), await platform.device("mill-2")];
   for (const name of ["mill-1", "mill-2"]) expect(await node.publish("v1/devices/me/telemetry", '{"heat": 12}', "-u", name, "-q", "1")).toBe(0);
@@ -130,7 +130,7 @@ test("a screen shows several devices by their names, fields and attributes", asy
   await expect(page.getByRole("region", { name: "Mills", exact: true }).getByRole("row")).toHaveText([/^Name ?Kind ?heat ?hall/, /^mill-1 ?default ?12 ?north/, /^mill-2 ?default ?12 ?north/]);
 });
 
-test("a screen shows whom an alias stands for that the server looks for, also who comes later", async ({ page, node }) => {
+test("a screen resolves aliases and follows new entities", async ({ page, node }) => {
   const platform = await Platform.open(node, "Main");
   const kiln = async (name: string, heat: number) => {
     await platform.call("POST", "/api/device-with-credentials", { device: { name, type: "kiln" }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: name } });

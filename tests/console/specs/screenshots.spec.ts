@@ -1,23 +1,22 @@
-// Takes the pictures of docs/screenshots; `dev/ui screenshots` runs it, and `ONLY=rules dev/ui screenshots` for pages that begin so; with WIDE=1 also those
-// of a screen of 4K, into target/console-4k. They are for people to look at,
-// not compared.
+// Saves a screenshot of each page to target/screenshots for review. `dev/ui screenshots` runs it, and no test compares
+// the files. ONLY=rules selects pages whose path starts with it. WIDE=1 adds screenshots of a 4K screen.
 import type { Node } from "../support/node";
-import { furnish, PAGES } from "../support/pages";
+import { populate, PAGES } from "../support/pages";
 import { pass } from "../support/measure";
 import { drawn } from "../support/reads";
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 
-const DIRECTORY = "../../docs/screenshots";
-/** What has more on it than others. */
+const DIRECTORY = "../../target/screenshots";
+/** Pages with more content than others. */
 const TALL = ["home", "dashboards/{plant}"];
 
 test.use({ hasPlatform: true });
 
-/** All of them look at one. */
+/** All tests use one node. */
 let furnished: Node | undefined;
 async function furnishOnce(node: Node): Promise<void> {
-  if (furnished !== node) await furnish(node);
+  if (furnished !== node) await populate(node);
   furnished = node;
 }
 
@@ -31,14 +30,14 @@ for (const colorScheme of ["light", "dark"] as const) {
       sessionStorage.setItem("tidewire-login", JSON.stringify({ ...login, has_first_password: false }));
     });
     await page.reload();
-    // Home comes last: its charts have something to show by then.
+    // Home comes last, so that its charts have data.
     const wanted = PAGES.filter((path) => path !== "nowhere" && path.startsWith(process.env["ONLY"] ?? "")).sort((a, b) => Number(a === "home") - Number(b === "home"));
     for (const one of wanted) {
       await open(page, one);
       await drawn(page);
       if (one === "topics") await page.getByRole("button", { name: "Watch", exact: true }).click();
       if (one === "mqtt") await talk(page);
-      // What is live has something to show.
+      // Creates live data.
       await pass(one === "home" ? 4000 : 1500);
       if (one === "topics") await page.getByRole("button", { name: "temp", exact: true }).click();
       await page.evaluate(() => scrollTo(0, 0));
@@ -56,7 +55,7 @@ test("pictures on a screen of 4K @screenshots", async ({ console: page, node }) 
     await open(page, one);
     await drawn(page);
     await pass(700);
-    await page.screenshot({ path: `../../target/console-4k/${one.replace(/\W+/g, "-")}.png` });
+    await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W+/g, "-")}-4k.png` });
   }
 });
 

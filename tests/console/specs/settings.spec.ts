@@ -1,6 +1,6 @@
-// Users, access rules with their tester, the configuration, one's own password.
+// Settings: MQTT users, access rules with their tester, configuration, own password.
 import { freePort, Node } from "../support/node";
-import { furnish, PAGES } from "../support/pages";
+import { populate, PAGES } from "../support/pages";
 import { drawn } from "../support/reads";
 import { expect, open, test, watch } from "../support/test";
 
@@ -14,7 +14,7 @@ test("an MQTT user is added, changed and deleted", async ({ console: page, node 
   const table = page.getByRole("region", { name: "Table: Users", exact: true });
   await expect(table.getByRole("cell", { name: "ada", exact: true })).toBeVisible();
   expect(await node.publish("x", "y", "-u", "ada", "-P", "first password")).toBe(0);
-  await page.getByRole("button", { name: "Change ada", exact: true }).click();
+  await page.getByRole("button", { name: "Edit ada", exact: true }).click();
   await dialog.getByLabel("New password", { exact: true }).fill("second password");
   await dialog.getByRole("button", { name: "Save", exact: true }).click();
   await expect(dialog).toBeHidden();
@@ -24,26 +24,26 @@ test("an MQTT user is added, changed and deleted", async ({ console: page, node 
   await expect(table.getByRole("cell", { name: "ada", exact: true })).toBeHidden();
 });
 
-test("access rules are tried before they are in force, and the tester names the rule", async ({ console: page, node }) => {
+test("edited access rules can be tested before they apply", async ({ console: page, node }) => {
   await open(page, "access");
-  await expect(page.getByText("There are no rules: who may connect may publish")).toBeVisible();
+  await expect(page.getByText("No access rules. Every connected client may use all topics")).toBeVisible();
   const verdict = page.getByRole("main").getByRole("status").last();
-  await expect(verdict).toContainText("Yes, because there are no rules");
+  await expect(verdict).toContainText("Allowed: there are no rules");
   for (const [permission, topics] of [["deny", "demo/secret"], ["allow", "demo/#"]] as const) {
-    await page.getByRole("button", { name: "Add a rule…", exact: true }).click();
+    await page.getByRole("button", { name: "Add rule…", exact: true }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("combobox", { name: "Decision", exact: true }).selectOption(permission);
-    await dialog.getByLabel("Topic filters, one a line", { exact: true }).fill(topics);
+    await dialog.getByLabel("Topic filters (one per line)", { exact: true }).fill(topics);
     await dialog.getByRole("button", { name: "Add", exact: true }).click();
   }
-  await expect(verdict).toContainText("Yes, because rule 2 matches first");
+  await expect(verdict).toContainText("Allowed: rule 2 matches first");
   await page.getByLabel("Topic", { exact: true }).fill("demo/secret");
-  await expect(verdict).toContainText("No, because rule 1 matches first");
+  await expect(verdict).toContainText("Denied: rule 1 matches first");
   await page.getByRole("button", { name: "Move rule 1 down", exact: true }).click();
-  await expect(verdict).toContainText("Yes, because rule 1 matches first");
+  await expect(verdict).toContainText("Allowed: rule 1 matches first");
   await page.getByRole("button", { name: "Move rule 2 up", exact: true }).click();
-  await page.getByRole("button", { name: "Put in force", exact: true }).click();
-  await expect(page.getByText("In force, also for connected clients.")).toBeVisible();
+  await page.getByRole("button", { name: "Apply", exact: true }).click();
+  await expect(page.getByText("Applied, also to connected clients.")).toBeVisible();
   const acl = (await node.call("GET", "/api/v1/acl")) as { rules: unknown[] };
   expect(acl.rules).toHaveLength(2);
   await node.call("PUT", "/api/v1/acl", { rules: [] });
@@ -52,22 +52,22 @@ test("access rules are tried before they are in force, and the tester names the 
 test("the configuration shows values with their origin", async ({ console: page, node }) => {
   await open(page, "configuration");
   const table = page.getByRole("region", { name: "Table: Configuration", exact: true });
-  await page.getByLabel("Only what is not at its default", { exact: true }).check();
+  await page.getByLabel("Changed values only", { exact: true }).check();
   await expect(table.getByRole("row", { name: /node\.data_dir/ })).toContainText(node.directory);
   await expect(table.getByRole("row", { name: /node\.data_dir/ })).toContainText("--set");
   await expect(table.getByRole("row", { name: /mqtt\.max_qos/ })).toBeHidden();
-  await page.getByLabel("Only what is not at its default", { exact: true }).uncheck();
+  await page.getByLabel("Changed values only", { exact: true }).uncheck();
   await page.getByLabel("Search", { exact: true }).fill("max_qos");
   await expect(table.getByRole("row", { name: /mqtt\.max_qos/ })).toContainText("default");
 });
 
-test("listeners show what happens there and their options", async ({ console: page, node }) => {
+test("listeners show their state and options", async ({ console: page, node }) => {
   await node.subscriber("at-the-door", "x");
   await open(page, "listeners");
   const tcp = page.getByRole("region", { name: "tcp.default", exact: true });
   await expect(tcp).toContainText(`127.0.0.1:${node.mqttPort}`);
-  await expect(tcp).toContainText(/Open[1-9]\d* connection/);
-  await tcp.getByText(/^Options: 1 of \d+ not at their default/).click();
+  await expect(tcp).toContainText(/Connections[1-9]\d*/);
+  await tcp.getByText(/^Options: 1 of \d+ changed/).click();
   const bind = tcp.getByRole("row", { name: /^listeners\.tcp\.default\.bind / });
   await expect(bind).toContainText("after a restart");
   await expect(bind).toContainText("pinned");
@@ -82,18 +82,18 @@ test("listeners show what happens there and their options", async ({ console: pa
   await expect(page.getByRole("region", { name: "api", exact: true })).toContainText("this page, the API, and MQTT over WebSocket");
 });
 
-test("a listener is added for the next start, tried before, and removed again", async ({ console: page, node }) => {
+test("a listener is checked, added and removed", async ({ console: page, node }) => {
   await open(page, "listeners");
-  const add = page.getByRole("button", { name: "Add a listener…", exact: true });
+  const add = page.getByRole("button", { name: "Add listener…", exact: true });
   await add.click();
-  const dialog = page.getByRole("dialog", { name: "Add a listener", exact: true });
+  const dialog = page.getByRole("dialog", { name: "Add listener", exact: true });
   const [name, bind, apply] = [dialog.getByLabel("Name", { exact: true }), dialog.getByLabel("Address", { exact: true }), dialog.getByRole("button", { name: "Add", exact: true })];
   await expect(apply).toBeDisabled();
   await name.fill("default");
-  await expect(dialog.getByRole("alert")).toHaveText("There is a tcp listener of this name.");
+  await expect(dialog.getByRole("alert")).toHaveText("A tcp listener with this name exists already.");
   await name.fill("lan.1");
   await bind.fill("192.0.2.1:5000");
-  await expect(dialog.getByRole("alert")).toContainText("cannot be listened on");
+  await expect(dialog.getByRole("alert")).toContainText("cannot listen on");
   await expect(apply).toBeDisabled();
   const port = await freePort();
   await bind.fill(`127.0.0.1:${port}`);
@@ -101,8 +101,8 @@ test("a listener is added for the next start, tried before, and removed again", 
   await apply.click();
   await expect(dialog).toBeHidden();
   const lan = page.getByRole("region", { name: 'tcp."lan.1"', exact: true });
-  await expect(lan).toContainText("from the next start on");
-  await lan.getByText(/^Options: 1 of \d+ not at their default/).click();
+  await expect(lan).toContainText("opens at the next restart");
+  await lan.getByText(/^Options: 1 of \d+ changed/).click();
   await lan.getByRole("button", { name: 'Remove tcp."lan.1"', exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Remove", exact: true }).click();
   await expect(lan).toBeHidden();
@@ -111,14 +111,14 @@ test("a listener is added for the next start, tried before, and removed again", 
   expect(runtime.some(({ key }) => key.includes("lan"))).toBe(false);
 });
 
-test("a value is changed while the server runs: tried first, applied, and forgotten again", async ({ console: page, node }) => {
+test("an option is changed and reset at runtime", async ({ console: page, node }) => {
   await open(page, "configuration");
   const row = page.getByRole("region", { name: "Table: Configuration", exact: true }).getByRole("row", { name: /mqtt\.max_inflight/ });
   await row.getByRole("button", { name: "Change mqtt.max_inflight", exact: true }).click();
   const dialog = page.getByRole("dialog", { name: "mqtt.max_inflight", exact: true });
   const [value, apply] = [dialog.getByLabel("Value", { exact: true }), dialog.getByRole("button", { name: "Apply", exact: true })];
   await expect(value).toHaveValue("128");
-  await expect(dialog.getByText("Nothing: this is the value in force.", { exact: true })).toBeVisible();
+  await expect(dialog.getByText("No change: this is the current value.", { exact: true })).toBeVisible();
   await expect(apply).toBeDisabled();
   await value.fill("0");
   await expect(dialog.getByRole("alert")).toContainText("from 1 to 65535");
@@ -130,7 +130,7 @@ test("a value is changed while the server runs: tried first, applied, and forgot
   await expect(row.getByRole("cell").nth(1)).toHaveText("7");
   await expect(row).toContainText("runtime.toml");
   await row.getByRole("button", { name: "Change mqtt.max_inflight", exact: true }).click();
-  await dialog.getByLabel("Forget what was changed here: the file or the default holds again", { exact: true }).check();
+  await dialog.getByLabel("Reset to the value of the configuration file or the default", { exact: true }).check();
   await expect(dialog.getByRole("listitem")).toContainText("mqtt.max_inflight: 7 → 128");
   await apply.click();
   await expect(row).toContainText("default");
@@ -139,7 +139,7 @@ test("a value is changed while the server runs: tried first, applied, and forgot
   expect(here).toEqual([{ changes: { "mqtt.max_inflight": null } }, { changes: { "mqtt.max_inflight": "7" } }]);
 });
 
-test("a limit that can be lifted, and a feature that can be off, take any value", async ({ console: page, node }) => {
+test("an unlimited or disabled option accepts any valid value", async ({ console: page, node }) => {
   await open(page, "configuration");
   const all = (await node.call("GET", "/api/v1/configuration")) as { key: string; type: string; value: string; choices: string[]; fixed_because: string | null }[];
   const either = all.filter((one) => one.fixed_because === null && /^(duration|integer|size) or "/.test(one.type));
@@ -152,10 +152,10 @@ test("a limit that can be lifted, and a feature that can be off, take any value"
   await expect(dialog.getByText(one.type)).toBeVisible();
 });
 
-test("what is pinned or read at the start only cannot be changed, and says why", async ({ console: page }) => {
+test("fixed options cannot be changed and show the reason", async ({ console: page }) => {
   await open(page, "configuration");
   const table = page.getByRole("region", { name: "Table: Configuration", exact: true });
-  for (const [key, because] of [[/^sys\.interval/, "after a restart"], [/^access\.password_file/, "it names a file of the server"], [/^access\.rules/, "it has a page of its own"]] as const) {
+  for (const [key, because] of [[/^sys\.interval/, "after a restart"], [/^access\.password_file/, "it names a file of the server"], [/^access\.rules/, "it has an endpoint of its own"]] as const) {
     const row = table.getByRole("row", { name: key });
     await expect(row).toContainText(because);
     await expect(row.getByRole("button")).toHaveCount(0);
@@ -163,29 +163,29 @@ test("what is pinned or read at the start only cannot be changed, and says why",
   await expect(table.getByRole("row", { name: /^node\.data_dir/ }).getByText("pinned", { exact: true })).toHaveAttribute("title", /pinned by --set/);
 });
 
-test("one changes one's own password", async ({ page }) => {
+test("a user changes their password", async ({ page }) => {
   const node = await Node.start();
   await page.goto(node.url);
   await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
   await page.getByRole("button", { name: "Log in", exact: true }).click();
-  await page.getByRole("link", { name: "Change it", exact: true }).click();
-  await page.getByLabel("Present password", { exact: true }).fill(node.firstPassword);
+  await page.getByRole("link", { name: "Change it now", exact: true }).click();
+  await page.getByLabel("Current password", { exact: true }).fill(node.firstPassword);
   await page.getByLabel("New password", { exact: true }).fill("a password of mine");
-  await page.getByLabel("Once more", { exact: true }).fill("a password of mine");
-  await page.getByRole("button", { name: "Change", exact: true }).click();
-  await expect(page.getByText("The password was changed.")).toBeVisible();
+  await page.getByLabel("Repeat new password", { exact: true }).fill("a password of mine");
+  await page.getByRole("button", { name: "Change password", exact: true }).click();
+  await expect(page.getByText("Password changed.")).toBeVisible();
   await page.getByLabel("Password", { exact: true }).fill("a password of mine");
   await page.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(page.getByRole("heading", { name: "My account", exact: true })).toBeVisible();
-  await expect(page.getByText("You use the password of the first start")).toBeHidden();
+  await expect(page.getByText("You are using the generated password")).toBeHidden();
   await node.stop();
 });
 
-test("a viewer sees everything and is offered no change", async ({ page }) => {
+test("a viewer sees all pages without enabled changes", async ({ page }) => {
   const node = await Node.start("platform.enabled=true");
-  await furnish(node);
+  await populate(node);
   await node.addViewer("eve", "only looking");
-  const complaints = watch(page, node.url);
+  const pageErrors = watch(page, node.url);
   await page.goto(node.url);
   await page.getByLabel("User", { exact: true }).fill("eve");
   await page.getByLabel("Password", { exact: true }).fill("only looking");
@@ -194,19 +194,19 @@ test("a viewer sees everything and is offered no change", async ({ page }) => {
   for (const path of PAGES.filter((one) => !one.endsWith("/new") && !one.includes("gateway"))) {
     await open(page, path);
     await drawn(page);
-    await expect(page.getByRole("main").getByRole("button", { name: /^(Add|Save|Delete|Disable|Purge|New|Publish…|Put in force)/ }).and(page.locator(":enabled")), path).toHaveCount(0);
+    await expect(page.getByRole("main").getByRole("button", { name: /^(Add|Save|Delete|Disable|Purge|New|Publish…|Apply)/ }).and(page.locator(":enabled")), path).toHaveCount(0);
     await expect(page.getByRole("alert").filter({ hasText: "role" })).toHaveCount(0);
   }
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
   await node.stop();
 });
 
-test("the doctor says what is worth a look, and what to do", async ({ console: page }) => {
+test("the doctor shows findings with links", async ({ console: page }) => {
   await open(page, "about");
-  const doctor = page.getByRole("region", { name: "Doctor", exact: true });
+  const doctor = page.getByRole("region", { name: "Health check", exact: true });
   await expect(doctor.getByRole("row", { name: /Durability/ })).toContainText("fsync");
-  await expect(doctor.getByRole("row", { name: /Clock/ })).toContainText("good");
+  await expect(doctor.getByRole("row", { name: /Clock/ })).toContainText("ok");
   await expect(doctor.getByRole("row", { name: /Open files/ })).toBeVisible();
-  await doctor.getByRole("link", { name: "Look at Password", exact: true }).click();
+  await doctor.getByRole("link", { name: "Open Password", exact: true }).click();
   await expect(page.getByRole("heading", { name: "My account", exact: true })).toBeVisible();
 });

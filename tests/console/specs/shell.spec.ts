@@ -1,25 +1,25 @@
-// The frame: login, navigation, colours, small screens, the keyboard.
+// The frame of the console: login, navigation, colours, small screens.
 import { drawn, fits, textsOf } from "../support/reads";
 import { expect, logIn, open, test, watch } from "../support/test";
 
-test("a wrong password is refused and says so", async ({ page, node }) => {
+test("a wrong password is refused", async ({ page, node }) => {
   await page.goto(node.url);
   await page.getByLabel("Password", { exact: true }).fill("wrong");
   await page.getByRole("button", { name: "Log in", exact: true }).click();
-  await expect(page.getByRole("alert")).toContainText("user or password is wrong");
+  await expect(page.getByRole("alert")).toContainText("wrong user name or password");
 });
 
-test("one logs in, stays so over a reload, and logs out", async ({ page, node }) => {
-  const complaints = watch(page, node.url);
+test("a login survives a reload and ends with the logout", async ({ page, node }) => {
+  const pageErrors = watch(page, node.url);
   await logIn(page, node);
   await page.reload();
   await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
   await page.getByRole("button", { name: "Log out", exact: true }).click();
   await expect(page.getByRole("button", { name: "Log in", exact: true })).toBeVisible();
-  expect(complaints).toEqual([]);
+  expect(pageErrors).toEqual([]);
 });
 
-test("a login that the server does not know any more leads to the login page", async ({ page, node }) => {
+test("an unknown token opens the login page", async ({ page, node }) => {
   await logIn(page, node);
   await page.evaluate(() => {
     const login = JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}");
@@ -29,7 +29,7 @@ test("a login that the server does not know any more leads to the login page", a
   await expect(page.getByText("Your login has ended")).toBeVisible();
 });
 
-test("every page is reached from the navigation and by keyboard", async ({ console: page }) => {
+test("every page is reachable by keyboard", async ({ console: page }) => {
   const links = page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link");
   for (const name of await textsOf(links, 16)) {
     await links.getByText(name, { exact: true }).focus();
@@ -38,10 +38,10 @@ test("every page is reached from the navigation and by keyboard", async ({ conso
     await expect(page).toHaveTitle(`${name} · tidewire`);
   }
   await open(page, "nowhere");
-  await expect(page.getByRole("heading", { name: "There is no such page", exact: true })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Page not found", exact: true })).toBeVisible();
 });
 
-test("colours are as the system has them, or as chosen", async ({ console: page }) => {
+test("colours follow the system or the user's choice", async ({ console: page }) => {
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   await page.emulateMedia({ colorScheme: "light" });
   const light = await ground();
@@ -59,7 +59,7 @@ test("colours are as the system has them, or as chosen", async ({ console: page 
   await expect(button).toHaveText("Colours: dark");
 });
 
-test("no page is wider than a telephone, and the menu opens there", async ({ console: page }) => {
+test("pages fit a phone and its menu opens", async ({ console: page }) => {
   await page.setViewportSize({ width: 360, height: 740 });
   const menu = page.getByRole("button", { name: "Menu", exact: true });
   for (const name of await textsOf(page.getByRole("navigation", { name: "Pages", exact: true, includeHidden: true }).getByRole("link", { includeHidden: true }), 16)) {
@@ -71,7 +71,7 @@ test("no page is wider than a telephone, and the menu opens there", async ({ con
   }
 });
 
-test("the page may run nothing inline and reach nobody but this node", async ({ node, request }) => {
+test("the content security policy blocks other origins", async ({ node, request }) => {
   const policy = (await request.get(node.url)).headers()["content-security-policy"] ?? "";
   expect(policy).toContain("script-src 'self'");
   expect(policy).not.toContain("unsafe");
@@ -79,7 +79,7 @@ test("the page may run nothing inline and reach nobody but this node", async ({ 
   expect(policy).toMatch(/connect-src 'self' ws:\/\/127\.0\.0\.1:\d+;/);
 });
 
-test("the login form offers who was logged in", async ({ page, node }) => {
+test("the login form offers the last user", async ({ page, node }) => {
   const { password } = (await node.call("POST", "/api/v1/console-users", { name: "lena", role: "viewer" })) as { password: string };
   await page.goto(node.url);
   await expect(page.getByLabel("User", { exact: true })).toHaveValue("admin");
@@ -89,11 +89,11 @@ test("the login form offers who was logged in", async ({ page, node }) => {
   };
   await page.getByLabel("User", { exact: true }).fill("lena");
   await enter(password);
-  await page.getByLabel("Present password", { exact: true }).fill(password);
+  await page.getByLabel("Current password", { exact: true }).fill(password);
   await page.getByLabel("New password", { exact: true }).fill("one of her own");
-  await page.getByLabel("Once more", { exact: true }).fill("one of her own");
-  await page.getByRole("button", { name: "Change", exact: true }).click();
-  await expect(page.getByText("The password was changed. Please log in with the new one.")).toBeVisible();
+  await page.getByLabel("Repeat new password", { exact: true }).fill("one of her own");
+  await page.getByRole("button", { name: "Change password", exact: true }).click();
+  await expect(page.getByText("Password changed. Log in with the new password.")).toBeVisible();
   await expect(page.getByLabel("User", { exact: true })).toHaveValue("lena");
   await enter("one of her own");
   await expect(page.getByText("lena (viewer)")).toBeVisible();

@@ -1,4 +1,4 @@
-// Dashboards with several states, and whose time a chart shows: those of ThingsBoard keep theirs, and new ones are made.
+// Dashboards with several states, and the time windows of charts.
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -7,12 +7,12 @@ test.use({ hasPlatform: true });
 const place = (row: number) => ({ sizeX: 12, sizeY: 5, row, col: 0 });
 const HOUR_MS = 3_600_000;
 
-test("a dashboard of ThingsBoard with states is shown by state, leads to what a state is about, and keeps all of it", async ({ console: page, node }) => {
+test("states of an imported dashboard are shown and preserved", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const [north, south] = [await platform.device("north-mill"), await platform.device("south-mill")];
   const now = Date.now();
   for (const [id, speed] of [[north, 3], [south, 9]] as const) {
-    // An hour and a half ago, and now.
+    // One and a half hours ago, and now.
     await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, [{ ts: now - 1.5 * HOUR_MS, values: { speed: speed + 100 } }, { ts: now - 5_000, values: { speed } }]);
   }
   const source = (entityAliasId: string) => [{ type: "entity", entityAliasId, dataKeys: [{ name: "speed", type: "timeseries" }] }];
@@ -43,7 +43,7 @@ test("a dashboard of ThingsBoard with states is shown by state, leads to what a 
   await expect(states.getByRole("link")).toHaveText(["Overview", "Detail"]);
   await expect(widget("South").getByText("9", { exact: true })).toBeVisible();
   await expect(widget("Speed")).toBeHidden();
-  // By itself the state is about north, and by the button about south.
+  // The state has a default entity, and the button selects another.
   await states.getByRole("link", { name: "Detail", exact: true }).click();
   await expect(widget("Speed").getByText("3", { exact: true })).toBeVisible();
   await expect(widget("South")).toBeHidden();
@@ -53,34 +53,34 @@ test("a dashboard of ThingsBoard with states is shown by state, leads to what a 
   await expect(states.getByRole("link", { name: "Detail", exact: true })).toHaveAttribute("aria-current", "page");
   await page.reload();
   await expect(widget("Speed").getByText("9", { exact: true })).toBeVisible();
-  // A chart names the newest value of its time.
+  // The legend shows the latest value in the time window.
   await expect(widget("Then").getByRole("listitem").first()).toHaveText(/speed 109/);
   await expect(widget("Now").getByRole("listitem").first()).toHaveText(/speed 9/);
   await expect(widget("Last two hours").getByRole("listitem").first()).toHaveText(/speed 9/);
 
   await page.getByRole("button", { name: "Edit", exact: true }).click();
-  await page.getByRole("button", { name: "Change Speed", exact: true }).click();
+  await page.getByRole("button", { name: "Edit Speed", exact: true }).click();
   await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill("Turns");
-  await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
-  await page.getByRole("button", { name: "Change Last two hours", exact: true }).click();
-  const time = page.getByRole("dialog").getByRole("combobox", { name: "Time", exact: true });
+  await page.getByRole("dialog").getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByRole("button", { name: "Edit Last two hours", exact: true }).click();
+  const time = page.getByRole("dialog").getByRole("combobox", { name: "Time range", exact: true });
   await expect(time.getByRole("option", { selected: true })).toHaveText("2 h");
   await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill("Two hours");
-  await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Save", exact: true }).click();
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
   await expect(widget("Turns").getByText("9", { exact: true })).toBeVisible();
-  type Kept = { configuration: typeof configuration };
-  const kept = ((await platform.call("GET", `/api/dashboard/${made.id.id}`)) as Kept).configuration;
-  expect(kept.states).toEqual(configuration.states);
-  expect(kept.entityAliases).toEqual(configuration.entityAliases);
-  expect(kept.widgets.v).toEqual(configuration.widgets.v);
-  expect(kept.widgets.past).toEqual(configuration.widgets.past);
-  expect(kept.widgets.own.config).toMatchObject({ ...configuration.widgets.own.config, title: "Two hours" });
-  expect(kept.timewindow).toEqual(configuration.timewindow);
+  type Stored = { configuration: typeof configuration };
+  const stored = ((await platform.call("GET", `/api/dashboard/${made.id.id}`)) as Stored).configuration;
+  expect(stored.states).toEqual(configuration.states);
+  expect(stored.entityAliases).toEqual(configuration.entityAliases);
+  expect(stored.widgets.v).toEqual(configuration.widgets.v);
+  expect(stored.widgets.past).toEqual(configuration.widgets.past);
+  expect(stored.widgets.own.config).toMatchObject({ ...configuration.widgets.own.config, title: "Two hours" });
+  expect(stored.timewindow).toEqual(configuration.timewindow);
 });
 
-test("a state is made with a chart that has a time of its own, kept, and removed with what is only there", async ({ console: page, node }) => {
+test("a state with its own chart is added, renamed and removed", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("lathe");
   const now = Date.now();
@@ -90,33 +90,33 @@ test("a state is made with a chart that has a time of its own, kept, and removed
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Title", { exact: true }).fill("Shop");
   await dialog.getByRole("button", { name: "Create", exact: true }).click();
-  await page.getByRole("button", { name: "Add a state…", exact: true }).click();
+  await page.getByRole("button", { name: "Add state…", exact: true }).click();
   await dialog.getByLabel("Name", { exact: true }).fill("Night shift");
   await dialog.getByRole("button", { name: "Add", exact: true }).click();
   const states = page.getByRole("navigation", { name: "States", exact: true });
   await expect(states.getByRole("link", { name: "Night shift", exact: true })).toHaveAttribute("aria-current", "page");
   const add = async (title: string, time: string) => {
-    await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+    await page.getByRole("button", { name: "Add widget…", exact: true }).click();
     await dialog.getByLabel("Title", { exact: true }).fill(title);
     await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: "lathe" });
     await dialog.getByRole("button", { name: "Key load", exact: true }).click();
-    await dialog.getByRole("combobox", { name: "Time", exact: true }).selectOption({ label: time });
+    await dialog.getByRole("combobox", { name: "Time range", exact: true }).selectOption({ label: time });
     await dialog.getByRole("button", { name: "Add", exact: true }).click();
     await expect(dialog).toBeHidden();
   };
   await add("Own", "24 h");
-  await add("Common", "that of the dashboard");
+  await add("Common", "same as the dashboard");
   const line = (title: string) => page.getByRole("region", { name: title, exact: true }).getByRole("listitem").first();
   await expect(line("Own")).toHaveText(/load 55/);
   await expect(line("Common")).not.toHaveText(/load 55/);
-  // What is chosen while one edits is kept.
+  // A time chosen in edit mode is saved.
   await page.getByRole("combobox", { name: "Time", exact: true }).selectOption({ label: "24 h" });
   await expect(line("Common")).toHaveText(/load 55/);
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
   await page.reload();
   await expect(line("Common")).toHaveText(/load 55/);
-  // What is chosen while one looks is not, and leaves widgets with a time of their own alone.
+  // A time chosen while viewing is not saved, and does not affect widgets with their own time.
   await page.getByRole("combobox", { name: "Time", exact: true }).selectOption({ label: "15 min" });
   await expect(line("Common")).not.toHaveText(/load 55/);
   await expect(line("Own")).toHaveText(/load 55/);
@@ -124,17 +124,17 @@ test("a state is made with a chart that has a time of its own, kept, and removed
   await expect(line("Common")).toHaveText(/load 55/);
 
   await page.getByRole("button", { name: "Edit", exact: true }).click();
-  await page.getByRole("button", { name: "Rename…", exact: true }).click();
+  await page.getByRole("button", { name: "Rename state…", exact: true }).click();
   await dialog.getByLabel("Name", { exact: true }).fill("Night");
   await dialog.getByRole("button", { name: "Rename", exact: true }).click();
   await expect(states.getByRole("link")).toHaveText(["Shop", "Night"]);
-  await page.getByRole("button", { name: "Remove the state…", exact: true }).click();
-  await expect(dialog.getByText("Its widgets (2) go with it")).toBeVisible();
+  await page.getByRole("button", { name: "Remove state…", exact: true }).click();
+  await expect(dialog.getByText("Its widgets (2) are removed")).toBeVisible();
   await dialog.getByRole("button", { name: "Remove", exact: true }).click();
   await expect(states.getByRole("link")).toHaveText(["Shop"]);
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
   const found = (await platform.call("GET", "/api/tenant/dashboards?page=0&pageSize=100")) as { data: { title: string; id: { id: string } }[] };
-  const kept = (await platform.call("GET", `/api/dashboard/${found.data.find((one) => one.title === "Shop")?.id.id}`)) as { configuration: { widgets: object; states: object } };
-  expect([Object.keys(kept.configuration.widgets), Object.keys(kept.configuration.states)]).toEqual([[], ["default"]]);
+  const stored = (await platform.call("GET", `/api/dashboard/${found.data.find((one) => one.title === "Shop")?.id.id}`)) as { configuration: { widgets: object; states: object } };
+  expect([Object.keys(stored.configuration.widgets), Object.keys(stored.configuration.states)]).toEqual([[], ["default"]]);
 });

@@ -1,4 +1,4 @@
-// What bounds the page of topics: how much it keeps, and what it does when more comes than it can take.
+// Limits of the topics page: bounded memory, and a pause when messages arrive too fast.
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import type { Page } from "@playwright/test";
@@ -23,7 +23,7 @@ function publish(topic: string, payload: Buffer): Buffer {
   return Buffer.concat([Buffer.from([0x30, ...length, name.length >> 8, name.length & 255]), name, payload]);
 }
 
-/** How many bytes have come to the page over WebSockets from now on. */
+/** Counts the bytes that the page receives over WebSockets. */
 function received(page: Page): () => number {
   let bytes = 0;
   page.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => { bytes += payload.length; }));
@@ -37,13 +37,13 @@ async function watchTopics(page: Page, filter: string): Promise<void> {
   await expect(page.getByRole("button", { name: "Stop", exact: true })).toBeVisible();
 }
 
-test("payloads of all topics together are bounded; beyond it their beginnings are kept", async ({ console: page, node }) => {
+test("payload memory is bounded and later payloads are cut", async ({ console: page, node }) => {
   const bytes = received(page);
   await watchTopics(page, "large/#");
   const socket = await publisher(node);
   for (let n = 0; n < 900; n += 1) {
     if (!socket.write(publish(`large/${n}`, Buffer.alloc(60_000, 97 + (n % 26))))) await once(socket, "drain");
-    // A subscriber that cannot keep up misses some: the page has them before more come.
+    // A subscriber that is too slow misses messages, so the page receives these first.
     if (n % 10 === 9) await until(async () => bytes() >= (n + 1) * 60_000);
   }
   await expect(page.getByRole("heading", { name: /^900 topics / })).toBeVisible();
@@ -55,24 +55,24 @@ test("payloads of all topics together are bounded; beyond it their beginnings ar
   await show("large/5");
   await expect(page.getByText("59 KiB", { exact: true })).toBeVisible();
   await show("large/899");
-  await expect(page.getByText("Only the beginning is kept of 59 KiB.")).toBeVisible();
+  await expect(page.getByText("Only the beginning of 59 KiB is shown.")).toBeVisible();
   await expect(page.getByText("256 B", { exact: true })).toBeVisible();
-  // What is replaced makes room.
+  // Replaced payloads free memory.
   for (let n = 0; n < 50; n += 1) socket.write(publish(`large/${n}`, Buffer.from("short")));
   socket.write(publish("large/899", Buffer.alloc(60_000, 98)));
   await expect(page.getByText("59 KiB", { exact: true })).toBeVisible();
   socket.destroy();
 });
 
-test("levels count as well as topics, and topics that there is no room for are counted", async ({ console: page, node }) => {
+test("topic memory is bounded and excess topics are counted", async ({ console: page, node }) => {
   await watchTopics(page, "deep/#");
   const socket = await publisher(node);
   const below = Array.from({ length: 90 }, () => "level").join("/");
   const list = page.locator("section", { has: page.getByRole("heading", { name: /^[\d,]+ topics? / }) });
-  /** How many topics are kept, and what was left out: messages, and topics of these. */
+  /** Number of shown topics, and of messages and topics that are not shown. */
   const counts = async (): Promise<[number, number, number]> => {
     const said = (await textOf(list)).replaceAll(",", "");
-    const [, messages, others] = /kept in 64 MiB at most; (\d+) messages? of about (\d+) other topics? were left out\./.exec(said) ?? [];
+    const [, messages, others] = /\(limit 64 MiB\)\. (\d+) messages? of about (\d+) other topics? (?:is|are) not shown\./.exec(said) ?? [];
     return [Number(/(\d+) topics? /.exec(said)?.[1]), Number(messages ?? 0), Number(others ?? 0)];
   };
   const sum = async () => (await counts()).slice(0, 2).reduce((a, b) => a + b, 0);
@@ -80,16 +80,16 @@ test("levels count as well as topics, and topics that there is no room for are c
     if (!socket.write(publish(`deep/${n}/${below}`, Buffer.from("1")))) await once(socket, "drain");
     if (n % 500 === 499) await expect.poll(sum).toBe(n + 1);
   }
-  const [kept, messages, others] = await counts();
-  expect(kept).toBeGreaterThan(300);
-  expect(kept).toBeLessThan(1500);
-  expect(kept + messages).toBe(3000);
+  const [stored, messages, others] = await counts();
+  expect(stored).toBeGreaterThan(300);
+  expect(stored).toBeLessThan(1500);
+  expect(stored + messages).toBe(3000);
   expect(Math.abs(others - messages)).toBeLessThan(messages * 0.02);
   socket.destroy();
 });
 
-test("a page that cannot keep up says how far behind it is, rests, and goes on", async ({ console: page }) => {
-  // A server that, once it is subscribed to, sends more at once than the page may have before it: no real one is so much faster than a browser.
+test("an overloaded page pauses and continues", async ({ console: page }) => {
+  // A server that sends more at once than the page can buffer. No real server is that much faster than a browser.
   await page.addInitScript(() => {
     let connections = 0;
     class Flood {
@@ -116,21 +116,21 @@ test("a page that cannot keep up says how far behind it is, rests, and goes on",
   await page.reload();
   await open(page, "topics");
   await page.getByRole("button", { name: "Watch", exact: true }).click();
-  await expect(page.getByText(/^More came than this page can take: it was 6\d MiB behind\. It rests, keeps what is shown/)).toBeVisible();
+  await expect(page.getByText(/^Messages arrived faster than this page can process them \(6\d MiB behind\)\. The page pauses/)).toBeVisible();
   const tree = page.getByRole("list", { name: "Topics", exact: true });
   await expect(tree.getByText("before", { exact: true })).toBeVisible();
-  // While a filter is typed it waits.
+  // Editing the filter postpones the restart.
   await page.getByLabel("Topic filter", { exact: true }).fill("narrow/#");
   await expect(tree.getByText("after", { exact: true })).toBeVisible({ timeout: seconds(20) });
   await expect(tree.getByText("before", { exact: true })).toBeVisible();
-  await expect(page.getByText(/^More came than this page can take/)).toBeHidden();
+  await expect(page.getByText(/^Messages arrived faster than this page can process them/)).toBeHidden();
   await page.getByRole("button", { name: "Stop", exact: true }).click();
   await expect(page.getByRole("button", { name: "Watch", exact: true })).toBeVisible();
 });
 
 const clients = async (node: Node) => ((await node.call("GET", "/api/v1/clients")) as { items: { client_id: string }[] }).items;
 
-test("a connection whose subscription was refused is closed", async ({ console: page, node }) => {
+test("a refused subscription closes the connection", async ({ console: page, node }) => {
   await node.call("PUT", "/api/v1/acl", { rules: [{ permission: "deny", action: "subscribe", topics: ["eq #"] }] });
   let opened = 0;
   page.on("websocket", (socket) => { if (socket.url().endsWith("/api/v1/mqtt")) opened += 1; });
@@ -139,7 +139,7 @@ test("a connection whose subscription was refused is closed", async ({ console: 
   for (let n = 0; n < 3; n += 1) {
     await page.getByRole("button", { name: "Watch", exact: true }).click();
     await expect(refused).toBeVisible();
-    await page.getByRole("button", { name: "Close the message", exact: true }).click();
+    await page.getByRole("button", { name: "Close message", exact: true }).click();
     await expect(refused).toBeHidden();
   }
   expect(opened).toBe(3);
@@ -147,7 +147,7 @@ test("a connection whose subscription was refused is closed", async ({ console: 
   await node.call("PUT", "/api/v1/acl", { rules: [] });
 });
 
-test("a connection that is made for a page that was left is closed", async ({ console: page, node }) => {
+test("leaving a page closes its pending connection", async ({ console: page, node }) => {
   const [CONNACK, SUBACK] = [0x20, 0x90];
   let kind = CONNACK;
   const held: (() => void)[] = [];

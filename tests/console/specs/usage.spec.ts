@@ -1,4 +1,4 @@
-// What a tenant uses is counted as it happens.
+// Usage counters of a tenant.
 import { seconds } from "../support/slow";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
@@ -7,9 +7,9 @@ test.use({ hasPlatform: true, nodeOf: "usage" });
 
 interface Usage { transportMessages: number; transportDataPoints: number }
 
-test("messages and points of devices are counted for the tenant", async ({ console: page, node }) => {
+test("messages and points of a tenant are counted", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
-  // Other tests have used something of the same tenant.
+  // Other tests use the same tenant.
   const used = async () => (await platform.call("GET", "/api/usage")) as Usage;
   const before = await used();
   await platform.device("counter");
@@ -24,7 +24,7 @@ test("messages and points of devices are counted for the tenant", async ({ conso
   await expect(page.getByRole("region", { name: "Messages per hour", exact: true })).toBeVisible();
 });
 
-test("how messages fare in the rule engine is shown by the minute, with the last failure", async ({ console: page, node }) => {
+test("queue statistics show the last failure", async ({ console: page, node }) => {
   test.setTimeout(seconds(120));
   const platform = await Platform.open(node, "Main");
   const [chain] = ((await platform.call("GET", "/api/ruleChains?pageSize=10&page=0")) as { data: { id: object; name: string }[] }).data;
@@ -33,8 +33,8 @@ test("how messages fare in the rule engine is shown by the minute, with the last
   await platform.device("failing");
   expect(await node.publish("v1/devices/me/telemetry", '{"a": 1}', "-u", "failing", "-q", "1")).toBe(0);
   await open(page, "usage");
-  const failures = page.getByRole("table", { name: "Failures in the queue Main" });
-  // Counted each minute.
+  const failures = page.getByRole("table", { name: "Failures in queue Main" });
+  // The counters update every minute.
   await expect(failures.getByRole("row", { name: /Root Rule Chain Picky .*such/ }).first()).toBeVisible({ timeout: seconds(90) });
-  await expect(page.getByRole("region", { name: "Messages per minute in the queue Main", exact: true })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Messages per minute in queue Main", exact: true })).toBeVisible();
 });

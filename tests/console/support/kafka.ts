@@ -1,4 +1,4 @@
-// A real Kafka from dev/kafka, which fetches it where it is missing.
+// A real Kafka from dev/kafka, which downloads it if it is missing.
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,7 +15,7 @@ export class Kafka {
     const directory = mkdtempSync(join(tmpdir(), "tidewire-console-kafka-"));
     const { stdout } = await run(SCRIPT, ["start", directory]);
     const address = /^TIDEWIRE_KAFKA=(.+)$/m.exec(stdout)?.[1];
-    if (!address) throw new Error(`dev/kafka told no address: ${stdout}`);
+    if (!address) throw new Error(`dev/kafka printed no address: ${stdout}`);
     return new Kafka(directory, address);
   }
 
@@ -23,7 +23,7 @@ export class Kafka {
     await run(SCRIPT, [verb, this.directory, ...more]);
   }
 
-  /** The first so many records of a topic, once they are there: key, a tab, value. */
+  /** Waits for the first records of a topic. Each is key, tab, value. */
   async records(name: string, count: number): Promise<string[]> {
     const { stdout } = await run(SCRIPT, ["records", this.directory, name, String(count)]);
     return stdout.trimEnd().split("\n");

@@ -1,11 +1,11 @@
-// Going through a page without a mouse.
+// Keyboard navigation.
 import { expect, type Locator, type Page } from "@playwright/test";
 
 const PRESSES_MAX = 150;
 
 const isFocused = (one: Locator) => one.evaluateAll((all) => all.some((element) => element === document.activeElement));
 
-/** Tab until it has the focus, which has to be somewhere that is seen at each step. */
+/** Presses Tab until the element has the focus. The focus must be visible at each step. */
 export async function reach(page: Page, one: Locator, key = "Tab"): Promise<void> {
   await expect(one).toBeVisible();
   for (let n = 0; n < PRESSES_MAX; n += 1) {
@@ -19,7 +19,7 @@ export async function reach(page: Page, one: Locator, key = "Tab"): Promise<void
       const { width, height } = at.getBoundingClientRect();
       return (outlineStyle !== "none" && parseFloat(outlineWidth) > 0 || ring(at.parentElement)) && width > 0 && height > 0 ? "" : at.outerHTML.slice(0, 200);
     });
-    expect(unseen, "the focus is not seen").toBe("");
+    expect(unseen, "the focus is not visible").toBe("");
   }
   throw new Error(`not reached by ${key}`);
 }

@@ -1,4 +1,4 @@
-// A running server for the tests, and clients of it: the real binary, on ports that are free.
+// A server process for the tests, and MQTT clients for it. It uses the real binary and free ports.
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { seconds } from "./slow";
 
-/** Of Linux. */
+/** Linux clock ticks per second. */
 const TICKS_PER_S = 100;
 
 const binary = process.env["TIDEWIRE"];
@@ -22,7 +22,7 @@ export class Node {
     return Node.startAt("127.0.0.1", ...more);
   }
 
-  /** With the API at this address of the machine. */
+  /** Starts a node with the API at this address. */
   static async startAt(host: string, ...more: string[]): Promise<Node> {
     const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
     const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
@@ -32,7 +32,7 @@ export class Node {
     return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
   }
 
-  /** A user of the console who may look and not change. The server starts again. */
+  /** Adds a viewer and restarts the server. */
   async addViewer(name: string, password: string): Promise<void> {
     this.process.kill();
     await once(this.process, "exit");
@@ -40,11 +40,11 @@ export class Node {
     this.process = await serve(this.options, this.url);
   }
 
-  /** Processor time that the server's threads of this name have used, in seconds; of all of them without a name. */
+  /** CPU seconds of the server's threads with this name, or of all threads. */
   threadSeconds(name?: string): number {
     const tasks = `/proc/${this.process.pid}/task`;
     const ticks = readdirSync(tasks).map((task) => {
-      // The name stands in brackets and may hold gaps.
+      // The name is in brackets and may contain spaces.
       const [, comm = "", rest = ""] = /\((.*)\) (.*)/.exec(readFileSync(`${tasks}/${task}/stat`, "utf8")) ?? [];
       const fields = rest.split(" ");
       return name === undefined || comm === name ? Number(fields[11]) + Number(fields[12]) : 0;
@@ -52,7 +52,7 @@ export class Node {
     return ticks.reduce((a, b) => a + b, 0) / TICKS_PER_S;
   }
 
-  /** The server does nothing and says nothing, as one behind a cable that was pulled. */
+  /** Stops the process like a pulled cable: connections stay open without traffic. */
   freeze(): void {
     this.process.kill("SIGSTOP");
   }
@@ -68,15 +68,15 @@ export class Node {
     rmSync(this.directory, { recursive: true });
   }
 
-  /** `tidewire sub`, until the node stops; returns when it has subscribed. */
+  /** Runs `tidewire sub` until the node stops. Returns after it has subscribed. */
   async subscriber(clientId: string, filter: string, ...more: string[]): Promise<ChildProcess> {
     const child = this.client(["sub", "-i", clientId, "-t", filter, ...more]);
     await this.connected(clientId);
     return child;
   }
 
-  /** One whose id cannot be asked for. */
-  async subscriberUnseen(clientId: string, filter: string): Promise<ChildProcess> {
+  /** For a client id that cannot be requested. */
+  async subscriberByList(clientId: string, filter: string): Promise<ChildProcess> {
     const child = this.client(["sub", "-i", clientId, "-t", filter]);
     await until(async () => ((await this.call("GET", "/api/v1/clients?limit=1000")) as { items: { client_id: string }[] }).items.some((one) => one.client_id === clientId));
     return child;
@@ -90,20 +90,29 @@ export class Node {
     });
   }
 
-  /** `tidewire pub`; its exit code. */
+  /** Runs `tidewire pub` and returns its exit code. */
   async publish(topic: string, payload: string, ...more: string[]): Promise<number> {
     const child = this.client(["pub", "-t", topic, "-m", payload, ...more]);
     const [code] = (await once(child, "exit")) as [number];
     return code;
   }
 
-  /** Messages without end: so many a second. */
+  /** Publishes at a rate until it is killed. */
   load(topic: string, perSecond: number): ChildProcess {
     const script = `let n = 0; setInterval(() => { for (let i = 0; i < ${Math.ceil(perSecond / 10)}; i += 1) console.log(JSON.stringify({ temp: 20 + (n++ % 15), n })); }, 100)`;
     const source = spawn(process.execPath, ["-e", script], { stdio: ["ignore", "pipe", "inherit"] });
     const publisher = spawn(binary as string, ["pub", "-p", String(this.mqttPort), "-i", "load", "-t", topic, "-l"], { stdio: [source.stdout, "ignore", "inherit"] });
     this.clients.push(source, publisher);
     return source;
+  }
+
+  get hasPlatform(): boolean {
+    return this.options.includes("platform.enabled=true");
+  }
+
+  /** Returns whether the server accepts the token. */
+  async accepts(token: string): Promise<boolean> {
+    return (await fetch(`${this.url}/api/v1/stats`, { headers: { Authorization: `Bearer ${token}` } })).ok;
   }
 
   async call(method: string, path: string, body?: unknown): Promise<unknown> {
@@ -114,12 +123,12 @@ export class Node {
     return text ? JSON.parse(text) : undefined;
   }
 
-  private kept: string | undefined;
+  private stored: string | undefined;
   private async token(): Promise<string> {
-    if (this.kept) return this.kept;
+    if (this.stored) return this.stored;
     const body = JSON.stringify({ user: "admin", password: this.firstPassword });
     const answer = await fetch(`${this.url}/api/v1/login`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
-    return (this.kept = ((await answer.json()) as { token: string }).token);
+    return (this.stored = ((await answer.json()) as { token: string }).token);
   }
 
   private client(options: string[]): ChildProcess {
@@ -141,17 +150,17 @@ async function serve(options: string[], url: string): Promise<ChildProcess> {
   return child;
 }
 
-/** Until it is so; fails after half a minute, or when it cannot become so any more. */
+/** Waits until the condition holds. Fails after half a minute, or if it can no longer hold. */
 export async function until(isSo: () => Promise<boolean>, isPossible: () => boolean = () => true): Promise<void> {
   const end = Date.now() + seconds(30);
   while (Date.now() < end && isPossible()) {
     if (await isSo().catch(() => false)) return;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error("it did not become so");
+  throw new Error("the condition did not hold in time");
 }
 
-/** None of those that the system gives to clients: one of them could take it before the server does. */
+/** Returns a port outside the ephemeral range, so that no outgoing connection takes it first. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);

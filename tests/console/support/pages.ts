@@ -1,4 +1,4 @@
-// Every page with something on it, for tests that look at all.
+// All pages with content, for tests that visit all of them.
 import type { Node } from "./node";
 import { Platform } from "./platform";
 
@@ -11,11 +11,11 @@ export const PAGES = [
 
 const ids = new Map<string, string>();
 
-/** `{boiler}` stands for what the server has made for it. */
+/** Replaces `{boiler}` with the id that the server gave. */
 export const address = (path: string): string => path.replace(/\{(.+?)\}/g, (whole, name: string) => ids.get(name) ?? whole);
 
-/** Clients, messages, rules and the rest, so that no page is empty. */
-export async function furnish(node: Node): Promise<void> {
+/** Creates clients, messages, rules and other objects, so that no page is empty. */
+export async function populate(node: Node): Promise<void> {
   await node.subscriber("gateway-1", "sensors/#", "-q", "1");
   await node.subscriber("worker-1", "$share/crew/jobs/#");
   await node.subscriber("worker-2", "$share/crew/jobs/#");
@@ -32,10 +32,10 @@ export async function furnish(node: Node): Promise<void> {
     { permission: "allow", action: "all", topics: ["#"] },
   ] });
   node.load("sensors/kitchen/temp", 120);
-  await furnishPlatform(await Platform.open(node, "Main"));
+  await populatePlatform(await Platform.open(node, "Main"));
 }
 
-async function furnishPlatform(platform: Platform): Promise<void> {
+async function populatePlatform(platform: Platform): Promise<void> {
   const now = Date.now();
   for (const name of ["boiler", "meter-1", "meter-2"]) {
     const id = await platform.device(name);
@@ -45,21 +45,21 @@ async function furnishPlatform(platform: Platform): Promise<void> {
     await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/SERVER_SCOPE`, { room: "cellar", limit: 75 });
   }
   const device = (name: string) => ({ entityType: "DEVICE", id: ids.get(name) });
-  await furnishRules(platform);
-  await furnishDashboard(platform, ids.get("boiler") ?? "");
+  await populateRules(platform);
+  await populateDashboard(platform, ids.get("boiler") ?? "");
   await platform.call("POST", "/api/relation", { from: device("boiler"), to: device("meter-1"), type: "Contains", typeGroup: "COMMON" });
   await platform.call("POST", "/api/alarm", { originator: device("boiler"), type: "Overheat", severity: "CRITICAL", details: { temperature: 96 } });
   await platform.call("POST", "/api/alarm", { originator: device("meter-1"), type: "Low battery", severity: "WARNING", details: { battery: 9 } });
 }
 
-async function furnishDashboard(platform: Platform, id: string): Promise<void> {
+async function populateDashboard(platform: Platform, id: string): Promise<void> {
   const kinds: [string, string, string, string[], [number, number, number, number]][] = [
     ["chart", "system.time_series_chart", "timeseries", ["temperature", "pressure"], [0, 0, 14, 6]], ["gauge", "system.gauge", "latest", ["temperature"], [0, 14, 6, 4]],
     ["value", "system.cards.value_card", "latest", ["pressure"], [0, 20, 4, 2]], ["switch", "system.single_switch", "rpc", [], [2, 20, 4, 2]],
     ["table", "system.cards.attributes_card", "latest", [], [6, 0, 8, 5]], ["alarms", "system.alarm_widgets.alarms_table", "alarm", [], [6, 8, 16, 5]],
     ["meters", "system.cards.entities_table", "latest", ["temperature", "pressure", "state"], [11, 0, 12, 5]], ["log", "system.cards.timeseries_table", "timeseries", ["temperature", "pressure"], [11, 12, 12, 5]],
   ];
-  const titles: Record<string, string> = { chart: "Course", gauge: "Temperature", value: "Pressure", switch: "Burner", table: "Boiler", alarms: "Alarms", meters: "All of them", log: "What it said" };
+  const titles: Record<string, string> = { chart: "Course", gauge: "Temperature", value: "Pressure", switch: "Burner", table: "Boiler", alarms: "Alarms", meters: "All of them", log: "Recent values" };
   const units: Record<string, string> = { temperature: "°C", pressure: "bar" };
   const widgets = Object.fromEntries(kinds.map(([name, typeFullFqn, type, keys, [row, col, sizeX, sizeY]]) => [name, {
     id: name, typeFullFqn, type, row, col, sizeX, sizeY,
@@ -70,7 +70,7 @@ async function furnishDashboard(platform: Platform, id: string): Promise<void> {
   ids.set("plant", made.id.id);
 }
 
-async function furnishRules(platform: Platform): Promise<void> {
+async function populateRules(platform: Platform): Promise<void> {
   const rule = (operation: string, limit: number) => ({ condition: { condition: [{ key: { type: "TIME_SERIES", key: "temperature" }, valueType: "NUMERIC", predicate: { type: "NUMERIC", operation, value: { defaultValue: limit } } }], spec: { type: "SIMPLE" } } });
   const alarms = [{ id: "a", alarmType: "Overheat", createRules: { CRITICAL: rule("GREATER", 90), WARNING: rule("GREATER", 80) }, clearRule: rule("LESS", 75) }];
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms };

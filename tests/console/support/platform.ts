@@ -1,4 +1,4 @@
-// A tenant of the device platform, as scripts have it: made over ThingsBoard's REST interface, beside what the browser does.
+// A tenant of the device platform, controlled over ThingsBoard's REST interface in parallel to the browser.
 import type { Node } from "./node";
 
 interface Id { entityType: string; id: string }
@@ -7,7 +7,7 @@ interface Answer { id: Id; [other: string]: unknown }
 export class Platform {
   private constructor(private node: Node, private token: string) {}
 
-  /** The tenant of this name, made if it is not there. */
+  /** Opens a tenant by title and creates it if needed. */
   static async open(node: Node, title: string): Promise<Platform> {
     const admin = await json(`${node.url}/api/auth/login`, "POST", "", { username: "admin", password: node.firstPassword }) as { token: string };
     const tenants = await json(`${node.url}/api/tenants?page=0&pageSize=100`, "GET", admin.token) as { data: (Answer & { title: string })[] };
@@ -23,12 +23,12 @@ export class Platform {
     return json(this.node.url + path, method, this.token, body);
   }
 
-  /** What is no JSON. */
+  /** Returns a body that is not JSON. */
   async text(path: string): Promise<string> {
     return (await fetch(this.node.url + path, { headers: { "X-Authorization": `Bearer ${this.token}` } })).text();
   }
 
-  /** A device that logs in with its name. */
+  /** Creates a device whose token is its name. */
   async device(name: string): Promise<string> {
     const body = { device: { name }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: name } };
     return ((await this.call("POST", "/api/device-with-credentials", body)) as Answer).id.id;

@@ -1,34 +1,34 @@
-// What the page shows, as a value. A page is drawn when it is, not when a spec comes to the next line: each of these waits for what it reads, and specs read in no other way
-// (dev/lint). What can be said with `expect(…)` alone, which waits by itself, is said so.
+// Reads page content as values. Each function waits for the content, because a page may not be drawn yet. Specs must
+// not read in other ways (dev/lint). Prefer plain `expect(…)`, which also waits.
 import AxeBuilder from "@axe-core/playwright";
 import { expect, type Locator, type Page } from "@playwright/test";
 
-/** Goes on with the test, which fails all the same. */
-const gently = expect.configure({ soft: true });
+/** Records a failure and continues the test. */
+const softExpect = expect.configure({ soft: true });
 
-/** Nothing is still on its way to the page that is in sight. */
+/** Waits until the page has loaded its data. */
 export async function drawn(page: Page): Promise<void> {
   await expect(page.getByText("Loading…", { exact: true })).toHaveCount(0);
 }
 
-/** Its text, once there is some. */
+/** Returns the text when it is not empty. */
 export async function textOf(one: Locator): Promise<string> {
   await expect(one).toHaveText(/\S/);
   return (await one.textContent()) ?? "";
 }
 
-/** Their texts, once there are enough. */
+/** Returns the texts when there are enough. */
 export async function textsOf(all: Locator, atLeast: number): Promise<string[]> {
   await expect(all.nth(atLeast - 1)).toBeAttached();
   return all.allTextContents();
 }
 
-/** They say this and nothing else, in any order, however often. */
+/** Waits until the distinct texts are exactly these, in any order. */
 export async function haveTexts(all: Locator, texts: string[], what: string): Promise<void> {
   await expect.poll(async () => [...new Set((await all.allInnerTexts()).map((text) => text.trim()))].sort(), what).toEqual([...texts].sort());
 }
 
-/** What stands in a field, once something does. */
+/** Returns the value of a field when it is not empty. */
 export async function valueOf(field: Locator): Promise<string> {
   await expect(field).toHaveValue(/[^]/);
   return field.inputValue();
@@ -36,7 +36,7 @@ export async function valueOf(field: Locator): Promise<string> {
 
 export interface Box { x: number; y: number; width: number; height: number }
 
-/** Where it is, once it stays there from one look to the next. */
+/** Returns the position when it no longer changes. */
 export async function boxOf(one: Locator): Promise<Box> {
   let box: Box | null = null;
   await expect(async () => {
@@ -48,32 +48,33 @@ export async function boxOf(one: Locator): Promise<Box> {
   return box as unknown as Box;
 }
 
-/** Has a mark that is gone when it is made anew: see isMarked. */
+/** Marks an element, to detect later whether it was replaced: see isMarked. */
 export async function mark(one: Locator): Promise<void> {
   await one.evaluate((element) => { element.setAttribute("data-marked", ""); });
 }
 
 export const isMarked = (one: Locator): Promise<void> => expect(one).toHaveAttribute("data-marked", "");
 
-/** Nothing of the page is beyond the right edge of the window. */
+/** Checks that the page is not wider than the window. */
 export async function fits(page: Page, what: string): Promise<void> {
-  await gently.poll(() => page.evaluate(() => document.documentElement.scrollWidth - innerWidth), what).toBeLessThanOrEqual(0);
+  await softExpect.poll(() => page.evaluate(() => document.documentElement.scrollWidth - innerWidth), what).toBeLessThanOrEqual(0);
 }
 
-/** Nothing of it is beyond its own right edge. */
+/** Checks that the content of an element is not wider than the element. */
 export async function holds(one: Locator, what: string): Promise<void> {
-  await gently.poll(() => one.evaluate((place) => place.scrollWidth - place.clientWidth), what).toBeLessThanOrEqual(0);
+  await softExpect.poll(() => one.evaluate((place) => place.scrollWidth - place.clientWidth), what).toBeLessThanOrEqual(0);
 }
 
-/** What had the focus may have gone: it is somewhere, not at the beginning of the page. */
+/** Checks that the focus is on an element of the page, although the focused element was removed. */
 export async function keepsFocus(page: Page): Promise<void> {
   await expect.poll(() => page.evaluate(() => document.activeElement !== document.body)).toBe(true);
 }
 
-/** axe finds nothing in the page, or in this part of it, when all of it is there. */
+/** Checks a loaded page, or a part of it, with axe. */
 export async function isAccessible(page: Page, what: string, part?: string): Promise<void> {
   await drawn(page);
-  const axe = new AxeBuilder({ page });
+  // The legacy mode skips frames of other origins, which the console does not have, and opens no second page per check.
+  const axe = new AxeBuilder({ page }).setLegacyMode().options({ resultTypes: ["violations"] });
   const { violations } = await (part ? axe.include(part) : axe).analyze();
-  gently(violations.map((violation) => `${what}: ${violation.id}: ${violation.nodes.map((node) => node.html).slice(0, 3).join(" ")}`)).toEqual([]);
+  softExpect(violations.map((violation) => `${what}: ${violation.id}: ${violation.nodes.map((node) => node.html).slice(0, 3).join(" ")}`)).toEqual([]);
 }

@@ -1,20 +1,20 @@
-// A slow machine, for finding specs that only pass on a fast one (CONSOLE_SLOW in dev/ui).
+// Simulates a slow machine, to find specs that pass only on a fast one (CONSOLE_SLOW in dev/ui).
 import type { BrowserContext, Page, Route } from "@playwright/test";
 
-/** How many times as slow: 1 is as the machine is. */
+/** Slowdown factor. 1 means none. */
 export const SLOW = Number(process.env["CONSOLE_SLOW"] ?? 1);
-/** What the delays of answers come from. */
+/** Seed of the delays. */
 export const SEED = Number(process.env["CONSOLE_SEED"] ?? 1);
 const DELAY_MAX_MS = 300;
 
-if (!(SLOW >= 1)) throw new Error("CONSOLE_SLOW is a number from 1 on");
+if (!(SLOW >= 1)) throw new Error("CONSOLE_SLOW must be a number of at least 1");
 
-/** So many seconds of a fast machine, in milliseconds of this one: every limit of a test is told like this. */
+/** Converts seconds of a fast machine to milliseconds of this one. All timeouts of tests use it. */
 export const seconds = (count: number): number => count * 1000 * SLOW;
 
 const slowed = new WeakSet<BrowserContext>();
 
-/** All its pages get less of the processor, and each answer comes late by another while, so that answers overtake each other. */
+/** Throttles the CPU of all pages and delays answers by different times, so that they overtake each other. */
 export async function slowDown(context: BrowserContext): Promise<void> {
   if (SLOW === 1 || slowed.has(context)) return;
   slowed.add(context);
@@ -35,11 +35,11 @@ async function throttle(page: Page): Promise<void> {
 
 async function late(route: Route, ms: number): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, ms));
-  // Nobody waits any more when the page has gone meanwhile.
+  // The page may have closed in the meantime.
   await route.fallback().catch(() => undefined);
 }
 
-/** Evenly between 0 and 1, the same ones for the same seed (mulberry32). */
+/** Pseudo-random numbers between 0 and 1 from a seed (mulberry32). */
 function numbers(seed: number): () => number {
   let state = seed | 0;
   return () => {

@@ -1,25 +1,24 @@
-// The test function of all specs: a node, another one for specs that want something on every page, and a page that is logged in. A page that complains in its console, or
-// asks anybody but the node, fails its test.
+// Test fixtures: a node, a furnished node, and a logged-in page. A page that logs errors or requests anything from
+// another server fails its test.
 import { expect, test as base, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
-import { gunzipSync } from "node:zlib";
 import { Node } from "./node";
-import { address, furnish } from "./pages";
+import { address, populate } from "./pages";
 import { slowDown } from "./slow";
 
-/** A directory with a console that is newer than the one in the binary. */
+/** A directory with a newer console than the one in the binary. */
 const dist = process.env["CONSOLE_DIST"];
 
 export { expect };
 
-export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPlatform: boolean; nodeOf: string; node: Node }>({
-  isFurnished: [false, { option: true, scope: "worker" }],
+export const test = base.extend<{ console: Page }, { isPopulated: boolean; hasPlatform: boolean; nodeOf: string; node: Node }>({
+  isPopulated: [false, { option: true, scope: "worker" }],
   hasPlatform: [false, { option: true, scope: "worker" }],
-  // Specs that leave behind what others would stumble over, or that want nothing of others, name themselves and have a node of their own.
+  // Specs that would disturb others, or must not be disturbed, name themselves and get a node of their own.
   nodeOf: ["all", { option: true, scope: "worker" }],
-  node: [async ({ isFurnished, hasPlatform, nodeOf: _ }, use) => {
-    const node = await Node.start(...(isFurnished || hasPlatform ? ["platform.enabled=true"] : []));
-    if (isFurnished) await furnish(node);
+  node: [async ({ isPopulated, hasPlatform, nodeOf: _ }, use) => {
+    const node = await Node.start(...(isPopulated || hasPlatform ? ["platform.enabled=true"] : []));
+    if (isPopulated) await populate(node);
     await use(node);
     await node.stop();
   }, { scope: "worker" }],
@@ -41,10 +40,10 @@ export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPl
     await use(page);
   },
   console: async ({ page, node }, use) => {
-    const complaints = watch(page, node.url);
-    await logIn(page, node);
+    const pageErrors = watch(page, node.url);
+    await enter(page, node);
     await use(page);
-    expect(complaints).toEqual([]);
+    expect(pageErrors).toEqual([]);
   },
 });
 
@@ -55,47 +54,71 @@ export async function logIn(page: Page, node: Pick<Node, "url" | "firstPassword"
   await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
 }
 
-/** Goes to a page. When this returns, the page before is gone; what this one asks the server for may still be on its way: see `drawn`. */
+/** Session storage after the login, by node. */
+const logins = new WeakMap<Node, Record<string, string>>();
+
+/**
+ * Opens the console and reuses the login of an earlier test of the same node. Logs in with the form if there is none or
+ * if the server no longer accepts it.
+ */
+async function enter(page: Page, node: Node): Promise<void> {
+  const stored = logins.get(node);
+  if (!stored || !(await node.accepts(tokenIn(stored)))) {
+    await logIn(page, node);
+    const wanted = ["tidewire-login", ...(node.hasPlatform ? ["tidewire-devices"] : [])];
+    await expect.poll(() => page.evaluate(() => Object.keys(sessionStorage))).toEqual(expect.arrayContaining(wanted));
+    logins.set(node, await page.evaluate(() => ({ ...sessionStorage }) as Record<string, string>));
+    return;
+  }
+  await page.goto(`${node.url}/favicon.svg`);
+  await page.evaluate((entries) => { for (const [key, value] of entries) sessionStorage.setItem(key, value); }, Object.entries(stored));
+  await page.goto(node.url);
+  await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
+}
+
+/** Opens a page and waits until the previous one is gone. The new page may still be loading: see `drawn`. */
 export async function open(page: Page, path: string): Promise<void> {
   await page.evaluate(async (hash) => {
     const before = location.hash;
-    // The console hears of it first, and draws what has changed before any task that is begun then.
+    // The console handles the event first. It has drawn the change before a task that starts now.
     const heard = new Promise<void>((resolve) => addEventListener("hashchange", () => {
       const { port1, port2 } = new MessageChannel();
       port1.onmessage = () => resolve();
       port2.postMessage(null);
     }, { once: true }));
     location.hash = hash;
-    // Without a change nobody hears of it.
+    // Without a change there is no event.
     if (location.hash !== before) await heard;
   }, `#/${address(path)}`);
 }
 
-/** With which the page asks the API. */
-export const tokenOf = (page: Page): Promise<string> => page.evaluate(() => (JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}") as { token: string }).token);
+/** The API token of the page. */
+export const tokenOf = async (page: Page): Promise<string> => tokenIn(await page.evaluate(() => ({ ...sessionStorage }) as Record<string, string>));
 
-/** What goes wrong without anybody seeing it. */
+const tokenIn = (storage: Record<string, string>): string => (JSON.parse(storage["tidewire-login"] ?? "{}") as { token: string }).token;
+
+/** Collects errors that are not visible on the page. */
 export function watch(page: Page, url: string): string[] {
-  const complaints: string[] = [];
-  page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
+  const pageErrors: string[] = [];
+  page.on("pageerror", (error) => pageErrors.push(`error: ${error.message}`));
   page.on("console", (message) => {
-    // A refused request is what several tests are about.
-    if (message.type() === "error" && !message.text().includes("the server responded with a status of 4")) complaints.push(`console: ${message.text()}`);
+    // Several tests cause refused requests on purpose.
+    if (message.type() === "error" && !message.text().includes("the server responded with a status of 4")) pageErrors.push(`console: ${message.text()}`);
   });
   page.on("request", (request) => {
-    if (!request.url().startsWith(url) && !request.url().startsWith("blob:")) complaints.push(`request: ${request.url()}`);
+    if (!request.url().startsWith(url) && !request.url().startsWith("blob:")) pageErrors.push(`request: ${request.url()}`);
   });
-  return complaints;
+  return pageErrors;
 }
 
 async function serveFrom(page: Page, directory: string): Promise<void> {
   await page.route((url) => url.pathname.startsWith("/assets/"), (route) => {
     const name = new URL(route.request().url()).pathname;
     const contentType = name.endsWith(".css") ? "text/css" : "text/javascript";
-    return route.fulfill({ contentType, body: gunzipSync(readFileSync(`${directory}${name}.gz`)) });
+    return route.fulfill({ contentType, body: readFileSync(`${directory}${name}`) });
   });
   await page.route((url) => url.pathname === "/", async (route) => {
-    // A name that only the browser knows is this machine.
+    // Maps a name that only the browser knows to this machine.
     const asked = new URL(route.request().url());
     const machine = asked.hostname.startsWith("[") ? asked.hostname : "127.0.0.1";
     const response = await route.fetch({ url: `http://${machine}:${asked.port}/`, headers: { ...route.request().headers(), host: asked.host } });

@@ -1,4 +1,4 @@
-"""Real MQTT clients against the real program. Run it through tests/interop/run, which installs what it needs."""
+"""Tests real MQTT clients against the real program. Run it through tests/interop/run, which installs the clients."""
 
 import argparse
 import os
@@ -19,10 +19,10 @@ from .scenarios import SCENARIOS, Scenario
 from .table import VERSION_NAMES, Column, Results
 from .trial import Trial
 
-# Scenarios of one client at the same time, and clients at the same time: most of the time they wait.
+# Number of scenarios per client, and of clients, that run at the same time. Most of the time they wait.
 SCENARIOS_AT_ONCE = 6
 COLUMNS_AT_ONCE = 3
-# The suite promises this many different clients.
+# The suite requires at least this many different clients.
 CLIENTS_MIN = 5
 
 _printing = threading.Lock()
@@ -164,7 +164,7 @@ def run_column(
 
 
 def attempt(scenario: Any, trial: Trial) -> Optional[str]:
-    """The failure in words, if there is one."""
+    """Returns the failure message, or None."""
     try:
         scenario(trial)
         return None
@@ -177,7 +177,7 @@ def attempt(scenario: Any, trial: Trial) -> Optional[str]:
 
 
 def shutdown(clients: Dict[str, Client], drivers: Dict[str, Any], broker: Broker, report: Report) -> None:
-    """All clients see the broker go; those of MQTT 5 hear why."""
+    """All clients see the end of their connection; MQTT 5 clients receive the reason code."""
     trials: List[Tuple[Column, Trial, Any]] = []
     for column in report.columns:
         if reason := clients[column[0]].lack(SHUTDOWN, column[1]):

@@ -65,7 +65,7 @@ class Broker:
         done = subprocess.run([binary, "passwd"], input=USER[1] + "\n", capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failed(f"tidewire passwd: {done.stderr.strip()}")
-        # A port that was free a moment ago may be taken now.
+        # Another process may have taken a port that was free before.
         for _ in range(3):
             self.ports = dict(zip(TRANSPORTS, free_ports(len(TRANSPORTS))))
             config = CONFIG.format(directory=directory, hash=done.stdout.strip(), **self.ports)
@@ -102,7 +102,7 @@ class Broker:
         return files
 
     def terminate(self) -> None:
-        """SIGTERM, without waiting."""
+        """Sends SIGTERM without waiting."""
         self.process.terminate()
 
     def stop(self) -> int:
@@ -116,7 +116,7 @@ class Broker:
 
 
 def free_ports(count: int) -> List[int]:
-    """None of those that the system gives to clients: one of them could take it before the server does."""
+    """Returns a free port outside the ephemeral range, because a client could take an ephemeral port before the server."""
     ports: List[int] = []
     while len(ports) < count:
         port = random.randrange(10_000, 30_000)
@@ -138,7 +138,7 @@ def listens(port: int) -> bool:
 
 
 def make_certificates(directory: str) -> None:
-    """An authority for this run only, a server and a client signed by it."""
+    """Creates a certificate authority for this run, and a server and a client certificate signed by it."""
     if not shutil.which("openssl"):
         raise Failed("openssl is needed to make certificates; install it with: apt-get install openssl")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
@@ -147,7 +147,7 @@ def make_certificates(directory: str) -> None:
         "req", "-x509", *key, "-keyout", path("ca.key"), "-out", path("ca.pem"), "-subj", "/CN=throw-away authority",
         "-addext", "keyUsage=critical,keyCertSign",
     )
-    # What strict verifiers, such as Python 3.13's, insist on.
+    # Strict verifiers, such as that of Python 3.13, require these extensions.
     common = "basicConstraints=CA:FALSE\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
     for name, extensions in (
         ("server", common + "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth\n"),

@@ -1,7 +1,7 @@
-"""The clients under test: how each is installed, started, and what it cannot do by itself.
+"""The clients under test: how each is installed and started, and which features it lacks.
 
-Versions are pinned in the files beside each driver. What is installed is kept in the cache directory under the hash of
-those files, so that a second run installs nothing."""
+Versions are pinned in the files next to each driver. The cache directory contains the installed clients under the hash
+of those files, so a second run installs nothing."""
 
 import hashlib
 import os
@@ -23,14 +23,14 @@ CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 class Client:
     name: str
     versions: Tuple[int, ...]
-    # Brings it into a directory and returns the command that runs its driver.
+    # Installs the client into a directory and returns the command that runs its driver.
     install: Callable[[str, str], List[str]]
     folder: str = ""
-    # Scenario, or scenario and version, to the reason why the client cannot take part.
+    # Maps a scenario, or scenario and version, to the reason why the client skips it.
     lacks: Dict[Any, str] = field(default_factory=dict)
     # Seconds.
     keep_alive_min: int = 1
-    # Programs without which it is left out; the others are required, and tests/interop/run installs them.
+    # The client is skipped if one of these programs is missing. Other programs are required; tests/interop/run installs them.
     needs: Tuple[str, ...] = ()
     command: List[str] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ def _install_paho_python(source: str, target: str) -> List[str]:
         pip = ["-m", "pip", "install", "--quiet", "--require-hashes", "--disable-pip-version-check"]
         _run([os.path.join(work, "bin", "python3"), *pip, "-r", requirements])
 
-    # A virtual environment holds its own path, so that it cannot be moved into place.
+    # A virtual environment contains its own path, so it cannot be moved.
     _once(target, build, is_movable=False)
     return [python, os.path.join(source, "driver.py")]
 
@@ -100,7 +100,7 @@ def _install_paho_go(source: str, target: str) -> List[str]:
 
 def _install_rumqttc(source: str, target: str) -> List[str]:
     def build(work: str) -> None:
-        # A copy of its own: the project's .cargo and target directory are not its business.
+        # Builds a copy, so that the project's .cargo and target directory have no effect.
         _copy(source, work)
         environment = {key: value for key, value in os.environ.items() if key not in ("CARGO_TARGET_DIR", "RUSTFLAGS")}
         _run(["cargo", "build", "--quiet", "--locked"], work, environment)
@@ -116,13 +116,13 @@ def _install_hivemq(source: str, target: str) -> List[str]:
 
     _once(target, build)
     classes = os.path.join(target, "target")
-    # The driver lives for seconds: the quick compiler only, and a small heap.
+    # The driver runs for seconds, so it uses only the quick compiler and a small heap.
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Xshare:auto"]
     return ["java", *flags, "-cp", f"{classes}/classes:{classes}/dependency/*", "Driver"]
 
 
 def _once(target: str, build: Callable[[str], None], is_movable: bool = True) -> None:
-    """Whole or not at all: an interrupted installation leaves nothing that looks finished."""
+    """Installs atomically: an interrupted installation leaves nothing that looks finished."""
     done = os.path.join(target, ".installed")
     if os.path.exists(done):
         return
@@ -155,7 +155,7 @@ def _run(command: List[str], folder: str = ".", environment: Any = None) -> None
 
 ALIAS_OUT = "topic alias to the client"
 UNRESOLVED = "hands the alias to its user instead of the topic"
-# The last scenario, of all clients together.
+# The last scenario uses all clients together.
 SHUTDOWN = "end of the broker"
 NO_TRANSPORT = {
     name: "built with TCP only, which keeps its dependencies small"

@@ -1,7 +1,7 @@
-"""Clients that are libraries: a small program around each takes commands and reports events, one JSON object per line.
+"""Clients that are libraries. A small driver program around each takes commands and reports events as JSON lines.
 
-The program's side is described in tests/interop/README.md. A driver holds any number of connections, told apart by name,
-so that all scenarios of a client run in one process."""
+tests/interop/README.md describes the protocol. A driver has any number of named connections, so all scenarios of a client
+run in one process."""
 
 import base64
 import itertools
@@ -13,19 +13,19 @@ from typing import Any, Dict, List, Optional
 
 from .message import Failed, Message, Options, Refused
 
-# How long an answer may take. Generous: the machine may be busy, and no passing scenario waits for it.
+# Time limit of an answer. It is generous because the machine may be busy; passing scenarios do not wait for it.
 PATIENCE = 20.0
 
 
 class Driver:
-    """One running program."""
+    """A running driver program."""
 
     def __init__(self, name: str, command: List[str], log: str) -> None:
         self.name = name
         self._log = open(log, "ab")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         self._ids = itertools.count(1)
-        # Two locks: a driver that waits until its output is read must not keep the reader waiting for its input.
+        # Two locks, because a driver that blocks on its output must not block the reader of that output.
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._answers: Dict[int, "queue.Queue[Dict[str, Any]]"] = {}
@@ -93,7 +93,7 @@ class Driver:
 
 
 class DriverConnection:
-    """One connection of a driver. The same face as `mosquitto.ToolConnection`."""
+    """One connection of a driver. Has the same interface as `mosquitto.ToolConnection`."""
 
     def __init__(self, driver: Driver, name: str) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class DriverConnection:
         return self._driver.request(self.name, "publish", **_outgoing(message)).get("reason_code")
 
     def publish_with_alias(self, topic: str, payloads: List[bytes], alias: int) -> None:
-        """The first message teaches the alias, the others have no topic."""
+        """The first message sets the alias, the others have no topic."""
         for number, payload in enumerate(payloads):
             properties = {"topic_alias": alias}
             message = {"topic": topic, "payload": payload, "qos": 1, "retain": False, "properties": properties}
@@ -139,7 +139,7 @@ class DriverConnection:
         self._driver.request(self.name, "disconnect", properties=properties)
 
     def forget(self) -> None:
-        """The wire has been cut already: releases what the library holds."""
+        """Releases the library's resources after the relay has cut the connection."""
         self._driver.request(self.name, "forget")
 
 

@@ -1,4 +1,4 @@
-"""Everybody to everybody: what one client publishes, in any version and QoS, every other one receives unharmed."""
+"""All clients together: each receives the messages of every client, version and QoS unchanged."""
 
 from typing import Any, Dict, List
 
@@ -52,7 +52,7 @@ def _receives(peer: Peer, topic: str) -> str:
         got: List[Message] = peer.messages(len(SENT))
     except Failed as failed:
         return str(failed)
-    # Clients may hand over messages of different QoS in another order.
+    # Clients may report messages of different QoS in another order.
     found = sorted((message.qos, message.payload) for message in got if message.topic == topic)
     expected = sorted((qos, payload) for payload, qos in SENT)
     return "" if found == expected else f"got {', '.join(str(message) for message in got)}"

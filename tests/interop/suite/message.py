@@ -1,4 +1,4 @@
-"""What a client reports, in one form for all of them."""
+"""Events of clients, in one form for all clients."""
 
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional
@@ -6,15 +6,15 @@ from typing import Any, Dict, List, Optional
 
 @dataclass
 class Message:
-    """An application message as the client's user sees it."""
+    """An application message as the client reports it."""
 
     topic: str
     payload: bytes
     qos: int
     retain: bool
-    # None where the client does not tell.
+    # None if the client does not report it.
     dup: Optional[bool] = None
-    # MQTT 5, by the names of the standard in snake case; absent ones are left out.
+    # MQTT 5 properties by the names of the standard in snake case. Absent properties are omitted.
     properties: Dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Subscription:
 
 @dataclass
 class Options:
-    """What a connection is opened with."""
+    """Options of a connection."""
 
     version: int
     client_id: str
@@ -51,7 +51,7 @@ class Options:
     keep_alive: int = 30
     username: Optional[str] = None
     password: Optional[str] = None
-    # Paths of PEM files.
+    # These are paths of PEM files.
     ca: Optional[str] = None
     cert: Optional[str] = None
     key: Optional[str] = None
@@ -62,11 +62,11 @@ class Options:
 
 
 class Failed(Exception):
-    """The client or the broker did something else than the scenario expects."""
+    """The client or the broker did not behave as the scenario expects."""
 
 
 class Refused(Exception):
-    """The broker answered CONNECT with a reason against it, or not at all."""
+    """The broker rejected CONNECT with a reason code, or did not answer it."""
 
     def __init__(self, reason_code: Optional[int], text: str = "") -> None:
         super().__init__(f"refused with {reason_code} {text}".rstrip())

@@ -1,7 +1,7 @@
-"""Clients that are command-line tools: mosquitto_pub and mosquitto_sub behind the face of a driver's connection.
+"""Clients that are command-line tools: mosquitto_pub and mosquitto_sub behind the interface of a driver's connection.
 
 A connection with subscriptions is one running mosquitto_sub; publishing runs one mosquitto_pub each time. What the tools
-print with `-d` says when the broker has answered, so that nothing here waits for a length of time."""
+print with `-d` shows the broker's answers, so no code here waits for a fixed time."""
 
 import json
 import queue
@@ -15,7 +15,7 @@ from .driver import PATIENCE
 from .message import Failed, Message, Options, Refused, Subscription
 
 VERSIONS = {3: "31", 4: "311", 5: "5"}
-# A prefix that no line of `-d` has; the payload in hexadecimal; everything else as JSON.
+# The format has a prefix that no line of `-d` has, the payload in hexadecimal, and everything else as JSON.
 FORMAT = "MESSAGE %x %j"
 CONNACK = re.compile(r"received CONNACK \((\d+)\)")
 SUBACK = re.compile(r"^Subscribed \(mid: \d+\): (.*)$")
@@ -25,12 +25,12 @@ DISCONNECT = re.compile(r"^Received DISCONNECT \((\d+)\)")
 
 
 class Tools:
-    """Makes connections; there is no process to share."""
+    """Makes connections, each with its own process."""
 
     def __init__(self, log: str) -> None:
         self._log = open(log, "a", encoding="utf-8")
         self._connections: List["ToolConnection"] = []
-        # mosquitto_sub insists on a filter, also when it resumes a session that has one.
+        # mosquitto_sub requires a filter, even if it resumes a session with a subscription.
         self._filters: Dict[str, List[Subscription]] = {}
 
     def connect(self, options: Options) -> "ToolConnection":
@@ -50,7 +50,7 @@ class Tools:
 
 
 class ToolConnection:
-    """The same face as `driver.DriverConnection`."""
+    """Has the same interface as `driver.DriverConnection`."""
 
     def __init__(self, options: Options, log: Any) -> None:
         self._options = options
@@ -63,7 +63,7 @@ class ToolConnection:
         self.session_present: Optional[bool] = None
         self.connack: Dict[str, Any] = {}
         self.granted: List[int] = []
-        # It prints the DISCONNECT of version 5, and nothing when a connection just ends.
+        # The tool prints the DISCONNECT of MQTT 5, but nothing if the connection ends without one.
         self.tells_end = options.version == 5
 
     def open(self) -> None:
@@ -104,7 +104,7 @@ class ToolConnection:
                 self._reader.join()
                 self._sub = None
             except subprocess.TimeoutExpired:
-                # The tool disconnects inside its signal handler, and locks itself out when that comes amid a message.
+                # The tool disconnects inside its signal handler, and deadlocks if the signal arrives while it handles a message.
                 self.forget()
 
     def forget(self) -> None:
@@ -136,7 +136,7 @@ class ToolConnection:
         return flags
 
     def _run_pub(self, command: List[str], payload: bytes) -> Optional[int]:
-        # The subscriber has the client id already.
+        # The subscriber already uses the client id.
         client_id = self._options.client_id + ("-pub" if self._sub else "")
         command = ["mosquitto_pub"] + self._flags(client_id, is_subscriber=False) + command
         done = subprocess.run(command, input=payload, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
@@ -193,7 +193,7 @@ class ToolConnection:
 
 
 def _properties(pairs: List[Any]) -> Dict[str, Any]:
-    """As pairs, because names may repeat."""
+    """Returns pairs, because names may repeat."""
     properties: Dict[str, Any] = {}
     for name, value in pairs:
         key = name.replace("-", "_")

@@ -1,5 +1,5 @@
-"""A wire that can be cut: stands between one client and the broker, so that clients which only know how to say goodbye
-can also vanish, and acknowledgements can get lost. Forwards bytes, keeps what it saw, changes nothing."""
+"""A relay between one client and the broker. It forwards and records bytes without changing them. It can cut the
+connection, so that a client ends without DISCONNECT or an acknowledgement is lost."""
 
 import socket
 import struct
@@ -8,7 +8,7 @@ from typing import Callable, List, Optional
 
 
 class Relay:
-    """Takes one connection on a port of its own."""
+    """Accepts one connection on a free port."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -24,7 +24,7 @@ class Relay:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def hold(self) -> None:
-        """From now on nothing of the client reaches the broker. It waits here until `release`, or is lost with `cut`."""
+        """Holds the client's bytes back until `release`. With `cut` they are lost."""
         with self._changed:
             self._is_held = True
 
@@ -34,14 +34,14 @@ class Relay:
             self._changed.notify_all()
 
     def cut(self) -> None:
-        """Ends both connections without a word: a reset, as of a machine that has lost its power and came back."""
+        """Resets both connections, like a machine that restarts after a power failure."""
         with self._changed:
             ends, self._ends = self._ends, []
             self._is_cut = True
             self._changed.notify_all()
         for end in ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            # The other thread may be in `recv`; shutting down wakes it, closing alone would not.
+            # The other thread may be blocked in `recv`. A shutdown wakes it, a close does not.
             try:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
@@ -61,7 +61,7 @@ class Relay:
             return
         for end in (client, broker):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A client that comes back by itself finds nobody.
+        # A client that reconnects by itself is refused.
         self._listener.close()
         with self._changed:
             self._ends = [client, broker]

@@ -1,7 +1,7 @@
-"""What every client does, whatever version it speaks. `scenarios_v5` has what needs MQTT 5.
+"""Scenarios for every client and version. `scenarios_v5` has the scenarios that need MQTT 5.
 
-A scenario opens connections of one client through a `Trial`, and raises `Failed` where the broker or the client does
-something else than the standard says. It never sleeps: that something does not come is shown by what comes after it."""
+A scenario opens connections of one client through a `Trial`. It raises `Failed` if the broker or the client violates the
+standard. It never sleeps: to show that a message does not arrive, it waits for a later message that does."""
 
 from dataclasses import dataclass
 from typing import Callable, List, Tuple
@@ -11,7 +11,7 @@ from .message import Failed, Refused
 from .trial import Peer, Trial, check
 
 ALL = (3, 4, 5)
-# Every byte, so that nothing on the way takes a payload for text.
+# The payload contains every byte, so that no component can treat it as text.
 BYTES = bytes(range(256))
 LARGE = BYTES * 1200
 
@@ -36,7 +36,7 @@ def scenario(name: str, versions: Tuple[int, ...] = ALL) -> Callable:
 
 @scenario("keep alive")
 def keep_alive(t: Trial) -> None:
-    """The client says that it is there, the broker answers, twice."""
+    """The client sends PINGREQ and the broker answers, twice."""
     quiet = t.connect("quiet", keep_alive=t.keep_alive_min, relay=True, subscribe=[(t.topic("x"), 0)])
     pong = b"\xd0\x00"
     check(quiet.relay.wait(lambda wire: wire.to_client.count(pong) >= 2, PATIENCE), "no two PINGRESP in time")
@@ -66,7 +66,7 @@ def access(t: Trial) -> None:
     alice.publish(t.topic("x"), b"mine")
     alice.expect(b"mine")
     code = t.connect("curious", subscribe=[("denied/x", 1)]).granted[0]
-    # Version 3.1 knows no refusal of a filter; 0x80 is what Mosquitto and EMQX send there too.
+    # MQTT 3.1 defines no failure code for a filter. Mosquitto and EMQX also send 0x80.
     check(code == (0x87 if t.is_v5 else 0x80), f"a denied filter is granted {code}")
 
 
@@ -161,7 +161,7 @@ def no_will(t: Trial) -> None:
 
 
 def has_session(peer: Peer, t: Trial) -> bool:
-    """CONNACK of version 3.1 has no Session Present, and not every client tells."""
+    """CONNACK of MQTT 3.1 has no Session Present, and not every client reports it."""
     return t.version == 3 or peer.session_present in (None, True)
 
 
@@ -172,7 +172,7 @@ def offline_queue(t: Trial) -> None:
     check(sleeper.session_present in (None, False), "a new client id has a session")
     sleeper.disconnect()
     publisher = t.connect("pub")
-    # Those of QoS 2 come last: a client may show them only when PUBREL has come, after later ones of QoS 1.
+    # QoS 2 messages are last: a client may report them only after PUBREL, after later QoS 1 messages.
     sent = [(f"{number}".encode(), 1 if number < 5 else 2) for number in range(10)]
     for payload, qos in sent:
         publisher.publish(t.topic("x"), payload, qos=qos)
@@ -187,7 +187,7 @@ def offline_queue(t: Trial) -> None:
 
 @scenario("redelivery")
 def redelivery(t: Trial) -> None:
-    """The acknowledgement gets lost with the connection; the message comes again, marked so."""
+    """The acknowledgement is lost with the connection, and the broker resends the message with DUP."""
     fields = {"clean": False, "properties": {"session_expiry_interval": 300} if t.is_v5 else {}}
     publisher = t.connect("pub")
     for qos in (1, 2):
@@ -197,7 +197,7 @@ def redelivery(t: Trial) -> None:
         publisher.publish(topic, b"again", qos=qos)
         publisher.publish(topic, b"later", qos=qos)
         if qos == 1:
-            # At QoS 2 a client may show the message only after PUBREL, which is held.
+            # At QoS 2 a client may report the message only after PUBREL, which is held back.
             receiver.expect(b"again", dup=False)
         check(receiver.relay.wait(lambda wire: b"again" in wire.to_client, PATIENCE), "nothing was delivered")
         receiver.cut()
@@ -215,7 +215,7 @@ def shared(t: Trial) -> None:
     sent = {f"{number}".encode() for number in range(10)}
     for payload in sorted(sent):
         publisher.publish(t.topic("x"), payload, qos=1)
-    # Round robin, which is the default: five for each.
+    # The default strategy is round robin, so each member gets five messages.
     got = [message.payload for member in members for message in member.messages(5)]
     check(set(got) == sent, f"the members got {sorted(got)}")
 

@@ -1,4 +1,4 @@
-"""What clients that speak MQTT 5 do beyond `scenarios`."""
+"""Additional scenarios for MQTT 5 clients."""
 
 from .driver import PATIENCE
 from .message import Subscription
@@ -25,7 +25,7 @@ def properties(t: Trial) -> None:
     check(left is not None and 590 <= left <= 600, f"600 s of expiry have become {left}")
     del sent["message_expiry_interval"]
     for name, value in sent.items():
-        # Some libraries give a flag as a boolean.
+        # Some libraries report a flag as a boolean.
         check(got.get(name) == value, f"{name} is {got.get(name)!r}, not {value!r}")
 
 
@@ -50,7 +50,7 @@ def expiry(t: Trial) -> None:
     publisher = t.connect("pub")
     publisher.publish(t.topic("queued"), b"short", qos=1, message_expiry_interval=1)
     publisher.publish(t.topic("queued"), b"long", qos=1, message_expiry_interval=600)
-    # Later than the queued one, so that it outlives it.
+    # This message expires later than the queued one.
     publisher.publish(t.topic("kept"), b"short", qos=1, retain=True, message_expiry_interval=1)
 
     def is_gone() -> bool:
@@ -160,7 +160,7 @@ def receive_maximum(t: Trial) -> None:
     slow = t.connect("slow", relay=True, properties={"receive_maximum": 2}, subscribe=wanted)
     publisher = t.connect("pub")
     sent = [f"message {number}".encode() for number in range(5)]
-    # With its acknowledgements held back the client gets two, and no more before the broker sees one of them.
+    # While its acknowledgements are held back, the client receives two messages and no more.
     slow.relay.hold()
     for payload in sent:
         publisher.publish(t.topic("x"), payload, qos=1)
@@ -234,7 +234,7 @@ def will_delay(t: Trial) -> None:
     fields = {"clean": False, "relay": True, "properties": {"session_expiry_interval": 300}}
     fields["subscribe"] = [(t.topic("x"), 0)]
     t.connect("dying", will=_will(t, b"first", will_delay_interval=1), **fields).cut()
-    # Back before the delay is over: no will of the first connection.
+    # The client reconnects before the Will Delay Interval ends, so the first connection's will is not published.
     t.connect("dying", will=_will(t, b"second", will_delay_interval=1), **fields).cut()
     t.connect("pub").publish(t.topic("will/y"), b"before the delay", qos=1)
     watcher.expect(b"before the delay")

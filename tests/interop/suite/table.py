@@ -1,16 +1,16 @@
-"""What came out: a table for people, on the terminal and as Markdown."""
+"""The results as a table, on the terminal and as Markdown."""
 
 from typing import Dict, List, Tuple
 
 VERSION_NAMES = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 Column = Tuple[str, int]
-# Scenario and column to "ok", "FAIL" or "–".
+# Maps scenario and column to "ok", "FAIL" or "–".
 Results = Dict[Tuple[str, Column], str]
 
 
 def features(columns: List[Column], names: List[str], results: Results) -> str:
-    """Scenarios down, clients and versions across."""
+    """Results with one row per scenario and one column per client and version."""
     clients: List[str] = []
     for client, _ in columns:
         if client not in clients:

@@ -1,4 +1,4 @@
-"""One scenario with one client: opens connections, waits for what must come, and cleans up."""
+"""Runs one scenario with one client: opens connections, waits for expected events, and cleans up."""
 
 import itertools
 import queue
@@ -18,7 +18,7 @@ LISTENERS = {"tcp": "tcp", "tls": "tls", "ws": "ws", "wss": "wss", "mtls": "tls"
 
 
 class Peer:
-    """A connection of the client under test, and the wire to it."""
+    """A connection of the client under test, with its relay."""
 
     def __init__(self, connection: Any, relay: Optional[Relay], client_id: str) -> None:
         self._connection = connection
@@ -38,17 +38,17 @@ class Peer:
         return [self.message() for _ in range(count)]
 
     def expect(self, payload: bytes, **fields: Any) -> Message:
-        """The next message is this one."""
+        """Checks that the next message is this one."""
         message = self.message()
         check(message.payload == payload, f"{self.client_id} got {message} instead of {payload[:24]!r}")
         for name, value in fields.items():
             found = getattr(message, name)
-            # A client that does not tell says None.
+            # The value is None if the client does not report it.
             check(found is None or found == value, f"{self.client_id}: {name} of {message} is {found}, not {value}")
         return message
 
     def closed(self) -> Optional[int]:
-        """Waits for the end that the broker makes. Its reason, where the client tells."""
+        """Waits until the broker closes the connection. Returns the reason code if the client reports it."""
         is_closed = self.relay.wait(lambda wire: wire.is_closed_by_broker, PATIENCE)
         check(is_closed, f"{self.client_id}: the broker did not close the connection")
         if not self._connection.tells_end:
@@ -59,13 +59,13 @@ class Peer:
             raise Failed(f"{self.client_id} does not see that its connection has ended") from None
 
     def cut(self) -> None:
-        """The client vanishes."""
+        """Ends the client's connection without DISCONNECT."""
         self.relay.cut()
         self._connection.forget()
 
 
 class Trial:
-    """What a scenario gets."""
+    """The interface of a scenario to its client and the broker."""
 
     def __init__(self, client: Any, version: int, broker: Broker, keep_alive_min: int = 1) -> None:
         self.keep_alive_min = keep_alive_min
@@ -130,7 +130,7 @@ def check(is_so: bool, text: str) -> None:
 
 
 def until(is_so: Callable[[], bool], text: str) -> None:
-    """Tries again and again, for what only shows when asked for; not so fast that clients run out of descriptors."""
+    """Polls a condition, slowly enough that clients do not run out of file descriptors."""
     end = time.monotonic() + PATIENCE
     while not is_so():
         check(time.monotonic() < end, text)

@@ -1,4 +1,4 @@
-"""A firmware update by ThingsBoard's own device SDK, unmodified: prints what it got.
+"""Runs a firmware update with ThingsBoard's unmodified device SDK and prints the received firmware.
 
 usage: firmware.py HOST PORT DEVICE_TOKEN
 """

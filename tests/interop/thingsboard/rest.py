@@ -1,5 +1,5 @@
-"""ThingsBoard's own REST client of PyPI (its class for the community edition), unmodified, against a server with the demonstration's users: what its users do with it, and that
-each answer is what they rely on.
+"""Runs ThingsBoard's unmodified REST client of PyPI (class for the community edition) against a server with the
+demonstration's users. Checks common calls and the parts of their answers that users rely on.
 
 usage: rest.py BASE_URL
 """
@@ -33,7 +33,7 @@ def check(what, value, expected):
 
 
 def wait_for(what, ask, is_so):
-    """Saved telemetry can be read a moment later."""
+    """Waits for saved telemetry, which becomes readable after a short delay."""
     until = time.monotonic() + PATIENCE
     while True:
         found = ask()
@@ -46,7 +46,7 @@ def wait_for(what, ask, is_so):
 
 
 def plain(value):
-    """Models and dictionaries alike, as JSON has them."""
+    """Converts models and dictionaries to plain JSON values."""
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 

@@ -1,4 +1,4 @@
-"""ThingsBoard's own device and gateway SDK, unmodified, against a server whose rule chain answers `setShared` and `callMe`.
+"""Runs ThingsBoard's unmodified device and gateway SDKs against a server whose rule chain answers `setShared` and `callMe`.
 
 usage: suite.py HOST PORT DEVICE_TOKEN GATEWAY_TOKEN PROVISION_KEY PROVISION_SECRET
 """
@@ -15,7 +15,7 @@ PATIENCE = 20
 
 
 class Answers:
-    """What callbacks were given, to be waited for."""
+    """Records the arguments of callbacks, and waits for them."""
 
     def __init__(self):
         self.condition = threading.Condition()
@@ -36,7 +36,7 @@ class Answers:
 
 
 def connected(client):
-    """The SDK sets its callback after it has begun to connect, so that it may miss the CONNACK: its state is asked instead."""
+    """The SDK sets its callback after it begins to connect and may miss the CONNACK, so this polls its state instead."""
     client.connect(timeout=60)
     until = time.monotonic() + PATIENCE
     while not client.is_connected():

@@ -1,4 +1,4 @@
-// One request to the API: the token goes along, and what is refused becomes an error that says what the server said.
+// Sends one API request with the login token. Turns a refusal into an error with the server's explanation.
 import { session } from "../lib/session.svelte";
 import type { Problem } from "./generated";
 
@@ -7,32 +7,35 @@ export type Query = Record<string, string | number | boolean | undefined>;
 export interface RequestOptions {
   body?: unknown;
   query?: Query | undefined;
-  /** The tag of what is to be changed; refused with 412 if it is something else by now. */
+  /** Entity tag of the version to change. The server answers 412 if the object has changed since. */
   ifMatch?: string | undefined;
   signal?: AbortSignal | undefined;
-  /** Something that takes long by itself. */
+  /** Replaces the default timeout, for slow requests. */
   timeoutMs?: number;
 }
 
-/** What is read comes at once, or the server is not there: a connection that has broken says nothing of itself. What is done may take its time. */
+/**
+ * Milliseconds until a request fails. Reads are fast: a missing answer means a broken connection. Changes may take
+ * longer.
+ */
 const TIMEOUT_MS = { read: 15_000, other: 120_000 };
 
-/** Who asks: the login of the console, or one of the device platform. */
-export interface Asker {
+/** The login that a request uses: the console's own, or one of the device platform. */
+export interface Login {
   headers: Record<string, string>;
-  /** The login has ended. */
+  /** Called when the server no longer accepts the login. */
   ended: () => void;
 }
 
-/** Why not, in the server's words. */
-export class Refused extends Error {
+/** A refused or failed request, with the server's explanation. Status 0: the server did not answer. */
+export class RequestError extends Error {
   constructor(readonly status: number, readonly problem: Partial<Problem & PlatformProblem>) {
     super(sentence(problem, status));
-    this.name = "Refused";
+    this.name = "RequestError";
   }
 }
 
-/** Of the device platform. */
+/** The error body of the device platform. */
 interface PlatformProblem { message: string }
 
 function sentence(problem: Partial<Problem & PlatformProblem>, status: number): string {
@@ -43,23 +46,23 @@ function sentence(problem: Partial<Problem & PlatformProblem>, status: number): 
   return `${where}${detail}${expected}${errors ? ` ${errors}` : ""}`;
 }
 
-/** A segment of a path. */
+/** Encodes one path segment. */
 export function part(text: string): string {
-  // However it is written, an address means by them the place above.
-  if (text === "." || text === "..") throw new Refused(0, { detail: `No browser can ask for something that is called “${text}”.` });
+  // Browsers resolve these segments even when they are encoded.
+  if (text === "." || text === "..") throw new RequestError(0, { detail: `Browsers cannot request an object with the name “${text}”.` });
   return encodeURIComponent(text);
 }
 
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  // Nothing is asked in the name of nobody, but to become somebody.
-  if (session.hasEnded && path !== "/api/v1/login") throw new Refused(401, { detail: "Nobody is logged in." });
+  // Without a login, only the login request is allowed.
+  if (session.hasEnded && path !== "/api/v1/login") throw new RequestError(401, { detail: "You are not logged in." });
   const headers: Record<string, string> = session.token && !session.hasEnded ? { Authorization: `Bearer ${session.token}` } : {};
-  // A login that has ended, not a wrong password.
+  // A 401 without a token is a wrong password, not an expired login.
   return requestAs<T>({ headers, ended: () => { if (session.token) session.ended(); } }, method, path, options);
 }
 
-export async function requestAs<T>(asker: Asker, method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  const headers = { ...asker.headers };
+export async function requestAs<T>(login: Login, method: string, path: string, options: RequestOptions = {}): Promise<T> {
+  const headers = { ...login.headers };
   const timeout = AbortSignal.timeout(options.timeoutMs ?? (method === "GET" ? TIMEOUT_MS.read : TIMEOUT_MS.other));
   const init: RequestInit = { method, headers, signal: options.signal ? AbortSignal.any([options.signal, timeout]) : timeout };
   if (options.body !== undefined) {
@@ -68,21 +71,21 @@ export async function requestAs<T>(asker: Asker, method: string, path: string, o
   }
   if (options.ifMatch !== undefined) headers["If-Match"] = options.ifMatch;
   const answer = await reach(path + search(options.query), init);
-  if (answer.status === 401) asker.ended();
-  if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>);
+  if (answer.status === 401) login.ended();
+  if (!answer.ok) throw new RequestError(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>);
   if (answer.status === 204) return undefined as T;
   const isJson = answer.headers.get("Content-Type")?.includes("json") ?? false;
   const text = await answer.text().catch(unreachable);
   const value = (isJson && text ? JSON.parse(text) : text) as T;
   const tag = answer.headers.get("ETag");
-  // A proxy that compresses calls it weak; it is the same.
+  // Compressing proxies mark the tag as weak. It still names the same version.
   if (tag && typeof value === "object" && value !== null) tags.set(value, tag.replace(/^W\//, ""));
   return value;
 }
 
 const tags = new WeakMap<object, string>();
 
-/** The entity tag that an answer came with. */
+/** Returns the entity tag that came with an answer. */
 export function tagOf(answer: object | null | undefined): string | undefined {
   return answer ? tags.get(answer) : undefined;
 }
@@ -93,7 +96,7 @@ function reach(target: string, init: RequestInit): Promise<Response> {
 
 function unreachable(error: unknown): never {
   if (error instanceof DOMException && error.name === "AbortError") throw error;
-  throw new Refused(0, { detail: "The server does not answer." });
+  throw new RequestError(0, { detail: "The server does not answer." });
 }
 
 function search(query: Query | undefined): string {

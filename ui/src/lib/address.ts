@@ -1,4 +1,4 @@
-// Where this node speaks MQTT over WebSocket, as seen from this page.
+// The node's MQTT-over-WebSocket addresses as seen from this page.
 import type { ListenerView } from "../api/generated";
 import { session } from "./session.svelte";
 
@@ -7,10 +7,13 @@ const OWN_PATH = "/api/v1/mqtt";
 
 export interface Place { address: string; name: string }
 
-/** This page's own port first: where it came from it gets back to, by whatever name and through whatever proxy. Then the listeners that the browser lets it reach. */
+/**
+ * Lists addresses that the browser can reach. The page's own port comes first, because it works with any host name and
+ * behind any proxy. The node's WebSocket listeners follow.
+ */
 export function places(listeners: ListenerView[]): Place[] {
   const isSecure = location.protocol === "https:";
-  // The page's policy cannot name an IPv6 address.
+  // The content security policy of the page cannot name an IPv6 address.
   const isNamed = !location.hostname.startsWith("[");
   const others = listeners
     .filter((listener) => !listener.is_api && isNamed && (listener.transport === "wss" || (listener.transport === "ws" && !isSecure)))
@@ -24,7 +27,7 @@ export function own(): string {
   return address.href;
 }
 
-/** The login goes to this page's own port and nowhere else. */
+/** Sends the login token only to the page's own port. */
 export function subProtocols(address: string): string[] {
   return address === own() ? ["mqtt", `bearer.${session.token ?? ""}`] : ["mqtt"];
 }

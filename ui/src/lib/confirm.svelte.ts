@@ -1,11 +1,11 @@
-// Asks before something is destroyed.
+// Asks for confirmation before something is deleted or discarded.
 
 export interface Question {
   title: string;
   text: string;
-  /** What the button says. */
+  /** Caption of the button. */
   action: string;
-  /** What has to be typed first, for what cannot be undone. */
+  /** A name that the user must type first. For actions that cannot be undone. */
   name?: string;
 }
 

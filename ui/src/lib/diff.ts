@@ -1,10 +1,10 @@
-// What differs between two texts, line by line: the longest lines in common stay.
+// Line-by-line difference of two texts, based on their longest common subsequence.
 
-export interface DiffLine { kind: "same" | "gone" | "new"; text: string }
+export interface DiffLine { kind: "same" | "removed" | "new"; text: string }
 
 export function diff(before: string, after: string): DiffLine[] {
   const [a, b] = [before.split("\n"), after.split("\n")];
-  // common[i][j]: how many lines a from i and b from j have in common.
+  // common[i][j]: length of the longest common subsequence of a from line i and b from line j.
   const common = Array.from({ length: a.length + 1 }, () => new Array<number>(b.length + 1).fill(0));
   const at = (i: number, j: number): number => common[i]?.[j] ?? 0;
   for (let i = a.length - 1; i >= 0; i -= 1) {
@@ -19,7 +19,7 @@ export function diff(before: string, after: string): DiffLine[] {
       i += 1;
       j += 1;
     } else if (j >= b.length || (i < a.length && at(i + 1, j) >= at(i, j + 1))) {
-      lines.push({ kind: "gone", text: a[i++] ?? "" });
+      lines.push({ kind: "removed", text: a[i++] ?? "" });
     } else {
       lines.push({ kind: "new", text: b[j++] ?? "" });
     }

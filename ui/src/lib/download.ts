@@ -1,6 +1,6 @@
-// Something to take along as a file.
+// Saves data as a file.
 import type { Problem } from "../api/generated";
-import { Refused } from "../api/request";
+import { RequestError } from "../api/request";
 import { session } from "./session.svelte";
 
 export function saveFile(name: string, content: Blob): void {
@@ -13,9 +13,9 @@ export function saveFile(name: string, content: Blob): void {
 
 export const saveJson = (name: string, content: unknown): void => saveFile(name, new Blob([JSON.stringify(content, null, 2)], { type: "application/json" }));
 
-/** What the API gives as a file. The browser keeps what is large on disk. */
+/** Downloads a file from the API. The browser keeps large bodies on disk. */
 export async function download(path: string, name: string): Promise<void> {
   const answer = await fetch(path, { headers: { Authorization: `Bearer ${session.token ?? ""}` } });
-  if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem>);
+  if (!answer.ok) throw new RequestError(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem>);
   saveFile(name, await answer.blob());
 }

@@ -1,29 +1,29 @@
-// What a list is filtered by, in its address: who looks at one of its lines and goes back, loads the page again or sends the address to somebody has the same list.
-// Who goes to the page anew has all of it.
+// The filters of a list, stored in the address: going back, reloading and sharing a link keep them. The navigation link
+// opens the page without filters.
 import { untrack } from "svelte";
 import { router } from "./router.svelte";
-import { settled } from "./settled.svelte";
+import { debounced } from "./debounced.svelte";
 
 export interface Filters<T> {
-  /** As it is typed. */
+  /** The text in the fields. */
   readonly typed: T;
-  /** When the typing rests. */
+  /** The text after the user has stopped typing. */
   readonly value: T;
 }
 
-/** To be called while a component is made. What is as it is here stands in no address. */
+/** Call it while a component is created. Values equal to `none` are left out of the address. */
 export function filters<T extends Record<string, string>>(none: T): Filters<T> {
   const there = (): T => Object.fromEntries(Object.entries(none).map(([name, value]) => [name, router.query.get(name) ?? value])) as T;
   const typed = $state(there());
   let noted = JSON.stringify(typed);
   let value = $state.raw(there());
-  const rested = settled(() => JSON.stringify(typed));
+  const rested = debounced(() => JSON.stringify(typed));
 
   $effect(() => {
     const text = rested.value;
     untrack(() => { if (text !== noted && text === JSON.stringify(typed)) take(JSON.parse(text) as T); });
   });
-  // Another address of the same page.
+  // The address changed, but the page stayed the same.
   $effect(() => {
     const wanted = there();
     untrack(() => {
@@ -36,7 +36,7 @@ export function filters<T extends Record<string, string>>(none: T): Filters<T> {
   function take(next: T): void {
     noted = JSON.stringify(next);
     value = next;
-    router.note(Object.fromEntries(Object.entries(next).map(([name, one]) => [name, one === none[name] ? "" : one])));
+    router.setParameters(Object.fromEntries(Object.entries(next).map(([name, one]) => [name, one === none[name] ? "" : one])));
   }
 
   return { get typed() { return typed; }, get value() { return value; } };

@@ -1,8 +1,8 @@
-// Where the focus goes when what had it goes: to what is left around it, not to the beginning of the page. Who works with the keyboard stays where they are.
+// Moves the focus when the focused element is removed: to the nearest remaining place, not to the top of the page.
 
 const PLACES = "section, form, nav, main, dialog, [role='region']";
 
-/** Brings the focus back to an element later, or to what is left around it. */
+/** Returns a function that moves the focus back to an element, or to what is left around it. */
 export function remember(element: Element | null): () => void {
   const around: Element[] = [];
   for (let one = element; one && one !== document.body; one = one.parentElement) around.push(one);
@@ -18,7 +18,7 @@ export function remember(element: Element | null): () => void {
 
 const hasFocus = () => document.activeElement !== null && document.activeElement !== document.body;
 
-/** Also what takes no focus by itself, until it goes on. */
+/** Makes an element without a tab stop focusable until it loses the focus. */
 function focus(place: HTMLElement): void {
   if (!place.hasAttribute("tabindex")) {
     place.setAttribute("tabindex", "-1");
@@ -27,7 +27,7 @@ function focus(place: HTMLElement): void {
   place.focus({ preventScroll: true });
 }
 
-/** Until what it returns is called. */
+/** Watches for removed elements until the returned function is called. */
 export function keepFocus(): () => void {
   let last: Element | null = null;
   let back: (() => void) | undefined;
@@ -35,7 +35,7 @@ export function keepFocus(): () => void {
     last = document.activeElement;
     back = remember(last);
   };
-  // A dialog that goes brings the focus back to what opened it: it is first.
+  // A closing dialog returns the focus to its opener itself. That comes first.
   const observer = new MutationObserver(() => {
     if (!last || last.isConnected || hasFocus()) return;
     last = null;

@@ -1,4 +1,4 @@
-// Numbers with their units, times and durations, as people read them.
+// Formats numbers with units, times and durations.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -6,7 +6,7 @@ const clock = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23
 const dateTime = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 
 export const NONE = "–";
-/** More than any machine has: no limit was set. */
+/** Above any real limit: the value means that no limit is set. */
 export const UNLIMITED = 1e12;
 type Maybe<T> = T | null | undefined;
 
@@ -26,7 +26,7 @@ export function plural(n: number, word: string): string {
   return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 }
 
-/** As `plural`, to the last digit. */
+/** Like `plural`, with all digits. */
 export const exactly = (n: Maybe<number>, word: string): string => `${exact(n)} ${word}${n === 1 ? "" : "s"}`;
 
 export function bytes(n: Maybe<number>): string {
@@ -43,14 +43,14 @@ export function bytes(n: Maybe<number>): string {
 export function span(seconds: Maybe<number>): string {
   if (seconds === null || seconds === undefined) return NONE;
   const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
-  // The two largest; a second one of nothing is left out.
+  // The two largest units. A zero in the second one is left out.
   const of = (large: string, n: number, unit: string) => (n ? `${large} ${n} ${unit}` : large);
   if (d) return of(`${d} d`, h, "h");
   if (h) return of(`${h} h`, m, "min");
   return m ? of(`${m} min`, s, "s") : `${s} s`;
 }
 
-/** Today only the time. */
+/** Time only for today, otherwise with the date. */
 export function time(unixMs: Maybe<number>): string {
   if (!unixMs) return NONE;
   const at = new Date(unixMs);
@@ -59,25 +59,28 @@ export function time(unixMs: Maybe<number>): string {
 
 export const fullTime = (unixMs: Maybe<number>): string => (unixMs ? dateTime.format(new Date(unixMs)) : NONE);
 
-/** `queue_full` as words. */
+/** Turns `queue_full` into words. */
 export function words(name: string): string {
   const text = name.replaceAll("_", " ").replace("qos0", "QoS 0");
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Of a session. */
+/** Describes when a session expires. */
 export const expiry = (seconds: number): string => (seconds === 0 ? "with its connection" : seconds >= 4294967295 ? "never" : `after ${span(seconds)}`);
 
 const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 
-/** Of no known unit. */
+/** Formats a number without a unit. */
 export const plainNumber = (n: Maybe<number>): string => (n === null || n === undefined ? NONE : plain.format(n));
 
 const axisMinute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const axisSecond = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const axisDay = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
 
-/** Of an axis, in seconds since 1970: the day where there are several, seconds where they are close. */
+/**
+ * Labels of a time axis, in seconds since 1970. Adds the day if the axis spans several, and seconds if the ticks are
+ * close.
+ */
 export function axisTimes(ticks: number[]): string[] {
   const all = (ticks.at(-1) ?? 0) - (ticks[0] ?? 0);
   const clock = all < 60 * (ticks.length - 1) ? axisSecond : axisMinute;

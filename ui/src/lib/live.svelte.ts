@@ -1,6 +1,6 @@
-// The node's numbers once a second, over one WebSocket for the whole console. The server leaves out what a slow viewer does
-// not take. Comes back by itself, also when the connection has broken without a word: one that says nothing for a while is given up.
-import { Refused, request } from "../api/request";
+// The node's live numbers, once a second over one WebSocket for the whole console. The server skips frames for slow
+// viewers. Reconnects by itself, also after a connection that has been silent for too long.
+import { RequestError, request } from "../api/request";
 import { session } from "./session.svelte";
 
 export interface Sample { at_unix_ms: number; series: Record<string, number | null> }
@@ -16,7 +16,7 @@ class Live {
   #heardAt = 0;
   #again: ReturnType<typeof setTimeout> | undefined;
 
-  /** While a login holds; gives what ends it. */
+  /** Runs while a login is valid. Returns a function that stops it. */
   start(): () => void {
     this.#connect();
     const look = setInterval(() => { if (this.#socket && performance.now() - this.#heardAt > SILENT_MS) this.#giveUp(); }, LOOK_MS);
@@ -46,7 +46,7 @@ class Live {
     this.#again = setTimeout(() => this.#connect(), AGAIN_MS);
   }
 
-  /** Its end may never come. */
+  /** Drops the socket without waiting for its close event, which may never come. */
   #drop(): void {
     const socket = this.#socket;
     this.#socket = undefined;
@@ -55,39 +55,39 @@ class Live {
   }
 }
 
-/** A WebSocket of the API, with the login in the one place that a page has for it. */
+/** Opens a WebSocket of the API. The login goes into the sub-protocol, the only header that a page can set. */
 export function openSocket(path: string): WebSocket {
   const address = new URL(path, location.href);
   address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
   return new WebSocket(address, ["tidewire", `bearer.${session.token ?? ""}`]);
 }
 
-/** Looks on at something until it ends, and says why; gives what ends it, of which nothing is said. */
-export function lookOn(path: string, said: { begun: () => void; take: (frame: unknown) => void; ended: (why: string) => void }): () => void {
+/** Follows a stream until it ends and reports why. Returns a function that stops it without a report. */
+export function followStream(path: string, handlers: { begun: () => void; take: (frame: unknown) => void; ended: (why: string) => void }): () => void {
   const socket = openSocket(path);
   let hasBegun = false;
   let why = "";
-  socket.onopen = () => { hasBegun = true; said.begun(); };
+  socket.onopen = () => { hasBegun = true; handlers.begun(); };
   socket.onmessage = (event) => {
     const frame = JSON.parse(String(event.data)) as { type?: string; reason?: string };
-    if (frame.type === "end") why = `It has ended: ${frame.reason ?? "the server gave no reason"}.`;
-    else said.take(frame);
+    if (frame.type === "end") why = `The stream ended: ${frame.reason ?? "the server gave no reason"}.`;
+    else handlers.take(frame);
   };
   socket.onclose = async (event) => {
     why ||= hasBegun ? closed(event) : await refusal(path);
-    // Stopped meanwhile.
-    if (socket.onclose) said.ended(why);
+    // The viewer has stopped in between.
+    if (socket.onclose) handlers.ended(why);
   };
   return () => { socket.onclose = null; socket.close(); };
 }
 
-const closed = ({ code, reason }: CloseEvent): string => (code === CODE.policy ? "It has ended: your login holds no more." : code === CODE.lost ? "The connection to the server has broken." : `The server has closed it${reason ? `: ${reason}` : "."}`);
+const closed = ({ code, reason }: CloseEvent): string => (code === CODE.policy ? "The stream ended: your login has expired." : code === CODE.lost ? "The connection to the server was lost." : `The server closed the stream${reason ? `: ${reason}` : "."}`);
 const CODE = { policy: 1008, lost: 1006 };
 
-/** A page is not told why a WebSocket was refused. The same address, asked for without one, says it, unless there is nothing else against it. */
+/** Browsers hide why a WebSocket was refused. The same address without an upgrade returns the reason. */
 async function refusal(path: string): Promise<string> {
-  const because = await request("GET", path).then(() => "", (error: unknown) => (error instanceof Refused && error.status !== UPGRADE_REQUIRED ? error.message : ""));
-  return `It did not begin: ${because || "too many watch already, or something on the way lets no WebSockets through"}.`;
+  const because = await request("GET", path).then(() => "", (error: unknown) => (error instanceof RequestError && error.status !== UPGRADE_REQUIRED ? error.message : ""));
+  return `The stream did not start: ${because || "the limit of viewers is reached, or a proxy blocks WebSockets"}.`;
 }
 const UPGRADE_REQUIRED = 426;
 

@@ -1,18 +1,20 @@
-// One message as it is published, out of a trace: for whoever wants to try something on a real one.
+// Captures one live message from a trace, as the input of a dry run.
 import type { MessageFields } from "../mqtt/options";
 import { noFields } from "../mqtt/options";
-import { lookOn } from "./live.svelte";
+import { followStream } from "./live.svelte";
 
-export interface Message { topic: string; clientId: string; payload: string; qos: number; retain: boolean; fields: MessageFields; /** What of it is not there. */ lack: string }
+export interface Message { topic: string; clientId: string; payload: string; qos: number; retain: boolean; fields: MessageFields; /** Which part of the message is missing. */ missing: string }
 
 interface Traced { type: string; packet?: string; direction?: string; client_id: string; fields: { topic: string; payload: string; payload_encoding: string; payload_bytes: number; qos: number; retain: boolean; properties?: Property[] } }
 interface Property { name: string; value: unknown }
 
 const PAYLOAD_BYTES_MAX = 4096;
 
-/** The next one that a client publishes to a topic of the filters; gives what ends the waiting. */
+/**
+ * Waits for the next message that a client publishes to one of the filters. Returns a function that cancels the wait.
+ */
 export function nextMessage(filters: string[], take: (message: Message) => void, ended: (why: string) => void): () => void {
-  const stops = filters.map((filter) => lookOn(`/api/v1/trace?${new URLSearchParams({ topic: filter, per_second: "1", payload_bytes: String(PAYLOAD_BYTES_MAX) })}`, {
+  const stops = filters.map((filter) => followStream(`/api/v1/trace?${new URLSearchParams({ topic: filter, per_second: "1", payload_bytes: String(PAYLOAD_BYTES_MAX) })}`, {
     begun: () => undefined,
     take: (frame) => {
       const packet = frame as Traced;
@@ -38,6 +40,6 @@ function messageOf({ client_id, fields }: Traced): Message {
       contentType: text("content_type"), responseTopic: text("response_topic"), expiryS: expiry ? Number(expiry) : null,
       userProperties: all.filter((one) => one.name === "user_property").map((one) => (one.value as [string, string]).join(" = ")).join("\n"),
     },
-    lack: isCut ? "Its payload is longer than what can be taken: this is the beginning." : fields.payload_encoding === "base64" ? "Its payload is no text: it stands here as Base64." : "",
+    missing: isCut ? "The trace contains only the beginning of the payload." : fields.payload_encoding === "base64" ? "The payload is binary and shown as Base64." : "",
   };
 }

@@ -1,4 +1,5 @@
-// Markdown as a tree, for text on dashboards: headings, paragraphs, lists, quotes, code, tables, emphasis, links. HTML in it stays text: nothing of it is run or styled.
+// Parses Markdown for text widgets into a tree: headings, paragraphs, lists, quotes, code, tables, emphasis, links.
+// HTML stays plain text: the console neither renders nor runs it.
 
 export type Inline = { kind: "text" | "strong" | "emphasis" | "code"; text: string } | { kind: "link"; text: string; href: string } | { kind: "break" };
 export type Block =
@@ -69,12 +70,12 @@ function inlines(text: string): Inline[] {
     const slanted = emphasis ?? emphasis2;
     if (slanted !== undefined) return { kind: "emphasis", text: slanted };
     if (label === undefined || href === undefined) return { kind: "break" };
-    // Scripts and files are no links.
+    // Links to scripts and files stay plain text.
     return /^(https?:|mailto:|#)/i.test(href) ? { kind: "link", text: label, href } : { kind: "text", text: label };
   }
 }
 
-/** `${temperature}` and `${temperature:1}`, with one digit, become values. */
+/** Replaces `${temperature}` and `${temperature:1}` (one decimal) with values. */
 export const filled = (pattern: string, value: (key: string) => unknown): string =>
   pattern.replace(/\$\{([^}:]+)(?::(\d))?\}/g, (_, key: string, digits: string | undefined) => {
     const found = value(key.trim());

@@ -1,9 +1,9 @@
-// A list that comes page by page from the server: forward by its cursor, back by those that were kept.
+// Pages of a list. The server returns a cursor for the next page. Earlier cursors are remembered for going back.
 
 export interface Paged<T> { items: T[]; cursor?: string | null }
 
 export class Pager {
-  /** Cursors of the pages up to this one; the first has none. */
+  /** Cursors of the pages up to the current one. The first page has none. */
   #before = $state<(string | undefined)[]>([undefined]);
 
   get cursor(): string | undefined {
@@ -22,7 +22,7 @@ export class Pager {
     if (this.#before.length > 1) this.#before = this.#before.slice(0, -1);
   }
 
-  /** When what is asked for changes. */
+  /** Call it when the query changes. */
   first(): void {
     this.#before = [undefined];
   }

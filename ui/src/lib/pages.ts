@@ -1,15 +1,15 @@
-// Every page: where it is, what the navigation calls it, and its code, which is loaded when it is first looked at.
+// All pages: path, title in the navigation, and code, which is loaded on the first visit.
 import type { Component } from "svelte";
 
 export interface Page {
   path: string;
   title: string;
   load: () => Promise<{ default: Component<Record<string, never>> }>;
-  /** The device platform has to be on, and a tenant chosen. */
+  /** The page needs the device platform and a tenant. */
   isOfPlatform?: boolean;
-  /** And one administers the tenant: users of its customers have nothing there. */
+  /** The page is for tenant administrators. Customer users cannot see it. */
   isOfTenant?: boolean;
-  /** Of one thing in the list: `/clients/<id>`. */
+  /** The page of one object: `/clients/<id>`. */
   one?: () => Promise<{ default: Component<{ id: string }> }>;
 }
 

@@ -1,4 +1,4 @@
-// What a payload is, and how it is read: JSON, text, or bytes in hexadecimal.
+// Detects the kind of a payload (JSON, text, binary) and formats it.
 import { isSparkplug, sparkplugOf } from "./sparkplug";
 
 export type View = "sparkplug" | "json" | "text" | "hex";
@@ -13,7 +13,7 @@ export function fromBase64(base64: string): Uint8Array {
 export function textOf(bytes: Uint8Array): string | undefined {
   try {
     const text = strict.decode(bytes);
-    // Control characters say that it is no text, whatever it decodes to.
+    // Control characters mark binary data, even if it decodes as UTF-8.
     return /[\u0000-\u0008\u000e-\u001f]/.test(text) ? undefined : text;
   } catch {
     return undefined;
@@ -29,7 +29,7 @@ export function jsonOf(text: string | undefined): string | undefined {
   }
 }
 
-/** Sixteen bytes a line: offset, hexadecimal, letters. */
+/** Hex dump with 16 bytes per line: offset, hexadecimal, characters. */
 export function hexOf(bytes: Uint8Array): string {
   const lines: string[] = [];
   for (let at = 0; at < Math.min(bytes.length, HEX_BYTES_MAX); at += 16) {
@@ -38,11 +38,11 @@ export function hexOf(bytes: Uint8Array): string {
     const letters = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
     lines.push(`${at.toString(16).padStart(4, "0")}  ${hex}  ${letters}`);
   }
-  if (bytes.length > HEX_BYTES_MAX) lines.push(`… ${bytes.length - HEX_BYTES_MAX} bytes more`);
+  if (bytes.length > HEX_BYTES_MAX) lines.push(`… ${bytes.length - HEX_BYTES_MAX} more bytes`);
   return lines.join("\n");
 }
 
-/** In one line. Under its topic Sparkplug B is told from other bytes. */
+/** One-line preview. The topic identifies Sparkplug B payloads. */
 export function preview(bytes: Uint8Array, charactersMax = 120, topic = ""): string {
   if (bytes.length === 0) return "(empty)";
   const sparkplug = isSparkplug(topic) ? sparkplugOf(bytes)?.replace(/\s+/g, " ") : undefined;
@@ -52,10 +52,10 @@ export function preview(bytes: Uint8Array, charactersMax = 120, topic = ""): str
   return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line;
 }
 
-/** How a payload is typed in. */
+/** The input format of a payload field. */
 export type Format = "text" | "json" | "hex" | "base64";
 
-/** The bytes of what was typed; throws what is wrong with it. */
+/** Returns the bytes of a payload field. Throws an error that says what is wrong with the input. */
 export function typed(value: string, format: Format): Uint8Array {
   switch (format) {
     case "text": return encode(value);
@@ -68,7 +68,7 @@ export function typed(value: string, format: Format): Uint8Array {
       return encode(value);
     case "hex": {
       const digits = value.replace(/0x|[\s:,]/gi, "");
-      if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("The payload is not hexadecimal: pairs of 0–9 and a–f, with gaps or without.");
+      if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("The payload is not hexadecimal. Use pairs of 0–9 and a–f, with or without spaces.");
       return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
     }
     case "base64":

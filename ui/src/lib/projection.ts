@@ -1,7 +1,7 @@
-// Places of the earth on a picture, as web maps have them (Mercator): x and y from 0 to 1 over the whole world.
+// Mercator projection as on web maps: x and y run from 0 to 1 over the whole world.
 
 export interface Position { latitude: number; longitude: number }
-export interface Frame { x: number; y: number; /** How much of the world's width is seen. */ width: number }
+export interface Frame { x: number; y: number; /** Visible share of the world's width. */ width: number }
 
 const LATITUDE_MAX = 85;
 const EARTH_M = 40_075_017;
@@ -20,7 +20,7 @@ export function unproject(x: number, y: number): Position {
   return { longitude: (x - .5) * 360, latitude: (Math.atan(Math.sinh((.5 - y) * 2 * Math.PI)) * 180) / Math.PI };
 }
 
-/** All of them with some room around; `aspect` is width by height. */
+/** Returns a frame around all positions, with a margin. `aspect` is width divided by height. */
 export function around(all: Position[], aspect: number): Frame {
   const places = all.map(project);
   const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
@@ -34,14 +34,14 @@ export function zoomed(frame: Frame, factor: number, aspect: number): Frame {
   return { x: frame.x + (frame.width - width) / 2, y: frame.y + (frame.width - width) / aspect / 2, width };
 }
 
-/** Degrees between lines, so that there are a few. */
+/** Degrees between two grid lines, chosen so that there are only a few. */
 export function step(degrees: number): number {
   const most = degrees / 4;
   const power = 10 ** Math.floor(Math.log10(most));
   return [1, 2, 5, 10].map((n) => n * power).find((one) => one >= most) ?? 10 * power;
 }
 
-/** A round length and its share of the frame, at its middle. */
+/** Length of the scale bar as text, and its share of the frame width, measured at the middle. */
 export function scale(frame: Frame, aspect: number): { text: string; share: number } {
   const { latitude } = unproject(frame.x, frame.y + frame.width / aspect / 2);
   const metres = frame.width * EARTH_M * Math.cos((latitude * Math.PI) / 180);

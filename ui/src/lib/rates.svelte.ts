@@ -1,4 +1,4 @@
-// How fast counters grow, from one look to the next.
+// Computes how fast counters grow between two readings.
 
 export function rates(get: () => [string, number][] | undefined): { of: (id: string) => number | undefined } {
   let before = new Map<string, number>();
@@ -11,7 +11,7 @@ export function rates(get: () => [string, number][] | undefined): { of: (id: str
     const next = new Map<string, number>();
     for (const [id, count] of counts) {
       const last = before.get(id);
-      // A counter that was set back begins anew.
+      // A counter that was reset starts at zero again.
       if (last !== undefined && at > 0 && seconds > 0.2) next.set(id, Math.max(0, count - last) / seconds);
     }
     now = next;

@@ -1,5 +1,5 @@
-// Something that the API gives: its value, that it is still coming, or why it did not come. Asked for again when what the
-// question depends on changes, and every so often while the page can be seen.
+// A value from the API with its loading and error states. It is loaded again when the query changes, and periodically
+// while the page is visible.
 
 export interface Resource<T> {
   readonly value: T | undefined;
@@ -8,7 +8,7 @@ export interface Resource<T> {
   refresh(): Promise<void>;
 }
 
-/** To be called while a component is made; it ends with it. */
+/** Call it while a component is created. The resource ends with the component. */
 export function resource<T>(load: (signal: AbortSignal) => Promise<T>, everyMs?: number): Resource<T> {
   let value = $state.raw<T | undefined>();
   let error = $state("");
@@ -35,9 +35,9 @@ export function resource<T>(load: (signal: AbortSignal) => Promise<T>, everyMs?:
 
   $effect(() => {
     isLoading = true;
-    // What is read before the first `await` in it is what it depends on.
+    // Svelte tracks the values read before the first `await`. A change of them loads again.
     void ask(load);
-    // An answer that takes longer than that is waited for: asked anew each time, it would never come.
+    // Skips a period while a request is pending. Otherwise a slow answer would be replaced before it arrives.
     const timer = everyMs ? setInterval(() => { if (!document.hidden && !isAsked) void ask(load); }, everyMs) : undefined;
     return () => {
       clearInterval(timer);

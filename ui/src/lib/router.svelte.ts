@@ -1,38 +1,42 @@
-// Where in the console we are: the part of the address behind `#`, so that the server need not know.
+// The current page. Its address stands behind `#`, so that the server does not need to know the pages.
 import { unsaved } from "./unsaved.svelte";
 
-/** Kept with each entry of the browser's history: how many are before it. */
-interface Kept { at: number }
+/** Stored with each entry of the browser's history: the number of entries before it. */
+interface HistoryState { at: number }
 
 class Router {
   #hash = $state(location.hash);
-  /** Where the console itself leads, after something was saved or deleted: nobody is asked then. */
-  #own = "";
-  #at = (history.state as Kept | null)?.at ?? 0;
+  /**
+   * The target of a navigation by the console itself, after saving or deleting. Such a navigation does not ask about
+   * unsaved changes.
+   */
+  #ownTarget = "";
+  #at = (history.state as HistoryState | null)?.at ?? 0;
   #isAsking = false;
 
   constructor() {
-    history.replaceState({ at: this.#at } satisfies Kept, "");
+    history.replaceState({ at: this.#at } satisfies HistoryState, "");
     addEventListener("hashchange", () => void this.#follow(location.hash));
   }
 
   async #follow(hash: string): Promise<void> {
-    const isOwn = hash === this.#own;
-    this.#own = "";
+    const isOwn = hash === this.#ownTarget;
+    this.#ownTarget = "";
     const before = this.#at;
-    // One without it is new, and comes after the one that was in sight.
-    this.#at = (history.state as Kept | null)?.at ?? before + 1;
-    history.replaceState({ at: this.#at } satisfies Kept, "");
+    // An entry without a number is new and follows the current one.
+    this.#at = (history.state as HistoryState | null)?.at ?? before + 1;
+    history.replaceState({ at: this.#at } satisfies HistoryState, "");
     if (!isOwn && path(hash) !== path(this.#hash) && unsaved.is) {
-      // The address has changed by now. Until one has answered it is that of the page in sight, in its own place of the history.
+      // The address has changed already. Until the user answers, show the address of the current page at its own place
+      // in the history.
       const way = this.#at - before;
       history.go(-way);
       if (this.#isAsking) return;
       this.#isAsking = true;
-      const mayLeave = await unsaved.mayLeave();
+      const confirmLeave = await unsaved.confirmLeave();
       this.#isAsking = false;
-      if (!mayLeave) return;
-      this.#own = hash;
+      if (!confirmLeave) return;
+      this.#ownTarget = hash;
       history.go(way);
       return;
     }
@@ -51,12 +55,12 @@ class Router {
   go(target: string): void {
     const before = location.hash;
     location.hash = target;
-    // Without a change nobody hears of it.
-    if (location.hash !== before) this.#own = location.hash;
+    // Without a change there is no hashchange event.
+    if (location.hash !== before) this.#ownTarget = location.hash;
   }
 
-  /** In the address of the page in sight, in the same place of the history; what is empty is taken out. */
-  note(named: Record<string, string>): void {
+  /** Writes parameters to the address of the current page without a new history entry. Empty values are removed. */
+  setParameters(named: Record<string, string>): void {
     const query = this.query;
     for (const [name, value] of Object.entries(named)) {
       if (value) query.set(name, value);
@@ -65,7 +69,7 @@ class Router {
     const text = query.toString();
     const hash = `#/${path(this.#hash)}${text ? `?${text}` : ""}`;
     if (hash === this.#hash) return;
-    history.replaceState({ at: this.#at } satisfies Kept, "", hash);
+    history.replaceState({ at: this.#at } satisfies HistoryState, "", hash);
     this.#hash = hash;
   }
 }
@@ -80,17 +84,17 @@ function decode(segment: string): string {
   }
 }
 
-/** The address of a page. */
+/** Returns the address of a page. */
 export const to = (...segments: string[]): string => `#/${segments.map(encodeURIComponent).join("/")}`;
 
-/** In the place of a name it is the form for another one. */
+/** In place of a name, this segment opens the form for a new object. */
 export const NEW = "new";
-const CALLED_NEW = ".new";
+const ESCAPED_NEW = ".new";
 
-/** The address of the page of a rule, a connector and what else has a name that somebody gave it. None of these begins with a dot. */
-export const toNamed = (path: string, name: string): string => to(path, name === NEW ? CALLED_NEW : name);
+/** Returns the address of an object with a user-defined name, such as a rule. These names cannot start with a dot. */
+export const toNamed = (path: string, name: string): string => to(path, name === NEW ? ESCAPED_NEW : name);
 
-/** The name that such an address is of. */
-export const nameAt = (segment: string): string => (segment === CALLED_NEW ? NEW : segment);
+/** Returns the name for a segment made by `toNamed`. */
+export const nameAt = (segment: string): string => (segment === ESCAPED_NEW ? NEW : segment);
 
 export const router = new Router();

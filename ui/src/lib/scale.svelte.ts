@@ -1,6 +1,6 @@
-// How much larger than on an ordinary screen letters are: for what is drawn and placed in pixels.
+// Ratio of the current font size to that of an ordinary screen, for sizes that are drawn or placed in pixels.
 
-/** Of the letters in app.css, on an ordinary screen. */
+/** Font size in app.css on an ordinary screen. */
 const FONT_PX = 14;
 
 class Scale {
@@ -14,7 +14,7 @@ class Scale {
     return this.#value;
   }
 
-  /** So many pixels of an ordinary screen. */
+  /** Converts pixels of an ordinary screen. */
   px(ordinary: number): number {
     return Math.round(ordinary * this.#value);
   }

@@ -1,4 +1,5 @@
-// What kind of field a JSON Schema asks for. Only what the server's schemas have; the rest is typed in as JSON.
+// Selects the form field for a JSON Schema. Supports only what the server's schemas use. All other values are edited as
+// JSON.
 
 export interface JsonSchema {
   $ref?: string;
@@ -32,7 +33,7 @@ export type Field =
 
 export type Defs = Record<string, JsonSchema>;
 
-/** What a reference stands for, with what is said beside it. */
+/** Resolves a reference. Keywords next to the reference take precedence. */
 export function resolve(schema: JsonSchema, defs: Defs): JsonSchema {
   if (!schema.$ref) return schema;
   const { $ref, ...own } = schema;
@@ -78,7 +79,7 @@ function fieldOfChoices(all: JsonSchema[], defs: Defs): Field {
   return tag && variants.length === real.length ? { kind: "variant", tag, variants } : { kind: "json" };
 }
 
-/** `bootstrap_hosts` as a label; its unit stays at the end. */
+/** Turns `bootstrap_hosts` into a label. A unit stays at the end. */
 export function label(name: string): string {
   const unit = /_(ms|s|bytes)$/.exec(name)?.[1];
   const text = (unit ? name.slice(0, -unit.length - 1) : name).replaceAll("_", " ");

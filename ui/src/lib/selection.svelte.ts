@@ -1,21 +1,21 @@
-// Rows of a list that were ticked, and what is done to all of them: one after the other, a few at a time, so that it can be watched and stopped.
+// Selected rows of a list, and bulk actions on them: a few requests at a time, with progress and a stop button.
 import { SvelteSet } from "svelte/reactivity";
 import { toasts } from "./toasts.svelte";
 
-/** At the same time. */
+/** Requests at the same time. */
 const WORKERS = 4;
 
 export class Selection<T> {
   #ids = new SvelteSet<string>();
   #rows: () => T[];
   #idOf: (row: T) => string;
-  /** What is being done, in words such as "Acknowledging"; empty: nothing. */
+  /** The running action in words, such as "Acknowledging". Empty if none runs. */
   doing = $state("");
   done = $state(0);
   total = $state(0);
   #isStopped = false;
 
-  /** Of the rows that are in sight: what is not there is not acted upon. */
+  /** Only visible rows count: rows on other pages are not changed. */
   constructor(rows: () => T[], idOf: (row: T) => string) {
     this.#rows = rows;
     this.#idOf = idOf;
@@ -51,7 +51,7 @@ export class Selection<T> {
     this.#isStopped = true;
   }
 
-  /** Does it to all of these; says how many it was done to, and why not to the others, which stay ticked. */
+  /** Runs an action on all items and reports the count. Failed items stay selected, with the first error. */
   async run(items: T[], { doing, done, work }: { doing: string; done: (count: number) => string; work: (item: T) => Promise<unknown> }): Promise<void> {
     [this.doing, this.done, this.total, this.#isStopped] = [doing, 0, items.length, false];
     const failed: unknown[] = [];
@@ -73,6 +73,6 @@ export class Selection<T> {
     if (count) toasts.good(done(count));
     const first = failed[0];
     if (first !== undefined) toasts.bad(new Error(`${failed.length} of ${items.length} failed: ${first instanceof Error ? first.message : String(first)}`));
-    else if (this.#isStopped) toasts.bad(new Error(`Stopped: ${items.length - count} of ${items.length} are as they were.`));
+    else if (this.#isStopped) toasts.bad(new Error(`Stopped: ${items.length - count} of ${items.length} were not changed.`));
   }
 }

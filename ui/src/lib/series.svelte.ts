@@ -1,4 +1,4 @@
-// The node's numbers over a window of time: what the server remembers, and at the finest resolution what comes live behind it.
+// Metrics over a time window: the server's history, followed by live values at the finest resolution.
 import { untrack } from "svelte";
 import { history, type HistoryView } from "../api/generated";
 import { live } from "./live.svelte";
@@ -9,7 +9,7 @@ export interface Columns { at: number[]; of: (name: string) => (number | null)[]
 const FINE_STEP_MS = 1_000;
 const COARSE_EVERY_MS = 15_000;
 
-/** To be called while a component is made. `windowS` is asked again each time. */
+/** Call it while a component is created. `windowS` is evaluated again on each change. */
 export function series(windowS: () => number): { readonly columns: Columns | undefined; readonly error: string } {
   let view = $state.raw<HistoryView | undefined>();
   const asked = resource((signal) => history({ window_s: windowS() }, signal), COARSE_EVERY_MS);
@@ -44,7 +44,7 @@ export function series(windowS: () => number): { readonly columns: Columns | und
     };
   });
 
-  // Read without depending on it.
+  // Reads the value without tracking it.
   function peek(): HistoryView | undefined {
     return untrack(() => view);
   }

@@ -1,5 +1,5 @@
-// Who is logged in, for as long as the browser's tab lives. A token, not a cookie: no other page can make the browser send
-// it, so there is nothing to forge.
+// The login of this browser tab. It uses a token in session storage and no cookie, so that other pages cannot send
+// requests with it.
 import type { LoginAnswer } from "../api/generated";
 
 const KEY = "tidewire-login";
@@ -7,10 +7,10 @@ const LAST_KEY = "tidewire-user";
 export const ENDED = "Your login has ended. Please log in again.";
 
 class Session {
-  #login = $state.raw<LoginAnswer | undefined>(kept());
-  /** Said on the login page. */
+  #login = $state.raw<LoginAnswer | undefined>(stored());
+  /** Message on the login page. */
   notice = $state("");
-  /** The server knows it no more. Its pages are kept out of sight, with what was typed in them, for the same user to come back to. */
+  /** The server has rejected the token. The pages stay hidden with their input, for the same user to log in again. */
   hasEnded = $state(false);
 
   get token(): string | undefined {
@@ -21,7 +21,7 @@ class Session {
     return this.#login?.user ?? "";
   }
 
-  /** Who was logged in last in this tab, for the login form. */
+  /** The last user of this tab, for the login form. */
   get lastUser(): string {
     return sessionStorage.getItem(LAST_KEY) ?? "";
   }
@@ -38,7 +38,7 @@ class Session {
     return this.#login?.has_first_password ?? false;
   }
 
-  /** Somebody else has made the password: the server allows nothing but changing it. */
+  /** Another person set the password. The server allows nothing but changing it. */
   get mustChangePassword(): boolean {
     return this.#login?.must_change_password ?? false;
   }
@@ -63,7 +63,7 @@ class Session {
   }
 }
 
-function kept(): LoginAnswer | undefined {
+function stored(): LoginAnswer | undefined {
   try {
     const login = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as LoginAnswer | null;
     return login && login.expires_at_unix_ms > Date.now() ? login : undefined;

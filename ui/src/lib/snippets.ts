@@ -1,19 +1,19 @@
-// How to connect from elsewhere: code that runs as it is pasted, once what stands in capitals is filled in.
+// Code examples that connect to this node. They run as pasted after the placeholders in capitals are replaced.
 import type { ListenerView } from "../api/generated";
 
 export interface Snippet { name: string; code: string; note: string }
-/** What a device logs in with. Empty: it has none of that. */
+/** Credentials of a device. Empty if it has none of that kind. */
 export interface Login { clientId: string; userName: string; password: string; hasCertificate: boolean }
-/** What it says and hears. */
-interface Talk { topic: string; payload: string; filter: string }
+/** Topics and payload of the example. */
+interface Topics { topic: string; payload: string; filter: string }
 export interface Place { host: string; port: string; isTls: boolean; listener: string }
 
-const DEMO: Talk = { topic: "demo/hello", payload: '{"temp": 21.5}', filter: "demo/#" };
-const OF_DEVICE: Talk = { topic: "v1/devices/me/telemetry", payload: '{"temperature": 21.5}', filter: "v1/devices/me/rpc/request/+" };
-const NOBODY: Login = { clientId: "", userName: "", password: "", hasCertificate: false };
-const SOMEBODY: Login = { ...NOBODY, userName: "USER", password: "PASSWORD" };
+const DEMO: Topics = { topic: "demo/hello", payload: '{"temp": 21.5}', filter: "demo/#" };
+const OF_DEVICE: Topics = { topic: "v1/devices/me/telemetry", payload: '{"temperature": 21.5}', filter: "v1/devices/me/rpc/request/+" };
+const NO_LOGIN: Login = { clientId: "", userName: "", password: "", hasCertificate: false };
+const PLACEHOLDER_LOGIN: Login = { ...NO_LOGIN, userName: "USER", password: "PASSWORD" };
 
-/** Where it connects to; a certificate is asked for under TLS only. */
+/** Target of the connection. The server asks for a client certificate only over TLS. */
 export function placeOf(hostname: string, listeners: ListenerView[], hasCertificate = false): Place | undefined {
   const tls = listeners.find((listener) => listener.transport === "tls");
   const chosen = (hasCertificate ? undefined : listeners.find((listener) => listener.transport === "tcp")) ?? tls;
@@ -22,47 +22,47 @@ export function placeOf(hostname: string, listeners: ListenerView[], hasCertific
 
 const isLocal = ({ host }: Place): boolean => host === "localhost" || host.startsWith("127.") || host === "::1";
 
-/** For whoever is let in here. */
+/** Examples for an ordinary MQTT client. */
 export function snippets(hostname: string, listeners: ListenerView[]): Snippet[] {
   const at = placeOf(hostname, listeners);
   if (!at) return [];
   const note = isLocal(at)
-    ? "From this machine no password is needed. For others, add an MQTT user, and use this machine's address."
-    : "Add an MQTT user first, and fill in its name and password.";
-  const login = isLocal(at) ? NOBODY : SOMEBODY;
+    ? "Clients on this machine need no password. For other clients, add an MQTT user and use this machine's address."
+    : "Add an MQTT user first and fill in its name and password.";
+  const login = isLocal(at) ? NO_LOGIN : PLACEHOLDER_LOGIN;
   const options = mosquitto(at, login);
   return [
     { name: "mosquitto", note, code: `mosquitto_sub ${options} -t ${quoted(DEMO.filter)} -v &\nmosquitto_pub ${options} -t ${DEMO.topic} -m ${quoted(DEMO.payload)}` },
     ...code(at, login, DEMO, note),
-    { name: "ESP32 (Arduino)", note: "Libraries: WiFi, PubSubClient. A device is never on this machine: it needs a user.", code: esp32(at, { ...SOMEBODY, clientId: "esp32-1" }, { ...DEMO, topic: "demo/esp32-1" }) },
+    { name: "ESP32 (Arduino)", note: "Libraries: WiFi, PubSubClient. The device connects over the network, so it needs an MQTT user.", code: esp32(at, { ...PLACEHOLDER_LOGIN, clientId: "esp32-1" }, { ...DEMO, topic: "demo/esp32-1" }) },
   ];
 }
 
-/** For a device, beside commands. */
+/** Programs for a device, in addition to shell commands. */
 export function snippetsOf(at: Place, login: Login): Snippet[] {
-  const note = `${login.hasCertificate ? "With its certificate and key as device.pem and device.key. " : ""}${at.isTls ? "ca.pem is the certificate of the authority that this node's own is from." : ""}`;
+  const note = `${login.hasCertificate ? "Store the certificate and key as device.pem and device.key. " : ""}${at.isTls ? "ca.pem is the certificate of the authority that signed this node's certificate." : ""}`;
   return [...code(at, login, OF_DEVICE, note), { name: "ESP32 (Arduino)", note: `Libraries: WiFi, PubSubClient. ${note}`, code: esp32(at, login, OF_DEVICE) }];
 }
 
-const code = (at: Place, login: Login, talk: Talk, note: string): Snippet[] => [
+const code = (at: Place, login: Login, talk: Topics, note: string): Snippet[] => [
   { name: "Python", note: `pip install paho-mqtt. ${note}`, code: python(at, login, talk) },
   { name: "Node.js", note: `npm install mqtt. ${note}`, code: node(at, login, talk) },
 ];
 
-/** As a shell takes it. */
+/** Quotes a value for a shell. */
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** Where to, and as whom. */
+/** Connection options of the Mosquitto tools. */
 export function mosquitto({ host, port, isTls }: Place, { clientId, userName, password, hasCertificate }: Login): string {
   const options: [string, string][] = [["-i", clientId], ["-u", userName], ["-P", password]];
   const tls = isTls ? ` --cafile ca.pem${hasCertificate ? " --cert device.pem --key device.key" : ""}` : "";
   return `-h ${host} -p ${port}${tls}${options.map(([name, value]) => (value ? ` ${name} ${quoted(value)}` : "")).join("")}`;
 }
 
-/** A text of Python, JavaScript and C++. */
+/** A string literal of Python, JavaScript and C++. */
 const literal = (text: string): string => JSON.stringify(text);
 
-function python({ host, port, isTls }: Place, { clientId, userName, password, hasCertificate }: Login, talk: Talk): string {
+function python({ host, port, isTls }: Place, { clientId, userName, password, hasCertificate }: Login, talk: Topics): string {
   return [
     "import paho.mqtt.client as mqtt",
     "",
@@ -81,7 +81,7 @@ function python({ host, port, isTls }: Place, { clientId, userName, password, ha
   ].join("\n");
 }
 
-function node({ host, port, isTls }: Place, { clientId, userName, password, hasCertificate }: Login, talk: Talk): string {
+function node({ host, port, isTls }: Place, { clientId, userName, password, hasCertificate }: Login, talk: Topics): string {
   const texts = Object.entries({ clientId, username: userName, password }).filter(([, value]) => value).map(([name, value]) => `, ${name}: ${literal(value)}`).join("");
   const files = [...(isTls ? [["ca", "ca.pem"]] : []), ...(isTls && hasCertificate ? [["cert", "device.pem"], ["key", "device.key"]] : [])].map(([name, file]) => `, ${name}: fs.readFileSync("${file}")`).join("");
   return [
@@ -96,7 +96,7 @@ function node({ host, port, isTls }: Place, { clientId, userName, password, hasC
   ].join("\n");
 }
 
-function esp32(at: Place, { clientId, userName, password, hasCertificate }: Login, talk: Talk): string {
+function esp32(at: Place, { clientId, userName, password, hasCertificate }: Login, talk: Topics): string {
   const login = userName ? `, ${literal(userName)}, ${password ? literal(password) : "nullptr"}` : "";
   const pem = (name: string) => `const char ${name}[] = R"(-----BEGIN …)";`;
   return [
@@ -104,7 +104,7 @@ function esp32(at: Place, { clientId, userName, password, hasCertificate }: Logi
     ...(at.isTls ? ["#include <WiFiClientSecure.h>"] : []),
     "#include <PubSubClient.h>",
     "",
-    ...(at.isTls ? ["// What ca.pem has.", pem("CA"), ...(hasCertificate ? ["// What device.pem and device.key have.", pem("CERTIFICATE"), pem("KEY")] : []), ""] : []),
+    ...(at.isTls ? ["// Contents of ca.pem.", pem("CA"), ...(hasCertificate ? ["// Contents of device.pem and device.key.", pem("CERTIFICATE"), pem("KEY")] : []), ""] : []),
     `${at.isTls ? "WiFiClientSecure" : "WiFiClient"} net;`,
     "PubSubClient mqtt(net);",
     "",

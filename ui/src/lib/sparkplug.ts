@@ -1,4 +1,5 @@
-// Sparkplug B payloads as JSON, with the names of sparkplug_b.proto, as the rules' `sparkplug_decode` has them. What is no such payload gives nothing.
+// Decodes Sparkplug B payloads to JSON with the field names of sparkplug_b.proto, like the rule function
+// `sparkplug_decode`. Returns nothing for other payloads.
 
 type Kind = "uint32" | "uint64" | "bool" | "float" | "double" | "text" | "bytes" | Layout;
 type Layout = () => Record<number, [name: string, kind: Kind, isRepeated?: boolean]>;
@@ -7,7 +8,7 @@ interface Reader { bytes: Uint8Array; at: number }
 const DEPTH_MAX = 20;
 const [VARINT, FIXED64, LENGTH, FIXED32] = [0, 1, 2, 5];
 
-/** `spBv1.0/<group>/<kind>/<edge node>[/<device>]`; STATE is JSON. */
+/** Matches `spBv1.0/<group>/<kind>/<edge node>[/<device>]`. STATE messages are JSON. */
 export const isSparkplug = (topic: string): boolean => /^spBv1\.0\/[^/]+\/(N|D)(BIRTH|DEATH|DATA|CMD)\//.test(topic);
 
 const PAYLOAD: Layout = () => ({ 1: ["timestamp", "uint64"], 2: ["metrics", METRIC, true], 3: ["seq", "uint64"], 4: ["uuid", "text"], 5: ["body", "bytes"] });
@@ -26,7 +27,7 @@ const ELEMENT: Layout = () => VALUE(1);
 const TEMPLATE: Layout = () => ({ 1: ["version", "text"], 2: ["metrics", METRIC, true], 3: ["parameters", PARAMETER, true], 4: ["template_ref", "text"], 5: ["is_definition", "bool"] });
 const PARAMETER: Layout = () => ({ 1: ["name", "text"], 2: ["type", "uint32"], ...VALUE(3) });
 
-/** Indented JSON. */
+/** Returns indented JSON. */
 export function sparkplugOf(bytes: Uint8Array): string | undefined {
   try {
     return JSON.stringify(message({ bytes, at: 0 }, PAYLOAD, 0), (_, value: unknown) => (typeof value === "bigint" ? plain(value) : value), 2);
@@ -35,11 +36,11 @@ export function sparkplugOf(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** A number where that is exact. */
+/** Returns a number if it is exact, otherwise text. */
 const plain = (value: bigint): number | string => (value <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(value) : String(value));
 
 function message(reader: Reader, layout: Layout, depth: number): Record<string, unknown> {
-  if (depth > DEPTH_MAX) throw new Error("too deep");
+  if (depth > DEPTH_MAX) throw new Error("nested too deeply");
   const fields = layout();
   const found: Record<string, unknown> = {};
   while (reader.at < reader.bytes.length) {
@@ -47,7 +48,7 @@ function message(reader: Reader, layout: Layout, depth: number): Record<string, 
     const [number, wire] = [Math.floor(key / 8), key % 8];
     const field = fields[number];
     if (!field) {
-      if (number === 0) throw new Error("no field");
+      if (number === 0) throw new Error("field number 0");
       skip(reader, wire);
       continue;
     }
@@ -67,7 +68,7 @@ function read(reader: Reader, kind: Kind, wire: number, isRepeated: boolean, dep
   }
   if (kind === "float" && wire === FIXED32) return number(view(take(reader, 4)).getFloat32(0, true));
   if (kind === "double" && wire === FIXED64) return number(view(take(reader, 8)).getFloat64(0, true));
-  if (wire !== LENGTH) throw new Error("another type");
+  if (wire !== LENGTH) throw new Error("unexpected wire type");
   const bytes = take(reader, Number(varint(reader)));
   if (typeof kind === "function") return message({ bytes, at: 0 }, kind, depth + 1);
   if (kind === "text") return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
@@ -78,16 +79,16 @@ function read(reader: Reader, kind: Kind, wire: number, isRepeated: boolean, dep
     while (packed.at < bytes.length) all.push(BigInt.asUintN(32, varint(packed)));
     return all;
   }
-  throw new Error("another type");
+  throw new Error("unexpected wire type");
 }
 
-/** JSON has no others. */
+/** JSON has no NaN and no infinity. */
 const number = (value: number): number | string => (Number.isFinite(value) ? value : String(value));
 const view = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 
 function take(reader: Reader, length: number): Uint8Array {
   const end = reader.at + length;
-  if (end > reader.bytes.length) throw new Error("too short");
+  if (end > reader.bytes.length) throw new Error("unexpected end");
   const bytes = reader.bytes.subarray(reader.at, end);
   reader.at = end;
   return bytes;
@@ -100,7 +101,7 @@ function varint(reader: Reader): bigint {
     value |= BigInt(byte & 0x7f) << shift;
     if (byte < 0x80) return BigInt.asUintN(64, value);
   }
-  throw new Error("too long");
+  throw new Error("integer too long");
 }
 
 function skip(reader: Reader, wire: number): void {
@@ -108,5 +109,5 @@ function skip(reader: Reader, wire: number): void {
   else if (wire === FIXED64) take(reader, 8);
   else if (wire === FIXED32) take(reader, 4);
   else if (wire === LENGTH) take(reader, Number(varint(reader)));
-  else throw new Error("no such type");
+  else throw new Error("unknown wire type");
 }

@@ -1,4 +1,4 @@
-// The rule SQL as far as an editor needs it: tokens for colours, words for completion, and where a mistake is.
+// Rule SQL for the editor: tokens for colours, words for completion, and the position of an error.
 
 import { COLUMNS, EVENTS, FUNCTIONS } from "./words";
 
@@ -22,13 +22,13 @@ export function tokens(sql: string): Token[] {
   });
 }
 
-/** `line 1, column 26: …`, as the server says it. */
+/** Parses the server's error format `line 1, column 26: …`. */
 export function mistake(message: string): Mistake | undefined {
   const found = /line (\d+), column (\d+): ([\s\S]*)/.exec(message);
   return found ? { line: Number(found[1]), column: Number(found[2]), text: found[3] ?? "" } : undefined;
 }
 
-/** The word before the cursor, and what it could become. Some names are those of a column and of a function. */
+/** Returns the word before the cursor and its completions. A name can be both a column and a function. */
 export function completions(sql: string, cursor: number): { from: number; words: string[] } {
   const event = /"(\$[\w/]*)$/.exec(sql.slice(0, cursor))?.[1];
   if (event !== undefined) return { from: cursor - event.length, words: EVENTS.map(({ name }) => name).filter((name) => name.startsWith(event) && name !== event) };
@@ -47,17 +47,17 @@ function isQuoted(sql: string, at: number): boolean {
   return quote !== "";
 }
 
-/** What FROM names, in its order. */
+/** Returns the names in FROM, in order. */
 const sources = (sql: string): string[] => [...(/\bFROM\s+((?:"[^"]*"(?:\s+AS\s+\w+)?\s*,?\s*)+)/i.exec(sql)?.[1] ?? "").matchAll(/"([^"]*)"/g)].map(([, name]) => name ?? "");
 
 const isEvent = (name: string): boolean => /^\$(events|bridges|sources)\//.test(name);
 
-/** The event that a rule is about, if it is about no messages. */
+/** Returns the event of a rule, or undefined for a rule on messages. */
 export const eventIn = (sql: string): string | undefined => { const all = sources(sql); return all.every(isEvent) ? all[0] : undefined; };
 
 export const filtersIn = (sql: string): string[] => sources(sql).filter((name) => name !== "" && !isEvent(name));
 
-/** A topic that fits the first filter of FROM. */
+/** Returns a topic that matches the first filter in FROM. */
 export function topicFor(sql: string): string {
   const filter = filtersIn(sql)[0] ?? "demo/#";
   return filter.split("/").map((level) => (level === "#" || level === "+" ? "1" : level)).join("/");

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, or as was chosen here.
+// Light or dark colours: the system's setting, or the user's choice.
 
 export type Theme = "system" | "light" | "dark";
 
@@ -7,7 +7,7 @@ const ORDER: Theme[] = ["system", "light", "dark"];
 const system = matchMedia("(prefers-color-scheme: dark)");
 
 class ThemeChoice {
-  choice = $state<Theme>(kept());
+  choice = $state<Theme>(stored());
   #isSystemDark = $state(system.matches);
 
   constructor() {
@@ -31,7 +31,7 @@ class ThemeChoice {
   }
 }
 
-function kept(): Theme {
+function stored(): Theme {
   const found = localStorage.getItem(KEY);
   return ORDER.find((theme) => theme === found) ?? "system";
 }

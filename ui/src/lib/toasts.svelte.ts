@@ -1,13 +1,14 @@
-// What is said in passing: that something was done, or why it was not. While a dialog is open the page behind it is out of reach: it is said in the dialog then.
+// Short notices about completed actions and errors. An open dialog makes the page inert, so errors then appear in the
+// dialog.
 
-import { Refused } from "../api/request";
+import { RequestError } from "../api/request";
 
 export interface Toast { id: number; text: string; kind: "good" | "bad" }
 
 const SHOWN_MAX = 4;
 const SHOWN_MS = { good: 4_000, bad: 10_000 };
 
-/** Says what goes wrong while it is the top one. */
+/** Shows errors while it is the top dialog. */
 export interface OpenDialog { problem: string }
 
 class Toasts {
@@ -27,8 +28,8 @@ class Toasts {
       dialog.problem = text;
       return;
     }
-    // What somebody else has changed, or what is in the way, is read again while it is mended.
-    const isConflict = error instanceof Refused && error.status === 409;
+    // Conflicts stay visible until closed: the user reads them while resolving them.
+    const isConflict = error instanceof RequestError && error.status === 409;
     this.#show(text, "bad", isConflict ? Infinity : SHOWN_MS.bad);
   }
 
@@ -36,19 +37,19 @@ class Toasts {
     this.all = this.all.filter((toast) => toast.id !== id);
   }
 
-  /** What went wrong before is tried once more. */
+  /** Clears the previous error before another attempt. */
   again(): void {
     const dialog = this.dialogs.at(-1);
     if (dialog) dialog.problem = "";
   }
 
-  /** Until it is closed by what this returns. */
+  /** Registers an open dialog until the returned function is called. */
   open(dialog: OpenDialog): () => void {
     this.dialogs.push(dialog);
     return () => { this.dialogs = this.dialogs.filter((one) => one !== dialog); };
   }
 
-  /** For so long, or until it is closed. */
+  /** Shows a notice for `ms` milliseconds, or until it is closed. */
   #show(text: string, kind: Toast["kind"], ms: number = SHOWN_MS[kind]): void {
     const id = this.#next++;
     this.all = [...this.all.slice(1 - SHOWN_MAX), { id, text, kind }];
@@ -58,7 +59,7 @@ class Toasts {
 
 export const toasts = new Toasts();
 
-/** Does it, says that it was done or why not; true if it was. */
+/** Runs an action and reports its success or error. Returns whether it succeeded. */
 export async function attempt(done: string, work: () => Promise<unknown>): Promise<boolean> {
   toasts.again();
   try {

@@ -1,15 +1,16 @@
-// Topics as they are seen: a tree with counts, and the last message of each. Bounded in topics and in bytes: what is beyond is counted, not kept.
+// A tree of received topics with counts and the last message of each. Topics and bytes are bounded: what exceeds the
+// limits is counted, not stored.
 import type { Publish } from "../mqtt/codec";
 
 export const TOPICS_MAX = 20_000;
-/** Of all that is kept: names, nodes, payloads. */
-export const KEPT_BYTES_MAX = 64 * 1024 * 1024;
-/** Of it for more than the beginnings of payloads, so that there is room for topics that come later. */
-const LONG_BYTES_MAX = (KEPT_BYTES_MAX / 4) * 3;
+/** Bound for names, nodes and payloads together. */
+export const STORED_BYTES_MAX = 64 * 1024 * 1024;
+/** Bound for payload bytes beyond the stored beginnings. The rest stays free for new topics. */
+const LONG_BYTES_MAX = (STORED_BYTES_MAX / 4) * 3;
 const PAYLOAD_BYTES_MAX = 64 * 1024;
-/** Kept of any payload, whatever the others need. */
+/** Bytes stored of every payload. */
 const BEGINNING_BYTES = 256;
-/** What a node weighs beside its names. */
+/** Estimated size of a node without its names. */
 const NODE_BYTES = 400;
 
 export interface Node {
@@ -17,24 +18,24 @@ export interface Node {
   topic: string;
   parent: Node | undefined;
   children: Map<string, Node>;
-  /** Messages of this topic and of all below it. */
+  /** Messages of this topic and all topics below it. */
   messages: number;
-  /** As of the last second. */
+  /** Rate over the last second. */
   perSecond: number;
   own: Last | undefined;
   before: number;
-  /** What has come since `settle`: how many, and the last of them. */
+  /** Messages since the last `settle`: their count and the last of them. */
   fresh: number;
   last: Publish | undefined;
 }
 
 export interface Last { messages: number; at: number; payload: Uint8Array; payloadBytes: number; qos: number; isRetained: boolean }
 
-/** More than these stay as they came: whoever has so many searches. */
+/** More children than this stay unsorted. Users search such levels. */
 const SORTED_MAX = 1000;
 const names = new Intl.Collator("en", { numeric: true });
 
-/** As they are shown: `room-2` before `room-10`. */
+/** Sorts children for display: `room-2` before `room-10`. */
 export function byName(children: Map<string, Node>): Node[] {
   const all = [...children.values()];
   return all.length > SORTED_MAX ? all : all.sort((a, b) => names.compare(a.name, b.name));
@@ -43,19 +44,19 @@ export function byName(children: Map<string, Node>): Node[] {
 export class TopicTree {
   root = node("", "", undefined);
   topics = 0;
-  /** What is kept weighs so much. */
+  /** Estimated size of the stored data. */
   bytes = 0;
-  /** Messages of topics beyond the limit, and about how many topics those are. */
+  /** Messages of topics beyond the limit, and an estimate of the number of these topics. */
   leftOut = 0;
   #othersSeen = new Distinct();
   #longBytes = 0;
-  /** By topic, as far as it has had a message. */
+  /** Nodes of topics that have had a message. */
   #byTopic = new Map<string, Node>();
   #fresh: Node[] = [];
 
-  /** To be followed by `settle` before what the payload lies in goes away. */
+  /** Adds a message. Call `settle` before the buffer of the payload is reused. */
   add(message: Publish): void {
-    const found = this.#byTopic.get(message.topic) ?? this.#grown(message.topic);
+    const found = this.#byTopic.get(message.topic) ?? this.#created(message.topic);
     if (!found) {
       this.leftOut += 1;
       this.#othersSeen.add(message.topic);
@@ -66,11 +67,11 @@ export class TopicTree {
     found.last = message;
   }
 
-  /** Takes over what was added: of each topic the last message only, however many there were. */
+  /** Stores the last message of each topic that received some since the previous call. */
   settle(): void {
     const at = Date.now();
     for (const node of this.#fresh) {
-      if (node.last) this.#keep(node, node.last, at);
+      if (node.last) this.#storeLast(node, node.last, at);
       for (let one: Node | undefined = node; one; one = one.parent) one.messages += node.fresh;
       node.fresh = 0;
       node.last = undefined;
@@ -78,9 +79,9 @@ export class TopicTree {
     this.#fresh = [];
   }
 
-  #keep(node: Node, message: Publish, at: number): void {
+  #storeLast(node: Node, message: Publish, at: number): void {
     this.#weigh(-long(node.own?.payload.length ?? 0));
-    const payload = this.#kept(message.payload);
+    const payload = this.#copied(message.payload);
     this.#weigh(long(payload.length));
     node.own = { messages: (node.own?.messages ?? 0) + node.fresh, at, payload, payloadBytes: message.payload.length, qos: message.qos, isRetained: message.retain };
   }
@@ -90,12 +91,12 @@ export class TopicTree {
     this.bytes += longBytes;
   }
 
-  /** About. */
+  /** An estimate. */
   get topicsLeftOut(): number {
     return this.#othersSeen.count;
   }
 
-  /** Once a second. */
+  /** Updates the rates. Call it once a second. */
   tick(): void {
     const pending = [this.root];
     for (let one = pending.pop(); one; one = pending.pop()) {
@@ -111,7 +112,7 @@ export class TopicTree {
     return at;
   }
 
-  /** Topics that have a message and contain the text, ignoring case. */
+  /** Returns topics with a message that contain the text, ignoring case. */
   search(text: string, max: number): { found: Node[]; isMore: boolean } {
     const wanted = text.toLowerCase();
     const found: Node[] = [];
@@ -126,8 +127,8 @@ export class TopicTree {
     return { found, isMore: false };
   }
 
-  /** The node of a topic that has had no message, with those above it that are missing: all or none of them. */
-  #grown(topic: string): Node | undefined {
+  /** Creates the node of a topic and its missing parents: all or none. */
+  #created(topic: string): Node | undefined {
     const levels = topic.split("/");
     let at = this.root;
     let depth = 0;
@@ -144,9 +145,10 @@ export class TopicTree {
       length += 1 + level.length;
       weight += NODE_BYTES + 2 * (length + level.length);
     }
-    if (this.topics >= TOPICS_MAX || this.bytes + weight > KEPT_BYTES_MAX) return undefined;
+    if (this.topics >= TOPICS_MAX || this.bytes + weight > STORED_BYTES_MAX) return undefined;
     for (const level of missing) {
       const made = node(level, at === this.root ? level : `${at.topic}/${level}`, at);
+      if (at.children === NO_CHILDREN) at.children = new Map();
       at.children.set(level, made);
       at = made;
     }
@@ -156,22 +158,30 @@ export class TopicTree {
     return at;
   }
 
-  /** A copy: what came lies in a larger piece. */
-  #kept(payload: Uint8Array): Uint8Array {
+  /** Copies the payload, because it is part of a larger buffer. */
+  #copied(payload: Uint8Array): Uint8Array {
     const wanted = Math.min(payload.length, PAYLOAD_BYTES_MAX);
-    const isRoom = this.#longBytes + long(wanted) <= LONG_BYTES_MAX && this.bytes + long(wanted) <= KEPT_BYTES_MAX;
+    const isRoom = this.#longBytes + long(wanted) <= LONG_BYTES_MAX && this.bytes + long(wanted) <= STORED_BYTES_MAX;
     return payload.slice(0, isRoom ? wanted : BEGINNING_BYTES);
   }
 }
 
-/** What is beyond the beginning, for which there is room anyway. */
+/** Bytes beyond the beginning, which is always stored. */
 const long = (payloadBytes: number): number => Math.max(0, payloadBytes - BEGINNING_BYTES);
 
+/**
+ * Shared by all topics without children, so that the garbage collector does not visit one map per topic. Never changed.
+ */
+const NO_CHILDREN: Map<string, Node> = new Map();
+
 function node(name: string, topic: string, parent: Node | undefined): Node {
-  return { name, topic, parent, children: new Map(), messages: 0, perSecond: 0, own: undefined, before: 0, fresh: 0, last: undefined };
+  return { name, topic, parent, children: NO_CHILDREN, messages: 0, perSecond: 0, own: undefined, before: 0, fresh: 0, last: undefined };
 }
 
-/** About how many different texts there were, in 128 KiB: linear counting, within a percent up to some millions. */
+/**
+ * Estimates the number of distinct texts in 128 KiB with linear counting. The error stays within 1 % up to some
+ * millions.
+ */
 class Distinct {
   #bits: Uint32Array | undefined;
   #set = 0;

@@ -1,11 +1,11 @@
-// What was typed on a page and is not saved: whoever leaves the page, or the console, is asked first.
+// Unsaved input of a page. Leaving the page or the console asks first.
 import { confirm } from "./confirm.svelte";
 
 class Unsaved {
   #pages = new Set<() => boolean>();
 
   constructor() {
-    // The browser asks in its own words.
+    // The browser shows its own question.
     addEventListener("beforeunload", (event) => { if (this.is) event.preventDefault(); });
   }
 
@@ -18,20 +18,20 @@ class Unsaved {
     return () => this.#pages.delete(isChanged);
   }
 
-  /** True at once where nothing was typed. */
-  async mayLeave(): Promise<boolean> {
-    return !this.is || confirm.ask({ title: "Leave without saving?", text: "What you have changed on this page is not saved, and is gone then.", action: "Leave" });
+  /** Returns true at once if nothing was typed. */
+  async confirmLeave(): Promise<boolean> {
+    return !this.is || confirm.ask({ title: "Leave without saving?", text: "Your changes on this page will be lost.", action: "Leave" });
   }
 
-  /** Before a button throws it away. */
-  async mayUndo(): Promise<boolean> {
-    return !this.is || confirm.ask({ title: "Undo all?", text: "What you have changed and not saved is gone then.", action: "Undo all" });
+  /** Asks before a button discards the changes. */
+  async confirmDiscard(): Promise<boolean> {
+    return !this.is || confirm.ask({ title: "Discard changes?", text: "Your unsaved changes will be lost.", action: "Discard changes" });
   }
 }
 
 export const unsaved = new Unsaved();
 
-/** To be called while a component is made; it ends with it. */
+/** Call it while a component is created. The guard ends with the component. */
 export function guard(isChanged: () => boolean): void {
   $effect(() => unsaved.add(isChanged));
 }

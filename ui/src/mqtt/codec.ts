@@ -1,4 +1,5 @@
-// MQTT 5 on the wire, as much of it as a client needs: packets to bytes and back. [MQTT-n] are numbers of its statements.
+// Encodes and decodes MQTT 5 packets, as far as a client needs them. [MQTT-n] are numbers of statements in the
+// standard.
 
 export type QoS = 0 | 1 | 2;
 
@@ -32,7 +33,7 @@ export interface Properties {
   userProperties?: [string, string][];
 }
 
-/** The payload of one that came lies in what came with it: to be copied before it is kept. */
+/** The payload of a received message is a view of the receive buffer. Copy it to keep it. */
 export interface Publish { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; dup: boolean; packetId: number; properties: Properties }
 export interface Will { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
 export interface Connect { clientId: string; userName?: string | undefined; password?: string | undefined; cleanStart: boolean; keepAliveS: number; properties: Properties; will?: Will | undefined }
@@ -53,7 +54,7 @@ const text = new TextDecoder("utf-8", { fatal: false });
 type Kind = "byte" | "u16" | "u32" | "varint" | "text" | "bytes" | "pair";
 type Name = keyof Properties;
 
-/** Identifier, kind and name of the properties that a client meets. */
+/** Identifier, type and name of the properties that a client sends or receives. */
 const PROPERTIES: [number, Kind, Name][] = [
   [0x01, "byte", "payloadFormatIndicator"], [0x02, "u32", "messageExpiryInterval"], [0x03, "text", "contentType"], [0x08, "text", "responseTopic"],
   [0x09, "bytes", "correlationData"], [0x0b, "varint", "subscriptionIdentifiers"], [0x11, "u32", "sessionExpiryInterval"], [0x12, "text", "assignedClientId"],
@@ -110,7 +111,7 @@ class Writer {
   }
 }
 
-/** Names of topics come again and again: read once, as long as no other takes the slot. Made of bytes far faster than by a decoder. */
+/** A cache of topic names, which repeat often. Building a name from bytes is much faster than TextDecoder. */
 class Names {
   static readonly SLOTS = 4096;
   static readonly BYTES_MAX = 256;
@@ -138,7 +139,7 @@ function isSame(known: Uint8Array, bytes: Uint8Array, from: number, to: number):
 
 const names = new Names();
 
-/** Of most messages. */
+/** Most messages have no properties. */
 const NONE: Properties = Object.freeze({});
 
 class Reader {
@@ -158,7 +159,7 @@ class Reader {
       value += (byte & 0x7f) * shift;
       if (byte < 0x80) return value;
     }
-    throw new Error("a length has too many bytes");
+    throw new Error("a variable byte integer is longer than 4 bytes");
   }
   raw(length: number): Uint8Array {
     if (this.at + length > this.end) throw new Error("the packet ends too early");
@@ -182,7 +183,7 @@ class Reader {
     while (this.at < end) {
       const id = this.varint();
       const found = PROPERTIES.find(([known]) => known === id);
-      if (!found) throw new Error(`the property 0x${id.toString(16)} is not known`);
+      if (!found) throw new Error(`unknown property 0x${id.toString(16)}`);
       const [, kind, name] = found;
       const value = this.#value(kind);
       if (name === "userProperties" || name === "subscriptionIdentifiers") values[name] = [...((values[name] as unknown[] | undefined) ?? []), value];
@@ -243,11 +244,11 @@ export function unsubscribe(packetId: number, filter: string): Uint8Array {
 export const ping = (): Uint8Array => packet(TYPE.pingreq, 0, new Writer());
 export const disconnect = (reasonCode = 0, properties: Properties = {}): Uint8Array => packet(TYPE.disconnect, 0, new Writer().byte(reasonCode).properties(properties));
 
-/** Puts packets together from what a WebSocket brings, whose frames need not be whole packets. */
+/** Reassembles packets from WebSocket frames, which need not contain whole packets. */
 export class Decoder {
   #pending = new Uint8Array();
 
-  /** One packet after the other, each decoded when it is asked for; all are to be taken before more is pushed. */
+  /** Yields packets one at a time and decodes each on demand. Take all of them before the next push. */
   *push(bytes: Uint8Array): Generator<Packet, void> {
     const all = this.#pending.length ? joined(this.#pending, bytes) : bytes;
     let at = 0;
@@ -268,7 +269,7 @@ function joined(a: Uint8Array, b: Uint8Array): Uint8Array {
   return all;
 }
 
-/** Where the packet that begins at `at` ends, if all of it is there. */
+/** Returns the end of the packet that starts at `at`, if it is complete. */
 function endOf(bytes: Uint8Array, at: number): number | undefined {
   let length = 0;
   for (let index = 0; index < 4; index += 1) {
@@ -280,7 +281,7 @@ function endOf(bytes: Uint8Array, at: number): number | undefined {
       return end <= bytes.length ? end : undefined;
     }
   }
-  throw new Error("a length has too many bytes");
+  throw new Error("a variable byte integer is longer than 4 bytes");
 }
 
 function decode(reader: Reader): Packet {
@@ -299,7 +300,7 @@ function decode(reader: Reader): Packet {
     case 9: case 11: return { type: type === 9 ? "suback" : "unsuback", packetId: reader.u16(), properties: reader.properties(), reasonCodes: [...reader.rest()] };
     case 13: return { type: "pingresp" };
     case 14: case 15: return { type: type === 14 ? "disconnect" : "auth", reasonCode: reader.isAtEnd ? 0 : reader.byte(), properties: reader.isAtEnd ? {} : reader.properties() };
-    default: throw new Error(`a packet of type ${type} is not for clients`);
+    default: throw new Error(`a server must not send packets of type ${type}`);
   }
 }
 

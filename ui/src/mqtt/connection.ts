@@ -7,23 +7,23 @@ import { reason } from "./reasons";
 
 export interface Handlers {
   message: (message: Publish) => void;
-  /** Before what the payloads of messages lie in goes away, and the page draws. */
+  /** Called before the receive buffers are released and the page is drawn. */
   settled?: () => void;
-  /** Why, in words; empty when it was asked for. Where more came than the page could take, it may be tried again. */
-  closed: (why: string, wasTooMuch: boolean) => void;
+  /** The reason in words, empty for a requested close. `wasOverloaded`: the page was too slow and may connect again. */
+  closed: (why: string, wasOverloaded: boolean) => void;
 }
 
 export interface NewMessage { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
 
 const ANSWER_MS = 10_000;
-/** What comes is gathered for so long, a frame of the screen: what is done once for many messages is done less often. */
+/** Received frames are collected for this time, one screen refresh. Larger batches cost less per message. */
 const GATHER_MS = 16;
-/** What has come is worked on for so long at a time; in between the page draws and listens to its user. */
+/** Longest time of one processing step. Between steps the page draws and handles input. */
 const SLICE_MS = 25;
-/** So many packets between two looks at the clock, which costs as much as a packet. */
+/** Packets between two readings of the clock, which costs as much as a packet. */
 const UNTIMED_PACKETS = 64;
-/** A page that is so far behind does not catch up. */
-const WAITING_BYTES_MAX = 64 * 1024 * 1024;
+/** A page that is this far behind does not catch up. */
+const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 
 interface Waiting { resolve: (packet: Packet) => void; reject: (error: Error) => void; timer: ReturnType<typeof setTimeout> }
 
@@ -32,41 +32,41 @@ export class Connection {
   #decoder = new codec.Decoder();
   #waiting = new Map<string, Waiting>();
   #packetId = 0;
-  /** QoS 2 that came and is not released. */
-  #received = new Set<number>();
-  /** Topics that the server gave an alias, if the client allowed it. */
+  /** Packet ids of received QoS 2 messages without PUBREL yet. */
+  #receivedQos2 = new Set<number>();
+  /** Topic aliases set by the server, if the client allowed them. */
   #aliases = new Map<number, string>();
   #ping: ReturnType<typeof setInterval> | undefined;
   #pong: ReturnType<typeof setTimeout> | undefined;
   #why = "";
-  /** What has come and is not yet looked at. */
-  #heap: Uint8Array[] = [];
-  #heapBytes = 0;
-  #isWorking = false;
+  /** Received frames that are not processed yet. */
+  #pendingFrames: Uint8Array[] = [];
+  #pendingBytes = 0;
+  #isProcessing = false;
   #hasEnded = false;
-  /** Its owner was told, and hears nothing more. */
+  /** The owner has been notified of the end and receives nothing more. */
   #isOver = false;
 
   private constructor(private readonly address: string, readonly handlers: Handlers) {
     this.#socket = new WebSocket(address, subProtocols(address));
     this.#socket.binaryType = "arraybuffer";
-    this.#socket.onmessage = (event) => this.#heard(new Uint8Array(event.data as ArrayBuffer));
+    this.#socket.onmessage = (event) => this.#receive(new Uint8Array(event.data as ArrayBuffer));
     this.#socket.onclose = () => {
       this.#hasEnded = true;
-      if (!this.#isWorking) this.#ended();
+      if (!this.#isProcessing) this.#ended();
     };
   }
 
   static async open(address: string, options: Connect, handlers: Handlers): Promise<{ connection: Connection; sessionPresent: boolean; properties: Properties }> {
     const own = new Connection(address, handlers);
     try {
-      await own.#opened();
+      await own.#whenOpen();
       const answer = own.#answer("connack");
       own.#send(codec.connect(options));
       const connack = await answer;
-      if (connack.type === "auth") throw new Error("The server wants more for this authentication method (AUTH) than this page can say.");
-      if (connack.type !== "connack") throw new Error("the server answered with something else than CONNACK");
-      if (connack.reasonCode >= 0x80) throw new Error(said(connack));
+      if (connack.type === "auth") throw new Error("The server continued the authentication with AUTH, which this page does not support.");
+      if (connack.type !== "connack") throw new Error("The server did not answer with CONNACK.");
+      if (connack.reasonCode >= 0x80) throw new Error(reasonText(connack));
       own.#keepAlive(connack.properties.serverKeepAlive ?? options.keepAliveS);
       return { connection: own, sessionPresent: connack.sessionPresent, properties: connack.properties };
     } catch (error) {
@@ -76,7 +76,7 @@ export class Connection {
     }
   }
 
-  /** The QoS that was granted. */
+  /** Returns the granted QoS. */
   async subscribe(options: SubscribeOptions): Promise<number> {
     const id = this.#nextId();
     const answer = this.#answer(`suback ${id}`);
@@ -91,7 +91,7 @@ export class Connection {
     this.#granted(await answer);
   }
 
-  /** Returns when the server has taken it over. */
+  /** Returns when the server has acknowledged the message. */
   async publish(message: NewMessage): Promise<void> {
     const packetId = message.qos > 0 ? this.#nextId() : 0;
     const bytes = codec.publish({ ...message, dup: false, packetId });
@@ -99,7 +99,7 @@ export class Connection {
     const first = this.#answer(`${message.qos === 1 ? "puback" : "pubrec"} ${packetId}`);
     this.#send(bytes);
     const taken = await first;
-    if ("reasonCode" in taken && taken.reasonCode >= 0x80) throw new Error(said(taken));
+    if ("reasonCode" in taken && taken.reasonCode >= 0x80) throw new Error(reasonText(taken));
     if (message.qos === 2) {
       const last = this.#answer(`pubcomp ${packetId}`);
       this.#send(codec.acknowledge("pubrel", packetId));
@@ -107,10 +107,10 @@ export class Connection {
     }
   }
 
-  /** With a reason other than 0 if the server is to publish the will, or to be told of a fault. */
+  /** Closes with a reason code. A code other than 0 makes the server publish the will or report an error. */
   close(reasonCode = 0, properties: Properties = {}): void {
-    this.#tell(codec.disconnect(reasonCode, properties));
-    this.#heap = [];
+    this.#sendIfOpen(codec.disconnect(reasonCode, properties));
+    this.#pendingFrames = [];
     this.#why = "";
     this.#socket.onmessage = null;
     this.#socket.onclose = null;
@@ -124,12 +124,12 @@ export class Connection {
     return code;
   }
 
-  #opened(): Promise<void> {
+  #whenOpen(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#socket.onopen = () => resolve();
       this.#socket.onerror = () => reject(new Error(this.address === own()
-        ? "The node does not answer here, or takes no more connections; a proxy in between has to let WebSockets through."
-        : "The listener does not answer, or does not let pages of this name in: its allowed_origins say which it does."));
+        ? "The node does not answer or has reached its connection limit. A proxy in between must allow WebSockets."
+        : "The listener does not answer, or its allowed_origins do not include the address of this page."));
     });
   }
 
@@ -141,36 +141,36 @@ export class Connection {
   }
 
   #send(bytes: Uint8Array): void {
-    if (this.#socket.readyState !== WebSocket.OPEN) throw new Error("There is no connection.");
+    if (this.#socket.readyState !== WebSocket.OPEN) throw new Error("The client is not connected.");
     this.#socket.send(bytes as Uint8Array<ArrayBuffer>);
   }
 
-  /** What nobody waits for. What came before the end is worked on after it, and then there is nobody to acknowledge it to. */
-  #tell(bytes: Uint8Array): void {
+  /** Sends a packet without a reply. Does nothing on a closed socket, where late acknowledgements would fail. */
+  #sendIfOpen(bytes: Uint8Array): void {
     if (this.#socket.readyState === WebSocket.OPEN) this.#send(bytes);
   }
 
-  #heard(bytes: Uint8Array): void {
+  #receive(bytes: Uint8Array): void {
     clearTimeout(this.#pong);
     this.#pong = undefined;
-    this.#heap.push(bytes);
-    this.#heapBytes += bytes.length;
-    if (this.#heapBytes > WAITING_BYTES_MAX) this.#giveUp(`More came than this page can take: it was ${inBytes(this.#heapBytes)} behind.`, true);
-    else if (!this.#isWorking) void this.#work();
+    this.#pendingFrames.push(bytes);
+    this.#pendingBytes += bytes.length;
+    if (this.#pendingBytes > PENDING_BYTES_MAX) this.#abort(`Messages arrived faster than this page can process them (${inBytes(this.#pendingBytes)} behind).`, true);
+    else if (!this.#isProcessing) void this.#process();
   }
 
-  /** In order, a slice at a time. */
-  async #work(): Promise<void> {
-    this.#isWorking = true;
+  /** Processes frames in order, one slice at a time. */
+  async #process(): Promise<void> {
+    this.#isProcessing = true;
     await pause(GATHER_MS);
     let end = performance.now() + SLICE_MS;
     let packets = 0;
     try {
-      for (let bytes = this.#heap.shift(); bytes; bytes = this.#heap.shift()) {
-        this.#heapBytes -= bytes.length;
+      for (let bytes = this.#pendingFrames.shift(); bytes; bytes = this.#pendingFrames.shift()) {
+        this.#pendingBytes -= bytes.length;
         for (const packet of this.#decoder.push(bytes)) {
           if (this.#isOver) return;
-          this.#take(packet);
+          this.#handle(packet);
           packets += 1;
           if (packets % UNTIMED_PACKETS === 0 && performance.now() > end) {
             this.handlers.settled?.();
@@ -180,23 +180,23 @@ export class Connection {
         }
       }
     } catch (error) {
-      this.#why ||= error instanceof Error ? `The server sent something wrong: ${error.message}.` : String(error);
-      this.#heap = [];
+      this.#why ||= error instanceof Error ? `The server sent an invalid packet: ${error.message}.` : String(error);
+      this.#pendingFrames = [];
       this.#socket.close();
     }
     this.handlers.settled?.();
-    this.#isWorking = false;
+    this.#isProcessing = false;
     if (this.#hasEnded) this.#ended();
   }
 
-  #take(packet: Packet): void {
+  #handle(packet: Packet): void {
     switch (packet.type) {
-      case "publish": return this.#delivered(packet);
+      case "publish": return this.#handlePublish(packet);
       case "pubrel":
-        this.#received.delete(packet.packetId);
-        return this.#tell(codec.acknowledge("pubcomp", packet.packetId));
+        this.#receivedQos2.delete(packet.packetId);
+        return this.#sendIfOpen(codec.acknowledge("pubcomp", packet.packetId));
       case "disconnect":
-        this.#why = said(packet);
+        this.#why = reasonText(packet);
         return;
       case "pingresp": return;
       case "connack": case "auth": return this.#settle("connack", packet);
@@ -204,24 +204,24 @@ export class Connection {
     }
   }
 
-  #delivered(packet: Publish): void {
-    const message = this.#named(packet);
-    if (message.qos === 1) this.#tell(codec.acknowledge("puback", message.packetId));
+  #handlePublish(packet: Publish): void {
+    const message = this.#withTopic(packet);
+    if (message.qos === 1) this.#sendIfOpen(codec.acknowledge("puback", message.packetId));
     if (message.qos === 2) {
-      this.#tell(codec.acknowledge("pubrec", message.packetId));
-      if (this.#received.has(message.packetId)) return;
-      this.#received.add(message.packetId);
+      this.#sendIfOpen(codec.acknowledge("pubrec", message.packetId));
+      if (this.#receivedQos2.has(message.packetId)) return;
+      this.#receivedQos2.add(message.packetId);
     }
     this.handlers.message(message);
   }
 
-  /** With the topic that an alias stands for. [MQTT-3.3.2-7] */
-  #named(message: Publish): Publish {
+  /** Replaces a topic alias with its topic. [MQTT-3.3.2-7] */
+  #withTopic(message: Publish): Publish {
     const alias = message.properties.topicAlias;
     if (alias === undefined) return message;
     if (message.topic) this.#aliases.set(alias, message.topic);
     const topic = this.#aliases.get(alias);
-    if (topic === undefined) throw new Error(`the topic alias ${alias} stands for nothing`);
+    if (topic === undefined) throw new Error(`undefined topic alias ${alias}`);
     return { ...message, topic };
   }
 
@@ -236,27 +236,27 @@ export class Connection {
   #keepAlive(seconds: number): void {
     if (seconds === 0) return;
     this.#ping = setInterval(() => {
-      this.#tell(codec.ping());
-      this.#pong ??= setTimeout(() => this.#broken(), ANSWER_MS);
+      this.#sendIfOpen(codec.ping());
+      this.#pong ??= setTimeout(() => this.#pingTimedOut(), ANSWER_MS);
     }, seconds * 750);
   }
 
-  /** What comes at all is an answer: PINGRESP may wait behind messages. */
-  #broken(): void {
-    this.#giveUp(`The connection is broken: the server has not answered PINGREQ for ${ANSWER_MS / 1000} s.`);
+  /** Any received packet counts as an answer, because PINGRESP may wait behind messages. */
+  #pingTimedOut(): void {
+    this.#abort(`The connection is broken: the server has not answered PINGREQ for ${ANSWER_MS / 1000} s.`);
   }
 
-  /** At once: a socket to nobody, or one that brings more and more, takes long to close. */
-  #giveUp(why: string, wasTooMuch = false): void {
+  /** Ends at once, without waiting for the close handshake of a dead or overloaded socket. */
+  #abort(why: string, wasOverloaded = false): void {
     this.#why = why;
-    this.#heap = [];
+    this.#pendingFrames = [];
     this.#socket.onmessage = null;
     this.#socket.onclose = null;
     this.#socket.close();
-    this.#ended(wasTooMuch);
+    this.#ended(wasOverloaded);
   }
 
-  #ended(wasTooMuch = false): void {
+  #ended(wasOverloaded = false): void {
     if (this.#isOver) return;
     this.#isOver = true;
     clearInterval(this.#ping);
@@ -266,7 +266,7 @@ export class Connection {
       waiting.reject(new Error(this.#why || "The connection was closed."));
     }
     this.#waiting.clear();
-    this.handlers.closed(this.#why, wasTooMuch);
+    this.handlers.closed(this.#why, wasOverloaded);
   }
 
   #nextId(): number {
@@ -275,7 +275,7 @@ export class Connection {
   }
 }
 
-/** Until the page has done what else there is to do. A page that is not seen draws nothing, and its timers are slowed down. */
+/** Yields to the browser. Hidden pages use a message channel, because browsers slow down their timers. */
 function pause(ms = 0): Promise<void> {
   return new Promise((resolve) => {
     if (!document.hidden) return void setTimeout(resolve, ms);
@@ -285,7 +285,7 @@ function pause(ms = 0): Promise<void> {
   });
 }
 
-function said(packet: { reasonCode: number; properties: Properties }): string {
+function reasonText(packet: { reasonCode: number; properties: Properties }): string {
   const more = packet.properties.reasonString;
   return `${reason(packet.reasonCode)}${more ? `: ${more}` : ""}`;
 }

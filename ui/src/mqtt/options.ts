@@ -1,8 +1,8 @@
-// What the MQTT client page connects with, as it is typed and kept in this browser, and the same as MQTT's packets have it.
+// Options of the MQTT client page: as typed, as stored in the browser, and as MQTT packets.
 import { encode, typed, type Format } from "../lib/payload";
 import type { Connect, Properties, QoS, Will } from "./codec";
 
-/** Properties that a message and a will have in common. */
+/** Properties that messages and wills have in common. */
 export interface MessageFields { isText: boolean; contentType: string; responseTopic: string; correlation: string; expiryS: number | null; userProperties: string }
 
 export interface WillFields { topic: string; payload: string; format: Format; qos: QoS; retain: boolean; delayS: number | null; message: MessageFields }
@@ -10,7 +10,7 @@ export interface WillFields { topic: string; payload: string; format: Format; qo
 export interface Options {
   address: string;
   userName: string;
-  /** Kept only if it was asked for. */
+  /** Stored only if the user asked for it. */
   password: string;
   clientId: string;
   cleanStart: boolean;
@@ -38,11 +38,11 @@ export function fresh(): Options {
   };
 }
 
-/** What an older console has kept may lack some. */
-function whole(kept: Partial<Options>): Options {
+/** Fills in options that an older version of the console did not store. */
+function withDefaults(stored: Partial<Options>): Options {
   const first = fresh();
-  const will = { ...first.will, ...kept.will };
-  return { ...first, ...kept, will: { ...will, message: { ...noFields(), ...will.message } } };
+  const will = { ...first.will, ...stored.will };
+  return { ...first, ...stored, will: { ...will, message: { ...noFields(), ...will.message } } };
 }
 
 const LAST_KEY = "tidewire-mqtt-connection";
@@ -56,14 +56,14 @@ function read(key: string): Record<string, unknown> {
   }
 }
 
-export const last = (): Options => whole(read(LAST_KEY));
-export const keepLast = (options: Options): void => localStorage.setItem(LAST_KEY, JSON.stringify({ ...options, password: "" }));
+export const last = (): Options => withDefaults(read(LAST_KEY));
+export const storeLast = (options: Options): void => localStorage.setItem(LAST_KEY, JSON.stringify({ ...options, password: "" }));
 
-/** By name. */
-export const saved = (): Map<string, Options> => new Map(Object.entries(read(SAVED_KEY)).map(([name, one]) => [name, whole(one as Partial<Options>)]));
-export const keepSaved = (all: Map<string, Options>): void => localStorage.setItem(SAVED_KEY, JSON.stringify(Object.fromEntries(all)));
+/** Stored connections by name. */
+export const saved = (): Map<string, Options> => new Map(Object.entries(read(SAVED_KEY)).map(([name, one]) => [name, withDefaults(one as Partial<Options>)]));
+export const storeSaved = (all: Map<string, Options>): void => localStorage.setItem(SAVED_KEY, JSON.stringify(Object.fromEntries(all)));
 
-/** `name = value`, one a line. */
+/** Parses `name = value`, one per line. */
 export function pairs(lines: string): [string, string][] {
   return lines.split("\n").filter((line) => line.includes("=")).map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1).trim()]);
 }
@@ -82,8 +82,8 @@ export function messageProperties(fields: MessageFields): Properties {
 
 const decoder = new TextDecoder();
 
-/** Properties to be read: names as words, and what they are. */
-export function told(properties: Properties): [string, string][] {
+/** Returns properties as readable names and values. */
+export function readableProperties(properties: Properties): [string, string][] {
   return Object.entries(properties).flatMap(([name, value]): [string, string][] => {
     if (name === "userProperties") return value as [string, string][];
     return [[name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replace("qo s", "QoS"), value instanceof Uint8Array ? decoder.decode(value) : String(value)]];
@@ -104,7 +104,7 @@ function connectProperties(options: Options): Properties {
   if (options.topicAliasMaximum !== null) made.topicAliasMaximum = options.topicAliasMaximum;
   if (options.wantsResponseInformation) made.requestResponseInformation = 1;
   if (!options.wantsProblemInformation) made.requestProblemInformation = 0;
-  // Data without a method is a protocol error. [MQTT5 3.1.2.11.10]
+  // Authentication data without a method is a protocol error. [MQTT5 3.1.2.11.10]
   if (options.authenticationMethod) made.authenticationMethod = options.authenticationMethod;
   if (options.authenticationMethod && options.authenticationData) made.authenticationData = encode(options.authenticationData);
   const user = pairs(options.userProperties);

@@ -1,4 +1,4 @@
-// What reason codes of MQTT 5 are called.
+// Names of the MQTT 5 reason codes.
 
 const REASONS: Record<number, string> = {
   0x00: "Success", 0x04: "Disconnect with will", 0x10: "No matching subscribers", 0x11: "No subscription existed", 0x80: "Unspecified error", 0x81: "Malformed packet",
@@ -13,5 +13,5 @@ const REASONS: Record<number, string> = {
 
 export const reason = (code: number): string => `${REASONS[code] ?? "Unknown reason"} (0x${code.toString(16).padStart(2, "0")})`;
 
-/** What a client may say in DISCONNECT. [MQTT5 3.14.2.1] */
+/** Reason codes that a client may send in DISCONNECT. [MQTT5 3.14.2.1] */
 export const OF_CLIENTS = [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];

@@ -1,5 +1,5 @@
-// New alarms of the tenant, told by sound or by a notification of the system to who has asked for it in this browser, on whichever page. A browser asks a tab in the
-// background less often: there it can take a minute.
+// Announces new alarms of the tenant by sound or system notification, on every page, if the user has enabled it in this
+// browser. Browsers slow down background tabs, so an announcement can take a minute there.
 import { toasts } from "../lib/toasts.svelte";
 import { alarms } from "./api";
 import type { Alarm } from "./model";
@@ -10,13 +10,13 @@ interface Choice { sound: boolean; notification: boolean }
 const KEY = "tidewire-alarm-notice";
 const EVERY_MS = 5_000;
 const PAGE = 20;
-/** More at once are counted. */
+/** Above this number, one summary replaces the single notices. */
 const EACH_MAX = 3;
 const BEEP_S = 0.18;
 
 class AlarmNotice {
-  choice = $state.raw<Choice>(kept());
-  /** Browsers show none for a page that came over a network without TLS. */
+  choice = $state.raw<Choice>(stored());
+  /** Browsers show notifications only for pages from this machine or over TLS. */
   readonly canNotify = "Notification" in window && isSecureContext;
   #audio: AudioContext | undefined;
 
@@ -25,30 +25,30 @@ class AlarmNotice {
   }
 
   setSound(isOn: boolean): void {
-    this.#keep({ ...this.choice, sound: isOn });
-    // Heard once, one knows it; and after a click the browser allows it.
+    this.#store({ ...this.choice, sound: isOn });
+    // Plays the sound once as a preview. Browsers allow sound only after a click.
     if (isOn) this.#beep();
   }
 
   async setNotification(isOn: boolean): Promise<void> {
     const isAllowed = !isOn || (await Notification.requestPermission()) === "granted";
-    if (!isAllowed) toasts.bad(new Error("This browser does not allow notifications of this page: its settings for the page say so."));
-    this.#keep({ ...this.choice, notification: isOn && isAllowed });
+    if (!isAllowed) toasts.bad(new Error("This browser blocks notifications from this page. Allow them in the browser's settings for this site."));
+    this.#store({ ...this.choice, notification: isOn && isAllowed });
   }
 
-  /** While it is on; gives what ends it. */
+  /** Runs while notices are enabled. Returns a function that stops it. */
   start(): () => void {
     let newest: number | undefined;
     let isAsking = false;
     const look = async () => {
       if (isAsking) return;
       isAsking = true;
-      if (!tenancy.isIn) await tenancy.check();
-      if (tenancy.isIn) {
+      if (!tenancy.isLoggedIn) await tenancy.check();
+      if (tenancy.isLoggedIn) {
         const found = (await alarms({ page: 0, pageSize: PAGE, sortProperty: "createdTime", sortOrder: "DESC" }, undefined)).data;
         const before = newest;
         newest = Math.max(before ?? 0, ...found.map(madeAt));
-        if (before !== undefined) this.#tell(found.filter((one) => madeAt(one) > before));
+        if (before !== undefined) this.#announce(found.filter((one) => madeAt(one) > before));
       }
     };
     const again = () => void look().catch(() => undefined).finally(() => { isAsking = false; });
@@ -57,14 +57,14 @@ class AlarmNotice {
     return () => clearInterval(timer);
   }
 
-  #tell(fresh: Alarm[]): void {
+  #announce(fresh: Alarm[]): void {
     if (fresh.length === 0) return;
-    const texts = fresh.map((one) => `${one.severity.toLowerCase()}: ${one.type} of ${one.originatorName ?? "something that is gone"}`);
-    const said = texts.length > EACH_MAX ? [`${texts.length} new alarms, first ${texts.at(-1)}`] : texts;
-    for (const text of said) toasts.bad(new Error(`New alarm, ${text}`));
+    const texts = fresh.map((one) => `${one.severity.toLowerCase()}: ${one.type} of ${one.originatorName ?? "a deleted entity"}`);
+    const lines = texts.length > EACH_MAX ? [`${texts.length} new alarms. First: ${texts.at(-1)}`] : texts;
+    for (const text of lines) toasts.bad(new Error(`New alarm: ${text}`));
     if (this.choice.sound) this.#beep();
     if (this.choice.notification && this.canNotify && Notification.permission === "granted") {
-      for (const text of said) {
+      for (const text of lines) {
         const shown = new Notification("New alarm", { body: text });
         shown.onclick = () => { focus(); location.hash = "#/alarms"; };
       }
@@ -86,7 +86,7 @@ class AlarmNotice {
     }
   }
 
-  #keep(choice: Choice): void {
+  #store(choice: Choice): void {
     this.choice = choice;
     localStorage.setItem(KEY, JSON.stringify(choice));
   }
@@ -94,7 +94,7 @@ class AlarmNotice {
 
 const madeAt = (one: Alarm): number => Number(one["createdTime"]);
 
-function kept(): Choice {
+function stored(): Choice {
   try {
     return { sound: false, notification: false, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Choice>) };
   } catch {

@@ -1,9 +1,9 @@
-// Alarm rules of a device profile, as ThingsBoard keeps them. What a form cannot show stays as it came.
+// Alarm rules of a device profile in ThingsBoard's format. Parts that the form cannot show are preserved.
 import type { Json, Severity } from "./model";
 
 export const OPERATIONS = {
   NUMERIC: [["GREATER", ">"], ["GREATER_OR_EQUAL", "≥"], ["LESS", "<"], ["LESS_OR_EQUAL", "≤"], ["EQUAL", "="], ["NOT_EQUAL", "≠"]],
-  STRING: [["EQUAL", "is"], ["NOT_EQUAL", "is not"], ["CONTAINS", "contains"], ["NOT_CONTAINS", "does not contain"], ["STARTS_WITH", "begins with"], ["ENDS_WITH", "ends with"]],
+  STRING: [["EQUAL", "is"], ["NOT_EQUAL", "is not"], ["CONTAINS", "contains"], ["NOT_CONTAINS", "does not contain"], ["STARTS_WITH", "starts with"], ["ENDS_WITH", "ends with"]],
   BOOLEAN: [["EQUAL", "is"], ["NOT_EQUAL", "is not"]],
 } as const;
 export type ValueType = keyof typeof OPERATIONS;
@@ -12,7 +12,7 @@ export const UNITS = ["SECONDS", "MINUTES", "HOURS", "DAYS"] as const;
 export interface Value extends Json { defaultValue: unknown; dynamicValue?: unknown }
 export interface Filter extends Json { key: { type: string; key: string }; valueType: string; predicate: { type: string; operation: string; value?: Value; predicates?: unknown } & Json }
 export interface Spec extends Json { type: "SIMPLE" | "DURATION" | "REPEATING"; unit?: string; predicate?: Value }
-/** Times are milliseconds from the midnight of the zone; an end of 0 is the end of the day. Days are numbered from Monday, 1, on. */
+/** Milliseconds since midnight in the time zone. An end of 0 is the end of the day. Monday is day 1. */
 export interface Times extends Json { startsOn: number; endsOn: number }
 export interface Schedule extends Json { type: "ANY_TIME" | "SPECIFIC_TIME" | "CUSTOM"; timezone?: string; daysOfWeek?: number[]; startsOn?: number; endsOn?: number; items?: (Times & { enabled: boolean; dayOfWeek: number })[]; dynamicValue?: unknown }
 export interface Rule extends Json { condition: { condition: Filter[]; spec: Spec }; schedule: Schedule | null; alarmDetails: string | null }
@@ -22,7 +22,7 @@ export const filter = (): Filter => ({ key: { type: "TIME_SERIES", key: "" }, va
 export const rule = (): Rule => ({ condition: { condition: [filter()], spec: { type: "SIMPLE" } }, schedule: null, alarmDetails: null, dashboardId: null });
 export const alarm = (id: string): AlarmRule => ({ id, alarmType: "", createRules: { CRITICAL: rule() }, clearRule: null, propagate: false, propagateToOwner: false, propagateToTenant: false, propagateRelationTypes: null });
 
-/** Whether the fields of a form can say all of it. */
+/** Whether the form can show the whole condition. */
 export const isPlain = (one: Filter): boolean => one.predicate.type !== "COMPLEX" && one.predicate.type in OPERATIONS && !hasSource(one.predicate.value) && ["TIME_SERIES", "ATTRIBUTE"].includes(one.key.type);
 export const isPlainSpec = (spec: Spec): boolean => !hasSource(spec.predicate);
 
@@ -40,7 +40,7 @@ export function scheduleOf(type: Schedule["type"], timezone: string): Schedule |
 }
 
 const two = (n: number): string => String(n).padStart(2, "0");
-/** `08:30`, as fields for times have it. */
+/** Formats a time as `08:30` for time inputs. */
 export const clock = (ms: number | undefined): string => `${two(Math.floor((ms ?? 0) / HOUR_MS) % 24)}:${two(Math.floor((ms ?? 0) / 60_000) % 60)}`;
 export function fromClock(text: string): number {
   const [hours = 0, minutes = 0] = text.split(":").map(Number);
@@ -52,7 +52,7 @@ function hasSource(value: Value | undefined): boolean {
   return Boolean(source?.sourceType);
 }
 
-/** Another type of value takes another predicate. */
+/** Changes the value type, and with it the predicate. */
 export function ofType(one: Filter, type: ValueType): Filter {
   const defaultValue = type === "NUMERIC" ? 0 : type === "BOOLEAN" ? true : "";
   return { ...one, valueType: type, predicate: { type, operation: OPERATIONS[type][0][0], ...(type === "STRING" ? { ignoreCase: false } : {}), value: { defaultValue, userValue: null, dynamicValue: null } } };

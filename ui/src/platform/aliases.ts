@@ -1,36 +1,36 @@
-// Whom the aliases of a dashboard stand for where the server has to look: devices of a type, what is related, what has a name, what a filter lets through.
+// Resolves dashboard aliases that need a query: entities by type, relation or name, and entities selected by a filter.
 import { ask, deviceInfo } from "./api";
 import { aliased, filtered, list, object, sourcesOf, text, type Configuration, type View } from "./dashboard";
 import type { EntityId, Json, Page } from "./model";
 import { tenancy } from "./tenancy.svelte";
 
-/** Filters that the server looks for. The others name their entities, or are not known. */
-export const SOUGHT = ["entityName", "entityType", "deviceType", "assetType", "relationsQuery", "deviceSearchQuery", "assetSearchQuery", "apiUsageState"];
+/** Alias filters that need a query. The others name their entities, or are unknown. */
+export const QUERIED_FILTERS = ["entityName", "entityType", "deviceType", "assetType", "relationsQuery", "deviceSearchQuery", "assetSearchQuery", "apiUsageState"];
 const FOUND_MAX = 100;
-/** ThingsBoard's names for fields in texts. */
+/** Maps ThingsBoard's placeholders in texts to entity fields. */
 export const FIELDS: Record<string, string> = { entityName: "name", deviceName: "name", entityLabel: "label", deviceLabel: "label" };
 
-export interface Found { entities: Map<string, EntityId[]>; /** Why some were not found, in words. */ failed: string[] }
+export interface Found { entities: Map<string, EntityId[]>; /** Reasons why some aliases could not be resolved. */ failed: string[] }
 
-/** Of a dashboard, what is to be looked for. */
-export interface Asked { aliases: Record<string, Json>; filters: Record<string, Json>; /** Those of an alias that a filter lets through. */ pairs: [string, string][] }
+/** Aliases and filters of a dashboard that need a query. */
+export interface AliasQuery { aliases: Record<string, Json>; filters: Record<string, Json>; /** Aliases that are used with a filter. */ pairs: [string, string][] }
 
-export function asked({ entityAliases, filters, widgets }: Configuration): Asked {
+export function aliasQuery({ entityAliases, filters, widgets }: Configuration): AliasQuery {
   const pairs = Object.values(widgets ?? {}).flatMap(sourcesOf).map((source): [string, string] => [text(source["entityAliasId"]), text(source["filterId"])])
     .filter(([alias, filter]) => entityAliases?.[alias] && filters?.[filter]);
   return { aliases: entityAliases ?? {}, filters: filters ?? {}, pairs: [...new Map(pairs.map((pair) => [filtered(...pair), pair])).values()] };
 }
 
-/** By alias, and by alias with its filter. `current` is what the state is about. */
-export async function find({ aliases, filters, pairs }: Asked, current: EntityId | undefined, signal: AbortSignal): Promise<Found> {
+/** Results by alias, and by alias with filter. `current` is the entity of the dashboard state. */
+export async function find({ aliases, filters, pairs }: AliasQuery, current: EntityId | undefined, signal: AbortSignal): Promise<Found> {
   const failed: string[] = [];
   const view: View = current ? { entity: current } : {};
-  const isSought = (id: string) => SOUGHT.includes(text(object(aliases[id]?.["filter"])["type"]));
-  const ways = [...Object.keys(aliases).filter(isSought).map((id): [string, string, string | undefined] => [id, id, undefined]), ...pairs.map(([id, filter]): [string, string, string] => [filtered(id, filter), id, filter])];
+  const isQueried = (id: string) => QUERIED_FILTERS.includes(text(object(aliases[id]?.["filter"])["type"]));
+  const ways = [...Object.keys(aliases).filter(isQueried).map((id): [string, string, string | undefined] => [id, id, undefined]), ...pairs.map(([id, filter]): [string, string, string] => [filtered(id, filter), id, filter])];
   const look = async (alias: string, filter: string | undefined): Promise<EntityId[]> => {
-    // A screen may not query: it names what its dashboard asks for.
+    // A screen key cannot run queries. The server resolves the aliases of its dashboard.
     if (tenancy.isScreen) return ofScreen(alias, filter, current, signal);
-    const wanted = isSought(alias) ? sought(object(aliases[alias]?.["filter"]), current) : listed(aliased(alias, aliases, view));
+    const wanted = isQueried(alias) ? queryOf(object(aliases[alias]?.["filter"]), current) : listed(aliased(alias, aliases, view));
     const keys = filter === undefined ? [] : keyFilters(filters[filter] ?? {});
     return wanted ? query(wanted, keys, wanted["resolveMultiple"] === false ? 1 : FOUND_MAX, signal) : [];
   };
@@ -45,9 +45,9 @@ export async function find({ aliases, filters, pairs }: Asked, current: EntityId
   return { entities: new Map(entities), failed };
 }
 
-function sought(filter: Json, current: EntityId | undefined): Json | undefined {
+function queryOf(filter: Json, current: EntityId | undefined): Json | undefined {
   const root = filter["rootStateEntity"] === true ? (current ?? filter["defaultStateEntity"]) : filter["rootEntity"];
-  // What is related to nothing is nothing.
+  // Without a root entity there are no related entities.
   if (filter["rootStateEntity"] === true && !(root as EntityId | null | undefined)?.id) return undefined;
   return { ...filter, ...(root ? { rootEntity: root } : {}) };
 }
@@ -57,7 +57,7 @@ function listed(entities: EntityId[]): Json | undefined {
   return first && { type: "entityList", entityType: first.entityType, entityList: entities.map(({ id }) => id) };
 }
 
-/** As a query has them: one of each condition, without what ThingsBoard's own form keeps beside them. */
+/** Converts filters to the query format: one per condition, without ThingsBoard's form data. */
 function keyFilters(filter: Json): Json[] {
   return list(filter["keyFilters"]).flatMap(({ key, valueType, predicates, predicate }) => (predicate ? [{ key, valueType, predicate }] : list(predicates).map((one) => ({ key, valueType, predicate: plain(one) }))));
 }
@@ -72,9 +72,9 @@ function ofScreen(alias: string, filter: string | undefined, current: EntityId |
   return ask<EntityId[]>("GET", "/api/screen/entities", { query: { alias, ...(filter === undefined ? {} : { filter }), ...state }, signal });
 }
 
-/** Fields of entities, by entity. */
+/** Returns fields of entities, by entity. */
 export async function fields(entities: EntityId[], names: string[], signal: AbortSignal): Promise<Map<string, Record<string, string>>> {
-  // A screen may not query; it reads the devices that are on its dashboard.
+  // A screen key cannot run queries. It reads the devices of its dashboard.
   if (tenancy.isScreen) {
     const infos = await Promise.all(entities.filter(({ entityType }) => entityType === "DEVICE").map(({ id }) => deviceInfo(id, signal).catch(() => undefined)));
     return new Map(infos.flatMap((info) => (info ? [[info.id.id, Object.fromEntries(names.map((name) => [name, String(info[name] ?? "")]))] as const] : [])));

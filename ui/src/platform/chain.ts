@@ -1,4 +1,4 @@
-// A rule chain as ThingsBoard keeps it: nodes by number, connections by their label.
+// A rule chain in ThingsBoard's format: nodes by index, connections with labels.
 import type { EntityId, Json } from "./model";
 
 export interface RuleChain extends Json { id: EntityId; createdTime: number; name: string; root: boolean }
@@ -10,7 +10,7 @@ export const NODE = { width: 176, height: 54 };
 const STEP = 20;
 const MARGIN = 30;
 
-/** Where a node stands; ThingsBoard leaves room for its input at the left. */
+/** Position of a node. ThingsBoard leaves room for the input at the left. */
 export const at = (node: Node): { x: number; y: number } => ({ x: Math.max(0, node.additionalInfo?.layoutX ?? 0), y: Math.max(0, node.additionalInfo?.layoutY ?? 0) });
 
 export function moved(node: Node, x: number, y: number): Node {
@@ -23,7 +23,7 @@ export function size(nodes: Node[]): { width: number; height: number } {
   return { width: Math.max(600, ...places.map(({ x }) => x + NODE.width + MARGIN)), height: Math.max(320, ...places.map(({ y }) => y + NODE.height + MARGIN)) };
 }
 
-/** Without a node; what came after it has another number. */
+/** Removes a node and renumbers the nodes after it. */
 export function without(chain: Metadata, index: number): Metadata {
   const after = (n: number) => (n > index ? n - 1 : n);
   const first = chain.firstNodeIndex;
@@ -35,18 +35,20 @@ export function without(chain: Metadata, index: number): Metadata {
   };
 }
 
-/** With one more, unless it is there. */
+/** Adds a connection, unless it exists. */
 export function connected(chain: Metadata, one: Connection): Metadata {
   const all = chain.connections ?? [];
   const isThere = all.some((known) => known.fromIndex === one.fromIndex && known.toIndex === one.toIndex && known.type === one.type);
   return isThere ? chain : { ...chain, connections: [...all, one] };
 }
 
-/** With the identifiers that new nodes got when the chain was saved as `sent`, so that they are the same ones when it is saved again. */
+/**
+ * Adds the ids that the server gave to new nodes when it saved `sent`, so that the next save updates the same nodes.
+ */
 export function identified(chain: Metadata, sent: Metadata, saved: Metadata): Metadata {
   const given = new Map(sent.nodes.map((node, index) => [node, saved.nodes[index]?.id]));
   const nodes = chain.nodes.map((node, index) => {
-    // One that was changed since is another object in the same place.
+    // A node that was edited since is a different object at the same index.
     const before = sent.nodes[index];
     const isSame = before !== undefined && !before.id && before.type === node.type && !chain.nodes.includes(before);
     const id = node.id ?? given.get(node) ?? (isSame ? given.get(before) : undefined);
@@ -55,7 +57,7 @@ export function identified(chain: Metadata, sent: Metadata, saved: Metadata): Me
   return { ...chain, nodes };
 }
 
-/** Lines between two nodes are one line with all of its labels. */
+/** Merges connections between the same two nodes into one edge with all labels. */
 export function edges(chain: Metadata): { from: Node; to: Node; labels: string }[] {
   const all = new Map<string, string[]>();
   for (const { fromIndex, toIndex, type } of chain.connections ?? []) {

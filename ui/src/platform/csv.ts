@@ -1,15 +1,15 @@
-// Comma-separated values, as RFC 4180 has them; semicolons and tabs, too.
+// Parses comma-separated values as in RFC 4180. Semicolons and tabs work, too.
 
 export interface Row { line: number; fields: Record<string, string> }
 
-/** By the names of the first line, which has to have those that are needed. */
+/** Rows by the column names of the first line. Throws an error if a needed column is missing. */
 export function parse(text: string, needed: string[]): Row[] {
   const lines = split(text.replace(/^\uFEFF/, ""));
   const [head] = lines;
   if (!head) throw new Error("The file is empty.");
   const names = head.cells.map((name) => name.trim().toLowerCase());
   const missing = needed.filter((name) => !names.includes(name));
-  if (missing.length) throw new Error(`The first line names no column ${missing.join(", ")}; it has ${names.join(", ")}.`);
+  if (missing.length) throw new Error(`The first line has no column ${missing.join(", ")}. Its columns are ${names.join(", ")}.`);
   return lines.slice(1).filter(({ cells }) => cells.some((cell) => cell.trim())).map(({ line, cells }) => ({
     line,
     fields: Object.fromEntries(names.map((name, at) => [name, cells[at]?.trim() ?? ""])),

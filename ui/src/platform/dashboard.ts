@@ -1,4 +1,5 @@
-// A dashboard as ThingsBoard keeps it. What the console shows is read from its JSON, and what is changed is changed in it: the rest stays as it came.
+// A dashboard in ThingsBoard's format. The console reads and edits its JSON in place, so that unknown parts are
+// preserved.
 import type { Aggregation, EntityId, Json } from "./model";
 
 export const COLUMNS = 24;
@@ -6,60 +7,60 @@ const HOUR_MS = 3_600_000;
 export const KINDS = ["chart", "value", "gauge", "table", "log", "alarms", "switch", "text", "map"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** Of these a time is chosen. */
+/** Widgets with a time window. */
 export const hasTime = (kind: Kind | undefined): boolean => kind === "chart" || kind === "log";
 
 export interface Place { row: number; col: number; sizeX: number; sizeY: number }
-/** What a chart shows: the last so many milliseconds, or a time that stands still. */
+/** Time window of a chart: the last `ms` milliseconds, or a fixed interval. */
 export interface TimeWindow { ms: number; fixed: { from: number; to: number } | undefined; aggregation: Aggregation }
-/** Which part of a dashboard is looked at, and of which entity, where a state is about one. */
-export interface View { state?: string | undefined; entity?: EntityId | undefined; /** Whom aliases stand for that the server looks for. */ found?: Map<string, EntityId[]> | undefined }
+/** The displayed state of a dashboard, and the entity of that state. */
+export interface View { state?: string | undefined; entity?: EntityId | undefined; /** Entities of aliases that need a query. */ found?: Map<string, EntityId[]> | undefined }
 export interface State { id: string; name: string; isRoot: boolean }
-/** Where it is known what a switch has switched: nowhere, by asking the device, in an attribute, or in telemetry. */
-export const STANDINGS = ["none", "rpc", "SHARED_SCOPE", "CLIENT_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
-export interface Standing { from: (typeof STANDINGS)[number]; /** A method, or a key. */ name: string; /** The value that is on. */ on: unknown }
-/** What a switch does: it calls the device, sets an attribute, or saves telemetry. */
-export const TURNINGS = ["rpc", "SHARED_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
-export interface Turn { by: (typeof TURNINGS)[number]; /** A method, or a key. */ name: string; value: unknown }
-/** A button that leads to another state; of a row, or beside the title. */
-export interface Lead { name: string; state: string; hasEntity: boolean; isOfRow: boolean }
+/** Where a switch reads its state: nowhere, by RPC, in an attribute, or in telemetry. */
+export const STATE_SOURCES = ["none", "rpc", "SHARED_SCOPE", "CLIENT_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
+export interface StateSource { from: (typeof STATE_SOURCES)[number]; /** RPC method or key. */ name: string; /** The value that means on. */ on: unknown }
+/** What a switch does: call the device, set an attribute, or save telemetry. */
+export const SWITCH_ACTIONS = ["rpc", "SHARED_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
+export interface SwitchAction { by: (typeof SWITCH_ACTIONS)[number]; /** RPC method or key. */ name: string; value: unknown }
+/** A button that opens another state: in a row of a table, or next to the title. */
+export interface StateLink { name: string; state: string; hasEntity: boolean; isOfRow: boolean }
 export interface WidgetKey { name: string; label: string; type: "timeseries" | "attribute" | "entityField"; unit: string; digits: number | undefined }
-/** What is shown of whom. */
+/** Entities and keys of one data source. */
 export interface WidgetSource { entities: EntityId[]; keys: WidgetKey[] }
 export interface Widget {
   id: string;
-  /** None: ThingsBoard has it, the console does not. */
+  /** Undefined for a widget type that the console does not support. */
   kind: Kind | undefined;
   type: string;
   title: string;
-  /** ThingsBoard has widgets whose title is not seen. */
+  /** ThingsBoard can hide the title of a widget. */
   hasTitle: boolean;
-  /** None: all devices, or those of an alias that is more than one entity. */
+  /** Undefined for all devices, or for an alias with several entities. */
   entity: EntityId | undefined;
-  /** All of its aliases. */
+  /** Entities of all aliases. */
   entities: EntityId[];
   sources: WidgetSource[];
-  /** Of the first source, which a form changes: as `keyWord` writes them. */
+  /** Keys of the first source, which the form edits, in the format of `keyWord`. */
   keys: string[];
   window: TimeWindow;
-  /** Not that of the dashboard. */
+  /** The widget has a time window of its own. */
   hasOwnWindow: boolean;
-  leads: Lead[];
+  stateLinks: StateLink[];
   unit: string;
   min: number;
   max: number;
-  turns: { on: Turn; off: Turn };
-  /** How it knows what the device is. */
-  standing: Standing;
-  /** Markdown; `${key}` stands for a value. */
+  switchActions: { on: SwitchAction; off: SwitchAction };
+  /** How a switch reads its state. */
+  stateSource: StateSource;
+  /** Markdown. `${key}` stands for a value. */
   text: string;
-  /** Of a map. */
+  /** Only for maps. */
   latitudeKey: string;
   longitudeKey: string;
   place: Place;
 }
 
-/** By which names ThingsBoard knows them. */
+/** ThingsBoard's names of the widget types. */
 const NAMES: Record<Kind, { fqn: string; type: string }> = {
   chart: { fqn: "system.time_series_chart", type: "timeseries" },
   value: { fqn: "system.cards.value_card", type: "latest" },
@@ -86,8 +87,8 @@ export const list = (value: unknown): Json[] => (Array.isArray(value) ? (value a
 export const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const number = (value: unknown, otherwise: number): number => (typeof value === "number" && Number.isFinite(value) ? value : otherwise);
 
-/** ThingsBoard translates such words: they are told by their key. */
-const caption = (value: string): string => value.replace(/\{i18n:([^}]+)\}/g, (_, key: string) => {
+/** Replaces ThingsBoard's translation placeholders with words made from their keys. */
+const translated = (value: string): string => value.replace(/\{i18n:([^}]+)\}/g, (_, key: string) => {
   const words = (key.split(".").at(-1) ?? key).replaceAll("-", " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
 });
@@ -95,20 +96,20 @@ const caption = (value: string): string => value.replace(/\{i18n:([^}]+)\}/g, (_
 export function states({ configuration }: Dashboard): State[] {
   const root = stateOf(configuration ?? {}, undefined)?.[0];
   return Object.entries(configuration?.states ?? {})
-    .map(([id, state]) => ({ id, name: caption(text(state["name"])) || id, isRoot: id === root }))
+    .map(([id, state]) => ({ id, name: translated(text(state["name"])) || id, isRoot: id === root }))
     .sort((a, b) => Number(b.isRoot) - Number(a.isRoot));
 }
 
-/** The one that is asked for, else the one in which a dashboard begins. */
+/** Returns the requested state, or the initial state. */
 function stateOf({ states }: Configuration, id: string | undefined): [string, Json] | undefined {
   const all = Object.entries(states ?? {});
   return all.find(([name]) => name === id) ?? all.find(([, state]) => state["root"] === true) ?? all[0];
 }
 
-/** Places by widget, of all layouts of a state. */
+/** Positions by widget, from all layouts of a state. */
 const placesOf = (state: Json | undefined): Json => Object.assign({}, ...Object.values(object(state?.["layouts"])).map((layout) => object(object(layout)["widgets"])).reverse()) as Json;
 
-/** Those of a state. What is in no state at all is in that in which the dashboard begins. */
+/** Widgets of a state. A widget in no state belongs to the initial state. */
 export function widgets({ configuration }: Dashboard, view: View = {}): Widget[] {
   const known = configuration ?? {};
   const [current, state] = stateOf(known, view.state) ?? [undefined, undefined];
@@ -125,8 +126,8 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
   const config = object(json["config"]);
   const settings = object(config["settings"]);
   const kind = kindOf(json);
-  /** Tables have one beside that of the widget. */
-  const own = kind === "table" || kind === "alarms" ? caption(text(settings["entitiesTitle"]) || text(settings["alarmsTitle"])) : "";
+  /** Tables have a title besides the widget's. */
+  const own = kind === "table" || kind === "alarms" ? translated(text(settings["entitiesTitle"]) || text(settings["alarmsTitle"])) : "";
   const sources = sourcesOf(json).map((source): WidgetSource => ({ entities: entitiesOf(source, configuration, view), keys: keysOf(source, config) }));
   const entities = [...new Map(sources.flatMap((source) => source.entities).map((one) => [one.id, one])).values()];
   const hasOwnWindow = config["useDashboardTimewindow"] === false;
@@ -135,21 +136,21 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
     id,
     kind,
     type: text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]),
-    title: config["showTitle"] === false && own ? own : caption(text(config["title"])),
+    title: config["showTitle"] === false && own ? own : translated(text(config["title"])),
     hasTitle: config["showTitle"] !== false || own !== "",
-    // Alarms of several are those of all.
+    // A widget with the alarms of several entities shows all alarms.
     entity: kind === "alarms" && entities.length > 1 ? undefined : (entities[0] ?? targetOf(config, configuration, view)),
     entities,
     sources,
     window: windowOf(object((hasOwnWindow ? config : configuration)["timewindow"])),
     hasOwnWindow,
-    leads: leadsOf(config),
+    stateLinks: stateLinksOf(config),
     keys: (sources[0]?.keys ?? []).map(keyWord),
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
     max: number(settings["maxValue"], number(settings["tickMax"], 100)),
-    turns: { on: turnOf(settings, true), off: turnOf(settings, false) },
-    standing: standingOf(settings),
+    switchActions: { on: switchActionOf(settings, true), off: switchActionOf(settings, false) },
+    stateSource: stateSourceOf(settings),
     text: isHtml(json) ? plainText(text(settings["cardHtml"])) : text(settings["markdownTextPattern"]),
     latitudeKey: text(object(markersOf(json)[0]?.["xKey"])["name"]) || text(settings["latKeyName"]) || "latitude",
     longitudeKey: text(object(markersOf(json)[0]?.["yKey"])["name"]) || text(settings["lngKeyName"]) || "longitude",
@@ -157,11 +158,11 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
   };
 }
 
-/** Of ThingsBoard's switches, and of its older ones. */
-function standingOf(settings: Json): Standing {
+/** Reads the settings of ThingsBoard's current and older switches. */
+function stateSourceOf(settings: Json): StateSource {
   const initial = object(settings["initialState"]);
   const [rpc, attribute, series] = [object(initial["executeRpc"]), object(initial["getAttribute"]), object(initial["getTimeSeries"])];
-  const scope = STANDINGS.find((one) => one === attribute["scope"]);
+  const scope = STATE_SOURCES.find((one) => one === attribute["scope"]);
   const on = object(initial["dataToValue"])["compareToValue"] ?? true;
   if (initial["action"] === "EXECUTE_RPC") return { from: "rpc", name: text(rpc["method"]) || "getState", on };
   if (initial["action"] === "GET_ATTRIBUTE") return { from: scope ?? "SHARED_SCOPE", name: text(attribute["key"]) || "state", on };
@@ -172,10 +173,10 @@ function standingOf(settings: Json): Standing {
   return settings["retrieveValueMethod"] === "timeseries" ? { from: "timeseries", name: key, on } : { from: "none", name: "", on };
 }
 
-/** What a switch has set for on and off, whichever of ThingsBoard's it is. */
+/** The action of a switch for on or off, for both kinds of ThingsBoard's switches. */
 export const updates = (settings: Json, to: boolean): Json => object(to ? (settings["onUpdateState"] ?? settings["checkState"]) : (settings["offUpdateState"] ?? settings["uncheckState"]));
 
-function turnOf(settings: Json, to: boolean): Turn {
+function switchActionOf(settings: Json, to: boolean): SwitchAction {
   const json = updates(settings, to);
   const data = object(json["valueToData"]);
   const value = data["type"] === "CONSTANT" ? (data["constantValue"] ?? null) : data["type"] === "NONE" ? null : to;
@@ -185,23 +186,23 @@ function turnOf(settings: Json, to: boolean): Turn {
   return { by: "rpc", name: text(object(json["executeRpc"])["method"]) || text(settings["method"]) || text(settings["setValueMethod"]) || "setValue", value };
 }
 
-function switchSettings({ turns, standing: { from, name, on } }: Widget, before: Json): Json {
+function switchSettings({ switchActions, stateSource: { from, name, on } }: Widget, before: Json): Json {
   const initial: Json = from === "none" ? { action: "DO_NOTHING", defaultValue: false }
     : from === "rpc" ? { action: "EXECUTE_RPC", executeRpc: { requestTimeout: 5_000, ...object(object(before["initialState"])["executeRpc"]), method: name } }
     : from === "timeseries" ? { action: "GET_TIME_SERIES", getTimeSeries: { key: name, subscribeForUpdates: true } }
     : { action: "GET_ATTRIBUTE", getAttribute: { scope: from, key: name, subscribeForUpdates: true } };
-  const turn = ({ by, name: key, value }: Turn): Json => ({
+  const turn = ({ by, name: key, value }: SwitchAction): Json => ({
     ...(by === "rpc" ? { action: "EXECUTE_RPC", executeRpc: { method: key, requestTimeout: 5_000, requestPersistent: false } }
       : by === "timeseries" ? { action: "ADD_TIME_SERIES", putTimeSeries: { key } }
       : { action: "SET_ATTRIBUTE", setAttribute: { scope: by, key } }),
     valueToData: { type: "CONSTANT", constantValue: value },
   });
-  return { initialState: { defaultValue: false, dataToValue: { type: "NONE", compareToValue: on }, ...object(before["initialState"]), ...initial }, onUpdateState: turn(turns.on), offUpdateState: turn(turns.off) };
+  return { initialState: { defaultValue: false, dataToValue: { type: "NONE", compareToValue: on }, ...object(before["initialState"]), ...initial }, onUpdateState: turn(switchActions.on), offUpdateState: turn(switchActions.off) };
 }
 
 const AGGREGATIONS: Aggregation[] = ["NONE", "AVG", "MIN", "MAX", "SUM", "COUNT"];
 
-/** `selectedTab` 1 is the past: the last so many milliseconds, or between two times. */
+/** `selectedTab` 1 is history: the last milliseconds, or a fixed interval. */
 export function windowOf(json: Json): TimeWindow {
   const history = object(json["history"]);
   const between = object(history["fixedTimewindow"]);
@@ -215,10 +216,10 @@ export function windowOf(json: Json): TimeWindow {
   };
 }
 
-/** The same with another length, which follows the present. */
+/** Sets a length that follows the current time. */
 const withLength = (json: Json, ms: number): Json => ({ ...json, selectedTab: 0, realtime: { interval: 1000, ...object(json["realtime"]), timewindowMs: ms }, ...(json["aggregation"] ? {} : { aggregation: { type: "AVG", limit: 25_000 } }) });
 
-/** The same with a time that stands still. */
+/** Sets a fixed interval. */
 const withTimes = (json: Json, { from, to }: { from: number; to: number }): Json => ({ ...json, selectedTab: 1, history: { interval: 1000, ...object(json["history"]), historyType: 1, fixedTimewindow: { startTimeMs: from, endTimeMs: to } }, ...(json["aggregation"] ? {} : { aggregation: { type: "AVG", limit: 25_000 } }) });
 
 const withTime = (json: Json, { ms, fixed }: Pick<TimeWindow, "ms" | "fixed">): Json => (fixed ? withTimes(json, fixed) : withLength(json, ms));
@@ -228,11 +229,11 @@ export function withWindow(dashboard: Dashboard, time: Pick<TimeWindow, "ms" | "
   return { ...dashboard, configuration: { ...configuration, timewindow: withTime(object(configuration["timewindow"]), time) } };
 }
 
-/** Where in a widget of ThingsBoard something is clicked that is about one entity of several. */
+/** ThingsBoard actions on a single row of a widget. */
 const OF_ROWS = ["rowClick", "rowDoubleClick", "actionCellButton"];
 
-/** Whatever has to be clicked in ThingsBoard: here it is a button. */
-function leadsOf(config: Json): Lead[] {
+/** Click actions in ThingsBoard. The console shows each as a button. */
+function stateLinksOf(config: Json): StateLink[] {
   return Object.entries(object(config["actions"])).flatMap(([source, all]) => list(all).filter((one) => ["openDashboardState", "updateDashboardState"].includes(text(one["type"])) && text(one["targetDashboardStateId"]))
     .map((one) => ({ name: text(one["name"]) || text(one["targetDashboardStateId"]), state: text(one["targetDashboardStateId"]), hasEntity: one["setEntityId"] !== false, isOfRow: OF_ROWS.includes(source) })));
 }
@@ -259,16 +260,16 @@ export function sourcesOf(json: Json): Json[] {
   return all.length === 0 && config["alarmSource"] ? [object(config["alarmSource"])] : all;
 }
 
-/** ThingsBoard's newer map has what it shows in its markers. */
+/** ThingsBoard's newer map, which has its data in markers. */
 const MARKED = "system.map";
 const isMarked = (json: Json): boolean => json["typeFullFqn"] === MARKED;
 const markersOf = (json: Json): Json[] => (isMarked(json) ? list(object(object(json["config"])["settings"])["markers"]) : []);
 
-/** A card with HTML, of which the text is shown: the console takes no markup from elsewhere. */
+/** HTML cards. The console shows only their text and renders no foreign markup. */
 export const isHtml = (json: Json): boolean => /^system\.cards\.html(_value)?_card$/.test(text(json["typeFullFqn"]));
 const LETTERS: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: " ", deg: "°" };
 
-/** Without a parser of HTML, which would look at styles and handlers in it. */
+/** Extracts text without an HTML parser, because a parser would process styles and event handlers. */
 function plainText(html: string): string {
   const words = html.replace(/<!--.*?-->|<(style|script|template)\b.*?<\/\1\s*>/gis, "").replace(/\s+/g, " ")
     .replace(/<br\b[^>]*>|<\/(p|div|li|tr|h\d)\s*>/gi, "\n").replace(/<[^>]*>/g, "");
@@ -276,7 +277,7 @@ function plainText(html: string): string {
   return letters.replace(/ *\n\s*/g, "\n\n").trim();
 }
 
-/** After the point. */
+/** Decimal digits. */
 function digitsOf({ decimals }: Json): number | undefined {
   return typeof decimals === "number" && decimals >= 0 && decimals <= 15 ? Math.floor(decimals) : undefined;
 }
@@ -285,10 +286,10 @@ const KEY_TYPES: WidgetKey["type"][] = ["attribute", "entityField"];
 const keyType = (key: Json): WidgetKey["type"] => KEY_TYPES.find((type) => type === key["type"]) ?? "timeseries";
 
 const keysOf = (source: Json, config: Json): WidgetSource["keys"] => list(source["dataKeys"]).filter((key) => text(key["name"])).map((key) => ({
-  name: text(key["name"]), label: caption(text(key["label"])) || text(key["name"]), type: keyType(key), unit: text(key["units"]), digits: digitsOf(key) ?? digitsOf(config),
+  name: text(key["name"]), label: translated(text(key["label"])) || text(key["name"]), type: keyType(key), unit: text(key["units"]), digits: digitsOf(key) ?? digitsOf(config),
 }));
 
-/** What a form writes for a key: telemetry by its name, others with their kind before it. */
+/** The form's notation for a key: telemetry by its name, other kinds with a prefix. */
 export function keyWord({ name, type }: Pick<WidgetKey, "name" | "type">): string {
   return type === "timeseries" ? (KEY_WORD.test(name) ? `telemetry:${name}` : name) : `${type === "attribute" ? "attribute" : "field"}:${name}`;
 }
@@ -300,7 +301,7 @@ export function keyOf(word: string): Pick<WidgetKey, "name" | "type"> {
   return { name: word.replace(KEY_WORD, ""), type: kind === "attribute" ? "attribute" : kind === "field" ? "entityField" : "timeseries" };
 }
 
-/** Under which those of an alias are found that a filter lets through. */
+/** Key of the entities of an alias that pass a filter. */
 export const filtered = (alias: string, filter: string): string => `${alias} ${filter}`;
 
 function entitiesOf(source: Json, { entityAliases, filters }: Configuration, view: View): EntityId[] {
@@ -321,7 +322,7 @@ export function aliased(id: string, aliases: Configuration["entityAliases"], vie
   const found = view.found?.get(id);
   if (found) return found;
   const filter = object(object(aliases?.[id])["filter"]);
-  // Whatever the state is about, or what it is about by itself.
+  // The entity of the state, or its default entity.
   if (filter["type"] === "stateEntity") return view.entity ? [view.entity] : entityIn(object(filter["defaultStateEntity"]));
   const single = object(filter["singleEntity"]);
   if (filter["type"] === "singleEntity" && single["id"]) return entityIn(single);
@@ -331,7 +332,7 @@ export function aliased(id: string, aliases: Configuration["entityAliases"], vie
 
 const newState = (name: string, isRoot: boolean): Json => ({ name, root: isRoot, layouts: { main: { widgets: {}, gridSettings: { columns: COLUMNS, margin: 10, outerMargin: true, backgroundSizeMode: "100%", autoFillHeight: false } } } });
 
-/** The identifier is made of the name, as ThingsBoard does it. */
+/** Derives the id from the name, like ThingsBoard. */
 export function addState(dashboard: Dashboard, name: string): [Dashboard, string] {
   const configuration = dashboard.configuration ?? empty(dashboard.title).configuration ?? {};
   const all = Object.keys(configuration.states ?? {}).length ? configuration.states : { default: newState(dashboard.title, true) };
@@ -348,7 +349,7 @@ export function renameState(dashboard: Dashboard, id: string, name: string): Das
   return next;
 }
 
-/** With the widgets that are in no other state. The one in which the dashboard begins stays. */
+/** Removes a state and the widgets that are in no other state. The initial state stays. */
 export function removeState(dashboard: Dashboard, id: string): Dashboard {
   const one = states(dashboard).find((state) => state.id === id);
   if (!one || one.isRoot) return dashboard;
@@ -369,7 +370,7 @@ export const empty = (title: string): Dashboard => ({
   },
 });
 
-/** With this widget new or changed, in the state that is looked at. */
+/** Adds or replaces a widget in the displayed state. */
 export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboard {
   const next = structuredClone(dashboard);
   const configuration = (next.configuration ??= empty(next.title).configuration ?? {});
@@ -382,10 +383,10 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
   const type = names?.type ?? text(before["type"]);
   const sourceBefore = list(config["datasources"])[0] ?? {};
   const aliasId = isSameEntity ? (sourceBefore["entityAliasId"] ?? object(config["targetDevice"])["entityAliasId"]) : all.length ? alias(configuration, all) : undefined;
-  // Those beyond the first are not in the form, and stay as long as they are about the same.
+  // Sources after the first are not in the form. They are preserved while the widget shows the same entity.
   const others = isSameEntity ? list(config["datasources"]).slice(1) : [];
   const source = { ...(isSameEntity ? sourceBefore : { type: "entity", name: "", entityAliasId: aliasId }), dataKeys: one.keys.map((word, at) => dataKey(word, at, list(sourceBefore["dataKeys"]))) };
-  // What is changed of a card with HTML is Markdown from then on.
+  // An edited HTML card becomes Markdown.
   const isSame = one.kind !== undefined && kindOf(before) === one.kind && !isHtml(before);
   configuration.widgets = {
     ...configuration.widgets,
@@ -394,7 +395,7 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
       config: {
         ...config, title: one.title, showTitle: true, units: one.unit, ...timeOf(one, was, config),
         ...(isSame && isMarked(before) ? {} : type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source, ...others] } : { datasources: [source, ...others] }),
-        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || JSON.stringify(one.turns) !== JSON.stringify(was.turns) || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(isSame && isMarked(before) ? { markers: markersWith(one, isSameEntity ? undefined : aliasId, markersOf(before)) } : one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
+        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || JSON.stringify(one.switchActions) !== JSON.stringify(was.switchActions) || JSON.stringify(one.stateSource) !== JSON.stringify(was.stateSource)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(isSame && isMarked(before) ? { markers: markersWith(one, isSameEntity ? undefined : aliasId, markersOf(before)) } : one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
   };
@@ -402,14 +403,14 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
   return next;
 }
 
-/** The first stands for what the form has; the others go when it is about somebody else. */
+/** The form edits the first marker. The others are removed if the entity changes. */
 function markersWith({ latitudeKey, longitudeKey }: Widget, aliasId: unknown, [first, ...others]: Json[]): Json[] {
   const key = (before: unknown, name: string) => ({ type: "attribute", ...object(before), name, label: name });
   const keys = { xKey: key(first?.["xKey"], latitudeKey), yKey: key(first?.["yKey"], longitudeKey) };
   return aliasId === undefined ? [{ ...first, ...keys }, ...others] : [{ ...first, ...keys, dsType: "entity", dsDeviceId: null, dsFilterId: null, dsEntityAliasId: aliasId }];
 }
 
-/** Whose time a chart has, if that is another one than before. */
+/** The time window of a chart, if it differs from before. */
 function timeOf(one: Widget, was: Widget | undefined, config: Json): Json {
   if (!hasTime(one.kind) || (was && was.hasOwnWindow === one.hasOwnWindow && was.window.ms === one.window.ms && JSON.stringify(was.window.fixed) === JSON.stringify(one.window.fixed))) return {};
   return one.hasOwnWindow ? { useDashboardTimewindow: false, timewindow: withTime(object(config["timewindow"]), one.window) } : { useDashboardTimewindow: true };
@@ -420,7 +421,7 @@ function dataKey(word: string, at: number, before: Json[]): Json {
   return before.find((key) => key["name"] === name && keyType(key) === type) ?? { name, type, label: name, color: ["#0a6382", "#b0561a", "#a8231b", "#6a4fa3"][at % 4], settings: {} };
 }
 
-/** The one or the several. */
+/** The entity or entities of a widget. */
 const about = ({ entity, entities }: Widget): EntityId[] => (entities.length > 1 ? entities : entity ? [entity] : []);
 const idsOf = (entities: EntityId[]): string => entities.map(({ id }) => id).join(" ");
 
@@ -438,14 +439,14 @@ function place(configuration: Configuration, one: Widget, view: View): void {
   const states = (configuration.states ??= {});
   const [name, state] = stateOf(configuration, view.state) ?? ["default", { name: "default", root: true }];
   const layouts = object(state["layouts"]);
-  // Where it is already; ThingsBoard's second layout stands beside the first.
+  // The layout that contains the widget. The console shows ThingsBoard's second layout next to the first.
   const [at] = Object.entries(layouts).find(([, layout]) => one.id in object(object(layout)["widgets"])) ?? ["main"];
   const layout = object(layouts[at]);
   const all = object(layout["widgets"]);
   states[name] = { ...state, layouts: { ...layouts, [at]: { ...layout, widgets: { ...all, [one.id]: { ...object(all[one.id]), ...one.place } } } } };
 }
 
-/** From the state that is looked at; for good if it is in no other. */
+/** Removes a widget from the displayed state, and entirely if no other state has it. */
 export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashboard {
   const next = structuredClone(dashboard);
   const configuration = next.configuration ?? {};
@@ -455,19 +456,19 @@ export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashb
   return next;
 }
 
-/** A new widget below all others. */
+/** Places a new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", hasTitle: true, entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, turns: { on: { by: "rpc", name: "setValue", value: true }, off: { by: "rpc", name: "setValue", value: false } }, standing: { from: "none", name: "", on: true }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", hasTitle: true, entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, stateLinks: [], keys: [], unit: "", min: 0, max: 100, switchActions: { on: { by: "rpc", name: "setValue", value: true }, off: { by: "rpc", name: "setValue", value: false } }, stateSource: { from: "none", name: "", on: true }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
-/** Of a new widget. */
+/** Size of a new widget. */
 export function size(kind: Kind): { sizeX: number; sizeY: number } {
   const [sizeX, sizeY] = SIZES[kind];
   return { sizeX, sizeY };
 }
 
-/** Moved or resized; those in its way go down. */
+/** Moves or resizes a widget. Widgets in its way move down. */
 export function settle(dashboard: Dashboard, id: string, to: Place, view: View = {}): Dashboard {
   const all = widgets(dashboard, view);
   const moved = all.find((one) => one.id === id);

@@ -1,6 +1,6 @@
-// Entities of a kind by a part of their name, and the name of one.
+// Searches entities by a part of their name, and looks up names.
 
-import type { Named } from "../components/EntityChoice.svelte";
+import type { Named } from "../components/EntitySelect.svelte";
 import { fields } from "./aliases";
 import { ask, type Listing } from "./api";
 import type { EntityId, Page } from "./model";
@@ -15,7 +15,7 @@ export const find = (entityType: string) => async ({ page, pageSize, textSearch 
   return { hasNext: found.hasNext, data: found.data.map(({ entityId, latest }) => ({ id: entityId, name: latest["ENTITY_FIELD"]?.["name"]?.value ?? entityId.id })) };
 };
 
-/** Nothing if it is not there, or not to be seen. */
+/** Returns undefined if the entity does not exist or is not visible. */
 export async function nameOf(entity: EntityId, signal: AbortSignal): Promise<string | undefined> {
   return (await fields([entity], ["name"], signal)).get(entity.id)?.["name"];
 }

@@ -1,33 +1,34 @@
-// Points of a window of time. The server makes as many intervals as a chart has room for, so that a million points cost what a thousand do.
+// Points of a time window. The server aggregates them into as many intervals as a chart can show, so that a million
+// points cost as much as a thousand.
 import { span as words } from "../lib/format";
 import { points, type Window } from "./api";
 import type { Aggregation, EntityId, Point } from "./model";
 
-export interface Source { entity: EntityId; key: string; label: string; /** Of the values, where it is known. */ unit?: string; /** After the point. */ digits?: number | undefined }
+export interface Source { entity: EntityId; key: string; label: string; /** Unit of the values, if known. */ unit?: string; /** Decimal digits. */ digits?: number | undefined }
 export interface Span { from: number; to: number }
-export interface Line { label: string; unit: string; digits: number | undefined; at: number[]; values: (number | null)[]; /** There are more, which are not here. */ isCut: boolean; /** What a point of it is, for who reads it: one that was sent, or something of an interval. */ how: string }
-/** `AUTO`: every point where they fit, else the mean of intervals. */
+export interface Line { label: string; unit: string; digits: number | undefined; at: number[]; values: (number | null)[]; /** The server has more points. */ isCut: boolean; /** What a point stands for, in words: a stored point or an aggregate. */ how: string }
+/** `AUTO`: every point if they fit, otherwise the mean per interval. */
 export type Way = Aggregation | "AUTO";
 
-/** Lengths of time to choose from. */
+/** Selectable lengths. */
 export const LENGTHS: [number, string][] = [[60_000, "1 min"], [900_000, "15 min"], [3_600_000, "1 h"], [21_600_000, "6 h"], [86_400_000, "24 h"], [604_800_000, "7 d"], [2_592_000_000, "30 d"]];
 
 const INTERVALS = 600;
-/** Below this an interval has a point or two at most: they are shown as they are. */
+/** Shorter intervals contain at most one or two points, so they are not aggregated. */
 const FINE_MS = 1_000;
 export const RAW_MAX = 20_000;
-/** The server gives no more at once. */
+/** The server returns at most this many points per request. */
 const ANSWER_MAX = 50_000;
 export const EXPORTED_MAX = 100_000;
 
-/** So many points of a key are shown as they were sent, where nobody asks for something else. */
+/** With `AUTO`, up to this many points per key are shown without aggregation. */
 const FITTING_MAX = 2 * INTERVALS;
-const HOW: Record<Aggregation, string> = { NONE: "every point", AVG: "mean", MIN: "smallest", MAX: "largest", SUM: "sum", COUNT: "count" };
+const HOW: Record<Aggregation, string> = { NONE: "every point", AVG: "mean", MIN: "minimum", MAX: "maximum", SUM: "sum", COUNT: "count" };
 
 export async function lines(sources: Source[], { from, to }: Span, way: Way, signal?: AbortSignal): Promise<Line[]> {
   const times = { startTs: Math.floor(from), endTs: Math.ceil(to) };
   const interval = Math.ceil((to - from) / INTERVALS);
-  // What is counted or added up is of an interval, however short.
+  // Sums and counts always need intervals.
   const isCounted = way === "SUM" || way === "COUNT";
   if (way === "NONE" || (interval < FINE_MS && !isCounted)) return each(sources, { ...times, agg: "NONE", limit: RAW_MAX + 1 }, signal);
   const agg = way === "AUTO" ? "AVG" : way;
@@ -39,20 +40,20 @@ export async function lines(sources: Source[], { from, to }: Span, way: Way, sig
 
 const lasting = (ms: number) => (ms < 60_000 ? `${Number((ms / 1000).toPrecision(2))} s` : words(ms / 1000));
 
-/** As they were sent. */
+/** Points without aggregation. */
 export const raw = (sources: Source[], { from, to }: Span): Promise<Line[]> => each(sources, { startTs: Math.floor(from), endTs: Math.ceil(to), agg: "NONE", limit: EXPORTED_MAX + 1 });
 
 async function each(sources: Source[], window: Window, signal?: AbortSignal): Promise<Line[]> {
   return Promise.all(sources.map(async ({ entity, key, label, unit = "", digits }) => {
     const found = await all(entity, key, window, signal);
-    // One more is asked for than is taken, to know that there are more.
+    // One more point is requested than used, to know whether there are more.
     const max = window.limit === undefined ? found.length : window.limit - 1;
     const taken = found.slice(0, max);
     return { label, unit, digits, isCut: found.length > max, how: window.agg === "NONE" ? HOW.NONE : `${HOW[window.agg]} of ${lasting(window.interval ?? 0)}`, at: taken.map(({ ts }) => ts / 1000), values: taken.map(({ value }) => number(value)) };
   }));
 }
 
-/** Up to the limit, the oldest first, in as many answers as it takes. */
+/** Reads points up to the limit, oldest first, in as many requests as needed. */
 async function all(entity: EntityId, key: string, window: Window, signal?: AbortSignal): Promise<Point[]> {
   const found: Point[] = [];
   for (let { startTs } = window; ; ) {

@@ -1,10 +1,10 @@
-// What the device platform gives and takes: ThingsBoard's JSON, as far as the console looks at it. The rest of an entity is kept as it came.
+// ThingsBoard's JSON types, as far as the console reads them. All other fields are preserved.
 import type { AlarmRule } from "./alarmrules";
 import type { Provisioning, Transport } from "./profile";
 
 export interface EntityId { entityType: string; id: string }
 export interface Page<T> { data: T[]; totalPages: number; totalElements: number; hasNext: boolean }
-/** Fields that the console does not know go back as they came. */
+/** Unknown fields are sent back unchanged. */
 export type Json = Record<string, unknown>;
 
 export interface Tenant extends Json { id: EntityId; title: string }
@@ -15,7 +15,7 @@ export interface DeviceInfo extends Device { active: boolean; deviceProfileName:
 export interface Customer extends Json { id: EntityId; title: string }
 export interface DeviceCredentials extends Json { id: EntityId; deviceId: EntityId; credentialsType: "ACCESS_TOKEN" | "MQTT_BASIC" | "X509_CERTIFICATE"; credentialsId: string; credentialsValue: string | null }
 export interface Basic { clientId: string; userName: string; password: string }
-/** What `MQTT_BASIC` asks for; empty: nothing. */
+/** Reads `MQTT_BASIC` credentials. Empty fields are not checked. */
 export function basicOf({ credentialsType, credentialsValue }: DeviceCredentials): Basic {
   const nothing: Basic = { clientId: "", userName: "", password: "" };
   if (credentialsType !== "MQTT_BASIC") return nothing;
@@ -69,7 +69,7 @@ export interface AlarmComment { id: EntityId; createdTime: number; type: "SYSTEM
 
 export interface Relation { from: EntityId; to: EntityId; type: string; typeGroup: string; fromName: string | null; toName: string | null }
 
-/** What somebody did over the interface of the platform. */
+/** An entry of the tenant's audit log. */
 export interface AuditEntry {
   id: { id: string };
   createdTime: number;

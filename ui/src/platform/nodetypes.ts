@@ -1,4 +1,5 @@
-// Nodes that the server runs, with a configuration to begin with and the labels that go out of them. Others stay as they are.
+// Node types that the server runs, with a default configuration and the output labels. Nodes of other types are
+// preserved.
 import type { Json } from "./model";
 
 export interface NodeType { type: string; title: string; kind: "filter" | "enrichment" | "transformation" | "action" | "external" | "flow"; labels: string[]; configuration: Json }
@@ -41,9 +42,9 @@ export const NODE_TYPES: NodeType[] = ([
   ["debug.TbMsgGeneratorNode", "generator", "action", DONE, { ...js("jsScript", "return {msg: {temperature: 20}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};"), msgCount: 0, periodInSeconds: 60, originatorType: "TENANT" }],
   ["rpc.TbSendRPCRequestNode", "RPC call request", "action", DONE, { timeoutInSeconds: 60 }],
   ["rpc.TbSendRPCReplyNode", "RPC call reply", "action", DONE, { requestIdMetaDataAttribute: "requestId" }],
-  ["rest.TbRestApiCallNode", "REST API call", "external", DONE, { restEndpointUrlPattern: "http://localhost/api", requestMethod: "POST", headers: {} }],
-  ["kafka.TbKafkaNode", "Kafka", "external", DONE, { topicPattern: "telemetry", bootstrapServers: "localhost:9092", acks: "-1" }],
-  ["mqtt.TbMqttNode", "MQTT", "external", DONE, { topicPattern: "my-topic", host: "localhost", port: 1883, connectTimeoutSec: 10, cleanSession: true, ssl: false, credentials: { type: "anonymous" } }],
+  ["rest.TbRestApiCallNode", "REST API call", "external", DONE, { restEndpointUrlPattern: "", requestMethod: "POST", headers: {} }],
+  ["kafka.TbKafkaNode", "Kafka", "external", DONE, { topicPattern: "telemetry", bootstrapServers: "", acks: "-1" }],
+  ["mqtt.TbMqttNode", "MQTT", "external", DONE, { topicPattern: "my-topic", host: "", port: 1883, connectTimeoutSec: 10, cleanSession: true, ssl: false, credentials: { type: "anonymous" } }],
   ["flow.TbRuleChainInputNode", "rule chain", "flow", DONE, { ruleChainId: "" }],
   ["flow.TbRuleChainOutputNode", "output", "flow", [], {}],
   ["flow.TbCheckpointNode", "checkpoint", "flow", DONE, { queueName: "Main" }],
@@ -52,7 +53,7 @@ export const NODE_TYPES: NodeType[] = ([
 
 export const typeOf = (type: string): NodeType | undefined => NODE_TYPES.find((one) => one.type === type);
 
-/** Where a node keeps its script, and what ThingsBoard calls its kind. */
+/** Field of a node's script, and ThingsBoard's name of its kind. */
 const SCRIPTS: Record<string, [string, ScriptType]> = {
   "filter.TbJsFilterNode": ["jsScript", "filter"],
   "filter.TbJsSwitchNode": ["jsScript", "switch"],

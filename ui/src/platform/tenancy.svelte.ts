@@ -1,43 +1,43 @@
-// The login to the device platform. Devices belong to tenants, and only users of a tenant have them. Who logs in to the console as an administrator of the node is
-// let into a tenant as a user that the console makes for this login, and deletes when it ends: nobody needs to think about it. Others log in with a user of theirs.
-import { Refused, requestAs, type RequestOptions } from "../api/request";
+// The login to the device platform, which needs a user of a tenant. For an administrator of the node, the console
+// creates a temporary user per login and deletes it at logout. Other users log in with their own account.
+import { RequestError, requestAs, type RequestOptions } from "../api/request";
 import { session } from "../lib/session.svelte";
 import type { Page, PlatformUser, Tenant } from "./model";
 
 interface Tokens { token: string; refreshToken: string }
-interface Kept { admin?: Tokens; own?: Tokens; user?: string; tenant?: { id: string; title: string } }
+interface StoredLogin { admin?: Tokens; own?: Tokens; user?: string; tenant?: { id: string; title: string } }
 type Phase = "checking" | "off" | "login" | "choose" | "ready";
 
 const KEY = "tidewire-devices";
 const LAST_TENANT = "tidewire-tenant";
 const USER_PREFIX = "console-";
 const USER_DOMAIN = "@tidewire.invalid";
-/** A refresh token holds for seven days; a user whose login cannot go on is garbage. */
+/** A refresh token is valid for seven days. Users of older logins can be deleted. */
 const USER_LIFE_MS = 8 * 86_400_000;
 const EARLY_MS = 60_000;
 
 class Tenancy {
-  #kept = $state.raw<Kept>(load());
+  #stored = $state.raw<StoredLogin>(load());
   phase = $state<Phase>("checking");
   tenants = $state.raw<Tenant[]>([]);
   #renewed: Promise<Tokens> | undefined;
-  /** The key of a screen on a wall, which is all that it has: it reads one dashboard and what is on it. */
+  /** The key of a wall screen. It reads one dashboard and its data. */
   #screen = $state("");
   #identity = 0;
-  /** The key of the screen is good for nothing any more. */
+  /** The key of the screen is no longer valid. */
   isScreenOver = $state(false);
 
   get isScreen(): boolean {
     return this.#screen !== "";
   }
 
-  /** Another number: another identity. A connection of the one is none of the other. */
+  /** Changes with each login. A connection belongs to one identity. */
   get identity(): number {
     return this.#identity;
   }
 
-  /** Gives what ends it, unless another screen has begun meanwhile. */
-  beScreen(key: string): () => void {
+  /** Uses a screen key. Returns a function that ends it, unless another screen has started. */
+  useScreenKey(key: string): () => void {
     const mine = ++this.#identity;
     this.#screen = key;
     this.isScreenOver = false;
@@ -49,50 +49,50 @@ class Tenancy {
     };
   }
 
-  tryScreenAgain(): void {
+  retryScreenKey(): void {
     this.isScreenOver = false;
   }
 
   get tenant(): string {
-    return this.#kept.tenant?.title ?? "";
+    return this.#stored.tenant?.title ?? "";
   }
 
-  /** Somebody is let into a tenant. */
-  get isIn(): boolean {
-    return this.#kept.own !== undefined;
+  /** A user of a tenant is logged in. */
+  get isLoggedIn(): boolean {
+    return this.#stored.own !== undefined;
   }
 
-  /** Of whose customer somebody is; empty: they administer the tenant. */
+  /** The customer of the user. Empty for a tenant administrator. */
   get customer(): string {
-    const said = this.#screen ? {} : claims(this.#kept.own?.token ?? "");
-    return said.scopes?.includes("CUSTOMER_USER") ? (said.customerId ?? "") : "";
+    const ownClaims = this.#screen ? {} : claims(this.#stored.own?.token ?? "");
+    return ownClaims.scopes?.includes("CUSTOMER_USER") ? (ownClaims.customerId ?? "") : "";
   }
 
-  /** Why somebody changes nothing of the tenant, if so. */
-  get why(): string | undefined {
-    return this.customer ? "Only administrators of the tenant do that" : undefined;
+  /** Why the user cannot change the tenant, or undefined. */
+  get readOnlyReason(): string | undefined {
+    return this.customer ? "Requires a tenant administrator" : undefined;
   }
 
   get mayChoose(): boolean {
-    return this.#kept.admin !== undefined;
+    return this.#stored.admin !== undefined;
   }
 
-  /** When a page of the platform is looked at. */
+  /** Call it when a page of the platform is opened. */
   async check(): Promise<void> {
-    if (this.#kept.own) this.phase = "ready";
-    else if (this.#kept.admin) await this.choose();
+    if (this.#stored.own) this.phase = "ready";
+    else if (this.#stored.admin) await this.choose();
     else this.phase = (await isThere()) ? "login" : "off";
   }
 
-  /** Of the console, or of a user of the platform; says whether the platform knows them. */
+  /** Logs in with a console login or a platform user. Fails if the platform does not know the user. */
   async logIn(username: string, password: string): Promise<void> {
     const tokens = await plain<Tokens>("POST", "/api/auth/login", { body: { username, password } });
     const user = await as<PlatformUser>(tokens, "GET", "/api/auth/user");
-    this.#keep(user.authority === "SYS_ADMIN" ? { admin: tokens } : { own: tokens });
+    this.#store(user.authority === "SYS_ADMIN" ? { admin: tokens } : { own: tokens });
     this.phase = "checking";
   }
 
-  /** The only tenant, or the one that was looked at last; otherwise the person chooses. */
+  /** Selects the only tenant or the last one. Otherwise the user chooses. */
   async choose(isAsked = false): Promise<void> {
     const page = await this.#asAdmin<Page<Tenant>>("GET", "/api/tenants", { query: { pageSize: 100, page: 0, sortProperty: "title" } });
     this.tenants = page.data;
@@ -108,85 +108,85 @@ class Tenancy {
 
   async enter(tenant: Tenant): Promise<void> {
     await this.#leaveTenant();
-    void this.#tidy(tenant.id.id);
+    void this.#deleteStaleUsers(tenant.id.id);
     const email = `${USER_PREFIX}${session.user.replace(/[^A-Za-z0-9_-]/g, "_")}.${random()}${USER_DOMAIN}`;
     const body = { email, firstName: session.user, lastName: "(console)", authority: "TENANT_ADMIN", tenantId: tenant.id };
     const user = await this.#asAdmin<PlatformUser>("POST", "/api/user", { body });
     const link = await this.#asAdmin<string>("GET", `/api/user/${user.id.id}/activationLink`);
     const own = await plain<Tokens>("POST", "/api/noauth/activate", { body: { activateToken: new URL(link).searchParams.get("activateToken"), password: random() } });
-    this.#keep({ ...this.#kept, own, user: user.id.id, tenant: { id: tenant.id.id, title: tenant.title } });
+    this.#store({ ...this.#stored, own, user: user.id.id, tenant: { id: tenant.id.id, title: tenant.title } });
     localStorage.setItem(LAST_TENANT, tenant.id.id);
     this.phase = "ready";
   }
 
-  /** With the login of the console. */
+  /** Ends together with the console's login. */
   async end(): Promise<void> {
     await this.#leaveTenant().catch(() => undefined);
     this.forget();
   }
 
-  /** A token that holds for a while yet. */
+  /** Returns an access token, renewed if it expires soon. */
   async token(): Promise<string> {
     if (this.#screen) return this.#screen;
-    const own = this.#kept.own;
-    if (!own) throw new Refused(401, { detail: "Nobody is logged in to the device platform." });
+    const own = this.#stored.own;
+    if (!own) throw new RequestError(401, { detail: "You are not logged in to the device platform." });
     if (expiry(own.token) > Date.now() + EARLY_MS) return own.token;
     this.#renewed ??= plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: own.refreshToken } }).finally(() => { this.#renewed = undefined; });
     try {
       const fresh = await this.#renewed;
-      this.#keep({ ...this.#kept, own: fresh });
+      this.#store({ ...this.#stored, own: fresh });
       return fresh.token;
     } catch (error) {
-      if (error instanceof Refused && error.status === 401) this.lost();
+      if (error instanceof RequestError && error.status === 401) this.rejectToken();
       throw error;
     }
   }
 
-  /** The user was deleted, or the server has other keys now: the gate begins anew. */
-  lost(): void {
+  /** Handles a rejected token: the user was deleted, or the server has new keys. The login starts over. */
+  rejectToken(): void {
     if (this.#screen) {
       this.isScreenOver = true;
       return;
     }
-    const { own: _, user: __, ...rest } = this.#kept;
-    this.#keep(rest);
+    const { own: _, user: __, ...rest } = this.#stored;
+    this.#store(rest);
     this.phase = "checking";
   }
 
   async #asAdmin<T>(method: string, path: string, options?: RequestOptions): Promise<T> {
-    let tokens = this.#kept.admin;
-    if (!tokens) throw new Refused(401, { detail: "Nobody is logged in to the device platform." });
+    let tokens = this.#stored.admin;
+    if (!tokens) throw new RequestError(401, { detail: "You are not logged in to the device platform." });
     if (expiry(tokens.token) < Date.now() + EARLY_MS) {
       tokens = await plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: tokens.refreshToken } });
-      this.#keep({ ...this.#kept, admin: tokens });
+      this.#store({ ...this.#stored, admin: tokens });
     }
     return as<T>(tokens, method, path, options, () => { this.forget(); this.phase = "login"; });
   }
 
   async #leaveTenant(): Promise<void> {
-    const { user, own: _, tenant: __, ...rest } = this.#kept;
+    const { user, own: _, tenant: __, ...rest } = this.#stored;
     if (!user) return;
-    this.#keep({ ...rest });
+    this.#store({ ...rest });
     await this.#asAdmin("DELETE", `/api/user/${user}`).catch(() => undefined);
   }
 
-  /** Users of logins that never ended. */
-  async #tidy(tenant: string): Promise<void> {
+  /** Deletes users of logins that never ended. */
+  async #deleteStaleUsers(tenant: string): Promise<void> {
     const page = await this.#asAdmin<Page<PlatformUser>>("GET", `/api/tenant/${tenant}/users`, { query: { pageSize: 100, page: 0, textSearch: USER_PREFIX } });
     const old = page.data.filter((user) => isOfConsole(user.email) && user.createdTime < Date.now() - USER_LIFE_MS);
     for (const user of old) await this.#asAdmin("DELETE", `/api/user/${user.id.id}`);
   }
 
-  #keep(kept: Kept): void {
-    if (kept.user !== this.#kept.user || !kept.own !== !this.#kept.own) this.#identity++;
-    this.#kept = kept;
-    sessionStorage.setItem(KEY, JSON.stringify(kept));
+  #store(stored: StoredLogin): void {
+    if (stored.user !== this.#stored.user || !stored.own !== !this.#stored.own) this.#identity++;
+    this.#stored = stored;
+    sessionStorage.setItem(KEY, JSON.stringify(stored));
   }
 
-  /** Nobody is logged in. */
+  /** Forgets the login. */
   forget(): void {
     this.#identity++;
-    this.#kept = {};
+    this.#stored = {};
     sessionStorage.removeItem(KEY);
     this.phase = "checking";
   }
@@ -202,14 +202,14 @@ async function isThere(): Promise<boolean> {
     await plain("GET", "/api/noauth/userPasswordPolicy");
     return true;
   } catch (error) {
-    if (error instanceof Refused && error.status === 404) return false;
+    if (error instanceof RequestError && error.status === 404) return false;
     throw error;
   }
 }
 
 interface Claims { exp?: number; scopes?: string[]; customerId?: string }
 
-/** What a token says itself. */
+/** Decodes the claims of a token. */
 function claims(token: string): Claims {
   try {
     return JSON.parse(atob((token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/"))) as Claims;
@@ -221,19 +221,19 @@ function claims(token: string): Claims {
 /** In milliseconds since 1970. */
 const expiry = (token: string): number => (claims(token).exp ?? 0) * 1000;
 
-/** A user that was made for a login. */
+/** Whether the console created this user for a login. */
 export const isOfConsole = (email: string): boolean => email.startsWith(USER_PREFIX) && email.endsWith(USER_DOMAIN);
 
-/** A text that may name such users, with the names of those who had logged in to the console. */
+/** Replaces the names of such users in a text with the names of their console users. */
 export const readable = (text: string): string => text.replace(/console-([A-Za-z0-9_-]+)\.[0-9a-f]{20}@tidewire\.invalid/g, "$1 (console)");
 
 export function random(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(10)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-function load(): Kept {
+function load(): StoredLogin {
   try {
-    return JSON.parse(sessionStorage.getItem(KEY) ?? "{}") as Kept;
+    return JSON.parse(sessionStorage.getItem(KEY) ?? "{}") as StoredLogin;
   } catch {
     return {};
   }

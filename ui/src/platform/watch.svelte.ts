@@ -1,4 +1,5 @@
-// What changes at entities, over one WebSocket for all pages of the device platform. Comes back by itself, with what was asked for.
+// Live changes of entities over one WebSocket for all platform pages. Reconnects by itself and repeats the
+// subscriptions.
 import type { EntityId, Point } from "./model";
 import { tenancy } from "./tenancy.svelte";
 
@@ -6,18 +7,18 @@ interface Frame { subscriptionId?: number; errorCode: number; errorMsg: string |
 interface Subscription { command: Record<string, unknown>; take: (frame: Frame) => void }
 
 const AGAIN_MS = 2_000;
-/** Nobody watches any more: the connection is kept so long for the next page. */
+/** An unused connection stays open this long for the next page. */
 const IDLE_MS = 3_000;
 
 class Watcher {
   #socket: WebSocket | undefined;
   #all = new Map<number, Subscription>();
   #next = 1;
-  /** Whose connection it is. */
+  /** The identity that opened the connection. */
   #identity = -1;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** Gives what ends it. */
+  /** Returns a function that ends the subscription. */
   subscribe(command: Record<string, unknown>, take: (frame: Frame) => void): () => void {
     const id = this.#next++;
     this.#all.set(id, { command, take });
@@ -29,9 +30,9 @@ class Watcher {
   }
 
   #unsubscribe(id: number): void {
-    const gone = this.#all.get(id);
+    const ended = this.#all.get(id);
     this.#all.delete(id);
-    if (gone && this.#socket?.readyState === WebSocket.OPEN) this.#say({ cmds: [{ ...gone.command, cmdId: id, unsubscribe: true }] });
+    if (ended && this.#socket?.readyState === WebSocket.OPEN) this.#say({ cmds: [{ ...ended.command, cmdId: id, unsubscribe: true }] });
     if (this.#all.size === 0) this.#timer = setTimeout(() => this.#socket?.close(), IDLE_MS);
   }
 
@@ -79,7 +80,7 @@ function taken(before: Map<string, Point>, frame: Frame): Map<string, Point> {
   return next;
 }
 
-/** The newest value of each key, as it comes. To be called while a component is made. */
+/** The latest value of each key, live. Call it while a component is created. */
 export function latest(entity: () => EntityId | undefined): { readonly values: Map<string, Point>; readonly error: string; readonly isThere: boolean } {
   let values = $state.raw(new Map<string, Point>());
   let error = $state("");
@@ -91,32 +92,32 @@ export function latest(entity: () => EntityId | undefined): { readonly values: M
     if (!one) return;
     return watcher.subscribe({ type: "TIMESERIES", entityType: one.entityType, entityId: one.id, scope: "LATEST_TELEMETRY" }, (frame) => {
       isThere = true;
-      error = frame.errorCode ? (frame.errorMsg ?? "This cannot be watched.") : "";
+      error = frame.errorCode ? (frame.errorMsg ?? "The server does not offer live values for this entity.") : "";
       values = taken(values, frame);
     });
   });
   return { get values() { return values; }, get error() { return error; }, get isThere() { return isThere; } };
 }
 
-/** Values of an entity: its telemetry, or its attributes of all scopes; of these those that are named, or all. */
+/** Values of an entity: its telemetry, or its attributes of all scopes. `keys` limits them. */
 export interface Wanted { entity: EntityId; isAttribute: boolean; keys?: string[] }
 
 const placeOf = ({ entity, isAttribute }: Wanted): string => `${isAttribute ? "ATTRIBUTES" : "TIMESERIES"} ${entity.entityType} ${entity.id}`;
 
-/** By place, in an order of their own. */
+/** Groups subscriptions. Each has a key in a stable order. */
 function commandsOf(all: Wanted[]): [place: string, command: Record<string, unknown>][] {
   const places = [...new Set(all.map(placeOf))].sort();
   return places.map((place) => {
     const [type, entityType, entityId] = place.split(" ");
     const keys = all.filter((one) => placeOf(one) === place).map((one) => one.keys);
     const named = keys.includes(undefined) ? [] : [...new Set(keys.flatMap((some) => some ?? []))].sort();
-    // A list of keys has commas between them.
+    // The command separates keys by commas, so keys that contain one need a subscription to all keys.
     const isListed = named.length > 0 && !named.some((key) => key.includes(","));
     return [place, { type, entityType, entityId, ...(type === "TIMESERIES" ? { scope: "LATEST_TELEMETRY" } : {}), ...(isListed ? { keys: named.join(",") } : {}) }];
   });
 }
 
-/** The same of several. Asked for anew only when something else is wanted. */
+/** The same for several entities. Subscribes again only if the set changes. */
 export function latestOf(wanted: () => Wanted[]): (one: Wanted) => Map<string, Point> {
   let values = $state.raw(new Map<string, Map<string, Point>>());
   const asked = $derived(JSON.stringify(commandsOf(wanted())));

@@ -1,6 +1,7 @@
-//! The device interface over HTTP, as ThingsBoard has it: the token in the path is all that a device logs in with.
+//! The HTTP device API of ThingsBoard. The access token in the path authenticates the device.
 //!
-//! Answers are the same statuses and bodies; an error has a body here, the problem of all of this API, where ThingsBoard has none.
+//! Status codes and bodies are the same as ThingsBoard's. Errors have a body (the problem details of this API), where
+//! ThingsBoard has none.
 
 mod messages;
 mod waiting;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
-use devices::{Devices, Entry, Kind};
+use devices::{Devices, EntryKind, IngestEntry};
 use platform::ids::DeviceId;
 use serde::Deserialize;
 
@@ -17,14 +18,14 @@ use crate::app::{App, unix_ms};
 use crate::body::read;
 use crate::endpoint::Endpoint;
 use crate::guard::BodyLimit;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 const TAG: &str = "Device API";
 
-/// Longest body of telemetry and attributes.
-const BODY_MAX: usize = 16 << 20;
+/// Limit of a body with telemetry or attributes.
+pub(crate) const BODY_MAX: usize = 16 << 20;
 
-/// Longest body of calls and their answers.
+/// Limit of a body with a call or its answer.
 const RPC_BODY_MAX: usize = 65_536;
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -33,21 +34,21 @@ pub fn endpoints() -> Vec<Endpoint> {
     all
 }
 
-fn platform_of(app: &App) -> Result<Arc<Devices>, Problem> {
+fn platform_of(app: &App) -> Result<Arc<Devices>, HttpProblem> {
     let devices = app.config().devices.clone();
-    devices.ok_or_else(|| Problem::not_found("the device platform is off; platform.enabled turns it on"))
+    devices.ok_or_else(|| HttpProblem::not_found("the device platform is disabled; set platform.enabled = true"))
 }
 
 /// The device whose token is in the path.
-struct Caller {
+struct AuthenticatedDevice {
     devices: Arc<Devices>,
     device: DeviceId,
 }
 
-impl Caller {
-    /// Something else than telemetry and attributes, by the limits of the tenant.
-    fn check(&self, kind: Kind) -> Result<(), Problem> {
-        let entry = Entry::new(kind, self.device.0, now_ms(), &[]);
+impl AuthenticatedDevice {
+    /// Checks the tenant's limits for a request other than telemetry and attributes.
+    fn check(&self, kind: EntryKind) -> Result<(), HttpProblem> {
+        let entry = IngestEntry::new(kind, self.device.0, now_ms(), &[]);
         self.devices.check_limits(&entry).map_err(over_limit)
     }
 }
@@ -57,47 +58,48 @@ fn now_ms() -> i64 {
 }
 
 #[derive(Deserialize)]
-struct TokenOf {
+struct TokenPath {
     token: String,
 }
 
-impl FromRequestParts<App> for Caller {
-    type Rejection = Problem;
+impl FromRequestParts<App> for AuthenticatedDevice {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut axum::http::request::Parts, app: &App) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut axum::http::request::Parts, app: &App) -> Result<Self, HttpProblem> {
         let devices = platform_of(app)?;
-        let Path(TokenOf { token }) = Path::from_request_parts(parts, app)
+        let Path(TokenPath { token }) = Path::from_request_parts(parts, app)
             .await
-            .map_err(|_| Problem::bad_request("the path has no token"))?;
+            .map_err(|_| HttpProblem::bad_request("the path contains no access token"))?;
         let device = devices.entities().directory().device_of_token(&token);
-        let device = device
-            .ok_or_else(|| Problem::of_status(StatusCode::UNAUTHORIZED, "no device has this token".to_owned()))?;
-        devices.heard(device);
-        Ok(Caller { devices, device })
+        let device = device.ok_or_else(|| {
+            HttpProblem::of_status(StatusCode::UNAUTHORIZED, "no device has this access token".to_owned())
+        })?;
+        devices.record_activity(device);
+        Ok(AuthenticatedDevice { devices, device })
     }
 }
 
-/// A body as it came, whatever its content type says.
-struct Raw(axum::body::Bytes);
+/// The raw body, independent of its content type.
+struct RawPayload(axum::body::Bytes);
 
-impl FromRequest<App> for Raw {
-    type Rejection = Problem;
+impl FromRequest<App> for RawPayload {
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, HttpProblem> {
         let BodyLimit(limit) = request.extensions().get().copied().unwrap_or_default();
-        read(request.into_body(), limit, app).await.map(Raw)
+        read(request.into_body(), limit, app).await.map(RawPayload)
     }
 }
 
-fn full(error: devices::Full) -> Problem {
-    Problem::unavailable(error.to_string())
+fn full(error: devices::LogFull) -> HttpProblem {
+    HttpProblem::unavailable(error.to_string())
 }
 
-/// ThingsBoard's status is 500.
-fn over_limit(error: devices::OverLimit) -> Problem {
-    Problem::of_status(StatusCode::TOO_MANY_REQUESTS, error.to_string())
+/// ThingsBoard answers with status 500 instead.
+fn over_limit(error: devices::OverLimit) -> HttpProblem {
+    HttpProblem::of_status(StatusCode::TOO_MANY_REQUESTS, error.to_string())
 }
 
-fn refused(error: impl std::fmt::Display) -> Problem {
-    Problem::bad_request(error.to_string())
+fn refused(error: impl std::fmt::Display) -> HttpProblem {
+    HttpProblem::bad_request(error.to_string())
 }

@@ -1,35 +1,35 @@
-//! Long polling: a device waits over HTTP for its next call or for a change of its attributes; and calls in both directions.
+//! Long polling: a device waits over HTTP for its next RPC call or attribute update. Also the calls in both directions.
 
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use devices::{Kind, Wanted};
+use devices::{DownlinkKind, EntryKind};
 use platform::decode::RpcRequest;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::messages::{check_call, json};
-use super::{Caller, RPC_BODY_MAX, Raw, TAG, full, refused};
+use super::{AuthenticatedDevice, RPC_BODY_MAX, RawPayload, TAG, full, refused};
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::problem::HttpProblem;
 
-/// How long a device waits if it does not say.
+/// How long a device waits without `timeout`.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// What is left of the time for a request to say that there was nothing.
+/// Time reserved for the answer before the request's own limit.
 const MARGIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Wait {
-    /// Milliseconds; no longer than this API lets requests take.
+struct WaitQuery {
+    /// Milliseconds, limited by the request timeout of this API.
     timeout: Option<u64>,
 }
 
-impl Wait {
+impl WaitQuery {
     fn time(&self, app: &App) -> Duration {
         let asked = self
             .timeout
@@ -40,14 +40,14 @@ impl Wait {
 }
 
 #[derive(Deserialize)]
-struct CallOf {
+struct CallPath {
     id: i32,
 }
 
 fn of_device(endpoint: Endpoint) -> Endpoint {
     endpoint
         .tag(TAG)
-        .needs(Need::Nothing)
+        .needs(RequiredAccess::Nothing)
         .path_parameter("token", "Access token of the device.")
         .fails(StatusCode::UNAUTHORIZED)
         .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -60,83 +60,99 @@ pub fn endpoints() -> Vec<Endpoint> {
             "wait_for_attributes",
             wait_for_attributes,
         ))
-        .says(
+        .describe(
             "Wait for shared attributes",
-            "Answers with the next change of shared attributes, or with 408 when none came in time.",
+            "Answers with the next update of shared attributes, or with 408 if none arrives in time.",
         )
-        .query::<Wait>()
+        .query::<WaitQuery>()
         .fails(StatusCode::REQUEST_TIMEOUT)
-        .returns::<serde_json::Value>("What has changed; `deleted` has keys that are gone."),
+        .returns::<serde_json::Value>("The changed attributes; `deleted` lists deleted keys."),
         of_device(Endpoint::get("/api/v1/{token}/rpc", "wait_for_call", wait_for_call))
-            .says(
+            .describe(
                 "Wait for a call",
-                "Answers with the next call of the server, or with 408 when none came in time.",
+                "Answers with the next call of the server, or with 408 if none arrives in time.",
             )
-            .query::<Wait>()
+            .query::<WaitQuery>()
             .fails(StatusCode::REQUEST_TIMEOUT)
             .returns::<serde_json::Value>("`id`, `method` and `params`."),
         of_device(Endpoint::post("/api/v1/{token}/rpc/{id}", "answer_call", answer_call))
-            .says("Answer a call", "The answer to the call of this number, as JSON.")
-            .path_parameter("id", "Number of the call.")
+            .describe("Answer a call", "The answer to the call with this ID, as JSON.")
+            .path_parameter("id", "ID of the call.")
             .takes::<serde_json::Value>(RPC_BODY_MAX)
-            .returns_empty("It is on its way."),
+            .returns_empty("The answer was accepted."),
         of_device(Endpoint::post("/api/v1/{token}/rpc", "call_server", call_server))
-            .says(
+            .describe(
                 "Call the server",
-                "A rule chain of the tenant answers; 408 when it does not in time.",
+                "A rule chain of the tenant answers; 408 if it does not answer in time.",
             )
             .takes::<serde_json::Value>(RPC_BODY_MAX)
             .fails(StatusCode::REQUEST_TIMEOUT)
-            .returns::<serde_json::Value>("What the rule chain answers."),
+            .returns::<serde_json::Value>("Answer of the rule chain."),
     ]
 }
 
 async fn wait_for_attributes(
     State(app): State<App>,
-    caller: Caller,
-    Query(wait): Query<Wait>,
-) -> Result<Response, Problem> {
-    next(&app, &caller, Wanted::Attributes, &wait).await
+    caller: AuthenticatedDevice,
+    Query(wait): Query<WaitQuery>,
+) -> Result<Response, HttpProblem> {
+    next(&app, &caller, DownlinkKind::Attributes, &wait).await
 }
 
-async fn wait_for_call(State(app): State<App>, caller: Caller, Query(wait): Query<Wait>) -> Result<Response, Problem> {
-    next(&app, &caller, Wanted::RpcRequest, &wait).await
+async fn wait_for_call(
+    State(app): State<App>,
+    caller: AuthenticatedDevice,
+    Query(wait): Query<WaitQuery>,
+) -> Result<Response, HttpProblem> {
+    next(&app, &caller, DownlinkKind::RpcRequest, &wait).await
 }
 
-async fn next(app: &App, caller: &Caller, wanted: Wanted, wait: &Wait) -> Result<Response, Problem> {
-    let receiver = caller.devices.next_for(caller.device, wanted);
-    let receiver = receiver.ok_or_else(|| Problem::unavailable("too many devices wait"))?;
+async fn next(
+    app: &App,
+    caller: &AuthenticatedDevice,
+    wanted: DownlinkKind,
+    wait: &WaitQuery,
+) -> Result<Response, HttpProblem> {
+    let receiver = caller.devices.poll_next(caller.device, wanted);
+    let receiver = receiver.ok_or_else(|| HttpProblem::unavailable("too many devices are waiting"))?;
     match tokio::time::timeout(wait.time(app), receiver).await {
         Ok(Ok(body)) => Ok(json(body)),
-        Ok(Err(_)) => Err(Problem::unavailable("the server stops")),
-        Err(_) => Err(nothing_came()),
+        Ok(Err(_)) => Err(HttpProblem::unavailable("the server is stopping")),
+        Err(_) => Err(wait_timed_out()),
     }
 }
 
-fn nothing_came() -> Problem {
-    Problem::of_status(StatusCode::REQUEST_TIMEOUT, "nothing came in time".to_owned())
+fn wait_timed_out() -> HttpProblem {
+    HttpProblem::of_status(
+        StatusCode::REQUEST_TIMEOUT,
+        "no call or update arrived in time".to_owned(),
+    )
 }
 
 async fn answer_call(
     State(app): State<App>,
-    caller: Caller,
-    Path(CallOf { id }): Path<CallOf>,
-    Raw(body): Raw,
-) -> Result<StatusCode, Problem> {
+    caller: AuthenticatedDevice,
+    Path(CallPath { id }): Path<CallPath>,
+    RawPayload(body): RawPayload,
+) -> Result<StatusCode, HttpProblem> {
     RpcRequest::check_response(&body).map_err(refused)?;
-    caller.check(Kind::RpcResponse)?;
-    let Caller { devices, device } = caller;
-    // A rule chain may go on with it, which may wait for a disk.
-    app.block(move || devices.answered(device, id, &body)).await?;
+    caller.check(EntryKind::RpcResponse)?;
+    let AuthenticatedDevice { devices, device } = caller;
+    // The answer may continue in a rule chain, which may wait for a disk.
+    app.block(move || devices.handle_response(device, id, &body)).await?;
     Ok(StatusCode::OK)
 }
 
-async fn call_server(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Result<Response, Problem> {
+async fn call_server(
+    State(app): State<App>,
+    caller: AuthenticatedDevice,
+    RawPayload(body): RawPayload,
+) -> Result<Response, HttpProblem> {
     check_call(&body)?;
-    caller.check(Kind::RpcRequest)?;
-    let timeout = Wait { timeout: None }.time(&app);
+    caller.check(EntryKind::RpcRequest)?;
+    let timeout = WaitQuery { timeout: None }.time(&app);
     match caller.devices.ask(caller.device, &body, timeout).await.map_err(full)? {
         Some(answer) => Ok(json(answer)),
-        None => Ok(nothing_came().into_response()),
+        None => Ok(wait_timed_out().into_response()),
     }
 }

@@ -1,8 +1,8 @@
-//! May this client publish that, and which rule says so: asked of the code that decides for real.
+//! Tests a publish or subscribe against the access rules, with the code that decides for real clients.
 
 use std::net::IpAddr;
 
-use auth::{Acl, AclOptions, Grant, Identity, PartialSubscription, Permission, Rule, preset};
+use auth::{AccessRule, Acl, AclOptions, Identity, PartialSubscriptionPolicy, Permission, SubscriptionGrant, preset};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,30 +10,30 @@ use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::acl::{AclRule, RuleAction};
+use super::acl::{AclAction, AclRule};
 use crate::access_admin::AclRules;
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::problem::HttpProblem;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
-/// Who wants to do what.
+/// A client and the action to test.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessQuestion {
     /// `publish` or `subscribe`.
-    action: RuleAction,
-    /// A topic name, or a topic filter when it is about a subscription.
+    action: AclAction,
+    /// Topic name; for `subscribe`, topic filter.
     topic: String,
     #[serde(default)]
     client_id: String,
-    /// Absent: without one.
+    /// User name. Absent: the client sends none.
     #[serde(default)]
     user_name: Option<String>,
-    /// Of the client; 127.0.0.1 if it is not given.
+    /// IP address of the client. Default: 127.0.0.1.
     #[serde(default)]
     address: Option<IpAddr>,
     #[serde(default)]
@@ -41,18 +41,18 @@ pub struct AccessQuestion {
     qos: u8,
     #[serde(default)]
     retain: bool,
-    /// Rules to try instead of those in force.
+    /// Rules to test instead of the rules in force.
     #[serde(default)]
     rules: Option<Vec<AclRule>>,
 }
 
-/// Whether it may, and why.
+/// The decision and its reason.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct AccessAnswer {
     pub is_allowed: bool,
-    /// The subscription is granted, and what the rules deny is left out of its deliveries.
+    /// The subscription is granted, and messages that the rules deny are not delivered.
     pub filters_deliveries: bool,
-    /// Which rule decided, counted from 0. `null`: none of the list.
+    /// Index of the rule that decided, counted from 0. `null`: no rule of the list decided.
     pub rule: Option<usize>,
     pub because: String,
 }
@@ -61,21 +61,21 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/acl/test", "test_acl", test)
             .tag("Access")
-            .says(
-                "Try the access rules",
-                "May this client do that, and which rule says so. Nothing is changed. Whether the client may connect is another question.",
+            .describe(
+                "Test the access rules",
+                "Returns whether a client may publish or subscribe, and which rule decides. Changes nothing. Does not test whether the client may connect.",
             )
-            .needs(Need::Viewer)
+            .needs(RequiredAccess::Viewer)
             .takes::<AccessQuestion>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<AccessAnswer>("The answer."),
+            .returns::<AccessAnswer>("The decision and its reason."),
     ]
 }
 
 async fn test(
     State(app): State<App>,
     body::Json(question): body::Json<AccessQuestion>,
-) -> Result<Json<AccessAnswer>, Problem> {
+) -> Result<Json<AccessAnswer>, HttpProblem> {
     let question = Question::check(question)?;
     let access = app.access().clone();
     let answer = move || {
@@ -89,40 +89,45 @@ async fn test(
     app.block(answer).await?.map(Json)
 }
 
-/// Checked.
+/// A checked question.
 struct Question {
-    act: Act,
+    act: TestedAction,
     topic: String,
     client_id: String,
     user_name: Option<String>,
     address: IpAddr,
-    rules: Option<Vec<Rule>>,
+    rules: Option<Vec<AccessRule>>,
 }
 
 #[derive(Clone, Copy)]
-enum Act {
+enum TestedAction {
     Publish { qos: QoS, retain: bool },
     Subscribe,
 }
 
 impl Question {
-    fn check(asked: AccessQuestion) -> Result<Question, Problem> {
+    fn check(asked: AccessQuestion) -> Result<Question, HttpProblem> {
         let qos = QoS::from_bits(asked.qos);
-        let qos = qos.ok_or_else(|| Problem::invalid("qos", "out of range").expected("0, 1 or 2"))?;
-        let refuse = |detail: String| Problem::invalid("topic", detail);
+        let qos = qos.ok_or_else(|| HttpProblem::invalid("qos", "out of range").expected("0, 1 or 2"))?;
+        let refuse = |detail: String| HttpProblem::invalid("topic", detail);
         let act = match asked.action {
-            RuleAction::Publish => {
+            AclAction::Publish => {
                 mqtt::validate_topic_name(&asked.topic).map_err(|error| refuse(error.to_string()))?;
-                Act::Publish {
+                TestedAction::Publish {
                     qos,
                     retain: asked.retain,
                 }
             }
-            RuleAction::Subscribe => {
+            AclAction::Subscribe => {
                 mqtt::validate_filter(&asked.topic).map_err(|error| refuse(error.to_string()))?;
-                Act::Subscribe
+                TestedAction::Subscribe
             }
-            RuleAction::All => return Err(Problem::invalid("action", "one at a time").expected("publish or subscribe")),
+            AclAction::All => {
+                return Err(
+                    HttpProblem::invalid("action", "only one action can be tested at a time")
+                        .expected("publish or subscribe"),
+                );
+            }
         };
         Ok(Question {
             act,
@@ -130,22 +135,26 @@ impl Question {
             client_id: asked.client_id,
             user_name: asked.user_name,
             address: asked.address.unwrap_or(IpAddr::from([127, 0, 0, 1])),
-            rules: asked.rules.map(|rules| rules.into_iter().map(Rule::from).collect()),
+            rules: asked
+                .rules
+                .map(|rules| rules.into_iter().map(AccessRule::from).collect()),
         })
     }
 
-    fn answer(&self, in_force: AclRules, is_superuser: bool) -> Result<AccessAnswer, Problem> {
+    fn answer(&self, in_force: AclRules, is_superuser: bool) -> Result<AccessAnswer, HttpProblem> {
         let rules = self.rules.as_ref().unwrap_or(&in_force.rules);
         if is_superuser {
-            return Ok(AccessAnswer::yes("the user is a superuser: rules are not asked"));
+            return Ok(AccessAnswer::allowed(
+                "the user is a superuser: access rules do not apply",
+            ));
         }
         if rules.is_empty() {
-            return Ok(AccessAnswer::yes(
-                "there are no rules: who may connect may do everything",
+            return Ok(AccessAnswer::allowed(
+                "there are no rules: a client that may connect may publish and subscribe to all topics",
             ));
         }
         let own = preset::protect_system();
-        let all: Vec<Rule> = own.iter().chain(rules).cloned().collect();
+        let all: Vec<AccessRule> = own.iter().chain(rules).cloned().collect();
         let (is_allowed, filters_deliveries) = self.ask(&all, in_force.options)?;
         let decisive = all.iter().position(|rule| self.is_decided_by(rule));
         Ok(AccessAnswer {
@@ -153,30 +162,30 @@ impl Question {
             filters_deliveries,
             rule: decisive.and_then(|index| index.checked_sub(own.len())),
             because: match decisive {
-                Some(index) if index < own.len() => "only the server publishes there".into(),
+                Some(index) if index < own.len() => "only the server may publish to this topic".into(),
                 Some(index) => format!("rule {} matches first", index - own.len() + 1),
                 None => "no rule matches".into(),
             },
         })
     }
 
-    /// Whether this rule, asked alone, has the last word.
-    fn is_decided_by(&self, rule: &Rule) -> bool {
+    /// Whether this rule decides when it is the only one.
+    fn is_decided_by(&self, rule: &AccessRule) -> bool {
         let opposite = match rule.permission {
             Permission::Allow => Permission::Deny,
             Permission::Deny => Permission::Allow,
         };
         let options = AclOptions {
             no_match: opposite,
-            partial_subscription: PartialSubscription::Refuse,
+            partial_subscription: PartialSubscriptionPolicy::Refuse,
         };
         let alone = self.ask(std::slice::from_ref(rule), options);
         alone.is_ok_and(|(is_allowed, _)| is_allowed == (rule.permission == Permission::Allow))
     }
 
-    /// Allowed, and with deliveries filtered.
-    fn ask(&self, rules: &[Rule], options: AclOptions) -> Result<(bool, bool), Problem> {
-        let acl = Acl::compile(rules, options).map_err(|errors| Problem::invalid("rules", errors.to_string()))?;
+    /// Returns whether the action is allowed, and whether deliveries are filtered.
+    fn ask(&self, rules: &[AccessRule], options: AclOptions) -> Result<(bool, bool), HttpProblem> {
+        let acl = Acl::compile(rules, options).map_err(|errors| HttpProblem::invalid("rules", errors.to_string()))?;
         let session = acl.session(&Identity {
             client_id: &self.client_id,
             user_name: self.user_name.as_deref(),
@@ -184,17 +193,17 @@ impl Question {
             is_superuser: false,
         });
         Ok(match self.act {
-            Act::Publish { qos, retain } => (session.publish(&self.topic, qos, retain), false),
-            Act::Subscribe => match session.subscribe(&self.topic) {
-                Grant::Allowed { filter_deliveries } => (true, filter_deliveries),
-                Grant::Denied => (false, false),
+            TestedAction::Publish { qos, retain } => (session.publish(&self.topic, qos, retain), false),
+            TestedAction::Subscribe => match session.subscribe(&self.topic) {
+                SubscriptionGrant::Allowed { filter_deliveries } => (true, filter_deliveries),
+                SubscriptionGrant::Denied => (false, false),
             },
         })
     }
 }
 
 impl AccessAnswer {
-    fn yes(because: &str) -> AccessAnswer {
+    fn allowed(because: &str) -> AccessAnswer {
         AccessAnswer {
             is_allowed: true,
             filters_deliveries: false,

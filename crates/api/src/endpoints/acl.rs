@@ -1,6 +1,6 @@
-//! The access rules of MQTT clients: read and replaced as a whole, because their order is their meaning.
+//! The access rules of MQTT clients. They are read and replaced as one list, because their order matters.
 
-use auth::{Acl, Action, PartialSubscription, Permission, Rule};
+use auth::{AccessAction, AccessRule, Acl, PartialSubscriptionPolicy, Permission};
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -11,24 +11,24 @@ use crate::access_admin::{AclRules, ChangeError};
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::if_match::{IfMatch, Tag, Tagged};
-use crate::problem::Problem;
+use crate::if_match::{EntityTag, IfMatch, Tagged};
+use crate::problem::HttpProblem;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
 
-/// The rules in force. The first that matches decides.
+/// The access rules in force. The first rule that matches decides.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct AclView {
     pub rules: Vec<AclRule>,
-    /// When no rule matches.
+    /// The decision if no rule matches.
     pub no_match: RulePermission,
-    /// What happens to a subscription of which the rules allow only a part.
+    /// How the server handles a subscription if the rules allow only some of its topics.
     pub partial_subscription: PartialView,
-    /// Where the rules are set, when they cannot be changed here.
+    /// Where the configuration sets the rules, if it does: they cannot be changed here.
     pub pinned_by: Option<String>,
 }
 
-/// The whole list, in order.
+/// The complete list of rules, in order.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewAcl {
@@ -36,31 +36,32 @@ pub struct NewAcl {
     rules: Vec<AclRule>,
 }
 
-/// A rule. A condition that is absent holds for everybody; an empty list is an error.
+/// An access rule. An absent condition matches every client; an empty list is an error.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AclRule {
     pub permission: RulePermission,
-    pub action: RuleAction,
-    /// Topic filters; `%c` is the client id, `%u` the user name, `eq ` before one takes it literally.
+    pub action: AclAction,
+    /// Topic filters. `%c` stands for the client ID and `%u` for the user name; a filter after `eq ` is compared
+    /// literally.
     #[schemars(length(min = 1, max = 1000))]
     pub topics: Vec<String>,
     /// User names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<String>>,
-    /// Client ids.
+    /// Client IDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<String>>,
     /// Networks or addresses: `10.0.0.0/8`, `::1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<String>>,
-    /// `true`: only clients without user name; `false`: only clients with one.
+    /// `true`: only clients without a user name; `false`: only clients with a user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anonymous: Option<bool>,
-    /// Only messages of these QoS; with `publish` only.
+    /// Only messages with one of these QoS levels. Only with `publish`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<Vec<u8>>,
-    /// Only messages with or without RETAIN; with `publish` only.
+    /// Only messages with (`true`) or without (`false`) RETAIN. Only with `publish`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retain: Option<bool>,
 }
@@ -74,7 +75,8 @@ pub enum RulePermission {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum RuleAction {
+#[schemars(rename = "RuleAction")]
+pub enum AclAction {
     Publish,
     Subscribe,
     All,
@@ -91,12 +93,12 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/acl", "acl", get)
             .tag("Access")
-            .says("Access rules", "In the order in which they are asked.")
+            .describe("Access rules", "In the order in which they are evaluated.")
             .returns::<AclView>("The rules.")
             .has_etag(),
         Endpoint::put("/api/v1/acl", "set_acl", put)
             .tag("Access")
-            .says("Replace the access rules", "All or nothing; everything that is wrong is reported. Holds at once, also for connected clients, and after a restart.")
+            .describe("Replace the access rules", "Replaces the complete list, or changes nothing and reports all errors. The new rules apply at once, also to connected clients, and after a restart.")
             .takes::<NewAcl>(BODY_MAX)
             .takes_if_match()
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -106,18 +108,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn get(State(app): State<App>) -> Result<Tagged<AclView>, Problem> {
+async fn get(State(app): State<App>) -> Result<Tagged<AclView>, HttpProblem> {
     let access = app.access().clone();
     let view = view(app.block(move || access.acl()).await?);
-    Ok(Tagged(Tag::of(&view.rules), view))
+    Ok(Tagged(EntityTag::of(&view.rules), view))
 }
 
 async fn put(
     State(app): State<App>,
     expected: IfMatch,
     body::Json(new): body::Json<NewAcl>,
-) -> Result<Tagged<AclView>, Problem> {
-    let rules: Vec<Rule> = new.rules.into_iter().map(Rule::from).collect();
+) -> Result<Tagged<AclView>, HttpProblem> {
+    let rules: Vec<AccessRule> = new.rules.into_iter().map(AccessRule::from).collect();
     let access = app.access().clone();
     let change = move || {
         let present = access.acl();
@@ -125,7 +127,7 @@ async fn put(
             return Err(ChangeError::Pinned { source });
         }
         let shown: Vec<AclRule> = present.rules.into_iter().map(AclRule::from).collect();
-        if !expected.holds(Some(&Tag::of(&shown))) {
+        if !expected.matches(Some(&EntityTag::of(&shown))) {
             return Err(ChangeError::Changed);
         }
         Acl::compile(&rules, present.options).map_err(ChangeError::Rules)?;
@@ -140,8 +142,8 @@ fn view(acl: AclRules) -> AclView {
         rules: acl.rules.into_iter().map(AclRule::from).collect(),
         no_match: acl.options.no_match.into(),
         partial_subscription: match acl.options.partial_subscription {
-            PartialSubscription::Refuse => PartialView::Refuse,
-            PartialSubscription::Filter => PartialView::Filter,
+            PartialSubscriptionPolicy::Refuse => PartialView::Refuse,
+            PartialSubscriptionPolicy::Filter => PartialView::Filter,
         },
         pinned_by: acl.pinned_by,
     }
@@ -156,14 +158,14 @@ impl From<Permission> for RulePermission {
     }
 }
 
-impl From<Rule> for AclRule {
-    fn from(rule: Rule) -> AclRule {
+impl From<AccessRule> for AclRule {
+    fn from(rule: AccessRule) -> AclRule {
         AclRule {
             permission: rule.permission.into(),
             action: match rule.action {
-                Action::Publish => RuleAction::Publish,
-                Action::Subscribe => RuleAction::Subscribe,
-                Action::All => RuleAction::All,
+                AccessAction::Publish => AclAction::Publish,
+                AccessAction::Subscribe => AclAction::Subscribe,
+                AccessAction::All => AclAction::All,
             },
             topics: rule.topics,
             users: rule.users,
@@ -176,17 +178,17 @@ impl From<Rule> for AclRule {
     }
 }
 
-impl From<AclRule> for Rule {
-    fn from(rule: AclRule) -> Rule {
-        Rule {
+impl From<AclRule> for AccessRule {
+    fn from(rule: AclRule) -> AccessRule {
+        AccessRule {
             permission: match rule.permission {
                 RulePermission::Allow => Permission::Allow,
                 RulePermission::Deny => Permission::Deny,
             },
             action: match rule.action {
-                RuleAction::Publish => Action::Publish,
-                RuleAction::Subscribe => Action::Subscribe,
-                RuleAction::All => Action::All,
+                AclAction::Publish => AccessAction::Publish,
+                AclAction::Subscribe => AccessAction::Subscribe,
+                AclAction::All => AccessAction::All,
             },
             topics: rule.topics,
             users: rule.users,

@@ -1,4 +1,4 @@
-//! Actions: what rules send, with their buffers.
+//! Actions: the outputs of rules, and their buffers.
 
 use integration::{ActionDefinition, ActionView, Engine, EngineError, RunningAction};
 
@@ -15,18 +15,18 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 fn definitions() -> Vec<Endpoint> {
     vec![
-        list(ALL, "actions", Engine::actions).says("All actions", "With health and metrics."),
-        add::<ActionDefinition>(ALL, "add_action").says("Add an action", "It is in force at once and after a restart."),
+        list(ALL, "actions", Engine::actions).describe("All actions", "With their state and metrics."),
+        add::<ActionDefinition>(ALL, "add_action").describe("Add an action", "It runs at once, and after a restart."),
         one::<ActionDefinition>(ONE, "action")
-            .says("One action", "With health and metrics.")
+            .describe("One action", "With its state and metrics.")
             .path_parameter("id", ID),
         put::<ActionDefinition>(ONE, "put_action")
-            .says("Add or change an action", "What waits in its buffer stays there.")
-            .path_parameter("id", "That of the body."),
+            .describe("Add or change an action", "Messages in its buffer stay there.")
+            .path_parameter("id", "The same ID as in the body."),
         delete(ONE, "delete_action", Engine::delete_action)
-            .says(
+            .describe(
                 "Delete an action",
-                "With all that waits in its buffer; only if no rule uses it.",
+                "Also deletes all messages in its buffer. Fails if a rule uses the action.",
             )
             .path_parameter("id", ID),
     ]
@@ -37,44 +37,44 @@ fn commands() -> Vec<Endpoint> {
         command("/api/v1/actions/{id}/enable", "enable_action", |engine, id| {
             engine.enable_action(id, true)
         })
-        .says("Enable an action", "It is kept: it runs after a restart, too.")
+        .describe("Enable an action", "The action also runs after a restart.")
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/disable", "disable_action", |engine, id| {
             engine.enable_action(id, false)
         })
-        .says(
+        .describe(
             "Disable an action",
-            "It takes and sends nothing; what waits in its buffer stays there. Rules that use it go on without it.",
+            "The action accepts and sends no messages; messages in its buffer stay there. Rules that use it run without it.",
         )
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/pause", "pause_action", |engine, id| {
             engine.pause_action(id, true)
         })
-        .says(
+        .describe(
             "Pause an action",
-            "Nothing is sent; messages wait in its buffer. Until it is resumed or disabled: neither a change of the action nor a restart of the server ends it.",
+            "The action sends nothing; messages wait in its buffer. It stays paused until it is resumed or disabled, also if the action is changed or the server restarts.",
         )
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/resume", "resume_action", |engine, id| {
             engine.pause_action(id, false)
         })
-        .says("Resume an action", "What has waited is sent.")
+        .describe("Resume an action", "The action sends the messages in its buffer.")
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/restart", "restart_action", |engine, id| {
             engine.restart_action(id)?;
             engine.action(id)
         })
-        .says(
+        .describe(
             "Restart an action",
-            "What is on its way is finished or sent again; what waits stays.",
+            "Requests in flight finish or are sent again; messages in the buffer stay there.",
         )
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/purge", "purge_action", |engine, id| {
             order(engine, id, RunningAction::purge)
         })
-        .says(
+        .describe(
             "Empty an action's buffer",
-            "What waits is thrown away, and counted as purged.",
+            "Deletes the messages in the buffer and counts them as purged.",
         )
         .path_parameter("id", ID),
     ]

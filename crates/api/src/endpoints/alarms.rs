@@ -1,4 +1,4 @@
-//! The node's alarms: what is wrong with it now, and what was.
+//! The node's alarms, active and ended.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,17 +6,17 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::alarms::Alarm;
+use crate::alarms::NodeAlarm;
 use crate::app::App;
 use crate::endpoint::Endpoint;
 
-/// Of one node.
+/// Alarms of one node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NodeAlarms {
-    /// The newest first.
-    pub active: Vec<Alarm>,
-    /// The last to end first.
-    pub ended: Vec<Alarm>,
+    /// Newest first.
+    pub active: Vec<NodeAlarm>,
+    /// Most recently ended first.
+    pub ended: Vec<NodeAlarm>,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -24,17 +24,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get(ALL, "alarms", list)
             .tag("Node")
-            .says(
+            .describe(
                 "The node's alarms",
-                "What an operator has to do something about: `journal_full`, `journal_failed`, `journal_damaged`, `action:`, `source:` and `connector:` with \
-                 the name of what does not work, `buffer:` and the action whose buffer is full, `certificate:` and the listener whose \
-                 certificate expires within 14 days, `open_files`. They are looked for every second, open files and damage every ten and \
-                 certificates every sixty, and end by themselves. The last 1000 that have ended are kept until the server restarts. Alarms of devices are elsewhere.",
+                "Problems that need an operator: `journal_full`, `journal_failed`, `journal_damaged`; `action:`, `source:` and `connector:` \
+                 with the name of the failed component; `buffer:` with the action whose buffer is full; `certificate:` with the listener \
+                 whose certificate expires within 14 days; `open_files`. The server checks every second, open files and damage every 10 \
+                 seconds, certificates every 60 seconds. An alarm ends when its problem is gone. The server remembers the last 1000 ended \
+                 alarms until it restarts. Alarms of devices belong to the device platform.",
             )
-            .returns::<NodeAlarms>("All of them."),
+            .returns::<NodeAlarms>("Active and ended alarms."),
         Endpoint::delete(ALL, "forget_ended_alarms", forget)
             .tag("Node")
-            .says("Forget the alarms that have ended", "Those that are active stay.")
+            .describe("Delete the ended alarms", "Active alarms stay.")
             .returns_nothing("Forgotten."),
     ]
 }

@@ -1,4 +1,4 @@
-//! API keys: with which programs use this API.
+//! API keys: credentials of programs that use this API.
 
 use std::time::SystemTime;
 
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use crate::admins::Role;
-use crate::api_keys::{ApiKey, ApiKeyError, NewApiKey};
+use crate::api_keys::{ApiKeyError, NewApiKey, StoredApiKey};
 use crate::app::{App, unix_ms};
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::{Login, Need};
+use crate::guard::{AuthenticatedUser, RequiredAccess};
 use crate::paging::{self, Page};
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
 const BODY_MAX: usize = 16 * 1024;
@@ -25,30 +25,30 @@ const BODY_MAX: usize = 16 * 1024;
 /// An API key, without its secret.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ApiKey")]
-pub struct Key {
+pub struct ApiKeyView {
     pub name: String,
     pub role: Role,
     pub description: String,
     pub enabled: bool,
     pub created_at_unix_ms: u64,
-    /// Who has made it.
+    /// User who created the key.
     pub by: String,
-    /// `null`: never.
+    /// `null`: it never expires.
     pub expires_at_unix_ms: Option<u64>,
     pub is_expired: bool,
-    /// `null`: not since the server started.
+    /// `null`: not used since the server started.
     pub last_used_unix_ms: Option<u64>,
-    /// Of a screen: the only dashboard that the key shows. `null`: a key for this API.
+    /// For the key of a screen: the only dashboard that it can show. `null`: a key for this API.
     pub dashboard: Option<String>,
 }
 
-/// A key that was just made.
+/// A new API key.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MadeApiKey")]
 pub struct MadeKey {
-    /// Send it as `Authorization: Bearer <secret>`. It is shown here and never again.
+    /// The secret. It is sent as `Authorization: Bearer <secret>`, and is shown only in this answer.
     pub secret: String,
-    pub key: Key,
+    pub key: ApiKeyView,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -62,16 +62,16 @@ pub struct NewKey {
     #[serde(default)]
     #[schemars(length(max = 256))]
     description: String,
-    #[serde(default = "yes")]
+    #[serde(default = "enabled_by_default")]
     enabled: bool,
-    /// Without it, never.
+    /// Absent: the key never expires.
     expires_at_unix_ms: Option<u64>,
-    /// Makes it the key of a screen, which is good for this dashboard of the device platform and nothing else: it reads the dashboard, telemetry of the
-    /// entities that it names, and alarms. The role has to be `viewer`.
+    /// Creates the key of a screen: it can read this dashboard of the device platform, telemetry of the entities that
+    /// the dashboard names, and alarms. The role must be `viewer`.
     dashboard: Option<String>,
 }
 
-/// What is absent stays as it is.
+/// A change of an API key. Absent fields stay as they are.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ApiKeyChange")]
@@ -80,20 +80,20 @@ pub struct KeyChange {
     #[schemars(length(max = 256))]
     description: Option<String>,
     enabled: Option<bool>,
-    /// 0: it never expires.
+    /// 0: the key never expires.
     expires_at_unix_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KeysQuery {
+pub struct ApiKeysQuery {
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
-    /// The last name of the page before.
+    /// Last name of the previous page.
     cursor: Option<String>,
 }
 
-fn yes() -> bool {
+fn enabled_by_default() -> bool {
     true
 }
 
@@ -103,16 +103,16 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get(ALL, "api_keys", list)
             .tag("Login")
-            .says("API keys, page by page", "Sorted by name, without their secrets.")
-            .needs(Need::Admin)
-            .query::<KeysQuery>()
-            .returns::<Page<Key>>("A page."),
+            .describe("API keys, page by page", "Sorted by name, without their secrets.")
+            .needs(RequiredAccess::Admin)
+            .query::<ApiKeysQuery>()
+            .returns::<Page<ApiKeyView>>("A page."),
         Endpoint::post(ALL, "add_api_key", add)
             .tag("Login")
-            .says(
-                "Make an API key",
-                "The answer has the secret, which is shown once and kept as a hash. It is sent as `Authorization: Bearer <secret>`. With `dashboard` \
-                 it is the key of a screen: the console shows that dashboard at `#/screen/<dashboard>?key=<secret>`, without a login.",
+            .describe(
+                "Create an API key",
+                "The answer contains the secret, which is shown once and stored as a hash. Send it as `Authorization: Bearer <secret>`. With \
+                 `dashboard` it is the key of a screen: the console shows that dashboard at `#/screen/<dashboard>?key=<secret>` without a login.",
             )
             .takes::<NewKey>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -120,24 +120,27 @@ pub fn endpoints() -> Vec<Endpoint> {
             .creates::<MadeKey>("Made."),
         Endpoint::put(ONE, "change_api_key", change)
             .tag("Login")
-            .says("Change an API key", "Holds for the next request with it.")
+            .describe("Change an API key", "Applies to the next request with the key.")
             .path_parameter("name", "The key's name.")
             .takes::<KeyChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<Key>("Changed."),
+            .returns::<ApiKeyView>("Changed."),
         Endpoint::delete(ONE, "remove_api_key", remove)
             .tag("Login")
-            .says("Remove an API key", "It is worth nothing from the next request on.")
+            .describe("Delete an API key", "Requests with the key fail from now on.")
             .path_parameter("name", "The key's name.")
             .returns_nothing("Removed."),
     ]
 }
 
-async fn list(State(app): State<App>, Params(query): Params<KeysQuery>) -> Result<Json<Page<Key>>, Problem> {
+async fn list(
+    State(app): State<App>,
+    Params(query): Params<ApiKeysQuery>,
+) -> Result<Json<Page<ApiKeyView>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let after = |key: &ApiKey| query.cursor.as_ref().is_none_or(|cursor| key.name > *cursor);
+    let after = |key: &StoredApiKey| query.cursor.as_ref().is_none_or(|cursor| key.name > *cursor);
     let keys = app.api_keys().list().into_iter();
-    let mut items: Vec<Key> = keys.filter(after).take(limit + 1).map(view).collect();
+    let mut items: Vec<ApiKeyView> = keys.filter(after).take(limit + 1).map(view).collect();
     let is_more = items.len() > limit;
     items.truncate(limit);
     let cursor = items.last().filter(|_| is_more).map(|key| key.name.clone());
@@ -146,9 +149,9 @@ async fn list(State(app): State<App>, Params(query): Params<KeysQuery>) -> Resul
 
 async fn add(
     State(app): State<App>,
-    Extension(login): Extension<Login>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(new): body::Json<NewKey>,
-) -> Result<(StatusCode, Json<MadeKey>), Problem> {
+) -> Result<(StatusCode, Json<MadeKey>), HttpProblem> {
     check_expiry(new.expires_at_unix_ms)?;
     let dashboard = match new.dashboard {
         Some(id) => Some(known_dashboard(&app, id).await?),
@@ -175,16 +178,16 @@ async fn add(
     ))
 }
 
-async fn known_dashboard(app: &App, id: String) -> Result<Uuid, Problem> {
-    let wrong = |detail: &str| Problem::invalid("dashboard", detail);
-    let id = Uuid::parse(&id).ok_or_else(|| wrong("this is no UUID").expected("the dashboard's identifier"))?;
-    let world = app.world().cloned();
+async fn known_dashboard(app: &App, id: String) -> Result<Uuid, HttpProblem> {
+    let wrong = |detail: &str| HttpProblem::invalid("dashboard", detail);
+    let id = Uuid::parse(&id).ok_or_else(|| wrong("not a UUID").expected("the UUID of a dashboard"))?;
+    let world = app.platform_access().cloned();
     let world = world.ok_or_else(|| wrong("the device platform is off").expected("platform.enabled = true"))?;
     let found = app.block(move || world.tenant_of_dashboard(id)).await?;
     match found {
         Ok(Some(_)) => Ok(id),
-        Ok(None) => Err(wrong("there is no such dashboard")),
-        Err(_) => Err(Problem::internal("the dashboard could not be read")),
+        Ok(None) => Err(wrong("no dashboard has this ID")),
+        Err(_) => Err(HttpProblem::internal("cannot read the dashboard")),
     }
 }
 
@@ -192,10 +195,10 @@ async fn change(
     State(app): State<App>,
     Path(name): Path<String>,
     body::Json(change): body::Json<KeyChange>,
-) -> Result<Json<Key>, Problem> {
+) -> Result<Json<ApiKeyView>, HttpProblem> {
     let expires_at_unix_ms = change.expires_at_unix_ms.map(|at| Some(at).filter(|at| *at > 0));
     check_expiry(expires_at_unix_ms.flatten())?;
-    let alter = move |key: &mut ApiKey| {
+    let alter = move |key: &mut StoredApiKey| {
         key.role = change.role.unwrap_or(key.role);
         key.is_enabled = change.enabled.unwrap_or(key.is_enabled);
         if let Some(description) = change.description {
@@ -203,53 +206,53 @@ async fn change(
         }
         key.expires_at_unix_ms = expires_at_unix_ms.unwrap_or(key.expires_at_unix_ms);
     };
-    let key = change_keys(&app, move |app| app.api_keys().alter(&name, alter)).await?;
+    let key = change_keys(&app, move |app| app.api_keys().change_key(&name, alter)).await?;
     Ok(Json(view(key)))
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
     change_keys(&app, move |app| app.api_keys().remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn check_expiry(at_unix_ms: Option<u64>) -> Result<(), Problem> {
+fn check_expiry(at_unix_ms: Option<u64>) -> Result<(), HttpProblem> {
     let now = unix_ms(SystemTime::now());
     match at_unix_ms {
         Some(at) if at <= now => {
-            Err(Problem::invalid("expires_at_unix_ms", "is in the past").expected(format!("more than {now}")))
+            Err(HttpProblem::invalid("expires_at_unix_ms", "is in the past").expected(format!("more than {now}")))
         }
         _ => Ok(()),
     }
 }
 
-/// Off the runtime's threads.
+/// Runs on a blocking thread: the change is written to disk.
 async fn change_keys<R: Send + 'static>(
     app: &App,
     change: impl FnOnce(&App) -> Result<R, ApiKeyError> + Send + 'static,
-) -> Result<R, Problem> {
+) -> Result<R, HttpProblem> {
     let own = app.clone();
     app.block(move || change(&own)).await?.map_err(problem)
 }
 
-fn problem(error: ApiKeyError) -> Problem {
+fn problem(error: ApiKeyError) -> HttpProblem {
     let detail = error.to_string();
     match error {
-        ApiKeyError::Exists => Problem::conflict("exists", "It exists already", detail).at("name"),
-        ApiKeyError::Unknown => Problem::not_found(detail),
-        ApiKeyError::TooMany | ApiKeyError::Name => Problem::invalid("name", detail),
-        ApiKeyError::Description => Problem::invalid("description", detail),
-        ApiKeyError::RoleOfScreen => Problem::invalid("role", detail),
-        ApiKeyError::NoRandomness => Problem::internal(detail),
+        ApiKeyError::Exists => HttpProblem::conflict("exists", "Already exists", detail).at("name"),
+        ApiKeyError::Unknown => HttpProblem::not_found(detail),
+        ApiKeyError::TooMany | ApiKeyError::Name => HttpProblem::invalid("name", detail),
+        ApiKeyError::Description => HttpProblem::invalid("description", detail),
+        ApiKeyError::RoleOfScreen => HttpProblem::invalid("role", detail),
+        ApiKeyError::NoRandomness => HttpProblem::internal(detail),
         ApiKeyError::Storage(source) => {
-            error!(error = %source, "a change of API keys could not be kept");
-            Problem::internal(detail)
+            error!(error = %source, "writing a change of API keys failed");
+            HttpProblem::internal(detail)
         }
     }
 }
 
-fn view(key: ApiKey) -> Key {
+fn view(key: StoredApiKey) -> ApiKeyView {
     let now = unix_ms(SystemTime::now());
-    Key {
+    ApiKeyView {
         last_used_unix_ms: key.last_used_unix_ms(),
         is_expired: key.expires_at_unix_ms.is_some_and(|at| at <= now),
         name: key.name,

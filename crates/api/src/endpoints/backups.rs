@@ -1,4 +1,4 @@
-//! Backups: made while the server runs, listed, taken along as an archive, deleted, restored by the next start.
+//! Backups: created while the server runs, listed, downloaded as an archive, deleted, restored at the next start.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,39 +16,40 @@ use tokio::sync::mpsc;
 use tracing::{error, info};
 
 use crate::app::{App, unix_ms};
-use crate::backup_admin::{BackupAdmin, BackupError, BackupState, Restoring};
+use crate::backup_admin::{BackupAdmin, BackupAdminError, BackupState, RestoreProgress};
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::problem::HttpProblem;
 use crate::tar;
 
-/// Pieces of an archive on their way, each of up to 64 KiB.
+/// Pieces of an archive that are buffered for a peer, each of up to 64 KiB.
 const PIECES_MAX: usize = 16;
 
-/// Backups and the one that is being made.
+/// Finished backups and the backup in progress.
 #[derive(Serialize, JsonSchema)]
-pub struct Backups {
-    /// Of the server's machine.
+#[schemars(rename = "Backups")]
+pub struct BackupsView {
+    /// Directory of the backups on the server's machine.
     pub directory: String,
     pub running: Option<RunningBackup>,
-    /// Of the last one that did not come to its end.
+    /// The last backup that failed.
     pub failure: Option<FailedBackup>,
-    /// The newest first.
+    /// Newest first.
     pub items: Vec<Backup>,
-    /// The one that is on its way to be restored.
+    /// The restore that is being prepared or waits for a restart.
     pub restore: Option<Restore>,
-    /// What became of the last restore.
+    /// Result of the last restore.
     pub restored: Option<RestoreOutcome>,
-    /// Data that was in force before a restore, the newest first.
-    pub set_aside: Vec<SetAside>,
+    /// Data directories that a restore replaced, newest first.
+    pub set_aside: Vec<ReplacedDataView>,
 }
 
 #[derive(Serialize, JsonSchema)]
 pub struct Restore {
-    /// Of the backup.
+    /// Name of the backup.
     pub name: String,
     pub state: RestoreState,
-    /// Since when it is in that state.
+    /// Time of the last change of the state.
     pub since_unix_ms: u64,
     pub copied_bytes: u64,
     pub total_bytes: u64,
@@ -57,25 +58,26 @@ pub struct Restore {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RestoreState {
-    /// It is verified and copied.
+    /// The backup is being verified and copied.
     Preparing,
-    /// The next start restores it.
+    /// The next start of the server restores the backup.
     Prepared,
 }
 
 #[derive(Serialize, JsonSchema)]
 pub struct RestoreOutcome {
-    /// Of the backup.
+    /// Name of the backup.
     pub name: String,
     pub at_unix_ms: u64,
-    /// Why the data of before is in force. Without one the backup was restored.
+    /// Why the restore failed and the previous data is in force. Absent if the restore succeeded.
     pub failure: Option<String>,
-    /// Where the data of before is, below `set-aside` of the data directory.
+    /// Name of the directory below `set-aside` in the data directory that holds the previous data.
     pub set_aside: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
-pub struct SetAside {
+#[schemars(rename = "SetAside")]
+pub struct ReplacedDataView {
     pub name: String,
     pub at_unix_ms: u64,
     pub bytes: u64,
@@ -86,7 +88,7 @@ pub struct RunningBackup {
     pub name: String,
     pub started_at_unix_ms: u64,
     pub copied_bytes: u64,
-    /// As far as can be told beforehand.
+    /// An estimate.
     pub total_bytes: u64,
 }
 
@@ -97,13 +99,13 @@ pub struct FailedBackup {
     pub because: String,
 }
 
-/// A finished one.
+/// A finished backup.
 #[derive(Serialize, JsonSchema)]
 pub struct Backup {
     pub name: String,
     pub made_at_unix_ms: u64,
     pub bytes: u64,
-    /// What is in it, in words.
+    /// Summary of the contents.
     pub holds: String,
 }
 
@@ -114,130 +116,130 @@ pub struct StartedBackup {
 
 pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/backups";
-    const NAME: &str = "As in the list.";
+    const NAME: &str = "Name from the list.";
     vec![
         Endpoint::get(ALL, "backups", list)
             .tag("Backup")
-            .says(
+            .describe(
                 "Backups",
-                "The finished ones, and how far the one is that is being made. `tidewire restore` fills an empty data directory from one.",
+                "Finished backups and the progress of the backup in progress. `tidewire restore` restores a backup into an empty data directory.",
             )
-            .needs(Need::Admin)
+            .needs(RequiredAccess::Admin)
             .fails(StatusCode::CONFLICT)
-            .returns::<Backups>("All of them."),
+            .returns::<BackupsView>("Backups and restores."),
         Endpoint::post(ALL, "start_backup", start)
             .tag("Backup")
-            .says(
-                "Make a backup",
-                "Of the data directory, while the server runs: all that was acknowledged before it began is in it. It is verified. One \
-                 at a time. It holds users and keys: keep it as you keep the data directory.",
+            .describe(
+                "Create a backup",
+                "Copies the data directory while the server runs, and verifies the copy. The backup contains everything that was acknowledged before \
+                 it began. Only one backup runs at a time. A backup contains users and keys: protect it like the data directory.",
             )
             .fails(StatusCode::CONFLICT)
-            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "It has begun."),
+            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The backup has started."),
         Endpoint::get("/api/v1/backups/{name}/download", "download_backup", download)
             .tag("Backup")
-            .says("Take a backup along", "As a tar archive with one directory, which `tidewire restore --from` takes.")
-            .needs(Need::Admin)
+            .describe("Download a backup", "A tar archive with one directory. `tidewire restore --from` reads it.")
+            .needs(RequiredAccess::Admin)
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_text("application/x-tar", "The archive."),
         Endpoint::delete("/api/v1/backups/{name}", "remove_backup", remove)
             .tag("Backup")
-            .says("Delete a backup", "It is gone for good. The one that is being made is cancelled.")
+            .describe("Delete a backup", "Cannot be undone. Deleting the backup in progress cancels it.")
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("Deleted, or cancelled."),
+            .returns_nothing("Deleted or cancelled."),
         Endpoint::post("/api/v1/backups/{name}/restore", "restore_backup", restore)
             .tag("Backup")
-            .says(
+            .describe(
                 "Restore a backup",
-                "It is verified and copied beside the data; when that is done, the next start of the server restores it, all of it or \
-                 nothing. The data of before is set aside. Users, keys and changes of the configuration are those of the backup; the \
-                 audit log goes on.",
+                "The backup is verified and copied next to the data directory. Then the next start of the server restores all of it, or nothing. \
+                 The previous data is set aside. Users, keys and configuration changes are those of the backup; the audit log \
+                 continues.",
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
-            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "It is being prepared."),
+            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The server prepares the restore."),
         Endpoint::delete("/api/v1/restore", "cancel_restore", cancel_restore)
             .tag("Backup")
-            .says("Do not restore", "What was prepared, or is being prepared, goes.")
+            .describe("Cancel a restore", "Deletes the prepared data, or stops preparing it.")
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("Nothing will be restored."),
+            .returns_nothing("The restore is cancelled."),
         Endpoint::post("/api/v1/restore/restart", "restore_now", restore_now)
             .tag("Backup")
-            .says(
+            .describe(
                 "Restart and restore",
-                "The server ends in an orderly way and starts anew in the same process, with what is prepared. When it cannot start \
-                 with that, it starts with the data of before.",
+                "The server shuts down and starts again in the same process with the prepared data. If it cannot start with that data, \
+                 it starts with the previous data.",
             )
             .fails(StatusCode::CONFLICT)
-            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "It ends now."),
-        Endpoint::delete("/api/v1/set-aside/{name}", "remove_set_aside", remove_set_aside)
+            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The server shuts down."),
+        Endpoint::delete("/api/v1/set-aside/{name}", "remove_set_aside", remove_replaced_data)
             .tag("Backup")
-            .says("Delete data of before a restore", "It is gone for good.")
+            .describe("Delete data that a restore replaced", "Cannot be undone.")
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_nothing("Deleted."),
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<Backups>, Problem> {
+async fn list(State(app): State<App>) -> Result<Json<BackupsView>, HttpProblem> {
     Ok(Json(view(with(&app, |admin| admin.state()).await?)))
 }
 
-async fn start(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), Problem> {
+async fn start(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
     let name = with(&app, |admin| admin.start()).await?;
-    info!(name, "a backup has begun");
+    info!(name, "backup started");
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
 }
 
-async fn download(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn download(State(app): State<App>, Path(name): Path<String>) -> Result<Response, HttpProblem> {
     let asked = name.clone();
     let (path, bytes) = with(&app, move |admin| {
         let path = admin.path(&asked)?;
-        let bytes = tar::length(&path).map_err(|error| BackupError::Files {
-            because: format!("{} cannot be read: {error}", path.display()),
+        let bytes = tar::length(&path).map_err(|error| BackupAdminError::Files {
+            reason: format!("cannot read {}: {error}", path.display()),
         })?;
         Ok((path, bytes))
     })
     .await?;
     let turn = app.downloads().clone().try_acquire_owned();
-    let turn = turn.map_err(|_| Problem::unavailable("other backups are being downloaded"))?;
+    let turn = turn.map_err(|_| HttpProblem::unavailable("too many backups are being downloaded"))?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let work = move || {
         let _turn = turn;
         send(&path, &sender);
     };
-    // Not on the runtime: it lasts as long as the peer takes.
+    // A thread of its own, because the peer decides how long the download takes.
     std::thread::Builder::new()
         .name("download".into())
         .spawn(work)
-        .map_err(|_| Problem::unavailable("the system has no thread for it"))?;
+        .map_err(|_| HttpProblem::unavailable("cannot start a thread for the download"))?;
     let mut response = Response::new(Body::new(Archive { pieces }));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
-    // A name of ours has no character that would have to be quoted.
+    // The server generates these names; none has a character that must be quoted.
     if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}.tar\"")) {
         headers.insert(header::CONTENT_DISPOSITION, value);
     }
     Ok(response)
 }
 
-type Piece = Result<Bytes, std::io::Error>;
+type ArchivePiece = Result<Bytes, std::io::Error>;
 
-fn send(path: &std::path::Path, sender: &mpsc::Sender<Piece>) {
+fn send(path: &std::path::Path, sender: &mpsc::Sender<ArchivePiece>) {
     let mut take = |piece: Vec<u8>| sender.blocking_send(Ok(piece.into())).is_ok();
     if let Err(problem) = tar::write(path, &mut take) {
-        error!(error = %problem, path = %path.display(), "a backup cannot be read");
-        // The peer sees an archive that was cut.
+        error!(error = %problem, path = %path.display(), "reading a backup failed");
+        // The peer receives a truncated archive.
         let _ = sender.blocking_send(Err(problem));
     }
 }
 
-/// A body that is made while it is sent.
+/// A body that is produced while it is sent.
 struct Archive {
-    pieces: mpsc::Receiver<Piece>,
+    pieces: mpsc::Receiver<ArchivePiece>,
 }
 
 impl axum::body::HttpBody for Archive {
@@ -253,7 +255,7 @@ impl axum::body::HttpBody for Archive {
     }
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
     with(&app, move |admin| admin.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -261,23 +263,23 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
 async fn restore(
     State(app): State<App>,
     Path(name): Path<String>,
-) -> Result<(StatusCode, Json<StartedBackup>), Problem> {
+) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
     let asked = name.clone();
     with(&app, move |admin| admin.restore(&asked)).await?;
-    info!(name, "a backup is prepared to be restored");
+    info!(name, "preparing to restore a backup");
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
 }
 
-async fn cancel_restore(State(app): State<App>) -> Result<StatusCode, Problem> {
+async fn cancel_restore(State(app): State<App>) -> Result<StatusCode, HttpProblem> {
     with(&app, |admin| admin.cancel_restore()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn restore_now(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), Problem> {
+async fn restore_now(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), HttpProblem> {
     let name = with(&app, |admin| {
         let prepared = match admin.state()?.restoring {
-            Some(Restoring::Prepared { name, .. }) => name,
-            _ => return Err(BackupError::NotPrepared),
+            Some(RestoreProgress::Prepared { name, .. }) => name,
+            _ => return Err(BackupAdminError::NotPrepared),
         };
         admin.restore_now().map(|()| prepared)
     })
@@ -285,40 +287,45 @@ async fn restore_now(State(app): State<App>) -> Result<(StatusCode, Json<Started
     Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
 }
 
-async fn remove_set_aside(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
-    with(&app, move |admin| admin.remove_set_aside(&name)).await?;
+async fn remove_replaced_data(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
+    with(&app, move |admin| admin.remove_replaced_data(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn with<R: Send + 'static>(
     app: &App,
-    work: impl FnOnce(&dyn BackupAdmin) -> Result<R, BackupError> + Send + 'static,
-) -> Result<R, Problem> {
+    work: impl FnOnce(&dyn BackupAdmin) -> Result<R, BackupAdminError> + Send + 'static,
+) -> Result<R, HttpProblem> {
     let admin: Option<Arc<dyn BackupAdmin>> = app.config().backups.clone();
     let admin = admin.ok_or_else(|| {
-        problem(&BackupError::Files {
-            because: "this server has no data directory".into(),
+        problem(&BackupAdminError::Files {
+            reason: "this server runs without a data directory".into(),
         })
     })?;
     app.block(move || work(&*admin)).await?.map_err(|error| problem(&error))
 }
 
-fn problem(error: &BackupError) -> Problem {
+fn problem(error: &BackupAdminError) -> HttpProblem {
     let detail = error.to_string();
     match error {
-        BackupError::Unknown => Problem::not_found(detail),
-        BackupError::Restoring
-        | BackupError::NotPrepared
-        | BackupError::OnTrial
-        | BackupError::TooMuchSetAside { .. } => Problem::conflict("restore", "That cannot be restored now", detail),
-        BackupError::Running | BackupError::TooMany { .. } | BackupError::Space { .. } | BackupError::Files { .. } => {
-            Problem::conflict("backup", "No backup can be made or read now", detail)
+        BackupAdminError::Unknown => HttpProblem::not_found(detail),
+        BackupAdminError::Restoring
+        | BackupAdminError::NotPrepared
+        | BackupAdminError::RestoreUnconfirmed
+        | BackupAdminError::TooMuchReplacedData { .. } => {
+            HttpProblem::conflict("restore", "The backup cannot be restored now", detail)
+        }
+        BackupAdminError::Running
+        | BackupAdminError::TooMany { .. }
+        | BackupAdminError::Space { .. }
+        | BackupAdminError::Files { .. } => {
+            HttpProblem::conflict("backup", "The backup cannot be created or read now", detail)
         }
     }
 }
 
-fn view(state: BackupState) -> Backups {
-    Backups {
+fn view(state: BackupState) -> BackupsView {
+    BackupsView {
         directory: state.directory.display().to_string(),
         running: state.running.map(|running| RunningBackup {
             name: running.name,
@@ -329,7 +336,7 @@ fn view(state: BackupState) -> Backups {
         failure: state.failure.map(|failed| FailedBackup {
             name: failed.name,
             at_unix_ms: unix_ms(failed.at),
-            because: failed.because,
+            because: failed.reason,
         }),
         items: state
             .finished
@@ -338,7 +345,7 @@ fn view(state: BackupState) -> Backups {
                 name: one.name,
                 made_at_unix_ms: unix_ms(one.made_at),
                 bytes: one.bytes,
-                holds: one.holds,
+                holds: one.contents,
             })
             .collect(),
         restore: state.restoring.map(view_of_restore),
@@ -346,12 +353,12 @@ fn view(state: BackupState) -> Backups {
             name: one.name,
             at_unix_ms: unix_ms(one.at),
             failure: one.failure,
-            set_aside: one.set_aside,
+            set_aside: one.previous_data,
         }),
         set_aside: state
-            .set_aside
+            .replaced_data
             .into_iter()
-            .map(|one| SetAside {
+            .map(|one| ReplacedDataView {
                 name: one.name,
                 at_unix_ms: unix_ms(one.at),
                 bytes: one.bytes,
@@ -360,16 +367,16 @@ fn view(state: BackupState) -> Backups {
     }
 }
 
-fn view_of_restore(restoring: Restoring) -> Restore {
+fn view_of_restore(restoring: RestoreProgress) -> Restore {
     match restoring {
-        Restoring::Preparing(running) => Restore {
+        RestoreProgress::Preparing(running) => Restore {
             name: running.name,
             state: RestoreState::Preparing,
             since_unix_ms: unix_ms(running.started_at),
             copied_bytes: running.copied_bytes,
             total_bytes: running.total_bytes,
         },
-        Restoring::Prepared { name, at } => Restore {
+        RestoreProgress::Prepared { name, at } => Restore {
             name,
             state: RestoreState::Prepared,
             since_unix_ms: unix_ms(at),

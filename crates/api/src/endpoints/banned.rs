@@ -1,14 +1,14 @@
-//! Bans: who may not connect, whatever it offers.
+//! Bans of clients. A ban takes precedence over credentials.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use auth::{Ban, BanError, BanKind, Suspect};
+use auth::{Ban, BanCandidate, BanError, BanKind};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use broker::{Identity, Shard, ShardId};
+use broker::{ClientIdentity, Shard, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -16,87 +16,87 @@ use tracing::error;
 use crate::app::{App, unix_ms};
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::Login;
-use crate::paging::{self, Page, Place};
-use crate::problem::Problem;
+use crate::guard::AuthenticatedUser;
+use crate::paging::{self, CursorPosition, Page};
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
 const BODY_MAX: usize = 16 * 1024;
 
-/// What a ban goes by.
+/// The client property that a ban is compared with.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "BanKind")]
-pub enum Kind {
+pub enum BanKindView {
     ClientId,
     UserName,
-    /// One IP address.
+    /// An IP address.
     Address,
-    /// A regular expression that is found anywhere in the client id.
+    /// A regular expression that may match anywhere in the client ID.
     ClientIdPattern,
     UserNamePattern,
-    /// Such as `10.0.0.0/8`.
+    /// A network, such as `10.0.0.0/8`.
     Network,
 }
 
-impl From<Kind> for BanKind {
-    fn from(kind: Kind) -> BanKind {
+impl From<BanKindView> for BanKind {
+    fn from(kind: BanKindView) -> BanKind {
         match kind {
-            Kind::ClientId => BanKind::ClientId,
-            Kind::UserName => BanKind::UserName,
-            Kind::Address => BanKind::Address,
-            Kind::ClientIdPattern => BanKind::ClientIdPattern,
-            Kind::UserNamePattern => BanKind::UserNamePattern,
-            Kind::Network => BanKind::Network,
+            BanKindView::ClientId => BanKind::ClientId,
+            BanKindView::UserName => BanKind::UserName,
+            BanKindView::Address => BanKind::Address,
+            BanKindView::ClientIdPattern => BanKind::ClientIdPattern,
+            BanKindView::UserNamePattern => BanKind::UserNamePattern,
+            BanKindView::Network => BanKind::Network,
         }
     }
 }
 
-impl From<BanKind> for Kind {
-    fn from(kind: BanKind) -> Kind {
+impl From<BanKind> for BanKindView {
+    fn from(kind: BanKind) -> BanKindView {
         match kind {
-            BanKind::ClientId => Kind::ClientId,
-            BanKind::UserName => Kind::UserName,
-            BanKind::Address => Kind::Address,
-            BanKind::ClientIdPattern => Kind::ClientIdPattern,
-            BanKind::UserNamePattern => Kind::UserNamePattern,
-            BanKind::Network => Kind::Network,
+            BanKind::ClientId => BanKindView::ClientId,
+            BanKind::UserName => BanKindView::UserName,
+            BanKind::Address => BanKindView::Address,
+            BanKind::ClientIdPattern => BanKindView::ClientIdPattern,
+            BanKind::UserNamePattern => BanKindView::UserNamePattern,
+            BanKind::Network => BanKindView::Network,
         }
     }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Banned {
-    pub kind: Kind,
-    /// The client id, user name, address, pattern or network.
+    pub kind: BanKindView,
+    /// The client ID, user name, address, pattern or network.
     pub who: String,
     pub reason: String,
-    /// Who has banned it.
+    /// User who set the ban.
     pub by: String,
     pub at_unix_ms: u64,
-    /// `null`: for good.
+    /// `null`: it does not expire.
     pub until_unix_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBan {
-    kind: Kind,
+    kind: BanKindView,
     #[schemars(length(min = 1, max = 1024))]
     who: String,
-    /// For other operators.
+    /// A note for other operators.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     reason: String,
-    /// When it ends by itself; without it, never.
+    /// When the ban expires. Absent: never.
     until_unix_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BannedQuery {
-    kind: Option<Kind>,
-    /// Part of who is banned, ignoring case.
+    kind: Option<BanKindView>,
+    /// Part of the banned value, ignoring case.
     who: Option<String>,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
@@ -108,15 +108,15 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get(ALL, "banned", list)
             .tag("Access")
-            .says("Bans, page by page", "Those that hold, sorted by kind and name.")
+            .describe("Bans, page by page", "Bans in force, sorted by kind and value.")
             .query::<BannedQuery>()
             .returns::<Page<Banned>>("A page."),
         Endpoint::post(ALL, "ban", ban)
             .tag("Access")
-            .says(
+            .describe(
                 "Ban clients",
-                "Holds at once and after a restart. Who falls under it is disconnected, and told Banned (0x8A) when it connects again; \
-                 its session stays. Devices of the platform are banned by client id or address.",
+                "Applies at once and after a restart. Matching clients are disconnected, and receive Banned (0x8A) when they connect again; \
+                 their sessions stay. Ban a device of the platform by its client ID or address.",
             )
             .takes::<NewBan>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -124,19 +124,19 @@ pub fn endpoints() -> Vec<Endpoint> {
             .creates::<Banned>("Banned."),
         Endpoint::delete("/api/v1/banned/{kind}/{who}", "lift_ban", lift)
             .tag("Access")
-            .says("Lift a ban", "Clients may connect again at once.")
-            .path_parameter("kind", "As in the list, such as `client_id`.")
-            .path_parameter("who", "Percent-encoded, also its slashes.")
+            .describe("Delete a ban", "The clients may connect again at once.")
+            .path_parameter("kind", "Kind from the list, such as `client_id`.")
+            .path_parameter("who", "Percent-encoded, including slashes.")
             .returns_nothing("Lifted."),
     ]
 }
 
-async fn list(State(app): State<App>, Params(query): Params<BannedQuery>) -> Result<Json<Page<Banned>>, Problem> {
+async fn list(State(app): State<App>, Params(query): Params<BannedQuery>) -> Result<Json<Page<Banned>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let kind = query.kind.map(BanKind::from);
     let part = query.who.as_deref().unwrap_or("").to_ascii_lowercase();
     let place = |ban: &Ban| format!("{} {}", ban.kind.name(), ban.who);
-    let after = Place::parse(query.cursor.as_deref())?.within;
+    let after = CursorPosition::parse(query.cursor.as_deref())?.within;
     let mut bans = app.access().bans().list(unix_ms(SystemTime::now()));
     bans.sort_by_cached_key(place);
     bans.retain(|ban| {
@@ -146,7 +146,7 @@ async fn list(State(app): State<App>, Params(query): Params<BannedQuery>) -> Res
     });
     let is_more = bans.len() > limit;
     bans.truncate(limit);
-    let cursor = bans.last().filter(|_| is_more).map(|last| Place {
+    let cursor = bans.last().filter(|_| is_more).map(|last| CursorPosition {
         shard: 0,
         within: place(last).into_bytes(),
     });
@@ -157,12 +157,12 @@ async fn list(State(app): State<App>, Params(query): Params<BannedQuery>) -> Res
 
 async fn ban(
     State(app): State<App>,
-    Extension(login): Extension<Login>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(new): body::Json<NewBan>,
-) -> Result<(StatusCode, Json<Banned>), Problem> {
+) -> Result<(StatusCode, Json<Banned>), HttpProblem> {
     let now = unix_ms(SystemTime::now());
     if new.until_unix_ms.is_some_and(|until| until <= now) {
-        return Err(Problem::invalid("until_unix_ms", "is in the past").expected(format!("more than {now}")));
+        return Err(HttpProblem::invalid("until_unix_ms", "is in the past").expected(format!("more than {now}")));
     }
     let ban = Ban {
         kind: new.kind.into(),
@@ -178,8 +178,8 @@ async fn ban(
     Ok((StatusCode::CREATED, Json(view(ban))))
 }
 
-async fn lift(State(app): State<App>, Path((kind, who)): Path<(String, String)>) -> Result<StatusCode, Problem> {
-    let unknown = || Problem::not_found("there is no such ban");
+async fn lift(State(app): State<App>, Path((kind, who)): Path<(String, String)>) -> Result<StatusCode, HttpProblem> {
+    let unknown = || HttpProblem::not_found("no such ban");
     let kind = BanKind::parse(&kind).ok_or_else(unknown)?;
     let access = app.access().clone();
     let lifted = app.block(move || access.bans().remove(kind, &who)).await?;
@@ -189,11 +189,11 @@ async fn lift(State(app): State<App>, Path((kind, who)): Path<(String, String)>)
     }
 }
 
-/// Ends the connections of all that are banned.
-async fn disconnect(app: &App, now: u64) -> Result<(), Problem> {
+/// Disconnects all banned clients.
+async fn disconnect(app: &App, now: u64) -> Result<(), HttpProblem> {
     let access = Arc::clone(app.access());
-    let is_banned = move |who: &Identity| {
-        let suspect = Suspect {
+    let is_banned = move |who: &ClientIdentity| {
+        let suspect = BanCandidate {
             client_id: &who.client_id,
             user_name: who.user_name.as_deref(),
             address: who.address,
@@ -211,17 +211,17 @@ async fn disconnect(app: &App, now: u64) -> Result<(), Problem> {
     Ok(())
 }
 
-fn problem(error: BanError) -> Problem {
+fn problem(error: BanError) -> HttpProblem {
     let detail = error.to_string();
     match error {
-        BanError::Exists => Problem::conflict("exists", "It exists already", detail).at("who"),
-        BanError::ReasonLength => Problem::invalid("reason", detail),
-        BanError::Length | BanError::Pattern(_) | BanError::TooMany(_) => Problem::invalid("who", detail),
-        BanError::Address => Problem::invalid("who", detail).expected(IpAddr::from([10, 1, 2, 3]).to_string()),
-        BanError::Network(_) => Problem::invalid("who", detail).expected("10.0.0.0/8"),
+        BanError::Exists => HttpProblem::conflict("exists", "Already exists", detail).at("who"),
+        BanError::ReasonLength => HttpProblem::invalid("reason", detail),
+        BanError::Length | BanError::Pattern(_) | BanError::TooMany(_) => HttpProblem::invalid("who", detail),
+        BanError::Address => HttpProblem::invalid("who", detail).expected(IpAddr::from([10, 1, 2, 3]).to_string()),
+        BanError::Network(_) => HttpProblem::invalid("who", detail).expected("10.0.0.0/8"),
         BanError::Storage(source) => {
-            error!(error = %source, "a change of bans could not be kept");
-            Problem::internal(detail)
+            error!(error = %source, "writing a change of bans failed");
+            HttpProblem::internal(detail)
         }
     }
 }

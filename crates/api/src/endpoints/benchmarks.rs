@@ -1,5 +1,5 @@
-//! Benchmarks of this node by the load tool: started, watched, stopped, kept. For administrators, within limits, and off when the
-//! configuration says so.
+//! Runs the load tool against this node, and serves its reports. Only for administrators, within limits, and only if
+//! `benchmark.enabled` is set.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,24 +18,25 @@ use crate::bench_admin::{
 };
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::problem::HttpProblem;
 
 const BODY_MAX: usize = 4096;
 
-/// What can be run, what runs, and what came of it.
+/// Scenarios, the benchmark that runs, and reports.
 #[derive(Serialize, JsonSchema)]
-pub struct Benchmarks {
-    /// Why none can be run here.
+#[schemars(rename = "Benchmarks")]
+pub struct BenchmarksView {
+    /// Why benchmarks are disabled. `null`: they are enabled.
     pub off_because: Option<String>,
     pub clients_max: u64,
     pub duration_max_s: f64,
     pub scenarios: Vec<BenchScenario>,
     pub running: Option<RunningBenchmark>,
-    /// Of the last one that gave no report.
+    /// The last benchmark that produced no report.
     pub failure: Option<FailedBenchmark>,
-    /// The newest first.
-    pub items: Vec<Benchmark>,
+    /// Newest first.
+    pub items: Vec<BenchmarkView>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -59,15 +60,16 @@ pub struct FailedBenchmark {
 }
 
 #[derive(Serialize, JsonSchema)]
-pub struct Benchmark {
+#[schemars(rename = "Benchmark")]
+pub struct BenchmarkView {
     pub name: String,
     pub at_unix_ms: u64,
     pub scenario: String,
     pub scale: f64,
     pub duration_s: f64,
-    /// Nothing was lost, nothing came twice, and the rest of what the load tool asks for by itself.
+    /// No message was lost or duplicated, and the load tool's other checks passed.
     pub is_good: bool,
-    /// It was stopped before its time.
+    /// The benchmark was stopped before its end.
     pub is_interrupted: bool,
 }
 
@@ -79,97 +81,99 @@ pub struct StartedBenchmark {
 pub fn endpoints() -> Vec<Endpoint> {
     const ALL: &str = "/api/v1/benchmarks";
     const ONE: &str = "/api/v1/benchmarks/{name}";
-    const NAME: &str = "As in the list.";
+    const NAME: &str = "Name from the list.";
     vec![
         Endpoint::get(ALL, "benchmarks", list)
             .tag("Benchmarks")
-            .says(
+            .describe(
                 "Benchmarks of this node",
-                "The scenarios that can be run, the limits, the run that goes on with its last seconds, and the reports.",
+                "The scenarios, the limits, the running benchmark with its last seconds, and the reports.",
             )
-            .needs(Need::Admin)
-            .returns::<Benchmarks>("All of it."),
+            .needs(RequiredAccess::Admin)
+            .returns::<BenchmarksView>("Scenarios, limits and reports."),
         Endpoint::post(ALL, "start_benchmark", start)
             .tag("Benchmarks")
-            .says(
+            .describe(
                 "Run a benchmark against this node",
-                "By `tidewire bench` in a process of its own on this machine, whose clients connect without a password. It slows down \
-                 whatever else the node does: `confirmed` has to say that this is known. One at a time, within `benchmark.max_clients` \
-                 and `benchmark.max_duration`; `benchmark.enabled` turns it off.",
+                "Starts `tidewire bench` as a separate process on this machine; its clients connect without a password. It slows down all other work \
+                 of the node, so `confirmed` must be `true`. Only one benchmark runs at a time, within `benchmark.max_clients` and \
+                 `benchmark.max_duration`. `benchmark.enabled` turns benchmarks off.",
             )
             .takes::<BenchOrder>(BODY_MAX)
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .answers_with::<StartedBenchmark>(StatusCode::ACCEPTED, "It has begun."),
+            .answers_with::<StartedBenchmark>(StatusCode::ACCEPTED, "The benchmark has started."),
         Endpoint::post("/api/v1/benchmarks/stop", "stop_benchmark", stop)
             .tag("Benchmarks")
-            .says("Stop the benchmark that runs", "It ends soon, and reports what it has measured.")
+            .describe("Stop the running benchmark", "It ends soon and writes a report of its results so far.")
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("Asked to end."),
+            .returns_nothing("The benchmark is stopping."),
         Endpoint::get(ONE, "benchmark", result)
             .tag("Benchmarks")
-            .says("What came of a benchmark", "Numbers by name, in the same order for all, so that two can be compared.")
-            .needs(Need::Admin)
+            .describe("Result of a benchmark", "Named numbers in a fixed order, so that two results can be compared.")
+            .needs(RequiredAccess::Admin)
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns::<BenchResult>("The result."),
         Endpoint::get("/api/v1/benchmarks/{name}/report", "benchmark_report", report)
             .tag("Benchmarks")
-            .says("The report of a benchmark as a page", "With charts, to be kept or passed on.")
-            .needs(Need::Admin)
+            .describe("Report of a benchmark as a page", "HTML with charts, in one file.")
+            .needs(RequiredAccess::Admin)
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_text("text/html", "The page."),
         Endpoint::delete(ONE, "remove_benchmark", remove)
             .tag("Benchmarks")
-            .says("Delete a report", "It is gone for good.")
+            .describe("Delete a report", "Cannot be undone.")
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_nothing("Deleted."),
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<Benchmarks>, Problem> {
+async fn list(State(app): State<App>) -> Result<Json<BenchmarksView>, HttpProblem> {
     Ok(Json(view(with(&app, |admin| Ok(admin.state())).await?)))
 }
 
 async fn start(
     State(app): State<App>,
     body::Json(order): body::Json<BenchOrder>,
-) -> Result<(StatusCode, Json<StartedBenchmark>), Problem> {
+) -> Result<(StatusCode, Json<StartedBenchmark>), HttpProblem> {
     if !order.confirmed {
-        let detail = "a benchmark slows down whatever else this node does";
-        return Err(Problem::invalid("confirmed", detail).expected("true"));
+        let detail = "a benchmark slows down all other work of this node: set `confirmed` to true";
+        return Err(HttpProblem::invalid("confirmed", detail).expected("true"));
     }
     for (field, number) in [("scale", order.scale), ("duration_s", order.duration_s)] {
         if !(number.is_finite() && number > 0.0) {
-            return Err(Problem::invalid(field, format!("{number} is no size")).expected("a number above 0"));
+            return Err(
+                HttpProblem::invalid(field, format!("{number} is not a valid value")).expected("a number above 0")
+            );
         }
     }
     let scenario = order.scenario.clone();
     let name = with(&app, move |admin| admin.start(order)).await?;
-    info!(name, scenario, "a benchmark has begun");
+    info!(name, scenario, "benchmark started");
     Ok((StatusCode::ACCEPTED, Json(StartedBenchmark { name })))
 }
 
-async fn stop(State(app): State<App>) -> Result<StatusCode, Problem> {
+async fn stop(State(app): State<App>) -> Result<StatusCode, HttpProblem> {
     with(&app, |admin| admin.stop()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn result(State(app): State<App>, Path(name): Path<String>) -> Result<Json<BenchResult>, Problem> {
+async fn result(State(app): State<App>, Path(name): Path<String>) -> Result<Json<BenchResult>, HttpProblem> {
     Ok(Json(with(&app, move |admin| admin.result(&name)).await?))
 }
 
-async fn report(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn report(State(app): State<App>, Path(name): Path<String>) -> Result<Response, HttpProblem> {
     let page = with(&app, move |admin| {
         let path = admin.page(&name)?;
         fs::read_to_string(&path).map_err(|error| BenchError::Failed {
-            because: format!("{} cannot be read: {error}", path.display()),
+            reason: format!("cannot read {}: {error}", path.display()),
         })
     })
     .await?;
-    // To be saved, not shown: it brings styles of its own.
+    // Download the page instead of showing it: the console's content security policy does not allow its inline styles.
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
@@ -177,7 +181,7 @@ async fn report(State(app): State<App>, Path(name): Path<String>) -> Result<Resp
     Ok((headers, page).into_response())
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
     with(&app, move |admin| admin.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -185,30 +189,30 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
 async fn with<R: Send + 'static>(
     app: &App,
     work: impl FnOnce(&dyn BenchAdmin) -> Result<R, BenchError> + Send + 'static,
-) -> Result<R, Problem> {
+) -> Result<R, HttpProblem> {
     let admin: Option<Arc<dyn BenchAdmin>> = app.config().benchmarks.clone();
     let admin = admin.ok_or_else(|| {
         problem(&BenchError::Off {
-            because: "this server has no load tool".into(),
+            reason: "this server runs without the load tool".into(),
         })
     })?;
     app.block(move || work(&*admin)).await?.map_err(|error| problem(&error))
 }
 
-fn problem(error: &BenchError) -> Problem {
+fn problem(error: &BenchError) -> HttpProblem {
     let detail = error.to_string();
     match error {
-        BenchError::Unknown => Problem::not_found(detail),
-        BenchError::Order { field, .. } => Problem::invalid(*field, detail),
-        BenchError::Off { .. } => Problem::conflict("benchmarks-off", "No benchmark can be run here", detail),
+        BenchError::Unknown => HttpProblem::not_found(detail),
+        BenchError::Order { field, .. } => HttpProblem::invalid(*field, detail),
+        BenchError::Off { .. } => HttpProblem::conflict("benchmarks-off", "Benchmarks are disabled", detail),
         BenchError::Running | BenchError::NotRunning | BenchError::TooMany { .. } | BenchError::Failed { .. } => {
-            Problem::conflict("benchmark", "That cannot be done now", detail)
+            HttpProblem::conflict("benchmark", "Not possible now", detail)
         }
     }
 }
 
-fn view(state: BenchState) -> Benchmarks {
-    Benchmarks {
+fn view(state: BenchState) -> BenchmarksView {
+    BenchmarksView {
         off_because: state.off_because,
         clients_max: state.clients_max,
         duration_max_s: state.duration_max_s,
@@ -226,14 +230,14 @@ fn view(state: BenchState) -> Benchmarks {
         failure: state.failure.map(|failed| FailedBenchmark {
             name: failed.name,
             at_unix_ms: unix_ms(failed.at),
-            because: failed.because,
+            because: failed.reason,
         }),
         items: state.finished.into_iter().map(finished).collect(),
     }
 }
 
-fn finished(one: FinishedBench) -> Benchmark {
-    Benchmark {
+fn finished(one: FinishedBench) -> BenchmarkView {
+    BenchmarkView {
         name: one.name,
         at_unix_ms: unix_ms(one.at),
         scenario: one.order.scenario,

@@ -1,4 +1,4 @@
-//! The certificates that listeners show: looked at, replaced, loaded anew. Keys go in and never come out.
+//! The certificates of listeners: shown, replaced, reloaded. The API never returns private keys.
 
 use std::sync::Arc;
 
@@ -14,41 +14,43 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tracing::{error, info};
 
-use super::login::Secret;
+use super::login::PasswordInput;
 use crate::app::App;
 use crate::body;
-use crate::certificate_admin::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate};
+use crate::certificate_admin::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
 use crate::endpoint::Endpoint;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
 const BODY_MAX: usize = 256 * 1024;
 const PEM: &str = "application/x-pem-file";
 
-/// The listeners that have certificates.
+/// Listeners with TLS and their certificates.
 #[derive(Serialize, JsonSchema)]
-pub struct Certificates {
+#[schemars(rename = "Certificates")]
+pub struct CertificatesView {
     pub items: Vec<ListenerCertificate>,
 }
 
-/// What a listener shows to its clients.
+/// The certificate of a listener.
 #[derive(Serialize, JsonSchema)]
 pub struct ListenerCertificate {
-    /// `tls.default`; `api` is the port of this API.
+    /// Name of the listener, such as `tls.default`; `api` is the port of this API.
     pub listener: String,
     pub certificate_file: String,
     pub key_file: String,
-    /// Others that have one of these files, too.
+    /// Other listeners that use one of these files.
     pub shared_with: Vec<String>,
-    /// Whether clients have to show one.
-    pub client_certificates: Asked,
-    /// In force: the listener's own, then those up to an authority.
+    /// Whether the listener requests certificates from clients.
+    pub client_certificates: ClientCertificateMode,
+    /// The chain in force: the listener's certificate first, then its issuers.
     pub chain: Vec<Certificate>,
-    /// The chain ends with what clients have to trust: an authority of one's own, or a certificate that is nobody's but its own. It is at
-    /// `authority.pem`. Otherwise the authority is elsewhere, such as a public one, which clients trust already.
+    /// The last certificate of the chain is self-signed: a private authority, or the listener's own certificate.
+    /// Clients must trust it; `authority.pem` returns it. Otherwise the authority is not part of the chain, such as a
+    /// public one that clients trust already.
     pub has_authority: bool,
-    /// The files, compared with what is in force.
+    /// The files, compared with the chain in force.
     pub on_disk: FileState,
-    /// Why the files are unusable.
+    /// Why the files cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -56,13 +58,13 @@ pub struct ListenerCertificate {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "ClientCertificates")]
-pub enum Asked {
+pub enum ClientCertificateMode {
     None,
     Optional,
     Required,
 }
 
-/// `changed` waits for a reload; `unusable` would make a reload or a start fail.
+/// `changed`: the files take effect at a reload. `unusable`: a reload or restart would fail.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "CertificateFileState")]
@@ -72,93 +74,93 @@ pub enum FileState {
     Unusable,
 }
 
-/// One certificate of a chain.
+/// A certificate of a chain.
 #[derive(Serialize, JsonSchema)]
 pub struct Certificate {
-    /// `CN=mqtt.example.org, O=Example`; may be empty.
+    /// Subject, such as `CN=mqtt.example.org, O=Example`; may be empty.
     pub subject: String,
     pub issuer: String,
-    /// Host names and addresses that it is good for.
+    /// Host names and addresses for which the certificate is valid.
     pub names: Vec<String>,
     /// Hexadecimal.
     pub serial: String,
     pub not_before_unix_ms: i64,
     pub not_after_unix_ms: i64,
-    /// SHA-256 of the whole, hexadecimal.
+    /// SHA-256 of the certificate, hexadecimal.
     pub fingerprint: String,
 }
 
-/// A new certificate and its key.
+/// A new certificate and its private key.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCertificate {
-    /// PEM: the listener's own first, then those up to an authority.
+    /// PEM: the listener's certificate first, then its issuers.
     certificate: String,
-    /// PEM, without a pass phrase.
-    key: Secret,
+    /// PEM, not encrypted.
+    key: PasswordInput,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/certificates", "certificates", list)
             .tag("Certificates")
-            .says(
+            .describe(
                 "Certificates of listeners",
-                "What each TLS listener and this port show to their clients, whether the files have changed since. Never a key.",
+                "The certificates of the TLS listeners and of this port, and whether the files have changed. Never contains a private key.",
             )
-            .returns::<Certificates>("All of them."),
+            .returns::<CertificatesView>("The listeners and their certificates."),
         Endpoint::get("/api/v1/certificates/{listener}/authority.pem", "authority", authority)
             .tag("Certificates")
-            .says(
-                "What clients have to trust",
-                "To be given to clients (`--cafile`): the end of the chain that the listener shows, if that has signed itself.",
+            .describe(
+                "Certificate that clients must trust",
+                "The last certificate of the listener's chain, if it is self-signed. Clients use it as their authority (`--cafile`).",
             )
-            .path_parameter("listener", "`tls.default`, or `api`.")
+            .path_parameter("listener", "Name of the listener, such as `tls.default` or `api`.")
             .fails(StatusCode::NOT_FOUND)
-            .returns_text(PEM, "One certificate."),
+            .returns_text(PEM, "The certificate."),
         Endpoint::put("/api/v1/certificates/{listener}", "replace_certificate", replace)
             .tag("Certificates")
-            .says(
+            .describe(
                 "Replace a listener's certificate",
-                "Certificate and key are checked, written to the files that the configuration names, and shown to whoever connects \
-                 from then on; open connections stay. When something is wrong, nothing has changed. Other listeners with the \
-                 same files take them over, too.",
+                "Checks the certificate and the key, writes them to the files of the configuration, and uses them for new connections; \
+                 open connections stay. If a check fails, nothing changes. Other listeners that use the \
+                 same files get the new certificate, too.",
             )
-            .path_parameter("listener", "`tls.default`, or `api`.")
+            .path_parameter("listener", "Name of the listener, such as `tls.default` or `api`.")
             .takes::<NewCertificate>(BODY_MAX)
             .fails(StatusCode::NOT_FOUND)
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<Certificates>("Replaced; all certificates as they are now."),
+            .returns::<CertificatesView>("Replaced. All certificates in force."),
         Endpoint::post("/api/v1/certificates/reload", "reload_certificates", reload)
             .tag("Certificates")
-            .says(
-                "Load certificates anew",
-                "From the files, for whoever connects from then on; open connections stay. All or, when one cannot be used, none.",
+            .describe(
+                "Reload the certificates",
+                "Reads the files again, for new connections; open connections stay. If one certificate cannot be used, no listener changes.",
             )
             .fails(StatusCode::CONFLICT)
-            .returns::<Certificates>("Loaded; all certificates as they are now."),
+            .returns::<CertificatesView>("Reloaded. All certificates in force."),
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<Certificates>, Problem> {
+async fn list(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProblem> {
     let Some(admin) = app.config().certificates.clone() else {
-        return Ok(Json(Certificates { items: Vec::new() }));
+        return Ok(Json(CertificatesView { items: Vec::new() }));
     };
     let held = app.block(move || admin.list()).await?;
     let items = held.iter().map(|one| view(one, &held)).collect();
-    Ok(Json(Certificates { items }))
+    Ok(Json(CertificatesView { items }))
 }
 
-async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Result<Response, Problem> {
+async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Result<Response, HttpProblem> {
     let admin = app.config().certificates.clone();
     let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let held = app.block(move || admin.list()).await?;
     let one = held.iter().find(|one| one.listener == listener);
     let one = one.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let found = authority_of(one).ok_or_else(|| {
-        Problem::not_found(
-            "the chain of the listener does not end with an authority: whoever issued the certificate has it",
+        HttpProblem::not_found(
+            "the listener's certificate chain does not end with a self-signed certificate: get the authority from the issuer of the certificate",
         )
     })?;
     let name = "attachment; filename=\"ca.pem\"";
@@ -166,11 +168,11 @@ async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Resu
     Ok((headers, pem(found)).into_response())
 }
 
-/// The last of its chain, if that has signed itself.
+/// Returns the last certificate of the chain, if it is self-signed.
 fn authority_of(one: &ServerCertificate) -> Option<&[u8]> {
     let last = one.chain.last()?;
-    let told = certificate::describe(last)?;
-    (!told.subject.is_empty() && told.subject == told.issuer).then_some(last)
+    let last_certificate = certificate::describe(last)?;
+    (!last_certificate.subject.is_empty() && last_certificate.subject == last_certificate.issuer).then_some(last)
 }
 
 fn pem(der: &[u8]) -> String {
@@ -188,27 +190,27 @@ async fn replace(
     State(app): State<App>,
     Path(listener): Path<String>,
     body::Json(new): body::Json<NewCertificate>,
-) -> Result<Json<Certificates>, Problem> {
+) -> Result<Json<CertificatesView>, HttpProblem> {
     let replaced = listener.clone();
     change(&app, move |admin| {
         new.key
             .read(|key| admin.replace(&replaced, new.certificate.as_bytes(), key.as_bytes()))
     })
     .await?;
-    info!(listener, "a certificate was replaced");
+    info!(listener, "certificate replaced");
     list(State(app)).await
 }
 
-async fn reload(State(app): State<App>) -> Result<Json<Certificates>, Problem> {
+async fn reload(State(app): State<App>) -> Result<Json<CertificatesView>, HttpProblem> {
     change(&app, |admin| admin.reload()).await?;
-    info!("certificates were loaded anew");
+    info!("certificates reloaded");
     list(State(app)).await
 }
 
 async fn change(
     app: &App,
     change: impl FnOnce(&dyn CertificateAdmin) -> Result<(), CertificateError> + Send + 'static,
-) -> Result<(), Problem> {
+) -> Result<(), HttpProblem> {
     let admin: Option<Arc<dyn CertificateAdmin>> = app.config().certificates.clone();
     let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let _one_at_a_time = app.changes().lock().await;
@@ -217,23 +219,23 @@ async fn change(
         .map_err(|error| problem(&error))
 }
 
-fn problem(error: &CertificateError) -> Problem {
+fn problem(error: &CertificateError) -> HttpProblem {
     let detail = error.to_string();
     match error {
-        CertificateError::Unknown => Problem::not_found(detail),
-        CertificateError::Rejected { field, .. } => Problem::invalid(
+        CertificateError::Unknown => HttpProblem::not_found(detail),
+        CertificateError::Rejected { field, .. } => HttpProblem::invalid(
             match field {
                 CertificateField::Certificate => "certificate",
                 CertificateField::Key => "key",
             },
             detail,
         ),
-        CertificateError::NotOurs { .. } | CertificateError::Files { .. } => {
-            Problem::conflict("certificate-files", "The files stand in the way", detail)
+        CertificateError::ExternallyManaged { .. } | CertificateError::Files { .. } => {
+            HttpProblem::conflict("certificate-files", "The files prevent the change", detail)
         }
         CertificateError::Workers { .. } => {
             error!(%error, "certificates");
-            Problem::internal(detail)
+            HttpProblem::internal(detail)
         }
     }
 }
@@ -244,9 +246,9 @@ fn view(one: &ServerCertificate, all: &[ServerCertificate]) -> ListenerCertifica
             && (other.certificate_file == one.certificate_file || other.key_file == one.key_file)
     };
     let (on_disk, problem) = match &one.on_disk {
-        OnDisk::Same => (FileState::Same, None),
-        OnDisk::Changed => (FileState::Changed, None),
-        OnDisk::Unusable { because } => (FileState::Unusable, Some(because.clone())),
+        DiskState::Same => (FileState::Same, None),
+        DiskState::Changed => (FileState::Changed, None),
+        DiskState::Unusable { reason: because } => (FileState::Unusable, Some(because.clone())),
     };
     ListenerCertificate {
         listener: one.listener.clone(),
@@ -254,9 +256,9 @@ fn view(one: &ServerCertificate, all: &[ServerCertificate]) -> ListenerCertifica
         key_file: one.key_file.display().to_string(),
         shared_with: all.iter().filter(shares).map(|other| other.listener.clone()).collect(),
         client_certificates: match one.client_certificates {
-            ClientCertificates::None => Asked::None,
-            ClientCertificates::Optional => Asked::Optional,
-            ClientCertificates::Required => Asked::Required,
+            ClientCertificates::None => ClientCertificateMode::None,
+            ClientCertificates::Optional => ClientCertificateMode::Optional,
+            ClientCertificates::Required => ClientCertificateMode::Required,
         },
         chain: one.chain.iter().map(|der| describe(der)).collect(),
         has_authority: authority_of(one).is_some(),
@@ -266,14 +268,14 @@ fn view(one: &ServerCertificate, all: &[ServerCertificate]) -> ListenerCertifica
 }
 
 fn describe(der: &[u8]) -> Certificate {
-    let told = certificate::describe(der).unwrap_or_default();
+    let parsed = certificate::describe(der).unwrap_or_default();
     Certificate {
-        subject: told.subject,
-        issuer: told.issuer,
-        names: told.names,
-        serial: told.serial,
-        not_before_unix_ms: told.not_before_unix_s.saturating_mul(1000),
-        not_after_unix_ms: told.not_after_unix_s.saturating_mul(1000),
+        subject: parsed.subject,
+        issuer: parsed.issuer,
+        names: parsed.names,
+        serial: parsed.serial,
+        not_before_unix_ms: parsed.not_before_unix_s.saturating_mul(1000),
+        not_after_unix_ms: parsed.not_after_unix_s.saturating_mul(1000),
         fingerprint: Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect(),
     }
 }

@@ -1,11 +1,11 @@
-//! Clients: sessions and their connections. List, look at, disconnect; and who was turned away.
+//! Clients: sessions and their connections (list, show, disconnect), and rejected connections.
 
 use std::net::SocketAddr;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{ClientFilter, ClientView, Now, Refusal, ShardId, WillView};
+use broker::{ClientFilter, ClientView, Now, RejectedConnection, ShardId, WillView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,86 +15,89 @@ use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::message_body::{MessageProperties, PayloadEncoding, UserProperty};
 use crate::packet_fields;
-use crate::paging::{self, Page, Place};
-use crate::problem::Problem;
+use crate::paging::{self, CursorPosition, Page};
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
-/// A session and, if it has one, its connection.
+/// A session and its connection, if it has one.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Client {
+#[schemars(rename = "Client")]
+pub struct ApiClient {
     pub client_id: String,
     pub user_name: Option<String>,
-    /// Of the present or last connection.
+    /// Address of the current or last connection.
     pub address: SocketAddr,
     pub connected: bool,
-    /// `null` without a connection.
+    /// `null`: not connected.
     pub transport: Option<TransportView>,
-    /// Name of the listener.
+    /// Name of the listener of the connection.
     pub listener: Option<String>,
-    /// `3.1`, `3.1.1` or `5.0`.
+    /// MQTT version: `3.1`, `3.1.1` or `5.0`.
     pub protocol_version: String,
     pub is_bridge: bool,
     pub clean_start: bool,
     pub keep_alive_s: u16,
-    /// 4294967295 never expires.
+    /// 4294967295: the session never expires.
     pub session_expiry_interval_s: u32,
     pub receive_maximum: u16,
     pub created_at_unix_ms: u64,
     pub connected_at_unix_ms: u64,
     pub disconnected_at_unix_ms: Option<u64>,
     pub subscriptions: usize,
-    /// Sent and not acknowledged.
+    /// Messages sent and not acknowledged.
     pub inflight: usize,
     pub queued: usize,
     pub queued_bytes: usize,
-    /// QoS 2 messages received whose PUBREL has not come.
+    /// QoS 2 messages received without their PUBREL.
     pub awaiting_release: usize,
-    /// Bytes that wait for the socket.
+    /// Bytes that wait to be written to the socket.
     pub output_backlog_bytes: usize,
     pub messages_received: u64,
     pub bytes_received: u64,
     pub messages_sent: u64,
     pub bytes_sent: u64,
     pub has_will: bool,
-    /// Why its last connection ended.
+    /// Why the last connection ended.
     pub last_disconnect_reason: Option<&'static str>,
-    /// Messages it did not get (or could not publish), by reason.
+    /// Messages dropped for this client, or rejected from it, by reason.
     pub drops: Vec<DropCount>,
     pub last_drop: Option<LastDrop>,
 }
 
-/// A client with what is too much for a list.
+/// A client with the fields that a list leaves out.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ClientDetails {
+#[schemars(rename = "ClientDetails")]
+pub struct ApiClientDetails {
     #[serde(flatten)]
-    pub client: Client,
-    /// What is published for it when its connection ends without DISCONNECT.
-    pub will: Option<Will>,
-    /// Maximum Packet Size of CONNECT; `null`: it takes all, or is not connected.
+    pub client: ApiClient,
+    /// The will message, which is published if the connection ends without DISCONNECT.
+    pub will: Option<WillMessage>,
+    /// Maximum Packet Size of CONNECT. `null`: no limit, or not connected.
     pub maximum_packet_size: Option<u32>,
-    /// Of CONNECT, the first 4096 bytes of them, while it is connected.
+    /// User properties of CONNECT, the first 4096 bytes, while the client is connected.
     pub user_properties: Vec<UserProperty>,
-    /// Of the certificate that it showed, while it is connected.
+    /// Common name of the client certificate, while the client is connected.
     pub certificate_common_name: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Will {
+#[schemars(rename = "Will")]
+pub struct WillMessage {
     pub topic: String,
     #[schemars(range(max = 2))]
     pub qos: u8,
     pub retain: bool,
-    /// Seconds between the end of the connection and the publication.
+    /// Will Delay Interval: seconds from the end of the connection to the publication.
     pub delay_s: u32,
-    /// The first 4096 bytes.
+    /// The first 4096 bytes of the payload.
     pub payload: String,
     pub encoding: PayloadEncoding,
-    /// Of all of it.
+    /// Size of the whole payload.
     pub payload_bytes: usize,
     pub properties: MessageProperties,
 }
 
-/// Of a will's payload.
+/// Bytes of a will's payload that are shown.
 const WILL_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -109,7 +112,7 @@ pub struct LastDrop {
     pub at_unix_ms: u64,
 }
 
-/// A connection that was turned away.
+/// A rejected connection.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RefusedClient {
     pub at_unix_ms: u64,
@@ -117,10 +120,10 @@ pub struct RefusedClient {
     pub user_name: Option<String>,
     pub address: SocketAddr,
     pub transport: TransportView,
-    /// As it was told to the client.
+    /// The reason that the client received.
     pub reason: &'static str,
     pub reason_code: u8,
-    /// What only the operator is told.
+    /// Details for the operator; the client does not receive them.
     pub because: String,
 }
 
@@ -133,11 +136,11 @@ pub struct ClientsQuery {
     user_name: Option<String>,
     /// Part of the address, such as `10.1.`.
     address: Option<String>,
-    /// Only those that are (`true`) or are not (`false`) connected.
+    /// Only connected (`true`) or only disconnected (`false`) clients.
     connected: Option<bool>,
-    /// What they are sorted by; each page looks at all sessions then.
+    /// Sort order. With it, each page reads all sessions.
     sort: Option<SortBy>,
-    /// Of `sort`; `asc` unless given.
+    /// Direction of `sort`. Default: `asc`.
     order: Option<SortOrder>,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
@@ -147,7 +150,7 @@ pub struct ClientsQuery {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KickQuery {
-    /// Ends the session, too, with its subscriptions and queue.
+    /// Also deletes the session, with its subscriptions and queue.
     #[serde(default)]
     end_session: bool,
 }
@@ -160,43 +163,46 @@ pub struct RefusedQuery {
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const ID: &str = "Percent-encoded, also its slashes.";
+    const ID: &str = "Percent-encoded, including slashes.";
     vec![
         Endpoint::get("/api/v1/clients", "clients", clients)
             .tag("Clients")
-            .says(
+            .describe(
                 "Clients, page by page",
-                "In no particular order without `sort`. Clients that come and go meanwhile may be missed; others are listed once, unless what they are \
-                 sorted by has changed between two pages.",
+                "Unordered without `sort`. Clients that connect or disconnect between two pages may be missed. A client appears once, unless \
+                 its sort value changes between two pages.",
             )
             .query::<ClientsQuery>()
-            .returns::<Page<Client>>("A page."),
+            .returns::<Page<ApiClient>>("A page."),
         Endpoint::get("/api/v1/clients/{client_id}", "client", client)
             .tag("Clients")
-            .says(
+            .describe(
                 "One client",
-                "With its counters, its will, and why it last lost a message or its connection.",
+                "With its counters, its will, its last dropped message and the reason of its last disconnection.",
             )
             .path_parameter("client_id", ID)
-            .returns::<ClientDetails>("The client."),
+            .returns::<ApiClientDetails>("The client."),
         Endpoint::delete("/api/v1/clients/{client_id}", "kick_client", kick)
             .tag("Clients")
-            .says(
+            .describe(
                 "Disconnect a client",
-                "MQTT 5 clients are told Administrative action (0x98). The session stays unless `end_session` is set.",
+                "MQTT 5 clients receive Administrative action (0x98). The session stays unless `end_session` is set.",
             )
             .path_parameter("client_id", ID)
             .query::<KickQuery>()
-            .returns_nothing("It is disconnected."),
+            .returns_nothing("The client is disconnected."),
         Endpoint::get("/api/v1/refused-clients", "refused_clients", refused)
             .tag("Clients")
-            .says("Who was turned away last", "Newest first; each shard remembers 256.")
+            .describe("Last rejected connections", "Newest first; each shard remembers 256.")
             .query::<RefusedQuery>()
-            .returns::<Vec<RefusedClient>>("Refused connections."),
+            .returns::<Vec<RefusedClient>>("Rejected connections."),
     ]
 }
 
-async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) -> Result<Json<Page<Client>>, Problem> {
+async fn clients(
+    State(app): State<App>,
+    Params(query): Params<ClientsQuery>,
+) -> Result<Json<Page<ApiClient>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let filter = ClientFilter {
         client_id: query.client_id,
@@ -209,11 +215,11 @@ async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) ->
         return clients_in_order::page(&app, &filter, order, query.cursor.as_deref(), limit).await;
     }
     if query.order.is_some() {
-        return Err(Problem::bad_request("an order of nothing")
+        return Err(HttpProblem::bad_request("`order` needs `sort`")
             .at("order")
-            .expected("`sort` beside it"));
+            .expected("`sort` in the same request"));
     }
-    let mut place = Place::parse(query.cursor.as_deref())?;
+    let mut place = CursorPosition::parse(query.cursor.as_deref())?;
     let listeners = ListenerNames::of(&app);
     let mut items = Vec::new();
     for _ in 0..paging::VISITS_MAX {
@@ -228,8 +234,8 @@ async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) ->
         let ((found, next), now) = app.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(|client| view(client, &listeners, now)));
         place = match next {
-            Some(slot) => Place::slot(place.shard, slot),
-            None => Place {
+            Some(slot) => CursorPosition::slot(place.shard, slot),
+            None => CursorPosition {
                 shard: place.shard + 1,
                 within: Vec::new(),
             },
@@ -241,14 +247,14 @@ async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) ->
     }))
 }
 
-async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<ClientDetails>, Problem> {
+async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<ApiClientDetails>, HttpProblem> {
     let wanted = client_id.clone();
-    let found = app.on_home(&client_id, move |shard, now| {
+    let found = app.on_session_shard(&client_id, move |shard, now| {
         (shard.client_details(&wanted, WILL_BYTES_MAX), now)
     });
     let (found, now) = found.await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
-    Ok(Json(ClientDetails {
+    Ok(Json(ApiClientDetails {
         client: view(found.client, &ListenerNames::of(&app), now),
         will: found.will.map(will),
         maximum_packet_size: found.maximum_packet_size,
@@ -257,11 +263,11 @@ async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result
     }))
 }
 
-fn will(will: WillView) -> Will {
+fn will(will: WillView) -> WillMessage {
     let properties = MessageProperties::from_wire(&will.properties, will.message_expiry_s);
     let is_cut = will.payload.len() < will.payload_bytes;
-    let (payload, encoding) = packet_fields::start_of(&will.payload, is_cut);
-    Will {
+    let (payload, encoding) = packet_fields::payload_text(&will.payload, is_cut);
+    WillMessage {
         topic: will.topic,
         qos: will.qos as u8,
         retain: will.retain,
@@ -277,10 +283,10 @@ async fn kick(
     State(app): State<App>,
     Path(client_id): Path<String>,
     Params(query): Params<KickQuery>,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
     match app
-        .on_home(&client_id, move |shard, now| {
+        .on_session_shard(&client_id, move |shard, now| {
             shard.kick(now, &wanted, query.end_session)
         })
         .await?
@@ -293,22 +299,28 @@ async fn kick(
 async fn refused(
     State(app): State<App>,
     Params(query): Params<RefusedQuery>,
-) -> Result<Json<Vec<RefusedClient>>, Problem> {
+) -> Result<Json<Vec<RefusedClient>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let of_shards = app
-        .on_all(move |shard, _| shard.refusals().take(limit).cloned().collect::<Vec<Refusal>>())
+        .on_all_shards(move |shard, _| {
+            shard
+                .refusals()
+                .take(limit)
+                .cloned()
+                .collect::<Vec<RejectedConnection>>()
+        })
         .await?;
-    let mut all: Vec<Refusal> = of_shards.into_iter().flatten().collect();
+    let mut all: Vec<RejectedConnection> = of_shards.into_iter().flatten().collect();
     all.sort_by_key(|refusal| std::cmp::Reverse(refusal.at_unix_ms));
     all.truncate(limit);
     Ok(Json(all.into_iter().map(refused_view).collect()))
 }
 
-pub fn unknown(client_id: &str) -> Problem {
-    Problem::not_found(format!("there is no session with the client id {client_id:?}"))
+pub fn unknown(client_id: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("no session has the client ID {client_id:?}"))
 }
 
-/// Names of listeners by their index in the configuration.
+/// Names of the listeners by their index in the configuration.
 pub struct ListenerNames(Vec<String>);
 
 impl ListenerNames {
@@ -323,8 +335,8 @@ impl ListenerNames {
     }
 }
 
-pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> Client {
-    Client {
+pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> ApiClient {
+    ApiClient {
         client_id: client.client_id,
         user_name: client.user_name,
         address: client.address,
@@ -369,7 +381,7 @@ pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> Client {
     }
 }
 
-fn refused_view(refusal: Refusal) -> RefusedClient {
+fn refused_view(refusal: RejectedConnection) -> RefusedClient {
     RefusedClient {
         at_unix_ms: refusal.at_unix_ms,
         client_id: refusal.client_id.into(),
@@ -378,6 +390,6 @@ fn refused_view(refusal: Refusal) -> RefusedClient {
         transport: refusal.transport.into(),
         reason: refusal.reason.name(),
         reason_code: refusal.reason.to_u8(),
-        because: refusal.because.into(),
+        because: refusal.detail.into(),
     }
 }

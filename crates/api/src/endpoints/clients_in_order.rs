@@ -1,5 +1,7 @@
-//! Clients sorted. A page is the first of all sessions that stand behind the last of the page before, so that it costs a look at each
-//! session however far down the list it is, and memory for a page only. The cursor holds that last place, and which order it is of.
+//! Sorted lists of clients.
+//!
+//! A page consists of the first sessions after the last session of the previous page. Each page reads every session,
+//! and needs memory only for its own items. The cursor contains the sort value of the last session and the sort order.
 
 use axum::Json;
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -7,18 +9,18 @@ use broker::{ClientFilter, ClientOrder, ClientPlace, ClientSort, ClientView, Now
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::clients::{Client, ListenerNames, view};
+use super::clients::{ApiClient, ListenerNames, view};
 use crate::app::App;
 use crate::paging::{self, Page};
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// What clients are sorted by.
+/// Sort key of clients.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "ClientSort")]
 pub enum SortBy {
     ClientId,
-    /// When the connection began, or ended for those without.
+    /// Start of the connection; for disconnected clients, its end.
     Since,
     Subscriptions,
     Queued,
@@ -57,22 +59,22 @@ pub async fn page(
     order: ClientOrder,
     cursor: Option<&str>,
     limit: usize,
-) -> Result<Json<Page<Client>>, Problem> {
+) -> Result<Json<Page<ApiClient>>, HttpProblem> {
     let after = cursor.map(|text| parse(order, text)).transpose()?;
     let mut first: Vec<(ClientPlace, ClientView, Now)> = Vec::new();
     let mut from = Some(0);
     for _ in 0..paging::VISITS_MAX {
         let Some(slot) = from else {
-            return Ok(cut(app, order, first, limit));
+            return Ok(page_of(app, order, first, limit));
         };
         let (filter, after) = (filter.clone(), after.clone());
-        // One more than the page has, to know whether another follows.
+        // One more than the page needs, to find out whether another page follows.
         let look = move |shard: &mut broker::Shard, now: Now| {
             let (found, next) = shard.clients_in_order(&filter, order, after.as_ref(), slot, limit + 1);
             (found, next, now)
         };
         from = None;
-        for (found, next, now) in app.on_all(look).await? {
+        for (found, next, now) in app.on_all_shards(look).await? {
             first.extend(found.into_iter().map(|view| (order.place(&view), view, now)));
             from = from.max(next);
         }
@@ -80,19 +82,19 @@ pub async fn page(
         first.truncate(limit + 1);
     }
     match from {
-        None => Ok(cut(app, order, first, limit)),
-        Some(_) => Err(Problem::bad_request("there are too many sessions to sort")
+        None => Ok(page_of(app, order, first, limit)),
+        Some(_) => Err(HttpProblem::bad_request("too many sessions to sort")
             .at("sort")
-            .expected("none: in no particular order there are pages of them all")),
+            .expected("no `sort`: the unordered list has pages of all sessions")),
     }
 }
 
-fn cut(
+fn page_of(
     app: &App,
     order: ClientOrder,
     mut first: Vec<(ClientPlace, ClientView, Now)>,
     limit: usize,
-) -> Json<Page<Client>> {
+) -> Json<Page<ApiClient>> {
     let has_more = first.len() > limit;
     first.truncate(limit);
     let cursor = first.last().filter(|_| has_more).map(|last| to_text(order, &last.0));
@@ -111,7 +113,7 @@ fn to_text(order: ClientOrder, place: &ClientPlace) -> String {
     Base64UrlUnpadded::encode_string(&bytes)
 }
 
-fn parse(order: ClientOrder, text: &str) -> Result<ClientPlace, Problem> {
+fn parse(order: ClientOrder, text: &str) -> Result<ClientPlace, HttpProblem> {
     let place = || {
         let bytes = Base64UrlUnpadded::decode_vec(text).ok()?;
         let bytes = bytes.strip_prefix(&[tag(order)])?;
@@ -124,7 +126,7 @@ fn parse(order: ClientOrder, text: &str) -> Result<ClientPlace, Problem> {
     place().ok_or_else(paging::malformed)
 }
 
-/// Tells the cursors of one order from those of another.
+/// Identifies the sort order of a cursor.
 fn tag(order: ClientOrder) -> u8 {
     order.by as u8 * 2 + u8::from(order.is_descending)
 }

@@ -1,4 +1,4 @@
-//! The configuration in force, where each value comes from, and changes of what can change while the server runs.
+//! The configuration in force, the origin of each value, and changes at run time.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use tracing::{error, info};
 use crate::app::App;
 use crate::body;
 use crate::config::ConfigValue;
-use crate::config_admin::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError};
+use crate::config_admin::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference};
 use crate::endpoint::Endpoint;
-use crate::guard::Login;
-use crate::problem::{FieldError, Problem};
+use crate::guard::AuthenticatedUser;
+use crate::problem::{FieldError, HttpProblem};
 
 const BODY_MAX: usize = 64 * 1024;
-/// In one request.
+/// Limit of one request.
 const CHANGES_MAX: usize = 500;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigurationChange {
-    /// By key the new value, as it is typed after `--set key=`: `15s`, `["a", "b"]`. `null` forgets what was changed at run time, so that
-    /// the file or the default holds again.
+    /// New values by key, in the syntax of `--set key=`: `15s`, `["a", "b"]`. `null` removes a run-time change, so that
+    /// the file or the default applies again.
     changes: ConfigChanges,
 }
 
-/// What is another value then.
+/// Differences to the configuration in force.
 #[derive(Serialize, JsonSchema)]
 pub struct ConfigurationPlan {
     /// In the order of the reference. Empty: nothing changes.
@@ -40,43 +40,43 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/configuration", "configuration", configuration)
             .tag("Node")
-            .says(
+            .describe(
                 "The configuration in force",
-                "Every value with its origin, and whether it can be changed here. Secrets are `***`. What was reloaded and waits for a \
-                 restart is shown as it will be.",
+                "Every value with its origin, and whether it can be changed here. Secrets are `***`. A value that was reloaded and takes effect \
+                 after a restart is shown with its new value.",
             )
             .returns::<Vec<ConfigValue>>("In the order of the reference."),
         Endpoint::post("/api/v1/configuration/check", "check_configuration", check)
             .tag("Node")
-            .says(
-                "Try a change of the configuration",
-                "Checks it as `tidewire check` does and says what would change. Changes nothing.",
+            .describe(
+                "Check a change of the configuration",
+                "Checks the change as `tidewire check` does, and returns the values that would change. Changes nothing.",
             )
             .takes::<ConfigurationChange>(BODY_MAX)
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ConfigurationPlan>("It is good; what would change."),
+            .returns::<ConfigurationPlan>("The change is valid. The values that would change."),
         Endpoint::put("/api/v1/configuration", "change_configuration", change)
             .tag("Node")
-            .says(
+            .describe(
                 "Change the configuration",
-                "Of values whose `fixed_because` is `null`. All of it or, when something is wrong, none. It is kept in `runtime.toml` of the \
-                 data directory, which beats the file, and is in force when the answer comes. What the files say since they were read \
-                 last is taken over, too, as at SIGHUP.",
+                "Changes values whose `fixed_because` is `null`. If one value is invalid, nothing changes. The change is written to `runtime.toml` in \
+                 the data directory, which overrides the file, and is in force when the answer is sent. Changes of the files since the last \
+                 reload are applied, too, as at SIGHUP.",
             )
             .takes::<ConfigurationChange>(BODY_MAX)
             .fails(StatusCode::CONFLICT)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ConfigurationPlan>("In force; what has changed."),
+            .returns::<ConfigurationPlan>("The change is in force. The values that changed."),
         Endpoint::post("/api/v1/restart", "restart", restart)
             .tag("Node")
-            .says(
+            .describe(
                 "Restart the server",
-                "It ends in an orderly way, which disconnects all clients, and starts anew in the same process, with the configuration as it \
-                 is in its files. Not done when that is known to keep it from starting, while a backup is made, or when one is to be restored.",
+                "Shuts the server down, which disconnects all clients, and starts it again in the same process with the configuration \
+                 in its files. Rejected if the configuration is known to prevent a start, while a backup runs, or if a restore is prepared.",
             )
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("It ends now."),
+            .returns_nothing("The server shuts down."),
     ]
 }
 
@@ -87,8 +87,8 @@ async fn configuration(State(app): State<App>) -> Json<Vec<ConfigValue>> {
 async fn check(
     State(app): State<App>,
     body::Json(request): body::Json<ConfigurationChange>,
-) -> Result<Json<ConfigurationPlan>, Problem> {
-    let (admin, changes) = wanted(&app, request)?;
+) -> Result<Json<ConfigurationPlan>, HttpProblem> {
+    let (admin, changes) = requested_changes(&app, request)?;
     let planned = app.block(move || admin.plan(&changes)).await?;
     let items = planned.map_err(problem)?;
     Ok(Json(ConfigurationPlan { items }))
@@ -96,57 +96,63 @@ async fn check(
 
 async fn change(
     State(app): State<App>,
-    Extension(login): Extension<Login>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(request): body::Json<ConfigurationChange>,
-) -> Result<Json<ConfigurationPlan>, Problem> {
-    let (admin, changes) = wanted(&app, request)?;
+) -> Result<Json<ConfigurationPlan>, HttpProblem> {
+    let (admin, changes) = requested_changes(&app, request)?;
     let _one_at_a_time = app.changes().lock().await;
     let shown = app.clone();
-    // The thread goes on when nobody waits for the answer any more, so that it is the one that tells.
+    // The thread continues if the request is cancelled, so it publishes the new configuration itself.
     let apply = move || admin.apply(&changes, &|values| shown.set_configuration(values));
     let items = app.block(apply).await?.map_err(problem)?;
     for item in &items {
-        info!(user = %login.user, key = item.key, "the configuration was changed");
+        info!(user = %login.user, key = item.key, "configuration changed");
     }
     Ok(Json(ConfigurationPlan { items }))
 }
 
-async fn restart(State(app): State<App>, Extension(login): Extension<Login>) -> Result<StatusCode, Problem> {
+async fn restart(
+    State(app): State<App>,
+    Extension(login): Extension<AuthenticatedUser>,
+) -> Result<StatusCode, HttpProblem> {
     let admin = admin(&app)?;
     let _one_at_a_time = app.changes().lock().await;
     app.block(move || admin.restart()).await?.map_err(problem)?;
-    info!(user = %login.user, "the server starts anew");
+    info!(user = %login.user, "restarting the server");
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn wanted(app: &App, request: ConfigurationChange) -> Result<(Arc<dyn ConfigAdmin>, ConfigChanges), Problem> {
+fn requested_changes(
+    app: &App,
+    request: ConfigurationChange,
+) -> Result<(Arc<dyn ConfigAdmin>, ConfigChanges), HttpProblem> {
     if request.changes.is_empty() || request.changes.len() > CHANGES_MAX {
         let expected = format!("1 to {CHANGES_MAX} keys");
-        return Err(Problem::invalid("changes", "there are none, or too many").expected(expected));
+        return Err(HttpProblem::invalid("changes", "wrong number of changes").expected(expected));
     }
     Ok((admin(app)?, request.changes))
 }
 
-fn admin(app: &App) -> Result<Arc<dyn ConfigAdmin>, Problem> {
-    let nobody = || {
-        Problem::conflict(
+fn admin(app: &App) -> Result<Arc<dyn ConfigAdmin>, HttpProblem> {
+    let read_only = || {
+        HttpProblem::conflict(
             "not-here",
-            "It is not changed here",
-            "this server's configuration is fixed",
+            "The configuration is read-only",
+            "this server does not support configuration changes at run time",
         )
     };
-    app.config().configuration.clone().ok_or_else(nobody)
+    app.config().configuration.clone().ok_or_else(read_only)
 }
 
-fn problem(error: ConfigError) -> Problem {
+fn problem(error: ConfigChangeError) -> HttpProblem {
     let detail = error.to_string();
     match error {
-        ConfigError::Rejected(errors) => {
+        ConfigChangeError::Rejected(errors) => {
             let at = |key: &str| format!("changes.{key}");
             let (field, first) = errors.first().map_or(("changes".to_owned(), detail), |(key, because)| {
                 (at(key), because.clone())
             });
-            let mut problem = Problem::invalid(field, first);
+            let mut problem = HttpProblem::invalid(field, first);
             if errors.len() > 1 {
                 let error = |(key, detail): (String, String)| FieldError {
                     field: at(&key),
@@ -156,11 +162,15 @@ fn problem(error: ConfigError) -> Problem {
             }
             problem
         }
-        ConfigError::Files { .. } => Problem::conflict("configuration-files", "The files stand in the way", detail),
-        ConfigError::Busy { .. } => Problem::conflict("busy", "Not now", detail),
-        ConfigError::Storage { .. } | ConfigError::Workers { .. } => {
-            error!(error = detail, "the configuration");
-            Problem::internal(detail)
+        ConfigChangeError::Files { .. } => HttpProblem::conflict(
+            "configuration-files",
+            "The configuration files prevent the change",
+            detail,
+        ),
+        ConfigChangeError::Busy { .. } => HttpProblem::conflict("busy", "Not possible now", detail),
+        ConfigChangeError::Storage { .. } | ConfigChangeError::Workers { .. } => {
+            error!(error = detail, "changing the configuration failed");
+            HttpProblem::internal(detail)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Connectors: where actions send to.
+//! Connectors: the external systems that actions send to and sources read from.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use super::integration::{BODY_MAX, add, command, delete, list, one, put};
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// What a type of connector, its actions and its sources are configured with, as JSON Schema: forms are made from it.
+/// JSON Schemas of a connector type, its actions and its sources. Forms are generated from them.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ConnectorType {
-    /// Of a connector's `config`; null: actions of the type need no connector.
+    /// Schema of a connector's `config`. `null`: actions of this type need no connector.
     config: Option<Schema>,
-    /// Of an action's `parameters`.
+    /// Schema of an action's `parameters`.
     parameters: Option<Schema>,
-    /// Of a source's `parameters`; null: the type has no sources.
+    /// Schema of a source's `parameters`. `null`: this type has no sources.
     source: Option<Schema>,
 }
 
@@ -41,25 +41,25 @@ fn definitions() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/connector-types", "connector_types", types)
             .tag("Integration")
-            .says(
+            .describe(
                 "Types of connectors, actions and sources",
-                "With the JSON Schemas of what they are configured with, from which forms are made.",
+                "With the JSON Schemas of their configuration, from which forms are generated.",
             )
-            .returns::<BTreeMap<String, ConnectorType>>("By type."),
-        list(ALL, "connectors", Engine::connectors).says("All connectors", "Secrets are shown as `***`."),
+            .returns::<BTreeMap<String, ConnectorType>>("Schemas by type."),
+        list(ALL, "connectors", Engine::connectors).describe("All connectors", "Secrets are shown as `***`."),
         add::<ConnectorDefinition>(ALL, "add_connector")
-            .says("Add a connector", "It is in force at once and after a restart."),
+            .describe("Add a connector", "It can be used at once, and after a restart."),
         one::<ConnectorDefinition>(ONE, "connector")
-            .says("One connector", "Secrets are shown as `***`.")
+            .describe("One connector", "Secrets are shown as `***`.")
             .path_parameter("name", NAME),
         put::<ConnectorDefinition>(ONE, "put_connector")
-            .says(
+            .describe(
                 "Add or change a connector",
-                "A secret given as `***` stays what it was. Actions and sources that use the connector are started anew.",
+                "A secret given as `***` keeps its value. Actions and sources that use the connector restart.",
             )
-            .path_parameter("name", "That of the body."),
+            .path_parameter("name", "The same name as in the body."),
         delete(ONE, "delete_connector", Engine::delete_connector)
-            .says("Delete a connector", "Only if no action and no source uses it.")
+            .describe("Delete a connector", "Fails if an action or a source uses it.")
             .path_parameter("name", NAME),
     ]
 }
@@ -71,33 +71,33 @@ fn orders() -> Vec<Endpoint> {
             "enable_connector",
             |engine, name| engine.enable_connector(name, true),
         )
-        .says("Enable a connector", "Actions and sources that use it run again.")
+        .describe("Enable a connector", "Actions and sources that use it start again.")
         .path_parameter("name", NAME),
         command(
             "/api/v1/connectors/{name}/disable",
             "disable_connector",
             |engine, name| engine.enable_connector(name, false),
         )
-        .says("Disable a connector", "Actions and sources that use it do not run.")
+        .describe("Disable a connector", "Actions and sources that use it stop.")
         .path_parameter("name", NAME),
         Endpoint::post("/api/v1/connectors/{name}/test", "test_connector", test)
             .tag("Integration")
-            .says(
+            .describe(
                 "Test a connector",
-                "Asks its target whether it can be reached and takes the credentials; 15 seconds at most.",
+                "Checks whether the target can be reached and accepts the credentials. Takes at most 15 seconds.",
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ConnectorTest>("How it went."),
-        Endpoint::post("/api/v1/connector-test", "try_connector", try_out)
+            .returns::<ConnectorTest>("Result of the test."),
+        Endpoint::post("/api/v1/connector-test", "try_connector", test_definition)
             .tag("Integration")
-            .says(
+            .describe(
                 "Test a connector that is not defined yet",
-                "As for one that is; a secret given as `***` is that of the connector of this name.",
+                "Like the test of a defined connector. A secret given as `***` is taken from the defined connector with this name.",
             )
             .takes::<ConnectorDefinition>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ConnectorTest>("How it went."),
+            .returns::<ConnectorTest>("Result of the test."),
     ]
 }
 
@@ -113,15 +113,15 @@ async fn types() -> Json<BTreeMap<String, ConnectorType>> {
     Json(CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).map(kind).collect())
 }
 
-async fn test(State(app): State<App>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, Problem> {
-    let tested = app.engine_beside(move |engine| engine.test_connector(&name));
+async fn test(State(app): State<App>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, HttpProblem> {
+    let tested = app.engine_read(move |engine| engine.test_connector(&name));
     tested.await.map(Json)
 }
 
-async fn try_out(
+async fn test_definition(
     State(app): State<App>,
     body::Json(new): body::Json<ConnectorDefinition>,
-) -> Result<Json<ConnectorTest>, Problem> {
-    let tested = app.engine_beside(move |engine| engine.try_connector(new));
+) -> Result<Json<ConnectorTest>, HttpProblem> {
+    let tested = app.engine_read(move |engine| engine.try_connector(new));
     tested.await.map(Json)
 }

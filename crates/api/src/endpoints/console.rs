@@ -1,8 +1,9 @@
-//! The console: its files, from the binary. They are built by `dev/ui build` from `ui/` and kept compressed, so that serving
-//! them is a copy. Everything else that the console shows it asks the API for.
+//! Serves the files of the console. `dev/ui build` packs them into `ui/console.tar`; `build.rs` compresses and
+//! embeds them, and the server sends them unchanged. All other data of the console comes from the API.
 //!
-//! The page may load nothing from elsewhere and run nothing inline; the one thing it may reach beside this port, on which it
-//! speaks MQTT, too, is the WebSocket listeners of this node, for who wants to try one of those.
+//! The content security policy forbids inline scripts and other origins. Besides this port, which also accepts MQTT,
+//! the
+//! page may connect to the WebSocket listeners of this node, so that users can test a listener.
 
 use std::fmt::Write;
 
@@ -12,25 +13,30 @@ use axum::response::{IntoResponse, Response};
 use broker::Transport;
 
 use crate::app::App;
-use crate::console_files::FILES;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::problem::HttpProblem;
 
 /// A file of the console.
-pub struct File {
-    /// As it is asked for.
-    pub path: &'static str,
-    pub content_type: &'static str,
-    pub bytes: &'static [u8],
-    pub is_gzip: bool,
+struct ConsoleFile {
+    /// Request path of the file.
+    path: &'static str,
+    content_type: &'static str,
+    bytes: &'static [u8],
+    is_gzip: bool,
 }
 
-/// Below this a name has a hash of its content in it.
+static FILES: &[ConsoleFile] = include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
+
+/// Names below this path contain a hash of the content.
 const ASSETS: &str = "/assets/";
 
 pub fn endpoints() -> Vec<Endpoint> {
-    let file = |endpoint: Endpoint, content_type| endpoint.needs(Need::Nothing).returns_text(content_type, "The file.");
+    let file = |endpoint: Endpoint, content_type| {
+        endpoint
+            .needs(RequiredAccess::Nothing)
+            .returns_text(content_type, "The file.")
+    };
     vec![
         file(Endpoint::get("/", "console", page), "text/html"),
         file(Endpoint::get("/favicon.svg", "console_icon", icon), "image/svg+xml"),
@@ -41,18 +47,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Whether it is a file of the console, which has headers of its own.
+/// Whether the path is a file of the console. These files have their own headers.
 pub fn is_file(path: &str) -> bool {
     find(path).is_some()
 }
 
-fn find(path: &str) -> Option<&'static File> {
+fn find(path: &str) -> Option<&'static ConsoleFile> {
     FILES.iter().find(|file| file.path == path)
 }
 
 async fn page(State(app): State<App>, headers: HeaderMap) -> Response {
     let mut response = answer("/", &headers);
-    let policy = policy(&app, &headers).try_into().expect("a policy is text of ASCII");
+    let policy = policy(&app, &headers).try_into().expect("a policy is ASCII text");
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     response
 }
@@ -67,12 +73,11 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
 
 fn answer(path: &str, headers: &HeaderMap) -> Response {
     let Some(file) = find(path) else {
-        return Problem::not_found("the console has no such file; it was updated if it had: load the page again")
-            .into_response();
+        return HttpProblem::not_found("no such file: if the console was updated, reload the page").into_response();
     };
     if file.is_gzip && !takes_gzip(headers) {
-        let detail = "this file is kept compressed: send `Accept-Encoding: gzip`";
-        return Problem::of_status(StatusCode::NOT_ACCEPTABLE, detail.into()).into_response();
+        let detail = "this file is only available compressed: send `Accept-Encoding: gzip`";
+        return HttpProblem::of_status(StatusCode::NOT_ACCEPTABLE, detail.into()).into_response();
     }
     let caching = match path.starts_with(ASSETS) {
         true => "public, max-age=31536000, immutable",
@@ -86,8 +91,8 @@ fn answer(path: &str, headers: &HeaderMap) -> Response {
     (own, encoding.map(|encoding| [encoding]), file.bytes).into_response()
 }
 
-/// Who says nothing takes anything (RFC 9110, 12.5.3).
-fn takes_gzip(headers: &HeaderMap) -> bool {
+/// A request without `Accept-Encoding` accepts any encoding (RFC 9110, 12.5.3).
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
     let Some(accepted) = headers
         .get(header::ACCEPT_ENCODING)
         .and_then(|value| value.to_str().ok())
@@ -101,7 +106,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What the page may do. Addresses of listeners are those of the host that the page was asked for by.
+/// The content security policy of the page. Listener addresses use the host name of the request.
 fn policy(app: &App, headers: &HeaderMap) -> String {
     let mut policy =
         String::from("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'");
@@ -110,7 +115,7 @@ fn policy(app: &App, headers: &HeaderMap) -> String {
         .and_then(|host| host.to_str().ok())
         .and_then(host_name)
     {
-        // The API's own port is `self`.
+        // `self` covers the API's own port.
         let listeners = app.net().listeners().into_iter().filter(|one| !one.is_handed_over);
         for listener in listeners {
             let scheme = match listener.transport {
@@ -118,14 +123,14 @@ fn policy(app: &App, headers: &HeaderMap) -> String {
                 Transport::SecureWebSocket => "wss",
                 Transport::Tcp | Transport::Tls => continue,
             };
-            write!(policy, " {scheme}://{host}:{}", listener.address.port()).expect("a String takes everything");
+            write!(policy, " {scheme}://{host}:{}", listener.address.port()).expect("writing to a String cannot fail");
         }
     }
     policy.push_str("; base-uri 'none'; form-action 'self'; frame-ancestors 'none'");
     policy
 }
 
-/// The name without the port, if it is one that a policy can hold: no IPv6 address.
+/// Returns the host name without the port. `None` for names that a policy cannot contain, such as IPv6 addresses.
 fn host_name(host: &str) -> Option<&str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
@@ -137,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_refuses_gzip_does_not_get_it() {
+    fn gzip_is_sent_unless_the_client_refuses_it() {
         let with = |value: &'static str| HeaderMap::from_iter([(header::ACCEPT_ENCODING, value.parse().unwrap())]);
         assert!(takes_gzip(&HeaderMap::new()));
         for taken in ["gzip, deflate, br", "br;q=1.0, gzip;q=0.5", "*"] {
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_could_end_the_directive_is_left_out() {
+    fn host_that_could_end_the_directive_is_left_out() {
         assert_eq!(host_name("localhost:18083"), Some("localhost"));
         assert_eq!(host_name("mqtt.example.org"), Some("mqtt.example.org"));
         for odd in ["", "[::1]:1", "a b", "x; script-src *", "x'"] {

@@ -1,5 +1,5 @@
-//! Users of the console and of this API: who may log in, as what. Their passwords are made here, shown once, and have to be
-//! changed by whom they are for.
+//! Users of the console and of this API, and their roles. The server generates their passwords, shows each once, and
+//! requires the user to change it.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -12,26 +12,26 @@ use crate::admins::{AdminSummary, Admins, AdminsError, OneTimePassword, Role};
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::{Login, Need};
+use crate::guard::{AuthenticatedUser, RequiredAccess};
 use crate::paging::{self, Page};
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
 const BODY_MAX: usize = 16 * 1024;
-const USERS_MAX: usize = 1000;
-/// Of a name: it stands in each line of the audit log.
+pub(crate) const USERS_MAX: usize = 1000;
+/// Limit of a name, which appears in each line of the audit log.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Who may log in to the console.
+/// A user of the console.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ConsoleUser {
     pub name: String,
     pub role: Role,
-    /// Somebody else has made the password: it has to be changed before anything else.
+    /// Another user generated the password: it must be changed before anything else.
     pub has_one_time_password: bool,
-    /// Nobody has changed the password that the first start made.
+    /// The password of the first start was not changed yet.
     pub has_first_password: bool,
-    /// The one who asks.
+    /// This is the user who sent the request.
     pub is_self: bool,
 }
 
@@ -49,11 +49,11 @@ pub struct ConsoleUserChange {
     role: Role,
 }
 
-/// A password that was just made.
+/// A generated password.
 #[derive(Serialize, JsonSchema)]
 pub struct MadePassword {
     pub name: String,
-    /// It is shown here and never again, and is good for one thing: setting another.
+    /// Shown only in this answer. The user can only set another password with it.
     pub password: String,
 }
 
@@ -62,7 +62,7 @@ pub struct MadePassword {
 pub struct ConsoleUsersQuery {
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
-    /// The last name of the page before.
+    /// Last name of the previous page.
     cursor: Option<String>,
 }
 
@@ -73,18 +73,18 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get(ALL, "console_users", list)
             .tag("Login")
-            .says(
+            .describe(
                 "Users of the console, page by page",
-                "Who may log in to this API. MQTT users are others. Sorted by name.",
+                "Users with access to this API. MQTT users are separate. Sorted by name.",
             )
-            .needs(Need::Admin)
+            .needs(RequiredAccess::Admin)
             .query::<ConsoleUsersQuery>()
             .returns::<Page<ConsoleUser>>("A page."),
         Endpoint::post(ALL, "add_console_user", add)
             .tag("Login")
-            .says(
-                "Add a user of the console",
-                "The answer has a password, which is shown once. The user logs in with it and has to set another before anything else.",
+            .describe(
+                "Add a console user",
+                "The answer contains a password, which is shown once. After the first login, the user must set another password.",
             )
             .takes::<NewConsoleUser>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -92,9 +92,9 @@ pub fn endpoints() -> Vec<Endpoint> {
             .creates::<MadePassword>("Added."),
         Endpoint::put(ONE, "change_console_user", change)
             .tag("Login")
-            .says(
-                "Change the role of a user of the console",
-                "Holds for the next request. The last administrator stays one.",
+            .describe(
+                "Change the role of a console user",
+                "Applies to the next request. The role of the last administrator cannot be changed.",
             )
             .path_parameter("name", NAME)
             .takes::<ConsoleUserChange>(BODY_MAX)
@@ -103,19 +103,19 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<ConsoleUser>("Changed."),
         Endpoint::post("/api/v1/console-users/{name}/password", "reset_console_password", reset)
             .tag("Login")
-            .says(
-                "Make a new password for a user of the console",
-                "For one who has forgotten it. Every login of that user ends. The answer has the password, which is shown once and \
-                 has to be changed before anything else.",
+            .describe(
+                "Reset the password of a console user",
+                "All logins of the user end. The answer contains a new password, which is shown once and \
+                 must be changed after the next login.",
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::NOT_FOUND)
             .creates::<MadePassword>("Made."),
         Endpoint::delete(ONE, "remove_console_user", remove)
             .tag("Login")
-            .says(
-                "Remove a user of the console",
-                "Its logins end. The last administrator cannot be removed.",
+            .describe(
+                "Delete a console user",
+                "All logins of the user end. The last administrator cannot be deleted.",
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::NOT_FOUND)
@@ -126,9 +126,9 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn list(
     State(app): State<App>,
-    Extension(login): Extension<Login>,
+    Extension(login): Extension<AuthenticatedUser>,
     Params(query): Params<ConsoleUsersQuery>,
-) -> Result<Json<Page<ConsoleUser>>, Problem> {
+) -> Result<Json<Page<ConsoleUser>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let after = |user: &AdminSummary| query.cursor.as_ref().is_none_or(|cursor| user.name > *cursor);
     let users = app.admins().list().into_iter().filter(after);
@@ -142,75 +142,78 @@ async fn list(
 async fn add(
     State(app): State<App>,
     body::Json(new): body::Json<NewConsoleUser>,
-) -> Result<(StatusCode, Json<MadePassword>), Problem> {
+) -> Result<(StatusCode, Json<MadePassword>), HttpProblem> {
     if new.name.len() > NAME_BYTES_MAX {
-        return Err(Problem::invalid(
+        return Err(HttpProblem::invalid(
             "name",
-            format!("a name has at most {NAME_BYTES_MAX} bytes"),
+            format!("the name is longer than {NAME_BYTES_MAX} bytes"),
         ));
     }
     if app.admins().list().len() >= USERS_MAX {
-        return Err(Problem::invalid(
+        return Err(HttpProblem::invalid(
             "name",
-            format!("there are {USERS_MAX} users already, which is the limit"),
+            format!("the limit of {USERS_MAX} users is reached"),
         ));
     }
     let name = new.name.clone();
-    let password = alter(&app, move |admins| admins.add(&name, new.role)).await?;
-    info!(user = %new.name, "a user of the console was added");
+    let password = change_admins(&app, move |admins| admins.add(&name, new.role)).await?;
+    info!(user = %new.name, "console user added");
     Ok(made(new.name, &password))
 }
 
 async fn change(
     State(app): State<App>,
-    Extension(login): Extension<Login>,
+    Extension(login): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
     body::Json(change): body::Json<ConsoleUserChange>,
-) -> Result<Json<ConsoleUser>, Problem> {
+) -> Result<Json<ConsoleUser>, HttpProblem> {
     let user = name.clone();
-    alter(&app, move |admins| admins.set_role(&user, change.role)).await?;
+    change_admins(&app, move |admins| admins.set_role(&user, change.role)).await?;
     let changed = app.admins().list().into_iter().find(|user| user.name == name);
     let changed = changed.ok_or_else(|| problem(AdminsError::User(auth::UserError::Unknown)))?;
     Ok(Json(view(changed, &login)))
 }
 
-async fn reset(State(app): State<App>, Path(name): Path<String>) -> Result<(StatusCode, Json<MadePassword>), Problem> {
+async fn reset(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<(StatusCode, Json<MadePassword>), HttpProblem> {
     let user = name.clone();
-    let password = alter(&app, move |admins| admins.reset_password(&user)).await?;
+    let password = change_admins(&app, move |admins| admins.reset_password(&user)).await?;
     app.logins().revoke_user(&name);
-    info!(user = %name, "the password of a user of the console was reset");
+    info!(user = %name, "password of a console user reset");
     Ok(made(name, &password))
 }
 
-async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, HttpProblem> {
     let user = name.clone();
-    alter(&app, move |admins| admins.remove(&user)).await?;
+    change_admins(&app, move |admins| admins.remove(&user)).await?;
     app.logins().revoke_user(&name);
-    info!(user = %name, "a user of the console was removed");
+    info!(user = %name, "console user deleted");
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Off the runtime's threads, as for hashes: most changes make one.
-async fn alter<R: Send + 'static>(
+/// Runs on a blocking thread, with a permit for hashing: most changes hash a password.
+async fn change_admins<R: Send + 'static>(
     app: &App,
     alter: impl FnOnce(&Admins) -> Result<R, AdminsError> + Send + 'static,
-) -> Result<R, Problem> {
+) -> Result<R, HttpProblem> {
     let _one_at_a_time = app.changes().lock().await;
     let own = app.clone();
     app.hash(move || alter(own.admins())).await?.map_err(problem)
 }
 
-fn problem(error: AdminsError) -> Problem {
+fn problem(error: AdminsError) -> HttpProblem {
     use auth::UserError;
     let detail = error.to_string();
     match error {
-        AdminsError::User(UserError::Unknown) => Problem::not_found(detail),
-        AdminsError::User(UserError::Exists) => Problem::conflict("exists", "It exists already", detail).at("name"),
-        AdminsError::User(_) => Problem::invalid("name", detail),
-        AdminsError::LastAdmin => Problem::conflict("last-admin", "Somebody has to administer", detail),
+        AdminsError::User(UserError::Unknown) => HttpProblem::not_found(detail),
+        AdminsError::User(UserError::Exists) => HttpProblem::conflict("exists", "Already exists", detail).at("name"),
+        AdminsError::User(_) => HttpProblem::invalid("name", detail),
+        AdminsError::LastAdmin => HttpProblem::conflict("last-admin", "The last administrator must stay", detail),
         error => {
-            error!(%error, "a change of the users of the console could not be kept");
-            Problem::internal("the change could not be written to disk")
+            error!(%error, "writing a change of console users failed");
+            HttpProblem::internal("cannot write the change to disk")
         }
     }
 }
@@ -220,7 +223,7 @@ fn made(name: String, password: &OneTimePassword) -> (StatusCode, Json<MadePassw
     (StatusCode::CREATED, Json(MadePassword { name, password }))
 }
 
-fn view(user: AdminSummary, login: &Login) -> ConsoleUser {
+fn view(user: AdminSummary, login: &AuthenticatedUser) -> ConsoleUser {
     ConsoleUser {
         is_self: *user.name == *login.user,
         name: user.name,

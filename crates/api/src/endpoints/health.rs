@@ -1,4 +1,4 @@
-//! Is the process alive, and should traffic come here. For load balancers and supervisors: no login, no numbers.
+//! Liveness and readiness for load balancers and supervisors. Needs no login and returns no statistics.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
+use crate::guard::RequiredAccess;
 
-/// How long the shards may take, all together, to show that they live.
+/// How long all shards together may take to answer.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether traffic should come to this node.
+/// Whether the node accepts traffic.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Health {
+#[schemars(rename = "Health")]
+pub struct NodeHealth {
     pub status: HealthStatus,
-    /// Why not, if not.
+    /// Why the node is not ready.
     pub reasons: Vec<String>,
 }
 
@@ -33,31 +34,28 @@ pub enum HealthStatus {
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const READY: &str = "503 with the reasons until the server has started, with how much of the journal has been read, while it shuts down, when a shard does not answer, and from when \
-         the journal has failed until the next start. A full journal is no reason: delivering is what makes room.";
+    const READY: &str = "200 if the node accepts traffic. 503 with the reasons while the server starts (with the share of the journal that has been \
+         read), while it shuts down, if a shard does not answer, after the journal or the ingest log of the device platform has failed, \
+         and while the buffer of an action has failed, unless the action drops messages that its buffer does not accept. A full journal does not make the node unready, because deliveries free its space.";
     let readiness = |path, id, summary| {
         Endpoint::get(path, id, readyz)
             .tag("Health")
-            .says(summary, READY)
-            .needs(Need::Nothing)
-            .returns::<Health>("Traffic may come.")
-            .answers_with::<Health>(StatusCode::SERVICE_UNAVAILABLE, "Traffic should go elsewhere.")
+            .describe(summary, READY)
+            .needs(RequiredAccess::Nothing)
+            .returns::<NodeHealth>("The node is ready.")
+            .answers_with::<NodeHealth>(StatusCode::SERVICE_UNAVAILABLE, "The node is not ready.")
     };
     vec![
         Endpoint::get("/livez", "livez", livez)
             .tag("Health")
-            .says(
-                "Is the process alive",
-                "Answers as long as the process runs; says nothing about its work.",
+            .describe(
+                "Liveness of the process",
+                "Answers while the process runs. Does not check whether the server works.",
             )
-            .needs(Need::Nothing)
-            .returns_text("text/plain", "It is."),
-        readiness("/readyz", "readyz", "Should traffic come here"),
-        readiness(
-            "/status",
-            "status",
-            "Should traffic come here: another name for `/readyz`",
-        ),
+            .needs(RequiredAccess::Nothing)
+            .returns_text("text/plain", "The process runs."),
+        readiness("/readyz", "readyz", "Readiness of the node"),
+        readiness("/status", "status", "Readiness of the node: same as `/readyz`"),
     ]
 }
 
@@ -66,30 +64,44 @@ async fn livez() -> &'static str {
 }
 
 async fn readyz(State(app): State<App>) -> Response {
-    let mut reasons = app.readiness().reasons();
+    let mut reasons = app.readiness().not_ready_reasons();
     reasons.extend(failed_journal(&app));
-    // Before that they do not run, and answer nobody.
+    reasons.extend(failed_ingest_log(&app));
+    if let Some(engine) = &app.config().engine {
+        reasons.extend(engine.readiness_problems());
+    }
+    // The shards do not run before the start is complete.
     if app.readiness().is_started() {
-        reasons.extend(silent_shards(&app).await);
+        reasons.extend(unresponsive_shards(&app).await);
     }
     let (code, status) = match reasons.is_empty() {
         true => (StatusCode::OK, HealthStatus::Ready),
         false => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::NotReady),
     };
-    (code, axum::Json(Health { status, reasons })).into_response()
+    (code, axum::Json(NodeHealth { status, reasons })).into_response()
 }
 
-/// Its clients are better off with a node that can keep what they say.
+/// A node with a failed journal is not ready, because it cannot store what its clients publish.
 fn failed_journal(app: &App) -> Option<String> {
     match app.net().journal()?.state {
-        journal::State::Failed { because } => Some(format!("the journal has failed: {because}")),
-        journal::State::Ok | journal::State::Full { .. } => None,
+        journal::LogState::Failed { reason: because } => Some(format!("the journal has failed: {because}")),
+        journal::LogState::Ok | journal::LogState::Full { .. } => None,
     }
 }
 
-async fn silent_shards(app: &App) -> Vec<String> {
+/// Without its ingest log, a node acknowledges no message of a device.
+fn failed_ingest_log(app: &App) -> Option<String> {
+    match app.config().devices.as_ref()?.log_state() {
+        journal::LogState::Failed { reason } => {
+            Some(format!("the ingest log of the device platform has failed: {reason}"))
+        }
+        journal::LogState::Ok | journal::LogState::Full { .. } => None,
+    }
+}
+
+async fn unresponsive_shards(app: &App) -> Vec<String> {
     let replies: Vec<_> = (0..app.net().shards())
-        .map(|shard| app.net().ask(ShardId(shard), |_, _| ()))
+        .map(|shard| app.net().call_async(ShardId(shard), |_, _| ()))
         .collect();
     let deadline = Instant::now() + SHARDS_TIMEOUT;
     let mut reasons = Vec::new();

@@ -1,4 +1,4 @@
-//! The node's numbers over time, and as they come, over a WebSocket.
+//! The node's metrics over time, and live over a WebSocket.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::app::{App, unix_ms};
 use crate::endpoint::Endpoint;
-use crate::history::{Sample, WINDOW_S_MAX, Window};
-use crate::problem::Problem;
+use crate::history::{HistoryWindow, Sample, WINDOW_S_MAX};
+use crate::problem::HttpProblem;
 use crate::query::Params;
 use crate::sampler;
-use crate::websocket::{Next, Upgrading, WebSocket, upgrade_guarded};
+use crate::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
 const WINDOW_S: u64 = 600;
-/// What series of one reason only begin with. They are left out where they are zero.
+/// Prefix of series per reason. They are left out where they are zero.
 const BY_REASON: &str = "dropped_per_s.";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryQuery {
-    /// How many seconds back; 600 if it is not given. What is longer comes in coarser steps.
+    /// Seconds before now. Default: 600. Longer windows have larger steps.
     #[schemars(range(min = 1, max = 2592000))]
     window_s: Option<u64>,
 }
 
-/// Columns of one length: a time, and a value of each series at it.
+/// Columns of equal length: times, and the values of each series at these times.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HistoryView {
-    /// How far points are apart.
+    /// Time between two points.
     pub step_ms: u64,
     pub at_unix_ms: Vec<u64>,
-    /// By name, which ends in the unit; `null` where a value is not known. Messages dropped per second have a series for each
-    /// reason, too, if there were any: `dropped_per_s.<reason>`.
+    /// Values by series name, which ends in the unit. `null`: the value is unknown. Dropped messages also have a series
+    /// per reason, if any were dropped: `dropped_per_s.<reason>`.
     pub series: BTreeMap<String, Vec<Option<f32>>>,
 }
 
-/// One frame.
+/// A WebSocket frame.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Frame {
+enum HistoryFrame {
     Sample {
         at_unix_ms: u64,
         series: BTreeMap<String, Option<f32>>,
@@ -57,19 +57,19 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/history", "history", history)
             .tag("Node")
-            .says(
-                "The node's numbers over time",
-                "From memory, since the start: to the second for 10 minutes, as means of 15 seconds for 6 hours, of 2 minutes for 24 hours, \
-                 of 15 minutes for 7 days, of an hour for 30 days.",
+            .describe(
+                "The node's metrics over time",
+                "Since the start, from memory: seconds for 10 minutes, means of 15 seconds for 6 hours, of 2 minutes for 24 hours, \
+                 of 15 minutes for 7 days, of one hour for 30 days.",
             )
             .query::<HistoryQuery>()
-            .returns::<HistoryView>("From old to new."),
+            .returns::<HistoryView>("Oldest first."),
         Endpoint::get("/api/v1/live", "live", live)
             .tag("Node")
-            .says(
-                "The node's numbers as they come",
-                "A WebSocket: once a second the newest values of the series of `/api/v1/history`, as JSON in a frame of text. Who is slow \
-                 misses some. Where no header can be set, offer the sub-protocols `tidewire` and `bearer.<token>`.",
+            .describe(
+                "The node's metrics, live",
+                "A WebSocket: once a second the newest values of the series of `/api/v1/history`, as JSON in a text frame. A slow client misses \
+                 values. Clients that cannot set headers offer the sub-protocols `tidewire` and `bearer.<token>`.",
             )
             .fails(StatusCode::UPGRADE_REQUIRED)
             .fails(StatusCode::BAD_REQUEST)
@@ -77,17 +77,20 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn history(State(app): State<App>, Params(query): Params<HistoryQuery>) -> Result<Json<HistoryView>, Problem> {
+async fn history(
+    State(app): State<App>,
+    Params(query): Params<HistoryQuery>,
+) -> Result<Json<HistoryView>, HttpProblem> {
     let window_s = query.window_s.unwrap_or(WINDOW_S);
     if !(1..=WINDOW_S_MAX).contains(&window_s) {
-        let problem = Problem::bad_request("the window is out of range").at("window_s");
+        let problem = HttpProblem::bad_request("the window is out of range").at("window_s");
         return Err(problem.expected(format!("1 to {WINDOW_S_MAX}")));
     }
     let window = app.history().window(window_s * 1000, unix_ms(SystemTime::now()));
     Ok(Json(view(&window)))
 }
 
-fn view(window: &Window) -> HistoryView {
+fn view(window: &HistoryWindow) -> HistoryView {
     let column = |index: usize| -> Vec<Option<f32>> {
         let values = window.points.iter().map(|point| point.values[index]);
         values.map(finite).collect()
@@ -107,9 +110,9 @@ fn finite(value: f32) -> Option<f32> {
     Some(value).filter(|value| value.is_finite())
 }
 
-async fn live(State(app): State<App>, mut request: Request) -> Result<Response, Problem> {
+async fn live(State(app): State<App>, mut request: Request) -> Result<Response, HttpProblem> {
     let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
-        return Err(Problem::unavailable("too many watch already"));
+        return Err(HttpProblem::unavailable("too many WebSockets are open"));
     };
     let samples = app.history().subscribe();
     let (response, upgrading) = upgrade_guarded(&mut request)?;
@@ -117,11 +120,15 @@ async fn live(State(app): State<App>, mut request: Request) -> Result<Response, 
     Ok(response)
 }
 
-async fn serve(_permit: OwnedSemaphorePermit, upgrading: Upgrading, mut samples: watch::Receiver<Option<Arc<Sample>>>) {
-    let Some(mut socket) = WebSocket::new(upgrading).await else {
+async fn serve(
+    _permit: OwnedSemaphorePermit,
+    upgrading: PendingUpgrade,
+    mut samples: watch::Receiver<Option<Arc<Sample>>>,
+) {
+    let Some(mut socket) = ServerWebSocket::new(upgrading).await else {
         return;
     };
-    while let Next::Ready(Ok(())) = socket.wait_for(samples.changed()).await {
+    while let WaitResult::Ready(Ok(())) = socket.wait_for(samples.changed()).await {
         let sample = samples.borrow_and_update().clone();
         let Some(sample) = sample else { continue };
         if socket.send(&text(&sample)).await.is_err() {
@@ -134,11 +141,11 @@ async fn serve(_permit: OwnedSemaphorePermit, upgrading: Upgrading, mut samples:
 fn text(sample: &Sample) -> String {
     let values = sample.values.iter().map(|value| finite(*value));
     let series = sampler::names().zip(values);
-    let frame = Frame::Sample {
+    let frame = HistoryFrame::Sample {
         at_unix_ms: sample.at_unix_ms,
         series: series
             .filter(|(name, value)| !name.starts_with(BY_REASON) || value.is_some_and(|value| value > 0.0))
             .collect(),
     };
-    serde_json::to_string(&frame).expect("a frame is plain data")
+    serde_json::to_string(&frame).expect("a frame can be serialized")
 }

@@ -1,5 +1,5 @@
-//! What the endpoints of connectors, actions, sources and rules share: one shape for each thing that can be asked of a definition, the
-//! engine behind it, and its errors as problems.
+//! Shared parts of the endpoints of connectors, actions, sources and rules: one constructor per request type, access to
+//! the engine, and its errors as problems.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -15,56 +15,57 @@ use serde::de::DeserializeOwned;
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::if_match::{IfMatch, Tag, Tagged, changed};
-use crate::problem::{FieldError, Problem};
+use crate::if_match::{EntityTag, IfMatch, Tagged, changed};
+use crate::problem::{FieldError, HttpProblem};
 
 const TAG: &str = "Integration";
 
-/// Of a definition: SQL, templates, certificates.
+/// Limit of a definition, which may contain SQL, templates and certificates.
 pub const BODY_MAX: usize = 1024 * 1024;
 
 impl App {
-    /// Runs `work` on the engine, one change after the other: it may wait for a disk or for a client to stop.
+    /// Runs `work` on the engine, serialized with other changes. `work` may block on a disk, or until a client has
+    /// stopped.
     pub async fn engine<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
-    ) -> Result<R, Problem> {
+    ) -> Result<R, HttpProblem> {
         let Some(engine) = self.config().engine.clone() else {
-            return Err(Problem::unavailable("this node runs no rules"));
+            return Err(HttpProblem::unavailable("the rule engine is not enabled on this node"));
         };
         let _turn = self.changes().lock().await;
         self.block(move || work(&engine)).await?.map_err(problem)
     }
 
-    /// The same beside changes: for what changes nothing.
-    pub async fn engine_beside<R: Send + 'static>(
+    /// Runs `work` on the engine, concurrently with changes. For work that changes nothing.
+    pub async fn engine_read<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
-    ) -> Result<R, Problem> {
+    ) -> Result<R, HttpProblem> {
         let Some(engine) = self.config().engine.clone() else {
-            return Err(Problem::unavailable("this node runs no rules"));
+            return Err(HttpProblem::unavailable("the rule engine is not enabled on this node"));
         };
         self.block(move || work(&engine)).await?.map_err(problem)
     }
 }
 
-/// What operators define.
-pub trait Definition: DeserializeOwned + JsonSchema + Send + 'static {
+/// A definition of an operator: an action, connector, source or rule.
+pub trait DefinitionResource: DeserializeOwned + JsonSchema + Send + 'static {
     const WHAT: &'static str;
-    /// The field that names it.
+    /// Field that identifies the definition.
     const FIELD: &'static str;
     type View: Serialize + JsonSchema + Send + 'static;
 
     fn key(&self) -> String;
     fn find(engine: &Engine, key: &str) -> Result<Self::View, EngineError>;
     fn put(self, engine: &Engine) -> Result<Self::View, EngineError>;
-    /// What operators have defined of what is shown.
-    fn of(view: &Self::View) -> Tag;
+    /// Tag of the operator's definition within the view.
+    fn of(view: &Self::View) -> EntityTag;
 }
 
 macro_rules! definition {
     ($definition:ident $view:ident $what:literal $field:literal $key:expr, $find:ident $put:ident) => {
-        impl Definition for $definition {
+        impl DefinitionResource for $definition {
             const WHAT: &'static str = $what;
             const FIELD: &'static str = $field;
             type View = $view;
@@ -82,8 +83,8 @@ macro_rules! definition {
                 engine.$put(self)
             }
 
-            fn of(view: &$view) -> Tag {
-                Tag::of(&view.definition)
+            fn of(view: &$view) -> EntityTag {
+                EntityTag::of(&view.definition)
             }
         }
     };
@@ -101,34 +102,34 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
     work: fn(&Engine) -> Vec<V>,
 ) -> Endpoint {
     let handler =
-        move |State(app): State<App>| async move { app.engine_beside(move |engine| Ok(work(engine))).await.map(Json) };
+        move |State(app): State<App>| async move { app.engine_read(move |engine| Ok(work(engine))).await.map(Json) };
     Endpoint::get(path, id, handler)
         .tag(TAG)
-        .returns::<Vec<V>>("Sorted by id.")
+        .returns::<Vec<V>>("Sorted by ID.")
 }
 
 /// `GET …/{id}`
-pub fn one<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
+pub fn one<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpoint {
     let handler = |State(app): State<App>, Path(key): Path<String>| async move {
-        app.engine_beside(move |engine| D::find(engine, &key))
+        app.engine_read(move |engine| D::find(engine, &key))
             .await
             .map(tagged::<D>)
     };
     Endpoint::get(path, id, handler)
         .tag(TAG)
-        .returns::<D::View>("As it is.")
+        .returns::<D::View>("The definition and its state.")
         .has_etag()
 }
 
 /// `POST …`
-pub fn add<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
+pub fn add<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpoint {
     let handler = |State(app): State<App>, body::Json(new): body::Json<D>| async move {
         let added = app.engine(move |engine| {
             let key = new.key();
             is_new(D::WHAT, &key, D::find(engine, &key).is_ok())?;
             new.put(engine)
         });
-        Ok::<_, Problem>((StatusCode::CREATED, tagged::<D>(added.await?)))
+        Ok::<_, HttpProblem>((StatusCode::CREATED, tagged::<D>(added.await?)))
     };
     Endpoint::post(path, id, handler)
         .tag(TAG)
@@ -140,16 +141,16 @@ pub fn add<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
 }
 
 /// `PUT …/{id}`
-pub fn put<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
+pub fn put<D: DefinitionResource>(path: &'static str, id: &'static str) -> Endpoint {
     let handler = |State(app): State<App>,
                    Path(key): Path<String>,
                    expected: IfMatch,
                    body::Json(new): body::Json<D>| async move {
         is_same(D::FIELD, &key, &new.key())?;
-        // One change after the other, so that nothing comes between the look and the change.
+        // Changes are serialized, so no other change happens between the check and this change.
         let put = app.engine(move |engine| {
             let present = D::find(engine, &key).ok().map(|view| D::of(&view));
-            match expected.holds(present.as_ref()) {
+            match expected.matches(present.as_ref()) {
                 true => new.put(engine).map(Ok),
                 false => Ok(Err(changed(&format!("the {} {key:?}", D::WHAT)))),
             }
@@ -162,7 +163,7 @@ pub fn put<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
         .takes_if_match()
         .fails(StatusCode::UNPROCESSABLE_ENTITY)
         .fails(StatusCode::CONFLICT)
-        .returns::<D::View>("As it is now.")
+        .returns::<D::View>("The changed definition and its state.")
         .has_etag()
 }
 
@@ -170,7 +171,7 @@ pub fn put<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
 pub fn delete(path: &'static str, id: &'static str, work: fn(&Engine, &str) -> Result<(), EngineError>) -> Endpoint {
     let handler = move |State(app): State<App>, Path(key): Path<String>| async move {
         app.engine(move |engine| work(engine, &key)).await?;
-        Ok::<_, Problem>(StatusCode::NO_CONTENT)
+        Ok::<_, HttpProblem>(StatusCode::NO_CONTENT)
     };
     Endpoint::delete(path, id, handler)
         .tag(TAG)
@@ -178,7 +179,7 @@ pub fn delete(path: &'static str, id: &'static str, work: fn(&Engine, &str) -> R
         .returns_nothing("Deleted.")
 }
 
-/// `POST …/{id}/word`: an order, after which it is shown as it is then.
+/// `POST …/{id}/word`: a command; the answer is the resulting state.
 pub fn command<V: Serialize + JsonSchema + Send + 'static>(
     path: &'static str,
     id: &'static str,
@@ -190,29 +191,29 @@ pub fn command<V: Serialize + JsonSchema + Send + 'static>(
     Endpoint::post(path, id, handler)
         .tag(TAG)
         .fails(StatusCode::CONFLICT)
-        .returns::<V>("As it is then.")
+        .returns::<V>("The definition and its new state.")
 }
 
-fn tagged<D: Definition>(view: D::View) -> Tagged<D::View> {
+fn tagged<D: DefinitionResource>(view: D::View) -> Tagged<D::View> {
     Tagged(D::of(&view), view)
 }
 
-pub fn problem(error: EngineError) -> Problem {
+pub fn problem(error: EngineError) -> HttpProblem {
     match error {
-        EngineError::NotFound(detail) => Problem::not_found(detail),
+        EngineError::NotFound(detail) => HttpProblem::not_found(detail),
         EngineError::Pinned { ref source, .. } => {
-            let mut problem = Problem::conflict("pinned", "The configuration pins this", error.to_string());
+            let mut problem = HttpProblem::conflict("pinned", "Set by the configuration", error.to_string());
             problem.source = Some(source.clone());
             problem
         }
-        EngineError::Conflict(detail) => Problem::conflict("in-use", "It is in use", detail),
-        EngineError::Storage(detail) => Problem::internal(detail),
+        EngineError::Conflict(detail) => HttpProblem::conflict("in-use", "In use", detail),
+        EngineError::Storage(detail) => HttpProblem::internal(detail),
         EngineError::Invalid(problems) => invalid(problems),
     }
 }
 
-/// Each problem begins with its field and a colon.
-fn invalid(problems: Vec<String>) -> Problem {
+/// Each problem starts with its field and a colon.
+fn invalid(problems: Vec<String>) -> HttpProblem {
     let error = |problem: &String| {
         let (field, detail) = problem.split_once(": ").unwrap_or(("", problem));
         FieldError {
@@ -225,27 +226,29 @@ fn invalid(problems: Vec<String>) -> Problem {
         .first()
         .map(|first| (first.field.clone(), first.detail.clone()))
         .unwrap_or_default();
-    let mut problem = Problem::invalid(field, detail);
+    let mut problem = HttpProblem::invalid(field, detail);
     if errors.len() > 1 {
         problem.errors = errors;
     }
     problem
 }
 
-/// What is added must not be there yet.
+/// Checks that a new definition does not exist yet.
 fn is_new(what: &str, name: &str, is_there: bool) -> Result<(), EngineError> {
     match is_there {
         true => Err(EngineError::Conflict(format!(
-            "there is a {what} {name:?} already: change it with PUT"
+            "the {what} {name:?} already exists: change it with PUT"
         ))),
         false => Ok(()),
     }
 }
 
-/// The name in the path is that in the body.
-fn is_same(field: &str, path: &str, body: &str) -> Result<(), Problem> {
+/// Checks that the name in the path is the name in the body.
+fn is_same(field: &str, path: &str, body: &str) -> Result<(), HttpProblem> {
     match path == body {
         true => Ok(()),
-        false => Err(Problem::invalid(field, format!("is {body:?}, but the path says {path:?}")).expected(path)),
+        false => {
+            Err(HttpProblem::invalid(field, format!("the body has {body:?}, but the path has {path:?}")).expected(path))
+        }
     }
 }

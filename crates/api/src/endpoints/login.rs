@@ -1,4 +1,4 @@
-//! Logging in and out, and changing one's password.
+//! Login, logout and password changes.
 
 use std::time::{Instant, SystemTime};
 
@@ -16,49 +16,50 @@ use crate::app::{ApiCounters, App, unix_ms};
 use crate::audit::AuditEntry;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::{Login, Need, bearer};
-use crate::problem::Problem;
+use crate::guard::{AuthenticatedUser, RequiredAccess, bearer};
+use crate::problem::HttpProblem;
 use crate::server::PeerAddress;
 
 const BODY_MAX: usize = 4 * 1024;
 const PASSWORD_CHARACTERS_MIN: usize = 8;
 
-/// Who wants to log in.
+/// Credentials of a user.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoginRequest {
     user: String,
-    password: Secret,
+    password: PasswordInput,
 }
 
-/// A login: send the token as `Authorization: Bearer <token>`.
+/// A login. The token is sent as `Authorization: Bearer <token>`.
 #[derive(Serialize, JsonSchema)]
 pub struct LoginAnswer {
     pub token: String,
     pub expires_at_unix_ms: u64,
     pub user: String,
     pub role: Role,
-    /// The password is the one of the first start, which lies readable in the data directory until it is changed.
+    /// The password is the generated one of the first start. It is stored in the data directory until it is changed.
     pub has_first_password: bool,
-    /// Somebody else has made the password: nothing but `change_password` is allowed until it is another.
+    /// Another user generated the password: only `change_password` is allowed until it is changed.
     pub must_change_password: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PasswordChange {
-    current_password: Secret,
+    current_password: PasswordInput,
     /// At least 8 characters.
     #[schemars(length(min = 8))]
-    new_password: Secret,
+    new_password: PasswordInput,
 }
 
-/// Text that is wiped when it goes, and that nothing prints.
+/// Text that is never printed, and is wiped when it is dropped.
 #[derive(Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Secret(String);
+#[schemars(rename = "Secret")]
+pub struct PasswordInput(String);
 
-impl Secret {
+impl PasswordInput {
     pub fn characters(&self) -> usize {
         self.0.chars().count()
     }
@@ -72,7 +73,7 @@ impl Secret {
     }
 }
 
-impl Drop for Secret {
+impl Drop for PasswordInput {
     fn drop(&mut self) {
         self.0.zeroize();
     }
@@ -82,27 +83,27 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/login", "login", login)
             .tag("Login")
-            .says(
+            .describe(
                 "Log in",
-                "Gives a bearer token. Failed attempts are limited per address: ten, then one every six seconds.",
+                "Returns a bearer token. Failed attempts are limited per address: ten, then one every six seconds.",
             )
-            .needs(Need::Nothing)
+            .needs(RequiredAccess::Nothing)
             .takes::<LoginRequest>(BODY_MAX)
             .fails(StatusCode::UNAUTHORIZED)
             .fails(StatusCode::TOO_MANY_REQUESTS)
             .returns::<LoginAnswer>("Logged in."),
         Endpoint::post("/api/v1/logout", "logout", logout)
             .tag("Login")
-            .says("Log out", "The token is worth nothing afterwards.")
-            .needs(Need::OneTime)
+            .describe("Log out", "The token stops working.")
+            .needs(RequiredAccess::OneTime)
             .returns_nothing("Logged out."),
         Endpoint::post("/api/v1/password", "change_password", change_password)
             .tag("Login")
-            .says(
-                "Change one's own password",
-                "Ends every login of this user, this one included. Limited like logins. The new password is not the old one.",
+            .describe(
+                "Change your own password",
+                "Ends all logins of this user, including this one. Limited like logins. The new password must differ from the old one.",
             )
-            .needs(Need::OneTime)
+            .needs(RequiredAccess::OneTime)
             .takes::<PasswordChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -114,14 +115,14 @@ async fn login(
     State(app): State<App>,
     Extension(peer): Extension<PeerAddress>,
     body::Json(request): body::Json<LoginRequest>,
-) -> Result<Json<LoginAnswer>, Problem> {
+) -> Result<Json<LoginAnswer>, HttpProblem> {
     let role = verify(&app, peer, &request.user, &request.password).await?;
-    let role = role.ok_or_else(|| Problem::unauthorized("user or password is wrong"))?;
+    let role = role.ok_or_else(|| HttpProblem::unauthorized("wrong user name or password"))?;
     let lifetime = app.config().token_lifetime;
     let token = app.logins().issue(&request.user, Instant::now(), lifetime);
-    let token = token.ok_or_else(|| Problem::internal("the operating system gives no random bytes"))?;
+    let token = token.ok_or_else(|| HttpProblem::internal("the operating system returned no random bytes"))?;
     ApiCounters::add(&app.counters().logins);
-    info!(user = %request.user, address = %peer.0, "logged in to the API");
+    info!(user = %request.user, address = %peer.0, "API login succeeded");
     let entry = AuditEntry {
         number: 0,
         at_unix_ms: unix_ms(SystemTime::now()),
@@ -145,13 +146,20 @@ async fn login(
     }))
 }
 
-/// Takes as long for users that do not exist. Counts and logs what fails.
-async fn verify(app: &App, peer: PeerAddress, user: &str, password: &Secret) -> Result<Option<Role>, Problem> {
+/// Takes as long for an unknown user as for a known one. Counts and logs failures.
+async fn verify(
+    app: &App,
+    peer: PeerAddress,
+    user: &str,
+    password: &PasswordInput,
+) -> Result<Option<Role>, HttpProblem> {
     if let Err(wait) = app.login_limiter().admit(peer.0, Instant::now()) {
         ApiCounters::add(&app.counters().logins_limited);
         let wait_s = HeaderValue::from(wait.as_secs() + 1);
-        let detail = "too many failed logins from this address".to_owned();
-        return Err(Problem::of_status(StatusCode::TOO_MANY_REQUESTS, detail).with_header(header::RETRY_AFTER, wait_s));
+        let detail = "too many failed logins from this address; try again later".to_owned();
+        return Err(
+            HttpProblem::of_status(StatusCode::TOO_MANY_REQUESTS, detail).with_header(header::RETRY_AFTER, wait_s)
+        );
     }
     let (name, password) = (user.to_owned(), password.to_password());
     let role = app.hash({
@@ -163,9 +171,9 @@ async fn verify(app: &App, peer: PeerAddress, user: &str, password: &Secret) -> 
         Some(_) => app.login_limiter().refund(peer.0),
         None => {
             ApiCounters::add(&app.counters().logins_failed);
-            // The name may be a password typed into the wrong field, so it is not logged unless it is a user's.
+            // The name may be a password typed into the wrong field. It is logged only if it is a user's name.
             let is_known = app.admins().role(user).is_some();
-            info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "a login to the API failed");
+            info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "API login failed");
         }
     }
     Ok(role)
@@ -181,21 +189,24 @@ async fn logout(State(app): State<App>, headers: HeaderMap) -> StatusCode {
 async fn change_password(
     State(app): State<App>,
     Extension(peer): Extension<PeerAddress>,
-    Extension(login): Extension<Login>,
+    Extension(login): Extension<AuthenticatedUser>,
     body::Json(change): body::Json<PasswordChange>,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     if change.new_password.characters() < PASSWORD_CHARACTERS_MIN {
         let expected = format!("at least {PASSWORD_CHARACTERS_MIN} characters");
-        return Err(Problem::invalid("new_password", "the password is too short").expected(expected));
+        return Err(HttpProblem::invalid("new_password", "the password is too short").expected(expected));
     }
     if change.new_password.0 == change.current_password.0 {
-        return Err(Problem::invalid("new_password", "this is the present password"));
+        return Err(HttpProblem::invalid(
+            "new_password",
+            "must differ from the current password",
+        ));
     }
     if verify(&app, peer, &login.user, &change.current_password)
         .await?
         .is_none()
     {
-        return Err(Problem::invalid("current_password", "this is not the present password"));
+        return Err(HttpProblem::invalid("current_password", "wrong password"));
     }
     let _one_at_a_time = app.changes().lock().await;
     let (changer, user, password) = (app.clone(), login.user.clone(), change.new_password.to_password());
@@ -203,13 +214,13 @@ async fn change_password(
         .hash(move || changer.admins().set_password(&user, &password))
         .await?;
     changed.map_err(|problem| {
-        error!(error = %problem, "the new password of an admin could not be kept");
+        error!(error = %problem, "writing a new admin password failed");
         match problem {
-            AdminsError::Password(detail) => Problem::invalid("new_password", detail.to_string()),
-            _ => Problem::internal("the new password could not be written to disk"),
+            AdminsError::Password(detail) => HttpProblem::invalid("new_password", detail.to_string()),
+            _ => HttpProblem::internal("cannot write the new password to disk"),
         }
     })?;
     app.logins().revoke_user(&login.user);
-    info!(user = %login.user, address = %peer.0, "the password of an API user was changed");
+    info!(user = %login.user, address = %peer.0, "password of an API user changed");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,4 @@
-//! What the node says of itself afterwards: the audit log, and the last lines of the ordinary one.
+//! The audit log, and the last lines of the server log.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,24 +8,24 @@ use serde::Deserialize;
 use crate::app::App;
 use crate::audit::{AuditEntry, AuditFilter};
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::log_ring::{LogLevel, LogLine};
+use crate::guard::RequiredAccess;
+use crate::log_ring::{LogLine, LogLineLevel};
 use crate::paging::{self, Page};
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
-    /// Exactly this user; `key:` and its name for an API key.
+    /// This user; for an API key, `key:` and its name.
     user: Option<String>,
-    /// Exactly this operation, such as `add_user`.
+    /// This operation, such as `add_user`.
     operation: Option<String>,
     /// Part of the entry, ignoring case.
     text: Option<String>,
-    /// From this time on.
+    /// Entries at or after this time.
     from_unix_ms: Option<u64>,
-    /// Before this time.
+    /// Entries before this time.
     until_unix_ms: Option<u64>,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
@@ -35,8 +35,8 @@ pub struct AuditQuery {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogsQuery {
-    /// Of this level or a graver one.
-    level: Option<LogLevel>,
+    /// Lines of this level or a more severe one.
+    level: Option<LogLineLevel>,
     /// Part of the text or the target, ignoring case.
     text: Option<String>,
     #[schemars(range(min = 1, max = 1000))]
@@ -48,27 +48,30 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/audit", "audit", audit)
             .tag("Node")
-            .says(
-                "Who changed what over the API",
-                "The newest first: every change and every login, with who, when, from where, what was sent (without secrets) and the \
-                 status of the answer; also what was refused for want of a role. Publishing and trying things out are not in it. \
-                 20 MiB are kept.",
+            .describe(
+                "Audit log of the API",
+                "Newest first: every change and every login with its user, time, address, body (without secrets) and the \
+                 status of the answer; also requests that were rejected because of the role. Publishing and tests are not logged. \
+                 The log keeps 20 MiB.",
             )
-            .needs(Need::Admin)
+            .needs(RequiredAccess::Admin)
             .query::<AuditQuery>()
             .returns::<Page<AuditEntry>>("A page."),
         Endpoint::get("/api/v1/logs", "logs", logs)
             .tag("Node")
-            .says(
-                "The last lines of the log",
-                "The newest first, as far as `log.level` lets them through: 5000 lines or 2 MiB since the server started.",
+            .describe(
+                "Last lines of the server log",
+                "Newest first, from `log.level` on: at most 5000 lines or 2 MiB since the server started.",
             )
             .query::<LogsQuery>()
             .returns::<Page<LogLine>>("A page."),
     ]
 }
 
-async fn audit(State(app): State<App>, Params(query): Params<AuditQuery>) -> Result<Json<Page<AuditEntry>>, Problem> {
+async fn audit(
+    State(app): State<App>,
+    Params(query): Params<AuditQuery>,
+) -> Result<Json<Page<AuditEntry>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let before = before(query.cursor.as_deref())?;
     let filter = AuditFilter {
@@ -84,10 +87,10 @@ async fn audit(State(app): State<App>, Params(query): Params<AuditQuery>) -> Res
     Ok(Json(Page { items, cursor }))
 }
 
-async fn logs(State(app): State<App>, Params(query): Params<LogsQuery>) -> Result<Json<Page<LogLine>>, Problem> {
+async fn logs(State(app): State<App>, Params(query): Params<LogsQuery>) -> Result<Json<Page<LogLine>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let before = before(query.cursor.as_deref())?;
-    let level = query.level.unwrap_or(LogLevel::Trace);
+    let level = query.level.unwrap_or(LogLineLevel::Trace);
     let text = query.text.unwrap_or_default().to_lowercase();
     let wanted = |line: &LogLine| {
         line.level <= level
@@ -100,8 +103,10 @@ async fn logs(State(app): State<App>, Params(query): Params<LogsQuery>) -> Resul
     Ok(Json(Page { items, cursor }))
 }
 
-/// The number of the last entry of the page before.
-fn before(cursor: Option<&str>) -> Result<u64, Problem> {
+/// Number of the last entry of the previous page.
+fn before(cursor: Option<&str>) -> Result<u64, HttpProblem> {
     let number = cursor.map_or(Ok(u64::MAX), str::parse);
-    number.map_err(|_| Problem::bad_request("this cursor did not come from here").at("cursor"))
+    number.map_err(|_| {
+        HttpProblem::bad_request("the cursor is invalid: use the `cursor` of the previous page").at("cursor")
+    })
 }

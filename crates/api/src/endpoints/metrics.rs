@@ -1,4 +1,4 @@
-//! `/metrics` for Prometheus and all who read OpenMetrics.
+//! `/metrics` for Prometheus and other OpenMetrics readers.
 
 use axum::extract::State;
 use axum::http::header;
@@ -6,27 +6,27 @@ use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::metrics::{CONTENT_TYPE, Snapshot, expose};
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::metrics::{CONTENT_TYPE, MetricsSnapshot, expose};
+use crate::problem::HttpProblem;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/metrics", "metrics", metrics)
             .tag("Node")
-            .says(
+            .describe(
                 "Metrics",
-                "OpenMetrics 1.0. Needs no login on loopback, or where the configuration says so.",
+                "OpenMetrics 1.0. Needs no login on loopback, or if `api.metrics_without_login` is set.",
             )
-            .needs(Need::Metrics)
+            .needs(RequiredAccess::Metrics)
             .returns_text("application/openmetrics-text", "All metrics."),
     ]
 }
 
-async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
+async fn metrics(State(app): State<App>) -> Result<Response, HttpProblem> {
     let stats = app.stats().await?;
     let reader = app.clone();
-    // /proc is a file system: it may wait.
-    let text = app.block(move || expose(&Snapshot::new(&reader, stats))).await?;
+    // Reading /proc may block.
+    let text = app.block(move || expose(&MetricsSnapshot::new(&reader, stats))).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

@@ -1,4 +1,4 @@
-//! The endpoints, one file per subject: its bodies as types, its handlers, and its part of the list.
+//! The endpoints, one file per subject: types of the bodies, handlers, and the list of endpoints.
 
 pub mod access_test;
 pub mod acl;
@@ -8,6 +8,7 @@ pub mod api_keys;
 pub mod backups;
 pub mod banned;
 pub mod benchmarks;
+pub mod book;
 pub mod certificates;
 pub mod clients;
 mod clients_in_order;

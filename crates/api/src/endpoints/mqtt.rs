@@ -1,9 +1,10 @@
-//! MQTT over WebSocket on the API's own port: what the console's pages speak, so that they work under whatever name and through
-//! whatever proxy the console was reached.
+//! MQTT over WebSocket on the API's own port. The console uses it, so it works under any host name and through any
+//! proxy under which the console works.
 //!
-//! The upgrade is the API's: its TLS, its login, its own pages only. Then socket and TLS state are handed to the broker's workers, and
-//! from CONNECT on it is a connection like those of a WebSocket listener, with a name, limits and counters as a listener has; this
-//! side only looks whether the login still holds. What the login is worth ends here: who the client is says its CONNECT.
+//! The API performs the upgrade with its own TLS, login and origin check. Then it hands the socket and the TLS state to
+//! the broker's workers. From CONNECT on it is a connection like those of a WebSocket listener, with the name, limits
+//! and counters of a listener. This side only checks whether the login is still valid. The login gives no MQTT
+//! permissions: CONNECT identifies the client.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,15 +14,16 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use net::Place;
+use net::ConnectionReservation;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use trust::own::trusted_peer;
 
 use crate::admins::Role;
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::{Login, Pass};
-use crate::problem::Problem;
+use crate::guard::{AuthenticatedUser, LoginRecheck};
+use crate::problem::HttpProblem;
 use crate::stall::StallGuard;
 use crate::websocket::{CHECK_INTERVAL, upgrade_to_mqtt};
 
@@ -29,32 +31,32 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/mqtt", "mqtt", mqtt)
             .tag("Messages")
-            .says(
-                "Speak MQTT",
-                "A WebSocket with the sub-protocol `mqtt`, as a `ws` listener has it: CONNECT is authenticated and access rules hold as \
-                 there. The login of the API beside it (`bearer.<token>` among the sub-protocols where no header can be set) only opens \
-                 the port, and the connection ends with it; to the broker a viewer on this machine is not a client on this machine. \
-                 Pages of other origins are refused.",
+            .describe(
+                "MQTT over WebSocket",
+                "A WebSocket with the sub-protocol `mqtt`. As at a `ws` listener, CONNECT is authenticated and access rules apply. \
+                 The API login only permits the WebSocket, and the connection ends with it. Clients that cannot set headers offer the sub-protocol \
+                 `bearer.<token>`. For the broker, a viewer on this machine is not a local client. \
+                 Pages of other origins are rejected.",
             )
             .fails(StatusCode::UPGRADE_REQUIRED)
             .fails(StatusCode::FORBIDDEN)
             .fails(StatusCode::SERVICE_UNAVAILABLE)
-            .upgrades("MQTT begins."),
+            .upgrades("The WebSocket is open."),
     ]
 }
 
-async fn mqtt(State(app): State<App>, mut request: Request) -> Result<Response, Problem> {
+async fn mqtt(State(app): State<App>, mut request: Request) -> Result<Response, HttpProblem> {
     check_origin(request.headers(), &app.config().allowed_hosts)?;
     let is_admin = request
         .extensions()
-        .get::<Login>()
+        .get::<AuthenticatedUser>()
         .is_some_and(|login| login.role == Role::Admin);
     let (response, on_upgrade, pass) = upgrade_to_mqtt(&mut request)?;
-    let place = match app.net().place() {
-        None => return Err(Problem::unavailable("this node has no MQTT on this port")),
+    let place = match app.net().reserve_connection() {
+        None => return Err(HttpProblem::unavailable("this node does not accept MQTT on this port")),
         Some(Err(refusal)) => {
-            let detail = format!("no more connections now: {}", refusal.name());
-            return Err(Problem::unavailable(detail));
+            let detail = format!("no further connections: {}", refusal.name());
+            return Err(HttpProblem::unavailable(detail));
         }
         Some(Ok(place)) => place,
     };
@@ -62,9 +64,9 @@ async fn mqtt(State(app): State<App>, mut request: Request) -> Result<Response, 
     Ok(response)
 }
 
-/// Who has a token is no stranger's page. But where a page of somebody else got hold of one, its name is in the way. Ports are not
-/// compared: many a proxy leaves them out.
-fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), Problem> {
+/// Rejects pages of other origins, in case one has obtained a token. Ports are not compared, because many proxies omit
+/// them.
+fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), HttpProblem> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let Some(origin) = text(header::ORIGIN) else {
         return Ok(());
@@ -77,12 +79,12 @@ fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), Problem> 
     if is_named(host) || allowed.iter().any(|name| is_named(name)) {
         return Ok(());
     }
-    Err(Problem::forbidden(
-        "the page is of another host than this request: a proxy in between has to pass the Host header on",
+    Err(HttpProblem::forbidden(
+        "the page has another host than this request: configure the proxy to forward the Host header",
     ))
 }
 
-/// `host:port` without the port; an IPv6 address keeps its brackets.
+/// Returns `host:port` without the port. An IPv6 address keeps its brackets.
 fn host_name(authority: &str) -> &str {
     match authority.rfind(']') {
         Some(end) => &authority[..=end],
@@ -90,33 +92,34 @@ fn host_name(authority: &str) -> &str {
     }
 }
 
-/// Until the connection is gone, or is told to go.
-async fn serve(app: App, on_upgrade: OnUpgrade, place: Place, pass: Arc<Pass>, is_admin: bool) {
-    // Whoever is gone before the answer is out needs nothing more.
+/// Runs until the connection ends, or ends it when the login is no longer valid.
+async fn serve(app: App, on_upgrade: OnUpgrade, place: ConnectionReservation, pass: Arc<LoginRecheck>, is_admin: bool) {
+    // The client has disconnected before the upgrade.
     let Ok(upgraded) = on_upgrade.await else { return };
-    let Some(upgraded) = take_apart(upgraded, is_admin) else {
+    let Some(upgraded) = into_socket(upgraded, is_admin) else {
         return;
     };
     let Ok(tenure) = app.net().hand_over(place, upgraded) else {
         return;
     };
     drop(app);
-    while tenure.lasts() {
+    while tenure.is_open() {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        if !pass.is_good() {
-            tenure.end();
+        if !pass.is_valid() {
+            tenure.close();
         }
     }
 }
 
-type Plain = StallGuard<TcpStream>;
+type PlainStream = StallGuard<TcpStream>;
 
-/// What is below the HTTP. `None` where the client did not wait for the answer (RFC 6455, section 4.1), or has gone.
-fn take_apart(upgraded: Upgraded, is_admin: bool) -> Option<net::Upgraded> {
-    let (stream, tls, read) = match upgraded.downcast::<TokioIo<Plain>>() {
+/// Returns the socket below the HTTP connection. `None` if the client sent data before the answer (RFC 6455, section
+/// 4.1) or has disconnected.
+fn into_socket(upgraded: Upgraded, is_admin: bool) -> Option<net::UpgradedConnection> {
+    let (stream, tls, read) = match upgraded.downcast::<TokioIo<PlainStream>>() {
         Ok(parts) => (parts.io.into_inner(), None, parts.read_buf),
         Err(upgraded) => {
-            let parts = upgraded.downcast::<TokioIo<TlsStream<Plain>>>().ok()?;
+            let parts = upgraded.downcast::<TokioIo<TlsStream<PlainStream>>>().ok()?;
             let (stream, tls) = parts.io.into_inner().into_inner();
             (stream, Some(tls), parts.read_buf)
         }
@@ -125,17 +128,17 @@ fn take_apart(upgraded: Upgraded, is_admin: bool) -> Option<net::Upgraded> {
         return None;
     }
     let socket = stream.into_inner().into_std().ok()?;
-    let peer = socket.peer_addr().ok()?;
-    Some(net::Upgraded {
-        address: believed(peer, is_admin),
+    let peer = trusted_peer(socket.peer_addr().ok()?);
+    Some(net::UpgradedConnection {
+        address: client_address(peer, is_admin),
         socket,
         tls,
     })
 }
 
-/// Clients of this machine may do much without a password. Behind a proxy on this machine everybody seems to be one: only who could
-/// give themselves every right anyway is taken for what the address says.
-fn believed(peer: SocketAddr, is_admin: bool) -> SocketAddr {
+/// Local clients have extra rights without a password, and behind a proxy on this machine every client seems local.
+/// Only an administrator, who could obtain these rights anyway, is treated as local.
+fn client_address(peer: SocketAddr, is_admin: bool) -> SocketAddr {
     match peer.ip().to_canonical().is_loopback() && !is_admin {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), peer.port()),
         false => peer,
@@ -149,13 +152,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_the_host_that_was_asked_for_may() {
+    fn pages_of_the_requested_host_are_accepted() {
         let allowed = ["console.example.org".to_owned()];
         for (origin, host, expected) in [
             ("http://broker.lan:18083", "broker.lan:18083", true),
             ("http://BROKER.lan:18083", "broker.lan:18083", true),
             ("https://broker.lan", "broker.lan", true),
-            // A proxy on another port that says the name only.
+            // A proxy on another port that sends only the name.
             ("https://broker.lan:8443", "broker.lan", true),
             ("http://[fd00::7]:18083", "[fd00::7]:18083", true),
             ("https://console.example.org", "127.0.0.1:18083", true),
@@ -172,11 +175,11 @@ mod tests {
             let is_allowed = check_origin(&headers, &allowed).is_ok();
             assert_eq!(is_allowed, expected, "{origin} to {host}");
         }
-        assert!(check_origin(&HeaderMap::new(), &[]).is_ok(), "no page");
+        assert!(check_origin(&HeaderMap::new(), &[]).is_ok(), "no origin");
     }
 
     #[test]
-    fn only_an_administrator_is_a_client_of_this_machine() {
+    fn only_an_administrator_counts_as_a_local_client() {
         let local = SocketAddr::from(([127, 0, 0, 1], 7));
         let mapped = "[::ffff:127.0.0.1]:7".parse().unwrap();
         let other = SocketAddr::from(([192, 0, 2, 1], 7));
@@ -187,7 +190,11 @@ mod tests {
             (other, false, "192.0.2.1:7"),
             (other, true, "192.0.2.1:7"),
         ] {
-            assert_eq!(believed(peer, is_admin).to_string(), expected, "{peer} {is_admin}");
+            assert_eq!(
+                client_address(peer, is_admin).to_string(),
+                expected,
+                "{peer} {is_admin}"
+            );
         }
     }
 }

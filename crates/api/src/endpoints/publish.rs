@@ -1,5 +1,5 @@
-//! Publishing over HTTP: one message or many. All of a request is checked before anything of it is published. At QoS 1 and 2 the answer
-//! comes when all is kept that has to be, in the journal and in the buffers of actions, as PUBACK does.
+//! Publishing over HTTP: one message or many. All messages of a request are checked before the first is published. At
+//! QoS 1 and 2 the answer, like PUBACK, waits until the journal and the buffers of actions have stored the messages.
 
 use std::time::Duration;
 
@@ -17,23 +17,23 @@ use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
 use crate::message_body::{MessageProperties, PayloadEncoding};
-use crate::problem::{FieldError, Problem};
+use crate::problem::{FieldError, HttpProblem};
 
 const BODY_MAX: usize = 2 * 1024 * 1024;
 const BULK_BODY_MAX: usize = 8 * 1024 * 1024;
-const BULK_MESSAGES_MAX: usize = 1000;
-/// Messages handed to a shard in one go, so that its own connections do not wait long.
+pub(crate) const BULK_MESSAGES_MAX: usize = 1000;
+/// Messages that a shard publishes in one visit. The limit keeps the delay of its connections short.
 const MESSAGES_PER_VISIT: usize = 50;
-/// How long a request waits until what it has published is kept.
-const KEPT_WITHIN: Duration = Duration::from_secs(10);
-/// What clients may use, too.
+/// How long a request waits until its messages are committed.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same limit as for clients.
 const TOPIC_LEVELS_MAX: usize = 128;
 
 /// A message to publish.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewMessage {
-    /// Topic name. `$SYS/` and `$share/` are not for messages.
+    /// Topic name. `$SYS/` and `$share/` are not allowed.
     #[schemars(length(min = 1, max = 65535))]
     topic: String,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct NewMessage {
     #[serde(default)]
     #[schemars(range(max = 2))]
     qos: u8,
-    /// An empty payload with it deletes the retained message.
+    /// With RETAIN, an empty payload deletes the retained message.
     #[serde(default)]
     retain: bool,
     #[serde(default)]
@@ -53,76 +53,83 @@ pub struct NewMessage {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewMessages {
-    /// Published in this order, as far as they have the same topic.
+    /// Messages with the same topic are published in this order.
     #[schemars(length(min = 1, max = 1000))]
     messages: Vec<NewMessage>,
 }
 
-/// What became of a message.
+/// Result of publishing a message.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-pub struct Published {
-    /// Whether anyone is known to have subscribed.
+#[schemars(rename = "Published")]
+pub struct PublishResult {
+    /// Whether the topic has a subscriber, as far as this node knows.
     pub matched: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PublishedAll {
     /// In the order of the request.
-    pub results: Vec<Published>,
+    pub results: Vec<PublishResult>,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/publish", "publish", publish)
             .tag("Publish")
-            .says(
+            .describe(
                 "Publish a message",
-                "Access rules of MQTT clients do not apply; the login does. At QoS 1 and 2 the answer comes when the message is kept \
-                 wherever it has to be; 503 is for what cannot be kept now and has not been published, or is not kept in time.",
+                "The login authorizes the request; access rules of MQTT clients do not apply. At QoS 1 and 2 the answer is sent after the message is \
+                 committed. 503: the message cannot be stored now and was not published, or it was published and not committed in time.",
             )
             .takes::<NewMessage>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::SERVICE_UNAVAILABLE)
-            .returns::<Published>("It is on its way, and kept."),
+            .returns::<PublishResult>("Published and committed."),
         Endpoint::post("/api/v1/publish/bulk", "publish_bulk", bulk)
             .tag("Publish")
-            .says(
+            .describe(
                 "Publish up to 1000 messages",
-                "All are checked before the first is published; all that is wrong is reported. At QoS 1 and 2 the answer comes when they \
-                 are kept wherever they have to be. With 503 some may have been published: the detail says how many.",
+                "All messages are checked before the first is published; all errors are reported. At QoS 1 and 2 the answer is sent after the \
+                 messages are committed. With 503 some messages may have been published; the detail says how many.",
             )
             .takes::<NewMessages>(BULK_BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::SERVICE_UNAVAILABLE)
-            .returns::<PublishedAll>("They are on their way, and kept."),
+            .returns::<PublishedAll>("Published and committed."),
     ]
 }
 
-async fn publish(State(app): State<App>, body::Json(new): body::Json<NewMessage>) -> Result<Json<Published>, Problem> {
+async fn publish(
+    State(app): State<App>,
+    body::Json(new): body::Json<NewMessage>,
+) -> Result<Json<PublishResult>, HttpProblem> {
     let message = check(new)?;
     let shard = message.shard(&app);
     let visit = app
         .on_shard(shard, move |shard, now| publish_all(shard, now, &[(0, message)]))
         .await?;
-    let visit = visit.map_err(|topic| Problem::unavailable(no_room(&topic)))?;
-    wait_until_kept(visit.kept).await?;
+    let visit = visit.map_err(|topic| HttpProblem::unavailable(cannot_store(&topic)))?;
+    wait_for_commits(visit.committed).await?;
     let matched = visit.matched.into_iter().any(|(_, matched)| matched);
-    Ok(Json(Published { matched }))
+    Ok(Json(PublishResult { matched }))
 }
 
-async fn bulk(State(app): State<App>, body::Json(new): body::Json<NewMessages>) -> Result<Json<PublishedAll>, Problem> {
+async fn bulk(
+    State(app): State<App>,
+    body::Json(new): body::Json<NewMessages>,
+) -> Result<Json<PublishedAll>, HttpProblem> {
     if new.messages.is_empty() || new.messages.len() > BULK_MESSAGES_MAX {
         return Err(
-            Problem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages")
+            HttpProblem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages"),
         );
     }
     let messages = check_all(new.messages)?;
-    let mut results = vec![Published { matched: false }; messages.len()];
-    let mut by_shard: Vec<Vec<(usize, Message)>> = (0..app.net().shards()).map(|_| Vec::new()).collect();
+    let mut results = vec![PublishResult { matched: false }; messages.len()];
+    let mut by_shard: Vec<Vec<(usize, DecodedMessage)>> = (0..app.net().shards()).map(|_| Vec::new()).collect();
     for (index, message) in messages.into_iter().enumerate() {
         by_shard[usize::from(message.shard(&app).0)].push((index, message));
     }
-    let (mut published, mut kept) = (0, Vec::new());
+    let (mut published, mut commits) = (0, Vec::new());
     for (shard, mut messages) in by_shard.into_iter().enumerate() {
         while !messages.is_empty() {
             let rest = messages.split_off(messages.len().min(MESSAGES_PER_VISIT));
@@ -132,77 +139,80 @@ async fn bulk(State(app): State<App>, body::Json(new): body::Json<NewMessages>) 
                 .await?;
             let visit = visit.map_err(|topic| {
                 let all = results.len();
-                Problem::unavailable(format!(
-                    "{}; {published} of {all} messages have been published",
-                    no_room(&topic)
+                HttpProblem::unavailable(format!(
+                    "{}; {published} of {all} messages were published",
+                    cannot_store(&topic)
                 ))
             })?;
             published += visit.matched.len();
-            kept.extend(visit.kept);
+            commits.extend(visit.committed);
             for (index, matched) in visit.matched {
                 results[index].matched = matched;
             }
         }
     }
-    wait_until_kept(kept).await?;
+    wait_for_commits(commits).await?;
     Ok(Json(PublishedAll { results }))
 }
 
-/// What a shard has published.
-struct Visit {
-    /// By index in the request.
+/// Messages that a shard published in one visit.
+struct ShardBatch {
+    /// Whether the topic matched a subscription, by index in the request.
     matched: Vec<(usize, bool)>,
-    /// Told when all of it is kept; none if nobody waits for any.
-    kept: Option<oneshot::Receiver<()>>,
+    /// Resolves after all messages of the visit are committed. `None` if all have QoS 0.
+    committed: Option<oneshot::Receiver<()>>,
 }
 
-/// All of them, or none: the error is the topic of one that could not be kept now.
-fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, Message)]) -> Result<Visit, String> {
+/// Publishes all messages or none. The error is the topic of a message that cannot be stored now.
+fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, DecodedMessage)]) -> Result<ShardBatch, String> {
     let waited_for = || messages.iter().filter(|(_, message)| message.qos != QoS::AtMostOnce);
-    let must_be_kept = |message: &Message| message.retain || message.qos != QoS::AtMostOnce;
-    let may_not =
-        |(_, message): &&(usize, Message)| must_be_kept(message) && !shard.may_keep(now, &message.of_server());
-    if let Some((_, message)) = messages.iter().find(may_not) {
+    let must_be_stored = |message: &DecodedMessage| message.retain || message.qos != QoS::AtMostOnce;
+    let is_rejected = |(_, message): &&(usize, DecodedMessage)| {
+        must_be_stored(message) && !shard.can_store(now, &message.of_server())
+    };
+    if let Some((_, message)) = messages.iter().find(is_rejected) {
         return Err(message.topic.clone());
     }
-    let publish = |(index, message): &(usize, Message)| (*index, shard.publish_from_server(now, message.of_server()));
+    let publish =
+        |(index, message): &(usize, DecodedMessage)| (*index, shard.publish_from_server(now, message.of_server()));
     let matched = messages.iter().map(publish).collect();
-    let kept = waited_for().next().map(|_| {
-        let (tell, kept) = oneshot::channel();
-        // An error: the request has ended.
-        shard.when_kept(Box::new(move || _ = tell.send(())));
-        kept
+    let committed = waited_for().next().map(|_| {
+        let (sender, committed) = oneshot::channel();
+        // Sending fails if the request has ended.
+        shard.call_when_stored(Box::new(move || _ = sender.send(())));
+        committed
     });
-    Ok(Visit { matched, kept })
+    Ok(ShardBatch { matched, committed })
 }
 
-async fn wait_until_kept(kept: impl IntoIterator<Item = oneshot::Receiver<()>>) -> Result<(), Problem> {
-    let deadline = Instant::now() + KEPT_WITHIN;
-    for kept in kept {
-        match timeout_at(deadline, kept).await {
+async fn wait_for_commits(commits: impl IntoIterator<Item = oneshot::Receiver<()>>) -> Result<(), HttpProblem> {
+    let deadline = Instant::now() + COMMIT_TIMEOUT;
+    for committed in commits {
+        match timeout_at(deadline, committed).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => {
-                return Err(Problem::unavailable(
-                    "published; the journal has failed or the server stops, and it may not be kept",
+                return Err(HttpProblem::unavailable(
+                    "published, but the journal has failed or the server is stopping: the message may not be stored",
                 ));
             }
             Err(_) => {
-                let seconds = KEPT_WITHIN.as_secs();
-                let detail =
-                    format!("published, but not kept within {seconds} s: the disk or the target of an action is slow");
-                return Err(Problem::unavailable(detail));
+                let seconds = COMMIT_TIMEOUT.as_secs();
+                let detail = format!(
+                    "published, but not committed within {seconds} s: the disk or the target of an action is slow"
+                );
+                return Err(HttpProblem::unavailable(detail));
             }
         }
     }
     Ok(())
 }
 
-fn no_room(topic: &str) -> String {
-    format!("topic {topic}: the server can keep no more now, its disk or the buffer of an action is full")
+fn cannot_store(topic: &str) -> String {
+    format!("cannot store a message for topic {topic}: the disk or the buffer of an action is full")
 }
 
-/// Checked and decoded.
-struct Message {
+/// A checked and decoded message.
+struct DecodedMessage {
     topic: String,
     payload: Vec<u8>,
     properties: Vec<u8>,
@@ -211,10 +221,10 @@ struct Message {
     message_expiry_s: Option<u32>,
 }
 
-impl Message {
-    /// The same one for a topic each time, so that its messages stay in order.
+impl DecodedMessage {
+    /// Always the same shard for a topic, so that the topic's messages stay in order.
     fn shard(&self, app: &App) -> ShardId {
-        Shard::home(&self.topic, app.net().shards()).unwrap_or(ShardId(0))
+        Shard::home_shard(&self.topic, app.net().shards()).unwrap_or(ShardId(0))
     }
 
     fn of_server(&self) -> ServerMessage<'_> {
@@ -230,26 +240,27 @@ impl Message {
     }
 }
 
-fn check(new: NewMessage) -> Result<Message, Problem> {
-    let refuse = |detail: String| Problem::invalid("topic", detail).expected("a topic name");
+fn check(new: NewMessage) -> Result<DecodedMessage, HttpProblem> {
+    let refuse = |detail: String| HttpProblem::invalid("topic", detail).expected("a topic name");
     mqtt::validate_topic_name(&new.topic).map_err(|error| refuse(error.to_string()))?;
     if new.topic == "$SYS" || ["$SYS/", "$share/"].iter().any(|prefix| new.topic.starts_with(prefix)) {
-        return Err(refuse("only the server publishes there".into()));
+        return Err(refuse("only the server may publish to this topic".into()));
     }
     if mqtt::levels(&new.topic).count() > TOPIC_LEVELS_MAX {
-        return Err(refuse(format!("it has more than {TOPIC_LEVELS_MAX} levels")));
+        return Err(refuse(format!("the topic has more than {TOPIC_LEVELS_MAX} levels")));
     }
-    Ok(Message {
+    Ok(DecodedMessage {
         payload: new.payload_encoding.decode(new.payload)?,
         properties: new.properties.to_wire()?,
-        qos: QoS::from_bits(new.qos).ok_or_else(|| Problem::invalid("qos", "out of range").expected("0, 1 or 2"))?,
+        qos: QoS::from_bits(new.qos)
+            .ok_or_else(|| HttpProblem::invalid("qos", "out of range").expected("0, 1 or 2"))?,
         retain: new.retain,
         message_expiry_s: new.properties.message_expiry_interval,
         topic: new.topic,
     })
 }
 
-fn check_all(new: Vec<NewMessage>) -> Result<Vec<Message>, Problem> {
+fn check_all(new: Vec<NewMessage>) -> Result<Vec<DecodedMessage>, HttpProblem> {
     let mut errors = Vec::new();
     let mut messages = Vec::with_capacity(new.len());
     for (index, new) in new.into_iter().enumerate() {
@@ -264,11 +275,8 @@ fn check_all(new: Vec<NewMessage>) -> Result<Vec<Message>, Problem> {
     if errors.is_empty() {
         return Ok(messages);
     }
-    let detail = format!(
-        "{} values of messages are not valid; nothing was published",
-        errors.len()
-    );
-    let mut problem = Problem::invalid("messages", detail);
+    let detail = format!("{} messages have invalid values; nothing was published", errors.len());
+    let mut problem = HttpProblem::invalid("messages", detail);
     problem.errors = errors;
     Err(problem)
 }

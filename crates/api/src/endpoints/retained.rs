@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::message_body::{MessageProperties, PayloadEncoding};
-use crate::paging::{self, Page, Place};
-use crate::problem::Problem;
+use crate::paging::{self, CursorPosition, Page};
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
-/// Bytes of each payload that a listing shows.
+/// Bytes of each payload in a list.
 const PREVIEW_BYTES: usize = 256;
-/// Deleted in one turn of a shard.
+/// Messages that a shard deletes in one visit.
 const DELETED_AT_ONCE: usize = 500;
 
 /// A retained message.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RetainedMessage {
     pub topic: String,
-    /// In a listing no more than its first 256 bytes.
+    /// The payload. A list contains at most its first 256 bytes.
     pub payload: String,
     pub payload_encoding: PayloadEncoding,
-    /// Of the whole payload.
+    /// Size of the whole payload.
     pub payload_bytes: usize,
     #[schemars(range(max = 2))]
     pub qos: u8,
@@ -37,7 +37,7 @@ pub struct RetainedMessage {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetainedQuery {
-    /// Topic filter; `#`, which leaves out topics that begin with `$`, if absent.
+    /// Topic filter. Default: `#`, which does not match topics that begin with `$`.
     filter: Option<String>,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
@@ -47,7 +47,7 @@ pub struct RetainedQuery {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetainedToDelete {
-    /// Topic filter; `#` leaves out topics that begin with `$`.
+    /// Topic filter. `#` does not match topics that begin with `$`.
     filter: String,
 }
 
@@ -58,11 +58,11 @@ pub struct DeletedRetained {
 
 pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/retained/{*topic}";
-    const TOPIC: &str = "Percent-encoded; slashes may stand as they are.";
+    const TOPIC: &str = "Percent-encoded; slashes may stay unencoded.";
     vec![
         Endpoint::get("/api/v1/retained", "retained_messages", list)
             .tag("Retained messages")
-            .says(
+            .describe(
                 "Retained messages by filter, page by page",
                 "Sorted by topic within each shard.",
             )
@@ -71,34 +71,34 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<Page<RetainedMessage>>("A page."),
         Endpoint::delete("/api/v1/retained", "delete_retained_messages", delete_all)
             .tag("Retained messages")
-            .says(
-                "Delete the retained messages of a filter",
-                "Nothing is published. A part at a time: what is retained meanwhile may be deleted, too, or stay.",
+            .describe(
+                "Delete the retained messages that match a filter",
+                "Publishes nothing. Works in steps: messages that are retained while it runs may be deleted or stay.",
             )
             .query::<RetainedToDelete>()
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<DeletedRetained>("How many there were."),
+            .returns::<DeletedRetained>("Number of deleted messages."),
         Endpoint::get(ONE, "retained_message", one)
             .tag("Retained messages")
-            .says("The retained message of a topic", "With its whole payload.")
+            .describe("Retained message of a topic", "With its whole payload.")
             .path_parameter("topic", TOPIC)
             .returns::<RetainedMessage>("The message."),
         Endpoint::delete(ONE, "delete_retained_message", delete)
             .tag("Retained messages")
-            .says("Delete the retained message of a topic", "Nothing is published.")
+            .describe("Delete the retained message of a topic", "Publishes nothing.")
             .path_parameter("topic", TOPIC)
-            .returns_nothing("It is gone."),
+            .returns_nothing("Deleted."),
     ]
 }
 
 async fn list(
     State(app): State<App>,
     Params(query): Params<RetainedQuery>,
-) -> Result<Json<Page<RetainedMessage>>, Problem> {
+) -> Result<Json<Page<RetainedMessage>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
     let filter = query.filter.unwrap_or_else(|| "#".to_owned());
     check(&filter)?;
-    let mut place = Place::parse(query.cursor.as_deref())?;
+    let mut place = CursorPosition::parse(query.cursor.as_deref())?;
     let mut items: Vec<RetainedMessage> = Vec::new();
     for _ in 0..paging::VISITS_MAX {
         if place.shard >= app.net().shards() {
@@ -113,11 +113,11 @@ async fn list(
         let (found, next) = app.on_shard(ShardId(place.shard), scan).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
-            Some(cursor) => Place {
+            Some(cursor) => CursorPosition {
                 shard: place.shard,
                 within: cursor.as_bytes().into(),
             },
-            None => Place {
+            None => CursorPosition {
                 shard: place.shard + 1,
                 within: Vec::new(),
             },
@@ -129,15 +129,15 @@ async fn list(
     }))
 }
 
-fn check(filter: &str) -> Result<(), Problem> {
+fn check(filter: &str) -> Result<(), HttpProblem> {
     mqtt::validate_filter(filter)
-        .map_err(|error| Problem::invalid("filter", error.to_string()).expected("a topic filter"))
+        .map_err(|error| HttpProblem::invalid("filter", error.to_string()).expected("a topic filter"))
 }
 
 async fn delete_all(
     State(app): State<App>,
     Params(query): Params<RetainedToDelete>,
-) -> Result<Json<DeletedRetained>, Problem> {
+) -> Result<Json<DeletedRetained>, HttpProblem> {
     check(&query.filter)?;
     let mut deleted = 0;
     for shard in 0..app.net().shards() {
@@ -160,26 +160,28 @@ async fn delete_all(
     Ok(Json(DeletedRetained { deleted }))
 }
 
-async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, Problem> {
+async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, HttpProblem> {
     let wanted = topic.clone();
     let found = app
-        .on_all(move |shard, now| shard.retained_message(now, &wanted))
+        .on_all_shards(move |shard, now| shard.retained_message(now, &wanted))
         .await?;
     let found = found.into_iter().flatten().next().ok_or_else(|| none(&topic))?;
     Ok(Json(view(found)))
 }
 
-async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<StatusCode, Problem> {
+async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<StatusCode, HttpProblem> {
     let wanted = topic.clone();
-    let deleted = app.on_all(move |shard, _| shard.delete_retained(&wanted)).await?;
+    let deleted = app
+        .on_all_shards(move |shard, _| shard.delete_retained(&wanted))
+        .await?;
     match deleted.contains(&true) {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(none(&topic)),
     }
 }
 
-fn none(topic: &str) -> Problem {
-    Problem::not_found(format!("there is no retained message for the topic {topic:?}"))
+fn none(topic: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("topic {topic:?} has no retained message"))
 }
 
 fn view(message: RetainedView) -> RetainedMessage {
@@ -198,7 +200,7 @@ fn view(message: RetainedView) -> RetainedMessage {
     }
 }
 
-/// So that a preview of text is text.
+/// Keeps the preview of a UTF-8 payload valid.
 fn cut_before_partial_character(bytes: &mut Vec<u8>) {
     if let Err(error) = std::str::from_utf8(bytes)
         && error.error_len().is_none()

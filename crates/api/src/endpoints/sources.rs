@@ -1,4 +1,4 @@
-//! Sources: what comes in from other systems.
+//! Sources: inputs from external systems.
 
 use integration::{Engine, SourceDefinition};
 
@@ -10,34 +10,34 @@ pub fn endpoints() -> Vec<Endpoint> {
     const ONE: &str = "/api/v1/sources/{id}";
     const ID: &str = "`type:name`";
     vec![
-        list(ALL, "sources", Engine::sources).says("All sources", "With how they go."),
-        add::<SourceDefinition>(ALL, "add_source").says("Add a source", "It is in force at once and after a restart."),
+        list(ALL, "sources", Engine::sources).describe("All sources", "With their state."),
+        add::<SourceDefinition>(ALL, "add_source").describe("Add a source", "It runs at once, and after a restart."),
         one::<SourceDefinition>(ONE, "source")
-            .says("One source", "With how it goes.")
+            .describe("One source", "With its state.")
             .path_parameter("id", ID),
         put::<SourceDefinition>(ONE, "put_source")
-            .says(
+            .describe(
                 "Add or change a source",
-                "What it has not confirmed to the outside comes again.",
+                "The external system redelivers messages that the source has not acknowledged.",
             )
-            .path_parameter("id", "That of the body."),
+            .path_parameter("id", "The same ID as in the body."),
         delete(ONE, "delete_source", Engine::delete_source)
-            .says(
+            .describe(
                 "Delete a source",
-                "What it has not confirmed stays where it came from; a subscription of it is ended.",
+                "Messages that the source has not acknowledged stay in the external system. An MQTT source unsubscribes.",
             )
             .path_parameter("id", ID),
         command("/api/v1/sources/{id}/enable", "enable_source", |engine, id| {
             engine.enable_source(id, true)
         })
-        .says("Enable a source", "It is kept: it runs after a restart, too.")
+        .describe("Enable a source", "The source also runs after a restart.")
         .path_parameter("id", ID),
         command("/api/v1/sources/{id}/disable", "disable_source", |engine, id| {
             engine.enable_source(id, false)
         })
-        .says(
+        .describe(
             "Disable a source",
-            "It fetches nothing; an MQTT source ends its subscription.",
+            "The source fetches nothing; an MQTT source unsubscribes.",
         )
         .path_parameter("id", ID),
     ]

@@ -1,4 +1,4 @@
-//! Numbers of the node and of its listeners: what `/metrics` has, as JSON for programs and the console.
+//! Statistics of the node and its listeners: the numbers of `/metrics` as JSON, for programs and the console.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,75 +6,76 @@ use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::State;
-use broker::{DisconnectReason, DropReason, Stats};
-use net::{ListenerInfo, Refusal};
+use broker::{DisconnectReason, DropReason, ShardStats};
+use net::{EarlyCloseReason, ListenerInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::app::{App, unix_ms};
 use crate::disk::DiskView;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
-use crate::problem::Problem;
+use crate::guard::RequiredAccess;
+use crate::problem::HttpProblem;
 use crate::process::ProcessView;
 use crate::sampler::SERIES;
 
-/// Numbers of the node. Totals count from its start.
+/// Statistics of the node. Totals count from its start.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct StatsView {
-    /// When these numbers were read, in milliseconds since 1970.
+    /// When the statistics were read, in milliseconds since 1970.
     pub at_unix_ms: u64,
     pub node: NodeView,
     pub connections: Connections,
     /// Sessions, connected or not.
-    pub sessions: Level,
-    pub subscriptions: Level,
+    pub sessions: CurrentAndMaximum,
+    pub subscriptions: CurrentAndMaximum,
     pub shared_groups: u64,
-    pub retained: Kept,
-    /// Messages that wait in sessions.
-    pub queued: Kept,
+    pub retained: StoredTotals,
+    /// Messages in the queues of sessions.
+    pub queued: StoredTotals,
     pub delayed_messages: u64,
     pub inflight_messages: u64,
-    /// Bytes that wait for sockets.
+    /// Bytes that wait to be written to sockets.
     pub output_backlog_bytes: u64,
     pub messages: Messages,
     /// MQTT packets as bytes.
     pub bytes_received: u64,
     pub bytes_sent: u64,
-    /// How long publishers waited for acknowledgements in the last second; `null`: there were none that count, see `/metrics`.
+    /// How long publishers waited for acknowledgements in the last second. `null`: no acknowledgement was measured, see
+    /// `/metrics`.
     pub publish_ack: Option<AckWait>,
     /// Messages not delivered, by reason.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Connections that ended, by reason.
+    /// Ended connections, by reason.
     pub disconnects: BTreeMap<&'static str, u64>,
     pub process: ProcessView,
-    /// `null`: nothing is on the disk.
+    /// `null`: the node has no journal.
     pub journal: Option<JournalNumbers>,
-    /// That of the data directory; `null`: there is none, or it is not known.
+    /// Disk of the data directory. `null`: there is no data directory, or the disk's size is unknown.
     pub disk: Option<DiskView>,
-    /// Names of the node's alarms that are active.
+    /// Names of the node's active alarms.
     pub alarms: Vec<String>,
 }
 
-/// The journal, which has what has to survive a crash.
+/// The journal, which stores all data that must survive a crash.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JournalNumbers {
-    /// Of its files.
+    /// Size of the journal's files.
     pub file_bytes: u64,
-    /// Not on the disk yet.
+    /// Bytes that are not written to disk yet.
     pub backlog_bytes: u64,
 }
 
-/// From reading a PUBLISH of QoS 1 or 2 to having written its acknowledgement, the journal's commit included.
+/// Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct AckWait {
-    /// Half of them did not wait longer.
+    /// Median.
     pub p50_ms: f32,
-    /// 99 of 100 did not wait longer.
+    /// 99th percentile.
     pub p99_ms: f32,
 }
 
-/// The node these numbers are of.
+/// The node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NodeView {
     pub name: String,
@@ -82,7 +83,7 @@ pub struct NodeView {
     pub started_at_unix_ms: u64,
     pub uptime_s: u64,
     pub shards: u16,
-    /// What survives a crash, in a sentence.
+    /// One sentence about the data that survives a crash.
     pub durability: String,
 }
 
@@ -90,26 +91,28 @@ pub struct NodeView {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Connections {
     pub current: u64,
-    /// The most at the same time.
+    /// Highest number of simultaneous connections.
     pub maximum: u64,
     pub total: u64,
-    /// CONNECTs that were answered with an error.
+    /// CONNECT packets that were rejected.
     pub refused: u64,
     pub takeovers: u64,
-    /// Accepted but not past CONNECT yet, as well as connected.
+    /// Open sockets, including those that have not completed CONNECT.
     pub sockets: u64,
 }
 
-/// A number that goes up and down, and its highest value.
+/// A number that rises and falls, and its highest value.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Level {
+#[schemars(rename = "Level")]
+pub struct CurrentAndMaximum {
     pub current: u64,
     pub maximum: u64,
 }
 
-/// Messages that are kept, and what they weigh.
+/// Stored messages and their size.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Kept {
+#[schemars(rename = "Kept")]
+pub struct StoredTotals {
     pub messages: u64,
     pub bytes: u64,
 }
@@ -121,10 +124,10 @@ pub struct Messages {
     pub sent: ByQoS,
     pub acknowledged: u64,
     pub redelivered: u64,
-    /// Went from one shard to another.
+    /// Messages forwarded from one shard to another.
     pub forwarded: u64,
     pub wills: u64,
-    /// Times that a publisher was slowed because of its quota.
+    /// How often a publisher was slowed down because of its quota.
     pub publishers_slowed: u64,
 }
 
@@ -135,20 +138,20 @@ pub struct ByQoS {
     pub qos2: u64,
 }
 
-/// A listener and what happened at it.
+/// A listener and its statistics.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ListenerView {
     pub name: String,
     pub transport: TransportView,
-    /// As bound.
+    /// Address that the listener is bound to.
     pub address: SocketAddr,
-    /// It is the API's own port, where a console's MQTT comes in (`/api/v1/mqtt`).
+    /// This is the API's own port, which accepts the console's MQTT connections (`/api/v1/mqtt`).
     pub is_api: bool,
-    /// Open now, those in their handshake included.
+    /// Open connections, including those in their handshake.
     pub connections: usize,
     pub connections_max: usize,
     pub accepted: u64,
-    /// Connections that ended before their CONNECT was complete, by reason.
+    /// Connections that ended before CONNECT was complete, by reason.
     pub refused: BTreeMap<&'static str, u64>,
 }
 
@@ -176,21 +179,21 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/stats", "stats", stats)
             .tag("Node")
-            .says("Numbers of the node", "Needs no login where `/metrics` needs none.")
-            .needs(Need::Metrics)
-            .returns::<StatsView>("The numbers."),
+            .describe("Statistics of the node", "Needs no login if `/metrics` needs none.")
+            .needs(RequiredAccess::Metrics)
+            .returns::<StatsView>("The statistics."),
         Endpoint::get("/api/v1/listeners", "listeners", listeners)
             .tag("Node")
-            .says(
+            .describe(
                 "Listeners and their connections",
-                "Needs no login where `/metrics` needs none.",
+                "Needs no login if `/metrics` needs none.",
             )
-            .needs(Need::Metrics)
-            .returns::<Vec<ListenerView>>("In the order of the configuration; the API's own port comes last."),
+            .needs(RequiredAccess::Metrics)
+            .returns::<Vec<ListenerView>>("In the order of the configuration; the API's own port is last."),
     ]
 }
 
-async fn stats(State(app): State<App>) -> Result<Json<StatsView>, Problem> {
+async fn stats(State(app): State<App>) -> Result<Json<StatsView>, HttpProblem> {
     let stats = app.stats().await?;
     Ok(Json(view(&app, &stats)))
 }
@@ -211,7 +214,7 @@ fn ack_wait(app: &App) -> Option<AckWait> {
     })
 }
 
-fn view(app: &App, stats: &Stats) -> StatsView {
+fn view(app: &App, stats: &ShardStats) -> StatsView {
     let node = app.node();
     StatsView {
         at_unix_ms: unix_ms(SystemTime::now()),
@@ -231,20 +234,20 @@ fn view(app: &App, stats: &Stats) -> StatsView {
             takeovers: stats.takeovers,
             sockets: app.net().connections() as u64,
         },
-        sessions: Level {
+        sessions: CurrentAndMaximum {
             current: stats.sessions,
             maximum: stats.sessions_max,
         },
-        subscriptions: Level {
+        subscriptions: CurrentAndMaximum {
             current: stats.subscriptions,
             maximum: stats.subscriptions_max,
         },
         shared_groups: stats.shared_groups,
-        retained: Kept {
+        retained: StoredTotals {
             messages: stats.retained_messages,
             bytes: stats.retained_bytes,
         },
-        queued: Kept {
+        queued: StoredTotals {
             messages: stats.queued_messages,
             bytes: stats.queued_bytes,
         },
@@ -273,7 +276,7 @@ fn view(app: &App, stats: &Stats) -> StatsView {
     }
 }
 
-fn messages(stats: &Stats) -> Messages {
+fn messages(stats: &ShardStats) -> Messages {
     let by_qos = |[qos0, qos1, qos2]: [u64; 3]| ByQoS { qos0, qos1, qos2 };
     Messages {
         received: by_qos(stats.messages_received),
@@ -295,7 +298,7 @@ fn listener(info: &ListenerInfo) -> ListenerView {
         connections: info.current_connections,
         connections_max: info.max_connections,
         accepted: info.accepted,
-        refused: Refusal::ALL
+        refused: EarlyCloseReason::ALL
             .into_iter()
             .map(|refusal| (refusal.name(), info.refused[refusal as usize]))
             .filter(|(_, count)| *count > 0)

@@ -1,4 +1,4 @@
-//! Subscriptions of one client and of all, and the groups of shared subscriptions.
+//! Subscriptions of one client and of all clients, and share groups.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,16 @@ use super::clients::unknown;
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::paging::{self, Page, Place};
-use crate::problem::Problem;
+use crate::paging::{self, CursorPosition, Page};
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
 /// A subscription of a session.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Subscription {
+#[schemars(rename = "Subscription")]
+pub struct ApiSubscription {
     pub client_id: String,
-    /// Topic filter as the client wrote it, `$share/<name>/` included.
+    /// Topic filter as the client sent it, including `$share/<name>/`.
     pub filter: String,
     /// Maximum QoS.
     #[schemars(range(max = 2))]
@@ -35,7 +36,7 @@ pub struct Subscription {
     pub identifier: Option<u32>,
 }
 
-/// Members of a shared subscription that live in one shard.
+/// Members of a shared subscription within one shard.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SharedGroup {
     pub share_name: String,
@@ -46,15 +47,15 @@ pub struct SharedGroup {
     pub queued: usize,
 }
 
-/// Members of a group, those first for which most waits.
+/// Members of a share group, those with the most messages first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SharedMembers {
-    /// How many there are. The first 2,000 that came are looked at.
+    /// Number of all members. The list considers the 2,000 that joined first.
     pub members: usize,
     pub items: Vec<SharedMember>,
 }
 
-/// A member of a shared subscription; the numbers are of its whole session, which may have other subscriptions.
+/// A member of a shared subscription. The numbers cover its whole session, which may have other subscriptions.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SharedMember {
     pub client_id: String,
@@ -62,17 +63,17 @@ pub struct SharedMember {
     /// Maximum QoS.
     #[schemars(range(max = 2))]
     pub qos: u8,
-    /// Sent and not acknowledged.
+    /// Messages sent and not acknowledged.
     pub inflight: usize,
-    /// Of these it takes so many at the same time.
+    /// Receive Maximum: highest number of messages in flight.
     pub receive_maximum: u16,
-    /// Messages that wait for it.
+    /// Messages in its queue.
     pub queued: usize,
     pub queued_bytes: usize,
     pub messages_sent: u64,
 }
 
-/// A subscription to make for a client.
+/// A subscription to create for a client.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSubscription {
@@ -93,9 +94,10 @@ pub struct NewSubscription {
     retain_handling: u8,
 }
 
-/// What the client got.
+/// Result of the subscription.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Granted {
+#[schemars(rename = "Granted")]
+pub struct GrantedSubscription {
     #[schemars(range(max = 2))]
     pub qos: u8,
 }
@@ -103,7 +105,7 @@ pub struct Granted {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilterQuery {
-    /// Topic filter as it was subscribed.
+    /// Topic filter of the subscription.
     filter: String,
 }
 
@@ -129,73 +131,76 @@ pub struct GroupsQuery {
 pub struct MembersQuery {
     /// `group` of `$share/group/filter`.
     share_name: String,
-    /// Topic filter, as it was subscribed, without `$share/` and the name.
+    /// Topic filter of the subscription, without `$share/` and the share name.
     filter: String,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
 }
 
-/// Members of one group that are looked at.
+/// Limit of the members of one group that a request reads.
 const MEMBERS_LOOKED_AT: usize = 2000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     const OF_CLIENT: &str = "/api/v1/clients/{client_id}/subscriptions";
-    const ID: &str = "Percent-encoded, also its slashes.";
+    const ID: &str = "Percent-encoded, including slashes.";
     const BODY_MAX: usize = 256 * 1024;
     vec![
         Endpoint::get(OF_CLIENT, "client_subscriptions", of_client)
             .tag("Subscriptions")
-            .says("Subscriptions of a client", "All of them.")
+            .describe("Subscriptions of a client", "All of them.")
             .path_parameter("client_id", ID)
-            .returns::<Vec<Subscription>>("Its subscriptions."),
+            .returns::<Vec<ApiSubscription>>("Its subscriptions."),
         Endpoint::post(OF_CLIENT, "subscribe_client", subscribe)
             .tag("Subscriptions")
-            .says(
+            .describe(
                 "Subscribe a client",
-                "As if it had sent SUBSCRIBE: its access rules hold, and retained messages are sent.",
+                "As if the client had sent SUBSCRIBE: its access rules apply, and retained messages are sent.",
             )
             .path_parameter("client_id", ID)
             .takes::<NewSubscription>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .creates::<Granted>("It is subscribed."),
+            .creates::<GrantedSubscription>("The client is subscribed."),
         Endpoint::delete(OF_CLIENT, "unsubscribe_client", unsubscribe)
             .tag("Subscriptions")
-            .says(
+            .describe(
                 "Unsubscribe a client",
-                "The client is not told: MQTT has no packet for it.",
+                "The client is not notified: MQTT has no packet for this.",
             )
             .path_parameter("client_id", ID)
             .query::<FilterQuery>()
-            .returns_nothing("It is not subscribed any more."),
+            .returns_nothing("The client is unsubscribed."),
         Endpoint::get("/api/v1/subscriptions", "subscriptions", all)
             .tag("Subscriptions")
-            .says(
+            .describe(
                 "Subscriptions of all clients, page by page",
-                "A page holds whole sessions, so that it may be longer than `limit`.",
+                "A page contains whole sessions, so it may be longer than `limit`.",
             )
             .query::<SubscriptionsQuery>()
-            .returns::<Page<Subscription>>("A page."),
+            .returns::<Page<ApiSubscription>>("A page."),
         Endpoint::get("/api/v1/shared-groups", "shared_groups", groups)
             .tag("Subscriptions")
-            .says("Groups of shared subscriptions", "Up to `limit` of each shard.")
+            .describe("Share groups", "Up to `limit` per shard.")
             .query::<GroupsQuery>()
             .returns::<Vec<SharedGroup>>("The groups."),
         Endpoint::get("/api/v1/shared-groups/members", "shared_members", members)
             .tag("Subscriptions")
-            .says(
+            .describe(
                 "Members of a shared subscription",
-                "Which of them lags: what each has in flight and in its queue.",
+                "Messages in flight and in the queue of each member, to find members that lag behind.",
             )
             .query::<MembersQuery>()
             .fails(StatusCode::NOT_FOUND)
-            .returns::<SharedMembers>("Up to `limit` of them."),
+            .returns::<SharedMembers>("Up to `limit` members."),
     ]
 }
 
-async fn of_client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<Vec<Subscription>>, Problem> {
+async fn of_client(
+    State(app): State<App>,
+    Path(client_id): Path<String>,
+) -> Result<Json<Vec<ApiSubscription>>, HttpProblem> {
     let wanted = client_id.clone();
     let found = app
-        .on_home(&client_id, move |shard, _| shard.subscriptions_of(&wanted))
+        .on_session_shard(&client_id, move |shard, _| shard.subscriptions_of(&wanted))
         .await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(found.into_iter().map(view).collect()))
@@ -205,29 +210,29 @@ async fn subscribe(
     State(app): State<App>,
     Path(client_id): Path<String>,
     body::Json(new): body::Json<NewSubscription>,
-) -> Result<(StatusCode, Json<Granted>), Problem> {
+) -> Result<(StatusCode, Json<GrantedSubscription>), HttpProblem> {
     mqtt::validate_filter(&new.filter)
-        .map_err(|error| Problem::invalid("filter", error.to_string()).expected("a topic filter"))?;
+        .map_err(|error| HttpProblem::invalid("filter", error.to_string()).expected("a topic filter"))?;
     let options = options(&new)?;
     let wanted = client_id.clone();
     let subscribe = move |shard: &mut broker::Shard, now| shard.subscribe_client(now, &wanted, &new.filter, options);
     let reason = app
-        .on_home(&client_id, subscribe)
+        .on_session_shard(&client_id, subscribe)
         .await?
         .ok_or_else(|| unknown(&client_id))?;
     match reason {
         ReasonCode::Success | ReasonCode::GrantedQoS1 | ReasonCode::GrantedQoS2 => {
-            Ok((StatusCode::CREATED, Json(Granted { qos: reason.to_u8() })))
+            Ok((StatusCode::CREATED, Json(GrantedSubscription { qos: reason.to_u8() })))
         }
-        refused => Err(Problem::invalid(
+        refused => Err(HttpProblem::invalid(
             "filter",
-            format!("the subscription was refused: {refused}"),
+            format!("the subscription was rejected: {refused}"),
         )),
     }
 }
 
-fn options(new: &NewSubscription) -> Result<SubscriptionOptions, Problem> {
-    let out_of_range = |field| Problem::invalid(field, "out of range").expected("0, 1 or 2");
+fn options(new: &NewSubscription) -> Result<SubscriptionOptions, HttpProblem> {
+    let out_of_range = |field| HttpProblem::invalid(field, "out of range").expected("0, 1 or 2");
     Ok(SubscriptionOptions {
         maximum_qos: QoS::from_bits(new.qos).ok_or_else(|| out_of_range("qos"))?,
         no_local: new.no_local,
@@ -241,12 +246,14 @@ async fn unsubscribe(
     State(app): State<App>,
     Path(client_id): Path<String>,
     Params(query): Params<FilterQuery>,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     let wanted = client_id.clone();
     let unsubscribe = move |shard: &mut broker::Shard, _| shard.unsubscribe_client(&wanted, &query.filter);
-    match app.on_home(&client_id, unsubscribe).await? {
+    match app.on_session_shard(&client_id, unsubscribe).await? {
         Some(true) => Ok(StatusCode::NO_CONTENT),
-        Some(false) => Err(Problem::not_found("the client has no such subscription")),
+        Some(false) => Err(HttpProblem::not_found(
+            "the client has no subscription with this filter",
+        )),
         None => Err(unknown(&client_id)),
     }
 }
@@ -254,10 +261,10 @@ async fn unsubscribe(
 async fn all(
     State(app): State<App>,
     Params(query): Params<SubscriptionsQuery>,
-) -> Result<Json<Page<Subscription>>, Problem> {
+) -> Result<Json<Page<ApiSubscription>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let mut place = Place::parse(query.cursor.as_deref())?;
-    let mut items: Vec<Subscription> = Vec::new();
+    let mut place = CursorPosition::parse(query.cursor.as_deref())?;
+    let mut items: Vec<ApiSubscription> = Vec::new();
     for _ in 0..paging::VISITS_MAX {
         if place.shard >= app.net().shards() {
             return Ok(Json(Page { items, cursor: None }));
@@ -270,8 +277,8 @@ async fn all(
         let (found, next) = app.on_shard(ShardId(place.shard), look).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
-            Some(slot) => Place::slot(place.shard, slot),
-            None => Place {
+            Some(slot) => CursorPosition::slot(place.shard, slot),
+            None => CursorPosition {
                 shard: place.shard + 1,
                 within: Vec::new(),
             },
@@ -283,9 +290,12 @@ async fn all(
     }))
 }
 
-async fn groups(State(app): State<App>, Params(query): Params<GroupsQuery>) -> Result<Json<Vec<SharedGroup>>, Problem> {
+async fn groups(
+    State(app): State<App>,
+    Params(query): Params<GroupsQuery>,
+) -> Result<Json<Vec<SharedGroup>>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let of_shards = app.on_all(move |shard, _| shard.shared_groups(limit)).await?;
+    let of_shards = app.on_all_shards(move |shard, _| shard.shared_groups(limit)).await?;
     let view = |group: broker::SharedGroupView| SharedGroup {
         share_name: group.share_name,
         filter: group.filter,
@@ -296,14 +306,18 @@ async fn groups(State(app): State<App>, Params(query): Params<GroupsQuery>) -> R
     Ok(Json(of_shards.into_iter().flatten().map(view).collect()))
 }
 
-async fn members(State(app): State<App>, Params(query): Params<MembersQuery>) -> Result<Json<SharedMembers>, Problem> {
+async fn members(
+    State(app): State<App>,
+    Params(query): Params<MembersQuery>,
+) -> Result<Json<SharedMembers>, HttpProblem> {
     let limit = paging::limit(query.limit)?;
-    let home = Shard::home_of_group(&query.share_name, &query.filter, app.net().shards());
+    let home = Shard::group_home_shard(&query.share_name, &query.filter, app.net().shards());
     let found = app.on_shard(home, move |shard, _| {
         shard.shared_members(&query.share_name, &query.filter, MEMBERS_LOOKED_AT)
     });
     let found = found.await?;
-    let (members, count) = found.ok_or_else(|| Problem::not_found("nobody is in such a group"))?;
+    let (members, count) =
+        found.ok_or_else(|| HttpProblem::not_found("no shared subscription with this name and filter has a member"))?;
     let mut of_shards: BTreeMap<ShardId, Vec<SharedMemberView>> = BTreeMap::new();
     for member in members {
         of_shards.entry(member.session.shard).or_default().push(member);
@@ -327,9 +341,9 @@ async fn members(State(app): State<App>, Params(query): Params<MembersQuery>) ->
     Ok(Json(SharedMembers { members: count, items }))
 }
 
-fn view(subscription: SubscriptionView) -> Subscription {
+fn view(subscription: SubscriptionView) -> ApiSubscription {
     let options = subscription.options;
-    Subscription {
+    ApiSubscription {
         client_id: subscription.client_id,
         filter: subscription.filter,
         qos: options.maximum_qos as u8,

@@ -1,4 +1,4 @@
-//! The live trace of clients, over a WebSocket.
+//! Live trace of clients over a WebSocket.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,32 +16,33 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 use crate::query::Params;
-use crate::trace::{PAYLOAD_BYTES_MAX, PER_SECOND_MAX, TraceLimits, Viewing};
-use crate::websocket::{Next, Upgrading, WebSocket, upgrade_guarded};
+use crate::trace::{PAYLOAD_BYTES_MAX, PER_SECOND_MAX, TraceLimits, TraceReader};
+use crate::websocket::{PendingUpgrade, ServerWebSocket, WaitResult, upgrade_guarded};
 
 const PER_SECOND: u32 = 200;
 const PAYLOAD_BYTES: usize = 256;
 
-/// How soon a viewer that is shown nothing more is told what was left out.
+/// An idle viewer gets the number of omitted entries after this time.
 const QUIET: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceQuery {
-    /// Exactly this client.
+    /// This client only.
     client_id: Option<String>,
-    /// Exactly this user.
+    /// This user only.
     user_name: Option<String>,
-    /// Clients at this IP address.
+    /// Clients with this IP address only.
     address: Option<String>,
-    /// A topic filter: only PUBLISH to such topics, and SUBSCRIBE and UNSUBSCRIBE that name one or this very filter.
+    /// Topic filter. Shows only PUBLISH packets whose topic matches, and SUBSCRIBE and UNSUBSCRIBE packets with a
+    /// matching topic or this filter.
     topic: Option<String>,
-    /// Entries a second at most; 200 if it is not given.
+    /// Highest number of entries per second. Default: 200.
     #[schemars(range(min = 1, max = 5000))]
     per_second: Option<u32>,
-    /// Bytes of a payload that are shown at most; 256 if it is not given.
+    /// Bytes of each payload to show. Default: 256.
     #[schemars(range(max = 4096))]
     payload_bytes: Option<usize>,
 }
@@ -50,12 +51,12 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/trace", "trace", trace)
             .tag("Clients")
-            .says(
-                "Watch the packets of clients",
-                "A WebSocket: every packet of the clients that match, received and sent, decoded, and what happens to them (connected, \
-                 refused, disconnected, dropping), as JSON in frames of text. At least one of `client_id`, `user_name`, `address` and \
-                 `topic`; all that are given have to match. Passwords are never shown. What is beyond the rate is counted in \
-                 `left_out`. Where no header can be set, offer the sub-protocols `tidewire` and `bearer.<token>`.",
+            .describe(
+                "Trace the packets of clients",
+                "A WebSocket: every packet that matching clients send or receive, decoded, and their events (connected, \
+                 rejected, disconnected, dropped messages), as JSON in text frames. At least one of `client_id`, `user_name`, `address` and \
+                 `topic` is required; all given conditions must match. Passwords are never shown. `left_out` counts entries above the \
+                 rate. Clients that cannot set headers offer the sub-protocols `tidewire` and `bearer.<token>`.",
             )
             .query::<TraceQuery>()
             .fails(StatusCode::UPGRADE_REQUIRED)
@@ -68,11 +69,11 @@ async fn trace(
     State(app): State<App>,
     Params(query): Params<TraceQuery>,
     mut request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let limits = limits(&query)?;
     let filter = filter(query)?;
     let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
-        return Err(Problem::unavailable("too many watch something already"));
+        return Err(HttpProblem::unavailable("too many WebSockets are open"));
     };
     let (response, upgrading) = upgrade_guarded(&mut request)?;
     let viewing = app.trace(filter, limits).await?;
@@ -80,30 +81,30 @@ async fn trace(
     Ok(response)
 }
 
-fn limits(query: &TraceQuery) -> Result<TraceLimits, Problem> {
+fn limits(query: &TraceQuery) -> Result<TraceLimits, HttpProblem> {
     let limits = TraceLimits {
         per_second: query.per_second.unwrap_or(PER_SECOND),
         payload_bytes: query.payload_bytes.unwrap_or(PAYLOAD_BYTES),
     };
     if !(1..=PER_SECOND_MAX).contains(&limits.per_second) {
-        let problem = Problem::invalid("per_second", format!("is {}", limits.per_second));
+        let problem = HttpProblem::invalid("per_second", format!("is {}", limits.per_second));
         return Err(problem.expected(format!("1 to {PER_SECOND_MAX}")));
     }
     if limits.payload_bytes > PAYLOAD_BYTES_MAX {
-        let problem = Problem::invalid("payload_bytes", format!("is {}", limits.payload_bytes));
+        let problem = HttpProblem::invalid("payload_bytes", format!("is {}", limits.payload_bytes));
         return Err(problem.expected(format!("0 to {PAYLOAD_BYTES_MAX}")));
     }
     Ok(limits)
 }
 
-fn filter(query: TraceQuery) -> Result<TraceFilter, Problem> {
+fn filter(query: TraceQuery) -> Result<TraceFilter, HttpProblem> {
     let address = query.address.as_deref().map(address).transpose()?;
     if let Some(error) = query
         .topic
         .as_deref()
         .and_then(|topic| mqtt::validate_filter(topic).err())
     {
-        return Err(Problem::invalid("topic", error.to_string()).expected("a topic filter such as sensors/#"));
+        return Err(HttpProblem::invalid("topic", error.to_string()).expected("a topic filter such as sensors/#"));
     }
     let filter = TraceFilter {
         client_id: query.client_id.map(Into::into),
@@ -117,20 +118,20 @@ fn filter(query: TraceQuery) -> Result<TraceFilter, Problem> {
             user_name: None,
             address: None,
             topic: None,
-        } => Err(Problem::invalid("client_id", "nothing says whom to watch")
+        } => Err(HttpProblem::invalid("client_id", "the trace has no condition")
             .expected("client_id, user_name, address or topic")),
         filter => Ok(filter),
     }
 }
 
-fn address(text: &str) -> Result<IpAddr, Problem> {
+fn address(text: &str) -> Result<IpAddr, HttpProblem> {
     let address = text.parse::<IpAddr>().map(|address| address.to_canonical());
-    address.map_err(|_| Problem::invalid("address", "not an IP address").expected("an address such as 10.1.2.3"))
+    address.map_err(|_| HttpProblem::invalid("address", "not an IP address").expected("an address such as 10.1.2.3"))
 }
 
-async fn serve(upgrading: Upgrading, mut viewing: Viewing, limits: TraceLimits, permit: OwnedSemaphorePermit) {
+async fn serve(upgrading: PendingUpgrade, mut viewing: TraceReader, limits: TraceLimits, permit: OwnedSemaphorePermit) {
     let _permit = permit;
-    let Some(mut socket) = WebSocket::new(upgrading).await else {
+    let Some(mut socket) = ServerWebSocket::new(upgrading).await else {
         return;
     };
     let begin = json!({
@@ -138,12 +139,12 @@ async fn serve(upgrading: Upgrading, mut viewing: Viewing, limits: TraceLimits, 
         "per_second": limits.per_second,
         "payload_bytes": limits.payload_bytes,
     });
-    let mut is_told = socket.send(&begin.to_string()).await.is_ok();
-    while is_told {
-        is_told = match socket.wait_for(timeout(QUIET, viewing.next())).await {
-            Next::Ready(Ok(Some(entry))) => socket.send(&entry.to_string()).await.is_ok(),
-            Next::Ready(Ok(None)) | Next::Gone => break,
-            Next::Ready(Err(_)) => match viewing.take_left_out() {
+    let mut is_open = socket.send(&begin.to_string()).await.is_ok();
+    while is_open {
+        is_open = match socket.wait_for(timeout(QUIET, viewing.next())).await {
+            WaitResult::Ready(Ok(Some(entry))) => socket.send(&entry.to_string()).await.is_ok(),
+            WaitResult::Ready(Ok(None)) | WaitResult::Closed => break,
+            WaitResult::Ready(Err(_)) => match viewing.take_omitted() {
                 Some(entry) => socket.send(&entry.to_string()).await.is_ok(),
                 None => true,
             },

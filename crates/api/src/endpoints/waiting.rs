@@ -1,4 +1,4 @@
-//! What one client has been sent and has not acknowledged, and what waits for it.
+//! In-flight and queued messages of a client.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -12,53 +12,56 @@ use super::clients::unknown;
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::message_body::PayloadEncoding;
-use crate::packet_fields::start_of;
-use crate::paging::{self, Place};
-use crate::problem::Problem;
+use crate::packet_fields::payload_text;
+use crate::paging::{self, CursorPosition};
+use crate::problem::HttpProblem;
 use crate::query::Params;
 
 const PAYLOAD_BYTES: usize = 256;
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// What is read from the journal for one page, but for the message that goes beyond it.
+/// Bytes that one page may read from the journal. The last message may exceed the limit.
 const JOURNAL_BYTES_MAX: usize = 8 << 20;
 
-/// A message that waits.
+/// A message in flight or in the queue.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Waiting {
-    /// `null` at QoS 0, and where it is still open.
+#[schemars(rename = "Waiting")]
+pub struct WaitingEntry {
+    /// `null` for QoS 0, and before the packet identifier is assigned.
     pub packet_id: Option<u16>,
     pub qos: u8,
     pub retain: bool,
-    /// At QoS 2: PUBREC has come and PUBCOMP has not, so the message itself is gone.
+    /// QoS 2 only: PUBREC was received and PUBCOMP is outstanding, so the message itself is no longer stored.
     pub is_released: bool,
-    /// `null`: it is gone, or deep in the journal (8 MiB of it are read for one page), or not written there yet.
-    pub message: Option<Message>,
+    /// `null`: no longer stored, not written to the journal yet, or beyond the 8 MiB of the journal that one page
+    /// reads.
+    pub message: Option<WaitingMessageView>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WaitingMessage")]
-pub struct Message {
+pub struct WaitingMessageView {
     pub topic: String,
-    /// Its beginning.
+    /// The first bytes of the payload.
     pub payload: String,
     pub payload_encoding: PayloadEncoding,
-    /// Of all of it.
+    /// Size of the whole payload.
     pub payload_bytes: usize,
-    /// What keeping the message costs.
+    /// Bytes that the stored message uses.
     pub kept_bytes: usize,
     pub expires_in_s: Option<u32>,
 }
 
-/// A part of the messages that wait, oldest first.
+/// A page of messages in flight or in the queue, oldest first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WaitingPage {
-    pub items: Vec<Waiting>,
-    /// All that wait.
+    pub items: Vec<WaitingEntry>,
+    /// Number of all messages.
     pub messages: usize,
-    /// Of them, those deep in the journal, which are not listed.
+    /// Number of messages that are stored only in the journal and are not listed.
     pub unlisted: usize,
-    /// Send it as `cursor` to get what follows; absent at the end. What was acknowledged meanwhile moves the list.
+    /// Value of `cursor` for the next page; absent on the last page. Acknowledgements between two requests shift the
+    /// list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
@@ -66,7 +69,7 @@ pub struct WaitingPage {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitingQuery {
-    /// Bytes of a payload that are shown at most; 256 if it is not given.
+    /// Bytes of each payload to show. Default: 256.
     #[schemars(range(max = 4096))]
     payload_bytes: Option<usize>,
     #[schemars(range(min = 1, max = 1000))]
@@ -75,22 +78,22 @@ pub struct WaitingQuery {
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const ID: &str = "Percent-encoded, also its slashes.";
+    const ID: &str = "Percent-encoded, including slashes.";
     vec![
         Endpoint::get("/api/v1/clients/{client_id}/inflight", "client_inflight", inflight)
             .tag("Clients")
-            .says(
-                "What a client has not acknowledged",
-                "QoS 1 and 2 messages that were sent to it, oldest first. As many as its Receive Maximum allows.",
+            .describe(
+                "In-flight messages of a client",
+                "QoS 1 and 2 messages that were sent and are not acknowledged, oldest first. Receive Maximum limits their number.",
             )
             .path_parameter("client_id", ID)
             .query::<WaitingQuery>()
             .returns::<WaitingPage>("A page."),
         Endpoint::get("/api/v1/clients/{client_id}/queue", "client_queue", queue)
             .tag("Clients")
-            .says(
-                "What waits for a client",
-                "Messages that are sent to it when it is back, or when it has acknowledged earlier ones; in their order.",
+            .describe(
+                "Queued messages of a client",
+                "Messages that will be sent after the client connects or acknowledges earlier messages, in order.",
             )
             .path_parameter("client_id", ID)
             .query::<WaitingQuery>()
@@ -102,7 +105,7 @@ async fn inflight(
     State(app): State<App>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
-) -> Result<Json<WaitingPage>, Problem> {
+) -> Result<Json<WaitingPage>, HttpProblem> {
     part(&app, client_id, &query, Shard::inflight_of).await
 }
 
@@ -110,26 +113,31 @@ async fn queue(
     State(app): State<App>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
-) -> Result<Json<WaitingPage>, Problem> {
+) -> Result<Json<WaitingPage>, HttpProblem> {
     part(&app, client_id, &query, Shard::queue_of).await
 }
 
-type Look = fn(&Shard, Now, &str, WaitingRange) -> Option<WaitingPart>;
+type WaitingLookup = fn(&Shard, Now, &str, WaitingRange) -> Option<WaitingPart>;
 
-async fn part(app: &App, client_id: String, query: &WaitingQuery, look: Look) -> Result<Json<WaitingPage>, Problem> {
+async fn part(
+    app: &App,
+    client_id: String,
+    query: &WaitingQuery,
+    look: WaitingLookup,
+) -> Result<Json<WaitingPage>, HttpProblem> {
     let payload_bytes_max = query.payload_bytes.unwrap_or(PAYLOAD_BYTES);
     if payload_bytes_max > PAYLOAD_BYTES_MAX {
-        let problem = Problem::invalid("payload_bytes", format!("is {payload_bytes_max}"));
+        let problem = HttpProblem::invalid("payload_bytes", format!("is {payload_bytes_max}"));
         return Err(problem.expected(format!("0 to {PAYLOAD_BYTES_MAX}")));
     }
     let range = WaitingRange {
-        from: Place::parse(query.cursor.as_deref())?.to_slot()? as usize,
+        from: CursorPosition::parse(query.cursor.as_deref())?.to_slot()? as usize,
         limit: paging::limit(query.limit)?,
         payload_bytes_max,
     };
     let wanted = client_id.clone();
     let found = app
-        .on_home(&client_id, move |shard, now| {
+        .on_session_shard(&client_id, move |shard, now| {
             look(shard, now, &wanted, range).map(|found| (found, now))
         })
         .await?;
@@ -138,19 +146,19 @@ async fn part(app: &App, client_id: String, query: &WaitingQuery, look: Look) ->
         && found.items.iter().any(|one| one.position.is_some())
     {
         found = app
-            .block(move || read_back(&reader, now, found, payload_bytes_max))
+            .block(move || read_from_journal(&reader, now, found, payload_bytes_max))
             .await?;
     }
     Ok(Json(WaitingPage {
         items: found.items.into_iter().map(view).collect(),
         messages: found.messages,
         unlisted: found.unlisted,
-        cursor: found.next.map(|next| Place::slot(0, next as u32).to_text()),
+        cursor: found.next.map(|next| CursorPosition::slot(0, next as u32).to_text()),
     }))
 }
 
-/// With the messages that are in the journal only. One that has been delivered meanwhile may be gone from there.
-fn read_back(reader: &LogReader, now: Now, mut found: WaitingPart, payload_bytes_max: usize) -> WaitingPart {
+/// Reads messages that are only in the journal. A message that was delivered in the meantime may no longer be there.
+fn read_from_journal(reader: &LogReader, now: Now, mut found: WaitingPart, payload_bytes_max: usize) -> WaitingPart {
     let (mut record, mut bytes) = (Vec::new(), 0);
     for one in &mut found.items {
         let Some(position) = one.position.filter(|_| bytes < JOURNAL_BYTES_MAX) else {
@@ -164,21 +172,21 @@ fn read_back(reader: &LogReader, now: Now, mut found: WaitingPart, payload_bytes
     found
 }
 
-fn view(waiting: WaitingView) -> Waiting {
-    Waiting {
+fn view(waiting: WaitingView) -> WaitingEntry {
+    WaitingEntry {
         packet_id: waiting.packet_id,
         qos: waiting.qos as u8,
         retain: waiting.retain,
         is_released: waiting.is_released,
         message: waiting.message.map(|message| {
             let is_cut = message.payload.len() < message.payload_bytes;
-            let (payload, payload_encoding) = start_of(&message.payload, is_cut);
-            Message {
+            let (payload, payload_encoding) = payload_text(&message.payload, is_cut);
+            WaitingMessageView {
                 topic: message.topic,
                 payload,
                 payload_encoding,
                 payload_bytes: message.payload_bytes,
-                kept_bytes: message.kept_bytes,
+                kept_bytes: message.stored_bytes,
                 expires_in_s: message.expires_in_s,
             }
         }),

@@ -1,78 +1,96 @@
-//! Metrics of the device platform; without one they have no samples.
+//! Metrics of the device platform. Without it they have no samples.
 
-use devices::Stats;
+use devices::DevicesStats;
+use journal::LogHealth;
 
-use super::{Family, Samples, Snapshot, counter, gauge};
+use super::{Family, MetricsSnapshot, Samples, counter, gauge};
 
 pub const FAMILIES: &[Family] = &[
-    gauge("tidewire_platform_devices", "Devices that exist.", |s, out| {
+    gauge("tidewire_platform_devices", "Devices of all tenants.", |s, out| {
         put(s, out, |it| it.devices as f64)
     }),
-    gauge("tidewire_platform_sessions", "Devices that are connected.", |s, out| {
+    gauge("tidewire_platform_sessions", "Connected devices.", |s, out| {
         put(s, out, |it| it.sessions as f64)
     }),
     gauge(
         "tidewire_platform_lag_messages",
-        "Records of the log of devices that are not processed yet.",
+        "Records of the device log that are not processed yet.",
         |s, out| put(s, out, |it| it.lag.messages as f64),
     ),
-    gauge("tidewire_platform_lag_bytes", "What they weigh.", |s, out| {
-        put(s, out, |it| it.lag.bytes as f64)
-    })
+    gauge(
+        "tidewire_platform_lag_bytes",
+        "Bytes of the device log that are not processed yet.",
+        |s, out| put(s, out, |it| it.lag.bytes as f64),
+    )
     .bytes(),
     gauge(
         "tidewire_platform_lag_seconds",
-        "How far the processing is behind, by the time at which what was processed last had come.",
+        "Processing delay: age of the last processed record.",
         |s, out| put(s, out, |it| it.lag.age_ms as f64 / 1000.0),
     )
     .seconds(),
-    gauge(
-        "tidewire_platform_log_bytes",
-        "Files of the log of devices.",
-        |s, out| put(s, out, |it| it.log_bytes as f64),
-    )
+    gauge("tidewire_platform_log_bytes", "Files of the device log.", |s, out| {
+        put(s, out, |it| it.log_bytes as f64)
+    })
     .bytes(),
+    gauge(
+        "tidewire_platform_log_state",
+        "1 for the current state of the device log: ok, full (no records are accepted until space is freed), failed (until a restart).",
+        |s, out| {
+            let Some(devices) = &s.devices else { return };
+            let states = [
+                ("ok", LogHealth::Ok),
+                ("full", LogHealth::Full),
+                ("failed", LogHealth::Failed),
+            ];
+            for (name, health) in states {
+                out.put(&[("state", name)], u8::from(devices.log_health == health));
+            }
+        },
+    ),
     counter(
         "tidewire_platform_log_appended",
-        "Records that the log of devices was given: messages, connections, requests.",
+        "Records appended to the device log: messages, connections, requests.",
         |s, out| put(s, out, |it| it.appended_records_total as f64),
     ),
     counter(
         "tidewire_platform_messages",
-        "Messages that were processed.",
+        "Processed messages of devices.",
         |s, out| put(s, out, |it| it.platform.messages_total as f64),
     ),
-    counter("tidewire_platform_points", "Values of telemetry in them.", |s, out| {
-        put(s, out, |it| it.platform.points_total as f64)
-    }),
+    counter(
+        "tidewire_platform_points",
+        "Telemetry values in processed messages.",
+        |s, out| put(s, out, |it| it.platform.points_total as f64),
+    ),
     counter(
         "tidewire_platform_messages_refused",
-        "Messages that were not understood.",
+        "Messages of devices that could not be decoded.",
         |s, out| put(s, out, |it| it.refused_messages_total as f64),
     ),
     counter(
         "tidewire_platform_messages_over_limit",
-        "Messages of devices over a limit of their tenant, whose connection was ended.",
+        "Messages of devices above a limit of their tenant. The device is disconnected.",
         |s, out| put(s, out, |it| it.over_limit_messages_total as f64),
     ),
     counter(
         "tidewire_platform_messages_dropped",
-        "Messages that came at QoS 0 while the log took nothing, and chunks that were asked for beyond what waits for a device.",
+        "QoS 0 messages dropped because the device log was full, and requests for package chunks above the limit of a device.",
         |s, out| put(s, out, |it| it.dropped_messages_total as f64),
     ),
     counter(
         "tidewire_platform_messages_unknown_topic",
-        "Messages to topics that no device has.",
+        "Messages of devices to topics that are not part of the device API.",
         |s, out| put(s, out, |it| it.unknown_topics_total as f64),
     ),
     counter(
         "tidewire_platform_messages_retried",
-        "Tries of messages that had failed in a rule chain.",
+        "Retries of messages that had failed in a rule chain.",
         |s, out| put(s, out, |it| it.platform.retried_messages_total as f64),
     ),
     gauge(
         "tidewire_platform_retries_waiting",
-        "Messages that wait for their next try in a rule chain, or behind one that does.",
+        "Messages that wait for their retry in a rule chain, or for the retry of an earlier message.",
         |s, out| put(s, out, |it| it.platform.waiting_retries as f64),
     ),
     counter(
@@ -80,57 +98,60 @@ pub const FAMILIES: &[Family] = &[
         "Messages that failed in a rule chain.",
         |s, out| put(s, out, |it| it.platform.failed_messages_total as f64),
     ),
-    counter(
-        "tidewire_platform_rule_nodes",
-        "Rule nodes that were executed.",
-        |s, out| put(s, out, |it| it.platform.rule_nodes_total as f64),
-    ),
-    counter("tidewire_platform_scripts", "Scripts that were executed.", |s, out| {
+    counter("tidewire_platform_rule_nodes", "Executions of rule nodes.", |s, out| {
+        put(s, out, |it| it.platform.rule_nodes_total as f64)
+    }),
+    counter("tidewire_platform_scripts", "Executions of scripts.", |s, out| {
         put(s, out, |it| it.platform.scripts_total as f64)
     }),
     counter(
+        "tidewire_platform_targets_refused",
+        "Connections of rule chains rejected because platform.outbound_networks does not contain the address.",
+        |s, out| put(s, out, |it| it.refused_targets_total as f64),
+    ),
+    counter(
         "tidewire_platform_alarms_created",
-        "Alarms that were created by rules.",
+        "Alarms created by rules.",
         |s, out| put(s, out, |it| it.platform.alarms_created_total as f64),
     ),
     counter(
         "tidewire_platform_batches_failed",
-        "Batches that a store did not take and that were tried again.",
+        "Retries of batches that could not be stored.",
         |s, out| put(s, out, |it| it.failed_batches_total as f64),
     ),
     counter(
         "tidewire_platform_downlinks_sent",
-        "Messages that were sent to devices.",
+        "Messages sent to devices.",
         |s, out| put(s, out, |it| it.sent_downlinks_total as f64),
     ),
     counter(
         "tidewire_platform_downlinks_dropped",
-        "Messages for devices that were gone or took nothing.",
+        "Messages for devices that were disconnected or did not accept them.",
         |s, out| put(s, out, |it| it.dropped_downlinks_total as f64),
     ),
     counter(
         "tidewire_platform_sessions_closed",
-        "Connections of devices that the platform ended.",
+        "Devices disconnected by the platform.",
         |s, out| put(s, out, |it| it.closed_sessions_total as f64),
     ),
     counter(
         "tidewire_platform_updates_dropped",
-        "Updates that had no room in the queue of a watcher.",
+        "Updates dropped because a subscriber's queue was full.",
         |s, out| put(s, out, |it| it.dropped_updates_total as f64),
     ),
     counter(
         "tidewire_platform_events_unreadable",
-        "Entities and rule nodes whose events could not be read at the start.",
+        "Entities and rule nodes whose stored events could not be read at the start.",
         |s, out| put(s, out, |it| it.unreadable_events_total as f64),
     ),
     gauge(
         "tidewire_platform_calls_waiting",
-        "Calls to devices that wait for an answer.",
+        "RPC calls to devices that wait for an answer.",
         |s, out| put(s, out, |it| it.waiting_calls as f64),
     ),
     gauge(
         "tidewire_platform_state_bytes",
-        "Memory of states of devices and of the directory of credentials.",
+        "Memory of the device states and of the directory of credentials.",
         |s, out| {
             put(s, out, |it| {
                 (it.platform.device_state_bytes + it.directory_bytes) as f64
@@ -138,39 +159,41 @@ pub const FAMILIES: &[Family] = &[
         },
     )
     .bytes(),
-    gauge("tidewire_timeseries_series", "Series that have values.", |s, out| {
+    gauge("tidewire_timeseries_series", "Time series with values.", |s, out| {
         put(s, out, |it| it.store.series as f64)
     }),
-    gauge("tidewire_timeseries_stored_points", "Values on the disk.", |s, out| {
-        put(s, out, |it| it.store.stored_points as f64)
-    }),
-    gauge("tidewire_timeseries_stored_bytes", "What they take there.", |s, out| {
-        put(s, out, |it| it.store.stored_bytes as f64)
-    })
+    gauge(
+        "tidewire_timeseries_stored_points",
+        "Values stored on disk.",
+        |s, out| put(s, out, |it| it.store.stored_points as f64),
+    ),
+    gauge(
+        "tidewire_timeseries_stored_bytes",
+        "Bytes of the values stored on disk.",
+        |s, out| put(s, out, |it| it.store.stored_bytes as f64),
+    )
     .bytes(),
     gauge(
         "tidewire_timeseries_head_bytes",
-        "Values in memory, not yet on the disk.",
+        "Values in memory that are not on disk yet.",
         |s, out| put(s, out, |it| it.store.head_bytes as f64),
     )
     .bytes(),
-    counter(
-        "tidewire_timeseries_points_written",
-        "Values that were written.",
-        |s, out| put(s, out, |it| it.store.written_points_total as f64),
-    ),
+    counter("tidewire_timeseries_points_written", "Values written.", |s, out| {
+        put(s, out, |it| it.store.written_points_total as f64)
+    }),
     counter(
         "tidewire_timeseries_points_refused",
-        "Values that were not stored: too many series, a text too long.",
-        |s, out| put(s, out, |it| it.store.refused_points_total as f64),
+        "Rejected values: too many series, or a text that is too long.",
+        |s, out| put(s, out, |it| it.store.rejected_points_total as f64),
     ),
     counter(
         "tidewire_timeseries_flush_errors",
-        "Flushes that failed and were tried again.",
+        "Failed flushes, which are retried.",
         |s, out| put(s, out, |it| it.store.flush_errors_total as f64),
     ),
 ];
 
-fn put(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, of: fn(&Stats) -> f64) {
-    out.known(snapshot.devices.as_deref().map(of));
+fn put(snapshot: &MetricsSnapshot<'_>, out: &mut Samples<'_>, of: fn(&DevicesStats) -> f64) {
+    out.put_if_known(snapshot.devices.as_deref().map(of));
 }

@@ -1,41 +1,46 @@
-//! Metrics of rules, actions, sources and connectors. Their names are labels; so that a node with very many of them stays readable,
-//! the first ones of each sort are listed, and how many are not is told.
+//! Metrics of rules, actions, sources and connectors, with their names as labels. To limit the output, only the first
+//! of each kind are listed; a metric counts the others.
 
 use std::fmt::Write;
 
-use integration::{ActionStats, Measured, RuleCounts};
+use integration::{ActionStats, MeasuredDefinition, RuleCounts, RuleTiming};
 
-use super::{Family, Samples, Snapshot, counter, gauge, histogram};
+use super::{Family, MetricsSnapshot, Samples, counter, gauge, histogram};
 
-/// Of each sort.
+/// Listed items of each kind.
 const LISTED_MAX: usize = 1000;
 
-type Actions = fn(&ActionStats) -> u64;
-type Rules = fn(&RuleCounts) -> u64;
+type ReadActionCount = fn(&ActionStats) -> u64;
+type ReadRuleCount = fn(&RuleCounts) -> u64;
 
 pub const FAMILIES: &[Family] = &[
     counter(
         "tidewire_rule_matched",
-        "Messages and events from the sources of a rule.",
+        "Messages and events that a rule received.",
         |s, out| {
             rules(s, out, |it| it.matched);
         },
     ),
     counter(
         "tidewire_rule_passed",
-        "Of them, those that had an output.",
+        "Messages and events for which a rule had an output.",
         |s, out| {
             rules(s, out, |it| it.passed);
         },
     ),
     counter(
         "tidewire_rule_failed",
-        "Of them, those on which the rule could not be evaluated.",
+        "Messages and events for which a rule failed.",
         |s, out| rules(s, out, |it| it.failed),
     ),
     counter(
+        "tidewire_rule_failed_at_limit",
+        "Messages and events for which a rule failed because of a limit for time, steps or memory.",
+        |s, out| rules(s, out, |it| it.failed_at_limit),
+    ),
+    counter(
         "tidewire_rule_outputs",
-        "Outputs of a rule, by outcome: taken by an action, failed (templates), discarded (its buffer was full).",
+        "Outputs of a rule, by outcome: accepted by an action, failed (templates), discarded (the buffer was full).",
         |s, out| {
             for it in listed(&s.integration.rules) {
                 let counts = &it.value;
@@ -50,36 +55,60 @@ pub const FAMILIES: &[Family] = &[
         },
     ),
     gauge(
+        "tidewire_rule_slow",
+        "1 for a rule that is evaluated on separate threads because it is slow.",
+        |s, out| slow_rules(s, out, |it| u64::from(it.is_slow)),
+    ),
+    gauge(
+        "tidewire_rule_queued",
+        "Messages and events in the queue of a slow rule.",
+        |s, out| slow_rules(s, out, |it| it.queued),
+    ),
+    gauge(
+        "tidewire_rule_queue_full",
+        "1 while the queue of a slow rule is full: its publishers at QoS 1 and 2 wait or are rejected.",
+        |s, out| slow_rules(s, out, |it| u64::from(it.is_queue_full)),
+    ),
+    counter(
+        "tidewire_rule_dropped",
+        "Messages and events that a slow rule did not process because its queue was full and no publisher could be rejected.",
+        |s, out| rules(s, out, |it| it.dropped_queue_full),
+    ),
+    gauge(
         "tidewire_action_state",
-        "1 for the state of an action: connected, connecting, disconnected, paused, disabled, broken (it cannot be started).",
+        "1 for the current state of an action: connected, connecting, disconnected, paused, disabled, broken (it cannot be started), buffer_failed (publishers wait until its buffer can be opened again).",
         |s, out| states(&s.integration.actions, "action", out),
     ),
     counter(
         "tidewire_action_received",
-        "Messages that were given to an action.",
+        "Messages that an action received.",
         |s, out| {
             actions(s, out, |it| it.matched);
         },
     ),
     counter(
         "tidewire_action_sent",
-        "Messages that its target has confirmed.",
+        "Messages that the action's target has acknowledged.",
         |s, out| {
             actions(s, out, |it| it.sent);
         },
     ),
-    counter("tidewire_action_sent_bytes", "What they weigh.", |s, out| {
-        actions(s, out, |it| it.sent_bytes);
-    })
+    counter(
+        "tidewire_action_sent_bytes",
+        "Bytes of the messages that the action's target has acknowledged.",
+        |s, out| {
+            actions(s, out, |it| it.sent_bytes);
+        },
+    )
     .bytes(),
     counter(
         "tidewire_action_failed",
-        "Messages that its target has refused for good, or that were tried too often.",
+        "Messages that the action's target has rejected permanently, or that reached the retry limit.",
         |s, out| actions(s, out, |it| it.failed),
     ),
     counter(
         "tidewire_action_fallback",
-        "Messages that an action has given up, by what became of them: taken or lost by one of its fallback actions.",
+        "Messages that an action passed to a fallback action, by outcome: taken or lost.",
         |s, out| {
             for (name, stats) in running(s) {
                 for (outcome, count) in [("taken", stats.fallen_back), ("lost", stats.fallback_lost)] {
@@ -88,16 +117,12 @@ pub const FAMILIES: &[Family] = &[
             }
         },
     ),
-    counter(
-        "tidewire_action_retried",
-        "Messages that were sent once more.",
-        |s, out| {
-            actions(s, out, |it| it.retried);
-        },
-    ),
+    counter("tidewire_action_retried", "Messages that were sent again.", |s, out| {
+        actions(s, out, |it| it.retried);
+    }),
     counter(
         "tidewire_action_dropped",
-        "Messages that an action gave up, by reason.",
+        "Messages that an action dropped, by reason.",
         |s, out| {
             for (name, stats) in running(s) {
                 let dropped = &stats.dropped;
@@ -115,18 +140,22 @@ pub const FAMILIES: &[Family] = &[
     ),
     gauge(
         "tidewire_action_queued_messages",
-        "Messages that wait or are on their way.",
+        "Messages in the buffer or in flight.",
         |s, out| {
             actions(s, out, |it| it.queued_messages);
         },
     ),
-    gauge("tidewire_action_queued_bytes", "What they weigh.", |s, out| {
-        actions(s, out, |it| it.queued_bytes);
-    })
+    gauge(
+        "tidewire_action_queued_bytes",
+        "Bytes of the messages in the buffer or in flight.",
+        |s, out| {
+            actions(s, out, |it| it.queued_bytes);
+        },
+    )
     .bytes(),
     gauge(
         "tidewire_action_oldest_age_seconds",
-        "Age of the oldest message that was read from the buffer and is not confirmed.",
+        "Age of the oldest message that was read from the buffer and is not acknowledged.",
         |s, out| {
             for (name, stats) in running(s) {
                 out.put(&[("action", name)], stats.oldest_age_ms as f64 / 1000.0);
@@ -136,43 +165,39 @@ pub const FAMILIES: &[Family] = &[
     .seconds(),
     gauge(
         "tidewire_action_inflight_messages",
-        "Messages sent and not confirmed.",
+        "Messages sent and not acknowledged.",
         |s, out| {
             actions(s, out, |it| it.in_flight);
         },
     ),
     counter(
         "tidewire_action_publishers_held_back",
-        "Times that publishers had to wait because the buffer was full.",
+        "How often publishers had to wait because the buffer was full.",
         |s, out| actions(s, out, |it| it.held_back),
     ),
     counter(
         "tidewire_action_abandoned",
-        "Outputs of rules that were accepted for an action and reached none: it was disabled or deleted, or its buffer could not be opened, and was not back after 30 s.",
-        |s, out| out.put(&[], s.integration.abandoned),
+        "Accepted outputs of rules that were lost because their action was unavailable for 30 s: disabled or deleted.",
+        |s, out| out.put(&[], s.integration.discarded),
     ),
-    gauge(
-        "tidewire_action_file_bytes",
-        "What the buffer takes on the disk.",
-        |s, out| {
-            actions(s, out, |it| it.file_bytes);
-        },
-    )
+    gauge("tidewire_action_file_bytes", "Size of the buffer's files.", |s, out| {
+        actions(s, out, |it| it.file_bytes);
+    })
     .bytes(),
     histogram(
         "tidewire_action_latency_seconds",
-        "From sending a message to its confirmation.",
+        "Time from sending a message to its acknowledgement.",
         |s, out| running(s).for_each(|(name, stats)| latency(out, name, stats)),
     )
     .seconds(),
     gauge(
         "tidewire_source_state",
-        "1 for the state of a source: connected, connecting, disconnected, disabled, broken (it cannot be started).",
+        "1 for the current state of a source: connected, connecting, disconnected, disabled, broken (it cannot be started).",
         |s, out| states(&s.integration.sources, "source", out),
     ),
     counter(
         "tidewire_source_received",
-        "Messages that a source has brought.",
+        "Messages that a source received.",
         |s, out| {
             for it in listed(&s.integration.sources) {
                 out.put(&[("source", &it.name)], it.value.received);
@@ -181,7 +206,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     counter(
         "tidewire_source_failed",
-        "Of them, those that could not be published as the source says.",
+        "Messages of a source that could not be published.",
         |s, out| {
             for it in listed(&s.integration.sources) {
                 out.put(&[("source", &it.name)], it.value.failed);
@@ -190,7 +215,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     counter(
         "tidewire_source_refused_batches",
-        "Times that what a source brought was not taken yet, so that it comes again.",
+        "How often messages of a source could not be accepted yet and will be redelivered.",
         |s, out| {
             for it in listed(&s.integration.sources) {
                 out.put(&[("source", &it.name)], it.value.refused_batches);
@@ -199,12 +224,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     gauge(
         "tidewire_connector_state",
-        "1 for the state of a connector: enabled, disabled, broken (it cannot be started).",
+        "1 for the current state of a connector: enabled, disabled, broken (it cannot be started).",
         |s, out| states(&s.integration.connectors, "connector", out),
     ),
     gauge(
         "tidewire_integration_unlisted",
-        "Rules, actions, sources and connectors beyond the first 1000 of each, which the metrics above leave out.",
+        "Rules, actions, sources and connectors that the metrics omit, beyond the first 1000 of each kind.",
         |s, out| {
             let all = &s.integration;
             for (kind, count) in [
@@ -219,28 +244,34 @@ pub const FAMILIES: &[Family] = &[
     ),
 ];
 
-fn listed<T>(all: &[Measured<T>]) -> impl Iterator<Item = &Measured<T>> {
+fn listed<T>(all: &[MeasuredDefinition<T>]) -> impl Iterator<Item = &MeasuredDefinition<T>> {
     all.iter().take(LISTED_MAX)
 }
 
-fn rules(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, count: Rules) {
+fn rules(snapshot: &MetricsSnapshot<'_>, out: &mut Samples<'_>, count: ReadRuleCount) {
     for it in listed(&snapshot.integration.rules) {
         out.put(&[("rule", &it.name)], count(&it.value));
     }
 }
 
-fn running<'s>(snapshot: &'s Snapshot<'_>) -> impl Iterator<Item = (&'s str, &'s ActionStats)> {
+fn slow_rules(snapshot: &MetricsSnapshot<'_>, out: &mut Samples<'_>, value: fn(&RuleTiming) -> u64) {
+    for it in listed(&snapshot.integration.slow_rules) {
+        out.put(&[("rule", &it.name)], value(&it.value));
+    }
+}
+
+fn running<'s>(snapshot: &'s MetricsSnapshot<'_>) -> impl Iterator<Item = (&'s str, &'s ActionStats)> {
     let all = listed(&snapshot.integration.actions);
     all.filter_map(|it| Some((it.name.as_str(), it.value.as_ref()?)))
 }
 
-fn actions(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, count: Actions) {
+fn actions(snapshot: &MetricsSnapshot<'_>, out: &mut Samples<'_>, count: ReadActionCount) {
     for (name, stats) in running(snapshot) {
         out.put(&[("action", name)], count(stats));
     }
 }
 
-fn states<T>(all: &[Measured<T>], label: &str, out: &mut Samples<'_>) {
+fn states<T>(all: &[MeasuredDefinition<T>], label: &str, out: &mut Samples<'_>) {
     for it in listed(all) {
         out.put(&[(label, &it.name), ("state", it.state)], 1);
     }
@@ -255,12 +286,12 @@ fn latency(out: &mut Samples<'_>, action: &str, stats: &ActionStats) {
             .up_to_us
             .map_or("+Inf".to_owned(), |bound| (bound as f64 / 1e6).to_string());
         writeln!(out.text, "{name}_bucket{{action=\"{action}\",le=\"{bound}\"}} {count}")
-            .expect("a String takes everything");
+            .expect("writing to a String cannot fail");
     }
     let sum = stats.latency_sum_us as f64 / 1e6;
     writeln!(
         out.text,
         "{name}_count{{action=\"{action}\"}} {count}\n{name}_sum{{action=\"{action}\"}} {sum}"
     )
-    .expect("a String takes everything");
+    .expect("writing to a String cannot fail");
 }

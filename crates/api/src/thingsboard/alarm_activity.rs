@@ -1,16 +1,16 @@
-//! What stands below an alarm when somebody acknowledged, cleared or assigned it: comments of the system, with ThingsBoard's
-//! texts. What rules do to an alarm makes none.
+//! System comments on an alarm after a user has acknowledged, cleared or assigned it, with ThingsBoard's texts. Changes
+//! by rules create no comments.
 
 use platform::entities::EntityError;
 use platform::ids::UserId;
 use platform::model::{Alarm, AlarmComment, User};
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::failure::Failure;
+use super::call::ApiCall;
+use super::failure::ThingsboardError;
 
-/// For each thing that is another one than before. An alarm that has as many comments as it may have gets no more.
-pub fn note(call: &Call, before: &Alarm, after: &Alarm) -> Result<(), Failure> {
+/// Adds a comment for each changed property. An alarm at the limit of comments gets no more.
+pub fn add_comments(call: &ApiCall, before: &Alarm, after: &Alarm) -> Result<(), ThingsboardError> {
     for comment in changes(call, before, after)? {
         let comment = AlarmComment {
             tenant_id: after.tenant_id,
@@ -27,10 +27,10 @@ pub fn note(call: &Call, before: &Alarm, after: &Alarm) -> Result<(), Failure> {
     Ok(())
 }
 
-fn changes(call: &Call, before: &Alarm, after: &Alarm) -> Result<Vec<Value>, Failure> {
+fn changes(call: &ApiCall, before: &Alarm, after: &Alarm) -> Result<Vec<Value>, ThingsboardError> {
     let mut all = Vec::new();
     let who = own_title(call)?;
-    let by_user = |subtype: &str, text: String| json!({"text": text, "subtype": subtype, "userId": call.person.id, "userName": who});
+    let by_user = |subtype: &str, text: String| json!({"text": text, "subtype": subtype, "userId": call.principal.id, "userName": who});
     if after.acknowledged && !before.acknowledged {
         all.push(by_user("ACK", format!("Alarm was acknowledged by user {who}")));
     }
@@ -50,13 +50,13 @@ fn changes(call: &Call, before: &Alarm, after: &Alarm) -> Result<Vec<Value>, Fai
     Ok(all)
 }
 
-/// Of whoever asks.
-pub fn own_title(call: &Call) -> Result<String, Failure> {
-    Ok(title(call, call.person.id)?.unwrap_or_else(|| call.person.name.clone()))
+/// Returns the title of the calling user.
+pub fn own_title(call: &ApiCall) -> Result<String, ThingsboardError> {
+    Ok(title(call, call.principal.id)?.unwrap_or_else(|| call.principal.name.clone()))
 }
 
-/// The names that a user has, else the address.
-fn title(call: &Call, id: UserId) -> Result<Option<String>, Failure> {
+/// Returns the user's names, or the e-mail address if there are none.
+fn title(call: &ApiCall, id: UserId) -> Result<Option<String>, ThingsboardError> {
     let user: Option<User> = call.entities().find(id.0)?;
     Ok(user.map(|user| {
         let names: Vec<String> = [user.first_name, user.last_name]

@@ -1,4 +1,4 @@
-//! Alarms: lists, what users do to them, comments.
+//! Alarms: lists, changes by users, comments.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use axum::response::{IntoResponse, Response};
 use platform::ids::{AlarmId, EntityId, EntityType, UserId, Uuid};
 use platform::model::{Alarm, AlarmComment, AlarmSeverity, AlarmStatus, Authority, User};
 use platform::repository::{AlarmSelection, Selection};
-use platform::{AlarmChange, Page, PageLink};
+use platform::{AlarmChange, PageData, PageLink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::alarm_activity;
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::info::fields;
 use super::lists::{PageQuery, comma_separated, empty_is_none, list_query, optional_id};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 pub fn endpoints() -> Vec<Endpoint> {
     [lists(), one(), comments()]
@@ -31,93 +31,106 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 fn lists() -> Vec<Endpoint> {
     vec![
-        get("/api/alarms", "get_all_alarms", Who::TENANT, all)
-            .says("List alarms", "Of the tenant, or of the customer; the newest first.")
+        get("/api/alarms", "get_all_alarms", Authorities::TENANT, all)
+            .describe("List alarms", "Alarms of the tenant or the customer, newest first.")
             .returns_json("A page of alarms, with the names of originators and assignees."),
-        get("/api/v2/alarms", "get_all_alarms_v2", Who::TENANT.and_screens(), all_v2)
-            .says(
-                "List alarms by several statuses, severities and types",
-                "Of the tenant, or of the customer; the newest first.",
-            )
-            .returns_json("A page of alarms, with the names of originators and assignees."),
+        get(
+            "/api/v2/alarms",
+            "get_all_alarms_v2",
+            Authorities::TENANT.and_screens(),
+            all_v2,
+        )
+        .describe(
+            "List alarms by several statuses, severities and types",
+            "Alarms of the tenant or the customer, newest first.",
+        )
+        .returns_json("A page of alarms, with the names of originators and assignees."),
         get(
             "/api/alarm/{entityType}/{entityId}",
             "get_alarms",
-            Who::TENANT,
+            Authorities::TENANT,
             of_entity,
         )
-        .says(
+        .describe(
             "List an entity's alarms",
-            "Those that it shows: its own, and those that are propagated to it.",
+            "Its own alarms, and alarms that are propagated to it.",
         )
         .returns_json("A page of alarms, with the names of originators and assignees."),
         get(
             "/api/v2/alarm/{entityType}/{entityId}",
             "get_alarms_v2",
-            Who::TENANT.and_screens(),
+            Authorities::TENANT.and_screens(),
             of_entity_v2,
         )
-        .says(
+        .describe(
             "List an entity's alarms by several statuses, severities and types",
-            "Those that it shows.",
+            "Its own alarms, and alarms that are propagated to it.",
         )
         .returns_json("A page of alarms, with the names of originators and assignees."),
         get(
             "/api/alarm/highestSeverity/{entityType}/{entityId}",
             "get_highest_severity",
-            Who::TENANT,
+            Authorities::TENANT,
             highest,
         )
-        .says(
-            "Get the worst severity of an entity's alarms",
-            "Nothing if it has none.",
+        .describe(
+            "Get the highest severity of an entity's alarms",
+            "Empty if it has no alarms.",
         )
         .returns_json("The severity."),
-        get("/api/alarm/types", "get_alarm_types", Who::TENANT, types)
-            .says("List types of alarms", "Those that the tenant's alarms have.")
+        get("/api/alarm/types", "get_alarm_types", Authorities::TENANT, types)
+            .describe("List alarm types", "Types of the tenant's alarms.")
             .returns_json("A page of types."),
     ]
 }
 
 fn one() -> Vec<Endpoint> {
     vec![
-        post("/api/alarm", "save_alarm", Who::TENANT, save)
-            .says(
+        post("/api/alarm", "save_alarm", Authorities::TENANT, save)
+            .describe(
                 "Create or change an alarm",
-                "An originator has one alarm of a type that is not cleared: that one is changed.",
+                "An originator has at most one uncleared alarm of a type. If there is one, it is changed.",
             )
             .returns_json("The alarm."),
-        get("/api/alarm/{alarmId}", "get_alarm", Who::TENANT, read)
-            .says("Read an alarm", "By its identifier.")
+        get("/api/alarm/{alarmId}", "get_alarm", Authorities::TENANT, read)
+            .describe("Read an alarm", "By its ID.")
             .returns_json("The alarm."),
-        get("/api/alarm/info/{alarmId}", "get_alarm_info", Who::TENANT, info)
-            .says("Read an alarm with names", "Of its originator and its assignee.")
-            .returns_json("The alarm and more."),
-        delete("/api/alarm/{alarmId}", "delete_alarm", Who::TENANT, remove)
-            .says("Delete an alarm", "With its comments.")
-            .returns_json("Whether it was deleted: true."),
+        get("/api/alarm/info/{alarmId}", "get_alarm_info", Authorities::TENANT, info)
+            .describe(
+                "Read an alarm with names",
+                "With the names of its originator and assignee.",
+            )
+            .returns_json("The alarm with names."),
+        delete("/api/alarm/{alarmId}", "delete_alarm", Authorities::TENANT, remove)
+            .describe("Delete an alarm", "With its comments.")
+            .returns_json("`true` if the alarm was deleted."),
         post(
             "/api/alarm/{alarmId}/ack",
             "acknowledge_alarm",
-            Who::TENANT,
+            Authorities::TENANT,
             acknowledge,
         )
-        .says("Acknowledge an alarm", "What was acknowledged before stays as it was.")
-        .returns_json("The alarm and more."),
-        post("/api/alarm/{alarmId}/clear", "clear_alarm", Who::TENANT, clear)
-            .says("Clear an alarm", "What was cleared before stays as it was.")
-            .returns_json("The alarm and more."),
+        .describe("Acknowledge an alarm", "An acknowledged alarm does not change.")
+        .returns_json("The alarm with names."),
+        post("/api/alarm/{alarmId}/clear", "clear_alarm", Authorities::TENANT, clear)
+            .describe("Clear an alarm", "A cleared alarm does not change.")
+            .returns_json("The alarm with names."),
         post(
             "/api/alarm/{alarmId}/assign/{assigneeId}",
             "assign_alarm",
-            Who::TENANT,
+            Authorities::TENANT,
             assign,
         )
-        .says("Assign an alarm to a user", "In place of whoever it was assigned to.")
+        .describe("Assign an alarm to a user", "Replaces the current assignee.")
         .returns_json("The alarm."),
-        delete("/api/alarm/{alarmId}/assign", "unassign_alarm", Who::TENANT, unassign)
-            .says("Assign an alarm to nobody", "Takes it from its assignee.")
-            .returns_json("The alarm."),
+        delete(
+            "/api/alarm/{alarmId}/assign",
+            "unassign_alarm",
+            Authorities::TENANT,
+            unassign,
+        )
+        .describe("Unassign an alarm", "Removes its assignee.")
+        .returns_json("The alarm."),
     ]
 }
 
@@ -126,29 +139,29 @@ fn comments() -> Vec<Endpoint> {
         post(
             "/api/alarm/{alarmId}/comment",
             "save_alarm_comment",
-            Who::TENANT,
+            Authorities::TENANT,
             save_comment,
         )
-        .says("Comment on an alarm", "With an id, one's own comment is changed.")
+        .describe("Comment on an alarm", "With an ID, changes your own comment.")
         .returns_json("The comment."),
         get(
             "/api/alarm/{alarmId}/comment",
             "get_alarm_comments",
-            Who::TENANT,
+            Authorities::TENANT,
             list_comments,
         )
-        .says(
+        .describe(
             "List comments on an alarm",
-            "With the names of those who wrote them. What people did to the alarm stands among them: of type SYSTEM, and nobody's.",
+            "With the names of their authors. Also contains comments of type SYSTEM without an author, for changes of the alarm by users.",
         )
         .returns_json("A page of comments."),
         delete(
             "/api/alarm/{alarmId}/comment/{commentId}",
             "delete_alarm_comment",
-            Who::TENANT,
+            Authorities::TENANT,
             delete_comment,
         )
-        .says("Delete a comment on an alarm", "One's own; a tenant administrator any.")
+        .describe("Delete a comment on an alarm", "Users can delete their own comments, tenant administrators any.")
         .returns_empty("Deleted."),
     ]
 }
@@ -158,32 +171,32 @@ list_query!(AlarmQuery {
     search_status: Option<String>,
     /// ACTIVE_UNACK, ACTIVE_ACK, CLEARED_UNACK or CLEARED_ACK.
     status: Option<String>,
-    /// Only those that are assigned to this user.
+    /// Only alarms that are assigned to this user.
     assignee_id: Option<String>,
-    /// Created from this time on, in milliseconds since 1970.
+    /// Only alarms created at or after this time, in milliseconds since 1970.
     #[serde(default, deserialize_with = "empty_is_none")]
     #[schemars(with = "Option<i64>")]
     start_time: Option<i64>,
-    /// Created before this time, or then.
+    /// Only alarms created at or before this time.
     #[serde(default, deserialize_with = "empty_is_none")]
     #[schemars(with = "Option<i64>")]
     end_time: Option<i64>,
 });
 
 list_query!(AlarmQueryV2 {
-    /// ACTIVE, CLEARED, ACK, UNACK, with commas between them.
+    /// ACTIVE, CLEARED, ACK, UNACK, separated by commas.
     status_list: Option<String>,
-    /// Severities, with commas between them.
+    /// Severities, separated by commas.
     severity_list: Option<String>,
-    /// Types, with commas between them.
+    /// Types, separated by commas.
     type_list: Option<String>,
-    /// Only those that are assigned to this user.
+    /// Only alarms that are assigned to this user.
     assignee_id: Option<String>,
-    /// Created from this time on, in milliseconds since 1970.
+    /// Only alarms created at or after this time, in milliseconds since 1970.
     #[serde(default, deserialize_with = "empty_is_none")]
     #[schemars(with = "Option<i64>")]
     start_time: Option<i64>,
-    /// Created before this time, or then.
+    /// Only alarms created at or before this time.
     #[serde(default, deserialize_with = "empty_is_none")]
     #[schemars(with = "Option<i64>")]
     end_time: Option<i64>,
@@ -205,8 +218,8 @@ const ALL_STATUSES: [AlarmStatus; 4] = [
     AlarmStatus::ClearedAck,
 ];
 
-/// Statuses that all of these words allow.
-pub fn statuses_of(words: &[&str]) -> Result<Vec<AlarmStatus>, Failure> {
+/// Returns the statuses that match all of these words.
+pub fn statuses_of(words: &[&str]) -> Result<Vec<AlarmStatus>, ThingsboardError> {
     let (mut cleared, mut acknowledged) = (Vec::new(), Vec::new());
     for word in words {
         match *word {
@@ -216,7 +229,7 @@ pub fn statuses_of(words: &[&str]) -> Result<Vec<AlarmStatus>, Failure> {
             "ACK" => acknowledged.push(true),
             "UNACK" => acknowledged.push(false),
             other => {
-                return Err(Failure::bad_request(format!(
+                return Err(ThingsboardError::bad_request(format!(
                     "No enum constant AlarmSearchStatus.{other}"
                 )));
             }
@@ -231,31 +244,32 @@ pub fn statuses_of(words: &[&str]) -> Result<Vec<AlarmStatus>, Failure> {
     Ok(ALL_STATUSES.into_iter().filter(is_wanted).collect())
 }
 
-fn statuses(search: Option<&str>, status: Option<&str>) -> Result<Vec<AlarmStatus>, Failure> {
+fn statuses(search: Option<&str>, status: Option<&str>) -> Result<Vec<AlarmStatus>, ThingsboardError> {
     let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
     match (filled(search), filled(status)) {
-        (Some(_), Some(_)) => Err(Failure::bad_request(
+        (Some(_), Some(_)) => Err(ThingsboardError::bad_request(
             "Invalid alarms search query: Both parameters 'searchStatus' and 'status' can't be specified at the same time!",
         )),
         (Some(search), None) => statuses_of(&[&search]),
         (None, Some(status)) => serde_json::from_value(json!([status]))
-            .map_err(|_| Failure::bad_request(format!("No enum constant AlarmStatus.{status}"))),
+            .map_err(|_| ThingsboardError::bad_request(format!("No enum constant AlarmStatus.{status}"))),
         (None, None) => Ok(Vec::new()),
     }
 }
 
-pub fn severities_of(words: &[&str]) -> Result<Vec<AlarmSeverity>, Failure> {
+pub fn severities_of(words: &[&str]) -> Result<Vec<AlarmSeverity>, ThingsboardError> {
     let parse = |word: &&str| {
-        AlarmSeverity::parse(word).ok_or_else(|| Failure::bad_request(format!("No enum constant AlarmSeverity.{word}")))
+        AlarmSeverity::parse(word)
+            .ok_or_else(|| ThingsboardError::bad_request(format!("No enum constant AlarmSeverity.{word}")))
     };
     words.iter().map(parse).collect()
 }
 
-/// Of the tenant, or of the customer.
-pub fn own(call: &Call) -> AlarmSelection {
+/// Selects the alarms of the tenant or the customer.
+pub fn own_alarms(call: &ApiCall) -> AlarmSelection {
     AlarmSelection {
         tenant: Some(call.tenant().0),
-        customer: (call.person.authority == Authority::CustomerUser).then_some(call.person.customer.0),
+        customer: (call.principal.authority == Authority::CustomerUser).then_some(call.principal.customer.0),
         ..AlarmSelection::default()
     }
 }
@@ -268,22 +282,22 @@ fn created(start: Option<i64>, end: Option<i64>) -> Option<std::ops::Range<i64>>
 }
 
 impl AlarmQuery {
-    fn selection(&self, call: &Call) -> Result<AlarmSelection, Failure> {
+    fn selection(&self, call: &ApiCall) -> Result<AlarmSelection, ThingsboardError> {
         Ok(AlarmSelection {
             statuses: statuses(self.search_status.as_deref(), self.status.as_deref())?,
             assignee: optional_id(self.assignee_id.as_deref())?,
             created: created(self.start_time, self.end_time),
-            ..own(call)
+            ..own_alarms(call)
         })
     }
 }
 
 impl AlarmQueryV2 {
-    fn selection(&self, call: &Call) -> Result<AlarmSelection, Failure> {
+    fn selection(&self, call: &ApiCall) -> Result<AlarmSelection, ThingsboardError> {
         let assignee = optional_id(self.assignee_id.as_deref())?;
-        // What it is not told it does not find out by asking either.
-        if assignee.is_some() && call.person.screen.is_some() {
-            return Err(Failure::permission());
+        // A screen does not see assignees, and must not find them out with this filter.
+        if assignee.is_some() && call.principal.screen.is_some() {
+            return Err(ThingsboardError::permission());
         }
         let words = |list: &Option<String>| list.clone().unwrap_or_default();
         let types = words(&self.type_list);
@@ -296,32 +310,47 @@ impl AlarmQueryV2 {
             types: comma_separated(&types).into_iter().map(str::to_owned).collect(),
             assignee,
             created: created(self.start_time, self.end_time),
-            ..own(call)
+            ..own_alarms(call)
         })
     }
 }
 
-fn all(call: &Call, (): (), query: AlarmQuery, (): ()) -> Outcome<Page<Value>> {
+fn all(call: &ApiCall, (): (), query: AlarmQuery, (): ()) -> HandlerResult<PageData<Value>> {
     page(call, &query.selection(call)?, &query.link()?)
 }
 
-fn all_v2(call: &Call, (): (), query: AlarmQueryV2, (): ()) -> Outcome<Page<Value>> {
+fn all_v2(call: &ApiCall, (): (), query: AlarmQueryV2, (): ()) -> HandlerResult<PageData<Value>> {
     call.check_alarms(None)?;
     page(call, &query.selection(call)?, &query.link()?)
 }
 
-fn of_entity(call: &Call, (kind, id): (EntityType, Uuid), query: AlarmQuery, (): ()) -> Outcome<Page<Value>> {
+fn of_entity(
+    call: &ApiCall,
+    (kind, id): (EntityType, Uuid),
+    query: AlarmQuery,
+    (): (),
+) -> HandlerResult<PageData<Value>> {
     let selection = query.selection(call)?;
     shown_by(call, EntityId::new(kind, id), selection, &query.link()?)
 }
 
-fn of_entity_v2(call: &Call, (kind, id): (EntityType, Uuid), query: AlarmQueryV2, (): ()) -> Outcome<Page<Value>> {
+fn of_entity_v2(
+    call: &ApiCall,
+    (kind, id): (EntityType, Uuid),
+    query: AlarmQueryV2,
+    (): (),
+) -> HandlerResult<PageData<Value>> {
     call.check_alarms(Some(id))?;
     let selection = query.selection(call)?;
     shown_by(call, EntityId::new(kind, id), selection, &query.link()?)
 }
 
-fn shown_by(call: &Call, entity: EntityId, selection: AlarmSelection, link: &PageLink) -> Outcome<Page<Value>> {
+fn shown_by(
+    call: &ApiCall,
+    entity: EntityId,
+    selection: AlarmSelection,
+    link: &PageLink,
+) -> HandlerResult<PageData<Value>> {
     call.check_id(entity, Verb::Read)?;
     let selection = AlarmSelection {
         entity: Some(entity.id),
@@ -330,27 +359,27 @@ fn shown_by(call: &Call, entity: EntityId, selection: AlarmSelection, link: &Pag
     page(call, &selection, link)
 }
 
-fn page(call: &Call, selection: &AlarmSelection, link: &PageLink) -> Outcome<Page<Value>> {
+fn page(call: &ApiCall, selection: &AlarmSelection, link: &PageLink) -> HandlerResult<PageData<Value>> {
     let page = call.entities().repository().alarms(selection, link)?;
-    let mut names = Names::new(call);
+    let mut names = NameCache::new(call);
     Ok(Json(page.try_map(|alarm| names.info(&alarm))?))
 }
 
-/// Names of originators and assignees that were looked up for one answer.
-pub struct Names<'c> {
-    call: &'c Call,
+/// Caches the names of originators and assignees for one answer.
+pub struct NameCache<'c> {
+    call: &'c ApiCall,
     entities: HashMap<EntityId, (Value, Value)>,
 }
 
-impl<'c> Names<'c> {
-    pub fn new(call: &'c Call) -> Names<'c> {
-        Names {
+impl<'c> NameCache<'c> {
+    pub fn new(call: &'c ApiCall) -> NameCache<'c> {
+        NameCache {
             call,
             entities: HashMap::new(),
         }
     }
 
-    pub fn info(&mut self, alarm: &Alarm) -> Result<Value, Failure> {
+    pub fn info(&mut self, alarm: &Alarm) -> Result<Value, ThingsboardError> {
         let mut info = json!(alarm);
         let (name, label) = self.of(alarm.originator)?;
         info["originatorDisplayName"] = if label == Value::Null {
@@ -359,8 +388,8 @@ impl<'c> Names<'c> {
             label.clone()
         };
         (info["originatorName"], info["originatorLabel"]) = (name, label);
-        // A screen hangs where anybody reads it.
-        let is_of_screen = self.call.person.screen.is_some();
+        // Screens are public displays, so they do not show assignees.
+        let is_of_screen = self.call.principal.screen.is_some();
         info["assignee"] = match alarm.assignee_id {
             Some(id) if !is_of_screen => self.assignee(id)?,
             _ => Value::Null,
@@ -371,7 +400,7 @@ impl<'c> Names<'c> {
         Ok(info)
     }
 
-    fn of(&mut self, id: EntityId) -> Result<(Value, Value), Failure> {
+    fn of(&mut self, id: EntityId) -> Result<(Value, Value), ThingsboardError> {
         if let Some(known) = self.entities.get(&id) {
             return Ok(known.clone());
         }
@@ -384,7 +413,7 @@ impl<'c> Names<'c> {
         Ok(found)
     }
 
-    fn assignee(&self, id: UserId) -> Result<Value, Failure> {
+    fn assignee(&self, id: UserId) -> Result<Value, ThingsboardError> {
         let user: Option<User> = self.call.entities().find(id.0)?;
         Ok(user.map_or(
             Value::Null,
@@ -393,7 +422,12 @@ impl<'c> Names<'c> {
     }
 }
 
-fn highest(call: &Call, (kind, id): (EntityType, Uuid), query: StatusQuery, (): ()) -> Result<Response, Failure> {
+fn highest(
+    call: &ApiCall,
+    (kind, id): (EntityType, Uuid),
+    query: StatusQuery,
+    (): (),
+) -> Result<Response, ThingsboardError> {
     let entity = EntityId::new(kind, id);
     call.check_id(entity, Verb::Read)?;
     for severity in AlarmSeverity::ALL {
@@ -401,7 +435,7 @@ fn highest(call: &Call, (kind, id): (EntityType, Uuid), query: StatusQuery, (): 
             entity: Some(entity.id),
             statuses: statuses(query.search_status.as_deref(), query.status.as_deref())?,
             severities: vec![severity],
-            ..own(call)
+            ..own_alarms(call)
         };
         let page = call.entities().repository().alarms(&selection, &PageLink::new(1, 0))?;
         if page.total_elements > 0 {
@@ -411,7 +445,7 @@ fn highest(call: &Call, (kind, id): (EntityType, Uuid), query: StatusQuery, (): 
     Ok(().into_response())
 }
 
-fn types(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+fn types(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
     let link = query.page_link()?;
     let tenant = call.tenant();
     let mut types = call.entities().repository().alarm_types(tenant.0)?;
@@ -423,22 +457,22 @@ fn types(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> 
     let skipped = link.page.saturating_mul(link.page_size);
     let shown = types.into_iter().skip(skipped).take(link.page_size);
     let shown = shown.map(|kind| json!({"tenantId": tenant, "entityType": "ALARM", "type": kind}));
-    Ok(Json(Page::new(shown.collect(), total, &link)))
+    Ok(Json(PageData::new(shown.collect(), total, &link)))
 }
 
 #[derive(Deserialize)]
 struct AlarmBody {
     #[serde(flatten)]
     alarm: Alarm,
-    /// Older clients say it so.
+    /// Older clients send the status in this field.
     #[serde(default)]
     status: Option<AlarmStatus>,
 }
 
-fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome<Alarm> {
+fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(body): JsonBody<AlarmBody>) -> HandlerResult<Alarm> {
     let mut alarm = body.alarm;
     if alarm.kind.trim().is_empty() {
-        return Err(Failure::bad_request("Alarm type should be specified!"));
+        return Err(ThingsboardError::bad_request("Alarm type should be specified!"));
     }
     let named = alarm.id.map(|id| call.alarm(id, Verb::Write)).transpose()?;
     if let Some(assignee) = alarm.assignee_id {
@@ -462,20 +496,20 @@ fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome
     };
     let saved = call
         .platform()
-        .save_alarm(alarm, call.now_ms, &mut call.world.outlet())?;
+        .save_alarm(alarm, call.now_ms, &mut call.platform_access.outlet())?;
     let Some(before) = before else {
-        call.alarmed("ENTITY_CREATED", &saved);
+        call.alarm_changed("ENTITY_CREATED", &saved);
         return Ok(Json(saved));
     };
     for kind in changes(&before, &saved) {
-        call.alarmed(kind, &saved);
+        call.alarm_changed(kind, &saved);
     }
-    call.alarmed("ENTITY_UPDATED", &saved);
-    alarm_activity::note(call, &before, &saved)?;
+    call.alarm_changed("ENTITY_UPDATED", &saved);
+    alarm_activity::add_comments(call, &before, &saved)?;
     Ok(Json(saved))
 }
 
-/// What chains are told that a user did besides, as if it had been asked for by itself.
+/// Returns further events that the change causes for rule chains, as if the user had requested them separately.
 fn changes(before: &Alarm, after: &Alarm) -> Vec<&'static str> {
     let mut all = Vec::new();
     if after.acknowledged && !before.acknowledged {
@@ -490,25 +524,25 @@ fn changes(before: &Alarm, after: &Alarm) -> Vec<&'static str> {
     all
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Alarm> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Alarm> {
     Ok(Json(call.alarm(AlarmId(id), Verb::Read)?))
 }
 
-fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let alarm = call.alarm(AlarmId(id), Verb::Read)?;
-    Ok(Json(Names::new(call).info(&alarm)?))
+    Ok(Json(NameCache::new(call).info(&alarm)?))
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<bool> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<bool> {
     let alarm = call.alarm(AlarmId(id), Verb::Delete)?;
     call.platform()
-        .delete_alarm(AlarmId(id), call.now_ms, &mut call.world.outlet())?;
-    call.alarmed("ALARM_DELETE", &alarm);
+        .delete_alarm(AlarmId(id), call.now_ms, &mut call.platform_access.outlet())?;
+    call.alarm_changed("ALARM_DELETE", &alarm);
     call.entities().delete_alarm_comments_of(AlarmId(id))?;
     Ok(Json(true))
 }
 
-fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
+fn change(call: &ApiCall, id: Uuid, change: AlarmChange) -> HandlerResult<Value> {
     let before = call.alarm(AlarmId(id), Verb::Write)?;
     let done = match &change {
         AlarmChange::Acknowledge if before.acknowledged => Some("acknowledged"),
@@ -520,7 +554,7 @@ fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
         _ => None,
     };
     if let Some(done) = done {
-        return Err(Failure::bad_request(format!("Alarm was already {done}!")));
+        return Err(ThingsboardError::bad_request(format!("Alarm was already {done}!")));
     }
     let kind = match &change {
         AlarmChange::Acknowledge => "ALARM_ACK",
@@ -530,36 +564,41 @@ fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
     };
     let alarm = call
         .platform()
-        .change_alarm(AlarmId(id), change, call.now_ms, &mut call.world.outlet())?;
-    call.alarmed(kind, &alarm);
-    alarm_activity::note(call, &before, &alarm)?;
-    Ok(Json(Names::new(call).info(&alarm)?))
+        .change_alarm(AlarmId(id), change, call.now_ms, &mut call.platform_access.outlet())?;
+    call.alarm_changed(kind, &alarm);
+    alarm_activity::add_comments(call, &before, &alarm)?;
+    Ok(Json(NameCache::new(call).info(&alarm)?))
 }
 
-fn acknowledge(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn acknowledge(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     change(call, id, AlarmChange::Acknowledge)
 }
 
-fn clear(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn clear(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     change(call, id, AlarmChange::Clear)
 }
 
-fn assign(call: &Call, (id, user): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Value> {
+fn assign(call: &ApiCall, (id, user): (Uuid, Uuid), _: NoQuery, (): ()) -> HandlerResult<Value> {
     call.entity::<User>(user, Verb::Read)?;
     change(call, id, AlarmChange::Assign(Some(UserId(user))))
 }
 
-fn unassign(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn unassign(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     change(call, id, AlarmChange::Assign(None))
 }
 
-fn save_comment(call: &Call, id: Uuid, _: NoQuery, Body(mut comment): Body<AlarmComment>) -> Outcome<AlarmComment> {
+fn save_comment(
+    call: &ApiCall,
+    id: Uuid,
+    _: NoQuery,
+    JsonBody(mut comment): JsonBody<AlarmComment>,
+) -> HandlerResult<AlarmComment> {
     let alarm = call.alarm(AlarmId(id), Verb::Write)?;
     let mut kind = "COMMENT_CREATED";
     if let Some(known) = comment.id {
         let stored: AlarmComment = call.entities().get(known.id)?;
-        if stored.alarm_id != AlarmId(id) || stored.user_id != Some(call.person.id) {
-            return Err(Failure::permission());
+        if stored.alarm_id != AlarmId(id) || stored.user_id != Some(call.principal.id) {
+            return Err(ThingsboardError::permission());
         }
         if let Some(members) = comment.comment.as_object_mut() {
             members.insert("edited".to_owned(), "true".into());
@@ -569,21 +608,21 @@ fn save_comment(call: &Call, id: Uuid, _: NoQuery, Body(mut comment): Body<Alarm
     }
     comment.tenant_id = call.tenant();
     comment.alarm_id = AlarmId(id);
-    comment.user_id = Some(call.person.id);
+    comment.user_id = Some(call.principal.id);
     comment.kind = Some("OTHER".to_owned());
     let saved = call.entities().save_alarm_comment(comment, call.now_ms)?;
-    call.commented(kind, &alarm, &saved);
+    call.comment_changed(kind, &alarm, &saved);
     Ok(Json(saved))
 }
 
-fn list_comments(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+fn list_comments(call: &ApiCall, id: Uuid, query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
     call.alarm(AlarmId(id), Verb::Read)?;
     let selection = Selection {
         parent: Some(id),
         ..Selection::default()
     };
     let page = call.entities().page::<AlarmComment>(&selection, &query.page_link()?)?;
-    let info = |comment: AlarmComment| -> Result<Value, Failure> {
+    let info = |comment: AlarmComment| -> Result<Value, ThingsboardError> {
         let user: Option<User> = match comment.user_id {
             Some(id) => call.entities().find(id.0)?,
             None => None,
@@ -599,18 +638,18 @@ fn list_comments(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Pag
     Ok(Json(page.try_map(info)?))
 }
 
-fn delete_comment(call: &Call, (id, comment): (Uuid, Uuid), _: NoQuery, (): ()) -> Result<(), Failure> {
+fn delete_comment(call: &ApiCall, (id, comment): (Uuid, Uuid), _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     call.alarm(AlarmId(id), Verb::Write)?;
     let mut stored: AlarmComment = call.entities().get(comment)?;
     if stored.alarm_id != AlarmId(id) {
-        return Err(Failure::not_found());
+        return Err(ThingsboardError::not_found());
     }
     if stored.kind.as_deref() == Some("SYSTEM") {
-        return Err(Failure::bad_request("System comment could not be deleted"));
+        return Err(ThingsboardError::bad_request("System comment could not be deleted"));
     }
-    let is_own = stored.user_id == Some(call.person.id);
-    if !is_own && call.person.authority != Authority::TenantAdmin {
-        return Err(Failure::permission());
+    let is_own = stored.user_id == Some(call.principal.id);
+    if !is_own && call.principal.authority != Authority::TenantAdmin {
+        return Err(ThingsboardError::permission());
     }
     let who = alarm_activity::own_title(call)?;
     stored.kind = Some("SYSTEM".to_owned());

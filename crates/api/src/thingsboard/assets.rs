@@ -1,7 +1,7 @@
-//! Assets: creating, finding, assigning.
+//! Assets: create, find, assign.
 
 use axum::Json;
-use platform::Page;
+use platform::PageData;
 use platform::ids::{CustomerId, Uuid};
 use platform::model::{Asset, AssetProfile, Authority, Customer};
 use platform::repository::Selection;
@@ -9,109 +9,122 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::info::Infos;
-use super::lists::{self, filled, list_query, optional_id};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::lists::{self, list_query, non_empty, optional_id};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        post("/api/asset", "save_asset", Who::TENANT, save)
-            .says("Create or change an asset", "Without an id it is new.")
+        post("/api/asset", "save_asset", Authorities::TENANT, save)
+            .describe("Create or change an asset", "Without an ID, creates an asset.")
             .returns_json("The asset."),
-        get("/api/asset/{assetId}", "get_asset", Who::TENANT, read)
-            .says("Read an asset", "By its identifier.")
+        get("/api/asset/{assetId}", "get_asset", Authorities::TENANT, read)
+            .describe("Read an asset", "By its ID.")
             .returns_json("The asset."),
-        get("/api/assets", "get_assets_by_ids", Who::TENANT, by_ids)
-            .says(
+        get("/api/assets", "get_assets_by_ids", Authorities::TENANT, by_ids)
+            .describe(
                 "Read assets",
-                "By their identifiers; those that may not be read are left out.",
+                "By their IDs. Assets that the user may not read are omitted.",
             )
             .returns_json("The assets."),
-        get("/api/asset/info/{assetId}", "get_asset_info", Who::TENANT, info)
-            .says(
-                "Read an asset and what belongs to it",
-                "With its customer's title and its profile's name.",
+        get("/api/asset/info/{assetId}", "get_asset_info", Authorities::TENANT, info)
+            .describe(
+                "Read an asset with details",
+                "With the title of its customer and the name of its profile.",
             )
-            .returns_json("The asset and more."),
-        delete("/api/asset/{assetId}", "delete_asset", Who::TENANT_ADMIN, remove)
-            .says(
-                "Delete an asset",
-                "With its attributes, telemetry, relations and alarms.",
-            )
-            .returns_empty("Deleted."),
-        get("/api/tenant/assets", "get_tenant_assets", Who::TENANT_ADMIN, of_tenant)
-            .says(
-                "List assets, or find one by name",
-                "With `assetName` the one asset of that name.",
-            )
-            .returns_json("A page of assets, or the asset."),
+            .returns_json("The asset with details."),
+        delete(
+            "/api/asset/{assetId}",
+            "delete_asset",
+            Authorities::TENANT_ADMIN,
+            remove,
+        )
+        .describe(
+            "Delete an asset",
+            "Also deletes its attributes, telemetry, relations and alarms.",
+        )
+        .returns_empty("Deleted."),
+        get(
+            "/api/tenant/assets",
+            "get_tenant_assets",
+            Authorities::TENANT_ADMIN,
+            of_tenant,
+        )
+        .describe(
+            "List assets, or find one by name",
+            "With `assetName`, returns the asset with this name.",
+        )
+        .returns_json("A page of assets, or the asset."),
         get(
             "/api/tenant/assetInfos",
             "get_tenant_asset_infos",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             infos_of_tenant,
         )
-        .says("List assets and what belongs to them", "Filtered by type and profile.")
-        .returns_json("A page of assets and more."),
+        .describe("List assets with details", "Filtered by type and profile.")
+        .returns_json("A page of assets with details."),
         get(
             "/api/customer/{customerId}/assets",
             "get_customer_assets",
-            Who::TENANT,
+            Authorities::TENANT,
             of_customer,
         )
-        .says("List a customer's assets", "Those that are assigned to it.")
+        .describe("List a customer's assets", "Assets that are assigned to the customer.")
         .returns_json("A page of assets."),
         get(
             "/api/customer/{customerId}/assetInfos",
             "get_customer_asset_infos",
-            Who::TENANT,
+            Authorities::TENANT,
             infos_of_customer,
         )
-        .says(
-            "List a customer's assets and what belongs to them",
-            "Those that are assigned to it.",
+        .describe(
+            "List a customer's assets with details",
+            "Assets that are assigned to the customer.",
         )
-        .returns_json("A page of assets and more."),
-        get("/api/asset/types", "get_asset_types", Who::TENANT, types)
-            .says("List types of assets", "The names of all asset profiles.")
+        .returns_json("A page of assets with details."),
+        get("/api/asset/types", "get_asset_types", Authorities::TENANT, types)
+            .describe("List asset types", "The names of all asset profiles.")
             .returns_json("The types."),
         post(
             "/api/customer/{customerId}/asset/{assetId}",
             "assign_asset",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             assign,
         )
-        .says("Assign an asset to a customer", "Its users can see it from then on.")
+        .describe("Assign an asset to a customer", "The customer's users can then see it.")
         .returns_json("The asset."),
         delete(
             "/api/customer/asset/{assetId}",
             "unassign_asset",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             unassign,
         )
-        .says("Take an asset from its customer", "It belongs to the tenant again.")
+        .describe(
+            "Unassign an asset from its customer",
+            "Only the tenant can then see it.",
+        )
         .returns_json("The asset."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Assets")).collect()
 }
 
 list_query!(AssetQuery {
-    /// The one asset of this name.
+    /// Name of the asset.
     asset_name: Option<String>,
-    /// Only of this type.
+    /// Only assets of this type.
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Only of this profile.
+    /// Only assets with this profile.
     asset_profile_id: Option<String>,
 });
 
-/// Customers' users change assets, but neither make nor move them.
-fn save(call: &Call, (): (), _: NoQuery, Body(mut asset): Body<Asset>) -> Outcome<Asset> {
-    let is_customer = call.person.authority == Authority::CustomerUser;
+/// Customer users can change assets, but cannot create or assign them.
+fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(mut asset): JsonBody<Asset>) -> HandlerResult<Asset> {
+    let is_customer = call.principal.authority == Authority::CustomerUser;
     match asset.id {
         Some(id) => {
             let stored: Asset = call.entity(id.0, Verb::Write)?;
@@ -119,7 +132,7 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut asset): Body<Asset>) -> Outcom
                 asset.customer_id = stored.customer_id;
             }
         }
-        None if is_customer => return Err(Failure::permission()),
+        None if is_customer => return Err(ThingsboardError::permission()),
         None => {}
     }
     asset.tenant_id = call.tenant();
@@ -127,56 +140,56 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut asset): Body<Asset>) -> Outcom
     Ok(call.saved(is_new, call.entities().save_asset(asset, call.now_ms)?))
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Asset> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Asset> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let asset: Asset = call.entity(id, Verb::Read)?;
     Ok(Json(Infos::new(call).asset(&asset)?))
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let asset: Asset = call.entity(id, Verb::Delete)?;
     call.entities().delete(&asset)?;
     call.deleted(&asset);
     Ok(())
 }
 
-fn of_tenant(call: &Call, (): (), query: AssetQuery, (): ()) -> Outcome<Value> {
+fn of_tenant(call: &ApiCall, (): (), query: AssetQuery, (): ()) -> HandlerResult<Value> {
     if let Some(name) = query.asset_name {
-        return lists::named::<Asset>(call, &name);
+        return lists::find_by_name::<Asset>(call, &name);
     }
     let link = query.link()?;
     let selection = Selection {
-        subtype: filled(query.kind),
-        ..call.own()
+        subtype: non_empty(query.kind),
+        ..call.own_entities()
     };
-    let page: Page<Asset> = call.entities().page(&selection, &link)?;
+    let page: PageData<Asset> = call.entities().page(&selection, &link)?;
     Ok(Json(json!(page)))
 }
 
-fn infos_of_tenant(call: &Call, (): (), query: AssetQuery, (): ()) -> Outcome<Page<Value>> {
-    infos(call, query, call.own())
+fn infos_of_tenant(call: &ApiCall, (): (), query: AssetQuery, (): ()) -> HandlerResult<PageData<Value>> {
+    infos(call, query, call.own_entities())
 }
 
-fn of_customer(call: &Call, customer: Uuid, query: AssetQuery, (): ()) -> Outcome<Page<Asset>> {
+fn of_customer(call: &ApiCall, customer: Uuid, query: AssetQuery, (): ()) -> HandlerResult<PageData<Asset>> {
     let selection = Selection {
-        subtype: filled(query.kind.clone()),
+        subtype: non_empty(query.kind.clone()),
         ..lists::of_customer(call, customer)?
     };
     lists::page(call, &selection, &query.link()?)
 }
 
-fn infos_of_customer(call: &Call, customer: Uuid, query: AssetQuery, (): ()) -> Outcome<Page<Value>> {
+fn infos_of_customer(call: &ApiCall, customer: Uuid, query: AssetQuery, (): ()) -> HandlerResult<PageData<Value>> {
     infos(call, query, lists::of_customer(call, customer)?)
 }
 
-fn infos(call: &Call, query: AssetQuery, selection: Selection) -> Outcome<Page<Value>> {
+fn infos(call: &ApiCall, query: AssetQuery, selection: Selection) -> HandlerResult<PageData<Value>> {
     let link = query.link()?;
     let selection = Selection {
         parent: optional_id(query.asset_profile_id.as_deref())?,
-        subtype: filled(query.kind),
+        subtype: non_empty(query.kind),
         ..selection
     };
     let page = call.entities().page::<Asset>(&selection, &link)?;
@@ -184,7 +197,7 @@ fn infos(call: &Call, query: AssetQuery, selection: Selection) -> Outcome<Page<V
     Ok(Json(page.try_map(|asset| infos.asset(&asset))?))
 }
 
-fn types(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+fn types(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {
     let tenant = call.tenant();
     let selection = Selection {
         tenant: Some(tenant.0),
@@ -198,20 +211,20 @@ fn types(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
     Ok(Json(types))
 }
 
-fn assign(call: &Call, (customer, asset): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Asset> {
+fn assign(call: &ApiCall, (customer, asset): (Uuid, Uuid), _: NoQuery, (): ()) -> HandlerResult<Asset> {
     call.entity::<Customer>(customer, Verb::Read)?;
     give(call, asset, Some(CustomerId(customer)))
 }
 
-fn unassign(call: &Call, asset: Uuid, _: NoQuery, (): ()) -> Outcome<Asset> {
+fn unassign(call: &ApiCall, asset: Uuid, _: NoQuery, (): ()) -> HandlerResult<Asset> {
     let stored: Asset = call.entity(asset, Verb::Assign)?;
     if stored.customer_id.unwrap_or_default() == CustomerId::NULL {
-        return Err(Failure::bad_request("Asset isn't assigned to any customer!"));
+        return Err(ThingsboardError::bad_request("Asset isn't assigned to any customer!"));
     }
     give(call, asset, None)
 }
 
-fn give(call: &Call, asset: Uuid, customer: Option<CustomerId>) -> Outcome<Asset> {
+fn give(call: &ApiCall, asset: Uuid, customer: Option<CustomerId>) -> HandlerResult<Asset> {
     let stored: Asset = call.entity(asset, Verb::Assign)?;
     let before = stored.customer_id;
     let asset = Asset {
@@ -220,23 +233,25 @@ fn give(call: &Call, asset: Uuid, customer: Option<CustomerId>) -> Outcome<Asset
         ..stored
     };
     let saved = call.entities().save_asset(asset, call.now_ms)?;
-    Ok(call.given(saved, customer, before))
+    Ok(call.customer_changed(saved, customer, before))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct IdsQuery {
-    /// Identifiers, with commas between them.
+struct AssetIdsQuery {
+    /// IDs, separated by commas.
     asset_ids: String,
 }
 
-/// In one request.
+/// Limit of one request.
 const IDS_MAX: usize = 1_000;
 
-fn by_ids(call: &Call, (): (), query: IdsQuery, (): ()) -> Outcome<Vec<Asset>> {
+fn by_ids(call: &ApiCall, (): (), query: AssetIdsQuery, (): ()) -> HandlerResult<Vec<Asset>> {
     let ids = lists::comma_separated(&query.asset_ids);
     if ids.len() > IDS_MAX {
-        return Err(Failure::bad_request(format!("More than {IDS_MAX} asset identifiers")));
+        return Err(ThingsboardError::bad_request(format!(
+            "More than {IDS_MAX} asset identifiers"
+        )));
     }
     let mut assets = Vec::with_capacity(ids.len());
     for id in ids {

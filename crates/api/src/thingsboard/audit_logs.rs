@@ -1,5 +1,5 @@
-//! Who changed what of a tenant over this interface, when, and what came of it: each request that changes something leaves an
-//! entry before its answer. Telemetry that is saved leaves none: it would be most of the log.
+//! The audit log of a tenant: user, action, time and result. Each request that changes something adds an entry before
+//! it is answered. Saving telemetry adds none, because such entries would fill the log.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,23 +10,23 @@ use platform::entities::AUDIT_LOGS_MAX;
 use platform::ids::{EntityId, EntityType, TenantId, Uuid};
 use platform::model::{AuditLog, Customer, User};
 use platform::repository::Selection;
-use platform::{Page, PageLink, Sort, SortOrder};
+use platform::{PageData, PageLink, Sort, SortDirection};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::lists::{comma_separated, empty_is_none, list_query};
-use super::operation::{Outcome, get};
+use super::operation::{HandlerResult, get};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
-use crate::thingsboard::world::World;
+use crate::guard::Authorities;
+use crate::thingsboard::platform_access::PlatformAccess;
 
-/// Of the data of one entry.
+/// Limit of an entry's data.
 const DATA_BYTES_MAX: usize = 4096;
 
-/// Paths below which nothing changes, although they are no GET.
+/// Paths of requests that change nothing, although their method is not GET.
 const NO_CHANGE: [&str; 10] = [
     "/api/devices",
     "/api/assets",
@@ -40,71 +40,76 @@ const NO_CHANGE: [&str; 10] = [
     "/api/entities",
 ];
 
-/// What a handler has done: it knows better than the path.
-pub struct Noted {
+/// The action as the handler reports it; takes precedence over the action derived from the path.
+pub struct AuditAction {
     pub action: &'static str,
     pub entity: EntityId,
     pub name: String,
     pub data: Value,
 }
 
-/// How many entries tenants have, as far as that is known.
+/// Number of entries per tenant, if known.
 #[derive(Default)]
-pub struct Counts(Mutex<HashMap<TenantId, usize>>);
+pub struct AuditLogCounts(Mutex<HashMap<TenantId, usize>>);
 
 list_query!(AuditQuery {
-    /// Done from this time on, in milliseconds since 1970.
+    /// Only actions at or after this time, in milliseconds since 1970.
     #[serde(default, deserialize_with = "empty_is_none")]
     #[schemars(with = "Option<i64>")]
     start_time: Option<i64>,
-    /// Done until this time.
+    /// Only actions at or before this time.
     #[serde(default, deserialize_with = "empty_is_none")]
     #[schemars(with = "Option<i64>")]
     end_time: Option<i64>,
-    /// With commas between them, such as ADDED,DELETED; all of them without it.
+    /// Action types, separated by commas, such as ADDED,DELETED. Default: all.
     action_types: Option<String>,
 });
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const SAYS: &str = "The newest first, unless `sortOrder` says otherwise. The last 20,000 of a tenant are kept.";
+    const SAYS: &str = "Newest first, unless `sortOrder` is given. The log keeps the last 20,000 entries of a tenant.";
     let all = vec![
-        get("/api/audit/logs", "list_audit_logs", Who::TENANT_ADMIN, list)
-            .says("List what was done", SAYS)
+        get("/api/audit/logs", "list_audit_logs", Authorities::TENANT_ADMIN, list)
+            .describe("List audit log entries", SAYS)
             .returns_json("A page of entries."),
         get(
             "/api/audit/logs/entity/{entityType}/{entityId}",
             "list_audit_logs_of_entity",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_entity,
         )
-        .says("List what was done to an entity", SAYS)
+        .describe("List audit log entries of an entity", SAYS)
         .returns_json("A page of entries."),
         get(
             "/api/audit/logs/customer/{customerId}",
             "list_audit_logs_of_customer",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_customer,
         )
-        .says("List what users of a customer did", SAYS)
+        .describe("List audit log entries of a customer's users", SAYS)
         .returns_json("A page of entries."),
         get(
             "/api/audit/logs/user/{userId}",
             "list_audit_logs_of_user",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_user,
         )
-        .says("List what a user did", SAYS)
+        .describe("List audit log entries of a user", SAYS)
         .returns_json("A page of entries."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Audit log")).collect()
 }
 
-fn list(call: &Call, (): (), query: AuditQuery, (): ()) -> Outcome<Page<AuditLog>> {
+fn list(call: &ApiCall, (): (), query: AuditQuery, (): ()) -> HandlerResult<PageData<AuditLog>> {
     page(call, &query, Selection::default())
 }
 
-/// Also of one that is gone.
-fn of_entity(call: &Call, (_, id): (EntityType, Uuid), query: AuditQuery, (): ()) -> Outcome<Page<AuditLog>> {
+/// Also works for a deleted entity.
+fn of_entity(
+    call: &ApiCall,
+    (_, id): (EntityType, Uuid),
+    query: AuditQuery,
+    (): (),
+) -> HandlerResult<PageData<AuditLog>> {
     let selection = Selection {
         parent: Some(id),
         ..Selection::default()
@@ -112,7 +117,7 @@ fn of_entity(call: &Call, (_, id): (EntityType, Uuid), query: AuditQuery, (): ()
     page(call, &query, selection)
 }
 
-fn of_customer(call: &Call, id: Uuid, query: AuditQuery, (): ()) -> Outcome<Page<AuditLog>> {
+fn of_customer(call: &ApiCall, id: Uuid, query: AuditQuery, (): ()) -> HandlerResult<PageData<AuditLog>> {
     call.entity::<Customer>(id, Verb::Read)?;
     let selection = Selection {
         customer: Some(id),
@@ -121,7 +126,7 @@ fn of_customer(call: &Call, id: Uuid, query: AuditQuery, (): ()) -> Outcome<Page
     page(call, &query, selection)
 }
 
-fn of_user(call: &Call, id: Uuid, query: AuditQuery, (): ()) -> Outcome<Page<AuditLog>> {
+fn of_user(call: &ApiCall, id: Uuid, query: AuditQuery, (): ()) -> HandlerResult<PageData<AuditLog>> {
     call.entity::<User>(id, Verb::Read)?;
     let selection = Selection {
         label: Some(id.to_string()),
@@ -130,11 +135,11 @@ fn of_user(call: &Call, id: Uuid, query: AuditQuery, (): ()) -> Outcome<Page<Aud
     page(call, &query, selection)
 }
 
-fn page(call: &Call, query: &AuditQuery, selection: Selection) -> Outcome<Page<AuditLog>> {
+fn page(call: &ApiCall, query: &AuditQuery, selection: Selection) -> HandlerResult<PageData<AuditLog>> {
     let link = query.link()?;
     let newest_first = Sort {
         property: "createdTime".to_owned(),
-        order: SortOrder::Descending,
+        order: SortDirection::Descending,
     };
     let link = PageLink {
         sort: Some(link.sort.clone().unwrap_or(newest_first)),
@@ -151,27 +156,33 @@ fn page(call: &Call, query: &AuditQuery, selection: Selection) -> Outcome<Page<A
     Ok(Json(call.entities().page(&selection, &link)?))
 }
 
-/// After an operation of this person that may have changed something.
-pub fn note(call: &Call, method: &Method, path: &str, parameters: &[String], failure: Option<&Failure>) {
+/// Logs an operation that may have changed something.
+pub fn log_operation(
+    call: &ApiCall,
+    method: &Method,
+    path: &str,
+    parameters: &[String],
+    failure: Option<&ThingsboardError>,
+) {
     if method == Method::GET || !is_change(method, path) || call.tenant().0.is_null() {
         return;
     }
-    let noted = std::mem::take(&mut *call.noted());
+    let noted = std::mem::take(&mut *call.audit_actions());
     let (status, details) = match failure {
         None => ("SUCCESS", String::new()),
         Some(failure) => ("FAILURE", failure.message().to_owned()),
     };
-    let entry = |noted: Noted| {
+    let entry = |noted: AuditAction| {
         let mut data = noted.data;
         crate::audit::redact(&mut data);
         let is_long = data.to_string().len() > DATA_BYTES_MAX;
         AuditLog {
             tenant_id: call.tenant(),
-            customer_id: call.person.customer,
+            customer_id: call.principal.customer,
             entity_id: Some(noted.entity),
             entity_name: noted.name,
-            user_id: call.person.id,
-            user_name: call.person.name.clone(),
+            user_id: call.principal.id,
+            user_name: call.principal.name.clone(),
             action_type: noted.action.to_owned(),
             action_data: if is_long { json!({}) } else { json!({ "entity": data }) },
             action_status: status.to_owned(),
@@ -182,26 +193,27 @@ pub fn note(call: &Call, method: &Method, path: &str, parameters: &[String], fai
     let mut entries: Vec<AuditLog> = noted.into_iter().map(entry).collect();
     if entries.is_empty() {
         let (action, entity) = match path {
-            "/api/auth/changePassword" => ("CREDENTIALS_UPDATED", call.person.id.entity()),
+            "/api/auth/changePassword" => ("CREDENTIALS_UPDATED", call.principal.id.entity()),
             path => by_path(method, path, parameters),
         };
         let name = call.name_of(entity);
         let data = Value::Null;
-        entries.push(entry(Noted {
+        entries.push(entry(AuditAction {
             action,
             entity,
             name,
             data,
         }));
     }
-    call.world.keep_audit_logs(entries, call.tenant(), call.now_ms);
+    call.platform_access
+        .save_audit_logs(entries, call.tenant(), call.now_ms);
 }
 
-impl World {
-    fn keep_audit_logs(&self, entries: Vec<AuditLog>, tenant: TenantId, now_ms: i64) {
+impl PlatformAccess {
+    fn save_audit_logs(&self, entries: Vec<AuditLog>, tenant: TenantId, now_ms: i64) {
         let entities = self.platform().entities();
         let added = entries.len();
-        let kept = entities.save_audit_logs(entries, now_ms).and_then(|()| {
+        let saved = entities.save_audit_logs(entries, now_ms).and_then(|()| {
             let mut counts = self
                 .audit_counts()
                 .0
@@ -212,19 +224,16 @@ impl World {
                 None => entities.audit_log_count(tenant)?,
             };
             let gone = if count > AUDIT_LOGS_MAX {
-                entities.forget_old_audit_logs(tenant)?
+                entities.delete_old_audit_logs(tenant)?
             } else {
                 0
             };
             counts.insert(tenant, count.saturating_sub(gone));
             Ok(())
         });
-        if let Err(error) = kept {
+        if let Err(error) = saved {
             let error = devices::error_chain(&error);
-            tracing::error!(
-                error,
-                "what was done over REST cannot be kept in the tenant's audit log"
-            );
+            tracing::error!(error, "writing the tenant's audit log failed");
         }
     }
 }
@@ -241,7 +250,7 @@ fn is_change(method: &Method, path: &str) -> bool {
     !is_telemetry && !NO_CHANGE.iter().any(|none| is_below(none))
 }
 
-/// What the path of an operation says: its entity from its parameters, what is done from its words.
+/// Derives action and entity from the operation's path: the action from its words, the entity from its parameters.
 fn by_path(method: &Method, path: &str, parameters: &[String]) -> (&'static str, EntityId) {
     let is_delete = method == Method::DELETE;
     let action = match path {
@@ -265,20 +274,20 @@ fn by_path(method: &Method, path: &str, parameters: &[String]) -> (&'static str,
         .find_map(|text| Uuid::parse(text))
         .unwrap_or(Uuid::NULL);
     let named = parameters.first().and_then(|text| EntityType::parse(text));
-    // `{deviceId}` is a DEVICE, `{ruleChainId}` a RULE_CHAIN.
+    // `{deviceId}` means DEVICE, `{ruleChainId}` means RULE_CHAIN.
     let by_name = || {
         let names = path.split('/').rev();
         names
             .filter_map(|part| part.strip_prefix('{')?.strip_suffix("Id}"))
-            .find_map(kind_of)
+            .find_map(entity_type_of)
     };
-    let by_word = || path.split('/').find_map(kind_of);
+    let by_word = || path.split('/').find_map(entity_type_of);
     let kind = named.or_else(by_name).or_else(by_word).unwrap_or(EntityType::Tenant);
     (action, EntityId::new(kind, id))
 }
 
-/// `ruleChain` is `RULE_CHAIN`.
-fn kind_of(word: &str) -> Option<EntityType> {
+/// Converts `ruleChain` to `RULE_CHAIN`.
+fn entity_type_of(word: &str) -> Option<EntityType> {
     let mut name = String::with_capacity(word.len() + 2);
     for letter in word.chars() {
         if letter.is_ascii_uppercase() {
@@ -294,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_say_what_is_done_to_whom() {
+    fn paths_determine_action_and_entity() {
         const ID: &str = "784f394c-42b6-435a-983c-b7beff2784f9";
         for (method, path, parameters, action, kind) in [
             (
@@ -352,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_left_out() {
+    fn requests_without_a_change_are_not_logged() {
         for path in [
             "/api/entitiesQuery/find",
             "/api/relations",

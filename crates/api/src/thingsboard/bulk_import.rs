@@ -1,29 +1,29 @@
-//! Devices from a table: CSV in the request, and what each of its columns is. A line is one device; a line that cannot be is an error of
-//! its own, and the others are saved.
+//! Bulk import of devices from CSV, with a mapping of its columns. A line is one device. An invalid line is reported as
+//! an error, and the other lines are imported.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use axum::Json;
-use devices::Kept;
-use platform::decode::{Limits, attributes};
+use devices::PendingAppend;
+use platform::decode::{DecodeLimits, attributes};
 use platform::ids::EntityId;
-use platform::model::{CredentialsType, Device, DeviceCredentials, MqttBasic, Scope};
+use platform::model::{AttributeScope, CredentialsType, Device, DeviceCredentials, MqttBasic};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::call::Call;
-use super::devices::{follow, prepare};
-use super::failure::Failure;
-use super::operation::{Body, NoQuery, Outcome, post};
+use super::call::ApiCall;
+use super::devices::{handle_profile_change, prepare};
+use super::failure::ThingsboardError;
+use super::operation::{HandlerResult, JsonBody, NoQuery, post};
+use super::platform_access::full;
 use super::values::typed;
-use super::world::full;
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
-/// Values that are on their way to the log at once.
+/// Limit of values that are being written to the log.
 const KEPT_MAX: usize = 1000;
-/// Lines whose errors are told; all are counted.
+/// Limit of errors in the answer. All errors are counted.
 const ERRORS_TOLD_MAX: usize = 10_000;
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -31,18 +31,18 @@ pub fn endpoints() -> Vec<Endpoint> {
         post(
             "/api/device/bulk_import",
             "import_devices",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             import_devices,
         )
         .tag("Devices")
-        .says(
-            "Create and change many devices",
-            "`file` is CSV, `mapping.columns` says what each column is: NAME, TYPE, LABEL, DESCRIPTION, IS_GATEWAY, ACCESS_TOKEN, X509, \
-             MQTT_CLIENT_ID, MQTT_USER_NAME, MQTT_PASSWORD, or SHARED_ATTRIBUTE, SERVER_ATTRIBUTE and TIMESERIES with a `key`; \
-             `mapping.delimiter`, `mapping.header`. Devices are found by name. Attributes and time series of those that were there are \
-             saved with `mapping.update` only. Empty values change nothing.",
+        .describe(
+            "Import devices",
+            "`file` is CSV. `mapping.columns` gives the type of each column: NAME, TYPE, LABEL, DESCRIPTION, IS_GATEWAY, ACCESS_TOKEN, X509, \
+             MQTT_CLIENT_ID, MQTT_USER_NAME, MQTT_PASSWORD, or SHARED_ATTRIBUTE, SERVER_ATTRIBUTE and TIMESERIES with a `key`. Also \
+             `mapping.delimiter` and `mapping.header`. Devices are found by name. Attributes and time series of existing devices are \
+             only saved with `mapping.update`. Empty values change nothing.",
         )
-        .returns_json("How many were created, updated and refused; and why, with the number of the line."),
+        .returns_json("Numbers of created, updated and rejected devices, and errors with their line numbers."),
     ]
 }
 
@@ -54,7 +54,7 @@ struct Import {
 
 #[derive(Deserialize)]
 struct Mapping {
-    columns: Vec<Column>,
+    columns: Vec<ImportColumn>,
     #[serde(default = "comma")]
     delimiter: char,
     #[serde(default)]
@@ -68,14 +68,14 @@ fn comma() -> char {
 }
 
 #[derive(Deserialize)]
-struct Column {
+struct ImportColumn {
     #[serde(rename = "type")]
     kind: ColumnKind,
     #[serde(default)]
     key: Option<String>,
 }
 
-/// As ThingsBoard's `BulkImportColumnType`.
+/// ThingsBoard's `BulkImportColumnType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum ColumnKind {
@@ -89,12 +89,12 @@ enum ColumnKind {
     MqttClientId,
     MqttUserName,
     MqttPassword,
-    /// What makes it a device of LwM2M.
+    /// Marks a LwM2M device.
     Lwm2mClientEndpoint,
     SharedAttribute,
     ServerAttribute,
     Timeseries,
-    /// Details of LwM2M, columns of edges.
+    /// Other LwM2M columns, and columns of edges.
     #[serde(other)]
     Other,
 }
@@ -109,7 +109,7 @@ struct Imported {
 }
 
 impl Imported {
-    fn refuse(&mut self, line: usize, why: &Failure) {
+    fn refuse(&mut self, line: usize, why: &ThingsboardError) {
         self.errors += 1;
         if self.errors_list.len() < ERRORS_TOLD_MAX {
             self.errors_list.push(format!("Line {line}: {}", why.message()));
@@ -117,27 +117,27 @@ impl Imported {
     }
 }
 
-fn import_devices(call: &Call, (): (), _: NoQuery, Body(import): Body<Import>) -> Outcome<Imported> {
+fn import_devices(call: &ApiCall, (): (), _: NoQuery, JsonBody(import): JsonBody<Import>) -> HandlerResult<Imported> {
     let Import { file, mapping } = import;
     let is_quote_or_end = ['"', '\r', '\n'].contains(&mapping.delimiter);
     if is_quote_or_end {
-        return Err(Failure::bad_request(
-            "The delimiter can be no quote and no end of a line",
+        return Err(ThingsboardError::bad_request(
+            "The delimiter must not be a quote or a line break",
         ));
     }
     let mut imported = Imported::default();
     let mut values = Vec::new();
-    let rows = Rows::new(&file, mapping.delimiter, mapping.columns.len() + 1);
+    let rows = CsvRows::new(&file, mapping.delimiter, mapping.columns.len() + 1);
     for (index, row) in rows.enumerate().skip(usize::from(mapping.header)) {
         let line = index + 1;
         match import_row(call, &mapping, &row) {
-            Ok((is_new, kept)) => {
+            Ok((is_new, pending)) => {
                 *(if is_new {
                     &mut imported.created
                 } else {
                     &mut imported.updated
                 }) += 1;
-                values.extend(kept.into_iter().map(|kept| (line, kept)));
+                values.extend(pending.into_iter().map(|pending| (line, pending)));
             }
             Err(failure) => imported.refuse(line, &failure),
         }
@@ -149,80 +149,85 @@ fn import_devices(call: &Call, (): (), _: NoQuery, Body(import): Body<Import>) -
     Ok(Json(imported))
 }
 
-/// Together, since the log syncs many at once.
-fn wait(values: &mut Vec<(usize, Kept)>, imported: &mut Imported) {
-    for (line, kept) in values.drain(..) {
-        if let Err(error) = kept.wait() {
+/// Waits for all values together, because the log syncs many at once.
+fn wait(values: &mut Vec<(usize, PendingAppend)>, imported: &mut Imported) {
+    for (line, pending) in values.drain(..) {
+        if let Err(error) = pending.wait() {
             imported.refuse(line, &full(error));
         }
     }
 }
 
-/// Whether the device is new, and what is on its way to the log.
-fn import_row(call: &Call, mapping: &Mapping, row: &[String]) -> Result<(bool, Vec<Kept>), Failure> {
+/// Returns whether the device is new, and the values that are being written to the log.
+fn import_row(
+    call: &ApiCall,
+    mapping: &Mapping,
+    row: &[String],
+) -> Result<(bool, Vec<PendingAppend>), ThingsboardError> {
     if row.len() > mapping.columns.len() {
         let text = format!("more values than the {} columns", mapping.columns.len());
-        return Err(Failure::bad_request(text));
+        return Err(ThingsboardError::bad_request(text));
     }
     let columns = mapping.columns.iter().zip(row);
-    let fields = Fields(columns.filter(|(_, value)| !value.is_empty()).collect());
+    let fields = LineFields(columns.filter(|(_, value)| !value.is_empty()).collect());
     let (is_new, device) = save_device(call, &fields)?;
-    let mut kept = Vec::new();
+    let mut pending = Vec::new();
     if is_new || mapping.update {
         let entity = device.id.unwrap_or_default().entity();
-        kept.extend(save_attributes(
+        pending.extend(save_attributes(
             call,
             entity,
-            Scope::SharedScope,
+            AttributeScope::SharedScope,
             &fields.values(ColumnKind::SharedAttribute),
         )?);
-        kept.extend(save_attributes(
+        pending.extend(save_attributes(
             call,
             entity,
-            Scope::ServerScope,
+            AttributeScope::ServerScope,
             &fields.values(ColumnKind::ServerAttribute),
         )?);
         let points = fields.values(ColumnKind::Timeseries);
         if !points.is_empty() {
-            kept.push(
-                call.world
-                    .keep_telemetry(entity, json!(points).to_string().as_bytes(), call.now_ms)?,
-            );
+            pending.push(call.platform_access.append_telemetry(
+                entity,
+                json!(points).to_string().as_bytes(),
+                call.now_ms,
+            )?);
         }
     }
-    Ok((is_new, kept))
+    Ok((is_new, pending))
 }
 
 fn save_attributes(
-    call: &Call,
+    call: &ApiCall,
     entity: EntityId,
-    scope: Scope,
+    scope: AttributeScope,
     values: &Map<String, Value>,
-) -> Result<Option<Kept>, Failure> {
+) -> Result<Option<PendingAppend>, ThingsboardError> {
     if values.is_empty() {
         return Ok(None);
     }
     let texts = json!(values).to_string();
-    let values = attributes(texts.as_bytes(), &Limits::default());
-    let values = values.map_err(|error| Failure::bad_request(error.to_string()))?;
+    let values = attributes(texts.as_bytes(), &DecodeLimits::default());
+    let values = values.map_err(|error| ThingsboardError::bad_request(error.to_string()))?;
     let typed = values.iter().map(|value| (&*value.key, typed(&value.value)));
     let body = Value::Object(typed.map(|(key, value)| (key.to_owned(), value)).collect()).to_string();
-    let kept = call
-        .world
-        .keep_attributes((entity, scope), body.as_bytes(), call.now_ms);
-    kept.map(Some)
+    let pending = call
+        .platform_access
+        .append_attributes((entity, scope), body.as_bytes(), call.now_ms);
+    pending.map(Some)
 }
 
-/// Of one line, those that are not empty.
-struct Fields<'a>(Vec<(&'a Column, &'a String)>);
+/// The non-empty fields of one line.
+struct LineFields<'a>(Vec<(&'a ImportColumn, &'a String)>);
 
-impl Fields<'_> {
+impl LineFields<'_> {
     fn get(&self, kind: ColumnKind) -> Option<&str> {
         let mut found = self.0.iter().filter(|(column, _)| column.kind == kind);
         found.next_back().map(|(_, value)| value.as_str())
     }
 
-    /// By their keys. A table has texts only: numbers among them are read as devices' are.
+    /// Values by key. A CSV file only contains text: numbers are parsed like those of devices.
     fn values(&self, kind: ColumnKind) -> Map<String, Value> {
         let of_kind = self.0.iter().filter(|(column, _)| column.kind == kind);
         let with_key = of_kind.filter_map(|(column, value)| {
@@ -237,7 +242,7 @@ impl Fields<'_> {
         with_key.collect()
     }
 
-    /// `None`: a new device gets a token by chance, another one keeps what it has.
+    /// `None`: a new device gets a random token, an existing one keeps its credentials.
     fn credentials(&self) -> Option<DeviceCredentials> {
         let text = |kind| self.get(kind).map(str::to_owned);
         let of_type = |credentials_type| DeviceCredentials {
@@ -270,7 +275,7 @@ impl Fields<'_> {
         })
     }
 
-    /// What the line says of the device; the rest stays.
+    /// Sets the device's properties that the line contains.
     fn put_into(&self, device: &mut Device) {
         if let Some(kind) = self.get(ColumnKind::Type).filter(|kind| *kind != device.kind) {
             (device.kind, device.device_profile_id) = (kind.to_owned(), None);
@@ -293,34 +298,34 @@ impl Fields<'_> {
     }
 }
 
-fn save_device(call: &Call, fields: &Fields<'_>) -> Result<(bool, Device), Failure> {
+fn save_device(call: &ApiCall, fields: &LineFields<'_>) -> Result<(bool, Device), ThingsboardError> {
     let name = fields.get(ColumnKind::Name).unwrap_or_default();
     let found: Option<Device> = call.entities().find_by_name(call.tenant().0, name)?;
     let mut device = found.unwrap_or_else(|| Device {
         name: name.to_owned(),
         ..Device::default()
     });
-    // Over whatever somebody else changes meanwhile.
+    // Overwrites changes by other users.
     device.version = None;
     fields.put_into(&mut device);
     let (device, stored) = prepare(call, device)?;
     let (entities, now_ms) = (call.entities(), call.now_ms);
     let saved = match (&stored, fields.credentials()) {
         (None, Some(credentials)) => entities.save_device_with_credentials(device, credentials, now_ms)?,
-        // First what is refused more easily: another device may have the same.
+        // Credentials first, because they are more likely to be rejected: another device may have the same.
         (Some(stored), Some(credentials)) => {
             change_credentials(call, stored, credentials)?;
             entities.save_device(device, None, now_ms)?
         }
         (_, None) => entities.save_device(device, None, now_ms)?,
     };
-    follow(call, &saved, stored.as_ref())?;
+    handle_profile_change(call, &saved, stored.as_ref())?;
     let Json(saved) = call.saved(stored.is_none(), saved);
     Ok((stored.is_none(), saved))
 }
 
-/// Whoever is connected with the old ones goes.
-fn change_credentials(call: &Call, device: &Device, wanted: DeviceCredentials) -> Result<(), Failure> {
+/// Disconnects clients that use the old credentials.
+fn change_credentials(call: &ApiCall, device: &Device, wanted: DeviceCredentials) -> Result<(), ThingsboardError> {
     let id = device.id.unwrap_or_default();
     let stored = call.entities().device_credentials(id)?;
     let wanted = DeviceCredentials {
@@ -336,23 +341,24 @@ fn change_credentials(call: &Call, device: &Device, wanted: DeviceCredentials) -
         )
     };
     if of(&saved) != of(&stored) {
-        call.world.device_changed(id);
+        call.platform_access.device_changed(id);
     }
     Ok(())
 }
 
-/// Lines of RFC 4180 with any delimiter, one after the other. They may end with a line feed alone; empty ones are none.
-struct Rows<'a> {
+/// Iterates over lines in the format of RFC 4180 with any delimiter. Lines may end with a line feed only. Empty lines
+/// are skipped.
+struct CsvRows<'a> {
     letters: Peekable<Chars<'a>>,
     delimiter: char,
-    /// Of a line; what is beyond is left out.
+    /// Further fields of a line are ignored.
     fields_max: usize,
 }
 
-impl<'a> Rows<'a> {
-    fn new(text: &'a str, delimiter: char, fields_max: usize) -> Rows<'a> {
+impl<'a> CsvRows<'a> {
+    fn new(text: &'a str, delimiter: char, fields_max: usize) -> CsvRows<'a> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Rows {
+        CsvRows {
             letters: text.chars().peekable(),
             delimiter,
             fields_max,
@@ -367,7 +373,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for CsvRows<'_> {
     type Item = Vec<String>;
 
     fn next(&mut self) -> Option<Vec<String>> {
@@ -402,10 +408,10 @@ impl Iterator for Rows<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Rows;
+    use super::CsvRows;
 
     #[test]
-    fn tables_are_read_as_rfc_4180_has_them() {
+    fn csv_is_parsed_as_rfc_4180_specifies() {
         let cases: [(&str, char, &[&[&str]]); 8] = [
             ("", ',', &[]),
             ("a,b\r\nc,d\r\n", ',', &[&["a", "b"], &["c", "d"]]),
@@ -421,10 +427,10 @@ mod tests {
             ("a\rb", ',', &[&["a"], &["b"]]),
         ];
         for (text, delimiter, expected) in cases {
-            let rows: Vec<_> = Rows::new(text, delimiter, 3).collect();
+            let rows: Vec<_> = CsvRows::new(text, delimiter, 3).collect();
             assert_eq!(rows, expected, "{text:?}");
         }
-        let long: Vec<_> = Rows::new("a,b,c,d,e\nf", ',', 3).collect();
+        let long: Vec<_> = CsvRows::new("a,b,c,d,e\nf", ',', 3).collect();
         assert_eq!(long, [vec!["a", "b", "c"], vec!["f"]]);
     }
 }

@@ -1,43 +1,43 @@
-//! Who calls, and what they may do with an entity: ThingsBoard's rules for its three authorities.
+//! The calling user and access checks, with ThingsBoard's rules for its three authorities.
 //!
-//! A system administrator has tenants and their administrators, a tenant administrator everything of the tenant, a customer's
-//! user what is assigned to the customer. What belongs to another tenant does not exist; what belongs to another customer is
-//! refused.
+//! A system administrator manages tenants and their administrators. A tenant administrator manages everything of the
+//! tenant. A customer user can access entities that are assigned to the customer. Entities of another tenant are
+//! reported as missing, entities of another customer as forbidden.
 
 use axum::http::HeaderMap;
 use platform::Platform;
 use platform::entities::Entities;
 use platform::ids::{AlarmId, CustomerId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{Alarm, Authority, Dashboard, Entity};
-use platform::repository::{Record, Selection};
+use platform::repository::{EntityRecord, Selection};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::audit_logs::Noted;
-use super::failure::{Code, Failure};
+use super::audit_logs::AuditAction;
+use super::failure::{ThingsboardError, ThingsboardErrorCode};
+use super::platform_access::PlatformAccess;
+use super::quotas::QuotaPermit;
 use super::screen::{ShownAlarms, names, shown_attributes};
-use super::shares::Turn;
-use super::world::World;
 use crate::app::{App, unix_ms};
 
-/// A user, or an administrator of this node, who is a system administrator of the platform.
+/// A user of the platform, or an administrator of this node. The latter is a system administrator of the platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Person {
-    /// Null for an administrator of the node, who is no user of the platform.
+pub struct Principal {
+    /// Null for an administrator of the node, because this is not a user of the platform.
     pub id: UserId,
     pub authority: Authority,
     pub tenant: TenantId,
     pub customer: CustomerId,
-    /// An address, or the name of an administrator of the node.
+    /// E-mail address, or the name of an administrator of the node.
     pub name: String,
     pub session: String,
-    /// The administrator of the node who acts as this user.
+    /// Administrator of the node who acts as this user.
     pub by: Option<String>,
-    /// No person, but a screen with a key for this dashboard.
+    /// For a screen: the dashboard of its key.
     pub screen: Option<Uuid>,
 }
 
-/// What is done to an entity.
+/// An operation on an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Read,
@@ -54,49 +54,52 @@ pub enum Verb {
     Claim,
 }
 
-/// One request: who, when, and everything it can reach.
-pub struct Call {
+/// A request: its user and time, and the services that it can use.
+pub struct ApiCall {
     pub app: App,
-    pub world: Arc<World>,
-    pub person: Person,
+    pub platform_access: Arc<PlatformAccess>,
+    pub principal: Principal,
     pub now_ms: i64,
-    /// Where the one who asks has reached this node.
+    /// URL under which the client has reached this node.
     base_url: String,
-    /// What was done, for the audit log.
-    noted: Mutex<Vec<Noted>>,
+    /// Actions for the audit log.
+    audit_actions: Mutex<Vec<AuditAction>>,
 }
 
-impl Call {
-    pub fn new(app: &App, person: Person, headers: &HeaderMap) -> Result<Call, Failure> {
-        let world = app.world().cloned().ok_or_else(Failure::not_found)?;
-        Ok(Call {
+impl ApiCall {
+    pub fn new(app: &App, principal: Principal, headers: &HeaderMap) -> Result<ApiCall, ThingsboardError> {
+        let world = app.platform_access().cloned().ok_or_else(ThingsboardError::not_found)?;
+        Ok(ApiCall {
             app: app.clone(),
-            world,
-            person,
+            platform_access: world,
+            principal,
             now_ms: now_ms(),
-            noted: Mutex::default(),
+            audit_actions: Mutex::default(),
             base_url: super::users::base_url(headers, app.config().tls.is_some()),
         })
     }
 
-    /// Of the threads that may work for the tenant: to be waited for before, and held during the work.
-    pub async fn turn(&self) -> Turn {
-        self.world.shares().turn(self.person.tenant).await
+    /// Waits for one of the threads that may work for the tenant. Held during the work.
+    pub async fn wait_for_thread(&self) -> QuotaPermit {
+        self.platform_access
+            .quotas()
+            .wait_for_thread(self.principal.tenant)
+            .await
     }
 
     pub fn platform(&self) -> &Platform {
-        self.world.platform()
+        self.platform_access.platform()
     }
 
     pub fn entities(&self) -> &Entities {
-        self.world.platform().entities()
+        self.platform_access.platform().entities()
     }
 
-    pub fn noted(&self) -> MutexGuard<'_, Vec<Noted>> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn audit_actions(&self) -> MutexGuard<'_, Vec<AuditAction>> {
+        self.audit_actions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of an entity of the person's tenant, if it is there.
+    /// Returns the name of an entity of the user's tenant, or an empty string.
     pub fn name_of(&self, id: EntityId) -> String {
         let record = self.entities().repository().get(id).ok().flatten();
         let record = record.filter(|record| self.is_of_tenant(record));
@@ -108,106 +111,114 @@ impl Call {
     }
 
     pub fn tenant(&self) -> TenantId {
-        self.person.tenant
+        self.principal.tenant
     }
 
-    /// What lists show to this person: all of the tenant, or of the customer.
-    pub fn own(&self) -> Selection {
+    /// Selects the entities of the tenant or the customer, for lists.
+    pub fn own_entities(&self) -> Selection {
         Selection {
-            tenant: Some(self.person.tenant.0),
-            customer: (self.person.authority == Authority::CustomerUser).then_some(self.person.customer.0),
+            tenant: Some(self.principal.tenant.0),
+            customer: (self.principal.authority == Authority::CustomerUser).then_some(self.principal.customer.0),
             ..Selection::default()
         }
     }
 
-    /// The entity, if the person may do that to it.
-    pub fn entity<E: Entity>(&self, id: Uuid, verb: Verb) -> Result<E, Failure> {
+    /// Returns the entity, if the user may perform the operation on it.
+    pub fn entity<E: Entity>(&self, id: Uuid, verb: Verb) -> Result<E, ThingsboardError> {
         Ok(self.record(EntityId::new(E::KIND, id), verb)?.read()?)
     }
 
-    pub fn record(&self, id: EntityId, verb: Verb) -> Result<Record, Failure> {
+    pub fn record(&self, id: EntityId, verb: Verb) -> Result<EntityRecord, ThingsboardError> {
         let record = self.entities().repository().get(id)?.ok_or_else(|| missing(id))?;
         self.check(&record, verb)?;
         Ok(record)
     }
 
-    /// Of any entity that can have telemetry, attributes or relations; alarms are asked for by their originator.
-    pub fn check_id(&self, id: EntityId, verb: Verb) -> Result<(), Failure> {
+    /// Checks access to an entity that can have telemetry, attributes or relations. For alarms, checks the originator.
+    pub fn check_id(&self, id: EntityId, verb: Verb) -> Result<(), ThingsboardError> {
         if id.kind == EntityType::Alarm {
             return self.alarm(AlarmId(id.id), verb).map(drop);
         }
         self.record(id, verb).map(drop)
     }
 
-    pub fn alarm(&self, id: AlarmId, verb: Verb) -> Result<Alarm, Failure> {
+    pub fn alarm(&self, id: AlarmId, verb: Verb) -> Result<Alarm, ThingsboardError> {
         let alarm = self.entities().repository().alarm(id)?;
-        let alarm = alarm.filter(|alarm| alarm.tenant_id == self.person.tenant);
+        let alarm = alarm.filter(|alarm| alarm.tenant_id == self.principal.tenant);
         let alarm = alarm.ok_or_else(|| missing(id.entity()))?;
-        if self.person.screen.is_some() {
-            return Err(Failure::permission());
+        if self.principal.screen.is_some() {
+            return Err(ThingsboardError::permission());
         }
-        match self.person.authority {
-            Authority::SysAdmin => Err(Failure::permission()),
+        match self.principal.authority {
+            Authority::SysAdmin => Err(ThingsboardError::permission()),
             Authority::TenantAdmin => Ok(alarm),
             Authority::CustomerUser => {
-                let is_own = alarm.customer_id.unwrap_or_default() == self.person.customer;
+                let is_own = alarm.customer_id.unwrap_or_default() == self.principal.customer;
                 let may = is_own && matches!(verb, Verb::Read | Verb::Write | Verb::Delete);
-                if may { Ok(alarm) } else { Err(Failure::permission()) }
+                if may {
+                    Ok(alarm)
+                } else {
+                    Err(ThingsboardError::permission())
+                }
             }
         }
     }
 
-    fn check(&self, record: &Record, verb: Verb) -> Result<(), Failure> {
+    fn check(&self, record: &EntityRecord, verb: Verb) -> Result<(), ThingsboardError> {
         let id = EntityId::new(record.kind, record.row.id);
-        let may = match self.person.authority {
-            Authority::SysAdmin => self.admin_may(record),
+        let may = match self.principal.authority {
+            Authority::SysAdmin => self.admin_can_access(record),
             _ if !self.is_of_tenant(record) => return Err(missing(id)),
-            _ if self.person.screen.is_some() => self.screen_may(record, verb)?,
-            Authority::TenantAdmin => tenant_may(record, verb),
-            Authority::CustomerUser => self.customer_may(record, verb)?,
+            _ if self.principal.screen.is_some() => self.screen_can_access(record, verb)?,
+            Authority::TenantAdmin => tenant_can_access(record, verb),
+            Authority::CustomerUser => self.customer_can_access(record, verb)?,
         };
-        if may { Ok(()) } else { Err(Failure::permission()) }
+        if may {
+            Ok(())
+        } else {
+            Err(ThingsboardError::permission())
+        }
     }
 
-    fn is_of_tenant(&self, record: &Record) -> bool {
-        let tenant = self.person.tenant.0;
+    fn is_of_tenant(&self, record: &EntityRecord) -> bool {
+        let tenant = self.principal.tenant.0;
         if record.kind == EntityType::Tenant {
             return record.row.id == tenant;
         }
         record.row.tenant == tenant
     }
 
-    /// Users of tenants only as far as they administer them.
-    fn admin_may(&self, record: &Record) -> bool {
+    /// A system administrator can access users of tenants only if they are tenant administrators.
+    fn admin_can_access(&self, record: &EntityRecord) -> bool {
         match record.kind {
             EntityType::Tenant | EntityType::TenantProfile | EntityType::Queue => true,
             EntityType::User => record.row.customer.is_null(),
-            EntityType::ApiKey => record.row.parent == self.person.id.0,
+            EntityType::ApiKey => record.row.parent == self.principal.id.0,
             _ => false,
         }
     }
 
-    fn customer_may(&self, record: &Record, verb: Verb) -> Result<bool, Failure> {
-        let is_own = record.row.customer == self.person.customer.0;
+    fn customer_can_access(&self, record: &EntityRecord, verb: Verb) -> Result<bool, ThingsboardError> {
+        let is_own = record.row.customer == self.principal.customer.0;
         Ok(match record.kind {
             EntityType::Device | EntityType::Asset => {
                 is_own && !matches!(verb, Verb::Delete | Verb::Assign | Verb::WriteCredentials)
             }
-            EntityType::Customer => record.row.id == self.person.customer.0 && is_reading(verb),
+            EntityType::Customer => record.row.id == self.principal.customer.0 && is_reading(verb),
             EntityType::User => {
-                is_own && (verb == Verb::Read || (verb == Verb::Write && record.row.id == self.person.id.0))
+                is_own && (verb == Verb::Read || (verb == Verb::Write && record.row.id == self.principal.id.0))
             }
             EntityType::Dashboard => is_reading(verb) && self.is_shown(&record.read()?),
             EntityType::DeviceProfile | EntityType::AssetProfile => verb == Verb::Read,
-            EntityType::ApiKey => record.row.parent == self.person.id.0,
+            EntityType::ApiKey => record.row.parent == self.principal.id.0,
             _ => false,
         })
     }
 
-    /// Its dashboard, and what is on it.
-    fn screen_may(&self, record: &Record, verb: Verb) -> Result<bool, Failure> {
+    /// A screen can access its dashboard and the entities on it.
+    fn screen_can_access(&self, record: &EntityRecord, verb: Verb) -> Result<bool, ThingsboardError> {
         Ok(match record.kind {
-            EntityType::Dashboard => self.person.screen == Some(record.row.id) && verb == Verb::Read,
+            EntityType::Dashboard => self.principal.screen == Some(record.row.id) && verb == Verb::Read,
             EntityType::Device | EntityType::Asset => {
                 is_reading(verb)
                     && (self.is_granted(record.row.id)
@@ -217,20 +228,25 @@ impl Call {
         })
     }
 
-    /// A screen sees alarms, of an entity or of all, as far as a widget of its dashboard shows them.
-    pub fn check_alarms(&self, of: Option<Uuid>) -> Result<(), Failure> {
-        if self.person.screen.is_none() {
+    /// Checks that a widget of the screen's dashboard shows the alarms of an entity, or of all entities.
+    pub fn check_alarms(&self, of: Option<Uuid>) -> Result<(), ThingsboardError> {
+        if self.principal.screen.is_none() {
             return Ok(());
         }
         let dashboard = self.screens_dashboard()?;
         let shown = dashboard.as_ref().map(ShownAlarms::on).unwrap_or_default();
         let may = of.map_or(shown.has_all, |entity| shown.has(entity));
-        if may { Ok(()) } else { Err(Failure::permission()) }
+        if may {
+            Ok(())
+        } else {
+            Err(ThingsboardError::permission())
+        }
     }
 
-    /// Which of the attributes that are asked for may be shown; `None` is all of them. A screen sees those that its dashboard shows.
-    pub fn attributes_shown(&self, asked: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failure> {
-        if self.person.screen.is_none() {
+    /// Returns the requested attributes that may be shown; `None`: all of them. A screen may see those that its
+    /// dashboard shows.
+    pub fn attributes_shown(&self, asked: Option<Vec<String>>) -> Result<Option<Vec<String>>, ThingsboardError> {
+        if self.principal.screen.is_none() {
             return Ok(asked);
         }
         let mut shown = self
@@ -242,49 +258,51 @@ impl Call {
             shown.retain(|key| asked.contains(key));
         }
         match shown.is_empty() {
-            true => Err(Failure::permission()),
+            true => Err(ThingsboardError::permission()),
             false => Ok(Some(shown.into_iter().collect())),
         }
     }
 
-    /// Whether an alias of the screen's dashboard has just stood for it.
+    /// Whether an alias of the screen's dashboard was recently resolved to this entity.
     fn is_granted(&self, entity: Uuid) -> bool {
-        let screen = self.person.screen;
-        screen.is_some_and(|dashboard| self.world.grants().has(dashboard, entity, now_ms()))
+        let screen = self.principal.screen;
+        screen.is_some_and(|dashboard| self.platform_access.grants().has(dashboard, entity, now_ms()))
     }
 
-    /// For what the server itself looks for in the tenant, on behalf of a screen.
-    pub fn of_tenant(&self) -> Call {
-        Call {
+    /// A call with the rights of the tenant, for lookups of the server on behalf of a screen.
+    pub fn of_tenant(&self) -> ApiCall {
+        ApiCall {
             app: self.app.clone(),
-            world: self.world.clone(),
-            person: Person {
+            platform_access: self.platform_access.clone(),
+            principal: Principal {
                 screen: None,
-                ..self.person.clone()
+                ..self.principal.clone()
             },
             now_ms: self.now_ms,
             base_url: String::new(),
-            noted: Mutex::default(),
+            audit_actions: Mutex::default(),
         }
     }
 
-    fn screens_dashboard(&self) -> Result<Option<Dashboard>, Failure> {
-        let Some(id) = self.person.screen else { return Ok(None) };
+    fn screens_dashboard(&self) -> Result<Option<Dashboard>, ThingsboardError> {
+        let Some(id) = self.principal.screen else {
+            return Ok(None);
+        };
         Ok(self.entities().find(id)?)
     }
 
-    /// Whether the dashboard is assigned to the person's customer.
+    /// Whether the dashboard is assigned to the user's customer.
     pub fn is_shown(&self, dashboard: &Dashboard) -> bool {
         let customers = dashboard
             .assigned_customers
             .as_ref()
             .and_then(serde_json::Value::as_array);
-        let own = self.person.customer.to_string();
+        let own = self.principal.customer.to_string();
         customers.is_some_and(|all| all.iter().any(|customer| customer["customerId"]["id"] == own.as_str()))
     }
 }
 
-fn tenant_may(record: &Record, verb: Verb) -> bool {
+fn tenant_can_access(record: &EntityRecord, verb: Verb) -> bool {
     record.kind != EntityType::Tenant || !matches!(verb, Verb::Write | Verb::Delete)
 }
 
@@ -292,15 +310,15 @@ fn is_reading(verb: Verb) -> bool {
     matches!(verb, Verb::Read | Verb::ReadAttributes | Verb::ReadTelemetry)
 }
 
-pub fn missing(id: EntityId) -> Failure {
+pub fn missing(id: EntityId) -> ThingsboardError {
     let name = id.kind.name().to_lowercase().replace('_', " ");
     let mut letters = name.chars();
     let first = letters
         .next()
         .map(|letter| letter.to_ascii_uppercase())
         .unwrap_or_default();
-    Failure::new(
-        Code::NotFound,
+    ThingsboardError::new(
+        ThingsboardErrorCode::NotFound,
         format!("{first}{} with id [{}] is not found", letters.as_str(), id.id),
     )
 }

@@ -1,39 +1,39 @@
-//! What an editor of rule chains offers: the nodes that run here.
+//! The rule nodes that this server supports, for rule chain editors.
 
 use axum::Json;
 use axum::http::StatusCode;
-use platform::chain::{COMPONENTS, Component, Connections};
+use platform::chain::{COMPONENTS, Component, NodeConnections};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::failure::{Code, Failure};
-use super::operation::{NoQuery, Outcome, get};
+use super::call::ApiCall;
+use super::failure::{ThingsboardError, ThingsboardErrorCode};
+use super::operation::{HandlerResult, NoQuery, get};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let components = [
-        get("/api/components", "list_components", Who::ADMINS, of_types)
-            .says(
-                "Rule nodes of some kinds",
-                "Those that run here, with the connections that go out of them.",
+        get("/api/components", "list_components", Authorities::ADMINS, of_types)
+            .describe(
+                "List rule nodes of some types",
+                "The supported nodes with their outgoing connections.",
             )
             .returns_json("Descriptions of nodes."),
         get(
             "/api/components/{componentType}",
             "list_components_of_type",
-            Who::ADMINS,
+            Authorities::ADMINS,
             of_type,
         )
-        .says(
-            "Rule nodes of one kind",
+        .describe(
+            "List rule nodes of one type",
             "FILTER, ENRICHMENT, TRANSFORMATION, ACTION, EXTERNAL or FLOW.",
         )
         .returns_json("Descriptions of nodes."),
-        get("/api/component/{clazz}", "get_component", Who::ADMINS, by_class)
-            .says("A rule node by its class", "As it is named in rule chains.")
+        get("/api/component/{clazz}", "get_component", Authorities::ADMINS, by_class)
+            .describe("Read a rule node by its class", "The class name, as in rule chains.")
             .fails(StatusCode::NOT_FOUND)
             .returns_json("The description of a node."),
     ];
@@ -44,11 +44,11 @@ pub fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct TypesQuery {
-    /// Kinds with commas between them; all without it.
+    /// Types, separated by commas. Default: all.
     component_types: Option<String>,
 }
 
-fn of_types(_: &Call, (): (), query: TypesQuery, (): ()) -> Outcome<Vec<Value>> {
+fn of_types(_: &ApiCall, (): (), query: TypesQuery, (): ()) -> HandlerResult<Vec<Value>> {
     let wanted = query.component_types.unwrap_or_default();
     let kinds: Vec<&str> = wanted
         .split(',')
@@ -60,15 +60,18 @@ fn of_types(_: &Call, (): (), query: TypesQuery, (): ()) -> Outcome<Vec<Value>> 
     })))
 }
 
-fn of_type(_: &Call, kind: String, _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+fn of_type(_: &ApiCall, kind: String, _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {
     Ok(Json(described(|component| component.kind.name() == kind)))
 }
 
-fn by_class(_: &Call, class: String, _: NoQuery, (): ()) -> Outcome<Value> {
+fn by_class(_: &ApiCall, class: String, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let found = described(|component| component.class() == class).into_iter().next();
-    found
-        .map(Json)
-        .ok_or_else(|| Failure::new(Code::NotFound, format!("Rule node {class} is not found")))
+    found.map(Json).ok_or_else(|| {
+        ThingsboardError::new(
+            ThingsboardErrorCode::NotFound,
+            format!("Rule node {class} is not found"),
+        )
+    })
 }
 
 fn described(is_wanted: impl Fn(&Component) -> bool) -> Vec<Value> {
@@ -81,8 +84,8 @@ fn described(is_wanted: impl Fn(&Component) -> bool) -> Vec<Value> {
 
 fn description(component: &Component) -> Value {
     let (labels, is_own) = match component.connections {
-        Connections::Fixed(labels) => (labels, false),
-        Connections::Own => (&["Failure"][..], true),
+        NodeConnections::Fixed(labels) => (labels, false),
+        NodeConnections::Own => (&["Failure"][..], true),
     };
     json!({
         "type": component.kind.name(),

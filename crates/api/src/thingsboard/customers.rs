@@ -1,66 +1,66 @@
 //! Customers of a tenant.
 
 use axum::Json;
-use platform::Page;
+use platform::PageData;
 use platform::ids::{CustomerId, Uuid};
 use platform::model::Customer;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::info::{fields, is_public};
 use super::lists::{self, PageQuery};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        post("/api/customer", "save_customer", Who::TENANT_ADMIN, save)
-            .says("Create or change a customer", "Without an id it is new.")
+        post("/api/customer", "save_customer", Authorities::TENANT_ADMIN, save)
+            .describe("Create or change a customer", "Without an ID, creates a customer.")
             .returns_json("The customer."),
-        get("/api/customer/{customerId}", "get_customer", Who::TENANT, read)
-            .says("Read a customer", "Users of a customer can read the own one only.")
+        get("/api/customer/{customerId}", "get_customer", Authorities::TENANT, read)
+            .describe("Read a customer", "Customer users can only read their own customer.")
             .returns_json("The customer."),
         get(
             "/api/customer/{customerId}/shortInfo",
             "get_customer_short_info",
-            Who::TENANT,
-            short,
+            Authorities::TENANT,
+            short_info,
         )
-        .says("Read a customer in short", "Its title, and whether it is public.")
-        .returns_json("The customer in short."),
+        .describe("Read a customer's summary", "Its title, and whether it is public.")
+        .returns_json("The summary."),
         get(
             "/api/customer/{customerId}/title",
             "get_customer_title",
-            Who::TENANT,
+            Authorities::TENANT,
             title,
         )
-        .says("Read a customer's title", "As text.")
+        .describe("Read a customer's title", "As text.")
         .returns_text("text/plain", "The title."),
         delete(
             "/api/customer/{customerId}",
             "delete_customer",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             remove,
         )
-        .says(
+        .describe(
             "Delete a customer",
-            "With its users. Its devices and assets belong to the tenant again.",
+            "Also deletes its users. Its devices and assets become unassigned.",
         )
         .returns_empty("Deleted."),
-        get("/api/customers", "get_customers", Who::TENANT_ADMIN, list)
-            .says("List customers", "All of the tenant.")
+        get("/api/customers", "get_customers", Authorities::TENANT_ADMIN, list)
+            .describe("List customers", "All customers of the tenant.")
             .returns_json("A page of customers."),
         get(
             "/api/tenant/customers",
             "get_tenant_customer",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             by_title,
         )
-        .says("Find a customer by title", "The one of exactly this title.")
+        .describe("Find a customer by title", "The title must match exactly.")
         .returns_json("The customer."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Customers")).collect()
@@ -69,11 +69,11 @@ pub fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct TitleQuery {
-    /// The customer's title.
+    /// Title of the customer.
     customer_title: String,
 }
 
-fn save(call: &Call, (): (), _: NoQuery, Body(mut customer): Body<Customer>) -> Outcome<Customer> {
+fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(mut customer): JsonBody<Customer>) -> HandlerResult<Customer> {
     if let Some(id) = customer.id {
         call.entity::<Customer>(id.0, Verb::Write)?;
     }
@@ -82,32 +82,32 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut customer): Body<Customer>) -> 
     Ok(call.saved(is_new, call.entities().save_customer(customer, call.now_ms)?))
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Customer> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Customer> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-fn short(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn short_info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let customer: Customer = call.entity(id, Verb::Read)?;
     Ok(Json(json!({"title": customer.title, "isPublic": is_public(&customer)})))
 }
 
-fn title(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<String, Failure> {
+fn title(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<String, ThingsboardError> {
     Ok(call.entity::<Customer>(id, Verb::Read)?.title)
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let customer: Customer = call.entity(id, Verb::Delete)?;
     call.entities().delete_customer(CustomerId(id), call.now_ms)?;
     call.deleted(&customer);
     Ok(())
 }
 
-fn list(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Customer>> {
-    lists::page(call, &call.own(), &query.page_link()?)
+fn list(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<Customer>> {
+    lists::page(call, &call.own_entities(), &query.page_link()?)
 }
 
-fn by_title(call: &Call, (): (), query: TitleQuery, (): ()) -> Outcome<Value> {
+fn by_title(call: &ApiCall, (): (), query: TitleQuery, (): ()) -> HandlerResult<Value> {
     let customer: Option<Customer> = call.entities().find_by_name(call.tenant().0, &query.customer_title)?;
-    let customer = customer.ok_or_else(Failure::not_found)?;
+    let customer = customer.ok_or_else(ThingsboardError::not_found)?;
     Ok(Json(fields(&customer).into()))
 }

@@ -1,21 +1,21 @@
-//! Dashboards. What is in their configuration is the matter of whoever draws it.
+//! Dashboards. Their configuration is only interpreted by clients.
 
 use axum::Json;
 use platform::ids::{CustomerId, Uuid};
 use platform::model::{Customer, Dashboard, Tenant};
 use platform::repository::Selection;
-use platform::{Page, PageLink};
+use platform::{PageData, PageLink};
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::info::{is_public, only};
 use super::lists::{self, PageQuery};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
-/// A dashboard without its configuration.
+/// Fields of a dashboard without its configuration.
 const INFO: &[&str] = &[
     "id",
     "createdTime",
@@ -32,128 +32,139 @@ const INFO: &[&str] = &[
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        get("/api/dashboard/serverTime", "get_server_time", Who::ANY, server_time)
-            .says("What time it is", "Milliseconds since 1970.")
-            .returns_json("The time."),
+        get(
+            "/api/dashboard/serverTime",
+            "get_server_time",
+            Authorities::ANY,
+            server_time,
+        )
+        .describe("Server time", "Milliseconds since 1970.")
+        .returns_json("The time."),
         get(
             "/api/dashboard/maxDatapointsLimit",
             "get_max_datapoints_limit",
-            Who::ANY,
+            Authorities::ANY,
             datapoints_limit,
         )
-        .says("How many points a chart may ask for", "Of one key.")
+        .describe("Limit of points per chart", "For one key.")
         .returns_json("The number."),
-        post("/api/dashboard", "save_dashboard", Who::TENANT_ADMIN, save)
-            .says("Create or change a dashboard", "Any configuration is kept as it comes.")
+        post("/api/dashboard", "save_dashboard", Authorities::TENANT_ADMIN, save)
+            .describe("Create or change a dashboard", "The configuration is stored unchanged.")
             .returns_json("The dashboard."),
         get(
             "/api/dashboard/{dashboardId}",
             "get_dashboard",
-            Who::TENANT.and_screens(),
+            Authorities::TENANT.and_screens(),
             read,
         )
-        .says("Read a dashboard", "With its configuration.")
+        .describe("Read a dashboard", "With its configuration.")
         .returns_json("The dashboard."),
         get(
             "/api/dashboard/info/{dashboardId}",
             "get_dashboard_info",
-            Who::TENANT,
+            Authorities::TENANT,
             info,
         )
-        .says("Read a dashboard in short", "Without its configuration.")
-        .returns_json("The dashboard in short."),
+        .describe("Read a dashboard's summary", "Without its configuration.")
+        .returns_json("The summary."),
         delete(
             "/api/dashboard/{dashboardId}",
             "delete_dashboard",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             remove,
         )
-        .says("Delete a dashboard", "For everybody who sees it.")
+        .describe("Delete a dashboard", "For all users.")
         .returns_empty("Deleted."),
         get(
             "/api/tenant/dashboards",
             "get_tenant_dashboards",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_tenant,
         )
-        .says("List dashboards", "Without their configurations.")
-        .returns_json("A page of dashboards in short."),
+        .describe("List dashboards", "Without their configurations.")
+        .returns_json("A page of summaries."),
         get(
             "/api/customer/{customerId}/dashboards",
             "get_customer_dashboards",
-            Who::TENANT,
+            Authorities::TENANT,
             of_customer,
         )
-        .says(
+        .describe(
             "List a customer's dashboards",
-            "Those that are assigned to it, without their configurations.",
+            "Dashboards that are assigned to the customer, without their configurations.",
         )
-        .returns_json("A page of dashboards in short."),
+        .returns_json("A page of summaries."),
         post(
             "/api/customer/{customerId}/dashboard/{dashboardId}",
             "assign_dashboard",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             assign,
         )
-        .says("Assign a dashboard to a customer", "Its users can see it from then on.")
+        .describe(
+            "Assign a dashboard to a customer",
+            "The customer's users can then see it.",
+        )
         .returns_json("The dashboard."),
         delete(
             "/api/customer/{customerId}/dashboard/{dashboardId}",
             "unassign_dashboard",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             unassign,
         )
-        .says("Take a dashboard from a customer", "Other customers keep it.")
+        .describe("Unassign a dashboard from a customer", "Other assignments stay.")
         .returns_json("The dashboard."),
         get(
             "/api/tenant/{tenantId}/dashboards",
             "get_dashboards_of_tenant",
-            Who::SYS_ADMIN,
+            Authorities::SYS_ADMIN,
             of_other_tenant,
         )
-        .says("List a tenant's dashboards", "Without their configurations.")
-        .returns_json("A page of dashboards in short."),
+        .describe("List a tenant's dashboards", "Without their configurations.")
+        .returns_json("A page of summaries."),
         post(
             "/api/dashboard/{dashboardId}/customers",
             "set_dashboard_customers",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             set_customers,
         )
-        .says(
-            "Say which customers have a dashboard",
-            "A list of identifiers; it is taken from all others.",
+        .describe(
+            "Set the customers of a dashboard",
+            "The body is a list of customer IDs. The dashboard is unassigned from all other customers.",
         )
         .returns_json("The dashboard."),
         post(
             "/api/dashboard/{dashboardId}/customers/add",
             "add_dashboard_customers",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             add_customers,
         )
-        .says("Assign a dashboard to customers", "A list of identifiers.")
+        .describe("Assign a dashboard to customers", "The body is a list of customer IDs.")
         .returns_json("The dashboard."),
         post(
             "/api/dashboard/{dashboardId}/customers/remove",
             "remove_dashboard_customers",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             remove_customers,
         )
-        .says("Take a dashboard from customers", "A list of identifiers.")
+        .describe(
+            "Unassign a dashboard from customers",
+            "The body is a list of customer IDs.",
+        )
         .returns_json("The dashboard."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Dashboards")).collect()
 }
 
-fn server_time(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<i64> {
+fn server_time(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<i64> {
     Ok(Json(call.now_ms))
 }
 
-fn datapoints_limit(_: &Call, (): (), _: NoQuery, (): ()) -> Outcome<usize> {
+fn datapoints_limit(_: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<usize> {
     Ok(Json(super::telemetry::POINTS_MAX))
 }
 
-/// Who sees it is changed by assigning, not by saving.
-fn save(call: &Call, (): (), _: NoQuery, Body(mut dashboard): Body<Dashboard>) -> Outcome<Dashboard> {
+/// Saving does not change the assigned customers; assigning does.
+fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(mut dashboard): JsonBody<Dashboard>) -> HandlerResult<Dashboard> {
     dashboard.assigned_customers = match dashboard.id {
         Some(id) => call.entity::<Dashboard>(id.0, Verb::Write)?.assigned_customers,
         None => None,
@@ -163,31 +174,35 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut dashboard): Body<Dashboard>) -
     Ok(call.saved(is_new, call.entities().save_dashboard(dashboard, call.now_ms)?))
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Dashboard> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Dashboard> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     Ok(Json(only(&call.entity::<Dashboard>(id, Verb::Read)?, INFO)))
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let dashboard: Dashboard = call.entity(id, Verb::Delete)?;
     call.entities().delete_dashboard(&dashboard)?;
     call.deleted(&dashboard);
     Ok(())
 }
 
-fn of_tenant(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
-    in_short(call, &call.own(), &query.page_link()?).map(Json)
+fn of_tenant(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
+    dashboard_infos(call, &call.own_entities(), &query.page_link()?).map(Json)
 }
 
-fn in_short(call: &Call, selection: &Selection, link: &PageLink) -> Result<Page<Value>, Failure> {
+fn dashboard_infos(
+    call: &ApiCall,
+    selection: &Selection,
+    link: &PageLink,
+) -> Result<PageData<Value>, ThingsboardError> {
     lists::page_of_large(call, selection, link, |dashboard: Dashboard| only(&dashboard, INFO))
 }
 
-/// Who sees a dashboard is inside of it: all of the tenant's are looked at.
-fn of_customer(call: &Call, customer: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+/// The dashboard contains its customers, so this reads all dashboards of the tenant.
+fn of_customer(call: &ApiCall, customer: Uuid, query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
     let customer: Customer = call.entity(customer, Verb::Read)?;
     let id = customer.id.unwrap_or_default();
     let link = query.page_link()?;
@@ -209,10 +224,10 @@ fn of_customer(call: &Call, customer: Uuid, query: PageQuery, (): ()) -> Outcome
     let total = shown.len();
     let skipped = link.page.saturating_mul(link.page_size);
     let data = shown.into_iter().skip(skipped).take(link.page_size).collect();
-    Ok(Json(Page::new(data, total, &link)))
+    Ok(Json(PageData::new(data, total, &link)))
 }
 
-fn assign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Dashboard> {
+fn assign(call: &ApiCall, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) -> HandlerResult<Dashboard> {
     let customer: Customer = call.entity(customer, Verb::Read)?;
     let id = customer.id.unwrap_or_default();
     change_assigned(call, dashboard, (Some(id), None), |assigned| {
@@ -222,33 +237,35 @@ fn assign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) 
     })
 }
 
-fn unassign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Dashboard> {
+fn unassign(call: &ApiCall, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) -> HandlerResult<Dashboard> {
     call.entity::<Customer>(customer, Verb::Read)?;
     change_assigned(call, dashboard, (None, Some(CustomerId(customer))), |assigned| {
         assigned.retain(|known| !is_customer(known, CustomerId(customer)));
     })
 }
 
-fn of_other_tenant(call: &Call, tenant: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+fn of_other_tenant(call: &ApiCall, tenant: Uuid, query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
     call.entity::<Tenant>(tenant, Verb::Read)?;
     let selection = Selection {
         tenant: Some(tenant),
         ..Selection::default()
     };
-    in_short(call, &selection, &query.page_link()?).map(Json)
+    dashboard_infos(call, &selection, &query.page_link()?).map(Json)
 }
 
-/// In one request.
+/// Limit of one request.
 const CUSTOMERS_MAX: usize = 1_000;
 
-fn customers_of(call: &Call, ids: &[Uuid]) -> Result<Vec<Customer>, Failure> {
+fn customers_of(call: &ApiCall, ids: &[Uuid]) -> Result<Vec<Customer>, ThingsboardError> {
     if ids.len() > CUSTOMERS_MAX {
-        return Err(Failure::bad_request(format!("More than {CUSTOMERS_MAX} customers")));
+        return Err(ThingsboardError::bad_request(format!(
+            "More than {CUSTOMERS_MAX} customers"
+        )));
     }
     ids.iter().map(|id| call.entity(*id, Verb::Read)).collect()
 }
 
-fn set_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) -> Outcome<Dashboard> {
+fn set_customers(call: &ApiCall, id: Uuid, _: NoQuery, JsonBody(ids): JsonBody<Vec<Uuid>>) -> HandlerResult<Dashboard> {
     let dashboard: Dashboard = call.entity(id, Verb::Assign)?;
     let wanted = customers_of(call, &ids)?;
     let is_wanted = |known: &Value| ids.iter().any(|id| is_customer(known, CustomerId(*id)));
@@ -259,19 +276,29 @@ fn set_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) 
     assign_all(call, dashboard.clone(), wanted, gone.collect())
 }
 
-fn add_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) -> Outcome<Dashboard> {
+fn add_customers(call: &ApiCall, id: Uuid, _: NoQuery, JsonBody(ids): JsonBody<Vec<Uuid>>) -> HandlerResult<Dashboard> {
     let dashboard: Dashboard = call.entity(id, Verb::Assign)?;
     assign_all(call, dashboard, customers_of(call, &ids)?, Vec::new())
 }
 
-fn remove_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) -> Outcome<Dashboard> {
+fn remove_customers(
+    call: &ApiCall,
+    id: Uuid,
+    _: NoQuery,
+    JsonBody(ids): JsonBody<Vec<Uuid>>,
+) -> HandlerResult<Dashboard> {
     let dashboard: Dashboard = call.entity(id, Verb::Assign)?;
     let gone = ids.into_iter().map(CustomerId).collect();
     assign_all(call, dashboard, Vec::new(), gone)
 }
 
-/// Only what differs is changed, all of it or nothing; each customer's change is news.
-fn assign_all(call: &Call, mut dashboard: Dashboard, new: Vec<Customer>, gone: Vec<CustomerId>) -> Outcome<Dashboard> {
+/// Applies only the differences, all or none. Each customer's change causes an event for rule chains.
+fn assign_all(
+    call: &ApiCall,
+    mut dashboard: Dashboard,
+    new: Vec<Customer>,
+    gone: Vec<CustomerId>,
+) -> HandlerResult<Dashboard> {
     let mut all = assigned(&dashboard).to_vec();
     let mut changes = Vec::new();
     for customer in new {
@@ -294,7 +321,7 @@ fn assign_all(call: &Call, mut dashboard: Dashboard, new: Vec<Customer>, gone: V
     dashboard.assigned_customers = Some(all.into());
     let saved = call.entities().save_dashboard(dashboard, call.now_ms)?;
     for (to, from) in changes {
-        drop(call.given(saved.clone(), to, from));
+        drop(call.customer_changed(saved.clone(), to, from));
     }
     Ok(Json(saved))
 }
@@ -303,19 +330,19 @@ fn assignment(customer: &Customer) -> Value {
     json!({"customerId": customer.id.unwrap_or_default(), "title": customer.title, "public": is_public(customer)})
 }
 
-/// `to` and `from`: who sees it now and who does not any more.
+/// `to` is assigned, `from` is unassigned.
 fn change_assigned(
-    call: &Call,
+    call: &ApiCall,
     id: Uuid,
     (to, from): (Option<CustomerId>, Option<CustomerId>),
     change: impl FnOnce(&mut Vec<Value>),
-) -> Outcome<Dashboard> {
+) -> HandlerResult<Dashboard> {
     let mut dashboard: Dashboard = call.entity(id, Verb::Assign)?;
     let mut all = assigned(&dashboard).to_vec();
     change(&mut all);
     dashboard.assigned_customers = Some(all.into());
     let saved = call.entities().save_dashboard(dashboard, call.now_ms)?;
-    Ok(call.given(saved, to, from))
+    Ok(call.customer_changed(saved, to, from))
 }
 
 fn assigned(dashboard: &Dashboard) -> &[Value] {

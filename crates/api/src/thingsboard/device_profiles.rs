@@ -1,21 +1,21 @@
-//! Profiles of devices and of assets.
+//! Device profiles and asset profiles.
 
 use std::collections::BTreeSet;
 
 use axum::Json;
-use platform::Page;
+use platform::PageData;
 use platform::ids::{AssetProfileId, DeviceId, DeviceProfileId, Uuid};
-use platform::model::{AssetProfile, DeviceProfile, Entity, Scope};
+use platform::model::{AssetProfile, AttributeScope, DeviceProfile, Entity};
 use platform::repository::Selection;
 use serde_json::Value;
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::info::only;
-use super::lists::{self, PageQuery, filled, list_query};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::lists::{self, PageQuery, list_query, non_empty};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -35,105 +35,105 @@ fn device_endpoints() -> Vec<Endpoint> {
         get(
             "/api/deviceProfiles",
             "get_device_profiles",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             device_profiles,
         )
-        .says("List device profiles", "All of the tenant.")
+        .describe("List device profiles", "All device profiles of the tenant.")
         .returns_json("A page of profiles."),
         get(
             "/api/deviceProfileInfos",
             "get_device_profile_infos",
-            Who::TENANT,
+            Authorities::TENANT,
             device_infos,
         )
-        .says("List device profiles in short", "Without their data.")
-        .returns_json("A page of profiles in short."),
+        .describe("List summaries of device profiles", "Without their data.")
+        .returns_json("A page of summaries."),
         get(
             "/api/deviceProfileInfo/default",
             "get_default_device_profile_info",
-            Who::TENANT,
+            Authorities::TENANT,
             default_device_info,
         )
-        .says(
-            "Read the default device profile in short",
-            "That of devices without a type.",
+        .describe(
+            "Read the summary of the default device profile",
+            "The profile of devices without a type.",
         )
-        .returns_json("The profile in short."),
+        .returns_json("The summary."),
         get(
             "/api/deviceProfileInfo/{deviceProfileId}",
             "get_device_profile_info",
-            Who::TENANT,
+            Authorities::TENANT,
             device_info,
         )
-        .says("Read a device profile in short", "Without its data.")
-        .returns_json("The profile in short."),
+        .describe("Read a device profile's summary", "Without its data.")
+        .returns_json("The summary."),
         get(
             "/api/deviceProfile/{deviceProfileId}",
             "get_device_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             device_profile,
         )
-        .says("Read a device profile", "With alarm rules, transport and provisioning.")
+        .describe("Read a device profile", "With alarm rules, transport and provisioning.")
         .returns_json("The profile."),
         post(
             "/api/deviceProfile",
             "save_device_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             save_device_profile,
         )
-        .says(
-            "Create or change a device profile",
-            "Alarm rules that cannot be evaluated are refused.",
-        )
+        .describe("Create or change a device profile", "Invalid alarm rules are rejected.")
         .returns_json("The profile."),
         post(
             "/api/deviceProfile/{deviceProfileId}/default",
             "set_default_device_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             set_default,
         )
-        .says("Make a device profile the default one", "Of devices without a type.")
+        .describe(
+            "Set the default device profile",
+            "Devices without a type get this profile.",
+        )
         .returns_json("The profile."),
         delete(
             "/api/deviceProfile/{deviceProfileId}",
             "delete_device_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             delete_device_profile,
         )
-        .says(
+        .describe(
             "Delete a device profile",
-            "Not the default one, and none that devices have.",
+            "Fails for the default profile, and for profiles of existing devices.",
         )
         .returns_empty("Deleted."),
     ]
 }
 
 fn keys_endpoints() -> Vec<Endpoint> {
-    const SAYS: &str = "Of the devices of one profile, or of all; of 1,000 devices at most.";
+    const SAYS: &str = "Keys of the devices with one profile, or with any. Reads at most 1,000 devices.";
     vec![
         get(
             "/api/deviceProfile/names",
             "get_device_profile_names",
-            Who::TENANT,
+            Authorities::TENANT,
             device_names,
         )
-        .says("List names of device profiles", "With their identifiers.")
+        .describe("List names of device profiles", "With their IDs.")
         .returns_json("A list of `id` and `name`."),
         get(
             "/api/deviceProfile/devices/keys/timeseries",
             "get_timeseries_keys_of_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             timeseries_keys,
         )
-        .says("List keys of telemetry of devices", SAYS)
+        .describe("List telemetry keys of devices", SAYS)
         .returns_json("The keys."),
         get(
             "/api/deviceProfile/devices/keys/attributes",
             "get_attribute_keys_of_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             attribute_keys,
         )
-        .says("List keys of attributes of devices", SAYS)
+        .describe("List attribute keys of devices", SAYS)
         .returns_json("The keys."),
     ]
 }
@@ -143,67 +143,67 @@ fn asset_endpoints() -> Vec<Endpoint> {
         get(
             "/api/assetProfiles",
             "get_asset_profiles",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             asset_profiles,
         )
-        .says("List asset profiles", "All of the tenant.")
+        .describe("List asset profiles", "All asset profiles of the tenant.")
         .returns_json("A page of profiles."),
         get(
             "/api/assetProfileInfos",
             "get_asset_profile_infos",
-            Who::TENANT,
+            Authorities::TENANT,
             asset_infos,
         )
-        .says("List asset profiles in short", "All of the tenant.")
-        .returns_json("A page of profiles in short."),
+        .describe("List summaries of asset profiles", "All asset profiles of the tenant.")
+        .returns_json("A page of summaries."),
         get(
             "/api/assetProfile/names",
             "get_asset_profile_names",
-            Who::TENANT,
+            Authorities::TENANT,
             asset_names,
         )
-        .says("List names of asset profiles", "With their identifiers.")
+        .describe("List names of asset profiles", "With their IDs.")
         .returns_json("A list of `id` and `name`."),
         get(
             "/api/assetProfileInfo/{assetProfileId}",
             "get_asset_profile_info",
-            Who::TENANT,
+            Authorities::TENANT,
             asset_info,
         )
-        .says("Read an asset profile in short", "Name, image and dashboard.")
-        .returns_json("The profile in short."),
+        .describe("Read an asset profile's summary", "Name, image and dashboard.")
+        .returns_json("The summary."),
         get(
             "/api/assetProfile/{assetProfileId}",
             "get_asset_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             asset_profile,
         )
-        .says("Read an asset profile", "By its identifier.")
+        .describe("Read an asset profile", "By its ID.")
         .returns_json("The profile."),
         post(
             "/api/assetProfile",
             "save_asset_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             save_asset_profile,
         )
-        .says("Create or change an asset profile", "Without an id it is new.")
+        .describe("Create or change an asset profile", "Without an ID, creates a profile.")
         .returns_json("The profile."),
         delete(
             "/api/assetProfile/{assetProfileId}",
             "delete_asset_profile",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             delete_asset_profile,
         )
-        .says(
+        .describe(
             "Delete an asset profile",
-            "Not the default one, and none that assets have.",
+            "Fails for the default profile, and for profiles of existing assets.",
         )
         .returns_empty("Deleted."),
     ]
 }
 
 list_query!(ProfileQuery {
-    /// Only of this transport, such as DEFAULT or MQTT.
+    /// Only profiles with this transport, such as DEFAULT or MQTT.
     transport_type: Option<String>,
 });
 
@@ -218,68 +218,72 @@ const DEVICE_INFO: &[&str] = &[
 ];
 const ASSET_INFO: &[&str] = &["id", "tenantId", "name", "image", "defaultDashboardId"];
 
-/// Profiles are the tenant's, whoever of it asks.
-fn of_tenant(call: &Call) -> Selection {
+/// Selects the tenant's profiles, for any user of the tenant.
+fn of_tenant(call: &ApiCall) -> Selection {
     Selection {
         tenant: Some(call.tenant().0),
         ..Selection::default()
     }
 }
 
-fn device_profiles(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<DeviceProfile>> {
+fn device_profiles(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<DeviceProfile>> {
     lists::page(call, &of_tenant(call), &query.page_link()?)
 }
 
-fn device_infos(call: &Call, (): (), query: ProfileQuery, (): ()) -> Outcome<Page<Value>> {
+fn device_infos(call: &ApiCall, (): (), query: ProfileQuery, (): ()) -> HandlerResult<PageData<Value>> {
     let link = query.link()?;
     let selection = Selection {
-        subtype: filled(query.transport_type),
+        subtype: non_empty(query.transport_type),
         ..of_tenant(call)
     };
     infos::<DeviceProfile>(call, &selection, &link, DEVICE_INFO)
 }
 
 fn infos<E: Entity>(
-    call: &Call,
+    call: &ApiCall,
     selection: &Selection,
     link: &platform::PageLink,
     names: &[&str],
-) -> Outcome<Page<Value>> {
+) -> HandlerResult<PageData<Value>> {
     let page = call.entities().page::<E>(selection, link)?;
-    Ok(Json(page.try_map(|profile| Ok::<_, Failure>(only(&profile, names)))?))
+    Ok(Json(
+        page.try_map(|profile| Ok::<_, ThingsboardError>(only(&profile, names)))?,
+    ))
 }
 
-fn default_device_info(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Value> {
+fn default_device_info(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Value> {
     let profile = call.entities().default_device_profile(call.tenant())?;
     Ok(Json(only(&profile, DEVICE_INFO)))
 }
 
-fn device_info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn device_info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     Ok(Json(only(&call.entity::<DeviceProfile>(id, Verb::Read)?, DEVICE_INFO)))
 }
 
-fn device_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfile> {
+fn device_profile(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<DeviceProfile> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
 fn save_device_profile(
-    call: &Call,
+    call: &ApiCall,
     (): (),
     _: NoQuery,
-    Body(mut profile): Body<DeviceProfile>,
-) -> Outcome<DeviceProfile> {
+    JsonBody(mut profile): JsonBody<DeviceProfile>,
+) -> HandlerResult<DeviceProfile> {
     let stored: Option<DeviceProfile> = match profile.id {
         Some(id) => Some(call.entity(id.0, Verb::Write)?),
         None => None,
     };
     profile.tenant_id = call.tenant();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
-    call.world.devices().reload_profile(saved.id.unwrap_or_default());
+    call.platform_access
+        .devices()
+        .reload_profile(saved.id.unwrap_or_default());
     super::ota::saved(call, saved.id.unwrap_or_default().0)?;
     Ok(call.saved(stored.is_none(), saved))
 }
 
-fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfile> {
+fn set_default(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<DeviceProfile> {
     call.entity::<DeviceProfile>(id, Verb::Write)?;
     let profile = call
         .entities()
@@ -287,46 +291,46 @@ fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfi
     Ok(Json(profile))
 }
 
-fn delete_device_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn delete_device_profile(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let profile: DeviceProfile = call.entity(id, Verb::Delete)?;
     call.entities().delete_device_profile(DeviceProfileId(id))?;
-    call.world.devices().reload_profile(DeviceProfileId(id));
+    call.platform_access.devices().reload_profile(DeviceProfileId(id));
     call.deleted(&profile);
     Ok(())
 }
 
-fn asset_profiles(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<AssetProfile>> {
+fn asset_profiles(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<AssetProfile>> {
     lists::page(call, &of_tenant(call), &query.page_link()?)
 }
 
-fn asset_infos(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+fn asset_infos(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
     infos::<AssetProfile>(call, &of_tenant(call), &query.page_link()?, ASSET_INFO)
 }
 
-fn asset_info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn asset_info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     Ok(Json(only(&call.entity::<AssetProfile>(id, Verb::Read)?, ASSET_INFO)))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct KeysQuery {
-    /// All profiles without it.
+struct ProfileKeysQuery {
+    /// Only devices with this profile. Default: all.
     device_profile_id: Option<String>,
 }
 
-/// Devices that are looked at for their keys.
+/// Limit of devices that a request reads.
 const DEVICES_MAX: usize = 1_000;
 
-fn device_names(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+fn device_names(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {
     names::<DeviceProfile>(call)
 }
 
-fn asset_names(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+fn asset_names(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {
     names::<AssetProfile>(call)
 }
 
-/// In the order of the alphabet.
-fn names<E: Entity>(call: &Call) -> Outcome<Vec<Value>> {
+/// Returns the names in alphabetical order.
+fn names<E: Entity>(call: &ApiCall) -> HandlerResult<Vec<Value>> {
     let link = platform::PageLink::new(platform::PAGE_SIZE_MAX, 0);
     let page = call.entities().page::<E>(&of_tenant(call), &link)?;
     let mut all: Vec<Value> = page.data.iter().map(|profile| only(profile, &["id", "name"])).collect();
@@ -334,7 +338,7 @@ fn names<E: Entity>(call: &Call) -> Outcome<Vec<Value>> {
     Ok(Json(all))
 }
 
-fn timeseries_keys(call: &Call, (): (), query: KeysQuery, (): ()) -> Outcome<BTreeSet<String>> {
+fn timeseries_keys(call: &ApiCall, (): (), query: ProfileKeysQuery, (): ()) -> HandlerResult<BTreeSet<String>> {
     let store = call.platform().store();
     let mut keys = BTreeSet::new();
     for device in devices_of(call, &query)? {
@@ -343,10 +347,14 @@ fn timeseries_keys(call: &Call, (): (), query: KeysQuery, (): ()) -> Outcome<BTr
     Ok(Json(keys))
 }
 
-fn attribute_keys(call: &Call, (): (), query: KeysQuery, (): ()) -> Outcome<BTreeSet<String>> {
+fn attribute_keys(call: &ApiCall, (): (), query: ProfileKeysQuery, (): ()) -> HandlerResult<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     for device in devices_of(call, &query)? {
-        for scope in [Scope::ClientScope, Scope::SharedScope, Scope::ServerScope] {
+        for scope in [
+            AttributeScope::ClientScope,
+            AttributeScope::SharedScope,
+            AttributeScope::ServerScope,
+        ] {
             let attributes = call.platform().attributes(device.entity(), scope, None)?;
             keys.extend(attributes.into_iter().map(|attribute| attribute.key));
         }
@@ -354,7 +362,7 @@ fn attribute_keys(call: &Call, (): (), query: KeysQuery, (): ()) -> Outcome<BTre
     Ok(Json(keys))
 }
 
-fn devices_of(call: &Call, query: &KeysQuery) -> Result<Vec<DeviceId>, Failure> {
+fn devices_of(call: &ApiCall, query: &ProfileKeysQuery) -> Result<Vec<DeviceId>, ThingsboardError> {
     let profile = lists::optional_id(query.device_profile_id.as_deref())?;
     if let Some(profile) = profile {
         call.entity::<DeviceProfile>(profile, Verb::Read)?;
@@ -367,11 +375,16 @@ fn devices_of(call: &Call, query: &KeysQuery) -> Result<Vec<DeviceId>, Failure> 
     Ok(all.map(|(id, _)| id).take(DEVICES_MAX).collect())
 }
 
-fn asset_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<AssetProfile> {
+fn asset_profile(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<AssetProfile> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-fn save_asset_profile(call: &Call, (): (), _: NoQuery, Body(mut profile): Body<AssetProfile>) -> Outcome<AssetProfile> {
+fn save_asset_profile(
+    call: &ApiCall,
+    (): (),
+    _: NoQuery,
+    JsonBody(mut profile): JsonBody<AssetProfile>,
+) -> HandlerResult<AssetProfile> {
     if let Some(id) = profile.id {
         call.entity::<AssetProfile>(id.0, Verb::Write)?;
     }
@@ -380,7 +393,7 @@ fn save_asset_profile(call: &Call, (): (), _: NoQuery, Body(mut profile): Body<A
     Ok(call.saved(is_new, call.entities().save_asset_profile(profile, call.now_ms)?))
 }
 
-fn delete_asset_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn delete_asset_profile(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let profile: AssetProfile = call.entity(id, Verb::Delete)?;
     call.entities().delete_asset_profile(AssetProfileId(id))?;
     call.deleted(&profile);

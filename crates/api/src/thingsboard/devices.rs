@@ -1,9 +1,9 @@
-//! Devices: creating, finding, assigning, credentials, claiming.
+//! Devices: create, find, assign, change credentials, claim.
 
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use platform::Page;
+use platform::PageData;
 use platform::entities::ClaimOutcome;
 use platform::ids::{CustomerId, DeviceId, Uuid};
 use platform::model::{Authority, Customer, Device, DeviceCredentials, DeviceProfile};
@@ -12,16 +12,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
 use super::info::Infos;
-use super::lists::{self, comma_separated, filled, list_query, optional_id};
-use super::operation::{Body, FromBody, NoQuery, Outcome, Raw, delete, get, post};
+use super::lists::{self, comma_separated, list_query, non_empty, optional_id};
+use super::operation::{FromBody, HandlerResult, JsonBody, NoQuery, RawBody, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 const TAG: &str = "Devices";
-/// Devices that are asked for by their identifiers at once.
+/// Limit of IDs in one request.
 const IDS_MAX: usize = 1000;
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -34,60 +34,68 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 fn one() -> Vec<Endpoint> {
     vec![
-        post("/api/device", "save_device", Who::TENANT, save)
-            .says(
+        post("/api/device", "save_device", Authorities::TENANT, save)
+            .describe(
                 "Create or change a device",
-                "Without an id it is new, and gets credentials: `accessToken`, or a token by chance.",
+                "Without an ID, creates a device with credentials: `accessToken`, or a random token.",
             )
             .returns_json("The device."),
         post(
             "/api/device-with-credentials",
             "save_device_with_credentials",
-            Who::TENANT,
+            Authorities::TENANT,
             save_with_credentials,
         )
-        .says(
+        .describe(
             "Create a device with credentials",
-            "`device` and `credentials` of any kind that devices log in with.",
+            "`device` and `credentials` of any supported type.",
         )
         .returns_json("The device."),
-        get("/api/device/{deviceId}", "get_device", Who::TENANT, read)
-            .says("Read a device", "By its identifier.")
+        get("/api/device/{deviceId}", "get_device", Authorities::TENANT, read)
+            .describe("Read a device", "By its ID.")
             .returns_json("The device."),
         get(
             "/api/device/info/{deviceId}",
             "get_device_info",
-            Who::TENANT.and_screens(),
+            Authorities::TENANT.and_screens(),
             info,
         )
-        .says(
-            "Read a device and what belongs to it",
-            "With its customer's title, its profile's name, and whether it is active.",
+        .describe(
+            "Read a device with details",
+            "With the title of its customer, the name of its profile, and whether it is active.",
         )
-        .returns_json("The device and more."),
-        delete("/api/device/{deviceId}", "delete_device", Who::TENANT_ADMIN, remove)
-            .says(
-                "Delete a device",
-                "With its credentials, attributes, telemetry, relations and alarms.",
-            )
-            .returns_empty("Deleted."),
+        .returns_json("The device with details."),
+        delete(
+            "/api/device/{deviceId}",
+            "delete_device",
+            Authorities::TENANT_ADMIN,
+            remove,
+        )
+        .describe(
+            "Delete a device",
+            "Also deletes its credentials, attributes, telemetry, relations and alarms.",
+        )
+        .returns_empty("Deleted."),
         get(
             "/api/device/{deviceId}/credentials",
             "get_device_credentials",
-            Who::TENANT,
+            Authorities::TENANT,
             credentials,
         )
-        .says("Read a device's credentials", "What the device logs in with.")
+        .describe(
+            "Read a device's credentials",
+            "The credentials with which the device connects.",
+        )
         .returns_json("The credentials."),
         post(
             "/api/device/credentials",
             "save_device_credentials",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             save_credentials,
         )
-        .says(
+        .describe(
             "Change a device's credentials",
-            "The device is named in them; their id must be the present one.",
+            "The body contains the device's ID and the ID of its current credentials.",
         )
         .returns_json("The credentials."),
     ]
@@ -98,52 +106,52 @@ fn lists() -> Vec<Endpoint> {
         get(
             "/api/tenant/devices",
             "get_tenant_devices",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_tenant,
         )
-        .says(
+        .describe(
             "List devices, or find one by name",
-            "With `deviceName` the one device of that name.",
+            "With `deviceName`, returns the device with this name.",
         )
         .returns_json("A page of devices, or the device."),
         get(
             "/api/tenant/deviceInfos",
             "get_tenant_device_infos",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             infos_of_tenant,
         )
-        .says(
-            "List devices and what belongs to them",
-            "Filtered by type, profile and whether they are active.",
-        )
-        .returns_json("A page of devices and more."),
+        .describe("List devices with details", "Filtered by type, profile and activity.")
+        .returns_json("A page of devices with details."),
         get(
             "/api/customer/{customerId}/devices",
             "get_customer_devices",
-            Who::TENANT,
+            Authorities::TENANT,
             of_customer,
         )
-        .says("List a customer's devices", "Those that are assigned to it.")
+        .describe(
+            "List a customer's devices",
+            "Devices that are assigned to the customer.",
+        )
         .returns_json("A page of devices."),
         get(
             "/api/customer/{customerId}/deviceInfos",
             "get_customer_device_infos",
-            Who::TENANT,
+            Authorities::TENANT,
             infos_of_customer,
         )
-        .says(
-            "List a customer's devices and what belongs to them",
-            "Those that are assigned to it.",
+        .describe(
+            "List a customer's devices with details",
+            "Devices that are assigned to the customer.",
         )
-        .returns_json("A page of devices and more."),
-        get("/api/devices", "get_devices_by_ids", Who::TENANT, by_ids)
-            .says(
+        .returns_json("A page of devices with details."),
+        get("/api/devices", "get_devices_by_ids", Authorities::TENANT, by_ids)
+            .describe(
                 "Read devices",
-                "By their identifiers; those that may not be read are left out.",
+                "By their IDs. Devices that the user may not read are omitted.",
             )
             .returns_json("The devices."),
-        get("/api/device/types", "get_device_types", Who::TENANT, types)
-            .says("List types of devices", "The names of all device profiles.")
+        get("/api/device/types", "get_device_types", Authorities::TENANT, types)
+            .describe("List device types", "The names of all device profiles.")
             .returns_json("The types."),
     ]
 }
@@ -153,58 +161,64 @@ fn owners() -> Vec<Endpoint> {
         post(
             "/api/customer/{customerId}/device/{deviceId}",
             "assign_device",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             assign,
         )
-        .says("Assign a device to a customer", "Its users can see it from then on.")
+        .describe("Assign a device to a customer", "The customer's users can then see it.")
         .returns_json("The device."),
         delete(
             "/api/customer/device/{deviceId}",
             "unassign_device",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             unassign,
         )
-        .says("Take a device from its customer", "It belongs to the tenant again.")
+        .describe(
+            "Unassign a device from its customer",
+            "Only the tenant can then see it.",
+        )
         .returns_json("The device."),
         post(
             "/api/customer/device/{deviceName}/claim",
             "claim_device",
-            Who::CUSTOMER_USER,
+            Authorities::CUSTOMER_USER,
             claim,
         )
-        .says(
+        .describe(
             "Claim a device",
-            "With the secret that the device gave; it belongs to the user's customer then.",
+            "With the secret key that the device has sent. The device is assigned to the user's customer.",
         )
-        .answers_with::<Value>(StatusCode::BAD_REQUEST, "Not claimed, and why.")
-        .returns_json("Claimed: `device` and `response`."),
+        .answers_with::<Value>(StatusCode::BAD_REQUEST, "The device was not claimed, with the reason.")
+        .returns_json("The device was claimed: `device` and `response`."),
         delete(
             "/api/customer/device/{deviceName}/claim",
             "reclaim_device",
-            Who::TENANT,
+            Authorities::TENANT,
             reclaim,
         )
-        .says("Give a device back", "It can be claimed again.")
-        .returns_empty("Given back."),
+        .describe(
+            "Reclaim a device",
+            "Unassigns the device, so that it can be claimed again.",
+        )
+        .returns_empty("The device was unassigned."),
     ]
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct TokenQuery {
-    /// Token of a new device; by chance if it is empty or not given.
+struct AccessTokenQuery {
+    /// Access token of a new device. Empty or absent: a random token.
     access_token: Option<String>,
 }
 
 list_query!(DeviceQuery {
-    /// The one device of this name.
+    /// Name of the device.
     device_name: Option<String>,
-    /// Only of this type.
+    /// Only devices of this type.
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Only of this profile.
+    /// Only devices with this profile.
     device_profile_id: Option<String>,
-    /// Only those that are, or are not.
+    /// Only active (`true`) or inactive (`false`) devices.
     #[serde(default, deserialize_with = "lists::empty_is_none")]
     #[schemars(with = "Option<bool>")]
     active: Option<bool>,
@@ -212,8 +226,8 @@ list_query!(DeviceQuery {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct IdsQuery {
-    /// Identifiers, with commas between them.
+struct DeviceIdsQuery {
+    /// IDs, separated by commas.
     device_ids: String,
 }
 
@@ -223,118 +237,123 @@ struct WithCredentials {
     credentials: DeviceCredentials,
 }
 
-fn save(call: &Call, (): (), query: TokenQuery, Body(device): Body<Device>) -> Outcome<Device> {
+fn save(call: &ApiCall, (): (), query: AccessTokenQuery, JsonBody(device): JsonBody<Device>) -> HandlerResult<Device> {
     let (device, stored) = prepare(call, device)?;
     let saved = call
         .entities()
         .save_device(device, query.access_token.as_deref(), call.now_ms)?;
-    follow(call, &saved, stored.as_ref())?;
+    handle_profile_change(call, &saved, stored.as_ref())?;
     Ok(call.saved(stored.is_none(), saved))
 }
 
-fn save_with_credentials(call: &Call, (): (), _: NoQuery, Body(body): Body<WithCredentials>) -> Outcome<Device> {
+fn save_with_credentials(
+    call: &ApiCall,
+    (): (),
+    _: NoQuery,
+    JsonBody(body): JsonBody<WithCredentials>,
+) -> HandlerResult<Device> {
     let (device, stored) = prepare(call, body.device)?;
     let saved = call
         .entities()
         .save_device_with_credentials(device, body.credentials, call.now_ms)?;
-    follow(call, &saved, stored.as_ref())?;
+    handle_profile_change(call, &saved, stored.as_ref())?;
     Ok(call.saved(stored.is_none(), saved))
 }
 
-/// As the person may save it. Customers' users change devices, but neither make nor move them.
-pub fn prepare(call: &Call, mut device: Device) -> Result<(Device, Option<Device>), Failure> {
-    let is_customer = call.person.authority == Authority::CustomerUser;
+/// Prepares the device as the user may save it. Customer users can change devices, but cannot create or assign them.
+pub fn prepare(call: &ApiCall, mut device: Device) -> Result<(Device, Option<Device>), ThingsboardError> {
+    let is_customer = call.principal.authority == Authority::CustomerUser;
     let stored: Option<Device> = match device.id {
         Some(id) => Some(call.entity(id.0, Verb::Write)?),
-        None if is_customer => return Err(Failure::permission()),
+        None if is_customer => return Err(ThingsboardError::permission()),
         None => None,
     };
     device.tenant_id = call.tenant();
     if let Some(stored) = stored.as_ref().filter(|_| is_customer) {
         device.customer_id = stored.customer_id;
-        device.keep_gateway(stored);
+        device.restore_gateway_flag(stored);
     }
     Ok((device, stored))
 }
 
-/// What the platform knows of a device by the rules of its profile is forgotten with the profile.
-pub fn follow(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
+/// If the profile has changed, discards the state of the alarm rules of the previous profile.
+pub fn handle_profile_change(call: &ApiCall, saved: &Device, stored: Option<&Device>) -> Result<(), ThingsboardError> {
     if stored.is_some_and(|stored| stored.device_profile_id != saved.device_profile_id) {
-        call.platform().forget_alarm_rules(saved.id.unwrap_or_default())?;
+        call.platform().discard_alarm_rules(saved.id.unwrap_or_default())?;
     }
     super::ota::saved(call, saved.id.unwrap_or_default().0)
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Device> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Device> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let device: Device = call.entity(id, Verb::Read)?;
     Ok(Json(Infos::new(call).device(&device)?))
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let device: Device = call.entity(id, Verb::Delete)?;
     let id = device.id.unwrap_or_default();
     call.deleted(&device);
     call.entities().delete_device(id)?;
-    call.world.devices().device_deleted(id);
-    call.world.device_changed(id);
+    call.platform_access.devices().device_deleted(id);
+    call.platform_access.device_changed(id);
     Ok(())
 }
 
-fn credentials(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceCredentials> {
+fn credentials(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<DeviceCredentials> {
     call.entity::<Device>(id, Verb::ReadCredentials)?;
     Ok(Json(call.entities().device_credentials(DeviceId(id))?))
 }
 
 fn save_credentials(
-    call: &Call,
+    call: &ApiCall,
     (): (),
     _: NoQuery,
-    Body(credentials): Body<DeviceCredentials>,
-) -> Outcome<DeviceCredentials> {
+    JsonBody(credentials): JsonBody<DeviceCredentials>,
+) -> HandlerResult<DeviceCredentials> {
     call.entity::<Device>(credentials.device_id.0, Verb::WriteCredentials)?;
     let saved = call.entities().save_device_credentials(credentials, call.now_ms)?;
-    call.world.device_changed(saved.device_id);
+    call.platform_access.device_changed(saved.device_id);
     Ok(Json(saved))
 }
 
-fn of_tenant(call: &Call, (): (), query: DeviceQuery, (): ()) -> Outcome<Value> {
+fn of_tenant(call: &ApiCall, (): (), query: DeviceQuery, (): ()) -> HandlerResult<Value> {
     if let Some(name) = query.device_name {
-        return lists::named::<Device>(call, &name);
+        return lists::find_by_name::<Device>(call, &name);
     }
     let link = query.link()?;
     let selection = Selection {
-        subtype: filled(query.kind),
-        ..call.own()
+        subtype: non_empty(query.kind),
+        ..call.own_entities()
     };
-    let page: Page<Device> = call.entities().page(&selection, &link)?;
+    let page: PageData<Device> = call.entities().page(&selection, &link)?;
     Ok(Json(json!(page)))
 }
 
-fn infos_of_tenant(call: &Call, (): (), query: DeviceQuery, (): ()) -> Outcome<Page<Value>> {
-    infos(call, query, call.own())
+fn infos_of_tenant(call: &ApiCall, (): (), query: DeviceQuery, (): ()) -> HandlerResult<PageData<Value>> {
+    infos(call, query, call.own_entities())
 }
 
-fn of_customer(call: &Call, customer: Uuid, query: DeviceQuery, (): ()) -> Outcome<Page<Device>> {
+fn of_customer(call: &ApiCall, customer: Uuid, query: DeviceQuery, (): ()) -> HandlerResult<PageData<Device>> {
     let selection = Selection {
-        subtype: filled(query.kind.clone()),
+        subtype: non_empty(query.kind.clone()),
         ..lists::of_customer(call, customer)?
     };
     lists::page(call, &selection, &query.link()?)
 }
 
-fn infos_of_customer(call: &Call, customer: Uuid, query: DeviceQuery, (): ()) -> Outcome<Page<Value>> {
+fn infos_of_customer(call: &ApiCall, customer: Uuid, query: DeviceQuery, (): ()) -> HandlerResult<PageData<Value>> {
     infos(call, query, lists::of_customer(call, customer)?)
 }
 
-fn infos(call: &Call, query: DeviceQuery, selection: Selection) -> Outcome<Page<Value>> {
+fn infos(call: &ApiCall, query: DeviceQuery, selection: Selection) -> HandlerResult<PageData<Value>> {
     let link = query.link()?;
     let selection = Selection {
         parent: optional_id(query.device_profile_id.as_deref())?,
-        subtype: filled(query.kind),
+        subtype: non_empty(query.kind),
         ..selection
     };
     let page = match query.active {
@@ -345,13 +364,13 @@ fn infos(call: &Call, query: DeviceQuery, selection: Selection) -> Outcome<Page<
     Ok(Json(page.try_map(|device| infos.device(&device))?))
 }
 
-/// Activity is in memory, not in the repository: all devices are looked at.
+/// Reads all devices, because their activity is only in memory.
 fn by_activity(
-    call: &Call,
+    call: &ApiCall,
     active: bool,
     selection: &Selection,
     link: &platform::PageLink,
-) -> Result<Page<Device>, Failure> {
+) -> Result<PageData<Device>, ThingsboardError> {
     let skipped = link.page.saturating_mul(link.page_size);
     let (mut total, mut data) = (0, Vec::new());
     for number in 0.. {
@@ -360,7 +379,7 @@ fn by_activity(
             page: number,
             ..link.clone()
         };
-        let page: Page<Device> = call.entities().page(selection, &chunk)?;
+        let page: PageData<Device> = call.entities().page(selection, &chunk)?;
         for device in page.data {
             if call.platform().is_active(device.id.unwrap_or_default()) == active {
                 if total >= skipped && data.len() < link.page_size {
@@ -373,13 +392,15 @@ fn by_activity(
             break;
         }
     }
-    Ok(Page::new(data, total, link))
+    Ok(PageData::new(data, total, link))
 }
 
-fn by_ids(call: &Call, (): (), query: IdsQuery, (): ()) -> Outcome<Vec<Device>> {
+fn by_ids(call: &ApiCall, (): (), query: DeviceIdsQuery, (): ()) -> HandlerResult<Vec<Device>> {
     let ids = comma_separated(&query.device_ids);
     if ids.len() > IDS_MAX {
-        return Err(Failure::bad_request(format!("More than {IDS_MAX} device identifiers")));
+        return Err(ThingsboardError::bad_request(format!(
+            "More than {IDS_MAX} device identifiers"
+        )));
     }
     let mut devices = Vec::with_capacity(ids.len());
     for id in ids {
@@ -389,7 +410,7 @@ fn by_ids(call: &Call, (): (), query: IdsQuery, (): ()) -> Outcome<Vec<Device>> 
     Ok(Json(devices))
 }
 
-fn types(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+fn types(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {
     let directory = call.entities().directory();
     let profiles = directory
         .profiles()
@@ -403,20 +424,20 @@ fn types(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
     Ok(Json(types.collect()))
 }
 
-fn assign(call: &Call, (customer, device): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Device> {
+fn assign(call: &ApiCall, (customer, device): (Uuid, Uuid), _: NoQuery, (): ()) -> HandlerResult<Device> {
     call.entity::<Customer>(customer, Verb::Read)?;
     give(call, device, Some(CustomerId(customer)))
 }
 
-fn unassign(call: &Call, device: Uuid, _: NoQuery, (): ()) -> Outcome<Device> {
+fn unassign(call: &ApiCall, device: Uuid, _: NoQuery, (): ()) -> HandlerResult<Device> {
     let stored: Device = call.entity(device, Verb::Assign)?;
     if stored.customer_id.unwrap_or_default() == CustomerId::NULL {
-        return Err(Failure::bad_request("Device isn't assigned to any customer!"));
+        return Err(ThingsboardError::bad_request("Device isn't assigned to any customer!"));
     }
     give(call, device, None)
 }
 
-fn give(call: &Call, device: Uuid, customer: Option<CustomerId>) -> Outcome<Device> {
+fn give(call: &ApiCall, device: Uuid, customer: Option<CustomerId>) -> HandlerResult<Device> {
     let stored: Device = call.entity(device, Verb::Assign)?;
     let before = stored.customer_id;
     let device = Device {
@@ -425,10 +446,10 @@ fn give(call: &Call, device: Uuid, customer: Option<CustomerId>) -> Outcome<Devi
         ..stored
     };
     let saved = call.entities().save_device(device, None, call.now_ms)?;
-    Ok(call.given(saved, customer, before))
+    Ok(call.customer_changed(saved, customer, before))
 }
 
-/// All of it may be absent.
+/// All fields are optional.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ClaimBody {
@@ -436,17 +457,17 @@ struct ClaimBody {
     secret_key: Option<String>,
 }
 
-fn claim(call: &Call, name: String, _: NoQuery, Raw(bytes): Raw) -> Result<Response, Failure> {
+fn claim(call: &ApiCall, name: String, _: NoQuery, RawBody(bytes): RawBody) -> Result<Response, ThingsboardError> {
     let body = match bytes.is_empty() {
         true => ClaimBody::default(),
-        false => Body::from_body(&bytes)?.0,
+        false => JsonBody::from_body(&bytes)?.0,
     };
     let device: Option<Device> = call.entities().find_by_name(call.tenant().0, &name)?;
-    let device = device.ok_or_else(Failure::not_found)?;
+    let device = device.ok_or_else(ThingsboardError::not_found)?;
     let secret = body.secret_key.unwrap_or_default();
     let outcome = call
         .entities()
-        .claim(&device, call.person.customer, &secret, call.now_ms)?;
+        .claim(&device, call.principal.customer, &secret, call.now_ms)?;
     let refused = |response: &str| {
         let body = json!({"device": null, "response": response});
         (StatusCode::BAD_REQUEST, Json(body)).into_response()
@@ -458,9 +479,9 @@ fn claim(call: &Call, name: String, _: NoQuery, Raw(bytes): Raw) -> Result<Respo
     })
 }
 
-fn reclaim(call: &Call, name: String, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn reclaim(call: &ApiCall, name: String, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let device: Option<Device> = call.entities().find_by_name(call.tenant().0, &name)?;
-    let device = device.ok_or_else(Failure::not_found)?;
+    let device = device.ok_or_else(ThingsboardError::not_found)?;
     let stored: Device = call.entity(device.id.unwrap_or_default().0, Verb::Claim)?;
     call.entities().reclaim(&stored, call.now_ms)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The OpenAPI document of this interface, where ThingsBoard has its own.
+//! The OpenAPI document of this interface, at ThingsBoard's path.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -6,10 +6,10 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::failure::{ErrorBody, Failure};
+use super::failure::{ErrorBody, ThingsboardError};
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
+use crate::guard::RequiredAccess;
 use crate::openapi::{About, document};
 
 const ABOUT: About = About {
@@ -30,15 +30,20 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/v3/api-docs", "api_docs", docs)
             .tag("Documentation")
-            .says("This document", "OpenAPI 3.1.")
-            .needs(Need::NoPerson)
+            .describe("OpenAPI document", "This document, in OpenAPI 3.1.")
+            .needs(RequiredAccess::NoPrincipal)
             .returns_json("The document."),
     ]
 }
 
-async fn docs(State(app): State<App>) -> Result<Response, Failure> {
-    let world = app.world().ok_or_else(Failure::not_found)?;
-    let make = || Bytes::from(document(&ABOUT, &super::endpoints(), &app.node().version).to_string());
+/// Returns the OpenAPI document of this interface.
+pub fn platform_document(version: &str) -> serde_json::Value {
+    document(&ABOUT, &super::endpoints(), version)
+}
+
+async fn docs(State(app): State<App>) -> Result<Response, ThingsboardError> {
+    let world = app.platform_access().ok_or_else(ThingsboardError::not_found)?;
+    let make = || Bytes::from(platform_document(&app.node().version).to_string());
     let document = world.docs().get_or_init(make).clone();
     Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response())
 }

@@ -1,71 +1,71 @@
-//! What happened to rule chains, nodes and devices, what of their messages failed, and what went through nodes that are debugged. Events of
-//! other kinds are not kept: their lists are empty.
+//! Events of rule chains, rule nodes and devices: lifecycle, errors, statistics, and debug events of rule nodes. Events
+//! of other types are not stored; their lists are empty.
 
 use axum::Json;
 use axum::http::StatusCode;
-use devices::{EntityEvent, NodeEvent, What};
-use platform::Page;
+use devices::{EntityEvent, EventDetail, NodeEvent};
+use platform::PageData;
 use platform::ids::{EntityId, EntityType, RuleNodeId, Uuid};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::failure::Failure;
+use super::call::ApiCall;
+use super::failure::ThingsboardError;
 use super::lists::list_query;
-use super::operation::{Body, NoQuery, Outcome, get, post};
+use super::operation::{HandlerResult, JsonBody, NoQuery, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 const TAG: &str = "Events";
 const DEBUG: &str = "DEBUG_RULE_NODE";
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const KEPT: &str = "The newest first. `LC_EVENT` of a rule chain or a rule node: it was started, changed or stopped. `ERROR` of a \
-                        device: what failed of its messages. `STATS` of a rule node: how many messages it had in an hour, and how many of them failed. Of \
-                        each the last 50 of an entity are kept. `DEBUG_RULE_NODE`: what went into a rule node that is debugged and what came out of it, the last 500.";
+    const EVENTS_DESCRIPTION: &str = "Newest first. `LC_EVENT` of a rule chain or rule node: it was started, changed or stopped. `ERROR` of a \
+                        device: a message failed. `STATS` of a rule node: numbers of messages and failures per hour. The last 50 events \
+                        of each type are stored per entity. `DEBUG_RULE_NODE`: input and output of a rule node in debug mode, the last 500.";
     vec![
         get(
             "/api/events/{entityType}/{entityId}/{eventType}",
             "list_events_of_type",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_type,
         )
-        .says("Events of one kind", KEPT),
+        .describe("List events of one type", EVENTS_DESCRIPTION),
         get(
             "/api/events/{entityType}/{entityId}",
             "list_events",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_entity,
         )
-        .says("Events", KEPT),
+        .describe("Events", EVENTS_DESCRIPTION),
         post(
             "/api/events/{entityType}/{entityId}",
             "find_events",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             filtered,
         )
-        .says(
+        .describe(
             "Find events",
-            "By what is in them: message type, connection, data, metadata, errors; event and status.",
+            "By their contents: message type, connection, data, metadata, errors; event and status.",
         ),
         get(
             "/api/ruleNode/{ruleNodeId}/debugIn",
             "get_latest_debug_input",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             latest_input,
         )
-        .says(
-            "Read what last went into a rule node",
-            "That is debugged: the newest of its events with direction IN, for trying a script with it. Nothing without one.",
+        .describe(
+            "Read the last input of a rule node",
+            "For a node in debug mode: its newest event with direction IN, to test a script with it. Empty if there is none.",
         ),
         post(
             "/api/events/{entityType}/{entityId}/clear",
             "clear_events",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             clear,
         )
-        .says("Forget events", "All of the entity."),
+        .describe("Delete events", "All events of the entity."),
     ]
     .into_iter()
     .map(|endpoint| {
@@ -78,16 +78,16 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 list_query!(EventQuery {
-    /// Only those since then, in milliseconds.
+    /// Only events at or after this time, in milliseconds.
     start_time: Option<i64>,
-    /// Only those until then, in milliseconds.
+    /// Only events at or before this time, in milliseconds.
     end_time: Option<i64>,
 });
 
-/// As ThingsBoard's `RuleNodeDebugEventFilter`.
+/// ThingsBoard's `RuleNodeDebugEventFilter`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Filter {
+struct DebugEventFilter {
     event_type: Option<String>,
     msg_direction_type: Option<String>,
     entity_id: Option<String>,
@@ -97,12 +97,12 @@ struct Filter {
     metadata_search: Option<String>,
     is_error: Option<bool>,
     error_str: Option<String>,
-    /// Of `LC_EVENT`; the status is `Success` or `Failure`.
+    /// For `LC_EVENT`. The status is `Success` or `ThingsboardError`.
     event: Option<String>,
     status: Option<String>,
-    /// Of `ERROR`.
+    /// For `ERROR`.
     method: Option<String>,
-    /// Of `STATS`: at least, and less than.
+    /// For `STATS`: minimum (inclusive) and maximum (exclusive).
     min_messages_processed: Option<u64>,
     max_messages_processed: Option<u64>,
     min_errors_occurred: Option<u64>,
@@ -119,33 +119,33 @@ fn has(wanted: &Option<String>, found: &str) -> bool {
     found.to_lowercase().contains(&wanted)
 }
 
-fn within(found: u64, min: Option<u64>, max: Option<u64>) -> bool {
+fn is_in_range(found: u64, min: Option<u64>, max: Option<u64>) -> bool {
     min.is_none_or(|min| found >= min) && max.is_none_or(|max| found < max)
 }
 
-impl Filter {
-    fn wants(&self, kind: &str) -> bool {
+impl DebugEventFilter {
+    fn includes_type(&self, kind: &str) -> bool {
         same(&self.event_type, kind)
     }
 
     fn takes_entity_event(&self, event: &EntityEvent) -> bool {
-        self.wants(event.what.kind())
+        self.includes_type(event.what.kind())
             && match &event.what {
-                What::Lifecycle { event, error } => {
+                EventDetail::Lifecycle { event, error } => {
                     let status = if error.is_none() { "Success" } else { "Failure" };
                     same(&self.event, event)
                         && same(&self.status, status)
                         && has(&self.error_str, error.as_deref().unwrap_or_default())
                 }
-                What::Error { method, error } => has(&self.method, method) && has(&self.error_str, error),
-                What::Statistics { messages, errors } => {
-                    within(*messages, self.min_messages_processed, self.max_messages_processed)
-                        && within(*errors, self.min_errors_occurred, self.max_errors_occurred)
+                EventDetail::Error { method, error } => has(&self.method, method) && has(&self.error_str, error),
+                EventDetail::Statistics { messages, errors } => {
+                    is_in_range(*messages, self.min_messages_processed, self.max_messages_processed)
+                        && is_in_range(*errors, self.min_errors_occurred, self.max_errors_occurred)
                 }
             }
     }
 
-    fn takes(&self, event: &NodeEvent) -> bool {
+    fn matches(&self, event: &NodeEvent) -> bool {
         same(&self.msg_direction_type, direction(event))
             && same(&self.entity_id, &event.originator.id.to_string())
             && same(&self.msg_type, &event.message_type)
@@ -158,33 +158,33 @@ impl Filter {
 }
 
 fn of_type(
-    call: &Call,
+    call: &ApiCall,
     (kind, id, event_type): (EntityType, Uuid, String),
     query: EventQuery,
     (): (),
-) -> Outcome<Page<Value>> {
-    let filter = Filter {
+) -> HandlerResult<PageData<Value>> {
+    let filter = DebugEventFilter {
         event_type: Some(event_type),
-        ..Filter::default()
+        ..DebugEventFilter::default()
     };
-    found(call, (kind, id), &query, &filter)
+    find_events(call, (kind, id), &query, &filter)
 }
 
-fn of_entity(call: &Call, of: (EntityType, Uuid), query: EventQuery, (): ()) -> Outcome<Page<Value>> {
-    found(call, of, &query, &Filter::default())
+fn of_entity(call: &ApiCall, of: (EntityType, Uuid), query: EventQuery, (): ()) -> HandlerResult<PageData<Value>> {
+    find_events(call, of, &query, &DebugEventFilter::default())
 }
 
 fn filtered(
-    call: &Call,
+    call: &ApiCall,
     of: (EntityType, Uuid),
     query: EventQuery,
-    Body(filter): Body<Filter>,
-) -> Outcome<Page<Value>> {
-    found(call, of, &query, &filter)
+    JsonBody(filter): JsonBody<DebugEventFilter>,
+) -> HandlerResult<PageData<Value>> {
+    find_events(call, of, &query, &filter)
 }
 
-fn clear(call: &Call, (kind, id): (EntityType, Uuid), _: NoQuery, (): ()) -> Result<(), Failure> {
-    let devices = call.world.devices();
+fn clear(call: &ApiCall, (kind, id): (EntityType, Uuid), _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
+    let devices = call.platform_access.devices();
     if kind == EntityType::RuleNode {
         devices.clear_events(call.tenant(), RuleNodeId(id));
     }
@@ -192,61 +192,66 @@ fn clear(call: &Call, (kind, id): (EntityType, Uuid), _: NoQuery, (): ()) -> Res
     Ok(())
 }
 
-fn found(call: &Call, (kind, id): (EntityType, Uuid), query: &EventQuery, filter: &Filter) -> Outcome<Page<Value>> {
+fn find_events(
+    call: &ApiCall,
+    (kind, id): (EntityType, Uuid),
+    query: &EventQuery,
+    filter: &DebugEventFilter,
+) -> HandlerResult<PageData<Value>> {
     let link = query.link()?;
-    let devices = call.world.devices();
+    let devices = call.platform_access.devices();
     let times = query.start_time.unwrap_or(i64::MIN)..=query.end_time.unwrap_or(i64::MAX);
     let of_entity = devices.entity_events(call.tenant(), EntityId::new(kind, id));
-    let mut events: Vec<(i64, Found)> = of_entity
+    let mut events: Vec<(i64, FoundEvent)> = of_entity
         .into_iter()
         .filter(|event| times.contains(&event.at_ms) && filter.takes_entity_event(event))
-        .map(|event| (event.at_ms, Found::OfEntity(event)))
+        .map(|event| (event.at_ms, FoundEvent::Entity(event)))
         .collect();
-    if kind == EntityType::RuleNode && filter.wants(DEBUG) {
+    if kind == EntityType::RuleNode && filter.includes_type(DEBUG) {
         let debugged = devices.events(call.tenant(), RuleNodeId(id)).into_iter();
-        let debugged = debugged.filter(|event| times.contains(&event.at_ms) && filter.takes(event));
-        events.extend(debugged.map(|event| (event.at_ms, Found::OfNode(event))));
-        // Stable: both are in order already.
+        let debugged = debugged.filter(|event| times.contains(&event.at_ms) && filter.matches(event));
+        events.extend(debugged.map(|event| (event.at_ms, FoundEvent::RuleNode(event))));
+        // A stable sort, because both lists are already sorted.
         events.sort_by_key(|(at_ms, _)| std::cmp::Reverse(*at_ms));
     }
     if link
         .sort
         .as_ref()
-        .is_some_and(|sort| sort.order == platform::SortOrder::Ascending)
+        .is_some_and(|sort| sort.order == platform::SortDirection::Ascending)
     {
         events.reverse();
     }
     let skipped = link.page.saturating_mul(link.page_size);
     let shown = events.iter().skip(skipped).take(link.page_size);
     let shown = shown.map(|(_, event)| match event {
-        Found::OfEntity(event) => entity_event_json(event),
-        Found::OfNode(event) => event_json(event),
+        FoundEvent::Entity(event) => entity_event_json(event),
+        FoundEvent::RuleNode(event) => event_json(event),
     });
-    Ok(Json(Page::new(shown.collect(), events.len(), &link)))
+    Ok(Json(PageData::new(shown.collect(), events.len(), &link)))
 }
 
-fn latest_input(call: &Call, node: Uuid, _: NoQuery, (): ()) -> Outcome<Option<Value>> {
-    let events = call.world.devices().events(call.tenant(), RuleNodeId(node));
+fn latest_input(call: &ApiCall, node: Uuid, _: NoQuery, (): ()) -> HandlerResult<Option<Value>> {
+    let events = call.platform_access.devices().events(call.tenant(), RuleNodeId(node));
     let input = events.iter().find(|event| event.is_input);
     Ok(Json(input.map(|event| event_json(event)["body"].clone())))
 }
 
-enum Found {
-    OfEntity(EntityEvent),
-    OfNode(NodeEvent),
+enum FoundEvent {
+    Entity(EntityEvent),
+    RuleNode(NodeEvent),
 }
 
 fn entity_event_json(event: &EntityEvent) -> Value {
     let body = match &event.what {
-        What::Lifecycle { event, error } => {
+        EventDetail::Lifecycle { event, error } => {
             let mut body = json!({"server": "tidewire", "event": event, "success": error.is_none()});
             if let Some(error) = error {
                 body["error"] = error.as_str().into();
             }
             body
         }
-        What::Error { method, error } => json!({"server": "tidewire", "method": method, "error": error}),
-        What::Statistics { messages, errors } => {
+        EventDetail::Error { method, error } => json!({"server": "tidewire", "method": method, "error": error}),
+        EventDetail::Statistics { messages, errors } => {
             json!({"server": "tidewire", "messagesProcessed": messages, "errorsOccurred": errors})
         }
     };

@@ -1,9 +1,12 @@
-//! Time series as CSV or Parquet, straight from the store to the socket: nothing is collected, whatever its length.
+//! Exports time series as CSV or Parquet. Streams them from the store to the socket, so an export of any size needs
+//! little memory.
 //!
-//! A thread of its own reads the store and waits for the reader; the connection's limits end a reader that stalls, and with it
-//! the thread. What goes wrong in the middle ends the connection, so that nobody takes a part for all of it.
+//! A thread of its own reads the store and waits for the client. The time limits of the connection end a stalled
+//! client, and thus the thread. An error closes the connection, so that a truncated export is not mistaken for a
+//! complete one.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,21 +19,21 @@ use hyper::body::Frame;
 use platform::ids::{EntityId, EntityType, Uuid};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use timeseries::{export_csv, export_parquet};
+use timeseries::{ExportError, TimeseriesStore, export_csv};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::call::{Call, Verb};
-use super::failure::{Code, Failure};
+use super::call::{ApiCall, Verb};
+use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::lists::comma_separated;
 use super::operation::get;
-use super::shares::Turn;
+use super::quotas::QuotaPermit;
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
-/// Exports at the same time, of all who ask.
+/// Limit of concurrent exports of all tenants.
 pub const EXPORTS_MAX: usize = 4;
 
-/// Written at once, and so many of them wait for a slow reader.
+/// Size of a piece, and limit of pieces that wait for a slow client.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 4;
 
@@ -42,15 +45,15 @@ pub fn endpoints() -> Vec<Endpoint> {
         get(
             "/api/plugins/telemetry/{entityType}/{entityId}/export/timeseries",
             "export_timeseries",
-            Who::ANY,
+            Authorities::ANY,
             export,
         )
         .tag("Telemetry")
-        .says(
+        .describe(
             "Export telemetry as CSV or Parquet",
-            "All points of the range, of one key after the other, oldest first. As CSV `key,ts,type,value` with a header, as RFC 4180 has \
-             it, times in milliseconds since 1970; with `format=parquet` a file with the columns `key`, `ts`, `bool_v`, `long_v`, `dbl_v`, \
-             `str_v` and `json_v`, of the last five of which each row has one. It is not in ThingsBoard's Community Edition.",
+            "All points of the range, key by key, oldest first. CSV: `key,ts,type,value` with a header, in the format of RFC 4180, \
+             times in milliseconds since 1970. With `format=parquet`: a file with the columns `key`, `ts`, `bool_v`, `long_v`, `dbl_v`, \
+             `str_v` and `json_v`; each row has one of the last five. ThingsBoard's Community Edition does not have this operation.",
         )
         .fails(StatusCode::TOO_MANY_REQUESTS)
         .returns_text(CSV, "The points.")
@@ -61,31 +64,37 @@ pub fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExportQuery {
-    /// Keys, with commas between them; all of them without it.
+    /// Keys, separated by commas. Default: all.
     keys: Option<String>,
-    /// From this time on, in milliseconds since 1970; from the first point on without it.
+    /// Only points at or after this time, in milliseconds since 1970. Default: from the first point on.
     start_ts: Option<i64>,
-    /// Before this time; to the last point without it.
+    /// Only points before this time. Default: to the last point.
     end_ts: Option<i64>,
-    /// What it is written as.
+    /// Format of the file.
     #[serde(default)]
-    format: Format,
+    format: ExportFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Format {
+#[schemars(rename = "Format")]
+enum ExportFormat {
     #[default]
     Csv,
     Parquet,
 }
 
-fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): ()) -> Result<Response, Failure> {
+fn export(
+    call: &ApiCall,
+    (kind, id): (EntityType, Uuid),
+    query: ExportQuery,
+    (): (),
+) -> Result<Response, ThingsboardError> {
     call.check_id(EntityId::new(kind, id), Verb::ReadTelemetry)?;
     let range = query.start_ts.unwrap_or(i64::MIN)..query.end_ts.unwrap_or(i64::MAX);
     if range.start >= range.end {
-        return Err(Failure::bad_request(format!(
-            "startTs {} is not before endTs {}",
+        return Err(ThingsboardError::bad_request(format!(
+            "startTs {} must be less than endTs {}",
             range.start, range.end
         )));
     }
@@ -95,18 +104,18 @@ fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): (
         _ => store.keys(id.into())?,
     };
     let store = Arc::clone(store);
-    let format = query.format;
+    let write: ExportWriter = match query.format {
+        ExportFormat::Csv => |store, entity, keys, range, out| export_csv(store, entity, keys, range, out),
+        ExportFormat::Parquet => parquet_writer()?,
+    };
     let body = streamed(call, move |out| {
         let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
-        let exported = match format {
-            Format::Csv => export_csv(&*store, id.into(), &keys, range, out),
-            Format::Parquet => export_parquet(&*store, id.into(), &keys, range, out),
-        };
+        let exported = write(&*store, id.into(), &keys, range, out);
         exported.map(drop).map_err(|error| devices::error_chain(&error))
     })?;
-    let (content_type, extension) = match format {
-        Format::Csv => ("text/csv; charset=utf-8; header=present", "csv"),
-        Format::Parquet => (PARQUET, "parquet"),
+    let (content_type, extension) = match query.format {
+        ExportFormat::Csv => ("text/csv; charset=utf-8; header=present", "csv"),
+        ExportFormat::Parquet => (PARQUET, "parquet"),
     };
     let headers = [
         (header::CONTENT_TYPE, content_type.to_owned()),
@@ -118,32 +127,55 @@ fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): (
     Ok((headers, body).into_response())
 }
 
-/// One of few that may be under way at the same time, for all and for the tenant.
-pub struct Permit {
-    _of_all: OwnedSemaphorePermit,
-    _of_tenant: Turn,
+/// Writes the points of an entity's keys in a range of times, and returns their number.
+type ExportWriter = fn(
+    &dyn TimeseriesStore,
+    timeseries::TelemetryEntityId,
+    &[&str],
+    Range<i64>,
+    &mut (dyn Write + Send),
+) -> Result<u64, ExportError>;
+
+#[cfg(feature = "parquet")]
+fn parquet_writer() -> Result<ExportWriter, ThingsboardError> {
+    Ok(timeseries::export_parquet)
 }
 
-pub fn permit(call: &Call) -> Result<Permit, Failure> {
-    let of_tenant = call.world.shares().transfer(call.tenant())?;
-    let of_all = Arc::clone(call.world.exports()).try_acquire_owned().map_err(|_| {
-        Failure::new(
-            Code::TooManyRequests,
-            format!("{EXPORTS_MAX} exports or packages are under way; try again when one has ended"),
-        )
-        .retry_after(1)
-    })?;
+#[cfg(not(feature = "parquet"))]
+fn parquet_writer() -> Result<ExportWriter, ThingsboardError> {
+    Err(ThingsboardError::bad_request(
+        "this build has no Parquet support; build with --features parquet",
+    ))
+}
+
+/// Permit for an export. Counts for the server and for the tenant.
+pub struct Permit {
+    _of_all: OwnedSemaphorePermit,
+    _of_tenant: QuotaPermit,
+}
+
+pub fn permit(call: &ApiCall) -> Result<Permit, ThingsboardError> {
+    let of_tenant = call.platform_access.quotas().transfer(call.tenant())?;
+    let of_all = Arc::clone(call.platform_access.exports())
+        .try_acquire_owned()
+        .map_err(|_| {
+            ThingsboardError::new(
+                ThingsboardErrorCode::TooManyRequests,
+                format!("{EXPORTS_MAX} exports or package transfers are running; try again when one has ended"),
+            )
+            .retry_after(1)
+        })?;
     Ok(Permit {
         _of_all: of_all,
         _of_tenant: of_tenant,
     })
 }
 
-/// What a thread of its own writes, as fast as it is read.
+/// Returns a body that a separate thread writes, as fast as the client reads it.
 pub fn streamed(
-    call: &Call,
+    call: &ApiCall,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), String> + Send + 'static,
-) -> Result<Body, Failure> {
+) -> Result<Body, ThingsboardError> {
     let permit = permit(call)?;
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let write = move || {
@@ -151,35 +183,40 @@ pub fn streamed(
         let ended = match write(&mut out) {
             Ok(()) => out.flush(),
             Err(error) => {
-                tracing::debug!(error, "an export has ended before its end");
+                tracing::debug!(error, "an export was aborted");
                 Err(io::Error::other(error))
             }
         };
         if let Err(error) = ended {
-            // Whoever has gone is not told.
+            // Sending fails if the client has disconnected.
             let _ = out.sender.blocking_send(Err(error));
         }
     };
     thread::Builder::new()
         .name("export".to_owned())
         .spawn(write)
-        .map_err(|error| Failure::new(Code::General, format!("no thread for the export: {error}")))?;
-    Ok(Body::new(Streamed {
+        .map_err(|error| {
+            ThingsboardError::new(
+                ThingsboardErrorCode::General,
+                format!("no thread for the export: {error}"),
+            )
+        })?;
+    Ok(Body::new(ExportBody {
         receiver,
         _permit: permit,
     }))
 }
 
-type Piece = io::Result<Bytes>;
+type ExportPiece = io::Result<Bytes>;
 
-/// Gathers what is written into pieces.
+/// Collects written bytes into pieces.
 struct Pieces {
-    sender: mpsc::Sender<Piece>,
+    sender: mpsc::Sender<ExportPiece>,
     gathered: Vec<u8>,
 }
 
 impl Pieces {
-    fn new(sender: mpsc::Sender<Piece>) -> Pieces {
+    fn new(sender: mpsc::Sender<ExportPiece>) -> Pieces {
         Pieces {
             sender,
             gathered: Vec::with_capacity(PIECE_BYTES),
@@ -206,13 +243,13 @@ impl Write for Pieces {
     }
 }
 
-/// What the socket is given.
-struct Streamed {
-    receiver: mpsc::Receiver<Piece>,
+/// The body of the answer.
+struct ExportBody {
+    receiver: mpsc::Receiver<ExportPiece>,
     _permit: Permit,
 }
 
-impl hyper::body::Body for Streamed {
+impl hyper::body::Body for ExportBody {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -1,22 +1,22 @@
-//! Why a request is refused, in ThingsBoard's shape: `{"status": 404, "message": "…", "errorCode": 32, "timestamp": …}`.
-//! Scripts look at status and code, and some at the text.
+//! Errors in ThingsBoard's format: `{"status": 404, "message": "…", "errorCode": 32, "timestamp": …}`. Clients evaluate
+//! the status and the code, and some the message.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use platform::entities::EntityError;
 use platform::repository::RepositoryError;
-use platform::{IngestError, OpenError, PageError};
+use platform::{IngestError, PageError, PlatformOpenError};
 use schemars::JsonSchema;
 use serde::Serialize;
 use timeseries::StoreError;
 use tracing::error;
 
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// Numbers of ThingsBoard's `ThingsboardErrorCode`, with the status that goes with each.
+/// Codes of ThingsBoard's `ThingsboardErrorCode`, each with an HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum ThingsboardErrorCode {
     General = 2,
     Authentication = 10,
     TokenExpired = 11,
@@ -30,46 +30,47 @@ pub enum Code {
     Database = 46,
 }
 
-impl Code {
+impl ThingsboardErrorCode {
     fn status(self) -> StatusCode {
         match self {
-            Code::General | Code::Database => StatusCode::INTERNAL_SERVER_ERROR,
-            Code::Authentication | Code::TokenExpired => StatusCode::UNAUTHORIZED,
-            Code::PermissionDenied | Code::EntitiesLimit => StatusCode::FORBIDDEN,
-            Code::InvalidArguments | Code::BadRequest => StatusCode::BAD_REQUEST,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Code::VersionConflict => StatusCode::CONFLICT,
+            ThingsboardErrorCode::General | ThingsboardErrorCode::Database => StatusCode::INTERNAL_SERVER_ERROR,
+            ThingsboardErrorCode::Authentication | ThingsboardErrorCode::TokenExpired => StatusCode::UNAUTHORIZED,
+            ThingsboardErrorCode::PermissionDenied | ThingsboardErrorCode::EntitiesLimit => StatusCode::FORBIDDEN,
+            ThingsboardErrorCode::InvalidArguments | ThingsboardErrorCode::BadRequest => StatusCode::BAD_REQUEST,
+            ThingsboardErrorCode::NotFound => StatusCode::NOT_FOUND,
+            ThingsboardErrorCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            ThingsboardErrorCode::VersionConflict => StatusCode::CONFLICT,
         }
     }
 }
 
 #[derive(Debug)]
-pub struct Failure {
+pub struct ThingsboardError {
     status: StatusCode,
-    code: Code,
+    code: ThingsboardErrorCode,
     message: String,
     retry_after_s: Option<u64>,
 }
 
-/// Why the request was refused.
+/// An error.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorBody {
     /// HTTP status code.
     status: u16,
-    /// What went wrong.
+    /// Description of the error.
     message: String,
-    /// 2 general, 10 authentication, 11 token expired, 20 permission denied, 30 invalid arguments, 31 bad request, 32 not
-    /// found, 33 too many requests, 35 version conflict, 41 too many entities, 46 the database failed.
+    /// 2 general, 10 authentication, 11 token expired, 20 permission denied, 30 invalid arguments, 31 bad request, 32
+    /// not
+    /// found, 33 too many requests, 35 version conflict, 41 too many entities, 46 database error.
     error_code: u8,
-    /// When, in milliseconds since 1970.
+    /// Time of the error, in milliseconds since 1970.
     timestamp: u64,
 }
 
-impl Failure {
-    pub fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure {
+impl ThingsboardError {
+    pub fn new(code: ThingsboardErrorCode, message: impl Into<String>) -> ThingsboardError {
+        ThingsboardError {
             status: code.status(),
             code,
             message: message.into(),
@@ -77,36 +78,36 @@ impl Failure {
         }
     }
 
-    pub fn bad_request(message: impl Into<String>) -> Failure {
-        Failure::new(Code::BadRequest, message)
+    pub fn bad_request(message: impl Into<String>) -> ThingsboardError {
+        ThingsboardError::new(ThingsboardErrorCode::BadRequest, message)
     }
 
-    pub fn permission() -> Failure {
-        Failure::new(
-            Code::PermissionDenied,
+    pub fn permission() -> ThingsboardError {
+        ThingsboardError::new(
+            ThingsboardErrorCode::PermissionDenied,
             "You don't have permission to perform this operation!",
         )
     }
 
-    pub fn unauthorized() -> Failure {
-        Failure::new(Code::Authentication, "Authentication failed")
+    pub fn unauthorized() -> ThingsboardError {
+        ThingsboardError::new(ThingsboardErrorCode::Authentication, "Authentication failed")
     }
 
-    pub fn not_found() -> Failure {
-        Failure::new(Code::NotFound, "Requested item wasn't found!")
+    pub fn not_found() -> ThingsboardError {
+        ThingsboardError::new(ThingsboardErrorCode::NotFound, "Requested item wasn't found!")
     }
 
-    pub fn with_status(mut self, status: StatusCode) -> Failure {
+    pub fn with_status(mut self, status: StatusCode) -> ThingsboardError {
         self.status = status;
         self
     }
 
-    pub fn retry_after(mut self, seconds: u64) -> Failure {
+    pub fn retry_after(mut self, seconds: u64) -> ThingsboardError {
         self.retry_after_s = Some(seconds);
         self
     }
 
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> ThingsboardErrorCode {
         self.code
     }
 
@@ -114,16 +115,16 @@ impl Failure {
         &self.message
     }
 
-    /// What the server could not do; the cause is for the operator.
-    fn internal(error: &dyn std::error::Error) -> Failure {
-        error!(error = %Chain(error), "a request of the device platform failed");
-        Failure::new(Code::General, error.to_string())
+    /// An internal error. Its causes are only logged.
+    fn internal(error: &dyn std::error::Error) -> ThingsboardError {
+        error!(error = %ErrorSources(error), "request of the device platform failed");
+        ThingsboardError::new(ThingsboardErrorCode::General, error.to_string())
     }
 }
 
-struct Chain<'a>(&'a dyn std::error::Error);
+struct ErrorSources<'a>(&'a dyn std::error::Error);
 
-impl std::fmt::Display for Chain<'_> {
+impl std::fmt::Display for ErrorSources<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)?;
         let mut cause = self.0.source();
@@ -135,7 +136,7 @@ impl std::fmt::Display for Chain<'_> {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ThingsboardError {
     fn into_response(self) -> Response {
         let body = ErrorBody {
             status: self.status.as_u16(),
@@ -153,67 +154,67 @@ impl IntoResponse for Failure {
     }
 }
 
-impl From<EntityError> for Failure {
-    fn from(error: EntityError) -> Failure {
+impl From<EntityError> for ThingsboardError {
+    fn from(error: EntityError) -> ThingsboardError {
         match &error {
-            EntityError::Invalid(_) => Failure::bad_request(error.to_string()),
-            EntityError::NotFound => Failure::not_found(),
-            EntityError::Limit(_) => Failure::new(Code::EntitiesLimit, error.to_string()),
-            EntityError::Version(_) => Failure::new(Code::VersionConflict, error.to_string()),
-            EntityError::Repository(RepositoryError::Storage { .. }) => Failure {
-                code: Code::Database,
-                ..Failure::internal(&error)
+            EntityError::Invalid(_) => ThingsboardError::bad_request(error.to_string()),
+            EntityError::NotFound => ThingsboardError::not_found(),
+            EntityError::Limit(_) => ThingsboardError::new(ThingsboardErrorCode::EntitiesLimit, error.to_string()),
+            EntityError::Version(_) => ThingsboardError::new(ThingsboardErrorCode::VersionConflict, error.to_string()),
+            EntityError::Repository(RepositoryError::Storage { .. }) => ThingsboardError {
+                code: ThingsboardErrorCode::Database,
+                ..ThingsboardError::internal(&error)
             },
-            EntityError::Repository(_) => Failure::internal(&error),
+            EntityError::Repository(_) => ThingsboardError::internal(&error),
         }
     }
 }
 
-impl From<RepositoryError> for Failure {
-    fn from(error: RepositoryError) -> Failure {
+impl From<RepositoryError> for ThingsboardError {
+    fn from(error: RepositoryError) -> ThingsboardError {
         EntityError::from(error).into()
     }
 }
 
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Failure {
+impl From<PlatformOpenError> for ThingsboardError {
+    fn from(error: PlatformOpenError) -> ThingsboardError {
         match error {
-            OpenError::Repository(error) => error.into(),
-            OpenError::Chain { source, .. } => Failure::bad_request(source.to_string()),
+            PlatformOpenError::Repository(error) => error.into(),
+            PlatformOpenError::Chain { source, .. } => ThingsboardError::bad_request(source.to_string()),
         }
     }
 }
 
-impl From<PageError> for Failure {
-    fn from(error: PageError) -> Failure {
-        Failure::bad_request(error.to_string())
+impl From<PageError> for ThingsboardError {
+    fn from(error: PageError) -> ThingsboardError {
+        ThingsboardError::bad_request(error.to_string())
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Failure {
+impl From<StoreError> for ThingsboardError {
+    fn from(error: StoreError) -> ThingsboardError {
         match error {
-            StoreError::Query(error) => Failure::bad_request(error.to_string()),
-            error => Failure::internal(&error),
+            StoreError::Query(error) => ThingsboardError::bad_request(error.to_string()),
+            error => ThingsboardError::internal(&error),
         }
     }
 }
 
-impl From<IngestError> for Failure {
-    fn from(error: IngestError) -> Failure {
-        Failure::internal(&error).with_status(StatusCode::SERVICE_UNAVAILABLE)
+impl From<IngestError> for ThingsboardError {
+    fn from(error: IngestError) -> ThingsboardError {
+        ThingsboardError::internal(&error).with_status(StatusCode::SERVICE_UNAVAILABLE)
     }
 }
 
-/// What the HTTP machinery refuses.
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
+/// Errors of the HTTP layer.
+impl From<HttpProblem> for ThingsboardError {
+    fn from(problem: HttpProblem) -> ThingsboardError {
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let code = if status.is_client_error() {
-            Code::BadRequest
+            ThingsboardErrorCode::BadRequest
         } else {
-            Code::General
+            ThingsboardErrorCode::General
         };
-        Failure::new(code, problem.detail).with_status(status)
+        ThingsboardError::new(code, problem.detail).with_status(status)
     }
 }

@@ -1,4 +1,4 @@
-//! What lists show beside an entity: titles of its customer, name of its profile, whether it is active.
+//! Additional fields of entities in lists: title of the customer, name of the profile, activity.
 
 use std::collections::HashMap;
 
@@ -6,24 +6,24 @@ use platform::ids::{CustomerId, DeviceId};
 use platform::model::{Asset, Customer, Device, Entity};
 use serde_json::{Map, Value};
 
-use super::call::Call;
-use super::failure::Failure;
+use super::call::ApiCall;
+use super::failure::ThingsboardError;
 
-/// Customers that were looked up for one answer.
+/// Caches the customers of one answer.
 pub struct Infos<'c> {
-    call: &'c Call,
+    call: &'c ApiCall,
     customers: HashMap<CustomerId, (Value, bool)>,
 }
 
 impl<'c> Infos<'c> {
-    pub fn new(call: &'c Call) -> Infos<'c> {
+    pub fn new(call: &'c ApiCall) -> Infos<'c> {
         Infos {
             call,
             customers: HashMap::new(),
         }
     }
 
-    pub fn device(&mut self, device: &Device) -> Result<Value, Failure> {
+    pub fn device(&mut self, device: &Device) -> Result<Value, ThingsboardError> {
         let mut info = fields(device);
         self.put_customer(&mut info, device.customer_id)?;
         info.insert("deviceProfileName".into(), device.kind.as_str().into());
@@ -32,21 +32,25 @@ impl<'c> Infos<'c> {
         Ok(Value::Object(info))
     }
 
-    pub fn asset(&mut self, asset: &Asset) -> Result<Value, Failure> {
+    pub fn asset(&mut self, asset: &Asset) -> Result<Value, ThingsboardError> {
         let mut info = fields(asset);
         self.put_customer(&mut info, asset.customer_id)?;
         info.insert("assetProfileName".into(), asset.kind.as_str().into());
         Ok(Value::Object(info))
     }
 
-    fn put_customer(&mut self, info: &mut Map<String, Value>, customer: Option<CustomerId>) -> Result<(), Failure> {
+    fn put_customer(
+        &mut self,
+        info: &mut Map<String, Value>,
+        customer: Option<CustomerId>,
+    ) -> Result<(), ThingsboardError> {
         let (title, is_public) = self.customer(customer.unwrap_or_default())?;
         info.insert("customerTitle".into(), title);
         info.insert("customerIsPublic".into(), is_public.into());
         Ok(())
     }
 
-    fn customer(&mut self, id: CustomerId) -> Result<(Value, bool), Failure> {
+    fn customer(&mut self, id: CustomerId) -> Result<(Value, bool), ThingsboardError> {
         if id == CustomerId::NULL {
             return Ok((Value::Null, false));
         }
@@ -67,7 +71,7 @@ pub fn is_public(customer: &Customer) -> bool {
     info.and_then(|info| info["isPublic"].as_bool()).unwrap_or(false)
 }
 
-/// The entity's JSON, to add to.
+/// Returns the entity's JSON fields.
 pub fn fields<E: Entity>(entity: &E) -> Map<String, Value> {
     match serde_json::to_value(entity) {
         Ok(Value::Object(fields)) => fields,
@@ -75,7 +79,7 @@ pub fn fields<E: Entity>(entity: &E) -> Map<String, Value> {
     }
 }
 
-/// Only these fields of an entity.
+/// Returns the named fields of an entity.
 pub fn only<E: Entity>(entity: &E, names: &[&str]) -> Value {
     let mut fields = fields(entity);
     fields.retain(|name, _| names.contains(&name.as_str()));

@@ -1,4 +1,4 @@
-//! Lists: the parameters that all of them have, and pages of entities.
+//! Lists: their common parameters, and pages of entities.
 
 use std::collections::HashSet;
 
@@ -6,21 +6,21 @@ use axum::Json;
 use platform::ids::Uuid;
 use platform::model::{Customer, Entity};
 use platform::repository::Selection;
-use platform::{Page, PageLink};
+use platform::{PageData, PageLink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
-use super::operation::{FromParameter, Outcome};
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
+use super::operation::{FromParameter, HandlerResult};
 
-/// Rows that are read at once where all are needed.
+/// Rows per read where all rows are needed.
 const CHUNK: usize = 1000;
-/// The same of what may have megabytes each: dashboards, rule chains.
+/// Rows per read of entities that may have megabytes each: dashboards, rule chains.
 pub const LARGE_CHUNK: usize = 16;
 
-/// Parameters of a list, and those of one kind of list.
+/// Declares the common parameters of lists, and those of one list.
 macro_rules! list_query {
     ($name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         #[derive(Deserialize, JsonSchema)]
@@ -28,11 +28,11 @@ macro_rules! list_query {
         pub struct $name {
             /// Entities per page, at most 10,000.
             page_size: Option<i64>,
-            /// From 0.
+            /// Index of the page, from 0.
             page: Option<i64>,
-            /// Anywhere in name, label or type.
+            /// Text in name, label or type.
             text_search: Option<String>,
-            /// A field, such as createdTime or name.
+            /// Field to sort by, such as createdTime or name.
             sort_property: Option<String>,
             /// ASC or DESC.
             sort_order: Option<String>,
@@ -41,7 +41,7 @@ macro_rules! list_query {
 
         impl $name {
             #[allow(dead_code, reason = "some ask for one entity only, or for pages only")]
-            fn link(&self) -> Result<platform::PageLink, $crate::thingsboard::failure::Failure> {
+            fn link(&self) -> Result<platform::PageLink, $crate::thingsboard::failure::ThingsboardError> {
                 $crate::thingsboard::lists::link(
                     self.page_size,
                     self.page,
@@ -58,7 +58,7 @@ pub(super) use list_query;
 list_query!(PageQuery {});
 
 impl PageQuery {
-    pub fn page_link(&self) -> Result<PageLink, Failure> {
+    pub fn page_link(&self) -> Result<PageLink, ThingsboardError> {
         self.link()
     }
 }
@@ -69,8 +69,9 @@ pub fn link(
     text_search: Option<&str>,
     sort_property: Option<&str>,
     sort_order: Option<&str>,
-) -> Result<PageLink, Failure> {
-    let required = |name: &str| Failure::bad_request(format!("Required request parameter '{name}' is not present"));
+) -> Result<PageLink, ThingsboardError> {
+    let required =
+        |name: &str| ThingsboardError::bad_request(format!("Required request parameter '{name}' is not present"));
     let page_size = page_size.ok_or_else(|| required("pageSize"))?;
     let page = page.ok_or_else(|| required("page"))?;
     Ok(PageLink::parse(
@@ -82,20 +83,20 @@ pub fn link(
     )?)
 }
 
-pub fn page<E: Entity>(call: &Call, selection: &Selection, link: &PageLink) -> Outcome<Page<E>> {
+pub fn page<E: Entity>(call: &ApiCall, selection: &Selection, link: &PageLink) -> HandlerResult<PageData<E>> {
     Ok(Json(call.entities().page(selection, link)?))
 }
 
-/// As [`page`], of what may be large by itself: a few of them are read at a time, of which this much is kept.
+/// Like [`page`], for large entities. Reads a few of them at a time and stores only the result of the function.
 pub fn page_of_large<E: Entity, T>(
-    call: &Call,
+    call: &ApiCall,
     selection: &Selection,
     link: &PageLink,
-    keep: impl Fn(E) -> T,
-) -> Result<Page<T>, Failure> {
+    convert: impl Fn(E) -> T,
+) -> Result<PageData<T>, ThingsboardError> {
     let first = link.page.saturating_mul(link.page_size);
     let end = first.saturating_add(link.page_size);
-    let mut kept = Vec::new();
+    let mut converted = Vec::new();
     let mut number = first / LARGE_CHUNK;
     loop {
         let chunk = PageLink {
@@ -108,36 +109,36 @@ pub fn page_of_large<E: Entity, T>(
         let wanted = (start..)
             .zip(page.data)
             .filter(|(place, _)| (first..end).contains(place));
-        kept.extend(wanted.map(|(_, entity)| keep(entity)));
+        converted.extend(wanted.map(|(_, entity)| convert(entity)));
         number += 1;
         if !page.has_next || number.saturating_mul(LARGE_CHUNK) >= end {
-            return Ok(Page::new(kept, page.total_elements, link));
+            return Ok(PageData::new(converted, page.total_elements, link));
         }
     }
 }
 
-/// One of the tenant's, by its name.
-pub fn named<E: Entity>(call: &Call, name: &str) -> Outcome<Value> {
+/// Returns the tenant's entity with this name.
+pub fn find_by_name<E: Entity>(call: &ApiCall, name: &str) -> HandlerResult<Value> {
     let found: Option<E> = call.entities().find_by_name(call.tenant().0, name)?;
-    let entity = found.ok_or_else(Failure::not_found)?;
+    let entity = found.ok_or_else(ThingsboardError::not_found)?;
     Ok(Json(super::info::fields(&entity).into()))
 }
 
-/// What a customer has, for somebody who may see the customer.
-pub fn of_customer(call: &Call, customer: Uuid) -> Result<Selection, Failure> {
+/// Selects the entities of a customer, if the user may see the customer.
+pub fn of_customer(call: &ApiCall, customer: Uuid) -> Result<Selection, ThingsboardError> {
     call.entity::<Customer>(customer, Verb::Read)?;
     Ok(Selection {
         customer: Some(customer),
-        ..call.own()
+        ..call.own_entities()
     })
 }
 
-/// All of a selection, one after the other.
+/// Calls the function for each entity of a selection.
 pub fn for_each<E: Entity>(
-    call: &Call,
+    call: &ApiCall,
     selection: &Selection,
-    visit: &mut dyn FnMut(E) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    visit: &mut dyn FnMut(E) -> Result<(), ThingsboardError>,
+) -> Result<(), ThingsboardError> {
     for number in 0.. {
         let page = call.entities().page(selection, &PageLink::new(CHUNK, number))?;
         for entity in page.data {
@@ -150,30 +151,30 @@ pub fn for_each<E: Entity>(
     Ok(())
 }
 
-/// A parameter that may be empty.
-pub fn optional_id(text: Option<&str>) -> Result<Option<Uuid>, Failure> {
+/// Parses a parameter that may be empty.
+pub fn optional_id(text: Option<&str>) -> Result<Option<Uuid>, ThingsboardError> {
     text.filter(|text| !text.is_empty())
         .map(Uuid::from_parameter)
         .transpose()
 }
 
-pub fn filled(text: Option<String>) -> Option<String> {
+pub fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// `a,b,c`.
+/// Splits `a,b,c`.
 pub fn comma_separated(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
 }
 
-/// Each once, where it is first.
+/// Removes duplicates, and preserves the order.
 pub fn without_repeats(mut all: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     all.retain(|item| seen.insert(item.clone()));
     all
 }
 
-/// An empty parameter is as good as an absent one.
+/// Treats an empty parameter as absent.
 pub fn empty_is_none<'de, D: Deserializer<'de>, T: std::str::FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     match text.as_deref() {
@@ -181,6 +182,6 @@ pub fn empty_is_none<'de, D: Deserializer<'de>, T: std::str::FromStr>(deserializ
         Some(text) => text
             .parse()
             .map(Some)
-            .map_err(|_| serde::de::Error::custom(format!("{text:?} is not what is expected here"))),
+            .map_err(|_| serde::de::Error::custom(format!("{text:?} is not a valid value"))),
     }
 }

@@ -1,19 +1,22 @@
-//! ThingsBoard's REST and WebSocket interface for people and scripts: the same paths, JSON, status and error codes, on the
-//! platform's entities, telemetry and alarms. `docs/platform.md` lists what there is.
+//! ThingsBoard's REST and WebSocket interface for users and scripts: the same paths, JSON, status codes and error
+//! codes, on
+//! the platform's entities, telemetry and alarms. `docs/reference/thingsboard-api.md` lists the supported operations.
 //!
-//! An operation is a function that blocks (`operation.rs`), called for a `Person` who was looked up from a token (`auth.rs`)
-//! and whose rights `call.rs` knows. The rest of the files are operations by subject.
+//! An operation is a blocking function (`operation.rs`). It is called for the user of a token (`auth.rs`), whose
+//! access rights `call.rs` checks. The other files contain the operations by subject.
 
 mod alarm_activity;
-mod alarm_people;
 mod alarms;
 mod api_keys;
 mod assets;
+mod assignees;
 mod audit_logs;
 mod auth;
 mod bulk_import;
 mod call;
+mod chain_events;
 mod components;
+mod console_access;
 mod customers;
 mod dashboards;
 mod device_profiles;
@@ -22,21 +25,21 @@ mod docs;
 mod events;
 mod export;
 mod failure;
+mod fixed_limits;
 mod info;
-mod let_in;
 mod lists;
 mod multipart;
-mod news;
 mod operation;
 mod ota;
+mod platform_access;
 mod query;
 mod queues;
+mod quotas;
 mod relations;
 mod rpc;
 mod rule_chains;
 mod screen;
 mod searches;
-mod shares;
 mod socket;
 mod telemetry;
 mod tenant_profiles;
@@ -45,17 +48,18 @@ mod token;
 mod usage;
 mod users;
 mod values;
-mod world;
 
 pub use auth::admit;
+pub use docs::platform_document;
+pub(crate) use fixed_limits::FIXED_LIMITS;
 pub use ota::file as ota_file;
-pub use world::World;
+pub use platform_access::PlatformAccess;
 
 use crate::endpoint::Endpoint;
 
-/// Whether a request may wait for long: these are no work for the server.
-pub fn is_waiting(path: &str) -> bool {
-    rpc::is_waiting(path) || telemetry::is_waiting(path)
+/// Whether a request may wait for a long time. Such requests cause no work for the server.
+pub fn may_wait(path: &str) -> bool {
+    rpc::may_wait(path) || telemetry::may_wait(path)
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -79,7 +83,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         telemetry::endpoints(),
         export::endpoints(),
         alarms::endpoints(),
-        alarm_people::endpoints(),
+        assignees::endpoints(),
         audit_logs::endpoints(),
         rule_chains::endpoints(),
         query::endpoints(),

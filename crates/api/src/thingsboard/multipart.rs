@@ -1,4 +1,5 @@
-//! The first file of a `multipart/form-data` body, piece by piece to the thread that writes it: no more than a few pieces are in memory.
+//! Streams the first file of a `multipart/form-data` body to the thread that writes it. Only a few pieces are in
+//! memory.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,73 +9,80 @@ use axum::http::{HeaderMap, StatusCode, header};
 use multer::{Constraints, Multipart, SizeLimit};
 use tokio::sync::mpsc;
 
-use super::failure::Failure;
+use super::failure::ThingsboardError;
 
-/// Between the connection and the thread that writes.
+/// Limit of pieces between the connection and the writing thread.
 pub const PIECES_MAX: usize = 4;
 
-pub enum Piece {
+pub enum MultipartEvent {
     File {
         name: String,
         content_type: String,
     },
     Bytes(Bytes),
-    /// All of it was there. Without this it was cut off.
+    /// The file is complete. Without this piece it was truncated.
     End,
 }
 
-/// `Content-Type` says that it is one, and where its parts end.
-pub fn boundary(headers: &HeaderMap) -> Result<String, Failure> {
+/// Returns the boundary of the parts from `Content-Type`.
+pub fn boundary(headers: &HeaderMap) -> Result<String, ThingsboardError> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = content_type.and_then(|content_type| multer::parse_boundary(content_type).ok());
     boundary.ok_or_else(no_file)
 }
 
-/// Sends the first file on; `patience` is how long each piece may take. Whoever does not want the rest drops the receiver.
+/// Forwards the first file. `piece_timeout` limits the time for each piece. The receiver is dropped if the rest is not
+/// needed.
 pub async fn send_file(
     body: Body,
     boundary: String,
     bytes_max: usize,
-    patience: Duration,
-    pieces: mpsc::Sender<Piece>,
-) -> Result<(), Failure> {
+    piece_timeout: Duration,
+    pieces: mpsc::Sender<MultipartEvent>,
+) -> Result<(), ThingsboardError> {
     let limit = SizeLimit::new().whole_stream(bytes_max as u64);
     let mut parts =
         Multipart::with_constraints(body.into_data_stream(), boundary, Constraints::new().size_limit(limit));
     loop {
-        let mut part = in_time(patience, parts.next_field()).await?.ok_or_else(no_file)?;
+        let mut part = with_timeout(piece_timeout, parts.next_field())
+            .await?
+            .ok_or_else(no_file)?;
         let Some(name) = part.file_name() else { continue };
         let content_type = part.content_type().map(ToString::to_string);
-        let mut piece = Piece::File {
+        let mut piece = MultipartEvent::File {
             name: name.to_owned(),
             content_type: content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         };
         loop {
-            let is_last = matches!(piece, Piece::End);
+            let is_last = matches!(piece, MultipartEvent::End);
             if pieces.send(piece).await.is_err() || is_last {
                 return Ok(());
             }
-            let bytes = in_time(patience, part.chunk()).await?;
-            piece = bytes.map_or(Piece::End, Piece::Bytes);
+            let bytes = with_timeout(piece_timeout, part.chunk()).await?;
+            piece = bytes.map_or(MultipartEvent::End, MultipartEvent::Bytes);
         }
     }
 }
 
-async fn in_time<T>(patience: Duration, read: impl Future<Output = multer::Result<T>>) -> Result<T, Failure> {
-    let read = tokio::time::timeout(patience, read).await;
-    let read = read
-        .map_err(|_| Failure::bad_request("the body did not come in time").with_status(StatusCode::REQUEST_TIMEOUT))?;
+async fn with_timeout<T>(
+    piece_timeout: Duration,
+    read: impl Future<Output = multer::Result<T>>,
+) -> Result<T, ThingsboardError> {
+    let read = tokio::time::timeout(piece_timeout, read).await;
+    let read = read.map_err(|_| {
+        ThingsboardError::bad_request("the body was not received in time").with_status(StatusCode::REQUEST_TIMEOUT)
+    })?;
     read.map_err(|error| match error {
         multer::Error::StreamSizeExceeded { limit } => {
-            Failure::bad_request(format!("the body is larger than {limit} bytes"))
+            ThingsboardError::bad_request(format!("the body is larger than {limit} bytes"))
                 .with_status(StatusCode::PAYLOAD_TOO_LARGE)
         }
-        error => Failure::bad_request(format!("the body is no multipart/form-data: {error}")),
+        error => ThingsboardError::bad_request(format!("the body is not valid multipart/form-data: {error}")),
     })
 }
 
-fn no_file() -> Failure {
-    Failure::bad_request("Required part 'file' is not present: expected multipart/form-data with one file")
+fn no_file() -> ThingsboardError {
+    ThingsboardError::bad_request("Required part 'file' is not present: expected multipart/form-data with one file")
 }
 
 #[cfg(test)]
@@ -83,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Name, type and bytes of the file, or the status.
+    /// Returns name, type and bytes of the file, or the status.
     fn read(body: &[u8], bytes_max: usize) -> Result<(String, String, Vec<u8>), String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -98,9 +106,9 @@ mod tests {
                 let mut has_ended = false;
                 while let Some(piece) = receiver.recv().await {
                     match piece {
-                        Piece::File { name, content_type } => (found.0, found.1) = (name, content_type),
-                        Piece::Bytes(bytes) => found.2.extend_from_slice(&bytes),
-                        Piece::End => has_ended = true,
+                        MultipartEvent::File { name, content_type } => (found.0, found.1) = (name, content_type),
+                        MultipartEvent::Bytes(bytes) => found.2.extend_from_slice(&bytes),
+                        MultipartEvent::End => has_ended = true,
                     }
                 }
                 (found, has_ended)
@@ -113,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_is_found_and_bad_bodies_are_not() {
+    fn first_file_is_read_and_invalid_bodies_are_rejected() {
         let body = b"--xY\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nno file\r\n--xY\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f; w.bin\"\r\ncontent-type: application/x\r\n\r\n\x00\r\n--x\r\n\xff\r\n--xY--\r\n";
         let found = read(body, 1000).unwrap();
         assert_eq!((found.0.as_str(), found.1.as_str()), ("f; w.bin", "application/x"));
@@ -128,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boundary_is_that_of_the_header() {
+    fn boundary_is_read_from_the_header() {
         let of = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, text.parse().unwrap());

@@ -1,6 +1,7 @@
-//! One operation: a path, who may call it, and a function that blocks. The function gets what it needs of the request as
-//! typed values and runs on a thread that may wait for the disk; the reading around it is the same for all. One that waits for more than
-//! the disk begins there and is waited for without a thread ([`Later`]): there are few of them.
+//! An operation: a path, the authorities that may call it, and a blocking function. The function receives the parts of
+//! the request as typed values, and runs on a thread that may wait for the disk. All operations share the code that
+//! reads requests. An operation that waits longer than for the disk returns a future ([`PendingResult`]), so that it
+//! does not occupy a thread; there are few of these.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,46 +16,46 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::call::{Call, Person};
-use super::failure::Failure;
+use super::call::{ApiCall, Principal};
+use super::failure::ThingsboardError;
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
-use crate::guard::{BodyLimit, Need, Who};
-use crate::problem::Problem;
+use crate::guard::{Authorities, BodyLimit, RequiredAccess};
+use crate::problem::HttpProblem;
 use crate::strict::Strict;
 
-/// What a handler gives: anything that is an answer, or why not.
-pub type Outcome<T> = Result<axum::Json<T>, Failure>;
+/// Result of a handler.
+pub type HandlerResult<T> = Result<axum::Json<T>, ThingsboardError>;
 
-/// An operation without parameters in its query.
+/// An operation without query parameters.
 #[derive(Deserialize, JsonSchema)]
 pub struct NoQuery {}
 
-/// What a path's parameters become.
+/// Conversion from the parameters of a path.
 pub trait FromPath: Sized + Send + 'static {
-    fn from_path(parameters: &[String]) -> Result<Self, Failure>;
+    fn from_path(parameters: &[String]) -> Result<Self, ThingsboardError>;
 }
 
-/// What a body becomes.
+/// Conversion from a body.
 pub trait FromBody: Sized + Send + 'static {
     const IS_READ: bool;
 
-    fn from_body(bytes: &[u8]) -> Result<Self, Failure>;
+    fn from_body(bytes: &[u8]) -> Result<Self, ThingsboardError>;
 }
 
-/// A JSON body; what is not known in it is ignored.
-pub struct Body<T>(pub T);
+/// A JSON body; unknown fields are ignored.
+pub struct JsonBody<T>(pub T);
 
-/// A body as it came.
-pub struct Raw(pub Vec<u8>);
+/// The raw body.
+pub struct RawBody(pub Vec<u8>);
 
-pub type Handler<P, Q, B, R> = fn(&Call, P, Q, B) -> Result<R, Failure>;
+pub type Handler<P, Q, B, R> = fn(&ApiCall, P, Q, B) -> Result<R, ThingsboardError>;
 
 pub fn get<P: FromPath, Q: FromQuery, R: IntoResponse + 'static>(
     path: &'static str,
     id: &'static str,
-    who: Who,
+    who: Authorities,
     handler: Handler<P, Q, (), R>,
 ) -> Endpoint {
     blocking(Method::GET, path, id, who, handler)
@@ -63,7 +64,7 @@ pub fn get<P: FromPath, Q: FromQuery, R: IntoResponse + 'static>(
 pub fn post<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
     path: &'static str,
     id: &'static str,
-    who: Who,
+    who: Authorities,
     handler: Handler<P, Q, B, R>,
 ) -> Endpoint {
     blocking(Method::POST, path, id, who, handler)
@@ -72,7 +73,7 @@ pub fn post<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
 pub fn put<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
     path: &'static str,
     id: &'static str,
-    who: Who,
+    who: Authorities,
     handler: Handler<P, Q, B, R>,
 ) -> Endpoint {
     blocking(Method::PUT, path, id, who, handler)
@@ -81,45 +82,45 @@ pub fn put<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
 pub fn delete<P: FromPath, Q: FromQuery, R: IntoResponse + 'static>(
     path: &'static str,
     id: &'static str,
-    who: Who,
+    who: Authorities,
     handler: Handler<P, Q, (), R>,
 ) -> Endpoint {
     blocking(Method::DELETE, path, id, who, handler)
 }
 
-/// What a query's parameters become.
+/// Conversion from query parameters.
 pub trait FromQuery: DeserializeOwned + JsonSchema + Send + 'static {}
 
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> FromQuery for T {}
 
-/// What a handler has begun, to be waited for without a thread.
-pub type Later = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+/// The rest of an operation, which is awaited without a thread.
+pub type PendingResult = Pin<Box<dyn Future<Output = Result<(), ThingsboardError>> + Send>>;
 
-/// As [`post`]; answered when what was begun is done.
-pub fn post_later<P: FromPath, Q: FromQuery, B: FromBody>(
+/// Like [`post`], for operations that return a future.
+pub fn post_async<P: FromPath, Q: FromQuery, B: FromBody>(
     path: &'static str,
     id: &'static str,
-    who: Who,
-    handler: Handler<P, Q, B, Later>,
+    who: Authorities,
+    handler: Handler<P, Q, B, PendingResult>,
 ) -> Endpoint {
     waiting(Method::POST, path, id, who, handler)
 }
 
-/// As [`post_later`].
-pub fn delete_later<P: FromPath, Q: FromQuery>(
+/// Like [`delete`], for operations that return a future.
+pub fn delete_async<P: FromPath, Q: FromQuery>(
     path: &'static str,
     id: &'static str,
-    who: Who,
-    handler: Handler<P, Q, (), Later>,
+    who: Authorities,
+    handler: Handler<P, Q, (), PendingResult>,
 ) -> Endpoint {
     waiting(Method::DELETE, path, id, who, handler)
 }
 
-/// What is left of a handler once its types are forgotten: so the machinery below is compiled once, not per operation.
-type Job = Arc<dyn Fn(&Call, &Received) -> Result<Response, Failure> + Send + Sync>;
+/// A handler without its types, so that the code below is compiled once instead of once per operation.
+type ErasedHandler = Arc<dyn Fn(&ApiCall, &RequestParts) -> Result<Response, ThingsboardError> + Send + Sync>;
 
-/// What came with a request.
-struct Received {
+/// The parts of a request.
+struct RequestParts {
     path: Vec<String>,
     uri: Uri,
     body: Bytes,
@@ -129,79 +130,86 @@ fn blocking<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
     method: Method,
     path: &'static str,
     id: &'static str,
-    who: Who,
+    who: Authorities,
     handler: Handler<P, Q, B, R>,
 ) -> Endpoint {
-    let run = move |call: &Call, received: &Received| {
+    let run = move |call: &ApiCall, received: &RequestParts| {
         let path = P::from_path(&received.path)?;
         let query = query_of::<Q>(&received.uri)?;
         let body = B::from_body(&received.body)?;
         Ok(handler(call, path, query, body)?.into_response())
     };
     let of_job = method.clone();
-    let job: Job = Arc::new(move |call, received| {
+    let job: ErasedHandler = Arc::new(move |call, received| {
         let answer = run(call, received);
-        super::audit_logs::note(call, &of_job, path, &received.path, answer.as_ref().err());
+        super::audit_logs::log_operation(call, &of_job, path, &received.path, answer.as_ref().err());
         answer
     });
     endpoint(method, path, id, who, job, B::IS_READ).query::<Q>()
 }
 
-/// As [`Job`].
-type Beginning = Arc<dyn Fn(&Call, &Received) -> Result<Later, Failure> + Send + Sync>;
+/// Like [`ErasedHandler`], for operations that return a future.
+type ErasedAsyncHandler = Arc<dyn Fn(&ApiCall, &RequestParts) -> Result<PendingResult, ThingsboardError> + Send + Sync>;
 
 fn waiting<P: FromPath, Q: FromQuery, B: FromBody>(
     method: Method,
     path: &'static str,
     id: &'static str,
-    who: Who,
-    handler: Handler<P, Q, B, Later>,
+    who: Authorities,
+    handler: Handler<P, Q, B, PendingResult>,
 ) -> Endpoint {
-    let begin: Beginning = Arc::new(move |call, received| {
+    let begin: ErasedAsyncHandler = Arc::new(move |call, received| {
         let path = P::from_path(&received.path)?;
         let query = query_of::<Q>(&received.uri)?;
         let body = B::from_body(&received.body)?;
         handler(call, path, query, body)
     });
-    endpoint_later(method, path, id, who, begin, B::IS_READ).query::<Q>()
+    async_endpoint(method, path, id, who, begin, B::IS_READ).query::<Q>()
 }
 
-fn endpoint_later(
+fn async_endpoint(
     method: Method,
     path: &'static str,
     id: &'static str,
-    who: Who,
-    begin: Beginning,
+    who: Authorities,
+    begin: ErasedAsyncHandler,
     reads_body: bool,
 ) -> Endpoint {
     let of_work = method.clone();
     let run = move |State(app): State<App>, request: Request| {
         let (begin, operation) = (Arc::clone(&begin), (of_work.clone(), path));
         async move {
-            let answer = answer_later(app, request, begin, operation, reads_body).await;
-            answer.unwrap_or_else(Failure::into_response)
+            let answer = answer_async(app, request, begin, operation, reads_body).await;
+            answer.unwrap_or_else(ThingsboardError::into_response)
         }
     };
     described(Endpoint::of(method, path, id, run), path, who, reads_body)
 }
 
-fn endpoint(method: Method, path: &'static str, id: &'static str, who: Who, job: Job, reads_body: bool) -> Endpoint {
+fn endpoint(
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    who: Authorities,
+    job: ErasedHandler,
+    reads_body: bool,
+) -> Endpoint {
     let run = move |State(app): State<App>, request: Request| {
         let job = Arc::clone(&job);
         async move {
             let answer = answer(app, request, job, reads_body).await;
-            answer.unwrap_or_else(Failure::into_response)
+            answer.unwrap_or_else(ThingsboardError::into_response)
         }
     };
     described(Endpoint::of(method, path, id, run), path, who, reads_body)
 }
 
-fn described(endpoint: Endpoint, path: &'static str, who: Who, reads_body: bool) -> Endpoint {
-    let endpoint = path_parameters(endpoint.needs(Need::Person(who)), path);
+fn described(endpoint: Endpoint, path: &'static str, who: Authorities, reads_body: bool) -> Endpoint {
+    let endpoint = path_parameters(endpoint.needs(RequiredAccess::Principal(who)), path);
     if reads_body { endpoint.takes_json() } else { endpoint }
 }
 
-/// Named as in the path; what they are follows from their names.
+/// Adds the parameters of the path. Their names determine their descriptions.
 pub fn path_parameters(mut endpoint: Endpoint, path: &'static str) -> Endpoint {
     for part in path.split('/') {
         if let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
@@ -214,11 +222,11 @@ pub fn path_parameters(mut endpoint: Endpoint, path: &'static str) -> Endpoint {
 fn describe(name: &str) -> &'static str {
     match name {
         "entityType" | "fromType" | "toType" => "Type of an entity, such as DEVICE.",
-        "scope" => "CLIENT_SCOPE, SHARED_SCOPE or SERVER_SCOPE; any word where telemetry is meant.",
-        "ttl" => "How long values are kept, in seconds.",
-        "eventType" => "LC_EVENT, ERROR, STATS or DEBUG_RULE_NODE; of others there are none.",
+        "scope" => "CLIENT_SCOPE, SHARED_SCOPE or SERVER_SCOPE; any word for telemetry.",
+        "ttl" => "Time to live of the values, in seconds.",
+        "eventType" => "LC_EVENT, ERROR, STATS or DEBUG_RULE_NODE; other types have no events.",
         "componentType" => "FILTER, ENRICHMENT, TRANSFORMATION, ACTION, EXTERNAL or FLOW.",
-        "clazz" => "A Java class, as rule chains have it.",
+        "clazz" => "Java class of a rule node, as in rule chains.",
         "type" => "FIRMWARE or SOFTWARE.",
         "queueName" => "Name of a queue.",
         "deviceName" => "Name of a device.",
@@ -227,9 +235,14 @@ fn describe(name: &str) -> &'static str {
     }
 }
 
-async fn answer(app: App, request: Request, job: Job, reads_body: bool) -> Result<Response, Failure> {
+async fn answer(
+    app: App,
+    request: Request,
+    job: ErasedHandler,
+    reads_body: bool,
+) -> Result<Response, ThingsboardError> {
     let (call, received) = receive(&app, request, reads_body).await?;
-    let turn = call.turn().await;
+    let turn = call.wait_for_thread().await;
     let work = move || {
         let _turn = turn;
         job(&call, &received)
@@ -237,28 +250,28 @@ async fn answer(app: App, request: Request, job: Job, reads_body: bool) -> Resul
     app.block(work).await?
 }
 
-/// Goes on to its end, with the entry in the audit log, also when whoever asked has gone.
-async fn answer_later(
+/// Completes the operation and its audit log entry even if the client disconnects.
+async fn answer_async(
     app: App,
     request: Request,
-    begin: Beginning,
+    begin: ErasedAsyncHandler,
     operation: (Method, &'static str),
     reads_body: bool,
-) -> Result<Response, Failure> {
+) -> Result<Response, ThingsboardError> {
     let (call, received) = receive(&app, request, reads_body).await?;
     let work = tokio::spawn(begin_and_wait(app, call, received, begin, operation));
     let done = work.await;
-    done.unwrap_or_else(|_| Err(Problem::internal("the request failed unexpectedly").into()))
+    done.unwrap_or_else(|_| Err(HttpProblem::internal("the request failed unexpectedly").into()))
 }
 
 async fn begin_and_wait(
     app: App,
-    call: Call,
-    received: Received,
-    begin: Beginning,
+    call: ApiCall,
+    received: RequestParts,
+    begin: ErasedAsyncHandler,
     (method, path): (Method, &'static str),
-) -> Result<Response, Failure> {
-    let turn = call.turn().await;
+) -> Result<Response, ThingsboardError> {
+    let turn = call.wait_for_thread().await;
     let begun = app.block(move || {
         let _turn = turn;
         let begun = begin(&call, &received);
@@ -270,26 +283,29 @@ async fn begin_and_wait(
         Err(failure) => Err(failure),
     };
     app.block(move || {
-        super::audit_logs::note(&call, &method, path, &received.path, done.as_ref().err());
+        super::audit_logs::log_operation(&call, &method, path, &received.path, done.as_ref().err());
         done.map(IntoResponse::into_response)
     })
     .await?
 }
 
-async fn receive(app: &App, request: Request, reads_body: bool) -> Result<(Call, Received), Failure> {
+async fn receive(app: &App, request: Request, reads_body: bool) -> Result<(ApiCall, RequestParts), ThingsboardError> {
     let (mut parts, body) = request.into_parts();
     let Path(path) = Path::<Vec<String>>::from_request_parts(&mut parts, &())
         .await
-        .map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
+        .map_err(|rejection| ThingsboardError::bad_request(rejection.body_text()))?;
     let body = if reads_body {
         let BodyLimit(limit) = parts.extensions.get().copied().unwrap_or_default();
         body::read(body, limit, app).await?
     } else {
         Bytes::new()
     };
-    let person = parts.extensions.remove::<Person>().ok_or_else(Failure::unauthorized)?;
-    let call = Call::new(app, person, &parts.headers)?;
-    let received = Received {
+    let principal = parts
+        .extensions
+        .remove::<Principal>()
+        .ok_or_else(ThingsboardError::unauthorized)?;
+    let call = ApiCall::new(app, principal, &parts.headers)?;
+    let received = RequestParts {
         path,
         uri: parts.uri,
         body,
@@ -297,7 +313,7 @@ async fn receive(app: &App, request: Request, reads_body: bool) -> Result<(Call,
     Ok((call, received))
 }
 
-pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Failure> {
+pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, ThingsboardError> {
     let found = Query::<Q>::try_from_uri(uri).or_else(|rejection| match with_plain_flags(uri) {
         Some(uri) => Query::<Q>::try_from_uri(&uri),
         None => Err(rejection),
@@ -306,14 +322,14 @@ pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Failure> {
         let text = rejection.body_text();
         let text = text.rsplit("query string: ").next().unwrap_or(&text);
         match text.split('`').nth(1).filter(|_| text.contains("missing field")) {
-            Some(name) => Failure::bad_request(format!("Required request parameter '{name}' is not present")),
-            None => Failure::bad_request(text),
+            Some(name) => ThingsboardError::bad_request(format!("Required request parameter '{name}' is not present")),
+            None => ThingsboardError::bad_request(text),
         }
     })?;
     Ok(query)
 }
 
-/// Clients in Python write `True`, which ThingsBoard takes for what is meant. `None`: nothing is written so.
+/// Clients in Python write `True`, which ThingsBoard accepts. `None`: the query contains no such value.
 fn with_plain_flags(uri: &Uri) -> Option<Uri> {
     let is_flag = |value: &str| ["true", "false"].iter().any(|flag| value.eq_ignore_ascii_case(flag));
     let plain = |part: &str| match part.split_once('=') {
@@ -329,74 +345,75 @@ fn with_plain_flags(uri: &Uri) -> Option<Uri> {
 impl FromBody for () {
     const IS_READ: bool = false;
 
-    fn from_body(_: &[u8]) -> Result<(), Failure> {
+    fn from_body(_: &[u8]) -> Result<(), ThingsboardError> {
         Ok(())
     }
 }
 
-impl FromBody for Raw {
+impl FromBody for RawBody {
     const IS_READ: bool = true;
 
-    fn from_body(bytes: &[u8]) -> Result<Raw, Failure> {
-        Ok(Raw(bytes.to_vec()))
+    fn from_body(bytes: &[u8]) -> Result<RawBody, ThingsboardError> {
+        Ok(RawBody(bytes.to_vec()))
     }
 }
 
-impl<T: DeserializeOwned + Send + 'static> FromBody for Body<T> {
+impl<T: DeserializeOwned + Send + 'static> FromBody for JsonBody<T> {
     const IS_READ: bool = true;
 
-    fn from_body(bytes: &[u8]) -> Result<Body<T>, Failure> {
+    fn from_body(bytes: &[u8]) -> Result<JsonBody<T>, ThingsboardError> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         serde_path_to_error::deserialize(Strict(&mut deserializer))
-            .map(Body)
+            .map(JsonBody)
             .map_err(|error| {
-                Failure::bad_request(format!(
-                    "Failed to read the body at {}: {}",
-                    error.path(),
-                    error.inner()
-                ))
+                let (path, inner) = (error.path().to_string(), error.inner());
+                // "." is the whole body, and "?" an unknown place.
+                ThingsboardError::bad_request(match path.as_str() {
+                    "." | "?" => format!("Failed to read the body: {inner}"),
+                    _ => format!("Failed to read the body at {path}: {inner}"),
+                })
             })
     }
 }
 
-/// One parameter of a path.
+/// Conversion from one parameter of a path.
 pub trait FromParameter: Sized + Send + 'static {
-    fn from_parameter(text: &str) -> Result<Self, Failure>;
+    fn from_parameter(text: &str) -> Result<Self, ThingsboardError>;
 }
 
 impl FromParameter for Uuid {
-    fn from_parameter(text: &str) -> Result<Uuid, Failure> {
-        Uuid::parse(text).ok_or_else(|| Failure::bad_request(format!("Invalid UUID string: {text}")))
+    fn from_parameter(text: &str) -> Result<Uuid, ThingsboardError> {
+        Uuid::parse(text).ok_or_else(|| ThingsboardError::bad_request(format!("Invalid UUID string: {text}")))
     }
 }
 
 impl FromParameter for String {
-    fn from_parameter(text: &str) -> Result<String, Failure> {
+    fn from_parameter(text: &str) -> Result<String, ThingsboardError> {
         Ok(text.to_owned())
     }
 }
 
 impl FromParameter for EntityType {
-    fn from_parameter(text: &str) -> Result<EntityType, Failure> {
-        EntityType::parse(text).ok_or_else(|| Failure::bad_request(format!("Unsupported entity type: {text}")))
+    fn from_parameter(text: &str) -> Result<EntityType, ThingsboardError> {
+        EntityType::parse(text).ok_or_else(|| ThingsboardError::bad_request(format!("Unsupported entity type: {text}")))
     }
 }
 
 impl FromParameter for i64 {
-    fn from_parameter(text: &str) -> Result<i64, Failure> {
+    fn from_parameter(text: &str) -> Result<i64, ThingsboardError> {
         text.parse()
-            .map_err(|_| Failure::bad_request(format!("For input string: \"{text}\"")))
+            .map_err(|_| ThingsboardError::bad_request(format!("For input string: \"{text}\"")))
     }
 }
 
 impl FromPath for () {
-    fn from_path(_: &[String]) -> Result<(), Failure> {
+    fn from_path(_: &[String]) -> Result<(), ThingsboardError> {
         Ok(())
     }
 }
 
 impl<A: FromParameter> FromPath for A {
-    fn from_path(parameters: &[String]) -> Result<A, Failure> {
+    fn from_path(parameters: &[String]) -> Result<A, ThingsboardError> {
         A::from_parameter(parameters.first().map_or("", String::as_str))
     }
 }
@@ -404,7 +421,7 @@ impl<A: FromParameter> FromPath for A {
 macro_rules! from_path_of_tuples {
     ($($name:ident $at:literal),+) => {
         impl<$($name: FromParameter),+> FromPath for ($($name,)+) {
-            fn from_path(parameters: &[String]) -> Result<Self, Failure> {
+            fn from_path(parameters: &[String]) -> Result<Self, ThingsboardError> {
                 Ok(($($name::from_parameter(parameters.get($at).map_or("", String::as_str))?,)+))
             }
         }

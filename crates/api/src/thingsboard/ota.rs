@@ -1,4 +1,4 @@
-//! Firmware and software of devices: packages, their bytes, and telling devices which one is theirs.
+//! Firmware and software packages of devices, their bytes, and the notification of devices.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use devices::Untold;
-use platform::Page;
+use devices::OtaNotificationError;
+use platform::PageData;
 use platform::entities::{OTA_PART_BYTES, OtaUpload};
 use platform::ids::{OtaPackageId, Uuid};
 use platform::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
@@ -17,77 +17,79 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::call::{Call, Verb, missing};
+use super::call::{ApiCall, Verb, missing};
 use super::export::{permit, streamed};
-use super::failure::Failure;
+use super::failure::ThingsboardError;
 use super::lists::list_query;
-use super::multipart::{PIECES_MAX, Piece, boundary, send_file};
-use super::operation::{self, FromParameter, FromPath, NoQuery, Outcome, delete, get, path_parameters, post, query_of};
-use super::world::full;
+use super::multipart::{MultipartEvent, PIECES_MAX, boundary, send_file};
+use super::operation::{
+    self, FromParameter, FromPath, HandlerResult, NoQuery, delete, get, path_parameters, post, query_of,
+};
+use super::platform_access::full;
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::{Need, Who};
+use crate::guard::{Authorities, RequiredAccess};
 
-/// Of a request with the bytes of a package: they, and what is around them.
+/// Limit of an upload: a package, and the multipart data around it.
 const UPLOAD_BYTES_MAX: usize = platform::entities::OTA_BYTES_MAX + (64 << 10);
 const UPLOAD: &str = "/api/otaPackage/{otaPackageId}";
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        get("/api/otaPackages", "list_ota_packages", Who::TENANT, list)
-            .says("List packages", "Firmware and software, without their bytes.")
+        get("/api/otaPackages", "list_ota_packages", Authorities::TENANT, list)
+            .describe("List packages", "Firmware and software, without their bytes.")
             .returns_json("A page of packages."),
         get(
             "/api/otaPackages/{deviceProfileId}/{type}",
             "list_ota_packages_of_profile",
-            Who::TENANT,
+            Authorities::TENANT,
             list_of_profile,
         )
-        .says(
+        .describe(
             "List packages for a device profile",
-            "Of one type, that devices of the profile can have: with bytes or a URL.",
+            "Packages of one type that devices with this profile can use: those with bytes or a URL.",
         )
         .returns_json("A page of packages."),
         get(
             "/api/devices/count/{type}/{deviceProfileId}",
             "count_devices_without_package",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             count_devices,
         )
-        .says(
-            "Count devices that follow a profile's package",
-            "Those of the profile that have none of this type of their own.",
+        .describe(
+            "Count devices that use a profile's package",
+            "Devices with the profile that have no package of this type of their own.",
         )
         .returns_json("The number."),
-        get("/api/otaPackage/info/{otaPackageId}", "get_ota_package_info", Who::TENANT, read_info)
-            .says("Read a package", "Without its bytes; each of the tenant, also for users of customers.")
+        get("/api/otaPackage/info/{otaPackageId}", "get_ota_package_info", Authorities::TENANT, read_info)
+            .describe("Read a package", "Without its bytes. Customer users can also read all packages of the tenant.")
             .returns_json("The package."),
-        get("/api/otaPackage/{otaPackageId}", "get_ota_package", Who::TENANT_ADMIN, read)
-            .says("Read a package", "Without its bytes, which `download` has.")
+        get("/api/otaPackage/{otaPackageId}", "get_ota_package", Authorities::TENANT_ADMIN, read)
+            .describe("Read a package", "Without its bytes, which `download` returns.")
             .returns_json("The package."),
-        get("/api/otaPackage/{otaPackageId}/download", "download_ota_package", Who::TENANT_ADMIN, download)
-            .says("Download a package", "Its bytes as they were uploaded.")
+        get("/api/otaPackage/{otaPackageId}/download", "download_ota_package", Authorities::TENANT_ADMIN, download)
+            .describe("Download a package", "The bytes as they were uploaded.")
             .returns_text("application/octet-stream", "The bytes."),
-        post("/api/otaPackage", "save_ota_package", Who::TENANT_ADMIN, save)
-            .says(
+        post("/api/otaPackage", "save_ota_package", Authorities::TENANT_ADMIN, save)
+            .describe(
                 "Create a package",
-                "Title, version and type; with `url` devices fetch it from there, else its bytes follow. Of one that is there only `additionalInfo` can be changed.",
+                "Title, version and type. With `url`, devices download the package from there; otherwise its bytes are uploaded separately. Of an existing package only `additionalInfo` can be changed.",
             )
             .returns_json("The package."),
         path_parameters(
-            Endpoint::of(Method::POST, UPLOAD, "upload_ota_package", upload).needs(Need::Person(Who::TENANT_ADMIN)),
+            Endpoint::of(Method::POST, UPLOAD, "upload_ota_package", upload).needs(RequiredAccess::Principal(Authorities::TENANT_ADMIN)),
             UPLOAD,
         )
         .query::<UploadQuery>()
-        .says(
+        .describe(
             "Upload the bytes of a package",
-            "As `multipart/form-data` with one file, 256 MiB at most. A `checksum` that is given must be that of the bytes; else it is computed.",
+            "As `multipart/form-data` with one file of at most 256 MiB. If `checksum` is given, it must match; otherwise it is computed.",
         )
         .takes_limited_json(UPLOAD_BYTES_MAX)
         .fails(StatusCode::TOO_MANY_REQUESTS)
         .returns_json("The package."),
-        delete("/api/otaPackage/{otaPackageId}", "delete_ota_package", Who::TENANT_ADMIN, remove)
-            .says("Delete a package", "Not one that devices or device profiles have.")
+        delete("/api/otaPackage/{otaPackageId}", "delete_ota_package", Authorities::TENANT_ADMIN, remove)
+            .describe("Delete a package", "Fails if a device or a device profile uses it.")
             .returns_empty("Deleted."),
     ];
     all.into_iter()
@@ -100,22 +102,22 @@ list_query!(OtaQuery {});
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct UploadQuery {
-    /// Hexadecimal.
+    /// Checksum, hexadecimal.
     checksum: Option<String>,
     /// MD5, SHA256, SHA384, SHA512 or CRC32.
     checksum_algorithm: String,
 }
 
-fn list(call: &Call, (): (), query: OtaQuery, (): ()) -> Outcome<Page<OtaPackage>> {
+fn list(call: &ApiCall, (): (), query: OtaQuery, (): ()) -> HandlerResult<PageData<OtaPackage>> {
     page(call, query, Selection::default())
 }
 
 fn list_of_profile(
-    call: &Call,
+    call: &ApiCall,
     (profile, kind): (Uuid, OtaPackageType),
     query: OtaQuery,
     (): (),
-) -> Outcome<Page<OtaPackage>> {
+) -> HandlerResult<PageData<OtaPackage>> {
     call.entity::<DeviceProfile>(profile, Verb::Read)?;
     let selection = Selection {
         parent: Some(profile),
@@ -127,7 +129,7 @@ fn list_of_profile(
     Ok(found)
 }
 
-fn count_devices(call: &Call, (kind, profile): (OtaPackageType, Uuid), _: NoQuery, (): ()) -> Outcome<usize> {
+fn count_devices(call: &ApiCall, (kind, profile): (OtaPackageType, Uuid), _: NoQuery, (): ()) -> HandlerResult<usize> {
     call.entity::<DeviceProfile>(profile, Verb::Read)?;
     let mut count = 0;
     call.entities().repository().for_each(Device::KIND, &mut |record| {
@@ -143,7 +145,7 @@ fn count_devices(call: &Call, (kind, profile): (OtaPackageType, Uuid), _: NoQuer
     Ok(Json(count))
 }
 
-fn page(call: &Call, query: OtaQuery, selection: Selection) -> Outcome<Page<OtaPackage>> {
+fn page(call: &ApiCall, query: OtaQuery, selection: Selection) -> HandlerResult<PageData<OtaPackage>> {
     let selection = Selection {
         tenant: Some(call.tenant().0),
         ..selection
@@ -151,24 +153,24 @@ fn page(call: &Call, query: OtaQuery, selection: Selection) -> Outcome<Page<OtaP
     Ok(Json(call.entities().page(&selection, &query.link()?)?))
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<OtaPackage> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<OtaPackage> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-/// Customers' users see what packages there are: devices of theirs name them.
-fn read_info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<OtaPackage> {
+/// Customer users can read all packages, because their devices refer to them.
+fn read_info(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<OtaPackage> {
     let package = call.entities().find::<OtaPackage>(id)?;
     let package = package.filter(|package| package.tenant_id == call.tenant());
     Ok(Json(package.ok_or_else(|| missing(OtaPackageId(id).entity()))?))
 }
 
-fn download(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<Response, Failure> {
+fn download(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<Response, ThingsboardError> {
     let package: OtaPackage = call.entity(id, Verb::Read)?;
     if !package.has_data {
-        return Err(Failure::bad_request("The package has no bytes here."));
+        return Err(ThingsboardError::bad_request("The package has no uploaded bytes."));
     }
     let length = package.data_size.unwrap_or_default();
-    let entities = Arc::clone(call.world.devices().entities());
+    let entities = Arc::clone(call.platform_access.devices().entities());
     let body = streamed(call, move |out| {
         let parts = length.div_ceil(OTA_PART_BYTES as u64);
         for number in 0..u32::try_from(parts).unwrap_or(u32::MAX) {
@@ -183,7 +185,7 @@ fn download(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<Response, Failu
     Ok(response)
 }
 
-/// As browsers and devices get it.
+/// The answer for browsers and devices.
 pub fn file(package: &OtaPackage, bytes: impl Into<Body>) -> Response {
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "._-+ ".contains(*letter);
     let name: String = package
@@ -202,11 +204,11 @@ pub fn file(package: &OtaPackage, bytes: impl Into<Body>) -> Response {
 }
 
 fn save(
-    call: &Call,
+    call: &ApiCall,
     (): (),
     _: NoQuery,
-    operation::Body(mut package): operation::Body<OtaPackage>,
-) -> Outcome<OtaPackage> {
+    operation::JsonBody(mut package): operation::JsonBody<OtaPackage>,
+) -> HandlerResult<OtaPackage> {
     if let Some(id) = package.id {
         call.entity::<OtaPackage>(id.0, Verb::Write)?;
     }
@@ -216,42 +218,49 @@ fn save(
     Ok(call.saved(is_new, saved))
 }
 
-/// The bytes go to the disk as they come.
+/// Writes the bytes to disk while they are received.
 async fn upload(State(app): State<App>, request: Request) -> Response {
-    uploaded(app, request).await.unwrap_or_else(Failure::into_response)
+    uploaded(app, request)
+        .await
+        .unwrap_or_else(ThingsboardError::into_response)
 }
 
-async fn uploaded(app: App, request: Request) -> Result<Response, Failure> {
+async fn uploaded(app: App, request: Request) -> Result<Response, ThingsboardError> {
     let (mut parts, body) = request.into_parts();
     let Path(path) = Path::<Vec<String>>::from_request_parts(&mut parts, &())
         .await
-        .map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
+        .map_err(|rejection| ThingsboardError::bad_request(rejection.body_text()))?;
     let id = Uuid::from_path(&path)?;
     let query: UploadQuery = query_of(&parts.uri)?;
     let boundary = boundary(&parts.headers)?;
-    let person = parts.extensions.remove().ok_or_else(Failure::unauthorized)?;
-    let call = Call::new(&app, person, &parts.headers)?;
+    let principal = parts.extensions.remove().ok_or_else(ThingsboardError::unauthorized)?;
+    let call = ApiCall::new(&app, principal, &parts.headers)?;
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let written = app.block(move || {
         let saved = write(&call, id, query, receiver);
-        super::audit_logs::note(&call, &Method::POST, UPLOAD, &path, saved.as_ref().err());
+        super::audit_logs::log_operation(&call, &Method::POST, UPLOAD, &path, saved.as_ref().err());
         saved
     });
-    let patience = app.config().limits.body_timeout;
-    let sent = send_file(body, boundary, UPLOAD_BYTES_MAX, patience, sender);
+    let piece_timeout = app.config().limits.body_timeout;
+    let sent = send_file(body, boundary, UPLOAD_BYTES_MAX, piece_timeout, sender);
     let (sent, written) = tokio::join!(sent, written);
-    // Why nothing more came says more than that nothing more came.
+    // The error of the sender explains a truncated body better than the error of the writer.
     written?
         .map(IntoResponse::into_response)
         .map_err(|refused| sent.err().unwrap_or(refused))
 }
 
-/// On a thread that waits, for the disk and for whoever sends.
-fn write(call: &Call, id: Uuid, query: UploadQuery, mut pieces: mpsc::Receiver<Piece>) -> Outcome<OtaPackage> {
+/// Runs on a thread that waits for the disk and the client.
+fn write(
+    call: &ApiCall,
+    id: Uuid,
+    query: UploadQuery,
+    mut pieces: mpsc::Receiver<MultipartEvent>,
+) -> HandlerResult<OtaPackage> {
     call.entity::<OtaPackage>(id, Verb::Write)?;
     let _permit = permit(call)?;
-    let cut_off = || Failure::bad_request("the body has ended before the file");
-    let Some(Piece::File { name, content_type }) = pieces.blocking_recv() else {
+    let cut_off = || ThingsboardError::bad_request("the body ended before the end of the file");
+    let Some(MultipartEvent::File { name, content_type }) = pieces.blocking_recv() else {
         return Err(cut_off());
     };
     let upload = OtaUpload {
@@ -264,42 +273,42 @@ fn write(call: &Call, id: Uuid, query: UploadQuery, mut pieces: mpsc::Receiver<P
     let mut writer = entities.begin_ota(OtaPackageId(id), upload)?;
     while let Some(piece) = pieces.blocking_recv() {
         match piece {
-            Piece::Bytes(bytes) => {
+            MultipartEvent::Bytes(bytes) => {
                 if let Err(error) = entities.write_ota(&mut writer, &bytes) {
                     entities.abandon_ota(writer)?;
                     return Err(error.into());
                 }
             }
-            Piece::End => return Ok(call.saved(false, entities.finish_ota(writer, call.now_ms)?)),
-            Piece::File { .. } => break,
+            MultipartEvent::End => return Ok(call.saved(false, entities.finish_ota(writer, call.now_ms)?)),
+            MultipartEvent::File { .. } => break,
         }
     }
     entities.abandon_ota(writer)?;
     Err(cut_off())
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let package: OtaPackage = call.entity(id, Verb::Delete)?;
     call.entities().delete_ota_package(OtaPackageId(id))?;
     call.deleted(&package);
     Ok(())
 }
 
-/// After a device or a profile was saved: devices whose packages have become others are told.
-pub fn saved(call: &Call, id: Uuid) -> Result<(), Failure> {
-    if !call.entities().is_untold_of_ota(id)? {
+/// Notifies devices whose package has changed with a saved device or profile.
+pub fn saved(call: &ApiCall, id: Uuid) -> Result<(), ThingsboardError> {
+    if !call.entities().is_ota_notification_pending(id)? {
         return Ok(());
     }
-    let told = call.world.devices().tell_of_ota(id);
-    told.map_err(|error| match error {
-        Untold::Entities(error) => error.into(),
-        Untold::Log(error) => full(error),
+    let sent = call.platform_access.devices().notify_ota(id);
+    sent.map_err(|error| match error {
+        OtaNotificationError::Entities(error) => error.into(),
+        OtaNotificationError::Log(error) => full(error),
     })
 }
 
 impl FromParameter for OtaPackageType {
-    fn from_parameter(text: &str) -> Result<OtaPackageType, Failure> {
+    fn from_parameter(text: &str) -> Result<OtaPackageType, ThingsboardError> {
         OtaPackageType::parse(text)
-            .ok_or_else(|| Failure::bad_request(format!("{text}: expected FIRMWARE or SOFTWARE")))
+            .ok_or_else(|| ThingsboardError::bad_request(format!("{text}: expected FIRMWARE or SOFTWARE")))
     }
 }

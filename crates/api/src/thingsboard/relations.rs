@@ -1,4 +1,4 @@
-//! Relations between entities, and searching along them.
+//! Relations between entities, and searches along them.
 
 use std::collections::HashSet;
 
@@ -10,51 +10,56 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::Failure;
-use super::operation::{Body, FromParameter, NoQuery, Outcome, delete, get, post};
+use super::call::{ApiCall, Verb};
+use super::failure::ThingsboardError;
+use super::operation::{FromParameter, HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
-/// Relations that one search looks at.
+/// Limit of relations that one search examines.
 const SEARCHED_MAX: usize = 100_000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        post("/api/relation", "save_relation", Who::TENANT, save)
-            .says("Create a relation", "From one entity to another, of any type.")
+        post("/api/relation", "save_relation", Authorities::TENANT, save)
+            .describe("Create a relation", "From one entity to another, of any type.")
             .returns_json("The relation."),
-        post("/api/v2/relation", "save_relation_v2", Who::TENANT, save)
-            .says("Create a relation", "The newer path.")
+        post("/api/v2/relation", "save_relation_v2", Authorities::TENANT, save)
+            .describe("Create a relation", "Same as the other path, which is older.")
             .returns_json("The relation."),
-        get("/api/relation", "get_relation", Who::TENANT, one)
-            .says("Read a relation", "By both ends, type and group.")
+        get("/api/relation", "get_relation", Authorities::TENANT, one)
+            .describe("Read a relation", "By both ends, type and group.")
             .returns_json("The relation."),
-        delete("/api/relation", "delete_relation", Who::TENANT, remove)
-            .says("Delete a relation", "By both ends, type and group.")
+        delete("/api/relation", "delete_relation", Authorities::TENANT, remove)
+            .describe("Delete a relation", "By both ends, type and group.")
             .returns_empty("Deleted."),
-        delete("/api/relations", "delete_relations", Who::TENANT, remove_all)
-            .says(
+        delete("/api/relations", "delete_relations", Authorities::TENANT, remove_all)
+            .describe(
                 "Delete all relations of an entity",
-                "Those of the group COMMON that lead from or to it.",
+                "Relations of the group COMMON from or to the entity.",
             )
             .returns_empty("Deleted."),
-        get("/api/relations", "get_relations", Who::TENANT, list)
-            .says("List relations", "From `fromId`, or to `toId`.")
+        get("/api/relations", "get_relations", Authorities::TENANT, list)
+            .describe("List relations", "Relations from `fromId` or to `toId`.")
             .returns_json("The relations."),
-        get("/api/relations/info", "get_relation_infos", Who::TENANT, infos)
-            .says("List relations with names", "From `fromId`, or to `toId`.")
+        get("/api/relations/info", "get_relation_infos", Authorities::TENANT, infos)
+            .describe("List relations with names", "Relations from `fromId` or to `toId`.")
             .returns_json("The relations, with the names of their ends."),
-        post("/api/relations/info", "find_relation_infos", Who::TENANT, find_infos)
-            .says(
-                "Search along relations, with names",
-                "From a root, over some levels, by types of relations and entities.",
-            )
-            .returns_json("The relations, with the names of their ends."),
-        post("/api/relations", "find_relations", Who::TENANT, find)
-            .says(
+        post(
+            "/api/relations/info",
+            "find_relation_infos",
+            Authorities::TENANT,
+            find_infos,
+        )
+        .describe(
+            "Search along relations, with names",
+            "From a root entity over a number of levels, filtered by relation types and entity types.",
+        )
+        .returns_json("The relations, with the names of their ends."),
+        post("/api/relations", "find_relations", Authorities::TENANT, find)
+            .describe(
                 "Search along relations",
-                "From a root, over some levels, by types of relations and entities.",
+                "From a root entity over a number of levels, filtered by relation types and entity types.",
             )
             .returns_json("The relations."),
     ];
@@ -64,48 +69,48 @@ pub fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct RelationQuery {
-    /// Where it begins.
+    /// ID of the entity at the start of the relation.
     from_id: Option<String>,
-    /// Type of the entity where it begins.
+    /// Type of the entity at the start of the relation.
     from_type: Option<String>,
-    /// Where it ends.
+    /// ID of the entity at the end of the relation.
     to_id: Option<String>,
-    /// Type of the entity where it ends.
+    /// Type of the entity at the end of the relation.
     to_type: Option<String>,
-    /// Such as Contains.
+    /// Type of the relation, such as Contains.
     relation_type: Option<String>,
-    /// COMMON if it is not given.
+    /// Group of the relation. Default: COMMON.
     relation_type_group: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct EntityQuery {
-    /// The entity.
+    /// ID of the entity.
     entity_id: String,
-    /// Its type.
+    /// Type of the entity.
     entity_type: String,
 }
 
 impl RelationQuery {
-    fn from(&self) -> Result<Option<EntityId>, Failure> {
+    fn from(&self) -> Result<Option<EntityId>, ThingsboardError> {
         end(self.from_type.as_deref(), self.from_id.as_deref())
     }
 
-    fn to(&self) -> Result<Option<EntityId>, Failure> {
+    fn to(&self) -> Result<Option<EntityId>, ThingsboardError> {
         end(self.to_type.as_deref(), self.to_id.as_deref())
     }
 
-    fn group(&self) -> Result<RelationGroup, Failure> {
+    fn group(&self) -> Result<RelationGroup, ThingsboardError> {
         match self.relation_type_group.as_deref() {
             None | Some("") => Ok(RelationGroup::Common),
             Some(text) => serde_json::from_value(text.into())
-                .map_err(|_| Failure::bad_request(format!("No enum constant RelationTypeGroup.{text}"))),
+                .map_err(|_| ThingsboardError::bad_request(format!("No enum constant RelationTypeGroup.{text}"))),
         }
     }
 
-    fn relation(&self) -> Result<Relation, Failure> {
-        let required = |name: &str| Failure::bad_request(format!("Parameter '{name}' can't be empty!"));
+    fn relation(&self) -> Result<Relation, ThingsboardError> {
+        let required = |name: &str| ThingsboardError::bad_request(format!("Parameter '{name}' can't be empty!"));
         Ok(Relation {
             from: self.from()?.ok_or_else(|| required("fromId"))?,
             to: self.to()?.ok_or_else(|| required("toId"))?,
@@ -115,7 +120,7 @@ impl RelationQuery {
         })
     }
 
-    fn selection(&self) -> Result<RelationSelection, Failure> {
+    fn selection(&self) -> Result<RelationSelection, ThingsboardError> {
         Ok(RelationSelection {
             from: self.from()?,
             to: self.to()?,
@@ -125,7 +130,7 @@ impl RelationQuery {
     }
 }
 
-fn end(kind: Option<&str>, id: Option<&str>) -> Result<Option<EntityId>, Failure> {
+fn end(kind: Option<&str>, id: Option<&str>) -> Result<Option<EntityId>, ThingsboardError> {
     match (kind, id) {
         (Some(kind), Some(id)) => Ok(Some(EntityId::new(
             EntityType::from_parameter(kind)?,
@@ -135,46 +140,50 @@ fn end(kind: Option<&str>, id: Option<&str>) -> Result<Option<EntityId>, Failure
     }
 }
 
-fn check_ends(call: &Call, relation: &Relation, verb: Verb) -> Result<(), Failure> {
+fn check_ends(call: &ApiCall, relation: &Relation, verb: Verb) -> Result<(), ThingsboardError> {
     check_end(call, relation.from, verb)?;
     check_end(call, relation.to, verb)
 }
 
-/// Whoever administers a tenant relates to it, though not all of it may be changed.
-fn check_end(call: &Call, end: EntityId, verb: Verb) -> Result<(), Failure> {
-    let administers = call.person.authority == Authority::TenantAdmin && call.person.screen.is_none();
+/// A tenant administrator may create relations to the tenant, without being allowed to change it.
+fn check_end(call: &ApiCall, end: EntityId, verb: Verb) -> Result<(), ThingsboardError> {
+    let administers = call.principal.authority == Authority::TenantAdmin && call.principal.screen.is_none();
     if administers && end == call.tenant().entity() {
         return Ok(());
     }
     call.check_id(end, verb)
 }
 
-fn save(call: &Call, (): (), _: NoQuery, Body(relation): Body<Relation>) -> Outcome<Relation> {
+fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(relation): JsonBody<Relation>) -> HandlerResult<Relation> {
     check_ends(call, &relation, Verb::Write)?;
     call.entities().save_relation(&relation)?;
-    call.related("RELATION_ADD_OR_UPDATE", &relation);
+    call.relation_changed("RELATION_ADD_OR_UPDATE", &relation);
     Ok(Json(relation))
 }
 
-fn one(call: &Call, (): (), query: RelationQuery, (): ()) -> Outcome<Relation> {
+fn one(call: &ApiCall, (): (), query: RelationQuery, (): ()) -> HandlerResult<Relation> {
     let wanted = query.relation()?;
     check_ends(call, &wanted, Verb::Read)?;
     let found = call.entities().repository().relations(&query.selection()?)?;
-    found.into_iter().next().map(Json).ok_or_else(Failure::not_found)
+    found
+        .into_iter()
+        .next()
+        .map(Json)
+        .ok_or_else(ThingsboardError::not_found)
 }
 
-fn remove(call: &Call, (): (), query: RelationQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, (): (), query: RelationQuery, (): ()) -> Result<(), ThingsboardError> {
     let wanted = query.relation()?;
     check_ends(call, &wanted, Verb::Write)?;
     if call.entities().repository().relations(&query.selection()?)?.is_empty() {
-        return Err(Failure::not_found());
+        return Err(ThingsboardError::not_found());
     }
     call.entities().delete_relation(&wanted)?;
-    call.related("RELATION_DELETED", &wanted);
+    call.relation_changed("RELATION_DELETED", &wanted);
     Ok(())
 }
 
-fn remove_all(call: &Call, (): (), query: EntityQuery, (): ()) -> Result<(), Failure> {
+fn remove_all(call: &ApiCall, (): (), query: EntityQuery, (): ()) -> Result<(), ThingsboardError> {
     let entity = EntityId::new(
         EntityType::from_parameter(&query.entity_type)?,
         Uuid::from_parameter(&query.entity_id)?,
@@ -190,36 +199,36 @@ fn remove_all(call: &Call, (): (), query: EntityQuery, (): ()) -> Result<(), Fai
     for selection in [of(Some(entity), None), of(None, Some(entity))] {
         for relation in repository.relations(&selection)? {
             call.entities().delete_relation(&relation)?;
-            call.related("RELATION_DELETED", &relation);
+            call.relation_changed("RELATION_DELETED", &relation);
         }
     }
     Ok(())
 }
 
-/// Relations whose ends the person may read.
-fn readable(call: &Call, selection: &RelationSelection) -> Result<Vec<Relation>, Failure> {
+/// Returns relations whose entities the user may read.
+fn readable(call: &ApiCall, selection: &RelationSelection) -> Result<Vec<Relation>, ThingsboardError> {
     let mut relations = call.entities().repository().relations(selection)?;
     relations.retain(|relation| check_ends(call, relation, Verb::Read).is_ok());
     Ok(relations)
 }
 
-fn asked(call: &Call, query: &RelationQuery) -> Result<Vec<Relation>, Failure> {
+fn find_relations(call: &ApiCall, query: &RelationQuery) -> Result<Vec<Relation>, ThingsboardError> {
     let selection = query.selection()?;
     let entity = selection.from.or(selection.to);
-    let entity = entity.ok_or_else(|| Failure::bad_request("Parameter 'fromId' can't be empty!"))?;
+    let entity = entity.ok_or_else(|| ThingsboardError::bad_request("Parameter 'fromId' can't be empty!"))?;
     call.check_id(entity, Verb::Read)?;
     readable(call, &selection)
 }
 
-fn list(call: &Call, (): (), query: RelationQuery, (): ()) -> Outcome<Vec<Relation>> {
-    Ok(Json(asked(call, &query)?))
+fn list(call: &ApiCall, (): (), query: RelationQuery, (): ()) -> HandlerResult<Vec<Relation>> {
+    Ok(Json(find_relations(call, &query)?))
 }
 
-fn infos(call: &Call, (): (), query: RelationQuery, (): ()) -> Outcome<Vec<Value>> {
-    named(call, asked(call, &query)?)
+fn infos(call: &ApiCall, (): (), query: RelationQuery, (): ()) -> HandlerResult<Vec<Value>> {
+    with_entity_names(call, find_relations(call, &query)?)
 }
 
-fn named(call: &Call, relations: Vec<Relation>) -> Outcome<Vec<Value>> {
+fn with_entity_names(call: &ApiCall, relations: Vec<Relation>) -> HandlerResult<Vec<Value>> {
     let mut infos = Vec::new();
     for relation in relations {
         let mut info = json!(relation);
@@ -230,27 +239,27 @@ fn named(call: &Call, relations: Vec<Relation>) -> Outcome<Vec<Value>> {
     Ok(Json(infos))
 }
 
-fn name(call: &Call, id: EntityId) -> Result<Option<String>, Failure> {
+fn name(call: &ApiCall, id: EntityId) -> Result<Option<String>, ThingsboardError> {
     Ok(call.entities().repository().get(id)?.map(|record| record.row.name))
 }
 
 #[derive(Deserialize)]
-pub struct Search {
-    pub parameters: Parameters,
+pub struct EntityRelationsQuery {
+    pub parameters: RelationsSearchParameters,
     #[serde(default)]
-    pub filters: Option<Vec<Filter>>,
+    pub filters: Option<Vec<RelationEntityTypeFilter>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Parameters {
+pub struct RelationsSearchParameters {
     root_id: Uuid,
     root_type: EntityType,
     #[serde(default)]
-    direction: Direction,
+    direction: EntitySearchDirection,
     #[serde(default)]
     relation_type_group: Option<RelationGroup>,
-    /// Not above zero: all.
+    /// 0 or less: all levels.
     #[serde(default)]
     max_level: i64,
     #[serde(default)]
@@ -259,7 +268,7 @@ pub struct Parameters {
 
 #[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Direction {
+pub enum EntitySearchDirection {
     #[default]
     From,
     To,
@@ -267,26 +276,26 @@ pub enum Direction {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Filter {
+pub struct RelationEntityTypeFilter {
     #[serde(default)]
     relation_type: Option<String>,
     #[serde(default)]
     entity_types: Option<Vec<EntityType>>,
-    /// All types of relations but this one.
+    /// Inverts the filter of relation types.
     #[serde(default)]
     negate: bool,
 }
 
-impl Filter {
-    pub fn new(relation_type: Option<String>, entity_types: Option<Vec<EntityType>>) -> Filter {
-        Filter {
+impl RelationEntityTypeFilter {
+    pub fn new(relation_type: Option<String>, entity_types: Option<Vec<EntityType>>) -> RelationEntityTypeFilter {
+        RelationEntityTypeFilter {
             relation_type,
             entity_types,
             negate: false,
         }
     }
 
-    fn takes(&self, relation: &Relation, other: EntityId) -> bool {
+    fn matches(&self, relation: &Relation, other: EntityId) -> bool {
         let kind = self.relation_type.as_deref().filter(|kind| !kind.is_empty());
         let types = self.entity_types.as_deref().filter(|types| !types.is_empty());
         kind.is_none_or(|kind| (kind == relation.kind) != self.negate)
@@ -294,22 +303,36 @@ impl Filter {
     }
 }
 
-fn find(call: &Call, (): (), _: NoQuery, Body(search): Body<Search>) -> Outcome<Vec<Relation>> {
+fn find(
+    call: &ApiCall,
+    (): (),
+    _: NoQuery,
+    JsonBody(search): JsonBody<EntityRelationsQuery>,
+) -> HandlerResult<Vec<Relation>> {
     let found = search.parameters.search(call, search.filters.unwrap_or_default())?;
     Ok(Json(found.into_iter().map(|(relation, _)| relation).collect()))
 }
 
-fn find_infos(call: &Call, (): (), _: NoQuery, Body(search): Body<Search>) -> Outcome<Vec<Value>> {
+fn find_infos(
+    call: &ApiCall,
+    (): (),
+    _: NoQuery,
+    JsonBody(search): JsonBody<EntityRelationsQuery>,
+) -> HandlerResult<Vec<Value>> {
     let found = search.parameters.search(call, search.filters.unwrap_or_default())?;
-    named(call, found.into_iter().map(|(relation, _)| relation).collect())
+    with_entity_names(call, found.into_iter().map(|(relation, _)| relation).collect())
 }
 
-impl Parameters {
-    /// Relations whose ends the person may read, each with the entity at its other end.
-    pub fn search(self, call: &Call, filters: Vec<Filter>) -> Result<Vec<(Relation, EntityId)>, Failure> {
+impl RelationsSearchParameters {
+    /// Returns relations whose entities the user may read, each with the entity at its other end.
+    pub fn search(
+        self,
+        call: &ApiCall,
+        filters: Vec<RelationEntityTypeFilter>,
+    ) -> Result<Vec<(Relation, EntityId)>, ThingsboardError> {
         let root = EntityId::new(self.root_type, self.root_id);
         call.check_id(root, Verb::Read)?;
-        let walk = Walk {
+        let walk = RelationTraversal {
             direction: self.direction,
             group: self.relation_type_group.unwrap_or_default(),
             levels: self.max_level,
@@ -322,19 +345,19 @@ impl Parameters {
     }
 }
 
-/// Going along relations, level by level; what was seen is not gone through again.
-pub struct Walk {
-    pub direction: Direction,
+/// A breadth-first search along relations. Each entity is visited once.
+pub struct RelationTraversal {
+    pub direction: EntitySearchDirection,
     pub group: RelationGroup,
-    /// Not above zero: all.
+    /// 0 or less: all levels.
     pub levels: i64,
     pub last_level_only: bool,
-    pub filters: Vec<Filter>,
+    pub filters: Vec<RelationEntityTypeFilter>,
 }
 
-impl Walk {
-    /// Each relation with the entity at its other end. Filters say what is found, not what is gone through.
-    pub fn relations(&self, call: &Call, root: EntityId) -> Result<Vec<(Relation, EntityId)>, Failure> {
+impl RelationTraversal {
+    /// Returns each relation with the entity at its other end. Filters affect the result, not the traversal.
+    pub fn relations(&self, call: &ApiCall, root: EntityId) -> Result<Vec<(Relation, EntityId)>, ThingsboardError> {
         let (mut found, mut seen, mut looked_at) = (Vec::new(), HashSet::from([root]), 0);
         let mut level = vec![root];
         let mut depth = 1;
@@ -344,11 +367,11 @@ impl Walk {
                 for relation in self.of(call, entity)? {
                     looked_at += 1;
                     if looked_at > SEARCHED_MAX {
-                        return Err(Failure::bad_request(format!(
+                        return Err(ThingsboardError::bad_request(format!(
                             "More than {SEARCHED_MAX} relations to search"
                         )));
                     }
-                    let other = if self.direction == Direction::From {
+                    let other = if self.direction == EntitySearchDirection::From {
                         relation.to
                     } else {
                         relation.from
@@ -364,7 +387,7 @@ impl Walk {
         }
         let last = found.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
         let is_wanted = |relation: &Relation, other: EntityId| {
-            self.filters.is_empty() || self.filters.iter().any(|filter| filter.takes(relation, other))
+            self.filters.is_empty() || self.filters.iter().any(|filter| filter.matches(relation, other))
         };
         found.retain(|(relation, other, depth)| {
             is_wanted(relation, *other) && (!self.last_level_only || *depth == last)
@@ -375,14 +398,14 @@ impl Walk {
             .collect())
     }
 
-    fn of(&self, call: &Call, entity: EntityId) -> Result<Vec<Relation>, Failure> {
+    fn of(&self, call: &ApiCall, entity: EntityId) -> Result<Vec<Relation>, ThingsboardError> {
         let mut selection = RelationSelection {
             group: Some(self.group),
             ..RelationSelection::default()
         };
         match self.direction {
-            Direction::From => selection.from = Some(entity),
-            Direction::To => selection.to = Some(entity),
+            EntitySearchDirection::From => selection.from = Some(entity),
+            EntitySearchDirection::To => selection.to = Some(entity),
         }
         Ok(call.entities().repository().relations(&selection)?)
     }

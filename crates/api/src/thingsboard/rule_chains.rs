@@ -1,12 +1,14 @@
-//! Rule chains: what they are called, what is in them, which one is the root; import and export.
+//! Rule chains: properties, metadata (nodes and connections), the root chain, import and export.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
 use axum::http::StatusCode;
-use platform::Page;
-use platform::chain::{Chain, Data, Message, Metadata, RootShape, Script, ScriptKind, root_metadata};
+use platform::PageData;
+use platform::chain::{
+    ChainMessage, CompiledChain, MessageData, Metadata, RootShape, Script, ScriptKind, root_metadata,
+};
 use platform::ids::{RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::RuleChain;
 use platform::repository::Selection;
@@ -14,114 +16,116 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
-use super::failure::{Code, Failure};
+use super::call::{ApiCall, Verb};
+use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::lists::{self, list_query};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
-/// Chains of one export.
+/// Limit of rule chains in an export or import.
 const EXPORTED_MAX: usize = 1000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        get("/api/ruleChains", "get_rule_chains", Who::TENANT_ADMIN, list)
-            .says("List rule chains", "Without what is in them.")
+        get("/api/ruleChains", "get_rule_chains", Authorities::TENANT_ADMIN, list)
+            .describe("List rule chains", "Without their metadata.")
             .returns_json("A page of rule chains."),
-        post("/api/ruleChain", "save_rule_chain", Who::TENANT_ADMIN, save)
-            .says("Create or change a rule chain", "What is in it is saved as its metadata.")
+        post("/api/ruleChain", "save_rule_chain", Authorities::TENANT_ADMIN, save)
+            .describe("Create or change a rule chain", "Its nodes and connections are saved as metadata.")
             .returns_json("The rule chain."),
-        post("/api/ruleChain/device/default", "save_default_rule_chain", Who::TENANT_ADMIN, save_default)
-            .says("Create a rule chain like the first root chain", "With the name in the body.")
+        post("/api/ruleChain/device/default", "save_default_rule_chain", Authorities::TENANT_ADMIN, save_default)
+            .describe("Create a default rule chain", "A copy of the initial root chain, with the name in the body.")
             .returns_json("The rule chain."),
-        get("/api/ruleChain/{ruleChainId}", "get_rule_chain", Who::TENANT_ADMIN, read)
-            .says("Read a rule chain", "Without what is in it.")
+        get("/api/ruleChain/{ruleChainId}", "get_rule_chain", Authorities::TENANT_ADMIN, read)
+            .describe("Read a rule chain", "Without its metadata.")
             .returns_json("The rule chain."),
-        delete("/api/ruleChain/{ruleChainId}", "delete_rule_chain", Who::TENANT_ADMIN, remove)
-            .says("Delete a rule chain", "Not the root, and none that a device profile begins with.")
+        delete("/api/ruleChain/{ruleChainId}", "delete_rule_chain", Authorities::TENANT_ADMIN, remove)
+            .describe("Delete a rule chain", "Fails for the root chain, and for chains that device profiles use.")
             .returns_empty("Deleted."),
-        get("/api/ruleChain/{ruleChainId}/metadata", "get_rule_chain_metadata", Who::TENANT_ADMIN, metadata)
-            .says("Read what is in a rule chain", "Its nodes and connections.")
+        get("/api/ruleChain/{ruleChainId}/metadata", "get_rule_chain_metadata", Authorities::TENANT_ADMIN, metadata)
+            .describe("Read the metadata of a rule chain", "Its nodes and connections.")
             .returns_json("The metadata."),
-        get("/api/ruleChain/tbelEnabled", "is_tbel_enabled", Who::TENANT_ADMIN, is_tbel_enabled)
-            .says("Whether scripts may be written in TBEL", "They may not: JavaScript is what runs.")
+        get("/api/ruleChain/tbelEnabled", "is_tbel_enabled", Authorities::TENANT_ADMIN, is_tbel_enabled)
+            .describe("Whether TBEL scripts are supported", "Always `false`: only JavaScript is supported.")
             .returns_json("`false`."),
         get(
             "/api/ruleChain/{ruleChainId}/output/labels",
             "get_rule_chain_output_labels",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             output_labels,
         )
-        .says("List a rule chain's outputs", "Names of its output nodes, by which another chain goes on.")
+        .describe("List a rule chain's outputs", "Names of its output nodes, which are connections in chains that use it.")
         .returns_json("The names."),
         get(
             "/api/ruleChain/{ruleChainId}/output/labels/usage",
             "get_rule_chain_output_labels_usage",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             output_labels_usage,
         )
-        .says("List where a rule chain's outputs are used", "Nodes that lead into it, and the connections that go on from them.")
-        .returns_json("Per node its chain, name and labels."),
-        post("/api/ruleChain/testScript", "test_script", Who::TENANT_ADMIN, test_script)
-            .says(
-                "Try a script",
-                "With a message, as a node of the kind would run it. What it gives is `output`, why it fails is `error`.",
+        .describe("List uses of a rule chain's outputs", "Nodes that lead into this chain, and the connections that follow them.")
+        .returns_json("Rule chain, name and labels of each node."),
+        post("/api/ruleChain/testScript", "test_script", Authorities::TENANT_ADMIN, test_script)
+            .describe(
+                "Test a script",
+                "Runs the script with a message, like a node of this type. The result is in `output`, or the error in `error`.",
             )
             .returns_json("`{\"output\": \"…\", \"error\": \"\"}`")
             .fails(StatusCode::TOO_MANY_REQUESTS),
-        post("/api/ruleChain/metadata", "save_rule_chain_metadata", Who::TENANT_ADMIN, save_metadata)
-            .says("Save what is in a rule chain", "It runs at once. Nodes that cannot run are kept, disabled.")
-            .returns_json("The metadata, with identifiers of nodes."),
-        post("/api/ruleChain/{ruleChainId}/root", "set_root_rule_chain", Who::TENANT_ADMIN, set_root)
-            .says("Make a rule chain the root", "Where messages of devices begin whose profile names no other.")
+        post("/api/ruleChain/metadata", "save_rule_chain_metadata", Authorities::TENANT_ADMIN, save_metadata)
+            .describe("Save the metadata of a rule chain", "It runs at once. Nodes that cannot run are stored as disabled.")
+            .returns_json("The metadata with the IDs of its nodes."),
+        post("/api/ruleChain/{ruleChainId}/root", "set_root_rule_chain", Authorities::TENANT_ADMIN, set_root)
+            .describe("Set the root rule chain", "It processes messages of devices whose profile names no other chain.")
             .returns_json("The rule chain."),
-        get("/api/ruleChains/export", "export_rule_chains", Who::TENANT_ADMIN, export)
-            .says("Export rule chains", "All of the tenant, at most `limit`.")
+        get("/api/ruleChains/export", "export_rule_chains", Authorities::TENANT_ADMIN, export)
+            .describe("Export rule chains", "All rule chains of the tenant, at most `limit`.")
             .returns_json("`ruleChains` and their `metadata`."),
-        post("/api/ruleChains/import", "import_rule_chains", Who::TENANT_ADMIN, import)
-            .says("Import rule chains", "What an export has; references between them are kept. With `overwrite` those of the same name are changed.")
-            .returns_json("Per chain what became of it."),
+        post("/api/ruleChains/import", "import_rule_chains", Authorities::TENANT_ADMIN, import)
+            .describe("Import rule chains", "The contents of an export. References between the chains are preserved. With `overwrite`, chains with the same name are changed.")
+            .returns_json("Result for each rule chain."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Rule chains")).collect()
 }
 
 list_query!(ChainQuery {
-    /// Only of this type: CORE.
+    /// Only rule chains of this type: CORE.
     #[serde(rename = "type")]
     kind: Option<String>,
 });
 
 #[derive(Deserialize, JsonSchema)]
 struct LimitQuery {
-    /// Chains at most.
+    /// Highest number of rule chains.
     limit: i64,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct OverwriteQuery {
-    /// Chains of the same name are changed.
+    /// Change existing rule chains with the same name.
     overwrite: Option<bool>,
 }
 
-/// Without what is in it, as answers have it.
-fn shown(chain: RuleChain) -> RuleChain {
+/// Returns the chain without its metadata, for answers.
+fn without_metadata(chain: RuleChain) -> RuleChain {
     RuleChain {
         metadata: None,
         ..chain
     }
 }
 
-fn list(call: &Call, (): (), query: ChainQuery, (): ()) -> Outcome<Page<RuleChain>> {
+fn list(call: &ApiCall, (): (), query: ChainQuery, (): ()) -> HandlerResult<PageData<RuleChain>> {
     let selection = Selection {
-        subtype: lists::filled(query.kind.clone()),
-        ..call.own()
+        subtype: lists::non_empty(query.kind.clone()),
+        ..call.own_entities()
     };
     let page = call.entities().page::<RuleChain>(&selection, &query.link()?)?;
-    Ok(Json(page.try_map(|chain| Ok::<_, Failure>(shown(chain)))?))
+    Ok(Json(
+        page.try_map(|chain| Ok::<_, ThingsboardError>(without_metadata(chain)))?,
+    ))
 }
 
-fn save(call: &Call, (): (), _: NoQuery, Body(mut chain): Body<RuleChain>) -> Outcome<RuleChain> {
+fn save(call: &ApiCall, (): (), _: NoQuery, JsonBody(mut chain): JsonBody<RuleChain>) -> HandlerResult<RuleChain> {
     if let Some(id) = chain.id {
         let stored: RuleChain = call.entity(id.0, Verb::Write)?;
         chain.first_rule_node_id = stored.first_rule_node_id;
@@ -131,12 +135,12 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut chain): Body<RuleChain>) -> Ou
     chain.tenant_id = call.tenant();
     let saved = call.entities().save_rule_chain(chain, call.now_ms)?;
     reload(call, &saved)?;
-    Ok(Json(shown(saved)))
+    Ok(Json(without_metadata(saved)))
 }
 
-fn reload(call: &Call, chain: &RuleChain) -> Result<(), Failure> {
+fn reload(call: &ApiCall, chain: &RuleChain) -> Result<(), ThingsboardError> {
     Ok(call
-        .world
+        .platform_access
         .devices()
         .reload_chain(chain.tenant_id, chain.id.unwrap_or_default(), call.now_ms)?)
 }
@@ -146,7 +150,7 @@ struct NameBody {
     name: String,
 }
 
-fn save_default(call: &Call, (): (), _: NoQuery, Body(body): Body<NameBody>) -> Outcome<RuleChain> {
+fn save_default(call: &ApiCall, (): (), _: NoQuery, JsonBody(body): JsonBody<NameBody>) -> HandlerResult<RuleChain> {
     let chain = RuleChain {
         tenant_id: call.tenant(),
         name: body.name,
@@ -154,18 +158,18 @@ fn save_default(call: &Call, (): (), _: NoQuery, Body(body): Body<NameBody>) -> 
     };
     let saved = call.entities().save_rule_chain(chain, call.now_ms)?;
     let id = saved.id.unwrap_or_default();
-    Ok(Json(shown(put_metadata(
+    Ok(Json(without_metadata(put_metadata(
         call,
         id,
         root_metadata(RootShape::WithDeviceProfile),
     )?)))
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<RuleChain> {
-    Ok(Json(shown(call.entity(id, Verb::Read)?)))
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<RuleChain> {
+    Ok(Json(without_metadata(call.entity(id, Verb::Read)?)))
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let chain: RuleChain = call.entity(id, Verb::Delete)?;
     call.entities().delete_rule_chain(RuleChainId(id))?;
     reload(call, &chain)
@@ -174,7 +178,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct LanguageQuery {
-    /// JS; TBEL is not supported.
+    /// JS. TBEL is not supported.
     script_lang: Option<String>,
 }
 
@@ -183,7 +187,7 @@ struct LanguageQuery {
 struct ScriptBody {
     script: String,
     script_type: String,
-    /// JSON.
+    /// The message data as JSON.
     msg: String,
     #[serde(default)]
     metadata: Value,
@@ -191,56 +195,61 @@ struct ScriptBody {
     msg_type: String,
 }
 
-fn test_script(call: &Call, (): (), query: LanguageQuery, Body(body): Body<ScriptBody>) -> Outcome<Value> {
-    let tenant = call.person.tenant;
-    let _trial = Trial::begin(tenant)?;
-    let (output, error) = match tried(tenant, &query, &body) {
+fn test_script(
+    call: &ApiCall,
+    (): (),
+    query: LanguageQuery,
+    JsonBody(body): JsonBody<ScriptBody>,
+) -> HandlerResult<Value> {
+    let tenant = call.principal.tenant;
+    let _trial = ScriptTest::begin(tenant)?;
+    let (output, error) = match run_script(tenant, &query, &body) {
         Ok(output) => (output, String::new()),
         Err(error) => (String::new(), error),
     };
     Ok(Json(json!({"output": output, "error": error})))
 }
 
-/// A tenant tries few scripts at a time: each may take half a second.
-struct Trial(TenantId);
+/// Limits concurrent script tests of a tenant, because each may take half a second.
+struct ScriptTest(TenantId);
 
-const TRIALS_MAX: usize = 2;
-static TRIALS: Mutex<Vec<TenantId>> = Mutex::new(Vec::new());
+const SCRIPT_TESTS_MAX: usize = 2;
+static SCRIPT_TESTS: Mutex<Vec<TenantId>> = Mutex::new(Vec::new());
 
-impl Trial {
-    fn begin(tenant: TenantId) -> Result<Trial, Failure> {
-        let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
-        if trials.iter().filter(|trial| **trial == tenant).count() >= TRIALS_MAX {
-            let message = format!("{TRIALS_MAX} scripts of this tenant are being tried: try this one after them");
-            return Err(Failure::new(Code::TooManyRequests, message).retry_after(1));
+impl ScriptTest {
+    fn begin(tenant: TenantId) -> Result<ScriptTest, ThingsboardError> {
+        let mut trials = SCRIPT_TESTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if trials.iter().filter(|trial| **trial == tenant).count() >= SCRIPT_TESTS_MAX {
+            let message = format!("{SCRIPT_TESTS_MAX} scripts of this tenant are being tested; try again later");
+            return Err(ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, message).retry_after(1));
         }
         trials.push(tenant);
-        Ok(Trial(tenant))
+        Ok(ScriptTest(tenant))
     }
 }
 
-impl Drop for Trial {
+impl Drop for ScriptTest {
     fn drop(&mut self) {
-        let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trials = SCRIPT_TESTS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = trials.iter().position(|trial| *trial == self.0) {
             trials.swap_remove(index);
         }
     }
 }
 
-fn tried(tenant: TenantId, query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
+fn run_script(tenant: TenantId, query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
     if query.script_lang.as_deref().is_some_and(|language| language != "JS") {
         return Err("scripts in TBEL are not supported: write them in JavaScript".to_owned());
     }
     let kind =
         ScriptKind::parse(&body.script_type).ok_or_else(|| format!("Unsupported script type: {}", body.script_type))?;
-    let data = serde_json::from_str(&body.msg).map_err(|error| format!("msg is no JSON: {error}"))?;
-    let message = Message {
+    let data = serde_json::from_str(&body.msg).map_err(|error| format!("msg is not valid JSON: {error}"))?;
+    let message = ChainMessage {
         kind: body.msg_type.as_str().into(),
         originator: RuleNodeId::NULL.entity(),
         customer: platform::ids::CustomerId::NULL,
         metadata: Metadata::from_json(&body.metadata),
-        data: Data::Json(data),
+        data: MessageData::Json(data),
         ts_ms: 0,
     };
     let output = Script::new(tenant, &body.script, kind)?
@@ -252,7 +261,7 @@ fn tried(tenant: TenantId, query: &LanguageQuery, body: &ScriptBody) -> Result<S
     })
 }
 
-fn metadata(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+fn metadata(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let chain: RuleChain = call.entity(id, Verb::Read)?;
     Ok(Json(metadata_json(&chain)))
 }
@@ -265,7 +274,7 @@ fn metadata_json(chain: &RuleChain) -> Value {
     metadata
 }
 
-fn is_tbel_enabled(_: &Call, (): (), _: NoQuery, (): ()) -> Outcome<bool> {
+fn is_tbel_enabled(_: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<bool> {
     Ok(Json(false))
 }
 
@@ -283,16 +292,16 @@ fn nodes_of<'a>(chain: &'a RuleChain, class: &str) -> impl Iterator<Item = (usiz
     })
 }
 
-fn output_labels(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<BTreeSet<String>> {
+fn output_labels(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<BTreeSet<String>> {
     let chain: RuleChain = call.entity(id, Verb::Read)?;
     let names = nodes_of(&chain, "TbRuleChainOutputNode").filter_map(|(_, node)| node["name"].as_str());
     Ok(Json(names.map(str::to_owned).collect()))
 }
 
-fn output_labels_usage(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+fn output_labels_usage(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Vec<Value>> {
     call.entity::<RuleChain>(id, Verb::Read)?;
     let mut usage = Vec::new();
-    lists::for_each::<RuleChain>(call, &call.own(), &mut |chain| {
+    lists::for_each::<RuleChain>(call, &call.own_entities(), &mut |chain| {
         let of_chain = id.to_string();
         for (index, node) in nodes_of(&chain, "TbRuleChainInputNode") {
             if node["configuration"]["ruleChainId"] != of_chain.as_str() {
@@ -317,9 +326,9 @@ fn output_labels_usage(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Vec
     Ok(Json(usage))
 }
 
-fn save_metadata(call: &Call, (): (), _: NoQuery, Body(metadata): Body<Value>) -> Outcome<Value> {
+fn save_metadata(call: &ApiCall, (): (), _: NoQuery, JsonBody(metadata): JsonBody<Value>) -> HandlerResult<Value> {
     let id = metadata["ruleChainId"]["id"].as_str().and_then(Uuid::parse);
-    let id = id.ok_or_else(|| Failure::bad_request("Rule chain id is not specified!"))?;
+    let id = id.ok_or_else(|| ThingsboardError::bad_request("Rule chain id is not specified!"))?;
     call.entity::<RuleChain>(id, Verb::Write)?;
     Ok(Json(metadata_json(&put_metadata(call, RuleChainId(id), metadata)?)))
 }
@@ -328,9 +337,10 @@ fn node_id(node: &Value) -> Option<Uuid> {
     node["id"]["id"].as_str().and_then(Uuid::parse)
 }
 
-/// Checked, with an identifier for each node, saved and running.
-fn put_metadata(call: &Call, id: RuleChainId, mut metadata: Value) -> Result<RuleChain, Failure> {
-    Chain::compile(call.person.tenant, id, &metadata).map_err(|error| Failure::bad_request(error.to_string()))?;
+/// Checks the metadata, assigns an ID to each node, saves the chain and runs it.
+fn put_metadata(call: &ApiCall, id: RuleChainId, mut metadata: Value) -> Result<RuleChain, ThingsboardError> {
+    CompiledChain::compile(call.principal.tenant, id, &metadata)
+        .map_err(|error| ThingsboardError::bad_request(error.to_string()))?;
     let before: RuleChain = call.entities().get(id.0)?;
     let before = before.metadata.unwrap_or_default();
     let known = before["nodes"].as_array().into_iter().flatten();
@@ -359,25 +369,25 @@ fn put_metadata(call: &Call, id: RuleChainId, mut metadata: Value) -> Result<Rul
     Ok(saved)
 }
 
-fn set_root(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<RuleChain> {
+fn set_root(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<RuleChain> {
     call.entity::<RuleChain>(id, Verb::Write)?;
     let before = call.entities().root_chain(call.tenant())?;
     let root = call.entities().set_root_chain(RuleChainId(id), call.now_ms)?;
-    // Devices go on talking: the new one is there before the old one goes.
+    // Start the new root before the old one stops, because devices keep sending messages.
     reload(call, &root)?;
     if let Some(before) = before.filter(|before| before.id != root.id) {
         reload(call, &before)?;
     }
-    Ok(Json(shown(root)))
+    Ok(Json(without_metadata(root)))
 }
 
-fn export(call: &Call, (): (), query: LimitQuery, (): ()) -> Outcome<Value> {
+fn export(call: &ApiCall, (): (), query: LimitQuery, (): ()) -> HandlerResult<Value> {
     let limit = usize::try_from(query.limit).unwrap_or(0).min(EXPORTED_MAX);
     let page = call
         .entities()
-        .page::<RuleChain>(&call.own(), &platform::PageLink::new(limit.max(1), 0))?;
+        .page::<RuleChain>(&call.own_entities(), &platform::PageLink::new(limit.max(1), 0))?;
     let metadata: Vec<Value> = page.data.iter().map(metadata_json).collect();
-    let chains: Vec<RuleChain> = page.data.into_iter().map(shown).collect();
+    let chains: Vec<RuleChain> = page.data.into_iter().map(without_metadata).collect();
     Ok(Json(json!({"ruleChains": chains, "metadata": metadata})))
 }
 
@@ -388,9 +398,16 @@ struct ImportBody {
     metadata: Vec<Value>,
 }
 
-fn import(call: &Call, (): (), query: OverwriteQuery, Body(body): Body<ImportBody>) -> Outcome<Vec<Value>> {
+fn import(
+    call: &ApiCall,
+    (): (),
+    query: OverwriteQuery,
+    JsonBody(body): JsonBody<ImportBody>,
+) -> HandlerResult<Vec<Value>> {
     if body.rule_chains.len() > EXPORTED_MAX {
-        return Err(Failure::bad_request(format!("More than {EXPORTED_MAX} rule chains")));
+        return Err(ThingsboardError::bad_request(format!(
+            "More than {EXPORTED_MAX} rule chains"
+        )));
     }
     let is_overwriting = query.overwrite == Some(true);
     let (mut results, mut ids) = (Vec::new(), Vec::new());
@@ -408,8 +425,8 @@ fn import(call: &Call, (): (), query: OverwriteQuery, Body(body): Body<ImportBod
         let old = metadata["ruleChainId"]["id"].as_str().and_then(Uuid::parse);
         let new = old.and_then(|old| ids.iter().find(|(known, _)| known.0 == old));
         let Some((_, id)) = new else {
-            return Err(Failure::bad_request(
-                "Metadata of a rule chain that is not in the import",
+            return Err(ThingsboardError::bad_request(
+                "Metadata of a rule chain that is not part of the import",
             ));
         };
         if let Err(failure) = put_metadata(call, *id, renamed(&metadata, &ids)?) {
@@ -422,7 +439,11 @@ fn import(call: &Call, (): (), query: OverwriteQuery, Body(body): Body<ImportBod
     Ok(Json(results))
 }
 
-fn import_one(call: &Call, mut chain: RuleChain, is_overwriting: bool) -> Result<(RuleChain, bool), Failure> {
+fn import_one(
+    call: &ApiCall,
+    mut chain: RuleChain,
+    is_overwriting: bool,
+) -> Result<(RuleChain, bool), ThingsboardError> {
     let known: Option<RuleChain> = call.entities().find_by_name(call.tenant().0, &chain.name)?;
     let known = known.filter(|_| is_overwriting);
     chain.id = known.as_ref().and_then(|known| known.id);
@@ -431,13 +452,14 @@ fn import_one(call: &Call, mut chain: RuleChain, is_overwriting: bool) -> Result
     Ok((call.entities().save_rule_chain(chain, call.now_ms)?, known.is_some()))
 }
 
-/// With the identifiers that chains have here, and none of nodes.
-fn renamed(metadata: &Value, ids: &[(RuleChainId, RuleChainId)]) -> Result<Value, Failure> {
+/// Replaces the IDs of chains by those of this server, and removes the IDs of nodes.
+fn renamed(metadata: &Value, ids: &[(RuleChainId, RuleChainId)]) -> Result<Value, ThingsboardError> {
     let mut text = metadata.to_string();
     for (old, new) in ids {
         text = text.replace(&old.to_string(), &new.to_string());
     }
-    let mut metadata: Value = serde_json::from_str(&text).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let mut metadata: Value =
+        serde_json::from_str(&text).map_err(|error| ThingsboardError::bad_request(error.to_string()))?;
     for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
         if let Some(fields) = node.as_object_mut() {
             fields.insert("id".to_owned(), Value::Null);

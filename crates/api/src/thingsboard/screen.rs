@@ -1,7 +1,8 @@
-//! What a screen may read: its dashboard, and of the rest what the dashboard shows. The console asks for no more (`ui/src/platform/dashboard.ts`).
+//! Access rights of a screen: its dashboard, and the data that the dashboard shows. The console requests nothing else
+//! (`ui/src/platform/dashboard.ts`).
 //!
-//! Whom an alias stands for that has to be looked for, the server looks for: the screen names an alias of its dashboard, never a query. What was
-//! found may be read for as long as [`GRANTED_MS`]; the screen asks again before that.
+//! The server resolves aliases that need a query. The screen only names an alias of its dashboard, never a query. It
+//! may read the entities that were found for [`GRANTED_MS`], and repeats the request before that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,27 +14,27 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Verb, missing};
-use super::failure::Failure;
-use super::operation::{Outcome, get};
+use super::call::{ApiCall, Verb, missing};
+use super::failure::ThingsboardError;
+use super::operation::{HandlerResult, get};
 use super::query::{EntityDataQuery, find};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
-/// How long what an alias stood for may be read. The console asks every ten seconds.
+/// How long a screen may read entities of a resolved alias. The console repeats the request every ten seconds.
 const GRANTED_MS: i64 = 60_000;
-/// Entities of all screens.
+/// Limit of granted entities of all screens.
 const GRANTS_MAX: usize = 100_000;
-/// That one alias stands for.
+/// Limit of entities of one alias.
 const FOUND_MAX: usize = 100;
 
-/// Until when the screens of a dashboard may read an entity that an alias of it stood for.
+/// Time until which the screens of a dashboard may read an entity of a resolved alias.
 #[derive(Default)]
 pub struct Grants(Mutex<HashMap<(Uuid, Uuid), i64>>);
 
 impl Grants {
-    /// False: there are too many.
-    fn give(&self, dashboard: Uuid, entities: &[EntityId], now_ms: i64) -> bool {
+    /// Returns `false` if there are too many grants.
+    fn grant(&self, dashboard: Uuid, entities: &[EntityId], now_ms: i64) -> bool {
         let mut grants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if grants.len() + entities.len() > GRANTS_MAX {
             grants.retain(|_, until_ms| *until_ms > now_ms);
@@ -59,39 +60,39 @@ impl Grants {
 struct AliasQuery {
     /// Key of an entity alias of the screen's dashboard.
     alias: String,
-    /// Key of a filter of the dashboard, which lets through some of them.
+    /// Key of a filter of the dashboard, which is applied to the entities.
     #[serde(default)]
     filter: Option<String>,
-    /// Type of what the state that is looked at is about: something that the screen may read.
+    /// Type of the current state's entity, which the screen must be allowed to read.
     #[serde(default)]
     entity_type: Option<String>,
-    /// Its identifier.
+    /// ID of the current state's entity.
     #[serde(default)]
     entity_id: Option<String>,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
-        get("/api/screen/entities", "find_screen_entities", Who::TENANT.and_screens(), entities)
-            .says(
-                "Find what an alias stands for",
-                "For screens: devices and assets, at most 100 by name, that an alias of the screen's own dashboard stands for. The screen may \
+        get("/api/screen/entities", "find_screen_entities", Authorities::TENANT.and_screens(), entities)
+            .describe(
+                "Resolve an entity alias",
+                "For screens: returns the devices and assets of an alias of the screen's dashboard, at most 100 by name. The screen may \
                  read them for a minute.",
             )
-            .returns_json("Their identifiers.")
+            .returns_json("IDs of the entities.")
             .tag("Dashboards"),
     ]
 }
 
-fn entities(call: &Call, (): (), asked: AliasQuery, (): ()) -> Outcome<Vec<EntityId>> {
-    let Some(screen) = call.person.screen else {
-        return Err(Failure::permission());
+fn entities(call: &ApiCall, (): (), asked: AliasQuery, (): ()) -> HandlerResult<Vec<EntityId>> {
+    let Some(screen) = call.principal.screen else {
+        return Err(ThingsboardError::permission());
     };
     let dashboard: Dashboard = call.entity(screen, Verb::Read)?;
     let current: Option<EntityId> = match (&asked.entity_type, &asked.entity_id) {
         (Some(kind), Some(id)) => Some(
             serde_json::from_value(json!({"entityType": kind, "id": id}))
-                .map_err(|error| Failure::bad_request(format!("Entity: {error}")))?,
+                .map_err(|error| ThingsboardError::bad_request(format!("Entity: {error}")))?,
         ),
         _ => None,
     };
@@ -107,7 +108,7 @@ fn entities(call: &Call, (): (), asked: AliasQuery, (): ()) -> Outcome<Vec<Entit
         Some(name) if configuration["filters"][name].is_object() => conditions(&configuration["filters"][name]),
         Some(_) => return Err(unknown()),
     };
-    let Some(filter) = rooted(filter, current) else {
+    let Some(filter) = with_root_entity(filter, current) else {
         return Ok(Json(Vec::new()));
     };
     let size = if filter["resolveMultiple"] == false {
@@ -121,22 +122,22 @@ fn entities(call: &Call, (): (), asked: AliasQuery, (): ()) -> Outcome<Vec<Entit
         "pageLink": {"page": 0, "pageSize": size, "sortOrder": {"key": name, "direction": "ASC"}},
     });
     let query: EntityDataQuery = serde_json::from_value(query)
-        .map_err(|error| Failure::bad_request(format!("Alias {}: {error}", asked.alias)))?;
+        .map_err(|error| ThingsboardError::bad_request(format!("Alias {}: {error}", asked.alias)))?;
     let rows = find(&call.of_tenant(), &query)?.rows;
-    let found = rows.iter().map(super::query::Row::id);
+    let found = rows.iter().map(super::query::QueriedEntity::id);
     let found: Vec<EntityId> = found
         .filter(|id| matches!(id.kind, EntityType::Device | EntityType::Asset))
         .collect();
-    if !call.world.grants().give(screen, &found, call.now_ms) {
-        return Err(Failure::bad_request(format!(
+    if !call.platform_access.grants().grant(screen, &found, call.now_ms) {
+        return Err(ThingsboardError::bad_request(format!(
             "Screens show more than {GRANTS_MAX} entities"
         )));
     }
     Ok(Json(found))
 }
 
-/// The filter with whom it begins at. `None`: it begins at nobody, and stands for nobody.
-fn rooted(mut filter: Value, current: Option<EntityId>) -> Option<Value> {
+/// Sets the root entity of the filter. `None`: there is no root, so the alias has no entities.
+fn with_root_entity(mut filter: Value, current: Option<EntityId>) -> Option<Value> {
     let default = || {
         filter["defaultStateEntity"]
             .get("id")
@@ -153,7 +154,7 @@ fn rooted(mut filter: Value, current: Option<EntityId>) -> Option<Value> {
     Some(filter)
 }
 
-/// As a query has them: one of each, without what forms keep beside them.
+/// Converts conditions to those of queries: one predicate each, without data of the editor.
 fn conditions(filter: &Value) -> Vec<Value> {
     let all = filter["keyFilters"].as_array().into_iter().flatten();
     let of_key = |one: &Value| -> Vec<Value> {
@@ -177,12 +178,12 @@ fn plain(info: &Value) -> Value {
     plain_one
 }
 
-/// Alarms that a dashboard's widgets show.
+/// Alarms that the widgets of a dashboard show.
 #[derive(Default)]
 pub struct ShownAlarms {
-    /// There is a widget without one entity, which shows those of the whole tenant.
+    /// A widget without an entity shows alarms of the whole tenant.
     pub has_all: bool,
-    /// There is a widget of the entity that the dashboard's state is about, which may be any on it.
+    /// A widget shows alarms of the current state's entity, which may be any entity on the dashboard.
     has_states: bool,
     of: Vec<String>,
 }
@@ -199,7 +200,7 @@ impl ShownAlarms {
         shown
     }
 
-    /// Of an entity that is on the dashboard.
+    /// Whether the alarms of an entity on the dashboard are shown.
     pub fn has(&self, entity: Uuid) -> bool {
         self.has_all || self.has_states || self.of.contains(&entity.to_string())
     }
@@ -232,7 +233,7 @@ fn widgets(configuration: &Value) -> impl Iterator<Item = &Value> {
     by_id.chain(configuration["widgets"].as_array().into_iter().flatten())
 }
 
-/// Names of attributes that a dashboard's widgets show: others of the same entity may be nobody's business.
+/// Names of the attributes that the widgets show. A screen must not read other attributes of the same entities.
 pub fn shown_attributes(dashboard: &Dashboard) -> HashSet<String> {
     let sources = dashboard
         .configuration
@@ -246,7 +247,7 @@ pub fn shown_attributes(dashboard: &Dashboard) -> HashSet<String> {
         .collect()
 }
 
-/// Whether the identifier is anywhere on the dashboard.
+/// Whether the dashboard contains the ID.
 pub fn names(dashboard: &Dashboard, id: Uuid) -> bool {
     let id = id.to_string();
     let mut left: Vec<&Value> = dashboard.configuration.iter().collect();

@@ -1,7 +1,8 @@
-//! JSON Web Tokens as ThingsBoard makes them: HS512, an access token for requests and a refresh token for new ones.
+//! JSON Web Tokens in ThingsBoard's format: HS512, with an access token for requests and a refresh token for new
+//! tokens.
 //!
-//! Beside ThingsBoard's claims there is `stamp`, a keyed hash of the user's password hash: a token is worth nothing once the
-//! password was changed, without anything to remember. The key is in the data directory, for its owner only.
+//! The additional claim `stamp` is a keyed hash of the user's password hash. So all tokens become invalid when the
+//! password changes, without a list of tokens. The key is stored in the data directory, readable only by its owner.
 
 use std::fs;
 use std::io::{self, Read};
@@ -15,18 +16,18 @@ use zeroize::Zeroizing;
 
 pub const ACCESS_S: i64 = 9_000;
 pub const REFRESH_S: i64 = 604_800;
-/// The scope of a refresh token; that of an access token is the user's authority.
+/// The scope of a refresh token. The scope of an access token is the user's authority.
 pub const REFRESH_SCOPE: &str = "REFRESH_TOKEN";
 const ISSUER: &str = "thingsboard.io";
 const KEY_FILE: &str = "platform-token-key";
 const KEY_BYTES: usize = 64;
-/// A longer one is none of ours.
+/// Longer tokens are rejected.
 const TOKEN_BYTES_MAX: usize = 4096;
 
-/// The claims of both kinds; what a refresh token lacks is `None`.
+/// The claims of both tokens. `None`: not part of a refresh token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Claims {
+pub struct TokenClaims {
     pub sub: String,
     pub user_id: String,
     pub scopes: Vec<String>,
@@ -42,16 +43,16 @@ pub struct Claims {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customer_id: Option<String>,
     pub stamp: String,
-    /// The administrator of the node who was given it to act as the user.
+    /// Administrator of the node who acts as the user with this token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-impl Claims {
-    pub fn new(sub: &str, user_id: &str, scope: &str, session_id: &str, stamp: &str, now_ms: i64) -> Claims {
+impl TokenClaims {
+    pub fn new(sub: &str, user_id: &str, scope: &str, session_id: &str, stamp: &str, now_ms: i64) -> TokenClaims {
         let now_s = now_ms.div_euclid(1000);
         let lifetime_s = if scope == REFRESH_SCOPE { REFRESH_S } else { ACCESS_S };
-        Claims {
+        TokenClaims {
             sub: sub.to_owned(),
             user_id: user_id.to_owned(),
             scopes: vec![scope.to_owned()],
@@ -73,9 +74,20 @@ impl Claims {
     }
 }
 
+fn unreadable_key(path: &Path, error: &io::Error) -> io::Error {
+    let path = path.display();
+    let text = match error.kind() {
+        io::ErrorKind::UnexpectedEof => format!(
+            "{path} has fewer than {KEY_BYTES} bytes; restore the file from a backup, or delete it, which logs out all users"
+        ),
+        _ => format!("cannot read {path}: {error}"),
+    };
+    io::Error::new(error.kind(), text)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// Not one of ours, or changed.
+    /// The token was not signed with this key, or was changed.
     Wrong,
     Expired,
 }
@@ -85,28 +97,30 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// Reads the key, or makes one that nobody else can read.
+    /// Reads the key, or creates one that only its owner can read.
     pub fn open_or_create(data_dir: &Path) -> io::Result<Signer> {
         let path = data_dir.join(KEY_FILE);
         let mut key = Zeroizing::new([0; KEY_BYTES]);
         match fs::File::open(&path) {
             Ok(mut file) => {
-                file.read_exact(&mut *key)?;
+                file.read_exact(&mut *key)
+                    .map_err(|error| unreadable_key(&path, &error))?;
                 return Ok(Signer { key });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(unreadable_key(&path, &error)),
         }
         getrandom::fill(&mut *key).map_err(io::Error::other)?;
         fs::create_dir_all(data_dir)?;
-        // A crash in between leaves no half a key under the name that is looked for.
-        storage::copy::replace(&path, &*key)?;
+        // A crash leaves no incomplete key under this name.
+        storage::copy::replace(&path, &*key)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))?;
         Ok(Signer { key })
     }
 
-    pub fn sign(&self, claims: &Claims) -> String {
+    pub fn sign(&self, claims: &TokenClaims) -> String {
         const HEADER: &[u8] = br#"{"alg":"HS512"}"#;
-        let payload = serde_json::to_vec(claims).expect("claims are plain data");
+        let payload = serde_json::to_vec(claims).expect("claims can be serialized");
         let mut token = Base64UrlUnpadded::encode_string(HEADER);
         token.push('.');
         token.push_str(&Base64UrlUnpadded::encode_string(&payload));
@@ -116,7 +130,7 @@ impl Signer {
         token
     }
 
-    pub fn verify(&self, token: &str, now_ms: i64) -> Result<Claims, TokenError> {
+    pub fn verify(&self, token: &str, now_ms: i64) -> Result<TokenClaims, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::Wrong);
         }
@@ -125,23 +139,23 @@ impl Signer {
         self.mac(signed.as_bytes())
             .verify_slice(&signature)
             .map_err(|_| TokenError::Wrong)?;
-        // What we signed has our header; it need not be read.
+        // A token that this server signed has the fixed header, so the header need not be parsed.
         let (_, payload) = signed.split_once('.').ok_or(TokenError::Wrong)?;
-        let claims: Claims = serde_json::from_slice(&decode(payload)?).map_err(|_| TokenError::Wrong)?;
+        let claims: TokenClaims = serde_json::from_slice(&decode(payload)?).map_err(|_| TokenError::Wrong)?;
         if claims.exp <= now_ms.div_euclid(1000) {
             return Err(TokenError::Expired);
         }
         Ok(claims)
     }
 
-    /// Tells one password from the next without telling anything of either.
+    /// Identifies a password without revealing it.
     pub fn stamp(&self, password_hash: &str) -> String {
         let mac = self.mac(b"stamp\0").chain_update(password_hash);
         Base64UrlUnpadded::encode_string(&mac.finalize().into_bytes()[..12])
     }
 
     fn mac(&self, first: &[u8]) -> Hmac<Sha512> {
-        let mac = Hmac::<Sha512>::new_from_slice(&*self.key).expect("a key of any length is good");
+        let mac = Hmac::<Sha512>::new_from_slice(&*self.key).expect("HMAC accepts keys of any length");
         mac.chain_update(first)
     }
 }
@@ -162,12 +176,12 @@ mod tests {
         }
     }
 
-    fn claims() -> Claims {
-        Claims::new("a@b.c", "id", "TENANT_ADMIN", "session", "stamp", NOW)
+    fn claims() -> TokenClaims {
+        TokenClaims::new("a@b.c", "id", "TENANT_ADMIN", "session", "stamp", NOW)
     }
 
     #[test]
-    fn what_was_signed_is_read_back_until_it_expires() {
+    fn signed_token_is_valid_until_it_expires() {
         let token = signer(1).sign(&claims());
         assert_eq!(signer(1).verify(&token, NOW).unwrap(), claims());
         let late = NOW + ACCESS_S * 1000;
@@ -176,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_tokens_are_rejected() {
         let token = signer(1).sign(&claims());
         let (head, rest) = token.split_once('.').unwrap();
         let (payload, signature) = rest.split_once('.').unwrap();
@@ -199,7 +213,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_key_is_kept_for_its_owner_only() {
+    fn key_file_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let directory = std::env::temp_dir().join(format!("tidewire-token-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
@@ -207,6 +221,20 @@ mod tests {
         let mode = fs::metadata(directory.join(KEY_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(Signer::open_or_create(&directory).unwrap().verify(&token, NOW).is_ok());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn error_of_a_truncated_key_names_the_file() {
+        let directory = std::env::temp_dir().join(format!("tidewire-token-short-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(KEY_FILE), "short").unwrap();
+        let error = Signer::open_or_create(&directory).err().unwrap();
+        let expected = format!(
+            "{} has fewer than {KEY_BYTES} bytes",
+            directory.join(KEY_FILE).display()
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,33 +1,33 @@
-//! What a tenant uses, and what the platform is.
+//! Resource usage of a tenant, and information about the platform.
 
 use axum::Json;
-use platform::Counter;
+use platform::UsageCounter;
 use platform::model::{Asset, Customer, Dashboard, Device, Entity, RuleChain, User};
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::operation::{NoQuery, Outcome, get};
+use super::call::ApiCall;
+use super::operation::{HandlerResult, NoQuery, get};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        get("/api/usage", "get_usage", Who::TENANT_ADMIN, usage)
-            .says(
-                "What the tenant uses",
-                "Entities, and what was counted this month; `max…` is what the tenant profile allows, 0 for no limit.",
+        get("/api/usage", "get_usage", Authorities::TENANT_ADMIN, usage)
+            .describe(
+                "Read the tenant's usage",
+                "Numbers of entities, and the counters of this month. `max…` is the limit of the tenant profile; 0: no limit.",
             )
-            .returns_json("The numbers."),
-        get("/api/system/info", "get_system_info", Who::SYS_ADMIN, system)
-            .says("What the platform runs on", "The version of this program.")
+            .returns_json("The usage."),
+        get("/api/system/info", "get_system_info", Authorities::SYS_ADMIN, system)
+            .describe("Read system information", "The version of this server.")
             .returns_json("The information."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Usage")).collect()
 }
 
-fn usage(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Value> {
+fn usage(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Value> {
     let repository = call.entities().repository();
-    let own = call.own();
+    let own = call.own_entities();
     let count = |kind| repository.count(kind, &own);
     let used = |counter| call.platform().usage(call.tenant(), counter);
     let limits = call.platform().limits(call.tenant()).unwrap_or_default();
@@ -40,17 +40,17 @@ fn usage(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Value> {
         "users": count(User::KIND)?, "maxUsers": most(User::KIND),
         "dashboards": count(Dashboard::KIND)?, "maxDashboards": most(Dashboard::KIND),
         "ruleChains": count(RuleChain::KIND)?, "maxRuleChains": most(RuleChain::KIND),
-        "transportMessages": used(Counter::TransportMessages), "maxTransportMessages": monthly(Counter::TransportMessages),
-        "transportDataPoints": used(Counter::TransportPoints), "maxTransportDataPoints": monthly(Counter::TransportPoints),
-        "storageDataPoints": used(Counter::StoredPoints), "maxStorageDataPoints": monthly(Counter::StoredPoints),
-        "ruleEngineExecutions": used(Counter::RuleNodes), "maxRuleEngineExecutions": monthly(Counter::RuleNodes),
-        "jsExecutions": used(Counter::Scripts), "maxJsExecutions": monthly(Counter::Scripts),
-        "alarms": used(Counter::CreatedAlarms), "maxAlarms": monthly(Counter::CreatedAlarms),
+        "transportMessages": used(UsageCounter::TransportMessages), "maxTransportMessages": monthly(UsageCounter::TransportMessages),
+        "transportDataPoints": used(UsageCounter::TransportPoints), "maxTransportDataPoints": monthly(UsageCounter::TransportPoints),
+        "storageDataPoints": used(UsageCounter::StoredPoints), "maxStorageDataPoints": monthly(UsageCounter::StoredPoints),
+        "ruleEngineExecutions": used(UsageCounter::RuleNodes), "maxRuleEngineExecutions": monthly(UsageCounter::RuleNodes),
+        "jsExecutions": used(UsageCounter::Scripts), "maxJsExecutions": monthly(UsageCounter::Scripts),
+        "alarms": used(UsageCounter::CreatedAlarms), "maxAlarms": monthly(UsageCounter::CreatedAlarms),
         "emails": 0, "maxEmails": 0, "sms": 0, "maxSms": 0,
     })))
 }
 
-fn system(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Value> {
+fn system(call: &ApiCall, (): (), _: NoQuery, (): ()) -> HandlerResult<Value> {
     Ok(Json(
         json!({"version": call.app.node().version, "artifact": "tidewire", "type": "CE"}),
     ))

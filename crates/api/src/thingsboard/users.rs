@@ -1,8 +1,9 @@
-//! Users: tenant administrators, whom system administrators make, and customers' users, whom tenant administrators make.
+//! Users: tenant administrators, created by system administrators, and customer users, created by tenant
+//! administrators.
 
 use axum::Json;
 use axum::http::HeaderMap;
-use platform::Page;
+use platform::PageData;
 use platform::ids::{CustomerId, TenantId, UserId, Uuid};
 use platform::model::{Authority, Customer, Tenant, User};
 use platform::repository::Selection;
@@ -10,69 +11,69 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, Person, Verb};
-use super::failure::Failure;
-use super::let_in;
+use super::call::{ApiCall, Principal, Verb};
+use super::console_access;
+use super::failure::ThingsboardError;
 use super::lists::{self, PageQuery};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::operation::{HandlerResult, JsonBody, NoQuery, delete, get, post};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        post("/api/user", "save_user", Who::ANY, save)
-            .says(
+        post("/api/user", "save_user", Authorities::ANY, save)
+            .describe(
                 "Create or change a user",
-                "A new one has no password yet: its activation link leads to one. No mail is sent.",
+                "A new user has no password; the activation link lets the user set it. No mail is sent.",
             )
             .returns_json("The user."),
-        get("/api/user/{userId}", "get_user_by_id", Who::ANY, read)
-            .says("Read a user", "By its identifier.")
+        get("/api/user/{userId}", "get_user_by_id", Authorities::ANY, read)
+            .describe("Read a user", "By its ID.")
             .returns_json("The user."),
         get(
             "/api/user/{userId}/activationLink",
             "get_activation_link",
-            Who::ADMINS,
+            Authorities::ADMINS,
             activation_link,
         )
-        .says(
+        .describe(
             "Get a user's activation link",
-            "Whoever has it can set the first password with POST /api/noauth/activate.",
+            "With this link, the first password can be set through POST /api/noauth/activate.",
         )
         .returns_text("text/plain", "The link."),
-        get("/api/user/{userId}/token", "get_user_token", Who::ADMINS, token)
-            .says(
+        get("/api/user/{userId}/token", "get_user_token", Authorities::ADMINS, token)
+            .describe(
                 "Get tokens of a user",
-                "To act as that user: a system administrator as a tenant's, who as a customer's user. They end as others do.",
+                "Lets an administrator act as that user: a system administrator as a tenant administrator, a tenant administrator as a customer user. The tokens expire like others.",
             )
             .returns_json("`token` and `refreshToken`."),
-        delete("/api/user/{userId}", "delete_user", Who::ADMINS, remove)
-            .says(
+        delete("/api/user/{userId}", "delete_user", Authorities::ADMINS, remove)
+            .describe(
                 "Delete a user",
-                "All of its tokens and keys are worth nothing afterwards.",
+                "All tokens and keys of the user become invalid.",
             )
             .returns_empty("Deleted."),
-        get("/api/users", "get_users", Who::ADMINS, list)
-            .says("List users", "Those that whoever asks administers.")
+        get("/api/users", "get_users", Authorities::ADMINS, list)
+            .describe("List users", "Users whom the calling user administers.")
             .returns_json("A page of users."),
-        get("/api/users/info", "find_users_by_query", Who::TENANT, infos)
-            .says("List users in short", "Address and name of those of the tenant, or of the customer.")
-            .returns_json("A page of users in short."),
+        get("/api/users/info", "find_users_by_query", Authorities::TENANT, infos)
+            .describe("List summaries of users", "Address and names of the users of the tenant or the customer.")
+            .returns_json("A page of summaries."),
         get(
             "/api/tenant/{tenantId}/users",
             "get_tenant_admins",
-            Who::SYS_ADMIN,
+            Authorities::SYS_ADMIN,
             of_tenant,
         )
-        .says("List a tenant's administrators", "Not the users of its customers.")
+        .describe("List a tenant's administrators", "Without users of customers.")
         .returns_json("A page of users."),
         get(
             "/api/customer/{customerId}/users",
             "get_customer_users",
-            Who::TENANT_ADMIN,
+            Authorities::TENANT_ADMIN,
             of_customer,
         )
-        .says("List a customer's users", "All of them.")
+        .describe("List a customer's users", "All users of the customer.")
         .returns_json("A page of users."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Users")).collect()
@@ -81,40 +82,40 @@ pub fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct MailQuery {
-    /// Whether a mail should be sent, which is not done.
+    /// Ignored: no mail is sent.
     #[allow(dead_code, reason = "part of the interface; there is no mail")]
     send_activation_mail: Option<String>,
 }
 
-/// Only of those below whoever asks.
-fn token(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+/// Only for users below the calling user.
+fn token(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<Value> {
     let user: User = call.entity(id, Verb::Read)?;
-    let is_below = match call.person.authority {
+    let is_below = match call.principal.authority {
         Authority::SysAdmin => user.authority == Authority::TenantAdmin,
         Authority::TenantAdmin => user.authority == Authority::CustomerUser,
         Authority::CustomerUser => false,
     };
     if !is_below {
-        return Err(Failure::permission());
+        return Err(ThingsboardError::permission());
     }
-    let person = Person {
+    let principal = Principal {
         session: call.entities().new_id(call.now_ms).to_string(),
-        by: call.person.is_node_admin().then(|| call.person.name.clone()),
-        ..Person::of(&user)
+        by: call.principal.is_node_admin().then(|| call.principal.name.clone()),
+        ..Principal::of(&user)
     };
-    let pair = call.world.issue(call.app.admins(), &person, call.now_ms);
-    let pair = pair.map_err(|_| Failure::bad_request("The user is not active."))?;
-    tracing::info!(by = %call.person.name, user = %user.email, "tokens of a user were given to an administrator");
+    let pair = call.platform_access.issue(call.app.admins(), &principal, call.now_ms);
+    let pair = pair.map_err(|_| ThingsboardError::bad_request("The user is not active."))?;
+    tracing::info!(by = %call.principal.name, user = %user.email, "issued tokens of a user to an administrator");
     Ok(Json(json!({"token": pair.token, "refreshToken": pair.refresh_token})))
 }
 
-/// Whoever is no administrator can change the own name only.
-fn save(call: &Call, (): (), _: MailQuery, Body(mut user): Body<User>) -> Outcome<User> {
+/// Users without administration rights can only change their own name.
+fn save(call: &ApiCall, (): (), _: MailQuery, JsonBody(mut user): JsonBody<User>) -> HandlerResult<User> {
     let stored: Option<User> = match user.id {
         Some(id) => Some(call.entity(id.0, Verb::Write)?),
         None => None,
     };
-    match (&stored, call.person.authority) {
+    match (&stored, call.principal.authority) {
         (Some(stored), _) => {
             (user.tenant_id, user.customer_id, user.authority) =
                 (stored.tenant_id, stored.customer_id, stored.authority);
@@ -123,87 +124,91 @@ fn save(call: &Call, (): (), _: MailQuery, Body(mut user): Body<User>) -> Outcom
         (None, Authority::TenantAdmin) => {
             user.tenant_id = call.tenant();
             if user.authority == Authority::SysAdmin {
-                return Err(Failure::permission());
+                return Err(ThingsboardError::permission());
             }
         }
-        (None, Authority::CustomerUser) => return Err(Failure::permission()),
+        (None, Authority::CustomerUser) => return Err(ThingsboardError::permission()),
     }
-    if call.person.authority != Authority::SysAdmin {
+    if call.principal.authority != Authority::SysAdmin {
         check_email(&user.email, stored.as_ref())?;
     }
     let (saved, _) = call.entities().save_user(user, call.now_ms)?;
     Ok(call.saved(stored.is_none(), saved))
 }
 
-/// Nobody gets the address of a user whom the console has let in, and such a user keeps it: it says whom the user stands for.
-fn check_email(email: &str, stored: Option<&User>) -> Result<(), Failure> {
+/// Addresses of users that the console creates are reserved. They cannot be changed, because they contain the name of
+/// the administrator.
+fn check_email(email: &str, stored: Option<&User>) -> Result<(), ThingsboardError> {
     let known = stored.map(|stored| stored.email.as_str());
-    let is_guarded = let_in::looks_let_in(email) || known.is_some_and(let_in::looks_let_in);
+    let is_guarded = console_access::resembles_console_address(email)
+        || known.is_some_and(console_access::resembles_console_address);
     if is_guarded && known != Some(email) {
-        return Err(Failure::bad_request(
-            "Addresses of users whom the console lets in are made and changed by the console only",
+        return Err(ThingsboardError::bad_request(
+            "Addresses of users that the console creates are reserved for the console",
         ));
     }
     Ok(())
 }
 
-fn prepare_for_admin(call: &Call, user: &mut User) -> Result<(), Failure> {
+fn prepare_for_admin(call: &ApiCall, user: &mut User) -> Result<(), ThingsboardError> {
     match user.authority {
         Authority::SysAdmin => {
             (user.tenant_id, user.customer_id) = (TenantId::NULL, None);
             Ok(())
         }
         Authority::TenantAdmin => call.entity::<Tenant>(user.tenant_id.0, Verb::Read).map(drop),
-        Authority::CustomerUser => Err(Failure::permission()),
+        Authority::CustomerUser => Err(ThingsboardError::permission()),
     }
 }
 
-fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<User> {
+fn read(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> HandlerResult<User> {
     Ok(Json(call.entity(id, Verb::Read)?))
 }
 
-fn activation_link(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<String, Failure> {
+fn activation_link(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<String, ThingsboardError> {
     call.entity::<User>(id, Verb::Write)?;
     let credentials = call.entities().user_credentials(UserId(id))?;
     let token = credentials
         .activate_token
         .filter(|_| !credentials.enabled)
-        .ok_or_else(|| Failure::bad_request("User is already activated!"))?;
+        .ok_or_else(|| ThingsboardError::bad_request("User is already activated!"))?;
     Ok(format!("{}/api/noauth/activate?activateToken={token}", call.base_url()))
 }
 
-fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+fn remove(call: &ApiCall, id: Uuid, _: NoQuery, (): ()) -> Result<(), ThingsboardError> {
     let user: User = call.entity(id, Verb::Delete)?;
-    if call.person.id == UserId(id) {
-        return Err(Failure::bad_request("Users can't delete themselves!"));
+    if call.principal.id == UserId(id) {
+        return Err(ThingsboardError::bad_request("Users can't delete themselves!"));
     }
     call.entities().delete_user(UserId(id))?;
     call.deleted(&user);
     Ok(())
 }
 
-fn list(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<User>> {
-    let selection = match call.person.authority {
+fn list(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<User>> {
+    let selection = match call.principal.authority {
         Authority::SysAdmin => Selection {
             customer: Some(CustomerId::NULL.0),
             ..Selection::default()
         },
-        _ => call.own(),
+        _ => call.own_entities(),
     };
     lists::page(call, &selection, &query.page_link()?)
 }
 
-/// As lists to choose from have it.
-pub fn short(user: &User) -> Value {
+/// Returns the fields that lists for a selection contain.
+pub fn short_info(user: &User) -> Value {
     json!({"id": user.id, "email": user.email, "firstName": user.first_name, "lastName": user.last_name})
 }
 
-fn infos(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
-    let page = call.entities().page::<User>(&call.own(), &query.page_link()?)?;
-    Ok(Json(page.try_map(|user| Ok::<_, Failure>(short(&user)))?))
+fn infos(call: &ApiCall, (): (), query: PageQuery, (): ()) -> HandlerResult<PageData<Value>> {
+    let page = call
+        .entities()
+        .page::<User>(&call.own_entities(), &query.page_link()?)?;
+    Ok(Json(page.try_map(|user| Ok::<_, ThingsboardError>(short_info(&user)))?))
 }
 
-fn of_tenant(call: &Call, tenant: Uuid, query: PageQuery, (): ()) -> Outcome<Page<User>> {
+fn of_tenant(call: &ApiCall, tenant: Uuid, query: PageQuery, (): ()) -> HandlerResult<PageData<User>> {
     call.entity::<Tenant>(tenant, Verb::Read)?;
     let selection = Selection {
         tenant: Some(tenant),
@@ -213,16 +218,16 @@ fn of_tenant(call: &Call, tenant: Uuid, query: PageQuery, (): ()) -> Outcome<Pag
     lists::page(call, &selection, &query.page_link()?)
 }
 
-fn of_customer(call: &Call, customer: Uuid, query: PageQuery, (): ()) -> Outcome<Page<User>> {
+fn of_customer(call: &ApiCall, customer: Uuid, query: PageQuery, (): ()) -> HandlerResult<PageData<User>> {
     call.entity::<Customer>(customer, Verb::Read)?;
     let selection = Selection {
         customer: Some(customer),
-        ..call.own()
+        ..call.own_entities()
     };
     lists::page(call, &selection, &query.page_link()?)
 }
 
-/// Where the one who asks has reached this node.
+/// Returns the URL under which the client has reached this node.
 pub fn base_url(headers: &HeaderMap, is_tls: bool) -> String {
     let host = headers
         .get("host")

@@ -1,28 +1,28 @@
-//! Values of telemetry and attributes as JSON: with their types, or as the texts that ThingsBoard gives.
+//! Values of telemetry and attributes as JSON: with their types, or as strings like ThingsBoard.
 
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-pub fn typed(value: &Value) -> Json {
+pub fn typed(value: &PointValue) -> Json {
     match value {
-        Value::Bool(value) => (*value).into(),
-        Value::Long(value) => (*value).into(),
-        Value::Double(value) => (*value).into(),
-        Value::String(text) => Json::from(&**text),
-        Value::Json(text) => serde_json::from_str(text).unwrap_or_else(|_| Json::from(&**text)),
+        PointValue::Bool(value) => (*value).into(),
+        PointValue::Long(value) => (*value).into(),
+        PointValue::Double(value) => (*value).into(),
+        PointValue::String(text) => Json::from(&**text),
+        PointValue::Json(text) => serde_json::from_str(text).unwrap_or_else(|_| Json::from(&**text)),
     }
 }
 
-pub fn text(value: &Value) -> String {
+pub fn text(value: &PointValue) -> String {
     match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Long(value) => value.to_string(),
-        Value::Double(value) => double_text(*value),
-        Value::String(text) | Value::Json(text) => text.to_string(),
+        PointValue::Bool(value) => value.to_string(),
+        PointValue::Long(value) => value.to_string(),
+        PointValue::Double(value) => double_text(*value),
+        PointValue::String(text) | PointValue::Json(text) => text.to_string(),
     }
 }
 
-/// As Java writes it: `1.0`, `22.5`, `1.0E7`, `1.0E-4`.
+/// Formats a number like Java: `1.0`, `22.5`, `1.0E7`, `1.0E-4`.
 pub fn double_text(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 || (1e-3..1e7).contains(&size) {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_are_written_as_java_does() {
+    fn doubles_are_formatted_like_java() {
         for (value, text) in [
             (1.0, "1.0"),
             (-22.5, "-22.5"),
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn every_type_as_it_is_and_as_text() {
+    fn values_convert_to_typed_json_and_text() {
         for (value, json, words) in [
-            (Value::Bool(true), serde_json::json!(true), "true"),
-            (Value::Long(-3), serde_json::json!(-3), "-3"),
-            (Value::Double(0.5), serde_json::json!(0.5), "0.5"),
-            (Value::String("a".into()), serde_json::json!("a"), "a"),
+            (PointValue::Bool(true), serde_json::json!(true), "true"),
+            (PointValue::Long(-3), serde_json::json!(-3), "-3"),
+            (PointValue::Double(0.5), serde_json::json!(0.5), "0.5"),
+            (PointValue::String("a".into()), serde_json::json!("a"), "a"),
             (
-                Value::Json("{\"a\":[1]}".into()),
+                PointValue::Json("{\"a\":[1]}".into()),
                 serde_json::json!({"a": [1]}),
                 "{\"a\":[1]}",
             ),

@@ -1,14 +1,14 @@
-//! Users and rules changed while clients are connected.
+//! Changes of users and access rules while clients are connected.
 
 use mqtt::{QoS, ReasonCode};
 use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::peer::Peer;
-use crate::web;
+use super::node::Node;
+use super::peer::Peer;
+use super::web;
 
 #[test]
-fn users_are_added_changed_and_removed_at_run_time() {
+fn users_are_added_changed_and_deleted_at_run_time() {
     let node = Node::start(3).with_login();
     let login = |password: &str| Peer::try_connect(node.mqtt_address(), "device", Some(("ada", password)));
     assert_eq!(login("lovelace").1, ReasonCode::BadUserNameOrPassword);
@@ -40,7 +40,7 @@ fn users_are_added_changed_and_removed_at_run_time() {
 }
 
 #[test]
-fn users_are_listed_without_hashes_and_kept_with_them() {
+fn users_are_listed_without_hashes() {
     let node = Node::start(1).with_login();
     let hash = "$7$101$AAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==";
     for name in ["bob", "ada", "cy"] {
@@ -70,7 +70,7 @@ fn users_are_listed_without_hashes_and_kept_with_them() {
 }
 
 #[test]
-fn rules_hold_at_once_for_connected_clients() {
+fn rules_apply_at_once_to_connected_clients() {
     let node = Node::start(3).with_login();
     let (mut writer, mut reader) = (node.peer("writer"), node.peer("reader"));
     reader.subscribe("open/#", QoS::AtLeastOnce);
@@ -94,7 +94,7 @@ fn rules_hold_at_once_for_connected_clients() {
 }
 
 #[test]
-fn everything_wrong_with_rules_is_said_and_nothing_changes() {
+fn invalid_rules_are_all_reported_and_change_nothing() {
     let node = Node::start(1).with_login();
     let before = node.get("/api/v1/acl").ok().json();
     let problem = node
@@ -123,7 +123,7 @@ fn everything_wrong_with_rules_is_said_and_nothing_changes() {
 }
 
 #[test]
-fn of_two_who_change_the_rules_the_second_is_told() {
+fn second_concurrent_rule_change_is_rejected() {
     let node = Node::start(1).with_login();
     let read = node.get("/api/v1/acl").ok().header("etag").to_owned();
     assert!(
@@ -149,14 +149,14 @@ fn of_two_who_change_the_rules_the_second_is_told() {
     put(first.header("etag"), "second").ok();
     put("*", "third").ok();
     node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).ok();
-    // As it was: what has been read then holds again.
+    // The earlier version of the rules has the earlier tag again.
     let again = json!({ "rules": [{ "permission": "allow", "action": "all", "topics": ["first"] }] });
     node.send("PUT", "/api/v1/acl", &again).ok();
     put(first.header("etag"), "fourth").ok();
 }
 
 #[test]
-fn pinned_rules_say_what_pins_them() {
+fn pinned_rules_name_their_source() {
     let node = Node::start(1).with_login();
     *node.access.pinned_by.lock().unwrap() = Some("access.rules (/etc/tidewire.toml:12)".into());
     let problem = node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).problem(409);

@@ -1,8 +1,8 @@
-//! Trying access rules: the answer is the one that a client would get, and names the rule that decides.
+//! Tests of access rules over the API: the answer is the decision for a real client, with the rule that decides.
 
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use super::node::Node;
 
 fn ask(node: &Node, question: Value) -> Value {
     node.send("POST", "/api/v1/acl/test", &question).ok().json()
@@ -17,7 +17,7 @@ fn rules() -> Value {
 }
 
 #[test]
-fn the_first_rule_that_matches_is_named() {
+fn first_matching_rule_is_named() {
     let node = Node::start(1).with_login();
     let about = |action: &str, topic: &str, more: Value| {
         let mut question = json!({ "action": action, "topic": topic, "client_id": "d1", "rules": rules() });
@@ -46,7 +46,7 @@ fn the_first_rule_that_matches_is_named() {
 }
 
 #[test]
-fn what_is_in_force_is_asked_when_no_rules_are_given() {
+fn rules_in_force_apply_without_rules_in_the_request() {
     let node = Node::start(1).with_login();
     let question = json!({ "action": "publish", "topic": "secret/x", "user_name": "ada" });
     node.send("PUT", "/api/v1/acl", &json!({ "rules": rules() })).ok();
@@ -60,7 +60,7 @@ fn what_is_in_force_is_asked_when_no_rules_are_given() {
 }
 
 #[test]
-fn wrong_questions_are_refused() {
+fn invalid_questions_are_rejected() {
     let node = Node::start(1).with_login();
     for (question, field) in [
         (json!({ "action": "all", "topic": "a" }), "action"),

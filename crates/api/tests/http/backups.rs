@@ -1,4 +1,4 @@
-//! Backups over the API: who may make them, what is said, and the archive. What is in a backup is the binary's.
+//! Backups over the API: permissions, answers and the archive. The binary's tests check the contents of a backup.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,39 +7,40 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use api::{
-    Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RestoreOutcome, Restoring, RunningBackup, SetAside,
+    BackupAdmin, BackupAdminError, BackupFailure, BackupInfo, BackupProgress, BackupState, FinishedRestore,
+    ReplacedData, RestoreProgress,
 };
 use serde_json::json;
 
-use crate::node::Node;
+use super::node::Node;
 
-struct Kept {
+struct TestBackend {
     directory: PathBuf,
     names: Mutex<Vec<String>>,
     prepared: Mutex<Option<String>>,
 }
 
-impl BackupAdmin for Kept {
-    fn state(&self) -> Result<BackupState, BackupError> {
+impl BackupAdmin for TestBackend {
+    fn state(&self) -> Result<BackupState, BackupAdminError> {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        let view = |name: &String| Backup {
+        let view = |name: &String| BackupInfo {
             name: name.clone(),
             made_at: at,
             bytes: 3,
-            holds: "2 sessions".into(),
+            contents: "2 sessions".into(),
         };
         Ok(BackupState {
             directory: self.directory.clone(),
-            running: Some(RunningBackup {
+            running: Some(BackupProgress {
                 name: "now".into(),
                 started_at: at,
                 copied_bytes: 1,
                 total_bytes: 2,
             }),
-            failure: Some(FailedBackup {
+            failure: Some(BackupFailure {
                 name: "before".into(),
                 at,
-                because: "no room".into(),
+                reason: "disk full".into(),
             }),
             finished: self.names.lock().unwrap().iter().map(view).collect(),
             restoring: self
@@ -47,14 +48,14 @@ impl BackupAdmin for Kept {
                 .lock()
                 .unwrap()
                 .clone()
-                .map(|name| Restoring::Prepared { name, at }),
-            restored: Some(RestoreOutcome {
+                .map(|name| RestoreProgress::Prepared { name, at }),
+            restored: Some(FinishedRestore {
                 name: "before".into(),
                 at,
                 failure: Some("its journal is damaged".into()),
-                set_aside: None,
+                previous_data: None,
             }),
-            set_aside: vec![SetAside {
+            replaced_data: vec![ReplacedData {
                 name: "aside".into(),
                 at,
                 bytes: 9,
@@ -62,52 +63,54 @@ impl BackupAdmin for Kept {
         })
     }
 
-    fn start(&self) -> Result<String, BackupError> {
+    fn start(&self) -> Result<String, BackupAdminError> {
         Ok("now".into())
     }
 
-    fn path(&self, name: &str) -> Result<PathBuf, BackupError> {
+    fn path(&self, name: &str) -> Result<PathBuf, BackupAdminError> {
         let is_known = self.names.lock().unwrap().iter().any(|known| known == name);
-        is_known.then(|| self.directory.join(name)).ok_or(BackupError::Unknown)
+        is_known
+            .then(|| self.directory.join(name))
+            .ok_or(BackupAdminError::Unknown)
     }
 
-    fn remove(&self, name: &str) -> Result<(), BackupError> {
+    fn remove(&self, name: &str) -> Result<(), BackupAdminError> {
         self.path(name)?;
         self.names.lock().unwrap().clear();
         Ok(())
     }
 
-    fn restore(&self, name: &str) -> Result<(), BackupError> {
+    fn restore(&self, name: &str) -> Result<(), BackupAdminError> {
         self.path(name)?;
         match self.prepared.lock().unwrap().replace(name.into()) {
-            Some(_) => Err(BackupError::Restoring),
+            Some(_) => Err(BackupAdminError::Restoring),
             None => Ok(()),
         }
     }
 
-    fn cancel_restore(&self) -> Result<(), BackupError> {
+    fn cancel_restore(&self) -> Result<(), BackupAdminError> {
         let was = self.prepared.lock().unwrap().take();
-        was.map(|_| ()).ok_or(BackupError::NotPrepared)
+        was.map(|_| ()).ok_or(BackupAdminError::NotPrepared)
     }
 
-    fn restore_now(&self) -> Result<(), BackupError> {
+    fn restore_now(&self) -> Result<(), BackupAdminError> {
         Ok(())
     }
 
-    fn remove_set_aside(&self, name: &str) -> Result<(), BackupError> {
+    fn remove_replaced_data(&self, name: &str) -> Result<(), BackupAdminError> {
         match name {
             "aside" => Ok(()),
-            _ => Err(BackupError::Unknown),
+            _ => Err(BackupAdminError::Unknown),
         }
     }
 }
 
-fn kept(name: &str) -> Arc<Kept> {
+fn kept(name: &str) -> Arc<TestBackend> {
     let directory = std::env::temp_dir().join(format!("tidewire-backups-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(directory.join("one/journal")).unwrap();
     fs::write(directory.join("one/journal/0.log"), "x".repeat(100_000)).unwrap();
-    Arc::new(Kept {
+    Arc::new(TestBackend {
         directory,
         names: Mutex::new(vec!["one".into()]),
         prepared: Mutex::default(),
@@ -115,7 +118,7 @@ fn kept(name: &str) -> Arc<Kept> {
 }
 
 #[test]
-fn backups_are_made_listed_downloaded_and_deleted() {
+fn backups_are_created_listed_downloaded_and_deleted() {
     let kept = kept("all");
     let held = kept.clone();
     let node = Node::start_with(1, |config| config.backups = Some(held)).with_login();
@@ -128,7 +131,7 @@ fn backups_are_made_listed_downloaded_and_deleted() {
     );
     assert_eq!(
         (&listed["running"]["copied_bytes"], &listed["failure"]["because"]),
-        (&json!(1), &json!("no room"))
+        (&json!(1), &json!("disk full"))
     );
 
     let archive = node.get("/api/v1/backups/one/download").ok();
@@ -149,7 +152,7 @@ fn backups_are_made_listed_downloaded_and_deleted() {
     );
 
     node.get("/api/v1/backups/..%2F..%2Fetc/download").problem(404);
-    node.delete("/api/v1/backups/nobody").problem(404);
+    node.delete("/api/v1/backups/missing").problem(404);
     assert_eq!(node.delete("/api/v1/backups/one").status, 204);
     let log = node.all_pages("/api/v1/audit?operation=download_backup", 10);
     assert_eq!(log.len(), 2);
@@ -157,7 +160,7 @@ fn backups_are_made_listed_downloaded_and_deleted() {
 }
 
 #[test]
-fn a_backup_is_prepared_restored_and_cancelled() {
+fn restore_is_prepared_started_and_cancelled() {
     let kept = kept("restored");
     let held = kept.clone();
     let node = Node::start_with(1, |config| config.backups = Some(held)).with_login();
@@ -171,7 +174,7 @@ fn a_backup_is_prepared_restored_and_cancelled() {
         (&json!(null), &json!("its journal is damaged"), &json!(9))
     );
     node.send("POST", "/api/v1/restore/restart", &json!({})).problem(409);
-    node.send("POST", "/api/v1/backups/nobody/restore", &json!({}))
+    node.send("POST", "/api/v1/backups/missing/restore", &json!({}))
         .problem(404);
     let begun = node.send("POST", "/api/v1/backups/one/restore", &json!({}));
     assert_eq!((begun.status, &begun.json()["name"]), (202, &json!("one")));
@@ -195,7 +198,7 @@ fn a_backup_is_prepared_restored_and_cancelled() {
 }
 
 #[test]
-fn a_viewer_has_nothing_of_backups() {
+fn viewer_cannot_access_backups() {
     let node = Node::start(1).with_viewer("eve", "only looking");
     node.get("/api/v1/backups").problem(403);
     node.get("/api/v1/backups/one/download").problem(403);

@@ -1,10 +1,10 @@
-//! Bans: refused at CONNECT, disconnected at once, lifted, checked.
+//! Bans: rejection at CONNECT, immediate disconnection, deletion, validation.
 
 use mqtt::ReasonCode;
 use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::peer::Peer;
+use super::node::Node;
+use super::peer::Peer;
 
 fn ban(node: &Node, body: &Value) -> Value {
     let answer = node.send("POST", "/api/v1/banned", body);
@@ -17,7 +17,7 @@ fn connect(node: &Node, client_id: &str) -> ReasonCode {
 }
 
 #[test]
-fn who_is_banned_is_disconnected_and_refused_until_the_ban_is_lifted() {
+fn banned_client_is_rejected_until_the_ban_is_deleted() {
     let node = Node::start(3).with_login();
     let mut peers: Vec<Peer> = (0..8).map(|n| node.peer(&format!("bad-{n}"))).collect();
     let mut good = node.peer("good");
@@ -51,7 +51,7 @@ fn who_is_banned_is_disconnected_and_refused_until_the_ban_is_lifted() {
 }
 
 #[test]
-fn an_address_and_its_network_are_banned_and_listed() {
+fn address_and_network_bans_are_listed() {
     let node = Node::start(2).with_login();
     let mut peer = node.peer("c");
     for body in [
@@ -76,7 +76,7 @@ fn an_address_and_its_network_are_banned_and_listed() {
 }
 
 #[test]
-fn what_cannot_be_banned_is_said() {
+fn invalid_bans_are_rejected() {
     let node = Node::start(1).with_login();
     let field = |body: Value| node.send("POST", "/api/v1/banned", &body).problem(422)["field"].clone();
     assert_eq!(field(json!({ "kind": "address", "who": "localhost" })), "who");

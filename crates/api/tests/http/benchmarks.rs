@@ -1,4 +1,4 @@
-//! Benchmarks over the API: who may start them, what is refused before one begins. Running them is the binary's.
+//! Benchmarks over the API: permissions and validation. The binary runs them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use api::{BenchAdmin, BenchError, BenchOrder, BenchResult, BenchState, RunningBench};
 use serde_json::json;
 
-use crate::node::Node;
+use super::node::Node;
 
 #[derive(Default)]
 struct Bench {
@@ -38,7 +38,7 @@ impl BenchAdmin for Bench {
     fn start(&self, order: BenchOrder) -> Result<String, BenchError> {
         if order.scenario == "off" {
             let because = "benchmark.enabled is false".into();
-            return Err(BenchError::Off { because });
+            return Err(BenchError::Off { reason: because });
         }
         let mut running = self.running.lock().unwrap();
         if running.is_some() {
@@ -69,7 +69,7 @@ impl BenchAdmin for Bench {
 const ALL: &str = "/api/v1/benchmarks";
 
 #[test]
-fn one_benchmark_at_a_time_is_started_on_purpose_and_stopped() {
+fn confirmed_benchmark_starts_and_stops_one_at_a_time() {
     let node = Node::start_with(1, |config| config.benchmarks = Some(Arc::new(Bench::default()))).with_login();
     let start = |scenario: &str, duration_s: f64, confirmed: bool| {
         let order = json!({ "scenario": scenario, "duration_s": duration_s, "confirmed": confirmed });
@@ -91,15 +91,15 @@ fn one_benchmark_at_a_time_is_started_on_purpose_and_stopped() {
         (&json!("fanout"), &json!(1.0))
     );
     assert_eq!(node.send("POST", "/api/v1/benchmarks/stop", &json!(null)).status, 204);
-    for target in ["/api/v1/benchmarks/nobody", "/api/v1/benchmarks/nobody/report"] {
+    for target in ["/api/v1/benchmarks/missing", "/api/v1/benchmarks/missing/report"] {
         node.get(target).problem(404);
     }
-    node.delete("/api/v1/benchmarks/nobody").problem(404);
+    node.delete("/api/v1/benchmarks/missing").problem(404);
     assert_eq!(node.all_pages("/api/v1/audit?operation=start_benchmark", 10).len(), 5);
 }
 
 #[test]
-fn a_viewer_runs_no_benchmark_and_a_server_without_a_load_tool_says_so() {
+fn viewer_and_server_without_load_tool_run_no_benchmark() {
     let node = Node::start(1).with_login();
     let order = json!({ "scenario": "fanout", "duration_s": 5, "confirmed": true });
     node.send("POST", ALL, &order).problem(409);

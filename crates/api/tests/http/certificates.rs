@@ -1,23 +1,23 @@
-//! Certificates over the API: what is shown, who may change it, what a refusal says. The files themselves are the binary's.
+//! Certificates over the API: contents, permissions and errors. The binary's tests check the files.
 
 use std::sync::{Arc, Mutex};
 
-use api::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate};
+use api::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate};
 use base64ct::{Base64, Encoding};
 use net::tls::ClientCertificates;
 use serde_json::json;
 
-use crate::node::Node;
+use super::node::Node;
 
 /// Two listeners with one certificate file.
-struct Kept {
+struct TestBackend {
     chain: Vec<Vec<u8>>,
     calls: Mutex<Vec<String>>,
 }
 
-impl CertificateAdmin for Kept {
+impl CertificateAdmin for TestBackend {
     fn list(&self) -> Vec<ServerCertificate> {
-        let one = |listener: &str, key_file: &str, on_disk: OnDisk| ServerCertificate {
+        let one = |listener: &str, key_file: &str, on_disk: DiskState| ServerCertificate {
             listener: listener.into(),
             certificate_file: "/etc/cert.pem".into(),
             key_file: key_file.into(),
@@ -27,8 +27,8 @@ impl CertificateAdmin for Kept {
         };
         let because = "gone".into();
         vec![
-            one("tls.default", "/etc/key.pem", OnDisk::Same),
-            one("api", "/etc/api.pem", OnDisk::Unusable { because }),
+            one("tls.default", "/etc/key.pem", DiskState::Same),
+            one("api", "/etc/api.pem", DiskState::Unusable { reason: because }),
         ]
     }
 
@@ -44,11 +44,11 @@ impl CertificateAdmin for Kept {
         let because = "no".to_owned();
         match certificate {
             "good" => Ok(()),
-            "linked" => Err(CertificateError::NotOurs { because }),
-            "half" => Err(CertificateError::Workers { because }),
+            "linked" => Err(CertificateError::ExternallyManaged { reason: because }),
+            "half" => Err(CertificateError::Workers { reason: because }),
             "bad key" => Err(CertificateError::Rejected {
                 field: CertificateField::Key,
-                because,
+                reason: because,
             }),
             _ => Err(CertificateError::Unknown),
         }
@@ -56,21 +56,21 @@ impl CertificateAdmin for Kept {
 
     fn reload(&self) -> Result<(), CertificateError> {
         Err(CertificateError::Files {
-            because: "api.cert_file: gone".into(),
+            reason: "api.cert_file: gone".into(),
         })
     }
 }
 
-fn kept() -> Arc<Kept> {
+fn kept() -> Arc<TestBackend> {
     let made = rcgen::generate_simple_self_signed(["mqtt.example".to_owned()]).unwrap();
-    Arc::new(Kept {
+    Arc::new(TestBackend {
         chain: vec![made.cert.der().to_vec()],
         calls: Mutex::default(),
     })
 }
 
 #[test]
-fn certificates_are_shown_and_replaced_and_keys_stay_hidden() {
+fn certificates_are_shown_and_replaced_without_keys() {
     let kept = kept();
     let held = kept.clone();
     let node = Node::start_with(1, |config| config.certificates = Some(held)).with_login();
@@ -95,7 +95,7 @@ fn certificates_are_shown_and_replaced_and_keys_stay_hidden() {
     let inner: String = authority.lines().filter(|line| !line.starts_with("-----")).collect();
     assert_eq!(Base64::decode_vec(&inner).unwrap(), kept.chain[0]);
     assert!(authority.starts_with("-----BEGIN CERTIFICATE-----\n") && authority.lines().all(|line| line.len() <= 64));
-    node.get("/api/v1/certificates/nobody/authority.pem").problem(404);
+    node.get("/api/v1/certificates/missing/authority.pem").problem(404);
 
     let put = |certificate: &str| {
         let body = json!({ "certificate": certificate, "key": "SESAME" });
@@ -104,7 +104,7 @@ fn certificates_are_shown_and_replaced_and_keys_stay_hidden() {
     put("good").ok();
     assert_eq!(put("bad key").problem(422)["field"], "key");
     put("linked").problem(409);
-    put("nobody").problem(404);
+    put("missing").problem(404);
     put("half").problem(500);
     node.send("POST", "/api/v1/certificates/reload", &json!(null))
         .problem(409);
@@ -122,7 +122,7 @@ fn certificates_are_shown_and_replaced_and_keys_stay_hidden() {
 }
 
 #[test]
-fn a_viewer_sees_certificates_and_changes_none() {
+fn viewer_reads_but_cannot_change_certificates() {
     let node = Node::start(1).with_viewer("eve", "only looking");
     assert_eq!(node.get("/api/v1/certificates").ok().json(), json!({ "items": [] }));
     let body = json!({ "certificate": "c", "key": "k" });

@@ -1,12 +1,12 @@
-//! Clients and subscriptions over three shards.
+//! Clients and subscriptions on three shards.
 
 use std::collections::BTreeSet;
 
 use mqtt::{Property, PropertyWriter, QoS, ReasonCode, Will};
 use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::peer::Peer;
+use super::node::Node;
+use super::peer::Peer;
 
 fn ids(items: &[Value], field: &str) -> BTreeSet<String> {
     items
@@ -16,7 +16,7 @@ fn ids(items: &[Value], field: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn pages_over_three_shards_list_every_client_once() {
+fn pages_list_every_client_once() {
     let node = Node::start(3).with_login();
     let expected: BTreeSet<String> = (0..40).map(|n| format!("client-{n}")).collect();
     let mut peers: Vec<Peer> = expected.iter().map(|id| node.peer(id)).collect();
@@ -38,10 +38,10 @@ fn pages_over_three_shards_list_every_client_once() {
 }
 
 #[test]
-fn clients_are_sorted_over_three_shards_and_pages() {
+fn clients_are_sorted_across_shards_and_pages() {
     let node = Node::start(3).with_login();
     let ids: Vec<String> = (0..30).map(|n| format!("client-{n:02}")).collect();
-    // Later ids connect earlier, so that no order is another's.
+    // Later IDs connect earlier, so that the sort orders differ.
     let mut peers: Vec<Peer> = ids.iter().rev().map(|id| node.peer(id)).collect();
     for (index, peer) in peers.iter_mut().enumerate() {
         for n in 0..index % 5 {
@@ -58,7 +58,7 @@ fn clients_are_sorted_over_three_shards_and_pages() {
             listed.iter().rev().map(|item| &item["client_id"]).eq(ids.iter()),
             "limit {limit}"
         );
-        // The same value many times, also across pages.
+        // The same value occurs many times, also on different pages.
         let listed = sorted("sort=subscriptions&order=desc", limit);
         let place = |item: &Value| {
             let id = item["client_id"].as_str().unwrap().to_owned();
@@ -81,7 +81,7 @@ fn clients_are_sorted_over_three_shards_and_pages() {
 }
 
 #[test]
-fn clients_with_the_most_messages_come_first() {
+fn clients_with_the_most_messages_are_first() {
     let node = Node::start(2).with_login();
     let (mut busy, mut reader, _idle) = (node.peer("busy"), node.peer("reader"), node.peer("idle"));
     reader.subscribe("x", QoS::AtLeastOnce);
@@ -95,13 +95,13 @@ fn clients_with_the_most_messages_come_first() {
             .json();
         page["items"][0]["client_id"].as_str().unwrap().to_owned()
     };
-    node.wait_for("counters of what was sent", || {
+    node.wait_for("counters of sent messages", || {
         first("messages_received") == "busy" && first("messages_sent") == "reader"
     });
 }
 
 #[test]
-fn clients_that_lost_the_most_messages_come_first() {
+fn clients_with_the_most_drops_are_first() {
     let node = Node::start(3).with_login();
     let losers = [("a", 2), ("b", 0), ("c", 3), ("d", 1)];
     for (id, _) in losers {
@@ -111,7 +111,7 @@ fn clients_that_lost_the_most_messages_come_first() {
     node.wait_for("the end of the connections", || {
         node.all_pages("/api/v1/clients?connected=false", 10).len() == losers.len()
     });
-    // QoS 0 for a session that is away is lost.
+    // QoS 0 messages for a disconnected session are dropped.
     for (id, messages) in losers {
         for _ in 0..messages {
             let message = json!({ "topic": id, "payload": "lost" });
@@ -125,12 +125,14 @@ fn clients_that_lost_the_most_messages_come_first() {
             .map(|item| item["client_id"].as_str().unwrap().to_owned())
             .collect()
     };
-    node.wait_for("the losses", || sorted("&order=desc", 1) == ["c", "a", "d", "b"]);
+    node.wait_for("the dropped messages", || {
+        sorted("&order=desc", 1) == ["c", "a", "d", "b"]
+    });
     assert_eq!(sorted("", 3), ["b", "d", "a", "c"]);
 }
 
 #[test]
-fn queries_are_checked() {
+fn queries_are_validated() {
     let node = Node::start(1).with_login();
     assert_eq!(node.get("/api/v1/clients?limit=0").problem(400)["field"], "limit");
     assert_eq!(
@@ -160,7 +162,7 @@ fn queries_are_checked() {
 }
 
 #[test]
-fn a_clients_detail_has_its_counters_and_last_reasons() {
+fn client_details_have_counters_and_last_reasons() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("a/b c");
     peer.subscribe("x", QoS::AtLeastOnce);
@@ -185,7 +187,7 @@ fn a_clients_detail_has_its_counters_and_last_reasons() {
     let gone = || node.get("/api/v1/clients/a%2Fb%20c").ok().json();
     node.wait_for("the end of the connection", || gone()["connected"] == false);
     assert_eq!(gone()["last_disconnect_reason"], "connection_lost");
-    // QoS 0 for a session that is away is dropped, with a reason.
+    // QoS 0 messages for a disconnected session are dropped, with a reason.
     node.send("POST", "/api/v1/publish", &json!({ "topic": "x", "payload": "lost" }))
         .ok();
     assert_eq!(gone()["drops"], json!([{ "reason": "offline_qos0", "messages": 1 }]));
@@ -198,7 +200,7 @@ fn a_clients_detail_has_its_counters_and_last_reasons() {
 }
 
 #[test]
-fn a_kick_tells_the_client_and_keeps_or_ends_the_session() {
+fn kick_disconnects_and_optionally_deletes_the_session() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("kicked");
     assert_eq!(node.delete("/api/v1/clients/kicked").status, 204);
@@ -214,7 +216,7 @@ fn a_kick_tells_the_client_and_keeps_or_ends_the_session() {
 }
 
 #[test]
-fn subscriptions_can_be_made_and_ended_for_a_client() {
+fn client_is_subscribed_and_unsubscribed_by_the_api() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("listener");
     let path = "/api/v1/clients/listener/subscriptions";
@@ -250,14 +252,14 @@ fn subscriptions_can_be_made_and_ended_for_a_client() {
     );
     node.send(
         "POST",
-        "/api/v1/clients/nobody/subscriptions",
+        "/api/v1/clients/missing/subscriptions",
         &json!({ "filter": "a" }),
     )
     .problem(404);
 }
 
 #[test]
-fn shared_groups_and_refused_clients_are_listed() {
+fn share_groups_and_rejected_clients_are_listed() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("member");
     peer.subscribe("$share/workers/jobs/#", QoS::AtLeastOnce);
@@ -307,7 +309,7 @@ fn shared_groups_and_refused_clients_are_listed() {
 }
 
 #[test]
-fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
+fn inflight_and_queued_messages_are_listed() {
     let node = Node::start(2).with_login();
     let mut reader = node.peer("slow/one");
     reader.subscribe("q", QoS::AtLeastOnce);
@@ -316,7 +318,7 @@ fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
         writer.publish_acknowledged("q", b"\xffbytes", false),
         ReasonCode::Success
     );
-    // It is given the message and says nothing.
+    // The client receives the message and does not acknowledge it.
     assert_eq!(reader.receive().topic, "q");
     let list = |what: &str| node.get(&format!("/api/v1/clients/slow%2Fone/{what}")).ok().json();
     let inflight = list("inflight?payload_bytes=1");
@@ -361,7 +363,7 @@ fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
         payloads[1..],
         ["message 0", "message 1", "message 2", "message 3", "message 4"]
     );
-    node.get("/api/v1/clients/nobody/queue").problem(404);
+    node.get("/api/v1/clients/missing/queue").problem(404);
     assert_eq!(
         node.get("/api/v1/clients/slow%2Fone/queue?payload_bytes=4097")
             .problem(422)["field"],
@@ -370,7 +372,7 @@ fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
 }
 
 #[test]
-fn a_client_is_shown_with_its_will_and_what_it_says_of_itself() {
+fn client_details_have_will_and_connect_properties() {
     let node = Node::start(2).with_login();
     let mut bytes = Vec::new();
     let mut writer = PropertyWriter::new(&mut bytes);
@@ -378,7 +380,7 @@ fn a_client_is_shown_with_its_will_and_what_it_says_of_itself() {
     writer.put(Property::MessageExpiryInterval(3600));
     writer.put(Property::ContentType("text/plain"));
     writer.put(Property::UserProperty("plant", "north"));
-    // The last of the bytes that are shown is half of a character.
+    // The payload is cut within a character.
     let payload = format!("{}grün", "x".repeat(4093));
     let will = Will {
         qos: QoS::AtLeastOnce,

@@ -1,23 +1,23 @@
-//! The configuration over the API: shown, tried, changed, refused. What a change does is in the tests of the binary.
+//! The configuration over the API: shown, checked, changed, rejected. The binary's tests check the effects of changes.
 
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
+use api::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference, ConfigValue};
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use super::node::Node;
 
-struct Kept {
+struct TestBackend {
     applied: Mutex<Vec<ConfigChanges>>,
     begun: Barrier,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept {
+impl Default for TestBackend {
+    fn default() -> TestBackend {
+        TestBackend {
             applied: Mutex::default(),
             begun: Barrier::new(2),
         }
@@ -41,14 +41,14 @@ fn value(key: &str, value: &str) -> ConfigValue {
     }
 }
 
-impl ConfigAdmin for Kept {
-    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError> {
+impl ConfigAdmin for TestBackend {
+    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigChangeError> {
         let because = "no".to_owned();
         if changes.contains_key("files") {
-            return Err(ConfigError::Files { because });
+            return Err(ConfigChangeError::Files { reason: because });
         }
         if changes.contains_key("workers") {
-            return Err(ConfigError::Workers { because });
+            return Err(ConfigChangeError::Workers { reason: because });
         }
         let wrong = |key: &&String| !key.starts_with("mqtt.");
         let errors: Vec<_> = changes
@@ -57,7 +57,7 @@ impl ConfigAdmin for Kept {
             .map(|key| (key.clone(), "is unknown".to_owned()))
             .collect();
         if !errors.is_empty() {
-            return Err(ConfigError::Rejected(errors));
+            return Err(ConfigChangeError::Rejected(errors));
         }
         let difference = |(key, after): (&String, &Option<String>)| ConfigDifference {
             key: key.clone(),
@@ -74,10 +74,10 @@ impl ConfigAdmin for Kept {
         &self,
         changes: &ConfigChanges,
         tell: &dyn Fn(Vec<ConfigValue>),
-    ) -> Result<Vec<ConfigDifference>, ConfigError> {
+    ) -> Result<Vec<ConfigDifference>, ConfigChangeError> {
         let planned = self.plan(changes)?;
         if changes.contains_key("mqtt.slow") {
-            // It has begun; and it may go on.
+            // The test knows that the change has started, and lets it continue.
             self.begun.wait();
             self.begun.wait();
         }
@@ -85,20 +85,20 @@ impl ConfigAdmin for Kept {
         tell(vec![value("mqtt.max_qos", "1")]);
         if changes.contains_key("mqtt.late") {
             let because = "a worker does not answer".to_owned();
-            return Err(ConfigError::Workers { because });
+            return Err(ConfigChangeError::Workers { reason: because });
         }
         Ok(planned)
     }
 
-    fn restart(&self) -> Result<(), ConfigError> {
+    fn restart(&self) -> Result<(), ConfigChangeError> {
         let because = "listeners.tcp.default.bind: it is taken".to_owned();
-        Err(ConfigError::Files { because })
+        Err(ConfigChangeError::Files { reason: because })
     }
 }
 
 #[test]
-fn a_change_is_tried_and_made_and_told_in_the_audit_log() {
-    let kept = Arc::new(Kept::default());
+fn change_is_checked_applied_and_audited() {
+    let kept = Arc::new(TestBackend::default());
     let admin = kept.clone();
     let node = Node::start_with(1, |config| config.configuration = Some(admin)).with_login();
     let change = json!({ "changes": { "mqtt.max_qos": "1" } });
@@ -125,8 +125,8 @@ fn a_change_is_tried_and_made_and_told_in_the_audit_log() {
 }
 
 #[test]
-fn a_change_is_in_the_audit_log_although_who_made_it_has_gone() {
-    let kept = Arc::new(Kept::default());
+fn change_is_audited_after_the_client_disconnects() {
+    let kept = Arc::new(TestBackend::default());
     let admin = kept.clone();
     let node = Node::start_with(1, |config| config.configuration = Some(admin)).with_login();
     let body = json!({ "changes": { "mqtt.slow": "1" } }).to_string();
@@ -141,33 +141,42 @@ fn a_change_is_in_the_audit_log_although_who_made_it_has_gone() {
     .unwrap();
     kept.begun.wait();
     drop(stream);
-    // Time for the server to see that; it is not what the test waits for.
+    // Gives the server time to notice the disconnection. The test does not depend on it.
     std::thread::sleep(Duration::from_millis(100));
     kept.begun.wait();
-    let told = || node.all_pages("/api/v1/audit?operation=change_configuration", 10);
-    node.wait_for("the entry", || told().len() == 1);
-    assert_eq!(told()[0]["status"], 200);
+    let entries = || node.all_pages("/api/v1/audit?operation=change_configuration", 10);
+    node.wait_for("the entry", || entries().len() == 1);
+    assert_eq!(entries()[0]["status"], 200);
     assert_eq!(kept.applied.lock().unwrap().len(), 1);
 }
 
 #[test]
-fn a_restart_that_would_fail_is_refused_with_the_reason() {
-    let node = Node::start_with(1, |config| config.configuration = Some(Arc::new(Kept::default()))).with_login();
+fn failing_restart_is_rejected_with_its_reason() {
+    let node = Node::start_with(1, |config| {
+        config.configuration = Some(Arc::new(TestBackend::default()))
+    })
+    .with_login();
     let problem = node.send("POST", "/api/v1/restart", &json!(null)).problem(409);
     assert!(problem["detail"].as_str().unwrap().contains("it is taken"), "{problem}");
 }
 
 #[test]
-fn what_is_in_force_is_shown_though_a_part_of_it_is_not() {
-    let node = Node::start_with(1, |config| config.configuration = Some(Arc::new(Kept::default()))).with_login();
+fn partly_applied_configuration_is_shown() {
+    let node = Node::start_with(1, |config| {
+        config.configuration = Some(Arc::new(TestBackend::default()))
+    })
+    .with_login();
     let change = json!({ "changes": { "mqtt.late": "1" } });
     node.send("PUT", "/api/v1/configuration", &change).problem(500);
     assert_eq!(node.get("/api/v1/configuration").ok().json()[0]["value"], "1");
 }
 
 #[test]
-fn a_change_that_is_wrong_is_told_at_its_keys() {
-    let node = Node::start_with(1, |config| config.configuration = Some(Arc::new(Kept::default()))).with_login();
+fn invalid_change_is_reported_with_its_keys() {
+    let node = Node::start_with(1, |config| {
+        config.configuration = Some(Arc::new(TestBackend::default()))
+    })
+    .with_login();
     for (method, path) in [
         ("POST", "/api/v1/configuration/check"),
         ("PUT", "/api/v1/configuration"),
@@ -189,7 +198,7 @@ fn a_change_that_is_wrong_is_told_at_its_keys() {
 }
 
 #[test]
-fn only_administrators_change_it_and_only_where_it_can_be() {
+fn only_administrators_change_the_configuration() {
     let mut node = Node::start(1).with_login();
     let change = json!({ "changes": { "mqtt.max_qos": "1" } });
     node.send("PUT", "/api/v1/configuration", &change).problem(409);

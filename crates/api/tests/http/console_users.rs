@@ -1,8 +1,8 @@
-//! Users of the console: made with a password that is good for one thing, changed, reset and removed.
+//! Console users: created with a one-time password, changed, reset and deleted.
 
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use super::node::Node;
 
 const ALL: &str = "/api/v1/console-users";
 
@@ -12,7 +12,7 @@ fn token(node: &Node, user: &str, password: &str) -> (String, Value) {
 }
 
 #[test]
-fn a_new_user_has_to_set_a_password_before_anything_else() {
+fn new_user_must_set_a_password_first() {
     let mut node = Node::start(1).with_login();
     let made = node.send("POST", ALL, &json!({ "name": "ada", "role": "admin" }));
     assert_eq!(made.status, 201, "{}", made.body);
@@ -62,7 +62,7 @@ fn a_new_user_has_to_set_a_password_before_anything_else() {
 }
 
 #[test]
-fn roles_hold_at_once_and_the_last_administrator_stays() {
+fn role_changes_apply_at_once_and_last_admin_stays() {
     let mut node = Node::start(1).with_login();
     let put =
         |node: &Node, user: &str, role: &str| node.send("PUT", &format!("{ALL}/{user}"), &json!({ "role": role }));
@@ -96,10 +96,10 @@ fn roles_hold_at_once_and_the_last_administrator_stays() {
     node.token = token(&node, "eve", "only looking").0;
     node.delete(&format!("{ALL}/eve")).problem(409);
 
-    node.delete(&format!("{ALL}/nobody")).problem(404);
-    put(&node, "nobody", "admin").problem(404);
+    node.delete(&format!("{ALL}/missing")).problem(404);
+    put(&node, "missing", "admin").problem(404);
     put(&node, "eve", "emperor").problem(400);
-    node.send("POST", &format!("{ALL}/nobody/password"), &json!(null))
+    node.send("POST", &format!("{ALL}/missing/password"), &json!(null))
         .problem(404);
     let add = |name: &str| node.send("POST", ALL, &json!({ "name": name, "role": "viewer" }));
     add("eve").problem(409);
@@ -109,7 +109,7 @@ fn roles_hold_at_once_and_the_last_administrator_stays() {
 }
 
 #[test]
-fn what_is_open_refuses_a_key_that_is_wrong() {
+fn public_endpoint_rejects_an_invalid_key() {
     let mut node = Node::start(1);
     node.get("/api/v1/stats").ok();
     node.token = "twk_made-up".into();

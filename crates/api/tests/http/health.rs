@@ -1,12 +1,12 @@
-//! Health, the shape of errors, and the headers that every answer has.
+//! Health, the format of errors, and headers of all answers.
 
 use std::time::{Duration, Instant};
 
-use crate::node::Node;
-use crate::web;
+use super::node::Node;
+use super::web;
 
 #[test]
-fn readiness_follows_the_servers_life() {
+fn readiness_follows_start_and_shutdown() {
     let node = Node::start(2);
     assert_eq!(node.get("/livez").status, 200);
     let answer = node.get("/readyz");
@@ -14,7 +14,7 @@ fn readiness_follows_the_servers_life() {
     assert_eq!(answer.json()["reasons"][0], "the server is starting");
     node.api.as_ref().unwrap().reading_journal(43);
     let reasons = node.get("/readyz").json()["reasons"].clone();
-    assert_eq!(reasons[0], "the server is starting: 43 % of the journal have been read");
+    assert_eq!(reasons[0], "the server is starting: 43 % of the journal read");
     node.api.as_ref().unwrap().ready();
     let answer = node.get("/readyz");
     assert_eq!((answer.status, answer.json()["status"].as_str()), (200, Some("ready")));
@@ -24,9 +24,9 @@ fn readiness_follows_the_servers_life() {
     assert_eq!(node.get("/livez").status, 200);
 }
 
-/// Shards begin to run when the journal has been read: they are not asked before, and nobody waits for them.
+/// Shards start after the journal has been read. Readiness does not wait for them before.
 #[test]
-fn a_server_that_reads_its_journal_says_at_once_how_far_it_is() {
+fn readiness_reports_progress_of_reading_the_journal() {
     let node = Node::starting(2, |_| {});
     node.api.as_ref().unwrap().reading_journal(43);
     let begun = Instant::now();
@@ -34,13 +34,13 @@ fn a_server_that_reads_its_journal_says_at_once_how_far_it_is() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!(
         answer.json()["reasons"],
-        serde_json::json!(["the server is starting: 43 % of the journal have been read"])
+        serde_json::json!(["the server is starting: 43 % of the journal read"])
     );
     assert_eq!(answer.status, 503);
 }
 
 #[test]
-fn a_dead_data_plane_is_not_ready_and_an_answer_says_so() {
+fn silent_shards_make_the_node_unready() {
     let node = Node::start(2);
     node.api.as_ref().unwrap().ready();
     node.net.shutdown(Duration::ZERO);
@@ -56,7 +56,7 @@ fn a_dead_data_plane_is_not_ready_and_an_answer_says_so() {
 }
 
 #[test]
-fn unknown_pages_and_wrong_methods_are_problems() {
+fn unknown_paths_and_methods_are_problems() {
     let node = Node::start(1);
     node.get("/nowhere").problem(404);
     node.get("/api/v1/clients/a/b/c").problem(404);
@@ -67,7 +67,7 @@ fn unknown_pages_and_wrong_methods_are_problems() {
 }
 
 #[test]
-fn every_answer_has_the_headers_that_protect_browsers() {
+fn all_answers_have_security_headers() {
     let node = Node::start(1);
     for (target, script) in [
         ("/", "script-src 'self'"),
@@ -89,7 +89,7 @@ fn every_answer_has_the_headers_that_protect_browsers() {
 }
 
 #[test]
-fn the_console_comes_compressed_and_brings_nothing_from_elsewhere() {
+fn console_is_compressed_and_loads_no_external_files() {
     let node = Node::start(1);
     let page = node.get("/").ok();
     assert_eq!(page.header("cache-control"), "no-cache");
@@ -114,19 +114,19 @@ fn the_console_comes_compressed_and_brings_nothing_from_elsewhere() {
 }
 
 #[test]
-fn the_page_may_reach_the_websocket_listeners_and_nobody_else() {
+fn page_may_connect_to_websocket_listeners_only() {
     let node = Node::start(1);
     let policy = |host| {
         let answer = web::request(node.address, "GET", "/", &[("Host", host)], "");
         answer.header("content-security-policy").to_owned()
     };
-    // The node under test listens for TCP only.
+    // The node under test only has a TCP listener.
     assert!(policy("localhost:1").contains("connect-src 'self';"));
     assert!(!policy("[::1]:1").contains("::1"));
 }
 
 #[test]
-fn a_name_that_resolves_to_loopback_is_not_answered() {
+fn foreign_host_name_on_loopback_is_rejected() {
     let node = Node::start_with(1, |config| config.allowed_hosts.push("mqtt.example.org".into()));
     for (host, status) in [
         ("localhost:1", 200),
@@ -141,7 +141,7 @@ fn a_name_that_resolves_to_loopback_is_not_answered() {
 }
 
 #[test]
-fn a_taken_port_names_its_owner_and_the_key() {
+fn used_port_error_names_owner_and_option() {
     let node = Node::start(1);
     let taken = Node::try_api_on(&node, node.address);
     let text = taken.to_string();

@@ -1,14 +1,14 @@
-//! Numbers over time and the configuration in force.
+//! Metrics over time and the configuration in force.
 
 use std::time::{Duration, Instant};
 
 use mqtt::QoS;
 use serde_json::Value;
 
-use crate::node::Node;
-use crate::web;
+use super::node::Node;
+use super::web;
 
-/// Asks until the answer is as wanted.
+/// Repeats the request until the answer matches.
 fn wait_for(node: &Node, is_so: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -22,7 +22,7 @@ fn wait_for(node: &Node, is_so: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[test]
-fn history_has_a_point_a_second_and_sees_what_happens() {
+fn history_has_a_point_per_second() {
     let node = Node::start(2).with_login();
     let mut peer = node.peer("watched");
     peer.subscribe("a/#", QoS::AtMostOnce);
@@ -34,7 +34,7 @@ fn history_has_a_point_a_second_and_sees_what_happens() {
     for (name, values) in view["series"].as_object().unwrap() {
         assert_eq!(values.as_array().unwrap().len(), points, "{name}");
     }
-    // There is no journal here.
+    // The node has no journal.
     assert!(
         view["series"]["journal_commit_ms"]
             .as_array()
@@ -42,7 +42,7 @@ fn history_has_a_point_a_second_and_sees_what_happens() {
             .iter()
             .all(Value::is_null)
     );
-    // What did not happen has no series.
+    // A reason without drops has no series.
     assert!(view["series"].get("dropped_per_s.queue_full").is_none());
     assert_eq!(
         node.get("/api/v1/history?window_s=86400").ok().json()["step_ms"],
@@ -52,14 +52,14 @@ fn history_has_a_point_a_second_and_sees_what_happens() {
 }
 
 #[test]
-fn live_numbers_need_a_login_and_a_websocket() {
+fn live_metrics_need_a_login_and_a_websocket() {
     let node = Node::start(1).with_login();
     node.get("/api/v1/live").problem(426);
     web::request(node.address, "GET", "/api/v1/live", &[], "").problem(401);
 }
 
 #[test]
-fn the_configuration_is_shown_as_it_was_given() {
+fn configuration_is_shown_as_given() {
     let node = Node::start(1).with_login();
     assert_eq!(node.get("/api/v1/configuration").ok().json(), serde_json::json!([]));
     node.api.as_ref().unwrap().set_configuration(vec![api::ConfigValue {

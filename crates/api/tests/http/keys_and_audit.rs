@@ -1,12 +1,12 @@
-//! API keys instead of logins, and what the audit log says of who did what.
+//! API keys, and the entries of the audit log.
 
 use std::fs;
 use std::sync::Arc;
 
-use api::{LogLevel, LogRing};
+use api::{LogLineLevel, LogRing};
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use super::node::Node;
 
 fn make(node: &Node, body: &Value) -> String {
     let made = node.send("POST", "/api/v1/api-keys", body);
@@ -14,7 +14,7 @@ fn make(node: &Node, body: &Value) -> String {
     made.json()["secret"].as_str().unwrap().to_owned()
 }
 
-/// The node as somebody else sees it.
+/// Runs a closure with another token.
 fn with_token<R>(node: &mut Node, token: &str, see: impl FnOnce(&Node) -> R) -> R {
     let own = std::mem::replace(&mut node.token, token.to_owned());
     let result = see(node);
@@ -23,7 +23,7 @@ fn with_token<R>(node: &mut Node, token: &str, see: impl FnOnce(&Node) -> R) -> 
 }
 
 #[test]
-fn a_key_does_what_its_role_allows_while_it_is_good() {
+fn valid_key_has_the_rights_of_its_role() {
     let mut node = Node::start(1).with_login();
     let viewer = make(&node, &json!({ "name": "grafana", "role": "viewer" }));
     let admin = make(
@@ -75,7 +75,7 @@ fn a_key_does_what_its_role_allows_while_it_is_good() {
 }
 
 #[test]
-fn every_change_is_in_the_audit_log_before_its_answer_without_its_secrets() {
+fn changes_are_audited_without_secrets_before_the_answer() {
     let mut node = Node::start(1).with_login();
     let key = make(&node, &json!({ "name": "reader", "role": "viewer" }));
     node.send(
@@ -86,15 +86,15 @@ fn every_change_is_in_the_audit_log_before_its_answer_without_its_secrets() {
     .ok();
     node.send("POST", "/api/v1/publish", &json!({ "topic": "t", "payload": "x" }))
         .ok();
-    node.delete("/api/v1/users/nobody").problem(404);
+    node.delete("/api/v1/users/missing").problem(404);
     with_token(&mut node, &key, |node| node.delete("/api/v1/users/ada").problem(403));
     let entries = node.all_pages("/api/v1/audit", 2);
-    let told: Vec<Value> = entries
+    let logged: Vec<Value> = entries
         .iter()
         .map(|entry| json!([entry["operation"], entry["user"], entry["status"]]))
         .collect();
     assert_eq!(
-        told,
+        logged,
         [
             json!(["remove_user", "key:reader", 403]),
             json!(["remove_user", "admin", 404]),
@@ -106,11 +106,11 @@ fn every_change_is_in_the_audit_log_before_its_answer_without_its_secrets() {
     assert_eq!(entries[2]["body"], json!({ "name": "ada", "password": "***" }));
     assert_eq!(
         (&entries[1]["path"], &entries[1]["address"], &entries[1]["method"]),
-        (&json!("/api/v1/users/nobody"), &json!("127.0.0.1"), &json!("DELETE"))
+        (&json!("/api/v1/users/missing"), &json!("127.0.0.1"), &json!("DELETE"))
     );
     let count = |query: &str| node.all_pages(&format!("/api/v1/audit?{query}"), 10).len();
     assert_eq!(count("user=admin"), 4);
-    assert_eq!(count("operation=remove_user&text=NOBODY"), 1);
+    assert_eq!(count("operation=remove_user&text=MISSING"), 1);
     let last = entries[0]["at_unix_ms"].as_u64().unwrap();
     assert_eq!(count(&format!("from_unix_ms={}", last + 1)), 0);
     assert_eq!(count(&format!("until_unix_ms={}", last + 1)), 5);
@@ -121,11 +121,15 @@ fn every_change_is_in_the_audit_log_before_its_answer_without_its_secrets() {
 }
 
 #[test]
-fn the_last_lines_of_the_log_are_shown_by_level_and_text() {
+fn log_lines_are_filtered_by_level_and_text() {
     let ring = Arc::new(LogRing::default());
     let node = Node::start_with(1, |config| config.log = ring.clone()).with_login();
     for n in 0..10 {
-        let level = if n % 2 == 0 { LogLevel::Info } else { LogLevel::Warn };
+        let level = if n % 2 == 0 {
+            LogLineLevel::Info
+        } else {
+            LogLineLevel::Warn
+        };
         ring.push(n, level, "tidewire", format!("line {n} client_id=\"c\""));
     }
     let lines = node.all_pages("/api/v1/logs", 3);

@@ -1,21 +1,21 @@
-//! What hostile or slow peers cannot do.
+//! Limits against hostile or slow clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::node::Node;
-use crate::web;
+use super::node::Node;
+use super::web;
 
 #[test]
-fn malformed_requests_are_refused_and_harm_nobody() {
+fn malformed_requests_are_rejected_without_effect() {
     let node = Node::start(1).with_login();
     let raw = |bytes: &[u8]| {
         let mut stream = web::connect(node.address);
         stream.write_all(bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // A reset instead of an answer is an answer.
+        // A reset is also accepted as an answer.
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     };
@@ -37,7 +37,7 @@ fn malformed_requests_are_refused_and_harm_nobody() {
 }
 
 #[test]
-fn no_host_is_refused_on_loopback() {
+fn missing_host_is_rejected_on_loopback() {
     let node = Node::start(1);
     let mut stream = web::connect(node.address);
     stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").unwrap();
@@ -45,7 +45,7 @@ fn no_host_is_refused_on_loopback() {
 }
 
 #[test]
-fn bodies_are_bounded_and_have_to_be_json() {
+fn bodies_are_bounded_and_must_be_json() {
     let node = Node::start(1).with_login();
     let huge = format!("{{\"user\": \"{}\"}}", "x".repeat(5000));
     node.request("POST", "/api/v1/login", &huge).problem(413);
@@ -63,21 +63,21 @@ fn bodies_are_bounded_and_have_to_be_json() {
 }
 
 #[test]
-fn a_huge_header_is_refused() {
+fn oversized_header_is_rejected() {
     let node = Node::start(1);
     let mut stream = web::connect(node.address);
     let header = format!(
         "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
         "x".repeat(200 * 1024)
     );
-    // The server may close while this is still being written.
+    // The server may close the connection during this write.
     let _ = stream.write_all(header.as_bytes());
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
 
-/// Reads until the end or a reset; returns how long that took.
+/// Reads until the end or a reset, and returns how long that took.
 fn cut_after(mut stream: impl Read) -> Duration {
     let started = Instant::now();
     let mut sink = [0; 65536];
@@ -92,7 +92,7 @@ fn cut_after(mut stream: impl Read) -> Duration {
 }
 
 #[test]
-fn slow_headers_and_bodies_are_cut() {
+fn slow_headers_and_bodies_time_out() {
     let node = Node::start_with(1, |config| {
         config.limits.header_timeout = Duration::from_millis(300);
         config.limits.body_timeout = Duration::from_millis(300);
@@ -105,24 +105,24 @@ fn slow_headers_and_bodies_are_cut() {
     let mut idle = web::connect(node.address);
     idle.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
-    assert!(cut_after(idle) < Duration::from_secs(20), "kept alive, and then silent");
+    assert!(cut_after(idle) < Duration::from_secs(20), "idle keep-alive connection");
     let mut body = web::connect(node.address);
     body.write_all(b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{").unwrap();
     web::receive(body).problem(408);
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_cut() {
+fn client_that_does_not_read_is_disconnected() {
     let node = Node::start_with(1, |config| {
         config.limits.write_stall_timeout = Duration::from_millis(300)
     });
     let mut stream = web::connect(node.address);
-    // Pipelined requests whose answers are more than the sockets' buffers hold.
+    // The answers of these pipelined requests exceed the buffers of the sockets.
     let ask = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50);
     let deadline = Instant::now() + Duration::from_secs(30);
     stream.set_nonblocking(true).unwrap();
     loop {
-        assert!(Instant::now() < deadline, "it was never cut");
+        assert!(Instant::now() < deadline, "the connection was not closed");
         match stream.write(&ask) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
@@ -133,17 +133,17 @@ fn a_peer_that_reads_nothing_is_cut() {
 }
 
 #[test]
-fn connections_are_bounded_and_one_more_is_told_so() {
+fn connection_above_the_limit_gets_503() {
     let node = Node::start_with(1, |config| config.limits.connections_max = 3);
     let open = || node.api_connections();
     let held: Vec<_> = (0..3).map(|_| web::connect(node.address)).collect();
     node.wait_for("the connections to be accepted", || open().starts_with("HTTP/1.1 503"));
     assert!(open().contains("Retry-After: 1"));
     drop(held);
-    node.wait_for("room again", || open().starts_with("HTTP/1.1 200"));
+    node.wait_for("a free connection", || open().starts_with("HTTP/1.1 200"));
 }
 
-/// A request that is being answered, and waits for its body of two bytes: the server has asked for it.
+/// A request in progress. The server waits for its body of two bytes.
 fn begun_request(node: &Node) -> TcpStream {
     let mut stream = web::connect(node.address);
     let headers = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -159,7 +159,7 @@ fn begun_request(node: &Node) -> TcpStream {
 }
 
 #[test]
-fn requests_at_once_are_bounded() {
+fn concurrent_requests_are_bounded() {
     let node = Node::start_with(1, |config| config.limits.requests_max = 1);
     let mut begun = begun_request(&node);
     let refused = node.get("/livez");
@@ -171,7 +171,7 @@ fn requests_at_once_are_bounded() {
 }
 
 #[test]
-fn a_stop_lets_the_request_end_and_closes_the_port() {
+fn stop_finishes_requests_and_closes_the_port() {
     let mut node = Node::start(1);
     let mut begun = begun_request(&node);
     let api = node.api.take().unwrap();

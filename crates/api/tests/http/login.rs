@@ -1,13 +1,13 @@
-//! Logging in, what a login may do, and what happens to those who guess.
+//! Login, its rights, and limits against guessing.
 
 use serde_json::json;
 
-use crate::node::Node;
-use crate::web;
-use crate::web_socket::WebSocket;
+use super::node::Node;
+use super::web;
+use super::web_socket::WebSocket;
 
 #[test]
-fn what_is_watched_ends_with_the_login() {
+fn websocket_closes_with_the_login() {
     let node = Node::start(1).with_login();
     let watched = ["/api/v1/live", "/api/v1/trace?topic=%23"];
     let mut sockets = watched.map(|target| WebSocket::open(&node, target));
@@ -18,7 +18,7 @@ fn what_is_watched_ends_with_the_login() {
 }
 
 #[test]
-fn a_login_opens_what_is_closed_and_a_logout_closes_it() {
+fn login_grants_access_until_logout() {
     let node = Node::start(1);
     let closed = node.get("/api/v1/clients");
     assert_eq!(closed.header("www-authenticate"), "Bearer");
@@ -33,10 +33,10 @@ fn a_login_opens_what_is_closed_and_a_logout_closes_it() {
 }
 
 #[test]
-fn wrong_passwords_and_unknown_users_look_the_same_and_are_counted() {
+fn wrong_password_and_unknown_user_get_the_same_answer() {
     let node = Node::start(1);
     let wrong = node.login("admin", "not it").problem(401);
-    let unknown = node.login("nobody", "not it").problem(401);
+    let unknown = node.login("unknown", "not it").problem(401);
     assert_eq!(wrong, unknown);
     let metrics = node.get("/metrics").ok().body;
     assert!(
@@ -46,7 +46,7 @@ fn wrong_passwords_and_unknown_users_look_the_same_and_are_counted() {
 }
 
 #[test]
-fn guessing_is_slowed_for_one_address_while_good_logins_cost_nothing() {
+fn failed_logins_are_limited_and_successful_ones_are_not() {
     let node = Node::start(1);
     for _ in 0..12 {
         node.login("admin", &node.password).ok();
@@ -60,7 +60,7 @@ fn guessing_is_slowed_for_one_address_while_good_logins_cost_nothing() {
 }
 
 #[test]
-fn a_changed_password_ends_logins_and_is_the_one_that_counts() {
+fn password_change_ends_logins() {
     let node = Node::start(1).with_login();
     let change = |current: &str, new: &str| {
         node.send(
@@ -78,7 +78,7 @@ fn a_changed_password_ends_logins_and_is_the_one_that_counts() {
 }
 
 #[test]
-fn a_token_in_another_place_or_scheme_is_none() {
+fn token_needs_the_right_header_and_scheme() {
     let node = Node::start(1).with_login();
     let ask =
         |header: &str| web::request(node.address, "GET", "/api/v1/clients", &[("Authorization", header)], "").status;
@@ -91,7 +91,7 @@ fn a_token_in_another_place_or_scheme_is_none() {
 }
 
 #[test]
-fn a_viewer_looks_and_does_not_touch() {
+fn viewer_reads_and_cannot_change() {
     let node = Node::start(1).with_viewer("eve", "viewing only");
     node.get("/api/v1/clients").ok();
     node.send("POST", "/api/v1/publish", &json!({ "topic": "a" }))
@@ -101,7 +101,7 @@ fn a_viewer_looks_and_does_not_touch() {
 }
 
 #[test]
-fn an_open_port_closes_the_numbers_unless_they_are_public() {
+fn metrics_on_an_open_port_need_a_login_or_an_option() {
     let anywhere = |config: &mut api::ApiConfig| config.bind = ([0, 0, 0, 0], 0).into();
     let node = Node::start_with(1, anywhere);
     node.get("/metrics").problem(401);

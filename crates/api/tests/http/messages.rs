@@ -1,12 +1,12 @@
-//! Publishing over HTTP and looking after retained messages.
+//! Publishing over HTTP, and managing retained messages.
 
 use mqtt::{Properties, QoS};
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use super::node::Node;
 
 #[test]
-fn a_published_message_arrives_with_all_it_has() {
+fn published_message_arrives_with_all_properties() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("subscriber");
     peer.subscribe("room/+", QoS::ExactlyOnce);
@@ -41,12 +41,12 @@ fn a_published_message_arrives_with_all_it_has() {
         properties.user_properties().collect::<Vec<_>>(),
         [("k", "v"), ("k", "w")]
     );
-    let unheard = node.send("POST", "/api/v1/publish", &json!({ "topic": "nobody/listens" }));
+    let unheard = node.send("POST", "/api/v1/publish", &json!({ "topic": "missing/listens" }));
     assert_eq!(unheard.ok().json(), json!({ "matched": false }));
 }
 
 #[test]
-fn many_messages_keep_their_order_and_are_all_or_none() {
+fn bulk_publish_is_ordered_and_all_or_nothing() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("subscriber");
     peer.subscribe("n", QoS::AtMostOnce);
@@ -82,7 +82,7 @@ fn many_messages_keep_their_order_and_are_all_or_none() {
 }
 
 #[test]
-fn what_is_wrong_with_a_message_is_said() {
+fn invalid_messages_are_rejected_with_their_field() {
     let node = Node::start(1).with_login();
     let problem = |body: Value, status| node.send("POST", "/api/v1/publish", &body).problem(status);
     assert_eq!(problem(json!({ "topic": "" }), 422)["field"], "topic");
@@ -119,7 +119,7 @@ fn what_is_wrong_with_a_message_is_said() {
 }
 
 #[test]
-fn retained_messages_are_paged_over_three_shards() {
+fn retained_messages_are_paged_across_shards() {
     let node = Node::start(3).with_login();
     let mut peer = node.peer("publisher");
     for n in 0..60 {
@@ -136,8 +136,10 @@ fn retained_messages_are_paged_over_three_shards() {
     };
     let mut expected: Vec<String> = (0..60).map(|n| format!("plant/{}/value/{n}", n % 3)).collect();
     expected.sort();
-    // What goes to another shard is there one tick later.
-    node.wait_for("all of them to be kept", || all("/api/v1/retained", 1000).len() == 60);
+    // A message for another shard is retained one tick later.
+    node.wait_for("all messages to be retained", || {
+        all("/api/v1/retained", 1000).len() == 60
+    });
     for limit in [1, 7, 60] {
         assert_eq!(all("/api/v1/retained", limit), expected, "limit {limit}");
     }
@@ -145,7 +147,7 @@ fn retained_messages_are_paged_over_three_shards() {
     assert_eq!(all("/api/v1/retained?filter=plant/%2B/value/7", 7), ["plant/1/value/7"]);
     assert_eq!(node.get("/api/v1/retained?filter=a%23").problem(422)["field"], "filter");
 
-    // Never all of them for want of a filter.
+    // Without a filter, nothing is deleted.
     node.delete("/api/v1/retained").problem(400);
     assert_eq!(
         node.delete("/api/v1/retained?filter=a%23").problem(422)["field"],
@@ -164,13 +166,13 @@ fn retained_messages_are_paged_over_three_shards() {
 }
 
 #[test]
-fn one_retained_message_is_read_and_deleted() {
+fn retained_message_is_read_and_deleted() {
     let node = Node::start(3).with_login();
     let payload = "ü".repeat(200);
     let body = json!({ "topic": "/odd topic/ü", "payload": payload, "retain": true, "qos": 1, "properties": { "content_type": "text/plain" } });
     node.send("POST", "/api/v1/publish", &body).ok();
     let target = "/api/v1/retained/%2Fodd%20topic/%C3%BC";
-    node.wait_for("the message to be kept", || node.get(target).status == 200);
+    node.wait_for("the message to be retained", || node.get(target).status == 200);
     let message = node.get(target).json();
     assert_eq!(
         (message["topic"].as_str(), message["payload"].as_str()),

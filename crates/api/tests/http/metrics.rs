@@ -1,10 +1,10 @@
-//! `/metrics` read by a parser that takes OpenMetrics at its word.
+//! Parses `/metrics` with a strict OpenMetrics parser.
 
 use std::collections::BTreeMap;
 
 use mqtt::QoS;
 
-use crate::node::Node;
+use super::node::Node;
 
 #[derive(Debug)]
 struct Family {
@@ -12,7 +12,8 @@ struct Family {
     samples: BTreeMap<String, f64>,
 }
 
-/// The exposition format of OpenMetrics 1.0, as far as counters, gauges and infos need it. Panics at what is wrong.
+/// Parses the exposition format of OpenMetrics 1.0, as far as counters, gauges and infos need it. Panics if the text is
+/// invalid.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut current = String::new();
@@ -30,7 +31,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
                     };
                     assert!(
                         families.insert(current.clone(), family).is_none(),
-                        "{name} is not in one piece"
+                        "the samples of {name} are not contiguous"
                     );
                 }
                 "UNIT" => assert!(name == current && name.ends_with(&format!("_{rest}")), "{line}"),
@@ -77,7 +78,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
 }
 
 #[test]
-fn metrics_are_openmetrics_and_true() {
+fn metrics_are_valid_and_have_correct_values() {
     let node = Node::start(3);
     let (mut publisher, mut subscriber) = (node.peer("publisher"), node.peer("subscriber"));
     subscriber.subscribe("t", QoS::AtMostOnce);
@@ -130,20 +131,20 @@ fn metrics_are_openmetrics_and_true() {
 }
 
 #[test]
-fn label_values_cannot_break_out() {
+fn label_values_are_escaped() {
     let node = Node::start_named("we\"ird\\\nname");
     let text = node.get("/metrics").ok().body;
     assert!(text.contains(r#"node="we\"ird\\\nname""#), "{text}");
 }
 
 #[test]
-fn statistics_have_the_same_numbers() {
+fn statistics_match_the_metrics() {
     let node = Node::start(3);
     let mut peer = node.peer("one");
     peer.publish("x", b"12", true);
     peer.ping();
     let stats = || node.get("/api/v1/stats").ok().json();
-    node.wait_for("the message to be kept", || stats()["retained"]["messages"] == 1);
+    node.wait_for("the message to be retained", || stats()["retained"]["messages"] == 1);
     let stats = stats();
     assert_eq!(
         (&stats["connections"]["current"], &stats["connections"]["total"]),

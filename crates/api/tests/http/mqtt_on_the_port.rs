@@ -1,4 +1,4 @@
-//! MQTT over WebSocket on the API's own port: who gets in, as whom, through TLS, and for how long.
+//! MQTT over WebSocket on the API's own port: authorization, client address, TLS, and the end of the login.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 use serde_json::json;
 
-use crate::node::Node;
-use crate::peer::{Peer, Wire};
-use crate::web;
+use super::node::Node;
+use super::peer::{Peer, Wire};
+use super::web;
 
 const PORT: &str = "/api/v1/mqtt";
 const MASK: [u8; 4] = [7, 1, 250, 9];
@@ -58,7 +58,7 @@ impl<S: Wire> Write for WebSocket<S> {
     }
 }
 
-/// Asks for the upgrade; the answer's head, and the rest of the body where it is none.
+/// Requests the upgrade. Returns the header of the answer, with its body if the upgrade was rejected.
 fn ask(stream: &mut impl Wire, host: &str, more: &str) -> String {
     write!(
         stream,
@@ -75,7 +75,7 @@ fn ask(stream: &mut impl Wire, host: &str, more: &str) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// As a page does: login and origin in the only places that it has.
+/// Headers of a web page: the login as a sub-protocol, and the origin.
 fn as_page(node: &Node, origin: &str) -> String {
     format!(
         "Origin: {origin}\r\nSec-WebSocket-Protocol: mqtt, bearer.{}\r\n",
@@ -100,7 +100,7 @@ fn status(node: &Node, host: &str, more: &str) -> String {
 }
 
 #[test]
-fn a_page_that_came_by_a_name_speaks_mqtt_as_every_client() {
+fn page_under_a_host_name_connects_as_a_normal_client() {
     let node = Node::start_with(3, |config| config.allowed_hosts = vec!["broker.lan".into()]).with_login();
     let mut stream = web::connect(node.address);
     let host = format!("broker.lan:{}", node.address.port());
@@ -133,7 +133,7 @@ fn a_page_that_came_by_a_name_speaks_mqtt_as_every_client() {
 }
 
 #[test]
-fn who_may_not_is_told_why_and_holds_no_place() {
+fn rejected_upgrade_occupies_no_connection() {
     let node = Node::start_with(1, |config| config.allowed_hosts = vec!["broker.lan".into()]).with_login();
     let token = format!("Authorization: Bearer {}\r\n", node.token);
     let login = format!("{token}Sec-WebSocket-Protocol: mqtt\r\n");
@@ -162,7 +162,7 @@ fn who_may_not_is_told_why_and_holds_no_place() {
     ] {
         assert_eq!(found, expected, "{what}");
     }
-    node.wait_for("the end of the two", || {
+    node.wait_for("the end of both connections", || {
         node.net.listeners()[1].current_connections == 0
     });
     let refused = node.get("/api/v1/listeners").ok().json()[1]["refused"].clone();
@@ -170,7 +170,7 @@ fn who_may_not_is_told_why_and_holds_no_place() {
 }
 
 #[test]
-fn the_port_has_its_limit_and_its_handshake_counts() {
+fn port_limit_includes_handshakes() {
     let node = Node::start(1).with_login();
     let peers: Vec<Peer> = (0..2)
         .map(|n| Peer::over(open(&node), &format!("page-{n}"), None).0)
@@ -179,8 +179,10 @@ fn the_port_has_its_limit_and_its_handshake_counts() {
     let host = node.address.to_string();
     let fourth = || status(&node, &host, &as_page(&node, &format!("http://{host}")));
     assert_eq!(fourth(), "503");
-    // Who sends no CONNECT goes as at every listener.
-    node.wait_for("its place", || node.net.listeners()[1].current_connections == 2);
+    // A client without CONNECT is disconnected, as on every listener.
+    node.wait_for("the connection to be closed", || {
+        node.net.listeners()[1].current_connections == 2
+    });
     drop(silent);
     assert_eq!(fourth(), "101");
     drop(peers);
@@ -190,7 +192,7 @@ fn the_port_has_its_limit_and_its_handshake_counts() {
 }
 
 #[test]
-fn who_speaks_before_the_answer_is_cut_off() {
+fn client_that_sends_before_the_answer_is_disconnected() {
     let node = Node::start(1).with_login();
     let mut stream = web::connect(node.address);
     let (host, early) = (node.address.to_string(), [0x82u8, 0x80, 0, 0, 0, 0]);
@@ -203,27 +205,31 @@ fn who_speaks_before_the_answer_is_cut_off() {
     bytes.extend(early);
     stream.write_all(&bytes).unwrap();
     let mut answer = Vec::new();
-    // A reset comes with it where the early bytes were left unread.
+    // The connection may be reset after the answer, because the early bytes were not read.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     assert!(
         answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("\r\n\r\n"),
         "{answer}"
     );
-    node.wait_for("its place", || node.net.listeners()[1].current_connections == 0);
+    node.wait_for("the connection to be closed", || {
+        node.net.listeners()[1].current_connections == 0
+    });
 }
 
 #[test]
-fn a_connection_ends_with_the_login_that_opened_it() {
+fn connection_ends_with_its_login() {
     let node = Node::start(2).with_login();
     let (mut page, _) = Peer::over(open(&node), "page", None);
     node.send("POST", "/api/v1/logout", &json!({})).ok();
     assert_eq!(page.receive_disconnect(), ReasonCode::AdministrativeAction);
-    node.wait_for("its end", || node.net.listeners()[1].current_connections == 0);
+    node.wait_for("the connection to be closed", || {
+        node.net.listeners()[1].current_connections == 0
+    });
 }
 
 #[test]
-fn a_viewer_on_this_machine_is_no_client_on_this_machine() {
+fn local_viewer_is_not_a_local_client() {
     let mut node = Node::start(1).with_viewer("eve", "only looking");
     node.token = node.login("eve", "only looking").ok().json()["token"]
         .as_str()
@@ -236,7 +242,7 @@ fn a_viewer_on_this_machine_is_no_client_on_this_machine() {
 }
 
 #[test]
-fn over_https_the_tls_of_the_port_goes_on() {
+fn https_upgrade_keeps_the_tls_session() {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
@@ -281,7 +287,7 @@ fn over_https_the_tls_of_the_port_goes_on() {
     assert_eq!(reason, ReasonCode::Success);
     page.subscribe("house/#", QoS::AtLeastOnce);
     for n in 0..50u8 {
-        // More than one record each way, and whichever shard is its home.
+        // More than one TLS record in each direction, independent of the session's shard.
         assert_eq!(
             page.publish_acknowledged("x", &[n; 100], false),
             ReasonCode::NoMatchingSubscribers

@@ -1,4 +1,4 @@
-//! A node under test: a server with some shards, the API on it, users and rules that can be changed.
+//! A node under test: a server with shards, the API, and users and rules that can be changed.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,25 +9,30 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, SystemTime};
 
 use api::{AccessAdmin, AclRules, Admins, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
-use auth::{Acl, AclOptions, Bans, Grant, PasswordHash, Rule, SessionAcl, Suspect, UserSummary, Users};
-use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, ShardConfig, SubscribeAccess, Transport};
+use auth::{
+    AccessRule, Acl, AclOptions, BanCandidate, Bans, PasswordHash, SessionAcl, SubscriptionGrant, UserSummary, Users,
+};
+use broker::{
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, SessionAccess, ShardConfig, SubscribeAccess,
+    Transport,
+};
 use mqtt::{QoS, ReasonCode};
-use net::{Authenticator, ListenerConfig, Observer, Prepared, Server, ServerConfig};
+use net::{Authenticator, ConnectionObserver, ListenerConfig, PreparedServer, Server, ServerConfig};
 use serde_json::{Value, json};
 
-use crate::peer::Peer;
-use crate::web::{self, Answer};
+use super::peer::Peer;
+use super::web::{self, Answer};
 
 pub struct Node {
     pub api: Option<ApiHandle>,
-    pub net: net::Handle,
+    pub net: net::ServerHandle,
     pub access: Arc<TestAccess>,
     pub address: SocketAddr,
     pub password: String,
     pub token: String,
     pub data_dir: PathBuf,
-    /// Shards that do not run yet.
-    pub prepared: Option<Prepared>,
+    /// Shards that have not started.
+    pub prepared: Option<PreparedServer>,
 }
 
 impl Node {
@@ -42,7 +47,7 @@ impl Node {
         node
     }
 
-    /// As long as the journal is being read.
+    /// A node that is reading its journal.
     pub fn starting(shards: u16, change: impl FnOnce(&mut ApiConfig)) -> Node {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +134,7 @@ impl Node {
         web::request(self.address, method, target, &headers, body)
     }
 
-    /// All items of a list, page by page; asserts that pages keep to the limit.
+    /// Returns all items of a list, and asserts that pages do not exceed the limit.
     pub fn all_pages(&self, target: &str, limit: usize) -> Vec<Value> {
         let separator = if target.contains('?') { '&' } else { '?' };
         let (mut items, mut cursor) = (Vec::new(), String::new());
@@ -146,7 +151,7 @@ impl Node {
                 None => return items,
             }
         }
-        panic!("the list does not end");
+        panic!("the list has no end");
     }
 
     pub fn mqtt_address(&self) -> SocketAddr {
@@ -157,12 +162,12 @@ impl Node {
         Peer::connect(self.mqtt_address(), client_id, None)
     }
 
-    /// Waits until a number of the statistics is what it should be: numbers are one tick behind the sockets.
+    /// Waits for a condition on the statistics, which lag one tick behind the sockets.
     #[track_caller]
     pub fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = SystemTime::now() + Duration::from_secs(20);
         while !is_so() {
-            assert!(SystemTime::now() < deadline, "{what} did not happen");
+            assert!(SystemTime::now() < deadline, "timeout while waiting for {what}");
             std::thread::yield_now();
         }
     }
@@ -178,7 +183,7 @@ impl Drop for Node {
     }
 }
 
-/// MQTT on the API's own port.
+/// The MQTT listener on the API's own port.
 fn of_api() -> ListenerConfig {
     let mut listener = ListenerConfig::new("api", Transport::WebSocket, loopback());
     listener.max_connections = 3;
@@ -192,29 +197,29 @@ fn loopback() -> SocketAddr {
 
 struct Events(ClientEventSender);
 
-impl Observer for Events {
-    fn event(&self, event: &broker::Event, is_wanted: bool) {
+impl ConnectionObserver for Events {
+    fn event(&self, event: &broker::ConnectionEvent, is_wanted: bool) {
         if is_wanted {
             self.0.offer(event);
         }
     }
 }
 
-/// Users and rules as a binary would keep them: tables in memory, files below a directory.
+/// Users and rules like those of the binary: tables in memory, and files in a directory.
 pub struct TestAccess {
     data_dir: PathBuf,
     users: Users,
-    acl: RwLock<(Vec<Rule>, Arc<Acl>)>,
+    acl: RwLock<(Vec<AccessRule>, Arc<Acl>)>,
     bans: Bans,
     pub pinned_by: Mutex<Option<String>>,
-    pub net: OnceLock<net::Handle>,
+    pub net: OnceLock<net::ServerHandle>,
 }
 
 impl TestAccess {
     fn new(data_dir: PathBuf) -> TestAccess {
         let rules = vec![
-            Rule::allow(auth::Action::All, &["#"]),
-            Rule::allow(auth::Action::All, &["$SYS/#"]),
+            AccessRule::allow(auth::AccessAction::All, &["#"]),
+            AccessRule::allow(auth::AccessAction::All, &["$SYS/#"]),
         ];
         let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).unwrap());
         TestAccess {
@@ -286,7 +291,7 @@ impl AccessAdmin for TestAccess {
         &self.bans
     }
 
-    fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
+    fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {
         let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).map_err(ChangeError::Rules)?);
         *self.acl.write().unwrap() = (rules, acl);
         let changed = self
@@ -300,9 +305,9 @@ impl AccessAdmin for TestAccess {
     }
 }
 
-impl Access for TestAccess {
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
-        let suspect = Suspect {
+impl AccessControl for TestAccess {
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
+        let suspect = BanCandidate {
             client_id: &credentials.client_id,
             user_name: credentials.user_name.as_deref(),
             address: credentials.address,
@@ -310,7 +315,7 @@ impl Access for TestAccess {
         if let Some(kind) = self.bans.find(&suspect, 0) {
             return Some(AuthOutcome::Deny {
                 reason: ReasonCode::Banned,
-                because: kind.because(),
+                detail: kind.reason(),
             });
         }
         credentials.user_name.is_none().then_some(AuthOutcome::Allow {
@@ -319,11 +324,11 @@ impl Access for TestAccess {
         })
     }
 
-    fn knows_method(&self, _: &str) -> bool {
+    fn supports_auth_method(&self, _: &str) -> bool {
         false
     }
 
-    fn session(&self, who: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         let acl = self.acl.read().unwrap().1.clone();
         let session = acl.session(&auth::Identity {
             client_id: &who.client_id,
@@ -338,33 +343,33 @@ impl Access for TestAccess {
 struct Rules(SessionAcl);
 
 impl SessionAccess for Rules {
-    fn may_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+    fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
         self.0.publish(topic, qos, retain)
     }
 
-    fn may_subscribe(&self, filter: &str) -> SubscribeAccess {
+    fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
         match self.0.subscribe(filter) {
-            Grant::Denied => SubscribeAccess::Denied,
-            Grant::Allowed {
+            SubscriptionGrant::Denied => SubscribeAccess::Denied,
+            SubscriptionGrant::Allowed {
                 filter_deliveries: true,
             } => SubscribeAccess::AllowedInPart,
-            Grant::Allowed {
+            SubscriptionGrant::Allowed {
                 filter_deliveries: false,
             } => SubscribeAccess::Allowed,
         }
     }
 
-    fn may_receive(&self, topic: &str) -> bool {
-        self.0.may_receive(topic)
+    fn can_receive(&self, topic: &str) -> bool {
+        self.0.can_receive(topic)
     }
 }
 
 impl Authenticator for TestAccess {
-    fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
+    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
         let (Some(name), Some(password)) = (&credentials.user_name, &credentials.password) else {
             return AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword,
-                because: "no credentials",
+                detail: "no credentials",
             };
         };
         let line = self
@@ -381,15 +386,15 @@ impl Authenticator for TestAccess {
             },
             false => AuthOutcome::Deny {
                 reason: ReasonCode::BadUserNameOrPassword,
-                because: "wrong password",
+                detail: "wrong password",
             },
         }
     }
 }
 
 impl Node {
-    /// A second API for the same server, where there is no room for it.
-    pub fn try_api_on(node: &Node, address: SocketAddr) -> api::StartError {
+    /// Starts a second API on an address that is in use.
+    pub fn try_api_on(node: &Node, address: SocketAddr) -> api::ApiStartError {
         let data_dir = node.data_dir.join("second");
         let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
         let info = NodeInfo {
@@ -405,14 +410,14 @@ impl Node {
             admins,
             info,
         ) {
-            Ok(_) => panic!("the port is taken"),
+            Ok(_) => panic!("the port is in use"),
             Err(error) => error,
         }
     }
 }
 
 impl Node {
-    /// Starts anew with another user in the admins' file, a viewer, and logs in as that.
+    /// Restarts with a viewer in the file of console users, and logs in as this user.
     pub fn with_viewer(self, name: &str, password: &str) -> Node {
         let users = Users::load(&self.data_dir.join("admins")).unwrap();
         let hash = PasswordHash::create(&auth::Password::new(password)).unwrap();
@@ -446,7 +451,7 @@ impl Node {
 }
 
 impl Node {
-    /// What a new connection is told, as it is.
+    /// Returns the raw answer on a new connection.
     pub fn api_connections(&self) -> String {
         use std::io::{Read, Write};
         let mut stream = web::connect(self.address);

@@ -1,20 +1,20 @@
-//! The document against the real thing: every path in it is served, every answer is of the shape it promises.
+//! Compares the OpenAPI document with the server: all paths are served, and all answers match their schemas.
 
 use std::collections::BTreeSet;
 
 use mqtt::QoS;
 use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::peer::Peer;
-use crate::schema::Schemas;
-use crate::web::Answer;
+use super::node::Node;
+use super::peer::Peer;
+use super::schema::Schemas;
+use super::web::Answer;
 
 fn document(node: &Node) -> Value {
     node.get("/api/openapi.json").ok().json()
 }
 
-/// Asserts that an answer is one that the document has for the operation.
+/// Asserts that the document describes the answer for the operation.
 #[track_caller]
 fn conforms(document: &Value, method: &str, path: &str, answer: &Answer) {
     let schemas = Schemas { document };
@@ -43,7 +43,7 @@ fn conforms(document: &Value, method: &str, path: &str, answer: &Answer) {
 }
 
 #[test]
-fn every_documented_operation_is_served_and_asks_for_a_login_if_it_says_so() {
+fn documented_operations_are_served_and_need_their_login() {
     let node = Node::start(1);
     let document = document(&node);
     let mut ids = BTreeSet::new();
@@ -60,7 +60,7 @@ fn every_documented_operation_is_served_and_asks_for_a_login_if_it_says_so() {
             );
             let answer = node.request(&method.to_uppercase(), &target, "");
             assert!(
-                answer.status != 405 && !answer.body.contains("no such page"),
+                answer.status != 405 && !answer.body.contains("this path does not exist"),
                 "{method} {path}: {}",
                 answer.body
             );
@@ -74,7 +74,7 @@ fn every_documented_operation_is_served_and_asks_for_a_login_if_it_says_so() {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn all_references_are_defined() {
     let node = Node::start(1);
     let document = document(&node);
     let schemas = Schemas { document: &document };
@@ -95,7 +95,7 @@ fn every_reference_leads_somewhere() {
 }
 
 #[test]
-fn answers_have_the_documented_shape() {
+fn answers_match_the_documented_schemas() {
     let node = Node::start(3).with_login();
     let document = document(&node);
     let mut peer = node.peer("c");
@@ -142,7 +142,7 @@ fn answers_have_the_documented_shape() {
         ),
         200
     );
-    node.wait_for("the message to be kept", || {
+    node.wait_for("the message to be retained", || {
         node.get("/api/v1/retained/kept").status == 200
     });
     for (path, target) in [
@@ -183,7 +183,12 @@ fn answers_have_the_documented_shape() {
     );
     assert_eq!(check("delete", "/api/v1/users/{name}", "/api/v1/users/u", &none), 204);
     assert_eq!(
-        check("delete", "/api/v1/clients/{client_id}", "/api/v1/clients/nobody", &none),
+        check(
+            "delete",
+            "/api/v1/clients/{client_id}",
+            "/api/v1/clients/missing",
+            &none
+        ),
         404
     );
     assert_eq!(check("post", "/api/v1/logout", "/api/v1/logout", &none), 204);

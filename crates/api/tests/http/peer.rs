@@ -1,4 +1,4 @@
-//! An MQTT client on a blocking socket: packets as the codec has them.
+//! An MQTT client on a blocking socket, with the packets of the codec.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use mqtt::{
     ReasonCode, RetainHandling, Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Will,
 };
 
-/// What MQTT goes over.
+/// A transport of MQTT.
 pub trait Wire: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Wire for S {}
@@ -21,7 +21,7 @@ pub struct Peer {
     next_id: u16,
 }
 
-/// A PUBLISH, owned.
+/// A PUBLISH with owned data.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message {
     pub topic: String,
@@ -54,7 +54,7 @@ impl Peer {
         peer
     }
 
-    /// On a connection that is there.
+    /// Uses an existing connection.
     pub fn over(stream: Box<dyn Wire>, client_id: &str, login: Option<(&str, &str)>) -> (Peer, ReasonCode) {
         Peer::log_in(stream, client_id, login, None)
     }
@@ -72,7 +72,7 @@ impl Peer {
         };
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
-        // So that a session outlives its connection.
+        // The session outlives its connection.
         writer.put(Property::SessionExpiryInterval(1000));
         writer.put(Property::UserProperty("plant", "north"));
         peer.send(&Packet::Connect(Connect {
@@ -104,7 +104,7 @@ impl Peer {
         PacketId(NonZeroU16::new(self.next_id).unwrap())
     }
 
-    /// Hands the next packet to `take`.
+    /// Passes the next packet to `take`.
     fn read<R>(&mut self, take: impl FnOnce(&Packet<'_>) -> R) -> R {
         loop {
             if let Decoded::Complete { packet, size } =
@@ -157,7 +157,7 @@ impl Peer {
         }));
     }
 
-    /// QoS 1, and what PUBACK says.
+    /// Publishes with QoS 1 and returns the reason code of PUBACK.
     pub fn publish_acknowledged(&mut self, topic: &str, payload: &[u8], retain: bool) -> ReasonCode {
         let packet_id = Some(self.id());
         let (dup, qos, properties) = (false, QoS::AtLeastOnce, Properties::EMPTY);
@@ -196,7 +196,7 @@ impl Peer {
         })
     }
 
-    /// A round trip: everything sent before has been handled.
+    /// Sends PINGREQ and waits for PINGRESP: the server has processed all earlier packets.
     pub fn ping(&mut self) {
         self.send(&Packet::PingReq);
         self.read(|packet| assert_eq!(*packet, Packet::PingResp));

@@ -1,5 +1,5 @@
-//! Checks values against JSON schemas as far as the document uses them, and more strictly than asked: an object may have
-//! no property that its schema does not name.
+//! Validates values against the JSON schemas of the document. Stricter than JSON Schema: an object may only have
+//! properties that its schema names.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ impl Schemas<'_> {
         match schema["$ref"].as_str() {
             Some(reference) => {
                 let found = self.document.pointer(reference.strip_prefix('#').unwrap());
-                self.resolve(found.unwrap_or_else(|| panic!("{reference} is nowhere")))
+                self.resolve(found.unwrap_or_else(|| panic!("{reference} is not defined")))
             }
             None => schema,
         }
@@ -33,7 +33,7 @@ impl Schemas<'_> {
                 return if fits {
                     Ok(())
                 } else {
-                    Err(format!("{at}: no choice of {keyword} fits"))
+                    Err(format!("{at}: no alternative of {keyword} matches"))
                 };
             }
         }
@@ -48,7 +48,7 @@ impl Schemas<'_> {
             return if values.contains(value) {
                 Ok(())
             } else {
-                Err(format!("{at}: {value} is none of {values:?}"))
+                Err(format!("{at}: {value} is not one of {values:?}"))
             };
         }
         self.check_type(schema, value, at)?;
@@ -79,12 +79,12 @@ impl Schemas<'_> {
             "string" => value.is_string(),
             "array" => value.is_array(),
             "object" => value.is_object(),
-            name => panic!("{name} is no type"),
+            name => panic!("{name} is not a type"),
         };
         if names.iter().any(|name| is_of(name)) {
             Ok(())
         } else {
-            Err(format!("{at}: {value} is no {names:?}"))
+            Err(format!("{at}: {value} is not {names:?}"))
         }
     }
 

@@ -1,12 +1,12 @@
-//! `$SYS` as a client sees it.
+//! `$SYS` from a client's view.
 
 use std::time::Duration;
 
 use api::SysConfig;
 use mqtt::QoS;
 
-use crate::node::Node;
-use crate::peer::Peer;
+use super::node::Node;
+use super::peer::Peer;
 
 fn node() -> Node {
     Node::start_with(3, |config| {
@@ -28,7 +28,7 @@ fn wait_for(peer: &mut Peer, topic: &str, payload: &str) {
 }
 
 #[test]
-fn both_trees_follow_what_happens() {
+fn both_topic_trees_have_current_values() {
     let node = node();
     let mut watcher = node.peer("watcher");
     watcher.subscribe("$SYS/#", QoS::AtMostOnce);
@@ -47,7 +47,7 @@ fn both_trees_follow_what_happens() {
 }
 
 #[test]
-fn clients_coming_and_going_are_told() {
+fn connect_and_disconnect_events_are_published() {
     let node = node();
     let mut watcher = node.peer("watcher");
     watcher.subscribe("$SYS/brokers/+/clients/#", QoS::AtMostOnce);

@@ -1,4 +1,4 @@
-//! HTTPS, when there is a certificate.
+//! HTTPS with a certificate.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
-use crate::node::Node;
-use crate::web;
+use super::node::Node;
+use super::web;
 
 #[test]
-fn with_a_certificate_the_port_speaks_https_only() {
+fn port_with_a_certificate_accepts_https_only() {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());

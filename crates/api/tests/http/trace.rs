@@ -1,13 +1,13 @@
-//! The live trace: packets both ways with their fields, events, secrets hidden, what is not wanted left away.
+//! The live trace: packets in both directions with their fields, events, hidden secrets, filters.
 
 use mqtt::{QoS, ReasonCode};
 use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::peer::Peer;
-use crate::web_socket::WebSocket;
+use super::node::Node;
+use super::peer::Peer;
+use super::web_socket::WebSocket;
 
-/// What an entry is about, in short.
+/// Returns a short description of an entry.
 fn short(entry: &Value) -> String {
     match entry["type"].as_str().unwrap() {
         "packet" => format!(
@@ -20,7 +20,7 @@ fn short(entry: &Value) -> String {
     }
 }
 
-/// Entries up to the one that is `last`.
+/// Returns the entries up to and including `last`.
 fn until(socket: &mut WebSocket, last: &str) -> Vec<Value> {
     let mut entries = Vec::new();
     loop {
@@ -36,7 +36,7 @@ fn shorts(entries: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_client_is_watched_from_its_connect_to_its_end_on_whichever_shard() {
+fn client_is_traced_from_connect_to_disconnect() {
     let node = Node::start(3).with_login();
     node.send("POST", "/api/v1/users", &json!({ "name": "ada", "password": "sesame" }))
         .ok();
@@ -97,11 +97,11 @@ fn a_client_is_watched_from_its_connect_to_its_end_on_whichever_shard() {
 }
 
 #[test]
-fn a_refused_login_is_seen_by_its_user_and_its_address() {
+fn rejected_login_is_traced_by_user_and_address() {
     let node = Node::start(2).with_login();
     let targets = ["user_name=eve", "address=127.0.0.1", "client_id=c&user_name=eve"];
     let mut sockets = targets.map(|query| WebSocket::open(&node, &format!("/api/v1/trace?{query}")));
-    let mut nobody = WebSocket::open(&node, "/api/v1/trace?client_id=other&user_name=eve");
+    let mut by_other_user = WebSocket::open(&node, "/api/v1/trace?client_id=other&user_name=eve");
     let (_, reason) = Peer::try_connect(node.mqtt_address(), "c", Some(("eve", "wrong")));
     assert_eq!(reason, ReasonCode::BadUserNameOrPassword);
     for socket in &mut sockets {
@@ -112,17 +112,17 @@ fn a_refused_login_is_seen_by_its_user_and_its_address() {
         );
         assert_eq!(entries[2]["fields"]["because"], "wrong password");
     }
-    assert_eq!(nobody.next()["type"], "begin");
+    assert_eq!(by_other_user.next()["type"], "begin");
     let (_, reason) = Peer::try_connect(node.mqtt_address(), "other", Some(("eve", "wrong")));
     assert_eq!(reason, ReasonCode::BadUserNameOrPassword);
     assert_eq!(
-        shorts(&until(&mut nobody, "sent CONNACK")),
+        shorts(&until(&mut by_other_user, "sent CONNACK")),
         ["received CONNECT", "refused", "sent CONNACK"]
     );
 }
 
 #[test]
-fn a_topic_is_watched_over_all_clients() {
+fn topic_is_traced_across_clients() {
     let node = Node::start(3).with_login();
     let mut socket = WebSocket::open(&node, "/api/v1/trace?topic=plant/%2B");
     let (mut writer, mut reader) = (node.peer("writer"), node.peer("reader"));
@@ -132,7 +132,7 @@ fn a_topic_is_watched_over_all_clients() {
     writer.publish("plant/1", b"x", false);
     reader.receive();
     let mut entries = until(&mut socket, "sent PUBLISH");
-    // Two shards tell of it, each in its own time.
+    // The entries of two shards arrive in any order.
     let mut seen = shorts(&entries.split_off(1));
     seen.sort();
     seen.retain(|entry| entry != "received PUBLISH");
@@ -140,7 +140,7 @@ fn a_topic_is_watched_over_all_clients() {
 }
 
 #[test]
-fn who_floods_is_counted_and_not_queued() {
+fn entries_of_a_flooding_client_are_counted() {
     let node = Node::start(1).with_login();
     let mut socket = WebSocket::open(&node, "/api/v1/trace?client_id=flood&per_second=2");
     assert_eq!(socket.next()["type"], "begin");
@@ -161,7 +161,7 @@ fn who_floods_is_counted_and_not_queued() {
 }
 
 #[test]
-fn what_is_asked_for_is_checked() {
+fn trace_parameters_are_validated() {
     let node = Node::start(1).with_login();
     let field = |query: &str| node.get(&format!("/api/v1/trace?{query}")).problem(422)["field"].clone();
     assert_eq!(field(""), "client_id");

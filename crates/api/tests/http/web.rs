@@ -1,4 +1,4 @@
-//! A small HTTP client that shows everything and hides nothing: status, headers, body.
+//! A minimal HTTP client that returns status, headers and body unchanged.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
     }
 
-    /// Asserts that this is a problem of the status, and gives it.
+    /// Asserts that the answer is a problem with this status, and returns it.
     #[track_caller]
     pub fn problem(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.body);
@@ -48,14 +48,14 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// One request on a connection of its own.
+/// Sends a request on a new connection.
 pub fn request(address: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut stream = connect(address);
     send(&mut stream, method, target, headers, body);
     receive(stream)
 }
 
-/// What an answer is, header and body, where the body is no text.
+/// Returns header and body of an answer whose body is not text.
 pub fn request_bytes(address: SocketAddr, target: &str) -> String {
     let mut stream = connect(address);
     send(&mut stream, "GET", target, &[("Accept-Encoding", "gzip")], "");
@@ -80,7 +80,7 @@ pub fn send(stream: &mut TcpStream, method: &str, target: &str, headers: &[(&str
     stream.write_all(text.as_bytes()).unwrap();
 }
 
-/// Reads until the server closes.
+/// Reads until the server closes the connection.
 pub fn receive(mut stream: impl Read) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();

@@ -1,12 +1,12 @@
-//! The client's end of a WebSocket that only tells.
+//! The client's end of a WebSocket that only receives messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::Value;
 
-use crate::node::Node;
-use crate::web;
+use super::node::Node;
+use super::web;
 
 pub struct WebSocket {
     stream: TcpStream,
@@ -33,7 +33,7 @@ impl WebSocket {
         WebSocket { stream }
     }
 
-    /// The next frame of text.
+    /// Returns the next text frame.
     #[track_caller]
     pub fn next(&mut self) -> Value {
         loop {
@@ -45,7 +45,7 @@ impl WebSocket {
         }
     }
 
-    /// Of the frame that ends it, whatever comes before.
+    /// Skips frames until the close frame, and returns its status code.
     #[track_caller]
     pub fn close_code(&mut self) -> u16 {
         loop {

@@ -1,12 +1,12 @@
-//! Who gets in, and who may do what: every way to be refused.
+//! Authentication and authorization: all rejected cases.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
-use crate::web::Answer;
+use super::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use super::web::Answer;
 
 #[test]
-fn whoever_does_not_say_who_it_is_gets_nothing() {
+fn request_without_valid_credentials_is_rejected() {
     let server = Server::start();
     let target = "/api/tenant/devices?pageSize=1&page=0";
     let token = server.token(TENANT);
@@ -39,7 +39,7 @@ fn whoever_does_not_say_who_it_is_gets_nothing() {
     refused(&server.send("POST", "/api/auth/token", None, &body), 401, 10);
     for (user, password) in [
         (TENANT, "wrong"),
-        ("nobody@thingsboard.org", "tenant"),
+        ("missing@thingsboard.org", "tenant"),
         ("admin", "wrong"),
         ("", ""),
     ] {
@@ -57,7 +57,7 @@ fn whoever_does_not_say_who_it_is_gets_nothing() {
 }
 
 #[test]
-fn guessing_is_slowed_down() {
+fn failed_logins_are_limited() {
     let server = Server::start();
     let mut attempts = 0;
     let limited = loop {
@@ -73,7 +73,7 @@ fn guessing_is_slowed_down() {
 }
 
 #[test]
-fn tokens_end_with_logout_and_with_the_password() {
+fn tokens_end_with_logout_and_password_change() {
     let server = Server::start();
     let pair = server.login(CUSTOMER, "customer").ok().json();
     let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
@@ -108,7 +108,7 @@ fn tokens_end_with_logout_and_with_the_password() {
 }
 
 #[test]
-fn an_administrator_of_the_node_is_a_system_administrator() {
+fn node_administrator_is_a_system_administrator() {
     let server = Server::start();
     let password = server.node.password.clone();
     let pair = server.login("admin", &password).ok().json();
@@ -138,8 +138,8 @@ fn an_administrator_of_the_node_is_a_system_administrator() {
         .json();
     assert_eq!(profiles["data"][0]["name"], "default");
     refused(&server.send("POST", "/api/noauth/activate", None, &body), 400, 31);
-    // Another tenant's device does not exist for her.
-    let device = server.device("not hers");
+    // The user cannot see that another tenant's device exists.
+    let device = server.device("of another tenant");
     refused(
         &server.send("GET", &format!("/api/device/{device}"), Some(&ada), ""),
         404,
@@ -152,7 +152,7 @@ fn an_administrator_of_the_node_is_a_system_administrator() {
 }
 
 #[test]
-fn each_authority_may_do_what_it_may() {
+fn each_authority_has_its_rights() {
     let server = Server::start();
     let customer = server.customer();
     let (own, other) = (server.device("own"), server.device("other"));
@@ -166,7 +166,7 @@ fn each_authority_may_do_what_it_may() {
     let package = id(&server.post("/api/otaPackage", package).ok().json());
     let tenant = server.get("/api/auth/user").ok().json()["tenantId"]["id"].clone();
     let tenant = tenant.as_str().unwrap();
-    // User, method, target, status; a code follows from the status.
+    // User, method, target, status. The status determines the error code.
     let cases: Vec<(&str, &str, String, u16)> = vec![
         (SYSADMIN, "GET", format!("/api/tenants?{page}"), 200),
         (SYSADMIN, "GET", format!("/api/tenant/devices?{page}"), 403),
@@ -241,23 +241,23 @@ fn each_authority_may_do_what_it_may() {
         &Value::Null,
     );
     assert_eq!(devices.ok().json()["totalElements"], 1);
-    // Changing the own device is allowed, moving it is not.
+    // Customer users may change their device, but not assign it.
     let mut device = server
         .as_user(CUSTOMER, "GET", &format!("/api/device/{own}"), &Value::Null)
         .ok()
         .json();
     device["label"] = json!("mine");
     device["customerId"] = Value::Null;
-    device["additionalInfo"] = json!({"description": "near the door", "gateway": true});
+    device["additionalInfo"] = json!({"description": "near the context", "gateway": true});
     let saved = server.as_user(CUSTOMER, "POST", "/api/device", &device).ok().json();
     assert_eq!(
         (&saved["label"], saved["customerId"]["id"].as_str()),
         (&json!("mine"), Some(&*customer))
     );
-    // A gateway speaks for devices of others.
+    // A gateway sends for other devices, so customer users cannot set this flag.
     assert_eq!(
         saved["additionalInfo"],
-        json!({"description": "near the door", "gateway": false})
+        json!({"description": "near the context", "gateway": false})
     );
     refused(
         &server.as_user(CUSTOMER, "POST", "/api/device", &json!({"name": "new"})),
@@ -267,7 +267,7 @@ fn each_authority_may_do_what_it_may() {
 }
 
 #[test]
-fn api_keys_act_as_their_user_until_they_are_disabled() {
+fn api_key_acts_as_its_user_until_disabled() {
     let server = Server::start();
     let me = server.get("/api/auth/user").ok().json();
     let key = server
@@ -297,7 +297,7 @@ fn api_keys_act_as_their_user_until_they_are_disabled() {
     refused(&ask(), 401, 10);
     change(true);
     ask().ok();
-    // Somebody else's key is nobody else's business.
+    // Users cannot access keys of other users.
     let other = server.as_user(CUSTOMER, "DELETE", &format!("/api/apiKey/{}", id(&key)), &Value::Null);
     refused(&other, 403, 20);
     server.delete(&format!("/api/apiKey/{}", id(&key))).ok();
@@ -309,7 +309,7 @@ fn api_keys_act_as_their_user_until_they_are_disabled() {
 }
 
 #[test]
-fn administrators_act_as_users_below_them() {
+fn administrators_act_as_subordinate_users() {
     let server = Server::start();
     let of = |by: &str, user: &str| {
         let token = server.token(user);
@@ -324,7 +324,7 @@ fn administrators_act_as_users_below_them() {
         assert_eq!(me.ok().json()["email"], user);
         let body = json!({"refreshToken": pair["refreshToken"]}).to_string();
         server.send("POST", "/api/auth/token", None, &body).ok();
-        // Its session ends with its own logout, not with that of the user.
+        // This session ends with its own logout, independent of the user's sessions.
         server.send("POST", "/api/auth/logout", Some(&bearer), "{}").ok();
         refused(&server.send("GET", "/api/auth/user", Some(&bearer), ""), 401, 10);
         server
@@ -345,20 +345,20 @@ fn administrators_act_as_users_below_them() {
         let answer = of(by, user);
         assert!([403, 404].contains(&answer.status), "{by} {user} {}", answer.status);
     }
-    let nobody = "/api/user/784f394c-42b6-11ea-983c-b7beff2784f9/token";
-    refused(&server.as_user(TENANT, "GET", nobody, &Value::Null), 404, 32);
+    let missing = "/api/user/784f394c-42b6-11ea-983c-b7beff2784f9/token";
+    refused(&server.as_user(TENANT, "GET", missing, &Value::Null), 404, 32);
 }
 
-/// An administrator of the console and of the tenant that the console has let her into.
-struct LetIn {
+/// A console administrator who acts as a user of the tenant.
+struct ConsoleAdmin {
     name: &'static str,
     password: &'static str,
     tokens: Value,
 }
 
-impl LetIn {
-    /// As the console does it: as a user of the tenant that is made for this login.
-    fn new(server: &mut Server, name: &'static str) -> LetIn {
+impl ConsoleAdmin {
+    /// Creates a tenant user for this login, like the console.
+    fn new(server: &mut Server, name: &'static str) -> ConsoleAdmin {
         let body = json!({"name": name, "role": "admin"});
         let made = as_console(server, "POST", "/api/v1/console-users", &body).json();
         let first = made["password"].as_str().unwrap().to_owned();
@@ -376,7 +376,7 @@ impl LetIn {
         let (_, token) = link.split_once("activateToken=").unwrap();
         let body = json!({"activateToken": token, "password": "made for this login"}).to_string();
         let tokens = server.send("POST", "/api/noauth/activate", None, &body).ok().json();
-        LetIn { name, password, tokens }
+        ConsoleAdmin { name, password, tokens }
     }
 
     fn me(&self, server: &Server) -> Answer {
@@ -385,18 +385,18 @@ impl LetIn {
     }
 
     #[track_caller]
-    fn is_out(&self, server: &Server) {
+    fn assert_logged_out(&self, server: &Server) {
         refused(&self.me(server), 401, 10);
         let body = json!({"refreshToken": self.tokens["refreshToken"]}).to_string();
         refused(&server.send("POST", "/api/auth/token", None, &body), 401, 10);
     }
 }
 
-/// Such an address says whom the console has let in: nobody else gets one, and nobody gets rid of it.
+/// Addresses of users that the console creates are reserved, and cannot be changed.
 #[test]
-fn nobody_looks_like_an_administrator_whom_the_console_has_let_in() {
+fn addresses_of_console_users_are_reserved() {
     let mut server = Server::start();
-    let ada = LetIn::new(&mut server, "ada");
+    let ada = ConsoleAdmin::new(&mut server, "ada");
     let tenant = server.get("/api/auth/user").ok().json()["tenantId"].clone();
     for email in [
         "console-ada.0123456788@tidewire.invalid",
@@ -427,7 +427,7 @@ fn nobody_looks_like_an_administrator_whom_the_console_has_let_in() {
         &json!({"role": "viewer"}),
     )
     .ok();
-    ada.is_out(&server);
+    ada.assert_logged_out(&server);
     refused(
         &server.login("console-ada.0123456789@tidewire.invalid", "made for this login"),
         401,
@@ -436,9 +436,9 @@ fn nobody_looks_like_an_administrator_whom_the_console_has_let_in() {
 }
 
 #[test]
-fn tokens_that_an_administrator_of_the_node_was_given_end_with_the_role() {
+fn issued_tokens_end_with_the_administrators_role() {
     let mut server = Server::start();
-    let ada = LetIn::new(&mut server, "ada");
+    let ada = ConsoleAdmin::new(&mut server, "ada");
     let pair = server.login("ada", ada.password).ok().json();
     let bearer = |pair: &Value| format!("Bearer {}", pair["token"].as_str().unwrap());
     let user = server.get("/api/auth/user").ok().json();
@@ -464,11 +464,11 @@ fn tokens_that_an_administrator_of_the_node_was_given_end_with_the_role() {
         refused(&me(&server, pair), 401, 10);
         refused(&refresh(&server, pair), 401, 10);
     }
-    // The user's own are not touched.
+    // Tokens of the user stay valid.
     server.get("/api/auth/user").ok();
 }
 
-/// As the first administrator of the console.
+/// Sends a request as the first administrator of the console.
 fn as_console(server: &mut Server, method: &str, target: &str, body: &Value) -> Answer {
     if server.node.token.is_empty() {
         let password = server.node.password.clone();
@@ -488,15 +488,15 @@ fn as_console_user(server: &mut Server, name: &str, password: &str, change: &Val
 }
 
 #[test]
-fn whoever_administers_the_console_no_more_is_out_of_the_tenant_it_let_them_into() {
+fn console_access_to_a_tenant_ends_with_the_role() {
     let mut server = Server::start();
-    // The name of one is the beginning of the others'.
+    // One name is a prefix of the others.
     let [demoted, reset, removed, changed, other] =
-        ["ada", "ada.l", "ada-2", "ada_3", "adam"].map(|name| LetIn::new(&mut server, name));
+        ["ada", "ada.l", "ada-2", "ada_3", "adam"].map(|name| ConsoleAdmin::new(&mut server, name));
     for one in [&demoted, &reset, &removed, &changed, &other] {
         one.me(&server).ok();
     }
-    let of = |one: &LetIn| format!("/api/v1/console-users/{}", one.name);
+    let of = |one: &ConsoleAdmin| format!("/api/v1/console-users/{}", one.name);
     let key = {
         let bearer = format!("Bearer {}", demoted.tokens["token"].as_str().unwrap());
         let me = demoted.me(&server).ok().json();
@@ -506,19 +506,19 @@ fn whoever_administers_the_console_no_more_is_out_of_the_tenant_it_let_them_into
     };
     server.send("GET", "/api/auth/user", Some(&key), "").ok();
     as_console(&mut server, "PUT", &of(&demoted), &json!({"role": "viewer"})).ok();
-    demoted.is_out(&server);
+    demoted.assert_logged_out(&server);
     refused(&server.send("GET", "/api/auth/user", Some(&key), ""), 401, 10);
     let answer = as_console(&mut server, "POST", &format!("{}/password", of(&reset)), &Value::Null);
     assert_eq!(answer.status, 201, "{}", answer.body);
-    reset.is_out(&server);
+    reset.assert_logged_out(&server);
     let answer = as_console(&mut server, "DELETE", &of(&removed), &Value::Null);
     assert_eq!(answer.status, 204, "{}", answer.body);
-    removed.is_out(&server);
+    removed.assert_logged_out(&server);
     let body = json!({"current_password": changed.password, "new_password": "analytical engine"});
     let answer = as_console_user(&mut server, changed.name, changed.password, &body);
     assert_eq!(answer.status, 204, "{}", answer.body);
-    changed.is_out(&server);
+    changed.assert_logged_out(&server);
     other.me(&server).ok();
-    // Users of the tenant are nobody's.
+    // Other users of the tenant stay logged in.
     server.get("/api/auth/user").ok();
 }

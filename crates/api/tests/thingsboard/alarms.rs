@@ -1,8 +1,8 @@
-//! Alarms of rules and of users: lists, acknowledging, clearing, assigning, comments.
+//! Alarms of rules and users: lists, acknowledgement, clearing, assignment, comments.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use super::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
 
 fn create(server: &Server, device: &str, kind: &str, severity: &str) -> Value {
     let body = json!({"type": kind, "originator": {"entityType": "DEVICE", "id": device}, "severity": severity,
@@ -11,7 +11,7 @@ fn create(server: &Server, device: &str, kind: &str, severity: &str) -> Value {
 }
 
 #[test]
-fn an_originator_has_one_alarm_of_a_type_that_is_not_cleared() {
+fn originator_has_one_uncleared_alarm_per_type() {
     let server = Server::start();
     let device = server.device("d");
     let first = create(&server, &device, "hot", "MINOR");
@@ -38,7 +38,7 @@ fn an_originator_has_one_alarm_of_a_type_that_is_not_cleared() {
 }
 
 #[test]
-fn lists_by_status_severity_type_and_entity() {
+fn alarms_are_listed_by_status_severity_type_and_entity() {
     let server = Server::start();
     let (one, two) = (server.device("one"), server.device("two"));
     let hot = create(&server, &one, "hot", "CRITICAL");
@@ -108,7 +108,7 @@ fn text_of(comment: &Value) -> String {
 }
 
 #[test]
-fn users_assign_and_comment() {
+fn alarms_are_assigned_and_commented() {
     let server = Server::start();
     let device = server.device("d");
     let customer = server.customer();
@@ -158,7 +158,7 @@ fn users_assign_and_comment() {
         .map(|comment| (text_of(comment), comment["email"].clone()))
         .collect();
     let by_system = |text: String| (text, Value::Null);
-    // What was so already is not said once more.
+    // Changes without an effect add no comment.
     assert_eq!(
         shown,
         [
@@ -178,7 +178,7 @@ fn users_assign_and_comment() {
         ),
         (&json!("SYSTEM"), &json!("ASSIGN"), &json!(TENANT))
     );
-    // Nobody's comment is changed by nobody.
+    // Users cannot change comments of other users.
     refused(
         &write(TENANT, json!({"id": first["id"], "comment": {"text": "not so"}})),
         403,
@@ -201,7 +201,7 @@ fn users_assign_and_comment() {
     );
     let again = server.delete(&format!("{target}/comment/{}", id(&comment)));
     assert_eq!(refused(&again, 400, 31), "System comment could not be deleted");
-    // Whose device it is not may not touch its alarms.
+    // A customer user cannot change alarms of a device of another customer.
     let other = create(&server, &server.device("other"), "hot", "MAJOR");
     refused(
         &server.as_user(
@@ -216,7 +216,7 @@ fn users_assign_and_comment() {
 }
 
 #[test]
-fn an_alarm_can_be_given_to_administrators_and_to_users_of_its_customer() {
+fn assignees_are_administrators_and_users_of_the_customer() {
     let server = Server::start();
     let (device, other) = (server.device("d"), server.device("other"));
     let customer = server.customer();

@@ -1,9 +1,9 @@
-//! The entity database refuses what it is told to write, as on a full disk: requests say so, and the server goes on.
+//! The entity database rejects writes, as on a full disk: requests fail, and the server continues to work.
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::server::{Server, refused};
+use super::server::{Server, refused};
 
 const EVENTS: [&str; 4] = [
     "INSERT ON entity",
@@ -15,7 +15,7 @@ const EVENTS: [&str; 4] = [
 fn refuse(database: &Connection) {
     for (number, event) in EVENTS.iter().enumerate() {
         let trigger =
-            format!("CREATE TRIGGER refuse_{number} BEFORE {event} BEGIN SELECT RAISE(ABORT, 'no room'); END");
+            format!("CREATE TRIGGER refuse_{number} BEFORE {event} BEGIN SELECT RAISE(ABORT, 'disk full'); END");
         database.execute_batch(&trigger).unwrap();
     }
 }
@@ -29,7 +29,7 @@ fn repair(database: &Connection) {
 }
 
 #[test]
-fn changes_are_refused_while_the_database_takes_none() {
+fn changes_fail_while_the_database_rejects_writes() {
     let server = Server::start();
     let id = server.device("kept");
     let device = server.get(&format!("/api/device/{id}")).ok().json();
@@ -51,7 +51,7 @@ fn changes_are_refused_while_the_database_takes_none() {
     for (path, body) in changes {
         let message = refused(&server.post(path, body.clone()), 500, 46);
         assert!(
-            message.starts_with("the entity database could not write an "),
+            message.starts_with("the entity database failed to write an "),
             "{message}"
         );
     }
@@ -65,7 +65,7 @@ fn changes_are_refused_while_the_database_takes_none() {
         (&json!(0), &json!(2)),
         "{imported}"
     );
-    // What is there can be read, and is as it was.
+    // Stored entities can be read, and have not changed.
     assert_eq!(server.get(&format!("/api/device/{id}")).ok().json(), device);
 
     repair(&database);

@@ -1,8 +1,8 @@
-//! Devices from a table.
+//! Bulk import of devices from CSV.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, refused};
+use super::server::{CUSTOMER, Server, refused};
 
 const PATH: &str = "/api/device/bulk_import";
 
@@ -19,12 +19,12 @@ fn device(server: &Server, name: &str) -> Value {
 }
 
 fn credentials(server: &Server, device: &Value) -> Value {
-    let id = crate::server::id(device);
+    let id = super::server::id(device);
     server.get(&format!("/api/device/{id}/credentials")).ok().json()
 }
 
 #[test]
-fn a_table_becomes_devices() {
+fn csv_lines_become_devices() {
     let server = Server::start();
     let file = "name;type;label;note;gw;token;room;limit;t;ignored\r\n\
                 A;meter;\"first; \"\"one\"\"\";cellar;true;token-a;7;true;21.5;x\r\n\
@@ -54,7 +54,7 @@ fn a_table_becomes_devices() {
     assert_eq!((&a["type"], &a["label"]), (&json!("meter"), &json!("first; \"one\"")));
     assert_eq!(a["additionalInfo"], json!({"description": "cellar", "gateway": true}));
     assert_eq!(credentials(&server, &a)["credentialsId"], "token-a");
-    let id = crate::server::id(&a);
+    let id = super::server::id(&a);
     let values = format!("/api/plugins/telemetry/DEVICE/{id}/values");
     server.wait_for(
         &format!("{values}/timeseries?keys=t&useStrictDataTypes=true"),
@@ -66,14 +66,14 @@ fn a_table_becomes_devices() {
     server.wait_for(&format!("{values}/attributes/SERVER_SCOPE?keys=limit"), |found| {
         found[0]["value"] == true
     });
-    // A token by chance, and the default profile.
+    // A device without values gets a random token and the default profile.
     let b = device(&server, "B");
     assert_eq!((&b["type"], &b["label"]), (&json!("default"), &Value::Null));
     assert_eq!(credentials(&server, &b)["credentialsId"].as_str().unwrap().len(), 20);
 }
 
 #[test]
-fn known_devices_are_changed_and_their_values_only_if_asked_for() {
+fn values_of_existing_devices_change_only_with_update() {
     let server = Server::start();
     let id = server.device("A");
     let before = device(&server, "A");
@@ -106,13 +106,13 @@ fn known_devices_are_changed_and_their_values_only_if_asked_for() {
     );
     import("A,,,2,user,secret", true);
     server.wait_for(&format!("{attributes}?keys=m"), |found| found[0]["value"] == 2);
-    // What was saved before would be there before.
+    // An attribute that was saved before would already be visible.
     assert_eq!(server.get(&format!("{attributes}?keys=n")).ok().json(), json!([]));
     let after = device(&server, "A");
     assert_eq!(
         (&after["label"], &after["type"]),
         (&json!("one"), &before["type"]),
-        "what is empty stays"
+        "empty values change nothing"
     );
     let changed = credentials(&server, &after);
     assert_eq!(
@@ -122,7 +122,7 @@ fn known_devices_are_changed_and_their_values_only_if_asked_for() {
 }
 
 #[test]
-fn lines_that_cannot_be_are_told_with_their_numbers() {
+fn invalid_lines_are_reported_with_their_numbers() {
     let server = Server::start();
     server.device("taken");
     let kinds = columns(&[
@@ -145,7 +145,7 @@ fn lines_that_cannot_be_are_told_with_their_numbers() {
         [
             "Line 3: Specified credentials are already registered!",
             "Line 4: Device name should be specified!",
-            "Line 5: LwM2M credentials are not supported: no LwM2M transport is here",
+            "Line 5: LwM2M credentials are not supported: this server has no LwM2M transport",
             "Line 6: more values than the 4 columns",
             "Line 8: Specified credentials are already registered!",
         ]

@@ -1,13 +1,13 @@
-//! The document against the real thing: every operation in it is served, and asks for a login if it says so.
+//! Compares the OpenAPI document with the server: all operations are served, and require a login as documented.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, refused};
+use super::server::{Server, refused};
 
 #[test]
-fn every_documented_operation_is_served_and_guarded() {
+fn documented_operations_are_served_and_guarded() {
     let server = Server::start();
     let document: Value = server.send("GET", "/v3/api-docs", None, "").ok().json();
     let mut ids = BTreeSet::new();
@@ -35,7 +35,7 @@ fn every_documented_operation_is_served_and_guarded() {
                     !parameter["description"].as_str().unwrap().is_empty(),
                     "{id}: {parameter}"
                 );
-                // Of no type that is in the document.
+                // The type of this parameter is not part of the document.
                 assert_ne!(
                     parameter["schema"].get("default"),
                     Some(&Value::Null),

@@ -1,12 +1,12 @@
-//! Devices, profiles, assets, customers, dashboards, relations: what is made, found, refused.
+//! Devices, profiles, assets, customers, dashboards, relations: creation, lists, validation.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use super::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
 
-/// What is derived for a struct takes an array for one, field by field; the API's objects are objects, at every depth.
+/// serde's derived code accepts an array for a struct. The API must only accept objects, at every depth.
 #[test]
-fn arrays_are_no_objects() {
+fn array_in_place_of_an_object_is_rejected_at_any_depth() {
     let server = Server::start();
     let device = server.device("d");
     let name = json!(["o", "default"]);
@@ -46,7 +46,7 @@ fn arrays_are_no_objects() {
 }
 
 #[test]
-fn refusals_say_what_is_wrong() {
+fn errors_describe_the_invalid_value() {
     let server = Server::start();
     let device = server.device("d");
     let unknown = "784f394c-42b6-11ee-983c-b7beff2784f9";
@@ -146,7 +146,7 @@ fn refusals_say_what_is_wrong() {
 }
 
 #[test]
-fn a_device_is_changed_with_its_version_or_refused() {
+fn device_change_needs_the_current_version() {
     let server = Server::start();
     let mut device = server
         .post("/api/device", json!({"name": "d", "type": "meter"}))
@@ -167,7 +167,7 @@ fn a_device_is_changed_with_its_version_or_refused() {
 }
 
 #[test]
-fn lists_have_pages_filters_and_an_order() {
+fn lists_are_paged_filtered_and_sorted() {
     let server = Server::start();
     for number in 0..5 {
         let kind = if number % 2 == 0 { "even" } else { "odd" };
@@ -220,7 +220,7 @@ fn lists_have_pages_filters_and_an_order() {
 }
 
 #[test]
-fn credentials_of_all_kinds() {
+fn all_credential_types_are_accepted() {
     let server = Server::start();
     let body = json!({
         "device": {"name": "basic", "type": "default"},
@@ -246,7 +246,7 @@ fn credentials_of_all_kinds() {
 }
 
 #[test]
-fn profiles_of_devices_and_assets() {
+fn device_and_asset_profiles_are_managed() {
     let server = Server::start();
     let info = server.get("/api/deviceProfileInfo/default").ok().json();
     assert_eq!(info["name"], "default");
@@ -291,9 +291,9 @@ fn profiles_of_devices_and_assets() {
     refused(&server.get(&format!("/api/asset/info/{}", id(&asset))), 404, 32);
 }
 
-/// Devices in the field cannot be told to speak otherwise from one message to the next.
+/// The transport of a profile cannot change while devices use it.
 #[test]
-fn the_transport_of_a_profile_with_devices_stays() {
+fn transport_of_a_profile_with_devices_is_fixed() {
     let server = Server::start();
     let device = server
         .post("/api/device", json!({"name": "A", "type": "meter"}))
@@ -328,9 +328,9 @@ fn the_transport_of_a_profile_with_devices_stays() {
     assert_eq!(changed(to_mqtt).ok().json()["transportType"], "MQTT");
 }
 
-/// As at ThingsBoard, whose widgets ask for what the tenant contains.
+/// As in ThingsBoard, whose widgets query the entities that the tenant contains.
 #[test]
-fn an_administrator_relates_to_the_own_tenant() {
+fn administrator_creates_relations_to_the_tenant() {
     let server = Server::start();
     let device = server.device("d");
     let tenant = server.get("/api/auth/user").ok().json()["tenantId"].clone();
@@ -354,7 +354,7 @@ fn an_administrator_relates_to_the_own_tenant() {
 }
 
 #[test]
-fn relations_are_found_along_levels() {
+fn relations_are_found_over_levels() {
     let server = Server::start();
     let asset = |name: &str| server.post("/api/asset", json!({"name": name})).ok().json()["id"].clone();
     let (top, middle) = (asset("top"), asset("middle"));
@@ -407,7 +407,7 @@ fn relations_are_found_along_levels() {
 }
 
 #[test]
-fn dashboards_are_seen_by_whom_they_are_assigned_to() {
+fn dashboards_are_visible_to_assigned_customers() {
     let server = Server::start();
     let customer = server.customer();
     let dashboard = server
@@ -438,7 +438,7 @@ fn dashboards_are_seen_by_whom_they_are_assigned_to() {
 }
 
 #[test]
-fn a_customers_user_claims_a_device() {
+fn customer_user_claims_a_device() {
     let server = Server::start();
     server.device("mine");
     let claim = |name: &str, secret: &str| {
@@ -459,13 +459,13 @@ fn a_customers_user_claims_a_device() {
         duration_ms: 60_000,
     };
     let entities = server.devices.entities();
-    let now_ms = crate::server::now_ms();
-    let said = (platform::entities::Said::Now, now_ms);
+    let now_ms = super::server::now_ms();
+    let said = (platform::entities::ReceptionMode::Live, now_ms);
     entities.allow_claim(device_id, &wish, said, now_ms).unwrap();
     let answer = claim("mine", "s").ok().json();
     assert_eq!(answer["response"], "SUCCESS");
     assert_eq!(answer["device"]["customerId"]["id"], server.customer().as_str());
-    // Without a body: without a secret.
+    // Without a body: claims without a secret key.
     let bare = server.as_user(CUSTOMER, "POST", "/api/customer/device/mine/claim", &Value::Null);
     assert_eq!((bare.status, &bare.json()["response"]), (400, &json!("CLAIMED")));
     let again = claim("mine", "s");
@@ -478,7 +478,7 @@ fn a_customers_user_claims_a_device() {
 }
 
 #[test]
-fn profiles_have_names_and_keys_and_assets_are_read_by_identifier() {
+fn profile_names_keys_and_assets_by_id_are_listed() {
     let server = Server::start();
     let device = server.device("d");
     let profile = server.get(&format!("/api/device/{device}")).ok().json()["deviceProfileId"]["id"].clone();

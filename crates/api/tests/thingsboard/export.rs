@@ -1,4 +1,4 @@
-//! Time series as CSV and Parquet.
+//! Export of time series as CSV and Parquet.
 
 use std::io::Read;
 
@@ -7,8 +7,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, TENANT, refused};
-use crate::web;
+use super::server::{CUSTOMER, Server, TENANT, refused};
+use super::web;
 
 fn export(server: &Server, id: &str, query: &str) -> String {
     let answer = server
@@ -23,17 +23,17 @@ fn export(server: &Server, id: &str, query: &str) -> String {
     whole(&answer.body)
 }
 
-/// Of the chunks of a body, the last of which is empty.
+/// Joins the chunks of a body; the last chunk is empty.
 fn whole(mut chunks: &str) -> String {
     let mut text = String::new();
     loop {
         let (size, rest) = chunks.split_once("\r\n").expect("a chunk");
-        let size = usize::from_str_radix(size, 16).expect("its size");
+        let size = usize::from_str_radix(size, 16).expect("the chunk size");
         if size == 0 {
             return text;
         }
         text.push_str(&rest[..size]);
-        chunks = rest[size..].strip_prefix("\r\n").expect("its end");
+        chunks = rest[size..].strip_prefix("\r\n").expect("the end of the chunk");
     }
 }
 
@@ -43,7 +43,7 @@ fn save(server: &Server, id: &str, telemetry: &Value) {
 }
 
 #[test]
-fn points_are_exported_as_they_are() {
+fn points_are_exported_unchanged() {
     let server = Server::start();
     let id = server.device("A");
     assert_eq!(export(&server, &id, ""), "key,ts,type,value\r\n");
@@ -68,9 +68,9 @@ fn points_are_exported_as_they_are() {
     );
 }
 
-/// Many times of what is on its way at once.
+/// The series is many times larger than the buffers of an export.
 #[test]
-fn a_long_series_is_exported_whole() {
+fn long_series_is_exported_completely() {
     const POINTS: i64 = 100_000;
     let server = Server::start();
     let id = server.device("A");
@@ -95,7 +95,7 @@ fn a_long_series_is_exported_whole() {
     assert_eq!(lines.next(), None);
 }
 
-/// Header and body of an answer whose body is no text and comes in chunks.
+/// Returns header and body of an answer with a binary, chunked body.
 fn request_file(server: &Server, target: &str) -> (String, Vec<u8>) {
     let token = format!("Bearer {}", server.token(TENANT));
     let mut stream = web::connect(server.node.address);
@@ -117,7 +117,7 @@ fn request_file(server: &Server, target: &str) -> (String, Vec<u8>) {
     }
 }
 
-/// What is in such a file is tested where it is made; here that it is one, whole, over the same path.
+/// Other tests check the contents of Parquet files. This one checks that the complete file arrives.
 #[test]
 fn points_are_exported_as_parquet() {
     let server = Server::start();
@@ -162,7 +162,7 @@ fn points_are_exported_as_parquet() {
 }
 
 #[test]
-fn who_may_export_what() {
+fn export_needs_read_access() {
     let server = Server::start();
     let id = server.device("A");
     let path = format!("/api/plugins/telemetry/DEVICE/{id}/export/timeseries");

@@ -1,11 +1,11 @@
-//! The calls of ThingsBoard's load tool, in its order, with its bodies: versions 3.3.3 and 4.0.1.
+//! The requests of ThingsBoard's load tool, in its order and with its bodies: versions 3.3.3 and 4.0.1.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use serde_json::{Value, json};
 
-use crate::server::{Server, TENANT, id, refused};
+use super::server::{Server, TENANT, id, refused};
 
-/// What its profile has: a clear rule that cannot be true.
+/// The device profile of the load tool, with a clear rule that is never true.
 fn smart_meter() -> Value {
     let condition = |operation: &str, value: i64| {
         json!({"key": {"type": "TIME_SERIES", "key": "batteryLevel"}, "valueType": "NUMERIC", "value": null,
@@ -39,7 +39,7 @@ fn claims(token: &Value) -> Value {
 }
 
 #[test]
-fn both_versions_of_the_load_tool_get_what_they_ask_for() {
+fn both_versions_of_the_load_tool_are_supported() {
     let server = Server::start();
     logs_in(&server);
     let profile = makes_profiles(&server);
@@ -49,7 +49,7 @@ fn both_versions_of_the_load_tool_get_what_they_ask_for() {
     replaces_the_root_chain(&server);
 }
 
-/// It needs both tokens to have `exp`, and computes its clock's difference from `iat`.
+/// The tool requires `exp` in both tokens, and computes its clock offset from `iat`.
 fn logs_in(server: &Server) {
     let answer = server.login(TENANT, "tenant").ok().json();
     let (token, refresh) = (claims(&answer["token"]), claims(&answer["refreshToken"]));
@@ -109,7 +109,7 @@ fn makes_dashboards(server: &Server) {
                 .iter()
                 .all(|dashboard| dashboard["title"] != title)
         );
-        // An alias that only the professional edition knows, and more than a megabyte.
+        // More than a megabyte, with an alias type of the professional edition.
         let configuration =
             json!({"entityAliases": {"a": {"filter": {"type": "entityGroupList"}}}, "widgets": "x".repeat(1 << 20)});
         let body = json!({"title": title, "image": null, "mobileHide": false, "configuration": configuration});
@@ -128,7 +128,7 @@ fn makes_devices(server: &Server, profile: &Value) {
     assert_eq!(refused(&missing, 404, 32), "Requested item wasn't found!");
     for number in 0..20 {
         let name = format!("DW{number:08}");
-        // What 4.0.1 sends beside what 3.3.3 sends is ignored.
+        // The additional fields of 4.0.1 are ignored.
         let body = match number % 2 {
             0 => json!({"name": name, "type": "device", "deviceProfileId": profile["id"]}),
             _ => {

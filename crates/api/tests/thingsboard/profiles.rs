@@ -1,13 +1,13 @@
-//! What profiles name: it has to be there, and is then not to be deleted.
+//! References of profiles: the referenced entity must exist, and cannot be deleted.
 
 use serde_json::{Value, json};
 
-use crate::server::{SYSADMIN, Server, id, refused};
+use super::server::{SYSADMIN, Server, id, refused};
 
-const NOBODYS: &str = "ffffffff-0000-11f0-8000-000000000000";
+const UNKNOWN_ID: &str = "ffffffff-0000-11f0-8000-000000000000";
 
 #[test]
-fn profiles_name_what_their_tenant_has() {
+fn profiles_reference_entities_of_their_tenant() {
     let server = Server::start();
     let made = |target: &str, name: &str| server.post(target, json!({name: "mine"})).ok().json();
     let chain = made("/api/ruleChain", "name");
@@ -24,7 +24,7 @@ fn profiles_name_what_their_tenant_has() {
             (changed[field], changed["version"]) = (value, Value::Null);
             server.post(&format!("/api/{of}Profile"), changed)
         };
-        let unknown = |kind: &str| json!({"entityType": kind, "id": NOBODYS});
+        let unknown = |kind: &str| json!({"entityType": kind, "id": UNKNOWN_ID});
         let no_queue = format!("{title} profile is referring to non-existent queue!");
         for (field, value, message) in [
             (
@@ -62,7 +62,7 @@ fn profiles_name_what_their_tenant_has() {
     server.delete(&format!("/api/dashboard/{}", id(&dashboard))).ok();
 }
 
-/// The root rule chain of another tenant.
+/// Returns the root rule chain of another tenant.
 fn another_tenants(server: &Server) -> Value {
     let tenant = server
         .as_user(SYSADMIN, "POST", "/api/tenant", &json!({"title": "Other"}))
@@ -74,7 +74,7 @@ fn another_tenants(server: &Server) -> Value {
 }
 
 #[test]
-fn a_node_has_no_identifier_of_another_chains_node() {
+fn node_ids_of_another_chain_are_replaced() {
     let server = Server::start();
     let chains = server.get("/api/ruleChains?pageSize=10&page=0").ok().json();
     let root = id(&chains["data"][0]);
@@ -87,11 +87,11 @@ fn a_node_has_no_identifier_of_another_chains_node() {
     };
     let saved = save(&theirs);
     assert_ne!(id(&saved), id(&theirs));
-    assert_eq!(id(&save(&saved)), id(&saved), "its own is kept");
+    assert_eq!(id(&save(&saved)), id(&saved), "the ID of its own node stays");
 }
 
 #[test]
-fn strange_nodes_are_refused() {
+fn invalid_nodes_are_rejected() {
     let server = Server::start();
     let chain = server.post("/api/ruleChain", json!({"name": "mine"})).ok().json();
     for nodes in [json!([1]), json!([null]), json!([[]])] {
@@ -107,7 +107,7 @@ fn strange_nodes_are_refused() {
 }
 
 #[test]
-fn fields_of_entities_hold_no_secrets() {
+fn entity_fields_contain_no_secrets() {
     let server = Server::start();
     let profile = server
         .post(
@@ -119,7 +119,7 @@ fn fields_of_entities_hold_no_secrets() {
     let field = |key: &str| json!({"type": "ENTITY_FIELD", "key": key});
     let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": profile["id"]},
         "entityFields": [field("name"), field("provisionDeviceKey"), field("profileData")], "pageLink": {"pageSize": 1, "page": 0}});
-    for user in [crate::server::TENANT, crate::server::CUSTOMER] {
+    for user in [super::server::TENANT, super::server::CUSTOMER] {
         let found = server
             .as_user(user, "POST", "/api/entitiesQuery/find", &query)
             .ok()
@@ -132,9 +132,9 @@ fn fields_of_entities_hold_no_secrets() {
 }
 
 #[test]
-fn an_alarm_is_assigned_to_nobody_elses_users() {
+fn alarm_cannot_be_assigned_to_foreign_users() {
     let server = Server::start();
     let originator = json!({"entityType": "DEVICE", "id": server.device("d")});
-    let body = json!({"type": "hot", "originator": originator, "severity": "MAJOR", "assigneeId": {"entityType": "USER", "id": NOBODYS}});
+    let body = json!({"type": "hot", "originator": originator, "severity": "MAJOR", "assigneeId": {"entityType": "USER", "id": UNKNOWN_ID}});
     refused(&server.post("/api/alarm", body), 404, 32);
 }

@@ -1,15 +1,15 @@
-//! Entity data queries, alarm queries, usage and calls to devices that are not there.
+//! Entity data queries, alarm queries, usage, and calls to disconnected devices.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, id, now_ms, refused};
+use super::server::{CUSTOMER, Server, id, now_ms, refused};
 
 struct Fleet {
     server: Server,
     ids: Vec<String>,
 }
 
-/// Five meters with a value, an attribute and an order by name that is not that of their values.
+/// Five meters with a value and an attribute. The order of their names differs from the order of their values.
 fn fleet() -> Fleet {
     let server = Server::start();
     let mut ids = Vec::new();
@@ -129,7 +129,7 @@ fn entities_are_found_by_all_filters() {
 }
 
 #[test]
-fn relations_lead_to_entities() {
+fn entities_are_found_along_relations() {
     let fleet = fleet();
     let asset = fleet.server.post("/api/asset", json!({"name": "house"})).ok().json();
     for device in &fleet.ids[..2] {
@@ -151,7 +151,7 @@ fn relations_lead_to_entities() {
 }
 
 #[test]
-fn customers_see_their_own_and_nonsense_is_refused() {
+fn customers_see_their_entities_and_bad_queries_fail() {
     let fleet = fleet();
     let customer = fleet.server.customer();
     fleet
@@ -188,9 +188,9 @@ fn customers_see_their_own_and_nonsense_is_refused() {
     }
 }
 
-/// Of kinds that there are none of here nothing is found; of others all that may be read.
+/// Filters for unsupported entity types match nothing; other filters match all readable entities.
 #[test]
-fn every_kind_of_filter_has_an_answer() {
+fn every_filter_type_is_answered() {
     let fleet = fleet();
     let tenant = fleet.server.get("/api/auth/user").ok().json()["tenantId"].clone();
     let root = || json!({"entityType": "DEVICE", "id": fleet.ids[0]});
@@ -224,7 +224,7 @@ fn every_kind_of_filter_has_an_answer() {
 }
 
 #[test]
-fn relations_are_searched_from_several_entities() {
+fn relations_are_searched_from_several_roots() {
     let fleet = fleet();
     let asset = |name: &str| id(&fleet.server.post("/api/asset", json!({"name": name})).ok().json());
     let assets = [asset("a"), asset("b")];
@@ -244,7 +244,7 @@ fn relations_are_searched_from_several_entities() {
 }
 
 #[test]
-fn conditions_know_attributes_of_who_asks_and_values_that_are_not_there() {
+fn conditions_use_user_attributes_and_missing_values() {
     let fleet = fleet();
     let meters = || json!({"type": "deviceType", "deviceTypes": ["meter"]});
     let tenant = id(&json!({"id": fleet.server.get("/api/auth/user").ok().json()["tenantId"]}));
@@ -296,7 +296,7 @@ fn conditions_know_attributes_of_who_asks_and_values_that_are_not_there() {
 }
 
 #[test]
-fn owners_and_displayed_names_are_fields() {
+fn owners_and_display_names_are_fields() {
     let fleet = fleet();
     let customer = fleet.server.customer();
     fleet
@@ -324,7 +324,7 @@ fn owners_and_displayed_names_are_fields() {
 }
 
 #[test]
-fn alarms_come_in_the_order_and_with_the_values_that_are_asked_for() {
+fn alarms_are_sorted_and_have_requested_values() {
     let fleet = fleet();
     for (device, severity) in [(0, "MAJOR"), (1, "CRITICAL"), (2, "WARNING")] {
         let body = json!({"type": "hot", "originator": {"entityType": "DEVICE", "id": fleet.ids[device]}, "severity": severity});
@@ -351,7 +351,7 @@ fn alarms_come_in_the_order_and_with_the_values_that_are_asked_for() {
 }
 
 #[test]
-fn alarms_of_entities() {
+fn alarms_are_found_by_entity() {
     let fleet = fleet();
     for (device, kind) in [(0, "hot"), (1, "hot"), (1, "cold")] {
         let body =
@@ -399,7 +399,7 @@ fn alarms_of_entities() {
 }
 
 #[test]
-fn usage_counts_what_there_is() {
+fn usage_counts_entities() {
     let server = Server::start();
     server.device("d");
     let usage = server.get("/api/usage").ok().json();
@@ -420,7 +420,7 @@ fn usage_counts_what_there_is() {
 }
 
 #[test]
-fn a_device_that_is_not_connected_cannot_be_called() {
+fn disconnected_device_cannot_be_called() {
     let server = Server::start();
     let device = server.device("d");
     let body = json!({"method": "reboot", "params": {"after": 1}});
@@ -460,7 +460,7 @@ fn a_device_that_is_not_connected_cannot_be_called() {
 }
 
 #[test]
-fn one_answer_has_its_bounds() {
+fn answer_size_is_bounded() {
     let fleet = fleet();
     let path = format!("/api/plugins/telemetry/DEVICE/{}", fleet.ids[0]);
     let text = "x".repeat(60_000);
@@ -481,7 +481,7 @@ fn one_answer_has_its_bounds() {
     );
     assert_eq!(
         too_large,
-        "The answer has more than 64 MiB: ask for fewer keys, a smaller page or a shorter range"
+        "The answer exceeds 64 MiB: request fewer keys, a smaller page or a shorter range"
     );
     let filter = json!({"key": {"type": "ENTITY_FIELD", "key": "name"},
         "predicate": {"type": "STRING", "operation": "STARTS_WITH", "value": {"defaultValue": "m"}}});
@@ -491,12 +491,12 @@ fn one_answer_has_its_bounds() {
         5
     );
     let too_many = refused(&fleet.server.post("/api/entitiesQuery/count", filtered(101)), 400, 31);
-    assert_eq!(too_many, "The query has 101 key filters: expected 100 at most");
+    assert_eq!(too_many, "The query has 101 key filters: at most 100 are allowed");
 }
 
-/// They are read a few at a time, whatever is asked for at once.
+/// Large entities are read in small chunks, independent of the page size.
 #[test]
-fn dashboards_and_chains_are_listed_in_pages_of_any_size() {
+fn large_entities_are_listed_in_pages_of_any_size() {
     let server = Server::start();
     let titles: Vec<String> = (0..40).map(|number| format!("large {number:02}")).collect();
     for title in &titles {

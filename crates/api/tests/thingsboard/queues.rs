@@ -1,11 +1,11 @@
-//! Queues of rule chains over REST: ThingsBoard's three, what can be changed of them, and by whom.
+//! Queues of rule chains over REST: the three predefined queues, changes, permissions.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use super::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
 
 #[test]
-fn queues_are_listed_changed_made_and_deleted() {
+fn queues_are_listed_changed_created_and_deleted() {
     let server = Server::start();
     let as_admin = |method, target: &str, body: Value| server.as_user(SYSADMIN, method, target, &body);
     let page = server
@@ -90,7 +90,7 @@ fn queues_are_listed_changed_made_and_deleted() {
 }
 
 #[test]
-fn what_cannot_be_a_queue_is_refused() {
+fn invalid_queues_are_rejected() {
     let server = Server::start();
     let save = |queue: &Value| server.as_user(SYSADMIN, "POST", "/api/queues?serviceType=TB_RULE_ENGINE", queue);
     let good = json!({"name": "Q", "submitStrategy": {"type": "BURST", "batchSize": 1}, "processingStrategy": {"type": "RETRY_ALL"}});
@@ -143,7 +143,7 @@ fn what_cannot_be_a_queue_is_refused() {
 }
 
 #[test]
-fn only_a_system_administrator_changes_queues() {
+fn only_system_administrators_change_queues() {
     let server = Server::start();
     let main = server.get("/api/queues/name/Main").ok().json();
     let path = format!("/api/queues/{}", id(&main));
@@ -160,8 +160,8 @@ fn only_a_system_administrator_changes_queues() {
 }
 
 #[test]
-fn messages_of_a_queue_are_counted_and_the_last_exception_is_kept() {
-    let mut options = devices::Options::default();
+fn queue_statistics_have_counts_and_the_last_exception() {
+    let mut options = devices::DevicesOptions::default();
     options.platform.usage_ms = 100;
     let server = Server::start_with(options);
     let chain = server.get("/api/ruleChains?pageSize=10&page=0").ok().json()["data"][0].clone();
@@ -214,7 +214,7 @@ fn messages_of_a_queue_are_counted_and_the_last_exception_is_kept() {
     );
     assert!(exception["message"].as_str().unwrap().contains("such"), "{exception}");
 
-    // As the dashboard of rule-engine statistics asks.
+    // The query of ThingsBoard's dashboard of rule engine statistics.
     let query = json!({"entityFilter": {"type": "entityType", "entityType": "QUEUE_STATS"},
         "entityFields": [{"type": "ENTITY_FIELD", "key": "queueName"}, {"type": "ENTITY_FIELD", "key": "serviceId"}],
         "latestValues": [{"type": "TIME_SERIES", "key": "timeoutMsgs"}], "pageLink": {"pageSize": 10, "page": 0}});

@@ -1,11 +1,11 @@
-//! Rule chains: export, import under new identifiers, what is refused.
+//! Rule chains: export, import with new IDs, validation.
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, id, refused};
+use super::server::{Server, id, refused};
 
 #[test]
-fn what_was_exported_is_imported_with_its_references() {
+fn export_is_imported_with_its_references() {
     let server = Server::start();
     let inner = server
         .post("/api/ruleChain/device/default", json!({"name": "inner"}))
@@ -49,7 +49,7 @@ fn what_was_exported_is_imported_with_its_references() {
 }
 
 #[test]
-fn what_cannot_be_a_chain_is_refused() {
+fn invalid_chains_are_rejected() {
     let server = Server::start();
     let chain = server.post("/api/ruleChain", json!({"name": "c"})).ok().json();
     let empty = server
@@ -63,7 +63,7 @@ fn what_cannot_be_a_chain_is_refused() {
     refused(&server.post("/api/ruleChain/metadata", broken), 400, 31);
     refused(&server.post("/api/ruleChain/metadata", json!({"nodes": []})), 400, 31);
     refused(&server.post("/api/ruleChain", json!({"name": ""})), 400, 31);
-    // A node that nobody knows is kept.
+    // A node of an unknown type is stored.
     let unknown = json!({"ruleChainId": chain["id"], "firstNodeIndex": 0, "nodes": [{"type": "a.B", "name": "n", "configuration": {}}],
         "connections": []});
     assert_eq!(

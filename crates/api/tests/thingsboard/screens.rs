@@ -1,12 +1,12 @@
-//! A screen on a wall: a key for one dashboard, which reads what is on it and nothing else.
+//! A screen: a key for one dashboard, which can read the data of this dashboard and nothing else.
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, id, refused};
-use crate::socket::Socket;
-use crate::web::Answer;
+use super::server::{Server, id, refused};
+use super::socket::Socket;
+use super::web::Answer;
 
-struct Wall {
+struct Screen {
     server: Server,
     dashboard: String,
     shown: String,
@@ -14,9 +14,9 @@ struct Wall {
     secret: String,
 }
 
-impl Wall {
-    /// With the key of a screen; its dashboard shows one of two devices.
-    fn start(widgets: &Value) -> Wall {
+impl Screen {
+    /// Starts a server with the key of a screen. The dashboard shows one of two devices.
+    fn start(widgets: &Value) -> Screen {
         let mut server = Server::start();
         server.node.log_in();
         let (shown, hidden) = (server.device("shown"), server.device("hidden"));
@@ -30,7 +30,7 @@ impl Wall {
         let made = made.json();
         assert_eq!(made["key"]["dashboard"], json!(dashboard));
         let secret = made["secret"].as_str().unwrap().to_owned();
-        Wall {
+        Screen {
             server,
             dashboard,
             shown,
@@ -50,36 +50,39 @@ impl Wall {
 }
 
 #[test]
-fn a_screen_reads_its_dashboard_and_what_is_on_it() {
-    let wall = Wall::start(&json!({"w": {"type": "alarm"}}));
-    let Wall { dashboard, shown, .. } = &wall;
+fn screen_reads_its_dashboard_and_shown_entities() {
+    let screen = Screen::start(&json!({"w": {"type": "alarm"}}));
+    let Screen { dashboard, shown, .. } = &screen;
     assert_eq!(
-        wall.get(&format!("/api/dashboard/{dashboard}")).ok().json()["title"],
+        screen.get(&format!("/api/dashboard/{dashboard}")).ok().json()["title"],
         "Hall"
     );
     assert_eq!(
-        wall.get(&format!("/api/device/info/{shown}")).ok().json()["name"],
+        screen.get(&format!("/api/device/info/{shown}")).ok().json()["name"],
         "shown"
     );
-    wall.server
+    screen
+        .server
         .post(
             &format!("/api/plugins/telemetry/DEVICE/{shown}/timeseries/ANY"),
             json!({"heat": 40}),
         )
         .ok();
     let values = format!("/api/plugins/telemetry/DEVICE/{shown}/values/timeseries");
-    wall.server
+    screen
+        .server
         .wait_for(&format!("{values}?keys=heat"), |all| all["heat"][0]["value"] == "40");
     assert_eq!(
-        wall.get(&format!("{values}?keys=heat")).ok().json()["heat"][0]["value"],
+        screen.get(&format!("{values}?keys=heat")).ok().json()["heat"][0]["value"],
         "40"
     );
-    wall.get("/api/v2/alarms?pageSize=10&page=0").ok();
-    wall.get(&format!("/api/v2/alarm/DEVICE/{shown}?pageSize=10&page=0"))
+    screen.get("/api/v2/alarms?pageSize=10&page=0").ok();
+    screen
+        .get(&format!("/api/v2/alarm/DEVICE/{shown}?pageSize=10&page=0"))
         .ok();
     let mut socket = Socket::open(
-        &wall.server,
-        &format!("/api/ws/plugins/telemetry?token={}", wall.secret),
+        &screen.server,
+        &format!("/api/ws/plugins/telemetry?token={}", screen.secret),
     )
     .unwrap();
     let watch = json!({"type": "TIMESERIES", "cmdId": 1, "entityType": "DEVICE", "entityId": shown, "scope": "LATEST_TELEMETRY"});
@@ -87,30 +90,30 @@ fn a_screen_reads_its_dashboard_and_what_is_on_it() {
     assert_eq!(socket.next()["data"]["heat"][0][1], "40");
 }
 
-/// An alarm widget of the device that is shown.
+/// An alarm widget of the shown device.
 fn alarms_of_one() -> Value {
     json!({"w": {"type": "alarm", "config": {"datasources": [{"type": "entity", "entityAliasId": "a"}]}}})
 }
 
 #[test]
-fn a_screen_reads_only_the_alarms_that_its_widgets_show() {
+fn screen_reads_only_alarms_of_its_widgets() {
     let all = "/api/v2/alarms?pageSize=10&page=0";
-    let wall = Wall::start(&alarms_of_one());
+    let screen = Screen::start(&alarms_of_one());
     let of = |device: &str| format!("/api/v2/alarm/DEVICE/{device}?pageSize=10&page=0");
-    wall.get(&of(&wall.shown)).ok();
-    refused(&wall.get(&of(&wall.hidden)), 403, 20);
-    refused(&wall.get(all), 403, 20);
+    screen.get(&of(&screen.shown)).ok();
+    refused(&screen.get(&of(&screen.hidden)), 403, 20);
+    refused(&screen.get(all), 403, 20);
 
-    let wall = Wall::start(&json!({"w": {"type": "latest"}}));
-    refused(&wall.get(&of(&wall.shown)), 403, 20);
-    refused(&wall.get(all), 403, 20);
+    let screen = Screen::start(&json!({"w": {"type": "latest"}}));
+    refused(&screen.get(&of(&screen.shown)), 403, 20);
+    refused(&screen.get(all), 403, 20);
 }
 
 #[test]
-fn a_screen_is_not_told_whose_an_alarm_is() {
-    let wall = Wall::start(&json!({"w": {"type": "alarm"}}));
-    let server = &wall.server;
-    let originator = json!({"entityType": "DEVICE", "id": wall.shown});
+fn screen_does_not_see_assignees_of_alarms() {
+    let screen = Screen::start(&json!({"w": {"type": "alarm"}}));
+    let server = &screen.server;
+    let originator = json!({"entityType": "DEVICE", "id": screen.shown});
     let body = json!({"type": "Hot", "severity": "MAJOR", "originator": originator});
     let alarm = id(&server.post("/api/alarm", body).ok().json());
     let user = server.get("/api/auth/user").ok().json();
@@ -123,9 +126,9 @@ fn a_screen_is_not_told_whose_an_alarm_is() {
     assert_eq!(seen["data"][0]["assignee"]["email"], user["email"]);
     for target in [
         all.to_owned(),
-        format!("/api/v2/alarm/DEVICE/{}?pageSize=10&page=0", wall.shown),
+        format!("/api/v2/alarm/DEVICE/{}?pageSize=10&page=0", screen.shown),
     ] {
-        let shown = wall.get(&target).ok();
+        let shown = screen.get(&target).ok();
         assert_eq!(shown.json()["data"][0]["type"], "Hot");
         assert!(
             !shown.body.contains(user_id) && !shown.body.contains("@"),
@@ -133,19 +136,19 @@ fn a_screen_is_not_told_whose_an_alarm_is() {
             shown.body
         );
     }
-    refused(&wall.get(&format!("{all}&assigneeId={user_id}")), 403, 20);
+    refused(&screen.get(&format!("{all}&assigneeId={user_id}")), 403, 20);
 }
 
 #[test]
-fn a_screen_reads_nothing_else_and_changes_nothing() {
-    let wall = Wall::start(&json!({}));
-    let Wall {
+fn screen_cannot_read_other_data_or_change_anything() {
+    let screen = Screen::start(&json!({}));
+    let Screen {
         dashboard,
         shown,
         hidden,
         ..
-    } = &wall;
-    let other = id(&wall
+    } = &screen;
+    let other = id(&screen
         .server
         .post("/api/dashboard", json!({"title": "Other"}))
         .ok()
@@ -164,7 +167,7 @@ fn a_screen_reads_nothing_else_and_changes_nothing() {
         "/api/users?pageSize=10&page=0".into(),
         "/api/auth/user".into(),
     ] {
-        assert_eq!(wall.get(&target).status, 403, "{target}");
+        assert_eq!(screen.get(&target).status, 403, "{target}");
     }
     for (target, body) in [
         (
@@ -181,12 +184,12 @@ fn a_screen_reads_nothing_else_and_changes_nothing() {
         ),
         ("/api/apiKey".into(), json!({})),
     ] {
-        refused(&wall.send("POST", &target, &body.to_string()), 403, 20);
+        refused(&screen.send("POST", &target, &body.to_string()), 403, 20);
     }
-    assert_eq!(wall.send("DELETE", &format!("/api/device/{shown}"), "").status, 403);
+    assert_eq!(screen.send("DELETE", &format!("/api/device/{shown}"), "").status, 403);
     let mut socket = Socket::open(
-        &wall.server,
-        &format!("/api/ws/plugins/telemetry?token={}", wall.secret),
+        &screen.server,
+        &format!("/api/ws/plugins/telemetry?token={}", screen.secret),
     )
     .unwrap();
     let of = |kind: &str, number: i64, entity: &str| json!({"type": kind, "cmdId": number, "entityType": "DEVICE", "entityId": entity, "scope": "LATEST_TELEMETRY"});
@@ -198,12 +201,12 @@ fn a_screen_reads_nothing_else_and_changes_nothing() {
         socket.send(&json!({"cmds": [command]}));
         assert_ne!(socket.next()["errorCode"], 0, "{command}");
     }
-    // The node's own interface knows no screens.
+    // The server's own API does not accept keys of screens.
     for target in ["/api/v1/clients", "/api/v1/stats", "/api/v1/api-keys"] {
-        let headers = [("Authorization", format!("Bearer {}", wall.secret))];
+        let headers = [("Authorization", format!("Bearer {}", screen.secret))];
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         assert_eq!(
-            crate::web::request(wall.server.node.address, "GET", target, &headers, "").status,
+            super::web::request(screen.server.node.address, "GET", target, &headers, "").status,
             401,
             "{target}"
         );
@@ -211,18 +214,18 @@ fn a_screen_reads_nothing_else_and_changes_nothing() {
 }
 
 #[test]
-fn a_screen_reads_only_the_attributes_that_its_widgets_show() {
+fn screen_reads_only_attributes_of_its_widgets() {
     let key = |kind: &str, name: &str| json!({"type": kind, "name": name});
     let source = json!({"type": "entity", "entityAliasId": "a", "dataKeys": [key("attribute", "room"), key("timeseries", "pin")]});
-    let wall = Wall::start(&json!({"w": {"type": "latest", "config": {"datasources": [source]}}}));
-    let Wall {
+    let screen = Screen::start(&json!({"w": {"type": "latest", "config": {"datasources": [source]}}}));
+    let Screen {
         server, shown, hidden, ..
-    } = &wall;
+    } = &screen;
     for device in [shown, hidden] {
         let target = format!("/api/plugins/telemetry/DEVICE/{device}/attributes/SERVER_SCOPE");
         server.post(&target, json!({"room": "cellar", "pin": "1234"})).ok();
     }
-    let address = format!("/api/ws/plugins/telemetry?token={}", wall.secret);
+    let address = format!("/api/ws/plugins/telemetry?token={}", screen.secret);
     let mut socket = Socket::open(server, &address).unwrap();
     let mut ask = |entity: &str, keys: Option<&str>| {
         let command =
@@ -238,7 +241,7 @@ fn a_screen_reads_only_the_attributes_that_its_widgets_show() {
         assert_eq!(said["data"]["room"][0][1], "cellar", "{said}");
         assert!(!said.to_string().contains("pin"), "{said}");
     }
-    // What changes, too.
+    // Also in updates.
     let target = format!("/api/plugins/telemetry/DEVICE/{shown}/attributes/SERVER_SCOPE");
     server.post(&target, json!({"pin": "5678"})).ok();
     server.post(&target, json!({"room": "attic", "pin": "9"})).ok();
@@ -248,23 +251,23 @@ fn a_screen_reads_only_the_attributes_that_its_widgets_show() {
 }
 
 #[test]
-fn a_screen_ends_with_its_key_and_with_its_dashboard() {
-    let wall = Wall::start(&json!({}));
-    let target = format!("/api/dashboard/{}", wall.dashboard);
-    let change = |body: Value| wall.server.node.send("PUT", "/api/v1/api-keys/hall", &body);
+fn screen_ends_with_its_key_or_dashboard() {
+    let screen = Screen::start(&json!({}));
+    let target = format!("/api/dashboard/{}", screen.dashboard);
+    let change = |body: Value| screen.server.node.send("PUT", "/api/v1/api-keys/hall", &body);
     change(json!({"enabled": false})).ok();
-    refused(&wall.get(&target), 401, 10);
+    refused(&screen.get(&target), 401, 10);
     change(json!({"enabled": true})).ok();
-    wall.get(&target).ok();
+    screen.get(&target).ok();
     assert_eq!(change(json!({"role": "admin"})).problem(422)["field"], "role");
-    wall.server.delete(&target).ok();
-    refused(&wall.get(&target), 401, 10);
-    wall.server.node.delete("/api/v1/api-keys/hall");
-    refused(&wall.get(&target), 401, 10);
+    screen.server.delete(&target).ok();
+    refused(&screen.get(&target), 401, 10);
+    screen.server.node.delete("/api/v1/api-keys/hall");
+    refused(&screen.get(&target), 401, 10);
 }
 
 #[test]
-fn a_key_for_a_dashboard_that_is_not_there_is_not_made() {
+fn screen_key_needs_an_existing_dashboard() {
     let mut server = Server::start();
     server.node.log_in();
     let make = |role: &str, dashboard: &str| {
@@ -277,9 +280,9 @@ fn a_key_for_a_dashboard_that_is_not_there_is_not_made() {
     assert_eq!(make("admin", &there), "role");
 }
 
-/// Aliases whom the server has to look for, on a wall of their own.
-fn wall_of_aliases() -> Wall {
-    let mut wall = Wall::start(&json!({}));
+/// Aliases that the server must resolve, on a dashboard of their own.
+fn screen_with_aliases() -> Screen {
+    let mut screen = Screen::start(&json!({}));
     let configuration = json!({
         "widgets": {},
         "entityAliases": {
@@ -292,17 +295,17 @@ fn wall_of_aliases() -> Wall {
         "filters": {"named": {"keyFilters": [{"key": {"type": "ENTITY_FIELD", "key": "name"}, "valueType": "STRING",
             "predicates": [{"keyFilterPredicate": {"type": "STRING", "operation": "ENDS_WITH", "value": {"defaultValue": "b"}}}]}]}},
     });
-    let dashboard = wall.server.get(&format!("/api/dashboard/{}", wall.dashboard)).ok();
+    let dashboard = screen.server.get(&format!("/api/dashboard/{}", screen.dashboard)).ok();
     let mut dashboard = dashboard.json();
     dashboard["configuration"] = configuration;
-    wall.server.post("/api/dashboard", dashboard).ok();
-    wall.server.post("/api/customer", json!({"title": "Somebody"})).ok();
-    wall.shown = String::new();
-    wall
+    screen.server.post("/api/dashboard", dashboard).ok();
+    screen.server.post("/api/customer", json!({"title": "Somebody"})).ok();
+    screen.shown = String::new();
+    screen
 }
 
-fn oven(wall: &Wall, name: &str) -> String {
-    id(&wall
+fn oven(screen: &Screen, name: &str) -> String {
+    id(&screen
         .server
         .post("/api/device", json!({"name": name, "type": "oven"}))
         .ok()
@@ -310,75 +313,75 @@ fn oven(wall: &Wall, name: &str) -> String {
 }
 
 #[test]
-fn a_screen_has_the_server_look_for_what_its_aliases_stand_for() {
-    let wall = wall_of_aliases();
-    let (a, b) = (oven(&wall, "oven-a"), oven(&wall, "oven-b"));
+fn server_resolves_aliases_of_a_screen() {
+    let screen = screen_with_aliases();
+    let (a, b) = (oven(&screen, "oven-a"), oven(&screen, "oven-b"));
     let device = |id: &str| json!({"entityType": "DEVICE", "id": id});
     let values = |id: &str| format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=heat");
-    // What it has not asked for, it may not read.
-    refused(&wall.get(&values(&a)), 403, 20);
-    let found = |query: &str| wall.get(&format!("/api/screen/entities?{query}")).ok().json();
+    // Without a resolved alias, the screen cannot read the device.
+    refused(&screen.get(&values(&a)), 403, 20);
+    let found = |query: &str| screen.get(&format!("/api/screen/entities?{query}")).ok().json();
     assert_eq!(found("alias=first"), json!([device(&a)]));
-    wall.get(&values(&a)).ok();
-    refused(&wall.get(&values(&b)), 403, 20);
+    screen.get(&values(&a)).ok();
+    refused(&screen.get(&values(&b)), 403, 20);
     assert_eq!(found("alias=ovens&filter=named"), json!([device(&b)]));
     assert_eq!(found("alias=ovens"), json!([device(&a), device(&b)]));
     for id in [&a, &b] {
-        wall.get(&values(id)).ok();
-        wall.get(&format!("/api/device/info/{id}")).ok();
+        screen.get(&values(id)).ok();
+        screen.get(&format!("/api/device/info/{id}")).ok();
     }
 
-    // What is related to what the state is about.
-    let child = wall.server.post("/api/device", json!({"name": "sensor"})).ok().json();
+    // An alias of entities that are related to the current state's entity.
+    let child = screen.server.post("/api/device", json!({"name": "sensor"})).ok().json();
     let child = id(&child);
     assert_eq!(found(&format!("alias=below&entityType=DEVICE&entityId={a}")), json!([]));
     let relation = json!({"from": device(&a), "to": device(&child), "type": "Contains", "typeGroup": "COMMON"});
-    wall.server.post("/api/relation", relation).ok();
-    refused(&wall.get(&values(&child)), 403, 20);
-    assert_eq!(found("alias=below"), json!([]), "it begins at nobody");
+    screen.server.post("/api/relation", relation).ok();
+    refused(&screen.get(&values(&child)), 403, 20);
+    assert_eq!(found("alias=below"), json!([]), "the query has no root entity");
     assert_eq!(
         found(&format!("alias=below&entityType=DEVICE&entityId={a}")),
         json!([device(&child)])
     );
-    wall.get(&values(&child)).ok();
+    screen.get(&values(&child)).ok();
 }
 
 #[test]
-fn a_screen_has_nothing_looked_for_but_what_its_dashboard_says() {
-    let wall = wall_of_aliases();
-    let hidden = &wall.hidden;
-    refused(&wall.get("/api/screen/entities?alias=others"), 404, 32);
-    refused(&wall.get("/api/screen/entities?alias=ovens&filter=others"), 404, 32);
+fn screen_can_only_resolve_aliases_of_its_dashboard() {
+    let screen = screen_with_aliases();
+    let hidden = &screen.hidden;
+    refused(&screen.get("/api/screen/entities?alias=others"), 404, 32);
+    refused(&screen.get("/api/screen/entities?alias=ovens&filter=others"), 404, 32);
     let of_hidden = format!("/api/screen/entities?alias=below&entityType=DEVICE&entityId={hidden}");
-    refused(&wall.get(&of_hidden), 403, 20);
-    // Only devices and assets are on screens.
-    assert_eq!(wall.get("/api/screen/entities?alias=people").ok().json(), json!([]));
+    refused(&screen.get(&of_hidden), 403, 20);
+    // Only devices and assets are shown on screens.
+    assert_eq!(screen.get("/api/screen/entities?alias=people").ok().json(), json!([]));
     let query = json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": {"page": 0, "pageSize": 10}});
     for target in [
         "/api/entitiesQuery/find",
         "/api/entitiesQuery/count",
         "/api/alarmsQuery/find",
     ] {
-        refused(&wall.send("POST", target, &query.to_string()), 403, 20);
+        refused(&screen.send("POST", target, &query.to_string()), 403, 20);
     }
-    refused(&wall.get(&format!("/api/device/info/{hidden}")), 403, 20);
-    // Granted to this dashboard's screens only.
-    let oven = oven(&wall, "oven-a");
-    wall.get("/api/screen/entities?alias=ovens").ok();
-    let other = id(&wall
+    refused(&screen.get(&format!("/api/device/info/{hidden}")), 403, 20);
+    // The grant only applies to screens of this dashboard.
+    let oven = oven(&screen, "oven-a");
+    screen.get("/api/screen/entities?alias=ovens").ok();
+    let other = id(&screen
         .server
         .post("/api/dashboard", json!({"title": "Other"}))
         .ok()
         .json());
     let key = json!({"name": "other", "role": "viewer", "dashboard": other});
-    let made = wall.server.node.send("POST", "/api/v1/api-keys", &key).json();
+    let made = screen.server.node.send("POST", "/api/v1/api-keys", &key).json();
     let bearer = format!("Bearer {}", made["secret"].as_str().unwrap());
     let info = format!("/api/device/info/{oven}");
-    wall.get(&info).ok();
-    refused(&wall.server.send("GET", &info, Some(&bearer), ""), 403, 20);
-    refused(&wall.server.get("/api/screen/entities?alias=ovens"), 403, 20);
+    screen.get(&info).ok();
+    refused(&screen.server.send("GET", &info, Some(&bearer), ""), 403, 20);
+    refused(&screen.server.get("/api/screen/entities?alias=ovens"), 403, 20);
     let attributes = format!("/api/plugins/telemetry/DEVICE/{oven}/values/attributes");
-    refused(&wall.get(&attributes), 403, 20);
+    refused(&screen.get(&attributes), 403, 20);
     let call = json!({"method": "x", "params": {}}).to_string();
-    refused(&wall.send("POST", &format!("/api/rpc/oneway/{oven}"), &call), 403, 20);
+    refused(&screen.send("POST", &format!("/api/rpc/oneway/{oven}"), &call), 403, 20);
 }

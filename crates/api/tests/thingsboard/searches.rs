@@ -1,8 +1,8 @@
-//! Searching along relations, users in short, customers of dashboards, outputs of rule chains.
+//! Searches along relations, summaries of users, customers of dashboards, outputs of rule chains.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, SYSADMIN, Server, id, refused};
+use super::server::{CUSTOMER, SYSADMIN, Server, id, refused};
 
 fn names(found: &Value) -> Vec<&str> {
     let all = found.as_array().unwrap().iter();
@@ -65,13 +65,13 @@ fn devices_and_assets_are_found_along_relations() {
         .map(|info| info["toName"].as_str().unwrap())
         .collect();
     assert_eq!((ends.len(), &infos[0]["fromName"]), (3, &json!("house")));
-    // What a customer's user may not see is not found.
+    // Entities that a customer user cannot see are not found.
     let query = json!({"parameters": parameters(0), "deviceTypes": ["default"]});
     refused(&server.as_user(CUSTOMER, "POST", "/api/devices", &query), 403, 20);
 }
 
 #[test]
-fn customers_of_a_dashboard_are_set_together() {
+fn dashboard_customers_are_set_in_one_change() {
     let server = Server::start();
     let first = server.customer();
     let second = id(&server.post("/api/customer", json!({"title": "Second"})).ok().json());
@@ -87,7 +87,7 @@ fn customers_of_a_dashboard_are_set_together() {
             .collect::<Vec<_>>()
     };
     assert_eq!(change("", &[&first]), std::slice::from_ref(&first));
-    // One comes and one goes in one change, which is there or is not.
+    // One customer is added and one removed in the same change.
     let version = || {
         server.get(&format!("/api/dashboard/{dashboard}")).ok().json()["version"]
             .as_i64()
@@ -116,7 +116,7 @@ fn customers_of_a_dashboard_are_set_together() {
 }
 
 #[test]
-fn users_are_listed_in_short() {
+fn summaries_of_users_are_listed() {
     let server = Server::start();
     let device = server.device("d");
     let alarm = json!({"originator": {"entityType": "DEVICE", "id": device}, "type": "T", "severity": "MAJOR"});
@@ -136,7 +136,7 @@ fn users_are_listed_in_short() {
         emails("/api/users/info"),
         ["customer@thingsboard.org", "tenant@thingsboard.org"]
     );
-    // The device is no customer's.
+    // The device is not assigned to a customer.
     assert_eq!(
         emails(&format!("/api/users/assign/{alarm}")),
         ["tenant@thingsboard.org"]
@@ -146,7 +146,7 @@ fn users_are_listed_in_short() {
 }
 
 #[test]
-fn outputs_of_a_chain_and_where_they_lead() {
+fn chain_outputs_and_their_uses_are_listed() {
     let server = Server::start();
     let chain = |name: &str| server.post("/api/ruleChain", json!({"name": name})).ok().json();
     let (inner, outer) = (chain("inner"), chain("outer"));

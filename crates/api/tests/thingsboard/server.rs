@@ -1,4 +1,4 @@
-//! A node with a device platform, the users of the demonstration, and requests with their tokens.
+//! A node with the device platform and ThingsBoard's demo users, and requests with their tokens.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use api::PlatformAccess;
-use devices::{Devices, Options};
+use devices::{Devices, DevicesOptions};
 use serde_json::{Value, json};
 
-use crate::node::Node;
-use crate::web::{self, Answer};
+use super::node::Node;
+use super::web::{self, Answer};
 
 pub const SYSADMIN: &str = "sysadmin@thingsboard.org";
 pub const TENANT: &str = "tenant@thingsboard.org";
@@ -27,10 +27,10 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Server {
-        Server::start_with(Options::default())
+        Server::start_with(DevicesOptions::default())
     }
 
-    pub fn start_with(options: Options) -> Server {
+    pub fn start_with(options: DevicesOptions) -> Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let data_dir = std::env::temp_dir().join(format!("tidewire-things-{}-{number}", std::process::id()));
@@ -58,7 +58,7 @@ impl Server {
         self.send("POST", "/api/auth/login", None, &body.to_string())
     }
 
-    /// The token of a user of the demonstration.
+    /// Returns the token of a demo user.
     pub fn token(&self, user: &str) -> String {
         if let Some(token) = self.tokens.borrow().get(user) {
             return token.clone();
@@ -91,7 +91,7 @@ impl Server {
         self.send(method, target, Some(&authorization), &body)
     }
 
-    /// As the tenant's administrator.
+    /// Sends a request as the tenant administrator.
     pub fn get(&self, target: &str) -> Answer {
         self.as_user(TENANT, "GET", target, &Value::Null)
     }
@@ -104,7 +104,7 @@ impl Server {
         self.as_user(TENANT, "DELETE", target, &Value::Null)
     }
 
-    /// A device of this name; its identifier.
+    /// Creates a device and returns its ID.
     pub fn device(&self, name: &str) -> String {
         let device = self
             .post("/api/device", json!({"name": name, "type": "default"}))
@@ -113,12 +113,12 @@ impl Server {
         id(&device)
     }
 
-    /// The only customer of the demonstration.
+    /// Returns the ID of the only customer of the demo data.
     pub fn customer(&self) -> String {
         id(&self.get("/api/customers?pageSize=10&page=0").ok().json()["data"][0])
     }
 
-    /// Asks until the answer is as it should be: what is saved is stored a moment later.
+    /// Repeats the request until the answer matches: saved values are stored asynchronously.
     #[track_caller]
     pub fn wait_for(&self, target: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
@@ -152,7 +152,7 @@ pub fn id(entity: &Value) -> String {
         .to_owned()
 }
 
-/// Asserts that this is a refusal in ThingsBoard's shape.
+/// Asserts that the answer is an error in ThingsBoard's format, and returns its message.
 #[track_caller]
 pub fn refused(answer: &Answer, status: u16, code: u64) -> String {
     assert_eq!(answer.status, status, "{}", answer.body);

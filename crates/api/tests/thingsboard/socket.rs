@@ -1,12 +1,12 @@
-//! The WebSocket: both ways to log in, every kind of subscription, what is refused.
+//! The WebSocket: both ways to authenticate, all types of subscriptions, errors.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, TENANT, id};
-use crate::web;
+use super::server::{CUSTOMER, Server, TENANT, id};
+use super::web;
 
 pub struct Socket {
     stream: TcpStream,
@@ -107,14 +107,14 @@ fn save(server: &Server, device: &str, ts: i64, values: Value) {
     server.post(&path, json!({"ts": ts, "values": values})).ok();
 }
 
-/// What is posted is acknowledged before it is processed.
+/// Saved values are acknowledged before they are processed.
 fn wait_until_stored(server: &Server, device: &str, key: &str, newest: &str) {
     let target = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys={key}");
     server.wait_for(&target, |all| all[key][0]["value"] == newest);
 }
 
 #[test]
-fn telemetry_of_the_old_path_comes_once_and_in_order() {
+fn old_path_sends_telemetry_once_and_in_order() {
     let server = Server::start();
     let device = server.device("d");
     save(&server, &device, 1000, json!({"a": 1, "b": 1}));
@@ -134,7 +134,7 @@ fn telemetry_of_the_old_path_comes_once_and_in_order() {
     for number in 0..20 {
         save(&server, &device, 2000 + number, json!({"a": number, "b": number}));
     }
-    // A late point is history, no news.
+    // A point with an earlier time does not change the latest value.
     save(&server, &device, 500, json!({"a": 99}));
     save(&server, &device, 3000, json!({"a": 100}));
     for number in 0..20 {
@@ -156,7 +156,7 @@ fn telemetry_of_the_old_path_comes_once_and_in_order() {
 }
 
 #[test]
-fn a_hundred_watchers_see_each_update() {
+fn hundred_subscribers_receive_each_update() {
     let server = Server::start();
     let device = server.device("d");
     let mut sockets: Vec<Socket> = (0..100).map(|_| Socket::of(&server, TENANT)).collect();
@@ -175,7 +175,7 @@ fn a_hundred_watchers_see_each_update() {
 }
 
 #[test]
-fn attributes_of_a_scope() {
+fn attributes_of_a_scope_are_sent() {
     let server = Server::start();
     let device = server.device("d");
     let path = format!("/api/plugins/telemetry/DEVICE/{device}/attributes");
@@ -190,7 +190,7 @@ fn attributes_of_a_scope() {
 }
 
 #[test]
-fn entities_of_the_new_path() {
+fn new_path_sends_entities() {
     let server = Server::start();
     let (one, two) = (server.device("one"), server.device("two"));
     let mut socket = Socket::open(&server, "/api/ws").unwrap();
@@ -241,7 +241,7 @@ fn entities_of_the_new_path() {
 }
 
 #[test]
-fn alarms_as_they_change() {
+fn changed_alarms_are_sent() {
     let server = Server::start();
     let device = server.device("d");
     let mut socket = Socket::of(&server, TENANT);
@@ -273,7 +273,7 @@ fn alarms_as_they_change() {
 }
 
 #[test]
-fn what_may_not_be_watched_is_refused() {
+fn forbidden_subscriptions_are_rejected() {
     let server = Server::start();
     let device = server.device("not the customer's");
     let refused = Socket::open(&server, "/api/ws/plugins/telemetry?token=x")
@@ -291,14 +291,14 @@ fn what_may_not_be_watched_is_refused() {
     assert_eq!(socket.next()["errorCode"], 2);
     socket.send(&json!({"tsSubCmds": 5}));
     assert_eq!(socket.next()["errorCode"], 2);
-    // Who has not logged in may say nothing else.
+    // Without authentication, any other command closes the connection.
     let mut socket = Socket::open(&server, "/api/ws").unwrap();
     socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1}]}));
     assert_eq!(socket.close_code(), 1008);
 }
 
 #[test]
-fn a_device_that_is_not_the_customers_any_more_is_not_shown_any_more() {
+fn unassigned_device_is_no_longer_sent_to_the_customer() {
     let server = Server::start();
     let (customer, device) = (server.customer(), server.device("d"));
     server
@@ -318,41 +318,45 @@ fn a_device_that_is_not_the_customers_any_more_is_not_shown_any_more() {
     assert_eq!(socket.next()["cmdId"], 3);
     server.delete(&format!("/api/customer/device/{device}")).ok();
     save(&server, &device, 2_000, json!({"v": "secret"}));
-    let mut told =
+    let mut errors =
         [socket.next(), socket.next()].map(|frame| (frame["subscriptionId"].clone(), frame["errorCode"].clone()));
-    told.sort_by_key(|(id, _)| id.as_i64());
-    assert_eq!(told, [(json!(1), json!(3)), (json!(2), json!(3))]);
-    // Whatever else comes comes after it.
+    errors.sort_by_key(|(id, _)| id.as_i64());
+    assert_eq!(errors, [(json!(1), json!(3)), (json!(2), json!(3))]);
+    // Further updates would arrive before the answer to this command.
     save(&server, &device, 3_000, json!({"v": "secret"}));
     socket.send(&json!({"cmds": [{"type": "ENTITY_COUNT", "cmdId": 4, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}}]}));
     assert_eq!(socket.next()["cmdId"], 4);
 }
 
 #[test]
-fn nobody_takes_all_the_places() {
+fn tenants_cannot_occupy_all_connections() {
     let server = Server::start();
     let open = |target: &str| Socket::open(&server, target);
-    let mut strangers: Vec<Socket> = (0..100).map_while(|_| open("/api/ws").ok()).collect();
-    assert_eq!(strangers.len(), 30, "that have not logged in");
-    // Who logs in is none of them any more.
+    let mut unauthenticated: Vec<Socket> = (0..100).map_while(|_| open("/api/ws").ok()).collect();
+    assert_eq!(unauthenticated.len(), 30, "unauthenticated");
+    // An authenticated connection no longer counts as unauthenticated.
     let count = json!({"type": "ENTITY_COUNT", "cmdId": 1, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}});
-    strangers[0].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}, "cmds": [count]}));
-    assert_eq!(strangers[0].next()["cmdId"], 1);
-    strangers.push(open("/api/ws").unwrap());
+    unauthenticated[0].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}, "cmds": [count]}));
+    assert_eq!(unauthenticated[0].next()["cmdId"], 1);
+    unauthenticated.push(open("/api/ws").unwrap());
     let of = |user: &str| -> Vec<Socket> {
         let target = format!("/api/ws/plugins/telemetry?token={}", server.token(user));
         (0..200).map_while(|_| open(&target).ok()).collect()
     };
     let customers = of(CUSTOMER);
-    assert_eq!(customers.len(), 99, "of a customer");
-    assert_eq!(of(TENANT).len(), 50, "of the tenant, customers and all");
-    // One too many logs in.
-    strangers[1].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}}));
-    assert_eq!(strangers[1].close_code(), 1013);
+    assert_eq!(customers.len(), 99, "connections of the customer");
+    assert_eq!(
+        of(TENANT).len(),
+        50,
+        "connections of the tenant, including its customers"
+    );
+    // One connection above the limit authenticates.
+    unauthenticated[1].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}}));
+    assert_eq!(unauthenticated[1].close_code(), 1013);
 }
 
 #[test]
-fn whether_a_device_has_an_active_alarm() {
+fn alarm_status_of_a_device_is_sent() {
     let server = Server::start();
     let device = server.device("d");
     let originator = json!({"entityType": "DEVICE", "id": device});
@@ -373,12 +377,12 @@ fn whether_a_device_has_an_active_alarm() {
     };
     raise("warm", "MINOR");
     let alarm = raise("hot", "CRITICAL");
-    assert_eq!(status(socket.next()), expected(true), "of no other severity");
+    assert_eq!(status(socket.next()), expected(true), "no alarm of another severity");
     server.post(&format!("/api/alarm/{alarm}/clear"), Value::Null).ok();
     assert_eq!(status(socket.next()), expected(false));
     socket.send(&json!({"cmds": [{"type": "ALARM_STATUS_UNSUBSCRIBE", "cmdId": 1}]}));
     raise("hot", "CRITICAL");
-    // There are no notifications; the next answer is that of the next command.
+    // Notifications do not exist. The next answer belongs to the next command.
     socket.send(&json!({"cmds": [{"type": "MARK_ALL_NOTIFICATIONS_AS_READ", "cmdId": 2}, {"type": "NOTIFICATIONS_COUNT", "cmdId": 3},
         {"type": "NOTIFICATIONS", "cmdId": 4, "limit": 10}]}));
     let count = socket.next();
@@ -391,7 +395,7 @@ fn whether_a_device_has_an_active_alarm() {
 }
 
 #[test]
-fn aggregates_are_compared_with_those_of_a_time_before() {
+fn aggregates_are_compared_with_an_earlier_range() {
     let server = Server::start();
     let device = server.device("d");
     for (ts, value) in [(1_000, 1), (2_000, 3), (11_000, 10), (12_000, 20), (30_000, 99)] {
@@ -425,8 +429,8 @@ fn aggregates_are_compared_with_those_of_a_time_before() {
     assert_eq!(values("2"), (json!("20"), json!("3")), "{frame}");
     assert_eq!(values("3"), (Value::Null, json!("2")), "{frame}");
     assert_eq!(aggregates["4"], json!({"current": null, "previous": null}));
-    // Up to now.
-    let now = crate::server::now_ms();
+    // A time range until now.
+    let now = super::server::now_ms();
     save(&server, &device, now - 1_000, json!({"v": 7}));
     wait_until_stored(&server, &device, "v", "7");
     socket.send(&json!({"cmds": [{"type": "ENTITY_DATA", "cmdId": 2, "query": query,
@@ -444,14 +448,14 @@ fn aggregates_are_compared_with_those_of_a_time_before() {
 }
 
 #[test]
-fn another_login_sees_nothing_of_the_first() {
+fn second_user_does_not_see_earlier_subscriptions() {
     let server = Server::start();
     let device = server.device("not the customer's");
     let mut socket = Socket::of(&server, TENANT);
     socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1, "keys": "v"}]}));
     assert_eq!(socket.next()["subscriptionId"], 1);
     let count = json!({"type": "ENTITY_COUNT", "cmdId": 2, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}});
-    // The same user with a newer token goes on.
+    // The subscription continues with a newer token of the same user.
     socket.send(&json!({"authCmd": {"cmdId": 0, "token": server.token(TENANT)}, "cmds": [count]}));
     assert_eq!(socket.next()["cmdId"], 2);
     save(&server, &device, 1_000, json!({"v": 1}));
@@ -465,7 +469,7 @@ fn another_login_sees_nothing_of_the_first() {
 }
 
 #[test]
-fn one_answer_of_entities_has_its_bound() {
+fn answer_with_entities_is_bounded() {
     let server = Server::start();
     let device = server.device("wordy");
     let path = format!("/api/plugins/telemetry/DEVICE/{device}/attributes/SERVER_SCOPE");
@@ -487,12 +491,12 @@ fn one_answer_of_entities_has_its_bound() {
         (&json!(1_200), &json!(2))
     );
     let message = too_large["errorMsg"].as_str().unwrap();
-    assert!(message.starts_with("The answer has more than 64 MiB"), "{message}");
+    assert!(message.starts_with("The answer exceeds 64 MiB"), "{message}");
 }
 
-/// Each key is asked for once, however often it is named.
+/// A key is read once, even if the request names it several times.
 #[test]
-fn a_key_that_is_named_again_and_again_takes_room_once() {
+fn repeated_key_is_counted_once() {
     let server = Server::start();
     let device = server.device("d");
     save(&server, &device, 1000, json!({"a": 1, "b": 2}));

@@ -1,13 +1,13 @@
-//! Telemetry and attributes: saved, read in all forms, aggregated, deleted, refused.
+//! Telemetry and attributes: saving, reading in all formats, aggregation, deletion, validation.
 
 use std::time::Duration;
 
 use platform::ids::Uuid;
 use serde_json::{Value, json};
 
-use crate::server::{Server, TENANT, refused};
+use super::server::{Server, TENANT, refused};
 
-/// A minute that begins at a bucket's start.
+/// A time at the start of an aggregation interval.
 const T: i64 = 1_700_000_000_000;
 
 struct Device {
@@ -38,7 +38,7 @@ impl Device {
 }
 
 #[test]
-fn values_are_texts_unless_they_are_wanted_as_they_are() {
+fn values_are_texts_without_strict_data_types() {
     let device = Device::new();
     device
         .save(json!({"ts": T, "values": {"b": true, "l": 42, "d": 1.0, "s": "word", "n": "22.5", "j": {"a": [1, 2]}}}));
@@ -122,7 +122,7 @@ fn history_by_range_order_limit_and_interval() {
 }
 
 #[test]
-fn telemetry_is_deleted_as_asked() {
+fn telemetry_is_deleted_as_requested() {
     let device = Device::new();
     device.save(json!([{"ts": T, "values": {"a": 1, "b": 1}}, {"ts": T + 1000, "values": {"a": 2, "b": 2}}]));
     device.wait_for("keys/timeseries", &json!(["a", "b"]));
@@ -153,12 +153,12 @@ fn telemetry_is_deleted_as_asked() {
 }
 
 #[test]
-fn nothing_is_left_of_a_device_that_is_deleted() {
+fn deleted_device_leaves_no_values() {
     let server = Server::start();
     let id = server.device("d");
     let path = format!("/api/plugins/telemetry/DEVICE/{id}/timeseries/ANY");
     server.post(&path, json!({"ts": T, "values": {"a": 1}})).ok();
-    // What was acknowledged right before may not be stored yet.
+    // Values that were acknowledged just before may not be stored yet.
     for n in 0..100 {
         server
             .post(&path, json!({"ts": T + n, "values": {"a": n, "b": n}}))
@@ -167,7 +167,7 @@ fn nothing_is_left_of_a_device_that_is_deleted() {
     server.delete(&format!("/api/device/{id}")).ok();
     let entities = server.devices.entities();
     let store = server.devices.platform().store();
-    let entity: timeseries::EntityId = Uuid::parse(&id).unwrap().into();
+    let entity: timeseries::TelemetryEntityId = Uuid::parse(&id).unwrap().into();
     while !entities.deleted().unwrap().is_empty() {
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -175,7 +175,7 @@ fn nothing_is_left_of_a_device_that_is_deleted() {
 }
 
 #[test]
-fn what_is_acknowledged_and_then_deleted_does_not_come_back() {
+fn deleted_values_do_not_reappear() {
     let device = Device::new();
     for n in 0..20 {
         device.save(json!({"ts": T + n, "values": {"a": n}}));
@@ -185,9 +185,9 @@ fn what_is_acknowledged_and_then_deleted_does_not_come_back() {
     }
 }
 
-/// What a device says is cast, what people write is what they mean: a number with zeros in front is no number.
+/// Values of devices are converted, values of users are stored as sent: a text with leading zeros is not a number.
 #[test]
-fn texts_of_people_stay_texts() {
+fn texts_of_users_stay_texts() {
     let device = Device::new();
     let path = format!("{}/attributes/SERVER_SCOPE", device.path);
     device
@@ -200,7 +200,7 @@ fn texts_of_people_stay_texts() {
 }
 
 #[test]
-fn attributes_by_scope() {
+fn attributes_are_saved_by_scope() {
     let device = Device::new();
     let save = |scope: &str, body: Value| device.server.post(&format!("{}/attributes/{scope}", device.path), body);
     save("SERVER_SCOPE", json!({"limit": 5, "inactivityTimeout": 1000})).ok();
@@ -262,7 +262,7 @@ fn attributes_by_scope() {
 }
 
 #[test]
-fn what_cannot_be_saved_is_refused() {
+fn invalid_values_are_rejected() {
     let device = Device::new();
     let save = |rest: &str, body: &str| {
         let authorization = format!("Bearer {}", device.server.token(TENANT));

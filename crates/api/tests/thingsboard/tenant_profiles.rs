@@ -1,11 +1,11 @@
-//! Tenant profiles: who may have them, what is refused, and what they limit over REST.
+//! Tenant profiles: permissions, validation, and their limits over REST.
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
-use crate::socket::Socket;
+use super::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use super::socket::Socket;
 
-/// The tenant of the demonstration gets a profile with these limits; the profile.
+/// Sets a profile with these limits for the demo tenant, and returns the profile.
 fn limit(server: &Server, configuration: Value) -> Value {
     let mut configuration = configuration;
     configuration["type"] = json!("DEFAULT");
@@ -22,7 +22,7 @@ fn limit(server: &Server, configuration: Value) -> Value {
 }
 
 #[test]
-fn profiles_are_made_changed_listed_and_deleted() {
+fn profiles_are_created_changed_listed_and_deleted() {
     let server = Server::start();
     let as_admin = |method, target: &str, body: Value| server.as_user(SYSADMIN, method, target, &body);
     let default = as_admin("GET", "/api/tenantProfileInfo/default", Value::Null)
@@ -90,7 +90,7 @@ fn profiles_are_made_changed_listed_and_deleted() {
 }
 
 #[test]
-fn what_cannot_be_a_profile_is_refused() {
+fn invalid_profiles_are_rejected() {
     let server = Server::start();
     let save = |profile: Value| server.as_user(SYSADMIN, "POST", "/api/tenantProfile", &profile);
     let with = |key: &str, value: Value| json!({"name": "P", "profileData": {"configuration": {"type": "DEFAULT", key: value}}});
@@ -123,9 +123,9 @@ fn what_cannot_be_a_profile_is_refused() {
 }
 
 #[test]
-fn requests_and_websockets_have_the_limits_of_the_profile() {
+fn profile_limits_requests_and_websockets() {
     let server = Server::start();
-    // They log in first: a login is a request of nobody.
+    // The users log in first, because a login does not count for a tenant.
     for user in [TENANT, CUSTOMER, SYSADMIN] {
         server.token(user);
     }
@@ -157,7 +157,7 @@ fn requests_and_websockets_have_the_limits_of_the_profile() {
 }
 
 #[test]
-fn nobody_but_a_system_administrator_has_them() {
+fn only_system_administrators_access_profiles() {
     let server = Server::start();
     let default = server.as_user(SYSADMIN, "GET", "/api/tenantProfileInfo/default", &Value::Null);
     let id = id(&default.ok().json());
@@ -184,14 +184,14 @@ fn nobody_but_a_system_administrator_has_them() {
 }
 
 #[test]
-fn a_tenant_has_no_more_entities_than_its_profile_allows() {
+fn profile_limits_the_number_of_entities() {
     let server = Server::start();
     let count = |list: &str| {
         server.get(&format!("{list}?pageSize=1&page=0")).ok().json()["totalElements"]
             .as_u64()
             .unwrap()
     };
-    // One more of each than there is.
+    // Limits of one more entity than exists.
     let lists = [
         ("maxDevices", "/api/tenant/devices", "/api/device", "name", "Devices"),
         ("maxAssets", "/api/tenant/assets", "/api/asset", "name", "Assets"),
@@ -222,7 +222,7 @@ fn a_tenant_has_no_more_entities_than_its_profile_allows() {
         let first = server.post(path, json!({name: "one"})).ok().json();
         let over = server.post(path, json!({name: "two"}));
         assert_eq!(refused(&over, 403, 41), format!("{what} limit reached"));
-        // What is there can be changed.
+        // Existing entities can still be changed.
         server.post(path, first).ok();
     }
     let user = |email: &str| json!({"email": email, "authority": "TENANT_ADMIN"});
@@ -232,13 +232,13 @@ fn a_tenant_has_no_more_entities_than_its_profile_allows() {
     let usage = server.get("/api/usage").ok().json();
     assert_eq!(usage["devices"], usage["maxDevices"]);
     assert_eq!(usage["users"], usage["maxUsers"]);
-    // A device that would provision itself is one more as well.
+    // A device that provisions itself also counts.
     let tenant = server.as_user(SYSADMIN, "GET", "/api/tenantInfos?pageSize=10&page=0", &Value::Null);
     assert_eq!(tenant.ok().json()["data"][0]["tenantProfileName"], "Limited");
 }
 
 #[test]
-fn a_device_that_says_too_much_over_http_is_told_so() {
+fn device_above_its_http_rate_gets_429() {
     let server = Server::start();
     server.post("/api/device?accessToken=TOKEN", json!({"name": "D"})).ok();
     server.post("/api/device?accessToken=OTHER", json!({"name": "E"})).ok();
@@ -259,7 +259,7 @@ fn a_device_that_says_too_much_over_http_is_told_so() {
     assert_eq!(say("TOKEN", json!([{"a": 1}, {"b": 2, "c": 3}])), 200);
     assert_eq!(say("TOKEN", json!({"a": 1})), 429);
     assert_eq!(say("OTHER", json!({"a": 1})), 200, "each device has its own");
-    // What is no telemetry has a limit of its own, which is not set.
+    // Other requests have a separate limit, which is not set.
     let attributes = server.send("GET", "/api/v1/TOKEN/attributes", None, "");
     assert_eq!(attributes.status, 200);
     profile["profileData"]["configuration"] = json!({"type": "DEFAULT"});

@@ -1,6 +1,7 @@
-//! A network in CIDR notation, `10.0.0.0/8`, `2001:db8::/32`, or a single address.
+//! A network in CIDR notation, `10.0.0.0/8` or `2001:db8::/32`, or a single address.
 //!
-//! IPv4-mapped IPv6 addresses count as the IPv4 addresses they carry, on both sides: a dual-stack listener reports them.
+//! IPv4-mapped IPv6 addresses are treated as the IPv4 addresses that they contain, on both sides, because a dual-stack
+//! listener reports them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -36,7 +37,7 @@ impl Cidr {
     }
 }
 
-/// Clears the host bits of the low `width` bits of `bits`.
+/// Clears the host bits of an address of `width` bits.
 fn mask(bits: u128, width: u8, prefix_bits: u8) -> u128 {
     let host_bits = u32::from(width - prefix_bits);
     bits.checked_shr(host_bits)
@@ -66,7 +67,7 @@ impl FromStr for Cidr {
         let address = stated.to_canonical();
         match (width - self::width(address), prefix_bits) {
             (0, bits) => Cidr::new(address, bits),
-            // An IPv4-mapped network; a prefix that ends before the IPv4 part would mean all of IPv4 and more.
+            // An IPv4-mapped network. A prefix shorter than the mapping would include more than IPv4.
             (mapped, bits) if bits >= mapped => Cidr::new(address, bits - mapped),
             _ => Cidr::new(stated, prefix_bits),
         }
@@ -79,7 +80,7 @@ impl Cidr {
             IpAddr::V4(v4) => IpAddr::V4((mask(v4.to_bits().into(), 32, prefix_bits) as u32).into()),
             IpAddr::V6(v6) => IpAddr::V6(mask(v6.to_bits(), 128, prefix_bits).into()),
         };
-        // `10.1.2.3/8` is more likely a slip than a wish for all of 10.0.0.0/8.
+        // `10.1.2.3/8` is more likely a mistake than a deliberate 10.0.0.0/8.
         if masked != address {
             return Err(CidrError::HostBits {
                 network: Cidr {
@@ -114,7 +115,7 @@ impl fmt::Display for CidrError {
         match self {
             CidrError::Address => f.write_str("not an IPv4 or IPv6 address"),
             CidrError::Prefix { max } => write!(f, "the prefix length is not a number from 0 to {max}"),
-            CidrError::HostBits { network } => write!(f, "bits are set behind the prefix; the network is {network}"),
+            CidrError::HostBits { network } => write!(f, "host bits are set; the network is {network}"),
         }
     }
 }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_contain_their_addresses_and_no_others() {
+    fn network_contains_exactly_its_addresses() {
         let table = [
             ("10.0.0.0/8", "10.255.255.255", true),
             ("10.0.0.0/8", "11.0.0.0", false),
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_networks_are_refused() {
+    fn malformed_networks_are_rejected() {
         for text in [
             "",
             "10.0.0/8",
@@ -173,9 +174,6 @@ mod tests {
             assert!(text.parse::<Cidr>().is_err(), "{text}");
         }
         let error = "10.1.2.3/8".parse::<Cidr>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "bits are set behind the prefix; the network is 10.0.0.0/8"
-        );
+        assert_eq!(error.to_string(), "host bits are set; the network is 10.0.0.0/8");
     }
 }

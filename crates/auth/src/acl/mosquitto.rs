@@ -1,37 +1,40 @@
-//! Mosquitto's `acl_file`, turned into rules.
+//! Conversion of Mosquitto's `acl_file` to rules.
 //!
 //! ```text
-//! topic read public/#                 clients without user name, until the first `user` line
+//! topic read public/#                 clients without a user name, until the first `user` line
 //! user alice
 //! topic readwrite alice/#             only alice
 //! topic deny alice/secret
-//! pattern write devices/%c/state      everybody, wherever it stands
+//! pattern write devices/%c/state      all clients, regardless of its position
 //! ```
 //!
-//! Mosquitto's order is kept: of each user first the denials, then the rest as written; then the patterns of all, again
-//! denials first. `read` becomes subscribe, `write` publish, `deny` both. Compile with `no_match = Deny`.
+//! Mosquitto's order is preserved: for each user first the denials, then the other rules as written; then the patterns
+//! of all users, again denials first. `read` becomes subscribe, `write` publish, `deny` both. Compile with `no_match =
+//! Deny`.
 //!
 //! Differences:
 //! - Mosquitto grants every subscription and filters deliveries. Here a subscription that the rules do not cover is
-//!   refused, unless [`super::PartialSubscription::Filter`] is chosen; and one that is denied entirely is refused even then.
-//! - A client whose id or user name contains `+` or `#` gets nothing from any pattern in Mosquitto; here patterns without
-//!   placeholders still apply to it. A value with `/` or a leading `$` is accepted by Mosquitto and here is not.
-//! - A literal `%c`, `%u`, `${clientid}`, `${username}` or leading `eq ` in a `topic` line cannot be expressed and is an
-//!   error: most likely `pattern` was meant.
-//! - `pattern` understands `${clientid}` and `${username}`, too.
+//!   rejected, unless [`super::PartialSubscription::Filter`] is configured. A subscription that is denied entirely is
+//!   always rejected.
+//! - In Mosquitto, a client whose id or user name contains `+` or `#` gets no access from any pattern. Here patterns
+//!   without placeholders still apply. Mosquitto accepts values with `/` or a leading `$`; here they are unsafe (see
+//!   [`super`]).
+//! - A literal `%c`, `%u`, `${clientid}`, `${username}` or leading `eq ` in a `topic` line cannot be expressed and is
+//!   an error: most likely `pattern` was intended.
+//! - `pattern` also supports `${clientid}` and `${username}`.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::rule::{Action, CompiledRule, Permission, Rule, has_special_meaning};
+use super::rule::{AccessAction, AccessRule, CompiledRule, Permission, has_special_meaning};
 use super::{AclErrorKind, RULES_MAX};
 
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Reads an ACL file; reports every bad line.
-pub fn load_mosquitto_acl(path: &Path) -> Result<Vec<Rule>, AclFileErrors> {
+/// Reads an ACL file. Reports every invalid line.
+pub fn load_mosquitto_acl(path: &Path) -> Result<Vec<AccessRule>, AclFileErrors> {
     let failed = |kind| AclFileErrors {
         path: path.to_owned(),
         errors: vec![AclFileError { line: 0, kind }],
@@ -45,8 +48,8 @@ pub fn load_mosquitto_acl(path: &Path) -> Result<Vec<Rule>, AclFileErrors> {
     parse_mosquitto_acl(path, &text)
 }
 
-/// Like [`load_mosquitto_acl`] from what has been read already; `path` is for messages.
-pub fn parse_mosquitto_acl(path: &Path, text: &str) -> Result<Vec<Rule>, AclFileErrors> {
+/// As [`load_mosquitto_acl`], from text that is already read. `path` is used in messages.
+pub fn parse_mosquitto_acl(path: &Path, text: &str) -> Result<Vec<AccessRule>, AclFileErrors> {
     let mut file = AclFile::default();
     let mut errors = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -67,8 +70,8 @@ pub fn parse_mosquitto_acl(path: &Path, text: &str) -> Result<Vec<Rule>, AclFile
 #[derive(Default)]
 struct AclFile {
     current_user: Option<String>,
-    topics: Vec<Rule>,
-    patterns: Vec<Rule>,
+    topics: Vec<AccessRule>,
+    patterns: Vec<AccessRule>,
 }
 
 impl AclFile {
@@ -107,7 +110,7 @@ impl AclFile {
         self.checked(rule).map(|rule| self.patterns.push(rule))
     }
 
-    fn checked(&self, rule: Rule) -> Result<Rule, AclFileErrorKind> {
+    fn checked(&self, rule: AccessRule) -> Result<AccessRule, AclFileErrorKind> {
         if self.topics.len() + self.patterns.len() >= RULES_MAX {
             return Err(AclFileErrorKind::Rule(AclErrorKind::TooManyRules { max: RULES_MAX }));
         }
@@ -117,9 +120,10 @@ impl AclFile {
         }
     }
 
-    /// The rules of different users never meet in one session, so "denials first" need not be done user by user.
-    fn into_rules(mut self) -> Vec<Rule> {
-        let is_allow = |rule: &Rule| rule.permission == Permission::Allow;
+    /// Moves denials to the front. Sorting across users is correct, because rules of different users never apply to one
+    /// session.
+    fn into_rules(mut self) -> Vec<AccessRule> {
+        let is_allow = |rule: &AccessRule| rule.permission == Permission::Allow;
         self.topics.sort_by_key(is_allow);
         self.patterns.sort_by_key(is_allow);
         self.topics.append(&mut self.patterns);
@@ -127,23 +131,23 @@ impl AclFile {
     }
 }
 
-/// `[read|write|readwrite|deny] topic`. A single word is a topic, whatever it is; a topic may contain blanks only when the
-/// access is stated.
-fn access_and_topic(text: &str) -> Result<Rule, AclFileErrorKind> {
+/// Parses `[read|write|readwrite|deny] topic`. A single word is always a topic. A topic may contain spaces only after
+/// an explicit access.
+fn access_and_topic(text: &str) -> Result<AccessRule, AclFileErrorKind> {
     let Some((access, topic)) = text.split_once(' ') else {
-        return Ok(Rule::allow(Action::All, &[text]));
+        return Ok(AccessRule::allow(AccessAction::All, &[text]));
     };
     let topic = &[topic.trim()];
     match access {
-        "read" => Ok(Rule::allow(Action::Subscribe, topic)),
-        "write" => Ok(Rule::allow(Action::Publish, topic)),
-        "readwrite" => Ok(Rule::allow(Action::All, topic)),
-        "deny" => Ok(Rule::deny(Action::All, topic)),
+        "read" => Ok(AccessRule::allow(AccessAction::Subscribe, topic)),
+        "write" => Ok(AccessRule::allow(AccessAction::Publish, topic)),
+        "readwrite" => Ok(AccessRule::allow(AccessAction::All, topic)),
+        "deny" => Ok(AccessRule::deny(AccessAction::All, topic)),
         _ => Err(AclFileErrorKind::Access),
     }
 }
 
-/// Every line that is wrong; prints as one `file:line: reason` per line.
+/// All invalid lines. Displayed as one `file:line: reason` per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclFileErrors {
     pub path: PathBuf,
@@ -152,7 +156,7 @@ pub struct AclFileErrors {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclFileError {
-    /// From 1; 0 when the file as a whole is meant.
+    /// Line number from 1, or 0 for the whole file.
     pub line: usize,
     pub kind: AclFileErrorKind,
 }
@@ -187,9 +191,9 @@ impl fmt::Display for AclFileErrorKind {
         match self {
             AclFileErrorKind::Io(kind) => write!(f, "cannot read the ACL file: {kind}"),
             AclFileErrorKind::TooLarge => write!(f, "the ACL file is larger than {FILE_BYTES_MAX} bytes"),
-            AclFileErrorKind::Keyword => f.write_str("the line begins with none of `user`, `topic`, `pattern`"),
-            AclFileErrorKind::Incomplete => f.write_str("nothing follows the keyword"),
-            AclFileErrorKind::Access => f.write_str("the access is none of `read`, `write`, `readwrite`, `deny`"),
+            AclFileErrorKind::Keyword => f.write_str("the line must begin with `user`, `topic` or `pattern`"),
+            AclFileErrorKind::Incomplete => f.write_str("the value after the keyword is missing"),
+            AclFileErrorKind::Access => f.write_str("the access must be `read`, `write`, `readwrite` or `deny`"),
             AclFileErrorKind::SpecialMeaning => f.write_str(
                 "a `topic` line cannot contain a placeholder or begin with `eq `; use `pattern` for placeholders",
             ),

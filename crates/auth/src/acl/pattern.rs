@@ -1,99 +1,106 @@
-//! One topic filter of a resolved rule, classified so that the common shapes cost one comparison.
+//! One topic filter of a resolved rule, classified so that common shapes need a single comparison.
 
 use std::sync::Arc;
 
 use mqtt::{filter_covers, filters_overlap, starts_with_wildcard};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
-    kind: Kind,
-    /// Length of [`literal_prefix`], which rules most patterns out.
+pub(super) struct TopicPattern {
+    kind: TopicPatternKind,
+    /// Length of [`literal_prefix`], which excludes most patterns early.
     prefix_len: u32,
     filter: Arc<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TopicPatternKind {
     /// No wildcard.
     Literal,
     /// `#`
     All,
-    /// `a/b/#` without any other wildcard.
+    /// `a/b/#` without another wildcard.
     Subtree,
-    /// Any other wildcards.
+    /// Any other combination of wildcards.
     Wildcards,
-    /// `eq a/#`: the subscription to this very filter.
+    /// `eq a/#`: a subscription to exactly this filter.
     Verbatim,
-    /// Every topic, those with `$` included. No filter can say that; deny rules need it.
+    /// Every topic, including those with `$`. No filter can express that, but deny rules need it.
     Everything,
 }
 
-impl Pattern {
-    /// `filter` is well-formed.
-    pub fn new(filter: &str) -> Pattern {
+impl TopicPattern {
+    /// Creates a pattern. `filter` must be well-formed.
+    pub fn new(filter: &str) -> TopicPattern {
         let kind = match filter {
-            "#" => Kind::All,
-            _ if !filter.contains(['+', '#']) => Kind::Literal,
-            _ if filter.ends_with("/#") && !filter.contains('+') => Kind::Subtree,
-            _ => Kind::Wildcards,
+            "#" => TopicPatternKind::All,
+            _ if !filter.contains(['+', '#']) => TopicPatternKind::Literal,
+            _ if filter.ends_with("/#") && !filter.contains('+') => TopicPatternKind::Subtree,
+            _ => TopicPatternKind::Wildcards,
         };
-        Pattern::of_kind(kind, filter)
+        TopicPattern::of_kind(kind, filter)
     }
 
-    pub fn verbatim(filter: &str) -> Pattern {
+    pub fn literal_filter(filter: &str) -> TopicPattern {
         let has_wildcards = filter.contains(['+', '#']);
-        Pattern::of_kind(if has_wildcards { Kind::Verbatim } else { Kind::Literal }, filter)
+        TopicPattern::of_kind(
+            if has_wildcards {
+                TopicPatternKind::Verbatim
+            } else {
+                TopicPatternKind::Literal
+            },
+            filter,
+        )
     }
 
-    pub fn everything() -> Pattern {
-        Pattern::of_kind(Kind::Everything, "")
+    pub fn match_all() -> TopicPattern {
+        TopicPattern::of_kind(TopicPatternKind::Everything, "")
     }
 
-    fn of_kind(kind: Kind, filter: &str) -> Pattern {
+    fn of_kind(kind: TopicPatternKind, filter: &str) -> TopicPattern {
         // A filter has at most 65535 bytes.
         let prefix_len = literal_prefix(filter).len() as u32;
-        Pattern {
+        TopicPattern {
             kind,
             prefix_len,
             filter: filter.into(),
         }
     }
 
-    /// Matches a topic that is published to.
+    /// Returns whether a published topic matches.
     #[inline]
     pub fn matches(&self, topic: &str) -> bool {
         match self.kind {
-            Kind::Literal => *self.filter == *topic,
-            Kind::All => !topic.starts_with('$'),
-            Kind::Subtree => is_in_subtree(self.prefix(), topic),
-            Kind::Wildcards => wildcards_match(&self.filter, self.prefix_len as usize, topic),
-            Kind::Verbatim => false,
-            Kind::Everything => true,
+            TopicPatternKind::Literal => *self.filter == *topic,
+            TopicPatternKind::All => !topic.starts_with('$'),
+            TopicPatternKind::Subtree => is_in_subtree(self.prefix(), topic),
+            TopicPatternKind::Wildcards => wildcards_match(&self.filter, self.prefix_len as usize, topic),
+            TopicPatternKind::Verbatim => false,
+            TopicPatternKind::Everything => true,
         }
     }
 
-    /// Like [`Pattern::matches`], for a topic that is delivered under a verbatim grant.
+    /// As [`TopicPattern::matches`], for a topic delivered under a verbatim grant.
     pub fn matches_as_filter(&self, topic: &str) -> bool {
         match self.kind {
-            Kind::Verbatim => mqtt::filter_matches(&self.filter, topic),
+            TopicPatternKind::Verbatim => mqtt::filter_matches(&self.filter, topic),
             _ => self.matches(topic),
         }
     }
 
-    /// How the pattern relates to the topics that a subscription can match.
-    pub fn relation(&self, subscription: &Subscription<'_>) -> Relation {
+    /// Returns how the pattern relates to the topics that a subscription matches.
+    pub fn relation(&self, subscription: &SubscriptionFilter<'_>) -> PatternRelation {
         if !prefixes_agree(self.prefix(), subscription.prefix) {
-            return Relation::Disjoint;
+            return PatternRelation::Disjoint;
         }
         let filter = subscription.filter;
         match self.kind {
-            Kind::Everything => Relation::Covers,
-            Kind::Verbatim if *self.filter == *filter => Relation::Covers,
-            // It speaks about one subscription, not about its topics, so it overlaps no other.
-            Kind::Verbatim => Relation::Disjoint,
-            _ if filter_covers(&self.filter, filter) => Relation::Covers,
-            _ if filters_overlap(&self.filter, filter) => Relation::Overlaps,
-            _ => Relation::Disjoint,
+            TopicPatternKind::Everything => PatternRelation::Covers,
+            TopicPatternKind::Verbatim if *self.filter == *filter => PatternRelation::Covers,
+            // It applies to one subscription and not to its topics, so it overlaps no other subscription.
+            TopicPatternKind::Verbatim => PatternRelation::Disjoint,
+            _ if filter_covers(&self.filter, filter) => PatternRelation::Covers,
+            _ if filters_overlap(&self.filter, filter) => PatternRelation::Overlaps,
+            _ => PatternRelation::Disjoint,
         }
     }
 
@@ -102,29 +109,29 @@ impl Pattern {
     }
 }
 
-/// A subscription's filter, looked at once for all patterns.
-pub(super) struct Subscription<'a> {
+/// The filter of a subscription, analysed once for all patterns.
+pub(super) struct SubscriptionFilter<'a> {
     filter: &'a str,
     prefix: &'a str,
 }
 
-impl<'a> Subscription<'a> {
-    pub fn new(filter: &'a str) -> Subscription<'a> {
+impl<'a> SubscriptionFilter<'a> {
+    pub fn new(filter: &'a str) -> SubscriptionFilter<'a> {
         let prefix = literal_prefix(filter);
-        Subscription { filter, prefix }
+        SubscriptionFilter { filter, prefix }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Relation {
+pub(super) enum PatternRelation {
     /// The pattern matches every topic of the subscription.
     Covers,
-    /// It matches some of them.
+    /// The pattern matches some topics of the subscription.
     Overlaps,
     Disjoint,
 }
 
-/// What every topic that `filter` matches begins with. `a/#` matches `a`, so it is `a`.
+/// Returns the common prefix of all topics that `filter` matches. `a/#` matches `a`, so the prefix is `a`.
 fn literal_prefix(filter: &str) -> &str {
     match filter.find(['+', '#']) {
         None => filter,
@@ -133,13 +140,13 @@ fn literal_prefix(filter: &str) -> &str {
     }
 }
 
-/// False when no topic can begin with both.
+/// Returns `false` if no topic can begin with both.
 fn prefixes_agree(a: &str, b: &str) -> bool {
     let len = a.len().min(b.len());
     a.as_bytes()[..len] == b.as_bytes()[..len]
 }
 
-/// Matches `parent` and all below it.
+/// Returns whether the topic is `parent` or below it.
 #[inline]
 fn is_in_subtree(parent: &str, topic: &str) -> bool {
     match topic.as_bytes().strip_prefix(parent.as_bytes()) {
@@ -148,7 +155,7 @@ fn is_in_subtree(parent: &str, topic: &str) -> bool {
     }
 }
 
-/// The first `prefix_len` bytes of `filter` are whole levels without wildcards.
+/// Matches a filter whose first `prefix_len` bytes are whole levels without wildcards.
 fn wildcards_match(filter: &str, prefix_len: usize, topic: &str) -> bool {
     let (prefix, rest) = filter.split_at(prefix_len);
     let Some(topic_rest) = topic.strip_prefix(prefix) else {
@@ -180,7 +187,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_kind_matches_as_the_protocol_says() {
+    fn pattern_kinds_match_like_the_protocol() {
         let topics = [
             "a", "b", "ab", "a/b", "a/bc", "a/b/c", "a/x/c", "/", "/a", "a/", "a//b", "a//", "$s", "$s/a", "$s/a/b",
             "a/b/c/d", "é", "a/é/c", "$",
@@ -189,14 +196,18 @@ mod tests {
             for topic in topics {
                 let expected = mqtt::filter_matches(filter, topic);
                 assert_eq!(
-                    Pattern::new(filter).matches(topic),
+                    TopicPattern::new(filter).matches(topic),
                     expected,
                     "{filter} against {topic}"
                 );
-                // A topic is a filter that matches itself only.
-                let relation = if expected { Relation::Covers } else { Relation::Disjoint };
+                // A topic is a filter that matches only itself.
+                let relation = if expected {
+                    PatternRelation::Covers
+                } else {
+                    PatternRelation::Disjoint
+                };
                 assert_eq!(
-                    relation_of(&Pattern::new(filter), topic),
+                    relation_of(&TopicPattern::new(filter), topic),
                     relation,
                     "{filter} and {topic}"
                 );
@@ -204,36 +215,36 @@ mod tests {
         }
     }
 
-    /// The prefix is a shortcut and must not change an answer.
+    /// The prefix is an optimization and must not change a result.
     #[test]
-    fn relations_are_those_of_the_filters() {
+    fn relations_equal_those_of_the_filters() {
         for a in FILTERS {
             for b in FILTERS {
                 let expected = match (filter_covers(a, b), filters_overlap(a, b)) {
-                    (true, _) => Relation::Covers,
-                    (false, true) => Relation::Overlaps,
-                    (false, false) => Relation::Disjoint,
+                    (true, _) => PatternRelation::Covers,
+                    (false, true) => PatternRelation::Overlaps,
+                    (false, false) => PatternRelation::Disjoint,
                 };
-                assert_eq!(relation_of(&Pattern::new(a), b), expected, "{a} and {b}");
-                assert_eq!(relation_of(&Pattern::everything(), b), Relation::Covers);
+                assert_eq!(relation_of(&TopicPattern::new(a), b), expected, "{a} and {b}");
+                assert_eq!(relation_of(&TopicPattern::match_all(), b), PatternRelation::Covers);
             }
         }
     }
 
     #[test]
-    fn verbatim_speaks_about_the_subscription_only() {
-        let all = Pattern::verbatim("#");
-        assert_eq!(relation_of(&all, "#"), Relation::Covers);
-        assert_eq!(relation_of(&all, "a"), Relation::Disjoint);
-        assert_eq!(relation_of(&all, "a/#"), Relation::Disjoint);
+    fn verbatim_applies_to_the_subscription_only() {
+        let all = TopicPattern::literal_filter("#");
+        assert_eq!(relation_of(&all, "#"), PatternRelation::Covers);
+        assert_eq!(relation_of(&all, "a"), PatternRelation::Disjoint);
+        assert_eq!(relation_of(&all, "a/#"), PatternRelation::Disjoint);
         assert!(!all.matches("a") && all.matches_as_filter("a") && !all.matches_as_filter("$s"));
-        let literal = Pattern::verbatim("a/b");
+        let literal = TopicPattern::literal_filter("a/b");
         assert!(literal.matches("a/b"));
-        assert_eq!(relation_of(&literal, "a/b"), Relation::Covers);
-        assert_eq!(relation_of(&literal, "a/#"), Relation::Overlaps);
+        assert_eq!(relation_of(&literal, "a/b"), PatternRelation::Covers);
+        assert_eq!(relation_of(&literal, "a/#"), PatternRelation::Overlaps);
     }
 
-    fn relation_of(pattern: &Pattern, filter: &str) -> Relation {
-        pattern.relation(&Subscription::new(filter))
+    fn relation_of(pattern: &TopicPattern, filter: &str) -> PatternRelation {
+        pattern.relation(&SubscriptionFilter::new(filter))
     }
 }

@@ -1,10 +1,11 @@
-//! Ready-made rules for the end of a list. None is applied unless the caller appends it.
+//! Predefined rules for the end of a list. They apply only if the caller appends them.
 
-use super::{Action, Rule};
+use super::{AccessAction, AccessRule};
 
-/// Clients without user name on this machine: everything but publishing to `$SYS` and `$CONTROL`.
-pub fn loopback_anonymous() -> Vec<Rule> {
-    let mut rules = ordinary();
+/// Clients without a user name on this machine: everything except publishing to `$SYS` and `$CONTROL`, and reading
+/// `$CONTROL`.
+pub fn loopback_anonymous() -> Vec<AccessRule> {
+    let mut rules = default_rules();
     for rule in &mut rules {
         rule.anonymous = Some(true);
         rule.addresses = Some(vec!["127.0.0.0/8".into(), "::1".into()]);
@@ -12,27 +13,27 @@ pub fn loopback_anonymous() -> Vec<Rule> {
     rules
 }
 
-/// Clients with a user name, wherever they come from: everything but publishing to `$SYS` and `$CONTROL`, and reading
+/// Clients with a user name, from any address: everything except publishing to `$SYS` and `$CONTROL`, and reading
 /// `$CONTROL`.
-pub fn authenticated_all() -> Vec<Rule> {
-    let mut rules = ordinary();
+pub fn authenticated_all() -> Vec<AccessRule> {
+    let mut rules = default_rules();
     for rule in &mut rules {
         rule.anonymous = Some(false);
     }
     rules
 }
 
-/// What nobody but a superuser should do: use `$CONTROL`, publish to `$SYS`. For the beginning of a list.
-pub fn protect_system() -> Vec<Rule> {
+/// Denies access to `$CONTROL` and publishing to `$SYS` for all except superusers. For the beginning of a list.
+pub fn protect_system() -> Vec<AccessRule> {
     vec![
-        Rule::deny(Action::All, &["$CONTROL/#"]),
-        Rule::deny(Action::Publish, &["$SYS/#"]),
+        AccessRule::deny(AccessAction::All, &["$CONTROL/#"]),
+        AccessRule::deny(AccessAction::Publish, &["$SYS/#"]),
     ]
 }
 
-fn ordinary() -> Vec<Rule> {
+fn default_rules() -> Vec<AccessRule> {
     let mut rules = protect_system();
-    rules.push(Rule::allow(Action::All, &["#"]));
-    rules.push(Rule::allow(Action::Subscribe, &["$SYS/#"]));
+    rules.push(AccessRule::allow(AccessAction::All, &["#"]));
+    rules.push(AccessRule::allow(AccessAction::Subscribe, &["$SYS/#"]));
     rules
 }

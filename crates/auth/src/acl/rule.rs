@@ -1,12 +1,12 @@
 //! One rule: as written, checked, and compiled.
 //!
-//! As written it is text throughout, so that everything wrong with it can be reported together and it goes through TOML and
-//! JSON unchanged:
+//! A written rule contains only text, so that all errors can be reported together, and so that it passes through TOML
+//! and JSON unchanged:
 //!
 //! ```toml
 //! [[rules]]
 //! permission = "allow"
-//! users = ["alice", "bob"]        # any of these; the lists of one rule are ANDed
+//! users = ["alice", "bob"]        # any of these; all lists of a rule must match
 //! addresses = ["10.0.0.0/8"]
 //! action = "publish"
 //! qos = [0, 1]
@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Identity;
 use super::cidr::{Cidr, CidrError};
-use super::pattern::Pattern;
-use super::session::{Entry, Scope};
+use super::pattern::TopicPattern;
+use super::session::{AccessEntry, PacketScope};
 
 const TOPICS_MAX: usize = 1_000;
 const NAMES_MAX: usize = 10_000;
 const NAME_BYTES_MAX: usize = 65_535;
-/// A placeholder's value is copied into every rule that has it, once per session.
+/// Bounds the memory of sessions: the value of a placeholder is copied into every rule that contains it.
 const PLACEHOLDER_VALUE_BYTES_MAX: usize = 1024;
 const FILTER_BYTES_MAX: usize = 65_535;
-/// What the caller strips before it asks.
+/// Prefixes that the caller removes before a check.
 const STRIPPED_PREFIXES: [&str; 4] = ["$share/", "$queue/", "$exclusive/", "$delayed/"];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,18 +44,18 @@ pub enum Permission {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum AccessAction {
     Publish,
     Subscribe,
     #[default]
     All,
 }
 
-/// A rule as written. A list that is absent is no condition; a list that is empty is an error, because "nobody" and
-/// "everybody" are too easily confused.
+/// A rule as written. A missing list is no condition. An empty list is an error, because "no client" and "every client"
+/// are easily confused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Rule {
+pub struct AccessRule {
     pub permission: Permission,
     /// User names.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,48 +66,49 @@ pub struct Rule {
     /// Networks or addresses, `10.0.0.0/8`, `::1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<String>>,
-    /// `true`: only clients without user name; `false`: only clients with one.
+    /// `true`: only clients without a user name. `false`: only clients with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anonymous: Option<bool>,
-    pub action: Action,
-    /// Only messages of these QoS; with `action = "publish"` only.
+    pub action: AccessAction,
+    /// Only messages with these QoS levels. Requires `action = "publish"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos: Option<Vec<u8>>,
-    /// Only messages with (`true`) or without (`false`) RETAIN; with `action = "publish"` only.
+    /// Only messages with (`true`) or without (`false`) RETAIN. Requires `action = "publish"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retain: Option<bool>,
-    /// Filters, in which `%c` or `${clientid}` and `%u` or `${username}` stand for the client id and the user name. With
-    /// `eq ` before it the rest is taken as it is: no placeholders, and wildcards match only a subscription to exactly it.
+    /// Topic filters. `%c` or `${clientid}` stands for the client id, `%u` or `${username}` for the user name. After
+    /// the prefix `eq `, the filter is literal: no placeholders, and wildcards match only a subscription to exactly
+    /// this filter.
     pub topics: Vec<String>,
 }
 
-impl Rule {
-    pub fn allow(action: Action, topics: &[&str]) -> Rule {
-        Rule::new(Permission::Allow, action, topics)
+impl AccessRule {
+    pub fn allow(action: AccessAction, topics: &[&str]) -> AccessRule {
+        AccessRule::new(Permission::Allow, action, topics)
     }
 
-    pub fn deny(action: Action, topics: &[&str]) -> Rule {
-        Rule::new(Permission::Deny, action, topics)
+    pub fn deny(action: AccessAction, topics: &[&str]) -> AccessRule {
+        AccessRule::new(Permission::Deny, action, topics)
     }
 
-    fn new(permission: Permission, action: Action, topics: &[&str]) -> Rule {
+    fn new(permission: Permission, action: AccessAction, topics: &[&str]) -> AccessRule {
         let topics = topics.iter().map(|topic| topic.to_string()).collect();
-        Rule {
+        AccessRule {
             permission,
             action,
             topics,
-            ..Rule::default()
+            ..AccessRule::default()
         }
     }
 }
 
 pub(super) struct CompiledRule {
-    pub conditions: Conditions,
-    scope: Scope,
-    topics: Vec<Topic>,
+    pub conditions: RuleConditions,
+    scope: PacketScope,
+    topics: Vec<RuleTopic>,
 }
 
-pub(super) struct Conditions {
+pub(super) struct RuleConditions {
     /// Sorted.
     pub users: Option<Box<[Box<str>]>>,
     /// Sorted.
@@ -116,27 +117,27 @@ pub(super) struct Conditions {
     anonymous: Option<bool>,
 }
 
-enum Topic {
-    Fixed(Pattern),
-    Template(Vec<Part>),
+enum RuleTopic {
+    Fixed(TopicPattern),
+    Template(Vec<RuleTopicPart>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum RuleTopicPart {
     Text(Box<str>),
     ClientId,
     UserName,
 }
 
-const PLACEHOLDERS: [(&str, Part); 4] = [
-    ("%c", Part::ClientId),
-    ("${clientid}", Part::ClientId),
-    ("%u", Part::UserName),
-    ("${username}", Part::UserName),
+const PLACEHOLDERS: [(&str, RuleTopicPart); 4] = [
+    ("%c", RuleTopicPart::ClientId),
+    ("${clientid}", RuleTopicPart::ClientId),
+    ("%u", RuleTopicPart::UserName),
+    ("${username}", RuleTopicPart::UserName),
 ];
 
 impl CompiledRule {
-    pub fn compile(rule: &Rule) -> Result<CompiledRule, Vec<AclErrorKind>> {
+    pub fn compile(rule: &AccessRule) -> Result<CompiledRule, Vec<AclErrorKind>> {
         let mut errors = Vec::new();
         let conditions = compile_conditions(rule, &mut errors);
         let scope = compile_scope(rule, &mut errors);
@@ -153,17 +154,17 @@ impl CompiledRule {
     }
 
     pub fn has_placeholders(&self) -> bool {
-        self.topics.iter().any(|topic| matches!(topic, Topic::Template(_)))
+        self.topics.iter().any(|topic| matches!(topic, RuleTopic::Template(_)))
     }
 
-    /// What is left of the rule for a session to which its conditions apply.
-    pub fn resolve(&self, who: &Identity<'_>) -> impl Iterator<Item = Entry> {
+    /// Returns the entries of the rule for a session to which its conditions apply.
+    pub fn resolve(&self, who: &Identity<'_>) -> impl Iterator<Item = AccessEntry> {
         self.topics.iter().filter_map(|topic| {
             let pattern = match topic {
-                Topic::Fixed(pattern) => pattern.clone(),
-                Topic::Template(parts) => fill_in(parts, who, self.scope.is_allow())?,
+                RuleTopic::Fixed(pattern) => pattern.clone(),
+                RuleTopic::Template(parts) => fill_in(parts, who, self.scope.is_allow())?,
             };
-            Some(Entry {
+            Some(AccessEntry {
                 scope: self.scope,
                 pattern,
             })
@@ -171,8 +172,8 @@ impl CompiledRule {
     }
 }
 
-impl Conditions {
-    pub fn hold(&self, who: &Identity<'_>) -> bool {
+impl RuleConditions {
+    pub fn are_met(&self, who: &Identity<'_>) -> bool {
         let is_listed = |list: &[Box<str>], name: &str| list.binary_search_by(|entry| (**entry).cmp(name)).is_ok();
         self.anonymous
             .is_none_or(|anonymous| anonymous == who.user_name.is_none())
@@ -191,35 +192,35 @@ impl Conditions {
     }
 }
 
-/// `None`: the rule does not concern this client.
-fn fill_in(parts: &[Part], who: &Identity<'_>, is_allow: bool) -> Option<Pattern> {
-    if parts.contains(&Part::UserName) && who.user_name.is_none() {
+/// Fills in the placeholders. `None` if the rule does not apply to this client.
+fn fill_in(parts: &[RuleTopicPart], who: &Identity<'_>, is_allow: bool) -> Option<TopicPattern> {
+    if parts.contains(&RuleTopicPart::UserName) && who.user_name.is_none() {
         return None;
     }
     let mut filter = String::new();
     for part in parts {
         let value = match part {
-            Part::Text(text) => {
+            RuleTopicPart::Text(text) => {
                 filter.push_str(text);
                 continue;
             }
-            Part::ClientId => who.client_id,
-            Part::UserName => who.user_name?,
+            RuleTopicPart::ClientId => who.client_id,
+            RuleTopicPart::UserName => who.user_name?,
         };
         if is_unsafe_value(value, filter.is_empty()) {
             return if is_allow {
                 None
             } else {
-                Some(everything_from_last_level(filter))
+                Some(match_all_from_last_level(filter))
             };
         }
         filter.push_str(value);
     }
-    // No topic is that long, so there is nothing to allow or to deny.
-    (filter.len() <= FILTER_BYTES_MAX).then(|| Pattern::new(&filter))
+    // No topic is longer, so the rule cannot match.
+    (filter.len() <= FILTER_BYTES_MAX).then(|| TopicPattern::new(&filter))
 }
 
-/// True for a value that could reach beyond its level: a wildcard, a level of its own, or the start of a `$` topic.
+/// Returns whether a value could match beyond its level: a wildcard, a level separator, or the start of a `$` topic.
 fn is_unsafe_value(value: &str, is_at_start: bool) -> bool {
     value.is_empty()
         || value.len() > PLACEHOLDER_VALUE_BYTES_MAX
@@ -227,19 +228,19 @@ fn is_unsafe_value(value: &str, is_at_start: bool) -> bool {
         || (is_at_start && value.starts_with('$'))
 }
 
-/// Covers whatever the filter could have become. `filter` is what comes before the value.
-fn everything_from_last_level(filter: String) -> Pattern {
+/// Covers every topic that the filter could match. `filter` is the part before the value.
+fn match_all_from_last_level(filter: String) -> TopicPattern {
     match filter.rsplit_once('/') {
-        Some((levels, _)) => Pattern::new(&format!("{levels}/#")),
-        None => Pattern::everything(),
+        Some((levels, _)) => TopicPattern::new(&format!("{levels}/#")),
+        None => TopicPattern::match_all(),
     }
 }
 
-fn compile_conditions(rule: &Rule, errors: &mut Vec<AclErrorKind>) -> Conditions {
+fn compile_conditions(rule: &AccessRule, errors: &mut Vec<AclErrorKind>) -> RuleConditions {
     if rule.anonymous == Some(true) && rule.users.is_some() {
         errors.push(AclErrorKind::AnonymousUsers);
     }
-    Conditions {
+    RuleConditions {
         users: rule.users.as_ref().map(|names| compile_names("users", names, errors)),
         clients: rule.clients.as_ref().map(|ids| compile_names("clients", ids, errors)),
         addresses: rule
@@ -285,8 +286,8 @@ fn check_length(list: &'static str, len: usize, max: usize, errors: &mut Vec<Acl
     }
 }
 
-fn compile_scope(rule: &Rule, errors: &mut Vec<AclErrorKind>) -> Scope {
-    if rule.action != Action::Publish && (rule.qos.is_some() || rule.retain.is_some()) {
+fn compile_scope(rule: &AccessRule, errors: &mut Vec<AclErrorKind>) -> PacketScope {
+    if rule.action != AccessAction::Publish && (rule.qos.is_some() || rule.retain.is_some()) {
         errors.push(AclErrorKind::PublishCondition);
     }
     let stated = rule.qos.as_deref().unwrap_or_default();
@@ -297,17 +298,17 @@ fn compile_scope(rule: &Rule, errors: &mut Vec<AclErrorKind>) -> Scope {
     if qos.len() != stated.len() {
         errors.push(AclErrorKind::QoS);
     }
-    Scope::new(rule.permission, rule.action, &qos, rule.retain)
+    PacketScope::new(rule.permission, rule.action, &qos, rule.retain)
 }
 
-fn compile_topics(topics: &[String], errors: &mut Vec<AclErrorKind>) -> Vec<Topic> {
+fn compile_topics(topics: &[String], errors: &mut Vec<AclErrorKind>) -> Vec<RuleTopic> {
     check_length("topics", topics.len(), TOPICS_MAX, errors);
     let mut compiled = Vec::new();
     for text in topics.iter().take(TOPICS_MAX) {
         match compile_topic(text) {
             Ok(topic) => compiled.push(topic),
             Err(error) => errors.push(AclErrorKind::Topic {
-                text: abridged(text),
+                text: shortened(text),
                 error,
             }),
         }
@@ -315,31 +316,31 @@ fn compile_topics(topics: &[String], errors: &mut Vec<AclErrorKind>) -> Vec<Topi
     compiled
 }
 
-fn compile_topic(text: &str) -> Result<Topic, TopicRuleError> {
+fn compile_topic(text: &str) -> Result<RuleTopic, TopicRuleError> {
     if let Some(literal) = text.strip_prefix("eq ") {
         check_filter(literal)?;
-        return Ok(Topic::Fixed(Pattern::verbatim(literal)));
+        return Ok(RuleTopic::Fixed(TopicPattern::literal_filter(literal)));
     }
     let parts = parts(text);
-    if let [] | [Part::Text(_)] = parts.as_slice() {
+    if let [] | [RuleTopicPart::Text(_)] = parts.as_slice() {
         check_filter(text)?;
-        return Ok(Topic::Fixed(Pattern::new(text)));
+        return Ok(RuleTopic::Fixed(TopicPattern::new(text)));
     }
     check_template(&parts)?;
-    Ok(Topic::Template(parts))
+    Ok(RuleTopic::Template(parts))
 }
 
-/// The filter is judged with an ordinary word in the placeholders' place.
-fn check_template(parts: &[Part]) -> Result<(), TopicRuleError> {
-    let word = |part: &Part| match part {
-        Part::Text(text) => text.to_string(),
-        Part::ClientId | Part::UserName => "\u{1}".to_owned(),
+/// Checks the filter with an ordinary word in place of each placeholder.
+fn check_template(parts: &[RuleTopicPart]) -> Result<(), TopicRuleError> {
+    let word = |part: &RuleTopicPart| match part {
+        RuleTopicPart::Text(text) => text.to_string(),
+        RuleTopicPart::ClientId | RuleTopicPart::UserName => "\u{1}".to_owned(),
     };
     let filter: String = parts.iter().map(word).collect();
     check_filter(&filter.replace('\u{1}', "x"))?;
     for (index, level) in filter.split('/').enumerate() {
         let placeholders = level.matches('\u{1}').count();
-        // `%u-%c` would let user `a` with client id `b-c` pass for user `a-b` with client id `c`.
+        // `%u-%c` would give user `a` with client id `b-c` the access of user `a-b` with client id `c`.
         if placeholders > 1 {
             return Err(TopicRuleError::TwoPlaceholders);
         }
@@ -357,23 +358,23 @@ fn check_filter(filter: &str) -> Result<(), TopicRuleError> {
     mqtt::validate_filter(filter).map_err(TopicRuleError::Filter)
 }
 
-fn parts(text: &str) -> Vec<Part> {
+fn parts(text: &str) -> Vec<RuleTopicPart> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some((range, part)) = first_placeholder(rest) {
         if range.start > 0 {
-            parts.push(Part::Text(rest[..range.start].into()));
+            parts.push(RuleTopicPart::Text(rest[..range.start].into()));
         }
         parts.push(part);
         rest = &rest[range.end..];
     }
     if !rest.is_empty() {
-        parts.push(Part::Text(rest.into()));
+        parts.push(RuleTopicPart::Text(rest.into()));
     }
     parts
 }
 
-fn first_placeholder(text: &str) -> Option<(Range<usize>, Part)> {
+fn first_placeholder(text: &str) -> Option<(Range<usize>, RuleTopicPart)> {
     let found = PLACEHOLDERS.iter().filter_map(|(name, part)| {
         let start = text.find(name)?;
         Some((start..start + name.len(), part.clone()))
@@ -381,20 +382,20 @@ fn first_placeholder(text: &str) -> Option<(Range<usize>, Part)> {
     found.min_by_key(|(range, _)| range.start)
 }
 
-/// True when a topic line would be taken for more than its text.
+/// Returns whether a topic would be interpreted as more than its text.
 pub(super) fn has_special_meaning(topic: &str) -> bool {
     topic.starts_with("eq ") || first_placeholder(topic).is_some()
 }
 
-/// Error texts stay readable whatever the input.
-fn abridged(text: &str) -> Arc<str> {
+/// Shortens a text for error messages.
+fn shortened(text: &str) -> Arc<str> {
     match text.char_indices().nth(120) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
     }
 }
 
-/// What is wrong with a rule.
+/// An error of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclErrorKind {
     TooManyRules { max: usize },
@@ -420,18 +421,18 @@ impl fmt::Display for AclErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AclErrorKind::TooManyRules { max } => write!(f, "there are more than {max} rules"),
-            AclErrorKind::EmptyList { list: "topics" } => f.write_str("`topics` names no topic"),
+            AclErrorKind::EmptyList { list: "topics" } => f.write_str("`topics` is empty"),
             AclErrorKind::EmptyList { list } => write!(f, "`{list}` is empty; leave it out to set no condition"),
             AclErrorKind::ListTooLong { list, max } => write!(f, "`{list}` has more than {max} entries"),
             AclErrorKind::NameTooLong { list } => {
                 write!(f, "`{list}` has a name of more than {NAME_BYTES_MAX} bytes")
             }
-            AclErrorKind::AnonymousUsers => f.write_str("`anonymous = true` and `users` together match nobody"),
+            AclErrorKind::AnonymousUsers => f.write_str("`anonymous = true` and `users` together match no client"),
             AclErrorKind::PublishCondition => f.write_str(
                 "`qos` and `retain` are conditions on publishing; use them with `action = \"publish\"` only",
             ),
-            AclErrorKind::QoS => f.write_str("`qos` holds something else than 0, 1 and 2"),
-            AclErrorKind::Address { text, error } => write!(f, "address `{}`: {error}", abridged(text)),
+            AclErrorKind::QoS => f.write_str("`qos` contains a value other than 0, 1 and 2"),
+            AclErrorKind::Address { text, error } => write!(f, "address `{}`: {error}", shortened(text)),
             AclErrorKind::Topic { text, error } => write!(f, "topic `{text}`: {error}"),
         }
     }
@@ -440,18 +441,18 @@ impl fmt::Display for AclErrorKind {
 impl fmt::Display for TopicRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TopicRuleError::Filter(FilterError::Empty) => "it is empty",
-            TopicRuleError::Filter(FilterError::NulCharacter) => "it contains the character U+0000",
-            TopicRuleError::Filter(FilterError::TooLong) => "it is longer than 65535 bytes",
-            TopicRuleError::Filter(FilterError::MultiLevelWildcard) => "`#` has to be the last level, alone in it",
-            TopicRuleError::Filter(FilterError::SingleLevelWildcard) => "`+` has to be alone in its level",
+            TopicRuleError::Filter(FilterError::Empty) => "the filter is empty",
+            TopicRuleError::Filter(FilterError::NulCharacter) => "the filter contains the character U+0000",
+            TopicRuleError::Filter(FilterError::TooLong) => "the filter is longer than 65535 bytes",
+            TopicRuleError::Filter(FilterError::MultiLevelWildcard) => "`#` must be the last level and alone in it",
+            TopicRuleError::Filter(FilterError::SingleLevelWildcard) => "`+` must be alone in its level",
             TopicRuleError::Filter(FilterError::Shared) | TopicRuleError::Prefixed => {
-                "rules are about the topic without `$share/<name>/`, `$queue/`, `$exclusive/` or `$delayed/<seconds>/`"
+                "write the rule for the topic without `$share/<name>/`, `$queue/`, `$exclusive/` or `$delayed/<seconds>/`"
             }
             TopicRuleError::TwoPlaceholders => {
-                "two placeholders in one level: a client could choose names that run together into another's"
+                "two placeholders in one level: a client could choose names that equal another client's combination"
             }
-            TopicRuleError::DollarPlaceholder => "a placeholder in a first level that begins with `$`",
+            TopicRuleError::DollarPlaceholder => "a placeholder must not be in a first level that begins with `$`",
         })
     }
 }

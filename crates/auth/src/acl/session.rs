@@ -1,65 +1,65 @@
-//! The rules as they stand for one session: what the data plane asks.
+//! The rules resolved for one session. Used by the data plane.
 
 use std::sync::Arc;
 
 use mqtt::QoS;
 
-use super::pattern::{Pattern, Relation, Subscription};
-use super::rule::{Action, Permission};
-use super::{AclOptions, PartialSubscription};
+use super::pattern::{PatternRelation, SubscriptionFilter, TopicPattern};
+use super::rule::{AccessAction, Permission};
+use super::{AclOptions, PartialSubscriptionPolicy};
 
-/// Answers for one session. 24 bytes; the list behind it is shared among sessions that resolve to the same rules.
+/// Access rules of one session. 24 bytes; the list is shared by sessions that resolve to the same rules.
 #[derive(Clone, Debug)]
 pub struct SessionAcl {
-    entries: Arc<[Entry]>,
+    entries: Arc<[AccessEntry]>,
     options: AclOptions,
     is_unrestricted: bool,
 }
 
-/// The answer to a subscription.
+/// Result of checking a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Grant {
+pub enum SubscriptionGrant {
     Denied,
     Allowed {
-        /// Ask [`SessionAcl::may_receive`] before each delivery, live, retained or queued.
+        /// Check [`SessionAcl::can_receive`] before each delivery: live, retained or queued.
         filter_deliveries: bool,
     },
 }
 
-/// One filter of one rule. Which packets it concerns is one byte, see [`Scope`].
+/// One filter of one rule. [`PacketScope`] says to which packets it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub scope: Scope,
-    pub pattern: Pattern,
+pub(super) struct AccessEntry {
+    pub scope: PacketScope,
+    pub pattern: TopicPattern,
 }
 
 /// Bit 7: allow. Bit 6: subscribe. Bits 0 to 5: publish, one bit for each QoS without and with RETAIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scope(u8);
+pub(super) struct PacketScope(u8);
 
-impl Scope {
+impl PacketScope {
     const ALLOW: u8 = 1 << 7;
     const SUBSCRIBE: u8 = 1 << 6;
     const PUBLISH: u8 = 0b11_1111;
-    const EVERY_ACTION: u8 = Scope::SUBSCRIBE | Scope::PUBLISH;
+    const EVERY_ACTION: u8 = PacketScope::SUBSCRIBE | PacketScope::PUBLISH;
 
-    /// `qos` empty means any; both conditions concern publishing only.
-    pub fn new(permission: Permission, action: Action, qos: &[QoS], retain: Option<bool>) -> Scope {
+    /// `qos` empty means any. Both conditions apply only to publishing.
+    pub fn new(permission: Permission, action: AccessAction, qos: &[QoS], retain: Option<bool>) -> PacketScope {
         let mut bits = match action {
-            Action::Publish => Scope::PUBLISH,
-            Action::Subscribe => Scope::SUBSCRIBE,
-            Action::All => Scope::EVERY_ACTION,
+            AccessAction::Publish => PacketScope::PUBLISH,
+            AccessAction::Subscribe => PacketScope::SUBSCRIBE,
+            AccessAction::All => PacketScope::EVERY_ACTION,
         };
         for level in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
             for is_retained in [false, true] {
                 let is_excluded = (!qos.is_empty() && !qos.contains(&level)) || retain == Some(!is_retained);
                 if is_excluded {
-                    bits &= !Scope::publish_bit(level, is_retained);
+                    bits &= !PacketScope::publish_bit(level, is_retained);
                 }
             }
         }
-        Scope(if permission == Permission::Allow {
-            bits | Scope::ALLOW
+        PacketScope(if permission == Permission::Allow {
+            bits | PacketScope::ALLOW
         } else {
             bits
         })
@@ -69,17 +69,17 @@ impl Scope {
         1 << (qos as u8 * 2 + u8::from(retain))
     }
 
-    fn concerns(self, action_bit: u8) -> bool {
+    fn applies_to(self, action_bit: u8) -> bool {
         self.0 & action_bit != 0
     }
 
     pub fn is_allow(self) -> bool {
-        self.0 & Scope::ALLOW != 0
+        self.0 & PacketScope::ALLOW != 0
     }
 }
 
 impl SessionAcl {
-    /// For superusers, and for servers without rules that want none.
+    /// Returns full access, for superusers and for servers without authorization.
     pub fn unrestricted() -> SessionAcl {
         let options = AclOptions {
             no_match: Permission::Allow,
@@ -88,7 +88,7 @@ impl SessionAcl {
         SessionAcl::new(Arc::new([]), options)
     }
 
-    pub(super) fn new(entries: Arc<[Entry]>, options: AclOptions) -> SessionAcl {
+    pub(super) fn new(entries: Arc<[AccessEntry]>, options: AclOptions) -> SessionAcl {
         let is_unrestricted =
             options.no_match == Permission::Allow && entries.iter().all(|entry| entry.scope.is_allow());
         SessionAcl {
@@ -98,81 +98,81 @@ impl SessionAcl {
         }
     }
 
-    /// True when every answer is yes and none has to be asked for.
+    /// Returns whether every check succeeds, so that checks can be skipped.
     #[inline]
     pub fn is_unrestricted(&self) -> bool {
         self.is_unrestricted
     }
 
-    /// May the session publish to this bare topic, or have a will for it?
+    /// Returns whether the session may publish to this bare topic, or register a will for it.
     #[inline]
     pub fn publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
         if self.is_unrestricted {
             return true;
         }
-        let bit = Scope::publish_bit(qos, retain);
+        let bit = PacketScope::publish_bit(qos, retain);
         let mut entries = self.entries.iter();
-        let decisive = entries.find(|entry| entry.scope.concerns(bit) && entry.pattern.matches(topic));
+        let decisive = entries.find(|entry| entry.scope.applies_to(bit) && entry.pattern.matches(topic));
         decisive.map_or(self.allows_unmatched(), |entry| entry.scope.is_allow())
     }
 
-    /// May the session subscribe to this bare filter?
-    pub fn subscribe(&self, filter: &str) -> Grant {
+    /// Checks a subscription to this bare filter.
+    pub fn subscribe(&self, filter: &str) -> SubscriptionGrant {
         if self.is_unrestricted {
-            return Grant::Allowed {
+            return SubscriptionGrant::Allowed {
                 filter_deliveries: false,
             };
         }
         let (mut is_partly_denied, mut is_partly_allowed) = (false, false);
         let mut decision = self.allows_unmatched();
-        let subscription = Subscription::new(filter);
+        let subscription = SubscriptionFilter::new(filter);
         for entry in self
             .entries
             .iter()
-            .filter(|entry| entry.scope.concerns(Scope::SUBSCRIBE))
+            .filter(|entry| entry.scope.applies_to(PacketScope::SUBSCRIBE))
         {
             match entry.pattern.relation(&subscription) {
-                Relation::Disjoint => {}
-                Relation::Overlaps if entry.scope.is_allow() => is_partly_allowed = true,
-                Relation::Overlaps => is_partly_denied = true,
-                Relation::Covers => {
+                PatternRelation::Disjoint => {}
+                PatternRelation::Overlaps if entry.scope.is_allow() => is_partly_allowed = true,
+                PatternRelation::Overlaps => is_partly_denied = true,
+                PatternRelation::Covers => {
                     decision = entry.scope.is_allow();
                     break;
                 }
             }
         }
-        let grants_parts = self.options.partial_subscription == PartialSubscription::Filter;
+        let grants_parts = self.options.partial_subscription == PartialSubscriptionPolicy::Filter;
         match decision {
-            true => Grant::Allowed {
+            true => SubscriptionGrant::Allowed {
                 filter_deliveries: is_partly_denied,
             },
-            false if grants_parts && is_partly_allowed => Grant::Allowed {
+            false if grants_parts && is_partly_allowed => SubscriptionGrant::Allowed {
                 filter_deliveries: true,
             },
-            false => Grant::Denied,
+            false => SubscriptionGrant::Denied,
         }
     }
 
-    /// May a message on this topic be delivered to the session? Only to be asked when the grant of the subscription said
-    /// `filter_deliveries`; it is right in any case.
-    pub fn may_receive(&self, topic: &str) -> bool {
+    /// Returns whether a message with this topic may be delivered to the session. Needed only if the grant of the
+    /// subscription has `filter_deliveries`; correct in any case.
+    pub fn can_receive(&self, topic: &str) -> bool {
         if self.is_unrestricted {
             return true;
         }
         let decisive = self.entries.iter().find(|entry| {
-            // A denied verbatim subscription says nothing about topics, a granted one allows its topics.
+            // A denied verbatim subscription does not restrict topics; a granted one allows its topics.
             let is_match = match entry.scope.is_allow() {
                 true => entry.pattern.matches_as_filter(topic),
                 false => entry.pattern.matches(topic),
             };
-            entry.scope.concerns(Scope::SUBSCRIBE) && is_match
+            entry.scope.applies_to(PacketScope::SUBSCRIBE) && is_match
         });
         decisive.map_or(self.allows_unmatched(), |entry| entry.scope.is_allow())
     }
 
-    /// True when both share one resolved list.
+    /// Returns whether both sessions share one resolved list.
     #[cfg(test)]
-    pub(super) fn shares_with(&self, other: &SessionAcl) -> bool {
+    pub(super) fn shares_list_with(&self, other: &SessionAcl) -> bool {
         Arc::ptr_eq(&self.entries, &other.entries)
     }
 

@@ -1,4 +1,4 @@
-//! First match, grants, identities, CVE cases, and agreement with a naive model.
+//! Tests of rule order, grants, identities and CVE cases, and a comparison with a naive model.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,11 +8,11 @@ use mqtt::QoS;
 use super::*;
 
 const ALL_QOS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
-const DENIED: Grant = Grant::Denied;
-const ALLOWED: Grant = Grant::Allowed {
+const DENIED: SubscriptionGrant = SubscriptionGrant::Denied;
+const ALLOWED: SubscriptionGrant = SubscriptionGrant::Allowed {
     filter_deliveries: false,
 };
-const FILTERED: Grant = Grant::Allowed {
+const FILTERED: SubscriptionGrant = SubscriptionGrant::Allowed {
     filter_deliveries: true,
 };
 
@@ -29,12 +29,12 @@ fn alice() -> Identity<'static> {
     who("c1", Some("alice"), "192.0.2.1")
 }
 
-fn rules(toml: &str) -> Vec<Rule> {
+fn rules(toml: &str) -> Vec<AccessRule> {
     #[derive(serde::Deserialize)]
-    struct File {
-        rules: Vec<Rule>,
+    struct RulesFile {
+        rules: Vec<AccessRule>,
     }
-    toml::from_str::<File>(toml).unwrap().rules
+    toml::from_str::<RulesFile>(toml).unwrap().rules
 }
 
 fn compile(toml: &str) -> Acl {
@@ -46,7 +46,7 @@ fn publishes(acl: &SessionAcl, topic: &str) -> bool {
 }
 
 #[test]
-fn the_first_rule_that_matches_decides() {
+fn first_matching_rule_decides() {
     let acl = compile(
         r#"
         [[rules]]
@@ -83,9 +83,9 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn no_rules_mean_no_access_unless_configured() {
+fn empty_rules_deny_unless_configured() {
     let closed = Acl::compile(&[], AclOptions::default()).unwrap().session(&alice());
-    assert!(!publishes(&closed, "a") && closed.subscribe("a") == DENIED && !closed.may_receive("a"));
+    assert!(!publishes(&closed, "a") && closed.subscribe("a") == DENIED && !closed.can_receive("a"));
     assert!(!closed.is_unrestricted());
     let options = AclOptions {
         no_match: Permission::Allow,
@@ -93,7 +93,7 @@ fn no_rules_mean_no_access_unless_configured() {
     };
     let open = Acl::compile(&[], options).unwrap().session(&alice());
     assert!(open.is_unrestricted() && publishes(&open, "$SYS/x") && open.subscribe("#") == ALLOWED);
-    let mostly = Acl::compile(&[Rule::deny(Action::All, &["x/#"])], options)
+    let mostly = Acl::compile(&[AccessRule::deny(AccessAction::All, &["x/#"])], options)
         .unwrap()
         .session(&alice());
     assert!(!mostly.is_unrestricted() && publishes(&mostly, "y") && !publishes(&mostly, "x/y"));
@@ -111,11 +111,11 @@ fn superusers_are_unrestricted() {
     assert!(session.is_unrestricted());
     assert!(session.publish("$CONTROL/x", QoS::ExactlyOnce, true));
     assert_eq!(session.subscribe("$SYS/#"), ALLOWED);
-    assert!(session.may_receive("a"));
+    assert!(session.can_receive("a"));
 }
 
 #[test]
-fn conditions_of_one_rule_are_anded_and_their_lists_ored() {
+fn rule_needs_one_match_in_each_of_its_lists() {
     let acl = compile(
         r#"
         [[rules]]
@@ -142,7 +142,7 @@ fn conditions_of_one_rule_are_anded_and_their_lists_ored() {
 }
 
 #[test]
-fn anonymous_is_a_condition_both_ways() {
+fn anonymous_condition_works_both_ways() {
     let acl = compile(
         r#"
         [[rules]]
@@ -158,12 +158,12 @@ fn anonymous_is_a_condition_both_ways() {
     let (anonymous, known) = (acl.session(&who("c", None, "::1")), acl.session(&alice()));
     assert!(publishes(&anonymous, "open") && !publishes(&anonymous, "closed"));
     assert!(!publishes(&known, "open") && publishes(&known, "closed"));
-    // A user name of no characters is a user name.
+    // An empty user name is a user name.
     assert!(publishes(&acl.session(&who("c", Some(""), "::1")), "closed"));
 }
 
 #[test]
-fn qos_and_retain_are_conditions_on_publishing() {
+fn qos_and_retain_conditions_apply_to_publishing() {
     let acl = compile(
         r#"
         [[rules]]
@@ -198,7 +198,7 @@ fn qos_and_retain_are_conditions_on_publishing() {
 }
 
 #[test]
-fn subscriptions_are_granted_when_covered_and_filtered_when_partly_denied() {
+fn partly_denied_subscription_is_filtered() {
     let acl = compile(
         r#"
         [[rules]]
@@ -239,21 +239,21 @@ fn subscriptions_are_granted_when_covered_and_filtered_when_partly_denied() {
         ("a/private", false),
         ("z", false),
     ] {
-        assert_eq!(session.may_receive(topic), expected, "{topic}");
+        assert_eq!(session.can_receive(topic), expected, "{topic}");
     }
     assert!(!publishes(&session, "a/x"));
 }
 
 #[test]
-fn parts_of_a_subscription_can_be_granted_by_configuration() {
+fn partial_subscription_option_grants_parts() {
     let options = AclOptions {
-        partial_subscription: PartialSubscription::Filter,
+        partial_subscription: PartialSubscriptionPolicy::Filter,
         ..AclOptions::default()
     };
     let list = [
-        Rule::deny(Action::All, &["a/secret"]),
-        Rule::allow(Action::Subscribe, &["a/#"]),
-        Rule::deny(Action::All, &["b/#"]),
+        AccessRule::deny(AccessAction::All, &["a/secret"]),
+        AccessRule::allow(AccessAction::Subscribe, &["a/#"]),
+        AccessRule::deny(AccessAction::All, &["b/#"]),
     ];
     let session = Acl::compile(&list, options).unwrap().session(&alice());
     let table = [
@@ -267,11 +267,11 @@ fn parts_of_a_subscription_can_be_granted_by_configuration() {
     for (filter, expected) in table {
         assert_eq!(session.subscribe(filter), expected, "{filter}");
     }
-    assert!(session.may_receive("a/x") && !session.may_receive("a/secret") && !session.may_receive("c"));
+    assert!(session.can_receive("a/x") && !session.can_receive("a/secret") && !session.can_receive("c"));
 }
 
 #[test]
-fn eq_takes_a_filter_by_its_letter() {
+fn eq_prefix_takes_the_filter_literally() {
     let acl = compile(
         r##"
         [[rules]]
@@ -288,17 +288,17 @@ fn eq_takes_a_filter_by_its_letter() {
     assert_eq!(session.subscribe("+/%c"), DENIED);
     assert_eq!(session.subscribe("+/#"), ALLOWED);
     assert_eq!(session.subscribe("+/c1"), ALLOWED);
-    assert!(session.may_receive("x") && publishes(&session, "x"));
+    assert!(session.can_receive("x") && publishes(&session, "x"));
 
     let granted = compile("[[rules]]\npermission = \"allow\"\ntopics = [\"eq a/#\", \"eq b\"]").session(&alice());
     assert_eq!(granted.subscribe("a/#"), ALLOWED);
     assert_eq!(granted.subscribe("a/x"), DENIED);
-    assert!(granted.may_receive("a/x") && !publishes(&granted, "a/x"));
+    assert!(granted.can_receive("a/x") && !publishes(&granted, "a/x"));
     assert!(publishes(&granted, "b") && granted.subscribe("b") == ALLOWED);
 }
 
 #[test]
-fn placeholders_stand_for_client_id_and_user_name() {
+fn placeholders_are_client_id_and_user_name() {
     let acl = compile(
         r#"
         [[rules]]
@@ -331,9 +331,9 @@ fn placeholders_stand_for_client_id_and_user_name() {
     }
 }
 
-/// C08, CVE-2017-7650: names that would widen a pattern.
+/// CVE-2017-7650: client ids and user names that would widen a pattern.
 #[test]
-fn names_chosen_by_the_client_never_widen_access() {
+fn hostile_names_never_widen_access() {
     let acl = compile(
         r#"
         [[rules]]
@@ -399,14 +399,14 @@ fn names_chosen_by_the_client_never_widen_access() {
                 .filter(|topic| !safe_prefixes.iter().any(|safe| topic.starts_with(safe.as_str())))
             {
                 assert!(!publishes(&session, topic), "{identity:?} publishes to {topic}");
-                assert!(!session.may_receive(topic), "{identity:?} receives {topic}");
+                assert!(!session.can_receive(topic), "{identity:?} receives {topic}");
             }
             for filter in filters {
                 assert_eq!(session.subscribe(filter), DENIED, "{identity:?} subscribes to {filter}");
             }
         }
     }
-    // Its value is copied into every rule, so its length is bounded.
+    // The value is copied into every rule, so its length is bounded.
     let long = "x".repeat(1025);
     let topic = |name: &str| format!("c/{name}/x");
     assert!(!publishes(&acl.session(&who(&long, None, "::1")), &topic(&long)));
@@ -436,7 +436,7 @@ fn hostile_names_do_not_escape_deny_rules() {
     let session = acl.session(&who("a/b", Some("u"), "::1"));
     assert!(
         !publishes(&session, "dev/a/b/admin"),
-        "its own topic, spelled over two levels"
+        "the client's own topic, as two levels"
     );
     assert!(!publishes(&session, "dev/x") && publishes(&session, "other"));
     assert_eq!(session.subscribe("dev/#"), DENIED);
@@ -444,13 +444,13 @@ fn hostile_names_do_not_escape_deny_rules() {
     let session = acl.session(&who("c", Some("a/b"), "::1"));
     assert!(!publishes(&session, "a/b/admin") && !publishes(&session, "anything") && !publishes(&session, "$SYS/x"));
     assert_eq!(session.subscribe("#"), DENIED);
-    // Rules about a user's own topic do not concern clients without one.
+    // Rules for a user's own topic do not apply to clients without a user name.
     assert!(publishes(&acl.session(&who("c", None, "::1")), "alice/admin"));
 }
 
-/// C04, C12, D01.
+/// Wildcard rules do not apply to topics that begin with `$`.
 #[test]
-fn dollar_topics_need_rules_of_their_own() {
+fn dollar_topics_need_explicit_rules() {
     let acl = compile("[[rules]]\npermission = \"allow\"\ntopics = [\"#\", \"+/broker/#\"]");
     let session = acl.session(&alice());
     for topic in [
@@ -460,7 +460,7 @@ fn dollar_topics_need_rules_of_their_own() {
         "$share/g/x",
         "$",
     ] {
-        assert!(!publishes(&session, topic) && !session.may_receive(topic), "{topic}");
+        assert!(!publishes(&session, topic) && !session.can_receive(topic), "{topic}");
         assert_eq!(session.subscribe(topic), DENIED, "{topic}");
     }
     for filter in ["$SYS/#", "$SYS/broker/+", "$CONTROL/#"] {
@@ -470,9 +470,9 @@ fn dollar_topics_need_rules_of_their_own() {
     assert_eq!(session.subscribe("+/#"), ALLOWED);
 }
 
-/// C03, C04 and C13: alice's and bob's trees side by side.
+/// Separate topic trees of alice and bob.
 #[test]
-fn one_users_tree_is_closed_to_another() {
+fn user_cannot_access_the_tree_of_another() {
     let acl = compile("[[rules]]\npermission = \"allow\"\ntopics = [\"%u/#\"]");
     let session = acl.session(&alice());
     for topic in [
@@ -490,7 +490,7 @@ fn one_users_tree_is_closed_to_another() {
     for filter in ["bob/x", "bob/#", "+/x", "#", "+/#", "+/+", "/#", "alice2/#", "+"] {
         assert_eq!(session.subscribe(filter), DENIED, "{filter}");
     }
-    // Topics are opaque: these are alice's, and not bob's by another spelling [MQTT-4.7.3-4].
+    // Topics are opaque: these belong to alice, and are not other spellings of bob's topics [MQTT-4.7.3-4].
     let bob = acl.session(&who("c2", Some("bob"), "::1"));
     for topic in ["alice/../bob/x", "alice//bob", "alice/%2e%2e/bob"] {
         assert!(publishes(&session, topic) && !publishes(&bob, topic), "{topic}");
@@ -499,9 +499,9 @@ fn one_users_tree_is_closed_to_another() {
     assert!(publishes(&composed, "\u{e9}/x") && !publishes(&composed, "e\u{301}/x"));
 }
 
-/// C05 and C06: prefixes are the caller's to strip; a rule that has one would never match and is refused.
+/// The caller removes these prefixes, so a rule that contains one would never match.
 #[test]
-fn rules_about_prefixed_topics_are_refused() {
+fn rules_with_stripped_prefixes_are_rejected() {
     for topic in [
         "$share/g/bob/#",
         "$queue/bob/x",
@@ -510,7 +510,7 @@ fn rules_about_prefixed_topics_are_refused() {
         "$share/g/%u",
         "eq $queue/a",
     ] {
-        let errors = Acl::compile(&[Rule::allow(Action::All, &[topic])], AclOptions::default())
+        let errors = Acl::compile(&[AccessRule::allow(AccessAction::All, &[topic])], AclOptions::default())
             .err()
             .unwrap();
         let expected = AclErrorKind::Topic {
@@ -528,7 +528,7 @@ fn rules_about_prefixed_topics_are_refused() {
 }
 
 #[test]
-fn everything_wrong_is_reported_at_once() {
+fn all_errors_are_reported_together() {
     let list = rules(
         r##"
         [[rules]]
@@ -550,20 +550,20 @@ fn everything_wrong_is_reported_at_once() {
     );
     let errors = Acl::compile(&list, AclOptions::default()).err().unwrap();
     let expected = [
-        "rule 1: topic `a/#/b`: `#` has to be the last level, alone in it",
-        "rule 1: topic `a+`: `+` has to be alone in its level",
-        "rule 1: topic ``: it is empty",
-        "rule 1: topic `%u-%c/x`: two placeholders in one level: a client could choose names that run together into \
-         another's",
-        "rule 1: topic `$%c/x`: a placeholder in a first level that begins with `$`",
-        "rule 1: topic `eq a#`: `#` has to be the last level, alone in it",
+        "rule 1: topic `a/#/b`: `#` must be the last level and alone in it",
+        "rule 1: topic `a+`: `+` must be alone in its level",
+        "rule 1: topic ``: the filter is empty",
+        "rule 1: topic `%u-%c/x`: two placeholders in one level: a client could choose names that equal another \
+         client's combination",
+        "rule 1: topic `$%c/x`: a placeholder must not be in a first level that begins with `$`",
+        "rule 1: topic `eq a#`: `#` must be the last level and alone in it",
         "rule 3: `users` is empty; leave it out to set no condition",
         "rule 3: address `nonsense`: not an IPv4 or IPv6 address",
-        "rule 3: address `10.1.0.0/8`: bits are set behind the prefix; the network is 10.0.0.0/8",
+        "rule 3: address `10.1.0.0/8`: host bits are set; the network is 10.0.0.0/8",
         "rule 3: `qos` and `retain` are conditions on publishing; use them with `action = \"publish\"` only",
-        "rule 3: `qos` holds something else than 0, 1 and 2",
-        "rule 3: `topics` names no topic",
-        "rule 4: `anonymous = true` and `users` together match nobody",
+        "rule 3: `qos` contains a value other than 0, 1 and 2",
+        "rule 3: `topics` is empty",
+        "rule 4: `anonymous = true` and `users` together match no client",
         "rule 4: `qos` is empty; leave it out to set no condition",
     ];
     assert_eq!(errors.to_string().lines().collect::<Vec<_>>(), expected);
@@ -571,15 +571,15 @@ fn everything_wrong_is_reported_at_once() {
 
 #[test]
 fn lists_are_bounded() {
-    let compile = |rules: &[Rule]| {
+    let compile = |rules: &[AccessRule]| {
         Acl::compile(rules, AclOptions::default())
             .err()
             .map(|errors| errors.0[0].kind.clone())
     };
-    let rule = Rule::allow(Action::All, &["a"]);
+    let rule = AccessRule::allow(AccessAction::All, &["a"]);
     let too_many = vec![rule.clone(); RULES_MAX + 1];
     assert_eq!(compile(&too_many), Some(AclErrorKind::TooManyRules { max: RULES_MAX }));
-    let topics = Rule {
+    let topics = AccessRule {
         topics: vec!["a".into(); 1001],
         ..rule.clone()
     };
@@ -590,7 +590,7 @@ fn lists_are_bounded() {
             max: 1000
         })
     );
-    let users = Rule {
+    let users = AccessRule {
         users: Some(vec!["a".into(); 10_001]),
         ..rule.clone()
     };
@@ -601,57 +601,64 @@ fn lists_are_bounded() {
             max: 10_000
         })
     );
-    let clients = Rule {
+    let clients = AccessRule {
         clients: Some(vec!["a".repeat(65_536)]),
         ..rule.clone()
     };
     assert_eq!(compile(&[clients]), Some(AclErrorKind::NameTooLong { list: "clients" }));
     let long = "x".repeat(65_536);
     assert!(matches!(
-        compile(&[Rule::allow(Action::All, &[&long])]),
+        compile(&[AccessRule::allow(AccessAction::All, &[&long])]),
         Some(AclErrorKind::Topic { .. })
     ));
-    // One that grows too long by substitution does not apply.
+    // A filter that becomes too long by substitution does not apply.
     let grows = format!("{}/%u", "x".repeat(65_530));
-    let acl = Acl::compile(&[Rule::allow(Action::All, &[&grows])], AclOptions::default()).unwrap();
+    let acl = Acl::compile(
+        &[AccessRule::allow(AccessAction::All, &[&grows])],
+        AclOptions::default(),
+    )
+    .unwrap();
     assert_eq!(acl.session(&who("c", Some("alice"), "::1")).entries_len(), 0);
     assert_eq!(acl.session(&who("c", Some("bob"), "::1")).entries_len(), 1);
 }
 
 #[test]
-fn rules_go_through_toml_and_json_unchanged() {
-    let full = Rule {
+fn rule_round_trips_through_toml_and_json() {
+    let full = AccessRule {
         permission: Permission::Allow,
         users: Some(vec!["alice".into()]),
         clients: Some(vec!["c1".into(), "c2".into()]),
         addresses: Some(vec!["10.0.0.0/8".into()]),
         anonymous: Some(false),
-        action: Action::Publish,
+        action: AccessAction::Publish,
         qos: Some(vec![0, 1]),
         retain: Some(true),
         topics: vec!["a/%c/#".into(), "eq #".into()],
     };
     for rule in [
         full,
-        Rule::deny(Action::All, &["#"]),
-        Rule::allow(Action::Subscribe, &["${username}/x"]),
+        AccessRule::deny(AccessAction::All, &["#"]),
+        AccessRule::allow(AccessAction::Subscribe, &["${username}/x"]),
     ] {
-        assert_eq!(toml::from_str::<Rule>(&toml::to_string(&rule).unwrap()).unwrap(), rule);
         assert_eq!(
-            serde_json::from_str::<Rule>(&serde_json::to_string(&rule).unwrap()).unwrap(),
+            toml::from_str::<AccessRule>(&toml::to_string(&rule).unwrap()).unwrap(),
+            rule
+        );
+        assert_eq!(
+            serde_json::from_str::<AccessRule>(&serde_json::to_string(&rule).unwrap()).unwrap(),
             rule
         );
     }
-    let json = serde_json::to_string(&Rule::deny(Action::All, &["#"])).unwrap();
+    let json = serde_json::to_string(&AccessRule::deny(AccessAction::All, &["#"])).unwrap();
     assert_eq!(json, r##"{"permission":"deny","action":"all","topics":["#"]}"##);
     assert!(
-        toml::from_str::<Rule>("permission = \"allow\"\nuser = [\"alice\"]\ntopics = [\"a\"]").is_err(),
+        toml::from_str::<AccessRule>("permission = \"allow\"\nuser = [\"alice\"]\ntopics = [\"a\"]").is_err(),
         "a typo"
     );
 }
 
 #[test]
-fn sessions_with_the_same_rules_share_one_list() {
+fn sessions_with_equal_rules_share_one_list() {
     let acl = compile(
         r#"
         [[rules]]
@@ -671,17 +678,17 @@ fn sessions_with_the_same_rules_share_one_list() {
         acl.session(&who("c3", Some("bob"), "::1")),
         acl.session(&who("c4", None, "::1")),
     );
-    assert!(first.shares_with(&second) && other.shares_with(&another) && !first.shares_with(&other));
+    assert!(first.shares_list_with(&second) && other.shares_list_with(&another) && !first.shares_list_with(&other));
     assert_eq!(size_of::<SessionAcl>(), 24);
 }
 
 #[test]
-fn the_table_of_shared_lists_is_bounded_and_forgets_dead_ones() {
+fn shared_lists_are_bounded_and_unused_ones_removed() {
     let count = SHARED_LISTS_MAX + 50;
-    let list: Vec<Rule> = (0..count)
-        .map(|n| Rule {
+    let list: Vec<AccessRule> = (0..count)
+        .map(|n| AccessRule {
             users: Some(vec![format!("u{n}")]),
-            ..Rule::allow(Action::All, &["a"])
+            ..AccessRule::allow(AccessAction::All, &["a"])
         })
         .collect();
     let acl = Acl::compile(&list, AclOptions::default()).unwrap();
@@ -698,7 +705,7 @@ fn the_table_of_shared_lists_is_bounded_and_forgets_dead_ones() {
 }
 
 #[test]
-fn presets_do_what_they_say() {
+fn presets_match_their_documentation() {
     let list = [preset::loopback_anonymous(), preset::authenticated_all()].concat();
     let acl = Acl::compile(&list, AclOptions::default()).unwrap();
     let local = acl.session(&who("c", None, "127.0.0.1"));
@@ -742,29 +749,29 @@ topic read late/+
 ";
 
 #[test]
-fn a_mosquitto_acl_file_means_the_same() {
+fn mosquitto_acl_file_has_the_same_meaning() {
     let acl = mosquitto(MOSQUITTO_ACL, AclOptions::default());
     let (anonymous, alice, bob) = (
         acl.session(&who("c0", None, "::1")),
         acl.session(&who("c1", Some("alice"), "::1")),
         acl.session(&who("c2", Some("bob"), "::1")),
     );
-    assert!(publishes(&anonymous, "open") && !publishes(&anonymous, "public/x") && anonymous.may_receive("public/x"));
-    assert!(!anonymous.may_receive("alice/x") && publishes(&anonymous, "devices/c0/state"));
-    assert!(publishes(&alice, "alice/x") && !publishes(&alice, "alice/secret") && !alice.may_receive("alice/secret"));
+    assert!(publishes(&anonymous, "open") && !publishes(&anonymous, "public/x") && anonymous.can_receive("public/x"));
+    assert!(!anonymous.can_receive("alice/x") && publishes(&anonymous, "devices/c0/state"));
+    assert!(publishes(&alice, "alice/x") && !publishes(&alice, "alice/secret") && !alice.can_receive("alice/secret"));
     assert_eq!(alice.subscribe("alice/#"), FILTERED);
-    assert!(publishes(&alice, "with blank/x") && !alice.may_receive("with blank/x"));
-    assert!(alice.may_receive("late/x") && !publishes(&alice, "late/x") && !alice.may_receive("public/x"));
+    assert!(publishes(&alice, "with blank/x") && !alice.can_receive("with blank/x"));
+    assert!(alice.can_receive("late/x") && !publishes(&alice, "late/x") && !alice.can_receive("public/x"));
     assert!(publishes(&alice, "devices/c1/x") && !publishes(&alice, "devices/c1/locked"));
-    assert!(!publishes(&alice, "devices/c2/x") && !alice.may_receive("$SYS/x"));
-    assert!(bob.may_receive("$SYS/x") && !publishes(&bob, "$SYS/x") && publishes(&bob, "read"));
+    assert!(!publishes(&alice, "devices/c2/x") && !alice.can_receive("$SYS/x"));
+    assert!(bob.can_receive("$SYS/x") && !publishes(&bob, "$SYS/x") && publishes(&bob, "read"));
     assert_eq!(bob.subscribe("#"), DENIED);
 }
 
 #[test]
-fn mosquittos_granting_of_every_subscription_is_an_option() {
+fn filter_option_grants_partial_mosquitto_subscription() {
     let options = AclOptions {
-        partial_subscription: PartialSubscription::Filter,
+        partial_subscription: PartialSubscriptionPolicy::Filter,
         ..AclOptions::default()
     };
     let alice = mosquitto(MOSQUITTO_ACL, options).session(&who("c1", Some("alice"), "::1"));
@@ -774,14 +781,14 @@ fn mosquittos_granting_of_every_subscription_is_an_option() {
 }
 
 #[test]
-fn every_bad_line_of_an_acl_file_is_reported() {
+fn acl_file_reports_all_bad_lines() {
     let text = "user\ntopic\ntopic rw a\ntopic read a/#/b\nnonsense\ntopic ok\ntopic read a/%c\ntopic read eq a\npattern read %u%c\nUser bob\n";
     let errors = parse_mosquitto_acl(Path::new("/etc/acl"), text).unwrap_err();
     let lines: Vec<usize> = errors.errors.iter().map(|error| error.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 5, 7, 8, 9, 10]);
     assert_eq!(
         errors.to_string().lines().nth(2).unwrap(),
-        "/etc/acl:3: the access is none of `read`, `write`, `readwrite`, `deny`"
+        "/etc/acl:3: the access must be `read`, `write`, `readwrite` or `deny`"
     );
     let missing = load_mosquitto_acl(Path::new("/nonexistent/acl")).unwrap_err();
     assert_eq!(
@@ -791,9 +798,9 @@ fn every_bad_line_of_an_acl_file_is_reported() {
 }
 
 /// A small deterministic generator; the seed is in the assertion's message.
-struct Random(u64);
+struct TestRandom(u64);
 
-impl Random {
+impl TestRandom {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -819,36 +826,36 @@ impl Random {
         }
     }
 
-    fn rule(&mut self) -> Rule {
+    fn rule(&mut self) -> AccessRule {
         let mut maybe = |names: &[&str]| match self.below(4) {
             0 => Some(vec![self.pick(names).to_owned()]),
             _ => None,
         };
         let (users, clients) = (maybe(&["a", "b", "$s"]), maybe(&["a", "b", "+"]));
         let addresses = maybe(&["10.0.0.0/8", "::1"]);
-        let action = self.pick(&[Action::Publish, Action::Subscribe, Action::All]);
+        let action = self.pick(&[AccessAction::Publish, AccessAction::Subscribe, AccessAction::All]);
         let topics = (0..1 + self.below(2))
             .map(|_| self.filter(&["a", "b", "$s", "", "+", "+", "%u", "%c"]))
             .collect();
-        Rule {
+        AccessRule {
             permission: self.pick(&[Permission::Allow, Permission::Deny]),
             users,
             clients,
             addresses,
             anonymous: None,
             action,
-            qos: (action == Action::Publish && self.below(3) == 0).then(|| vec![self.below(3) as u8]),
-            retain: (action == Action::Publish && self.below(3) == 0).then(|| self.below(2) == 0),
+            qos: (action == AccessAction::Publish && self.below(3) == 0).then(|| vec![self.below(3) as u8]),
+            retain: (action == AccessAction::Publish && self.below(3) == 0).then(|| self.below(2) == 0),
             topics,
         }
     }
 }
 
-/// The semantics once more, without any of the stages: strings and loops.
+/// A second implementation of the semantics without the three stages: strings and loops.
 mod model {
     use super::*;
 
-    fn applies(rule: &Rule, who: &Identity<'_>) -> bool {
+    fn applies(rule: &AccessRule, who: &Identity<'_>) -> bool {
         let holds = |list: &Option<Vec<String>>, is_met: &dyn Fn(&str) -> bool| {
             list.as_ref().is_none_or(|list| list.iter().any(|entry| is_met(entry)))
         };
@@ -859,15 +866,15 @@ mod model {
             })
     }
 
-    /// A rule's topics as filters; "" is everything.
-    fn filters(rule: &Rule, who: &Identity<'_>) -> Vec<String> {
+    /// Returns a rule's topics as filters; "" means everything.
+    fn filters(rule: &AccessRule, who: &Identity<'_>) -> Vec<String> {
         rule.topics
             .iter()
             .filter_map(|topic| filter(rule, topic, who))
             .collect()
     }
 
-    fn filter(rule: &Rule, topic: &str, who: &Identity<'_>) -> Option<String> {
+    fn filter(rule: &AccessRule, topic: &str, who: &Identity<'_>) -> Option<String> {
         if topic.contains("%u") && who.user_name.is_none() {
             return None;
         }
@@ -892,9 +899,15 @@ mod model {
         Some(levels.join("/"))
     }
 
-    fn decide(rules: &[Rule], who: &Identity<'_>, action: Action, is_met: impl Fn(&Rule) -> bool, topic: &str) -> bool {
+    fn decide(
+        rules: &[AccessRule],
+        who: &Identity<'_>,
+        action: AccessAction,
+        is_met: impl Fn(&AccessRule) -> bool,
+        topic: &str,
+    ) -> bool {
         for rule in rules.iter().filter(|rule| applies(rule, who) && is_met(rule)) {
-            let is_concerned = rule.action == action || rule.action == Action::All;
+            let is_concerned = rule.action == action || rule.action == AccessAction::All;
             let is_match = |filter: &String| filter.is_empty() || mqtt::filter_matches(filter, topic);
             if is_concerned && filters(rule, who).iter().any(is_match) {
                 return rule.permission == Permission::Allow;
@@ -903,15 +916,15 @@ mod model {
         false
     }
 
-    pub fn publish(rules: &[Rule], who: &Identity<'_>, topic: &str, qos: QoS, retain: bool) -> bool {
-        let is_met = |rule: &Rule| {
+    pub fn publish(rules: &[AccessRule], who: &Identity<'_>, topic: &str, qos: QoS, retain: bool) -> bool {
+        let is_met = |rule: &AccessRule| {
             rule.qos.as_ref().is_none_or(|list| list.contains(&(qos as u8))) && rule.retain.is_none_or(|r| r == retain)
         };
-        decide(rules, who, Action::Publish, is_met, topic)
+        decide(rules, who, AccessAction::Publish, is_met, topic)
     }
 
-    pub fn may_receive(rules: &[Rule], who: &Identity<'_>, topic: &str) -> bool {
-        decide(rules, who, Action::Subscribe, |_| true, topic)
+    pub fn may_receive(rules: &[AccessRule], who: &Identity<'_>, topic: &str) -> bool {
+        decide(rules, who, AccessAction::Subscribe, |_| true, topic)
     }
 }
 
@@ -941,9 +954,9 @@ fn random_rules_agree_with_the_naive_model() {
     ];
     let mut seen = HashSet::new();
     for seed in 1..=600u64 {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let list: Vec<Rule> = (0..random.below(7)).map(|_| random.rule()).collect();
-        let partial_subscription = random.pick(&[PartialSubscription::Refuse, PartialSubscription::Filter]);
+        let mut random = TestRandom(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let list: Vec<AccessRule> = (0..random.below(7)).map(|_| random.rule()).collect();
+        let partial_subscription = random.pick(&[PartialSubscriptionPolicy::Refuse, PartialSubscriptionPolicy::Filter]);
         let options = AclOptions {
             partial_subscription,
             ..AclOptions::default()
@@ -961,7 +974,7 @@ fn random_rules_agree_with_the_naive_model() {
                 );
                 let expected = model::may_receive(&list, identity, topic);
                 assert_eq!(
-                    session.may_receive(topic),
+                    session.can_receive(topic),
                     expected,
                     "seed {seed}, {identity:?}, {topic}"
                 );
@@ -976,14 +989,14 @@ fn random_rules_agree_with_the_naive_model() {
                 let case = format!("seed {seed}, {identity:?}, {filter}, {list:#?}");
                 seen.insert((grant, received.iter().all(|may| *may), received.iter().any(|may| *may)));
                 match grant {
-                    // Safe without filtering: nothing that the filter matches is forbidden.
+                    // Safe without filtering: no topic that the filter matches is denied.
                     ALLOWED => assert!(received.iter().all(|may| *may), "{case}"),
-                    // A filter without wildcards is one topic: granted exactly when the topic is.
+                    // A filter without wildcards is one topic: granted exactly if the topic is allowed.
                     DENIED if !mqtt::has_wildcards(&filter) => {
                         assert!(received.iter().all(|may| !*may), "{case}");
                     }
-                    // Where parts are granted, a refusal leaves nothing out that could have been had.
-                    DENIED if partial_subscription == PartialSubscription::Filter => {
+                    // With partial grants, a denied filter matches no allowed topic.
+                    DENIED if partial_subscription == PartialSubscriptionPolicy::Filter => {
                         assert!(received.iter().all(|may| !*may), "{case}");
                     }
                     _ => {}
@@ -991,7 +1004,7 @@ fn random_rules_agree_with_the_naive_model() {
             }
         }
     }
-    // The cases are not all of one kind.
+    // The random cases include all kinds of results.
     for expected in [
         (ALLOWED, true, true),
         (FILTERED, false, true),

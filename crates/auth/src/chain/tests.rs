@@ -1,4 +1,4 @@
-//! C01 and what the chain promises beyond it.
+//! Tests of the authentication chain.
 
 use std::time::Instant;
 
@@ -19,9 +19,9 @@ fn users(names: &[(&str, &str, bool)]) -> Arc<Users> {
     Arc::new(users)
 }
 
-fn chain(users: &Arc<Users>, policy: AnonymousPolicy) -> Chain {
+fn chain(users: &Arc<Users>, policy: AnonymousPolicy) -> ProviderChain {
     let verified = VerifiedPasswords::new(16).unwrap();
-    Chain::new(vec![
+    ProviderChain::new(vec![
         Arc::new(UsersProvider::new(users.clone(), verified)),
         Arc::new(AnonymousProvider { policy }),
     ])
@@ -37,35 +37,55 @@ fn credentials(user_name: Option<&str>, password: Option<&str>, address: &str) -
 }
 
 const LOOPBACK: &str = "127.0.0.1";
-const ELSEWHERE: &str = "192.0.2.7";
+const REMOTE: &str = "192.0.2.7";
 
 #[test]
-fn each_kind_of_credentials_has_its_answer() {
+fn credentials_decide_the_outcome() {
     use DenyReason::*;
     let users = users(&[("alice", "secret", false), ("root", "toor", true)]);
     let chain = chain(&users, AnonymousPolicy::LoopbackOnly);
-    let allow = Outcome::Allow { is_superuser: false };
+    let allow = ProviderOutcome::Allow { is_superuser: false };
     let table = [
-        (Some("alice"), Some("secret"), ELSEWHERE, allow),
+        (Some("alice"), Some("secret"), REMOTE, allow),
         (
             Some("root"),
             Some("toor"),
-            ELSEWHERE,
-            Outcome::Allow { is_superuser: true },
+            REMOTE,
+            ProviderOutcome::Allow { is_superuser: true },
         ),
-        (Some("alice"), Some("Secret"), ELSEWHERE, Outcome::Deny(WrongPassword)),
-        (Some("alice"), Some(""), ELSEWHERE, Outcome::Deny(WrongPassword)),
-        (Some("alice"), None, ELSEWHERE, Outcome::Deny(NoPassword)),
-        (Some("nobody"), None, ELSEWHERE, Outcome::Deny(NoPassword)),
-        (Some("nobody"), Some("secret"), ELSEWHERE, Outcome::Deny(UnknownUser)),
-        (Some(""), Some("secret"), ELSEWHERE, Outcome::Deny(UnknownUser)),
-        (Some(""), None, LOOPBACK, Outcome::Deny(NoPassword)),
-        (None, Some("secret"), LOOPBACK, Outcome::Deny(UnknownUser)),
-        (None, None, ELSEWHERE, Outcome::Deny(AnonymousRefused)),
+        (
+            Some("alice"),
+            Some("Secret"),
+            REMOTE,
+            ProviderOutcome::Deny(WrongPassword),
+        ),
+        (Some("alice"), Some(""), REMOTE, ProviderOutcome::Deny(WrongPassword)),
+        (Some("alice"), None, REMOTE, ProviderOutcome::Deny(NoPassword)),
+        (Some("nobody"), None, REMOTE, ProviderOutcome::Deny(NoPassword)),
+        (
+            Some("nobody"),
+            Some("secret"),
+            REMOTE,
+            ProviderOutcome::Deny(UnknownUser),
+        ),
+        (Some(""), Some("secret"), REMOTE, ProviderOutcome::Deny(UnknownUser)),
+        (Some(""), None, LOOPBACK, ProviderOutcome::Deny(NoPassword)),
+        (None, Some("secret"), LOOPBACK, ProviderOutcome::Deny(UnknownUser)),
+        (None, None, REMOTE, ProviderOutcome::Deny(AnonymousRefused)),
         (None, None, LOOPBACK, allow),
-        // Credentials that are wrong are never taken for none.
-        (Some("alice"), Some("wrong"), LOOPBACK, Outcome::Deny(WrongPassword)),
-        (Some("nobody"), Some("secret"), LOOPBACK, Outcome::Deny(UnknownUser)),
+        // Wrong credentials never count as anonymous.
+        (
+            Some("alice"),
+            Some("wrong"),
+            LOOPBACK,
+            ProviderOutcome::Deny(WrongPassword),
+        ),
+        (
+            Some("nobody"),
+            Some("secret"),
+            LOOPBACK,
+            ProviderOutcome::Deny(UnknownUser),
+        ),
     ];
     for (user_name, password, address, expected) in table {
         let outcome = chain.authenticate(&credentials(user_name, password, address));
@@ -74,7 +94,7 @@ fn each_kind_of_credentials_has_its_answer() {
 }
 
 #[test]
-fn the_client_cannot_tell_an_unknown_user_from_a_wrong_password() {
+fn reason_code_hides_whether_a_user_exists() {
     for reason in [DenyReason::UnknownUser, DenyReason::WrongPassword] {
         assert_eq!(reason.reason_code(), ReasonCode::BadUserNameOrPassword);
     }
@@ -84,9 +104,9 @@ fn the_client_cannot_tell_an_unknown_user_from_a_wrong_password() {
 }
 
 #[test]
-fn the_anonymous_policy_decides_by_address() {
-    let allow = Outcome::Allow { is_superuser: false };
-    let deny = Outcome::Deny(DenyReason::AnonymousRefused);
+fn anonymous_policy_decides_by_address() {
+    let allow = ProviderOutcome::Allow { is_superuser: false };
+    let deny = ProviderOutcome::Deny(DenyReason::AnonymousRefused);
     let table = [
         (AnonymousPolicy::LoopbackOnly, "127.8.9.1", allow),
         (AnonymousPolicy::LoopbackOnly, "::1", allow),
@@ -104,50 +124,53 @@ fn the_anonymous_policy_decides_by_address() {
 }
 
 #[test]
-fn an_empty_chain_refuses_everybody() {
-    let chain = Chain::default();
+fn empty_chain_denies_all_clients() {
+    let chain = ProviderChain::default();
     for (user_name, password) in [(None, None), (Some("alice"), Some("secret"))] {
         let outcome = chain.authenticate(&credentials(user_name, password, LOOPBACK));
-        assert!(matches!(outcome, Outcome::Deny(_)));
+        assert!(matches!(outcome, ProviderOutcome::Deny(_)));
     }
 }
 
 #[test]
-fn a_later_provider_may_know_whom_the_first_does_not() {
+fn later_provider_checks_unknown_users() {
     let first = UsersProvider::new(users(&[("alice", "secret", false)]), VerifiedPasswords::new(0).unwrap());
     let second = UsersProvider::new(
         users(&[("alice", "other", true), ("bob", "pw", false)]),
         VerifiedPasswords::new(0).unwrap(),
     );
-    let chain = Chain::new(vec![Arc::new(first), Arc::new(second)]);
-    let outcome = |name, password| chain.authenticate(&credentials(Some(name), Some(password), ELSEWHERE));
-    assert_eq!(outcome("bob", "pw"), Outcome::Allow { is_superuser: false });
+    let chain = ProviderChain::new(vec![Arc::new(first), Arc::new(second)]);
+    let outcome = |name, password| chain.authenticate(&credentials(Some(name), Some(password), REMOTE));
+    assert_eq!(outcome("bob", "pw"), ProviderOutcome::Allow { is_superuser: false });
     // The first provider that knows a user decides.
-    assert_eq!(outcome("alice", "other"), Outcome::Deny(DenyReason::WrongPassword));
+    assert_eq!(
+        outcome("alice", "other"),
+        ProviderOutcome::Deny(DenyReason::WrongPassword)
+    );
 }
 
 #[test]
-fn changes_at_run_time_count_at_once_in_spite_of_the_cache() {
+fn run_time_changes_bypass_the_cache() {
     let users = users(&[("alice", "secret", false)]);
     let chain = chain(&users, AnonymousPolicy::Never);
-    let outcome = |password| chain.authenticate(&credentials(Some("alice"), Some(password), ELSEWHERE));
-    let allow = Outcome::Allow { is_superuser: false };
+    let outcome = |password| chain.authenticate(&credentials(Some("alice"), Some(password), REMOTE));
+    let allow = ProviderOutcome::Allow { is_superuser: false };
     assert_eq!((outcome("secret"), outcome("secret")), (allow, allow));
     users
         .set_password("alice", PasswordHash::salted_sha256("salt", &Password::new("changed")))
         .unwrap();
-    assert_eq!(outcome("secret"), Outcome::Deny(DenyReason::WrongPassword));
+    assert_eq!(outcome("secret"), ProviderOutcome::Deny(DenyReason::WrongPassword));
     assert_eq!(outcome("changed"), allow);
     users.set_superuser("alice", true).unwrap();
-    assert_eq!(outcome("changed"), Outcome::Allow { is_superuser: true });
+    assert_eq!(outcome("changed"), ProviderOutcome::Allow { is_superuser: true });
     users.remove("alice").unwrap();
-    assert_eq!(outcome("changed"), Outcome::Deny(DenyReason::UnknownUser));
+    assert_eq!(outcome("changed"), ProviderOutcome::Deny(DenyReason::UnknownUser));
 }
 
-/// The least of several runs, and a wide margin, so that a busy machine does not decide: without a decoy the factor is a
-/// thousand.
+/// Takes the minimum of several runs and a wide margin, so that load on the machine does not matter: without a decoy
+/// the factor is a thousand.
 #[test]
-fn an_unknown_user_costs_as_much_as_a_wrong_password() {
+fn unknown_user_takes_as_long_as_a_wrong_password() {
     let users = Users::empty().unwrap();
     users
         .add("alice", PasswordHash::create(&Password::new("secret")).unwrap(), false)
@@ -156,8 +179,8 @@ fn an_unknown_user_costs_as_much_as_a_wrong_password() {
     let least = |name: &str| {
         let cost = |_| {
             let start = Instant::now();
-            let outcome = chain.authenticate(&credentials(Some(name), Some("wrong"), ELSEWHERE));
-            assert!(matches!(outcome, Outcome::Deny(_)));
+            let outcome = chain.authenticate(&credentials(Some(name), Some("wrong"), REMOTE));
+            assert!(matches!(outcome, ProviderOutcome::Deny(_)));
             start.elapsed()
         };
         (0..4).map(cost).min().unwrap()
@@ -167,30 +190,30 @@ fn an_unknown_user_costs_as_much_as_a_wrong_password() {
 }
 
 #[test]
-fn a_decoy_never_lets_anybody_in_nor_fills_the_cache() {
+fn decoy_neither_allows_nor_fills_the_cache() {
     let users = users(&[("alice", "secret", true)]);
     let provider = UsersProvider::new(users, VerifiedPasswords::new(16).unwrap());
-    // With one user every unknown name gets that user's hash as its decoy, and this is its password.
-    let outcome = provider.authenticate(&credentials(Some("mallory"), Some("secret"), ELSEWHERE));
-    assert_eq!(outcome, Outcome::Ignore);
+    // With a single user, every unknown name gets that user's hash as its decoy, and this is the user's password.
+    let outcome = provider.authenticate(&credentials(Some("mallory"), Some("secret"), REMOTE));
+    assert_eq!(outcome, ProviderOutcome::Ignore);
     assert!(provider.verified.is_empty());
 }
 
 #[test]
-fn two_hundred_wrong_passwords_lock_nobody_out() {
+fn wrong_passwords_do_not_lock_the_user() {
     let users = users(&[("alice", "secret", false)]);
     let chain = chain(&users, AnonymousPolicy::Never);
     for n in 0..200 {
         let wrong = format!("wrong-{n}");
-        let outcome = chain.authenticate(&credentials(Some("alice"), Some(&wrong), ELSEWHERE));
-        assert_eq!(outcome, Outcome::Deny(DenyReason::WrongPassword));
+        let outcome = chain.authenticate(&credentials(Some("alice"), Some(&wrong), REMOTE));
+        assert_eq!(outcome, ProviderOutcome::Deny(DenyReason::WrongPassword));
     }
-    let outcome = chain.authenticate(&credentials(Some("alice"), Some("secret"), ELSEWHERE));
-    assert_eq!(outcome, Outcome::Allow { is_superuser: false });
+    let outcome = chain.authenticate(&credentials(Some("alice"), Some("secret"), REMOTE));
+    assert_eq!(outcome, ProviderOutcome::Allow { is_superuser: false });
 }
 
 #[test]
 fn credentials_print_no_password() {
-    let printed = format!("{:?}", credentials(Some("alice"), Some("secret"), ELSEWHERE));
+    let printed = format!("{:?}", credentials(Some("alice"), Some("secret"), REMOTE));
     assert!(printed.contains("alice") && !printed.contains("secret"), "{printed}");
 }

@@ -1,64 +1,64 @@
-//! The text forms of password hashes, and the bounds of their parameters.
+//! Text formats of password hashes, and the bounds of their parameters.
 
 use std::fmt;
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
-use super::{Argon2Cost, PasswordHash, Scheme};
+use super::{Argon2Cost, HashScheme, PasswordHash};
 
-/// Enough for every form below at its bounds; longer text is not looked at.
+/// Maximum length of a hash, enough for every format at its bounds. Longer text is rejected unread.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
-const ARGON2_MEMORY_KIB: Bound = Bound {
+const ARGON2_MEMORY_KIB: ParameterBound = ParameterBound {
     name: "m (memory, KiB)",
     min: 8,
     max: 256 * 1024,
 };
-const ARGON2_PASSES: Bound = Bound {
+const ARGON2_PASSES: ParameterBound = ParameterBound {
     name: "t (passes)",
     min: 1,
     max: 64,
 };
-const ARGON2_LANES: Bound = Bound {
+const ARGON2_LANES: ParameterBound = ParameterBound {
     name: "p (lanes)",
     min: 1,
     max: 16,
 };
-/// Memory times passes: about one second of work.
-const ARGON2_WORK_KIB: Bound = Bound {
+/// Memory times passes: about one second of computation.
+const ARGON2_WORK_KIB: ParameterBound = ParameterBound {
     name: "m * t (work, KiB)",
     min: 8,
     max: 1024 * 1024,
 };
-/// About one second with SHA-512.
-const PBKDF2_ITERATIONS: Bound = Bound {
+/// About one second of computation with SHA-512.
+const PBKDF2_ITERATIONS: ParameterBound = ParameterBound {
     name: "iterations",
     min: 1,
     max: 2_000_000,
 };
-const SALT_BYTES: Bound = Bound {
+const SALT_BYTES: ParameterBound = ParameterBound {
     name: "salt length in bytes",
     min: 1,
     max: 64,
 };
-/// Shorter salts are outside of argon2's specification.
-const ARGON2_SALT_BYTES: Bound = Bound {
+/// Argon2's specification requires at least 8 bytes.
+const ARGON2_SALT_BYTES: ParameterBound = ParameterBound {
     name: "salt length in bytes",
     min: 8,
     max: 64,
 };
-const PHC_HASH_BYTES: Bound = Bound {
+const PHC_HASH_BYTES: ParameterBound = ParameterBound {
     name: "hash length in bytes",
     min: 16,
     max: 64,
 };
 
-struct Bound {
+struct ParameterBound {
     name: &'static str,
     min: u64,
     max: u64,
 }
 
-impl Bound {
+impl ParameterBound {
     fn check(&self, value: u64) -> Result<(), HashError> {
         if (self.min..=self.max).contains(&value) {
             return Ok(());
@@ -72,11 +72,11 @@ impl Bound {
     }
 
     fn parse(&self, text: &str) -> Result<u32, HashError> {
-        // Digits only: `u64::from_str` would take a leading `+`.
+        // Digits only, because `u64::from_str` accepts a leading `+`.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(HashError::NotANumber { name: self.name });
         }
-        // What does not fit into 64 bits is out of every bound.
+        // A value that exceeds 64 bits exceeds every bound.
         let value = text.parse::<u64>().unwrap_or(u64::MAX);
         self.check(value)?;
         Ok(u32::try_from(value).expect("every bound is below 2^32"))
@@ -97,8 +97,8 @@ pub(super) fn parse(text: &str) -> Result<PasswordHash, HashError> {
         ["pbkdf2-sha512", parameters, salt, hash] => phc_pbkdf2(Digest::Sha512, parameters, salt, hash)?,
         ["7", iterations, salt, hash] => mosquitto_pbkdf2(iterations, salt, hash)?,
         ["6", salt, hash] => mosquitto_sha512(salt, hash)?,
-        ["sha256", salt, hash] => salted_sha256(Scheme::Sha256Prefix, salt, hash)?,
-        ["sha256-suffix", salt, hash] => salted_sha256(Scheme::Sha256Suffix, salt, hash)?,
+        ["sha256", salt, hash] => salted_sha256(HashScheme::Sha256Prefix, salt, hash)?,
+        ["sha256-suffix", salt, hash] => salted_sha256(HashScheme::Sha256Suffix, salt, hash)?,
         [
             "argon2id" | "pbkdf2-sha256" | "pbkdf2-sha512" | "7" | "6" | "sha256" | "sha256-suffix",
             ..,
@@ -115,14 +115,14 @@ pub(super) fn parse(text: &str) -> Result<PasswordHash, HashError> {
     })
 }
 
-type Parts = (Scheme, Vec<u8>, Vec<u8>);
+type HashParts = (HashScheme, Vec<u8>, Vec<u8>);
 
 enum Digest {
     Sha256,
     Sha512,
 }
 
-fn argon2id(version: &str, parameters: &str, salt: &str, hash: &str) -> Result<Parts, HashError> {
+fn argon2id(version: &str, parameters: &str, salt: &str, hash: &str) -> Result<HashParts, HashError> {
     if version != "v=19" {
         return Err(HashError::Argon2Version);
     }
@@ -132,7 +132,7 @@ fn argon2id(version: &str, parameters: &str, salt: &str, hash: &str) -> Result<P
     let lanes = ARGON2_LANES.parse(lanes)?;
     ARGON2_WORK_KIB.check(u64::from(memory_kib) * u64::from(passes))?;
     // RFC 9106, 3.1: at least 8 KiB per lane.
-    Bound {
+    ParameterBound {
         min: 8 * u64::from(lanes),
         ..ARGON2_MEMORY_KIB
     }
@@ -140,7 +140,7 @@ fn argon2id(version: &str, parameters: &str, salt: &str, hash: &str) -> Result<P
     let salt = decode::<Base64Unpadded>("salt", salt, &ARGON2_SALT_BYTES)?;
     let hash = decode::<Base64Unpadded>("hash", hash, &PHC_HASH_BYTES)?;
     Ok((
-        Scheme::Argon2id(Argon2Cost {
+        HashScheme::Argon2id(Argon2Cost {
             memory_kib,
             passes,
             lanes,
@@ -150,7 +150,7 @@ fn argon2id(version: &str, parameters: &str, salt: &str, hash: &str) -> Result<P
     ))
 }
 
-fn phc_pbkdf2(digest: Digest, parameters: &str, salt: &str, hash: &str) -> Result<Parts, HashError> {
+fn phc_pbkdf2(digest: Digest, parameters: &str, salt: &str, hash: &str) -> Result<HashParts, HashError> {
     let (iterations, stated_len) = match named(parameters, ["i=", "l="]) {
         Ok([iterations, len]) => (iterations, Some(PHC_HASH_BYTES.parse(len)?)),
         Err(_) => (named(parameters, ["i="])?[0], None),
@@ -162,21 +162,21 @@ fn phc_pbkdf2(digest: Digest, parameters: &str, salt: &str, hash: &str) -> Resul
         return Err(HashError::HashLength);
     }
     let scheme = match digest {
-        Digest::Sha256 => Scheme::Pbkdf2Sha256 { iterations },
-        Digest::Sha512 => Scheme::Pbkdf2Sha512 { iterations },
+        Digest::Sha256 => HashScheme::Pbkdf2Sha256 { iterations },
+        Digest::Sha512 => HashScheme::Pbkdf2Sha512 { iterations },
     };
     Ok((scheme, salt, hash))
 }
 
-fn mosquitto_pbkdf2(iterations: &str, salt: &str, hash: &str) -> Result<Parts, HashError> {
+fn mosquitto_pbkdf2(iterations: &str, salt: &str, hash: &str) -> Result<HashParts, HashError> {
     let iterations = PBKDF2_ITERATIONS.parse(iterations)?;
     let (salt, hash) = mosquitto_salt_and_hash(salt, hash)?;
-    Ok((Scheme::Pbkdf2Sha512 { iterations }, salt, hash))
+    Ok((HashScheme::Pbkdf2Sha512 { iterations }, salt, hash))
 }
 
-fn mosquitto_sha512(salt: &str, hash: &str) -> Result<Parts, HashError> {
+fn mosquitto_sha512(salt: &str, hash: &str) -> Result<HashParts, HashError> {
     let (salt, hash) = mosquitto_salt_and_hash(salt, hash)?;
-    Ok((Scheme::Sha512Suffix, salt, hash))
+    Ok((HashScheme::Sha512Suffix, salt, hash))
 }
 
 fn mosquitto_salt_and_hash(salt: &str, hash: &str) -> Result<(Vec<u8>, Vec<u8>), HashError> {
@@ -188,7 +188,7 @@ fn mosquitto_salt_and_hash(salt: &str, hash: &str) -> Result<(Vec<u8>, Vec<u8>),
     Ok((salt, hash))
 }
 
-fn salted_sha256(scheme: Scheme, salt: &str, hash: &str) -> Result<Parts, HashError> {
+fn salted_sha256(scheme: HashScheme, salt: &str, hash: &str) -> Result<HashParts, HashError> {
     SALT_BYTES.check(salt.len() as u64)?;
     if salt.chars().any(|c| c == ':' || c.is_whitespace() || c.is_control()) {
         return Err(HashError::SaltCharacter);
@@ -200,7 +200,7 @@ fn salted_sha256(scheme: Scheme, salt: &str, hash: &str) -> Result<Parts, HashEr
     Ok((scheme, salt.as_bytes().to_vec(), hash))
 }
 
-/// Splits `m=1,t=2` into its values; the names have to be all there, in this order, as PHC prescribes.
+/// Splits `m=1,t=2` into its values. All names must be present in this order, as PHC prescribes.
 fn named<'a, const N: usize>(parameters: &'a str, names: [&str; N]) -> Result<[&'a str; N], HashError> {
     let mut values = [""; N];
     let mut parts = parameters.split(',');
@@ -214,7 +214,7 @@ fn named<'a, const N: usize>(parameters: &'a str, names: [&str; N]) -> Result<[&
     }
 }
 
-fn decode<E: Encoding>(name: &'static str, text: &str, bound: &Bound) -> Result<Vec<u8>, HashError> {
+fn decode<E: Encoding>(name: &'static str, text: &str, bound: &ParameterBound) -> Result<Vec<u8>, HashError> {
     let bytes = E::decode_vec(text).map_err(|_| HashError::NotBase64 { name })?;
     bound.check(bytes.len() as u64)?;
     Ok(bytes)
@@ -232,13 +232,13 @@ fn decode_hex(text: &str) -> Result<Vec<u8>, HashError> {
         .collect()
 }
 
-/// Why a text is no usable password hash. Holds nothing of the text but numbers that are out of bounds.
+/// Why a text is not a usable password hash. Contains nothing of the text except numbers that are out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashError {
-    /// The text does not start with `$`: most likely a password in plain text.
+    /// The text does not start with `$`: most likely a plain-text password.
     NotHashed,
     UnknownScheme,
-    /// Too few or too many `$` fields for the scheme.
+    /// Wrong number of `$` fields for the scheme.
     WrongShape,
     TooLong,
     Argon2Version,
@@ -265,7 +265,7 @@ impl fmt::Display for HashError {
         match self {
             HashError::NotHashed => f.write_str("not a password hash: it does not start with `$`"),
             HashError::UnknownScheme => f.write_str(
-                "unknown kind of password hash; known are $argon2id$, $pbkdf2-sha512$, $pbkdf2-sha256$, $7$ and $6$ \
+                "unknown password hash scheme; supported are $argon2id$, $pbkdf2-sha512$, $pbkdf2-sha256$, $7$ and $6$ \
                  (Mosquitto), $sha256$ and $sha256-suffix$",
             ),
             HashError::WrongShape => f.write_str("the password hash has too few or too many `$` fields"),
@@ -281,16 +281,16 @@ impl fmt::Display for HashError {
                 min,
                 max,
             } => {
-                write!(f, "{name} is far more than allowed: {min} to {max}")
+                write!(f, "{name} is too large: the range is {min} to {max}")
             }
             HashError::OutOfBounds { name, value, min, max } => {
-                write!(f, "{name} is {value}, allowed are {min} to {max}")
+                write!(f, "{name} is {value}: the range is {min} to {max}")
             }
             HashError::NotBase64 { name } => write!(f, "the {name} is not valid base64"),
             HashError::NotHex => f.write_str("the hash is not hexadecimal"),
             HashError::HashLength => f.write_str("the hash has the wrong length"),
             HashError::SaltCharacter => {
-                f.write_str("the salt contains a colon, a blank or a control character, which it cannot")
+                f.write_str("the salt must not contain a colon, whitespace or a control character")
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Every format against vectors made by independent programs.
+//! Tests of every hash format with vectors from independent programs.
 
 use super::parse::TEXT_BYTES_MAX;
 use super::*;
 
-/// (name, password, hash). Made once by the program that the name tells.
+/// (name, password, hash). The name says which program made the hash.
 const VECTORS: &[(&str, &str, &str)] = &[
     (
         "mosquitto_passwd 2.0.11 -b",
@@ -78,12 +78,23 @@ const VECTORS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn hashes_of_other_programs_verify_their_password_and_no_other() {
+fn hash_of_the_empty_password_matches_nothing() {
+    for (hash, is_match) in [
+        (PasswordHash::salted_sha256("salt", &Password::new("x")), true),
+        (PasswordHash::salted_sha256("salt", &Password::new("")), false),
+    ] {
+        let password = if is_match { "x" } else { "" };
+        assert_eq!(hash.verify(&Password::new(password)), is_match);
+    }
+}
+
+#[test]
+fn foreign_hashes_verify_only_their_password() {
     for (name, password, text) in VECTORS {
         let hash = PasswordHash::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(hash.as_str(), *text, "{name}");
         assert!(hash.verify(&Password::new(*password)), "{name}");
-        // Not tried: a zero byte behind the password. HMAC, and so PBKDF2, pads its key with zero bytes.
+        // A zero byte after the password is not tried: HMAC, and therefore PBKDF2, pads its key with zero bytes.
         let wrong = [
             String::new(),
             format!("{password} "),
@@ -97,7 +108,7 @@ fn hashes_of_other_programs_verify_their_password_and_no_other() {
 }
 
 #[test]
-fn a_hash_cut_anywhere_never_verifies() {
+fn truncated_hash_never_verifies() {
     for (name, password, text) in VECTORS.iter().filter(|(_, _, text)| !text.contains("m=19456")) {
         for end in 0..text.len() {
             if let Ok(hash) = PasswordHash::parse(&text[..end]) {
@@ -110,13 +121,13 @@ fn a_hash_cut_anywhere_never_verifies() {
     }
 }
 
-/// PBKDF2 without stated length: a shorter output is the beginning of a longer one, so that a cut hash is a valid one.
+/// PBKDF2 without a stated length: a shorter output is a prefix of a longer one, so a truncated hash is valid.
 fn is_prefix_tolerant(hash: &PasswordHash) -> bool {
     hash.as_str().starts_with("$pbkdf2-") && !hash.as_str().contains("l=")
 }
 
 #[test]
-fn created_hashes_verify_are_salted_and_current() {
+fn created_hash_is_salted_current_and_verifies() {
     let password = Password::new("correct horse");
     let first = PasswordHash::create(&password).unwrap();
     let second = PasswordHash::create(&password).unwrap();
@@ -134,7 +145,7 @@ fn created_hashes_verify_are_salted_and_current() {
 }
 
 #[test]
-fn what_cannot_be_a_password_is_refused() {
+fn invalid_passwords_are_rejected() {
     assert_eq!(
         PasswordHash::create(&Password::new("")).unwrap_err(),
         CreateError::EmptyPassword
@@ -145,11 +156,11 @@ fn what_cannot_be_a_password_is_refused() {
 }
 
 #[test]
-fn passwords_are_bytes_not_text() {
+fn password_is_bytes_not_text() {
     let bytes = Password::new(vec![0xff, 0x00, 0xfe]);
     let hash = PasswordHash::salted_sha256("salt", &bytes);
     assert!(hash.verify(&bytes));
-    assert!(!hash.verify(&Password::new(vec![0xff])), "no cut at a zero byte");
+    assert!(!hash.verify(&Password::new(vec![0xff])), "not truncated at a zero byte");
 }
 
 #[test]
@@ -161,7 +172,7 @@ fn weaker_hashes_are_outdated() {
 }
 
 #[test]
-fn costs_beyond_the_bounds_are_refused_before_they_are_paid() {
+fn excessive_costs_are_rejected_before_hashing() {
     let argon2 =
         |parameters: &str| format!("$argon2id$v=19${parameters}$MDEyMzQ1Njc4OWFiY2RlZg$rk2Mi3E4dgRMg0fHaYaptWVZ");
     let out_of_bounds = [
@@ -188,13 +199,16 @@ fn costs_beyond_the_bounds_are_refused_before_they_are_paid() {
         assert!(matches!(error, HashError::OutOfBounds { .. }), "{text}: {error}");
     }
     let error = PasswordHash::parse(&argon2("m=4194304,t=2,p=1")).unwrap_err();
-    assert_eq!(error.to_string(), "m (memory, KiB) is 4194304, allowed are 8 to 262144");
+    assert_eq!(
+        error.to_string(),
+        "m (memory, KiB) is 4194304: the range is 8 to 262144"
+    );
     let error = PasswordHash::parse(&VECTORS[0].2.replace("$101$", "$4000000000$")).unwrap_err();
-    assert_eq!(error.to_string(), "iterations is 4000000000, allowed are 1 to 2000000");
+    assert_eq!(error.to_string(), "iterations is 4000000000: the range is 1 to 2000000");
 }
 
 #[test]
-fn malformed_hashes_are_refused_with_their_reason() {
+fn malformed_hashes_are_rejected_with_a_reason() {
     let hex = "b14581b7d932eac999afc7278a43026a33adee4c362037dced43c3fe9453917e";
     let table = [
         (String::new(), HashError::NotHashed),
@@ -248,7 +262,7 @@ fn malformed_hashes_are_refused_with_their_reason() {
 }
 
 #[test]
-fn nothing_prints_a_salt_or_a_hash() {
+fn debug_output_contains_no_salt_or_hash() {
     for (_, _, text) in VECTORS {
         let hash = PasswordHash::parse(text).unwrap();
         let printed = format!("{hash:?}");

@@ -6,26 +6,26 @@
 //! operator:$7$101$…$…:superuser
 //! ```
 //!
-//! Mosquitto reads the same file; it ignores the third field. Loading is all or nothing and reports every bad line. No
-//! error repeats a line's content except the user name, because the rest may be a password in plain text.
-//! Saving replaces the file atomically; comments are not kept. A new file is readable by its owner only, one that was there
-//! keeps its owner, group and mode, because the server that reads it may run as another user than who changes it.
+//! Mosquitto reads the same file and ignores the third field. Loading is all or nothing, and reports every invalid
+//! line. Errors contain nothing of a line except the user name, because the rest may be a plain-text password.
+//!
+//! Saving replaces the file atomically and drops comments. A new file is readable by its owner only. A replaced file
+//! retains owner, group and mode, because the server may run as another user than the one who changes the file.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{USER_NAME_BYTES_MAX, User, UserError, Users, check_name};
+use super::{StoredUser, USER_NAME_BYTES_MAX, UserError, Users, check_name};
 use crate::password::{CreateError, HashError, PasswordHash, random_bytes};
 
-/// A million users at some 200 bytes, with room.
+/// Maximum size of a password file: a million users at about 200 bytes, plus margin.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// A name, a hash and the superuser field, with room.
+/// Maximum length of a line: a name, a hash and the superuser field, plus margin.
 const LINE_BYTES_MAX: usize = USER_NAME_BYTES_MAX + 1024;
 const SUPERUSER: &str = "superuser";
-const HEADER: &str =
-    "# Users: name:hash[:superuser]. Rewritten when users change at run time; comments are not kept.\n";
+const HEADER: &str = "# Users: name:hash[:superuser]. Rewritten when users change at run time, without comments.\n";
 
 impl Users {
     /// Reads a password file.
@@ -34,7 +34,7 @@ impl Users {
         Users::parse(path, &text)
     }
 
-    /// Like [`Users::load`] from what has been read already; `path` is for messages.
+    /// As [`Users::load`], from text that is already read. `path` is used in messages.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Users, LoadError> {
         let users = Users::empty().map_err(LoadError::Random)?;
         let mut bad_lines = Vec::new();
@@ -52,7 +52,7 @@ impl Users {
         }))
     }
 
-    /// The whole file's text, sorted by name.
+    /// Returns the text of the password file, sorted by name.
     pub fn to_file_text(&self) -> String {
         let mut text = String::from(HEADER);
         for user in self.sorted() {
@@ -68,9 +68,9 @@ impl Users {
         text
     }
 
-    /// Replaces the file: after a crash at any moment it is the old one or the new one, whole.
+    /// Replaces the file atomically: after a crash it has the old or the new contents.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        // A symbolic link stays one: what it points at is replaced.
+        // Follow a symbolic link, so that its target is replaced and not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let directory = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -78,11 +78,11 @@ impl Users {
         };
         let suffix = random_bytes::<8>().map_err(io::Error::other)?;
         let temporary = directory.join(format!(".users-{:016x}.tmp", u64::from_le_bytes(suffix)));
-        let written = write_like(&target, &temporary, self.to_file_text().as_bytes())
+        let written = write_with_mode_of(&target, &temporary, self.to_file_text().as_bytes())
             .and_then(|()| fs::rename(&temporary, &target))
             .and_then(|()| sync_directory(&directory));
         if written.is_err() {
-            // The first error is what counts; the temporary file may not even exist.
+            // Report the first error. The temporary file may not exist.
             let _ = fs::remove_file(&temporary);
         }
         written
@@ -104,12 +104,12 @@ impl Users {
     }
 }
 
-fn parse_line(line: &str) -> Result<User, LineError> {
+fn parse_line(line: &str) -> Result<StoredUser, LineError> {
     let (name, rest) = line.split_once(':').ok_or(LineError::NoColon)?;
     let name = name.trim();
     check_name(name).map_err(LineError::User)?;
     let (hash, role) = match rest.split_once(':') {
-        // Only a hash has fields after it; anything else is a plain-text password that may well contain a colon.
+        // Only a hash has fields after it. Any other text is a plain-text password, which may contain a colon.
         Some((hash, role)) if hash.trim().starts_with('$') => (hash, Some(role)),
         _ => (rest, None),
     };
@@ -125,7 +125,7 @@ fn parse_line(line: &str) -> Result<User, LineError> {
         Some(SUPERUSER) => true,
         Some(_) => return Err(LineError::Role { name: name.to_owned() }),
     };
-    Ok(User {
+    Ok(StoredUser {
         name: name.into(),
         hash,
         is_superuser,
@@ -147,8 +147,8 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-/// A new file that whoever may read `model` may read, too; without a model, for its owner only.
-fn write_like(model: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a new file with the owner, group and mode of `model`. Without a model, only the owner has access.
+fn write_with_mode_of(model: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -157,17 +157,17 @@ fn write_like(model: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     #[cfg(unix)]
     match fs::metadata(model) {
-        Ok(model) => take_over_access(&file, &model)?,
+        Ok(model) => copy_access(&file, &model)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     file.sync_all()
 }
 
-/// Who is not root may not give a file away, and only to groups that they are in. What the old group could do is then for
-/// nobody, because another group would get it.
+/// Copies owner, group and mode. Without root privileges the owner cannot be changed, and the group only to a group of
+/// the process. If the group cannot be set, group permissions are removed, because another group would get them.
 #[cfg(unix)]
-fn take_over_access(file: &File, model: &fs::Metadata) -> io::Result<()> {
+fn copy_access(file: &File, model: &fs::Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
     const GROUP: u32 = 0o070;
     let mut mode = model.mode() & 0o777;
@@ -182,7 +182,7 @@ fn take_over_access(file: &File, model: &fs::Metadata) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
-/// Makes the rename itself durable.
+/// Makes the rename durable.
 fn sync_directory(directory: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(directory)?.sync_all()?;
@@ -225,7 +225,7 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// Every line that is wrong; prints as one `file:line: reason` per line.
+/// All invalid lines. Displayed as one `file:line: reason` per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PasswordFileErrors {
     pub path: PathBuf,
@@ -266,10 +266,10 @@ impl fmt::Display for LineError {
             LineError::NotUtf8 => f.write_str("the line is not UTF-8"),
             LineError::NoColon => f.write_str("the line is not `name:hash`"),
             LineError::User(error) => error.fmt(f),
-            LineError::Duplicate { name } => write!(f, "user `{name}` is there already, on a line above"),
+            LineError::Duplicate { name } => write!(f, "user `{name}` is already defined on an earlier line"),
             LineError::PlainText { name } => write!(f, "the password of user `{name}` is in plain text"),
             LineError::Hash { name, error } => write!(f, "user `{name}`: {error}"),
-            LineError::Role { name } => write!(f, "user `{name}`: after the hash only `{SUPERUSER}` can follow"),
+            LineError::Role { name } => write!(f, "user `{name}`: the field after the hash must be `{SUPERUSER}`"),
         }
     }
 }

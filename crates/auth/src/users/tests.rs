@@ -1,4 +1,4 @@
-//! The user table and its file.
+//! Tests of the user table and the password file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ fn hash(password: &str) -> PasswordHash {
     PasswordHash::salted_sha256("salt", &Password::new(password))
 }
 
-/// A directory of its own for each test, removed afterwards.
-struct Directory(PathBuf);
+/// A separate directory for each test, removed afterwards.
+struct TestDirectory(PathBuf);
 
-impl Directory {
-    fn new(test: &str) -> Directory {
+impl TestDirectory {
+    fn new(test: &str) -> TestDirectory {
         let path = std::env::temp_dir().join(format!("tidewire-auth-{test}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        Directory(path)
+        TestDirectory(path)
     }
 }
 
-impl Drop for Directory {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -39,7 +39,7 @@ fn bad_lines(text: &[u8]) -> Vec<(usize, LineError)> {
 }
 
 #[test]
-fn a_file_of_mosquitto_passwd_loads() {
+fn mosquitto_password_file_loads() {
     let text = "# comment\n\n\
         alice:$7$101$rnq/f66IkNnx5rVe$bJ6Pa5ekifsOvEUFWLgY3PKfbQnJxGSbmynyEU7GNsyEiOIahypG9hY6X3POwVtgjvYv8CcKd8VlYChuBDZc/Q==\r\n\
         old user : $6$MJog3BoXCCEVr6Wb$lPo/qZodi0R92fiHzaSe4UjnPrgyW1NhO7mcrJ8hO7uvFqo5IQPzPcD4R5qEILtJCM7Er7mP279VWVf90jmdeg== : superuser";
@@ -67,7 +67,7 @@ fn a_file_of_mosquitto_passwd_loads() {
 }
 
 #[test]
-fn every_bad_line_is_reported_and_nothing_is_loaded() {
+fn bad_lines_are_all_reported_and_nothing_is_loaded() {
     let good = format!("good:{}\n", hash("x").as_str());
     let mut text = good.clone().into_bytes();
     text.extend_from_slice(b"bob:hunter2\n# fine\nno colon hunter2\ncarol:$9$x$y\n:nameless\n\xff\xfe:x\n");
@@ -98,7 +98,7 @@ fn every_bad_line_is_reported_and_nothing_is_loaded() {
 }
 
 #[test]
-fn errors_name_file_line_and_remedy_but_no_password() {
+fn errors_name_file_line_and_fix_but_no_password() {
     let Err(error) = Users::parse(Path::new(PATH), b"alice:hunter2\nbob hunter2\ncarol:$6$hunter2$x\n") else {
         panic!("loaded");
     };
@@ -113,7 +113,7 @@ fn errors_name_file_line_and_remedy_but_no_password() {
 }
 
 #[test]
-fn a_missing_file_is_reported_with_its_path_and_cause() {
+fn missing_file_is_reported_with_path_and_cause() {
     let Err(error) = Users::load(Path::new("/nonexistent/users")) else {
         panic!("loaded")
     };
@@ -136,7 +136,7 @@ fn users_change_at_run_time() {
     assert_eq!(users.remove("alice"), Err(UserError::Unknown));
     assert_eq!(users.set_password("alice", hash("x")), Err(UserError::Unknown));
     assert_eq!(users.set_superuser("alice", true), Err(UserError::Unknown));
-    // The one that moved into the gap is still found, and can go as well.
+    // The user that was moved into the gap is still found, and can be removed as well.
     assert!(users.find("carol").unwrap().hash.verify(&Password::new("d")));
     users.remove("carol").unwrap();
     let names: Vec<String> = users.list().into_iter().map(|user| user.name).collect();
@@ -144,7 +144,7 @@ fn users_change_at_run_time() {
 }
 
 #[test]
-fn names_that_the_file_cannot_hold_are_refused() {
+fn names_invalid_in_the_file_are_rejected() {
     let users = Users::empty().unwrap();
     for name in ["a:b", "a\nb", "#a", " a", "a ", "\0", "a\u{85}b"] {
         assert_eq!(
@@ -161,8 +161,8 @@ fn names_that_the_file_cannot_hold_are_refused() {
 }
 
 #[test]
-fn what_is_saved_loads_as_the_same() {
-    let directory = Directory::new("round-trip");
+fn saved_users_load_unchanged() {
+    let directory = TestDirectory::new("round-trip");
     let path = directory.0.join("users");
     let users = Users::empty().unwrap();
     let names = ["zoë", "alice", "it's", &"x".repeat(1024), "$dollar", "a#b", "+/#"];
@@ -180,13 +180,13 @@ fn what_is_saved_loads_as_the_same() {
 
 #[cfg(unix)]
 #[test]
-fn saving_replaces_the_file_whole_and_who_could_read_it_still_can() {
+fn save_replaces_the_file_and_retains_access() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let directory = Directory::new("replace");
+    let directory = TestDirectory::new("replace");
     let (path, link) = (directory.0.join("users"), directory.0.join("link"));
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    // Only root can give a file away; everyone else keeps what is theirs.
+    // Only root can change the owner of a file.
     let is_root = std::os::unix::fs::chown(&path, Some(65534), Some(65533)).is_ok();
     let before = fs::metadata(&path).unwrap();
     assert_eq!(before.uid() == 65534, is_root);
@@ -204,16 +204,16 @@ fn saving_replaces_the_file_whole_and_who_could_read_it_still_can() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
-    assert_eq!(left.len(), 2, "no temporary file stays: {left:?}");
+    assert_eq!(left.len(), 2, "no temporary file remains: {left:?}");
     let new = directory.0.join("new");
     users.save(&new).unwrap();
     assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn replacing_tells_whose_login_is_worth_nothing_any_more() {
+fn replace_returns_users_with_invalid_logins() {
     let (users, next) = (Users::empty().unwrap(), Users::empty().unwrap());
-    for name in ["changed", "gone", "promoted", "same"] {
+    for name in ["changed", "removed", "promoted", "same"] {
         users.add(name, hash(name), false).unwrap();
     }
     next.add("new", hash("new"), false).unwrap();
@@ -222,27 +222,27 @@ fn replacing_tells_whose_login_is_worth_nothing_any_more() {
     next.add("same", hash("same"), false).unwrap();
     let mut invalid = users.replace(&next);
     invalid.sort();
-    assert_eq!(invalid, ["changed".into(), "gone".into()]);
+    assert_eq!(invalid, ["changed".into(), "removed".into()]);
     assert_eq!(users.list(), next.list());
-    assert!(users.find("changed").unwrap().hash == hash("other") && users.find("gone").is_none());
+    assert!(users.find("changed").unwrap().hash == hash("other") && users.find("removed").is_none());
 }
 
 #[test]
-fn a_failed_save_leaves_the_old_file_and_no_other() {
-    let directory = Directory::new("failed-save");
+fn failed_save_leaves_only_the_old_file() {
+    let directory = TestDirectory::new("failed-save");
     let users = Users::empty().unwrap();
     // A directory cannot be replaced by a file.
     let path = directory.0.join("users");
     fs::create_dir(&path).unwrap();
-    fs::write(path.join("kept"), "kept").unwrap();
+    fs::write(path.join("old"), "old").unwrap();
     users.save(&path).unwrap_err();
     assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1);
     users.save(&directory.0.join("missing/users")).unwrap_err();
-    assert_eq!(fs::read_to_string(path.join("kept")).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(path.join("old")).unwrap(), "old");
 }
 
 #[test]
-fn a_decoy_costs_what_the_users_cost_and_stays_the_same() {
+fn decoy_has_the_cost_of_users_and_is_stable() {
     let users = Users::empty().unwrap();
     assert_eq!(users.decoy_for("x").scheme_name(), "argon2id");
     for n in 0..20 {
@@ -265,7 +265,7 @@ fn a_decoy_costs_what_the_users_cost_and_stays_the_same() {
 }
 
 #[test]
-fn parallel_readers_see_whole_changes() {
+fn concurrent_readers_see_complete_changes() {
     let users = Users::empty().unwrap();
     users.add("alice", hash("0"), false).unwrap();
     std::thread::scope(|scope| {
@@ -278,7 +278,7 @@ fn parallel_readers_see_whole_changes() {
         });
         scope.spawn(|| {
             for _ in 0..500 {
-                let user = users.find("alice").expect("alice is never away");
+                let user = users.find("alice").expect("alice always exists");
                 // Hash and role change together: the odd versions are the superuser ones.
                 let version = (0..500).find(|n: &u32| user.hash == hash(&n.to_string()));
                 assert_eq!(version.expect("a version that was set") % 2 == 1, user.is_superuser);

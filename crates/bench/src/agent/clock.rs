@@ -1,7 +1,8 @@
-//! How an agent's clock stands to the run clock, from round trips: the shortest one says most.
+//! Estimate of the offset between an agent's clock and the run clock, from round trips: the shortest one is the most
+//! exact.
 //!
-//! The agent reads its clock somewhere between the sending of a ping and the coming of its answer. The middle is the guess, and half
-//! the round trip is how wrong it can be, however unevenly the way is divided.
+//! The agent reads its clock at some time between the sending of a ping and the arrival of its answer. The estimate is
+//! the middle; its error is at most half the round trip, whatever the two one-way delays are.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
@@ -19,15 +20,15 @@ impl Estimate {
         }
     }
 
-    /// The better of two.
+    /// Returns the more exact of two estimates.
     pub fn or(self, other: Estimate) -> Estimate {
         if other.error_ns < self.error_ns { other } else { self }
     }
 
-    /// What the first estimate may be wrong by, when it is looked at again at the end of a run.
+    /// Returns the error of this estimate over a run, given another estimate from the end of the run.
     pub fn error_with_drift(self, later: Estimate) -> u64 {
         let moved_ns = self.offset_ns.abs_diff(later.offset_ns);
-        // Within the error of the later one nothing is known to have moved.
+        // A difference within the error of the later estimate does not prove a drift.
         self.error_ns.max(moved_ns.saturating_sub(later.error_ns))
     }
 }
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_round_trip_decides() {
+    fn or_returns_shorter_round_trip() {
         let slow = Estimate::of_round_trip(1_000, 9_000, 500_000);
         let fast = Estimate::of_round_trip(20_000, 20_400, 515_300);
         assert_eq!((fast.offset_ns, fast.error_ns), (-495_100, 200));
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_beyond_what_is_uncertain_counts() {
+    fn error_with_drift_counts_drift_beyond_error() {
         let first = Estimate {
             offset_ns: 100,
             error_ns: 20,

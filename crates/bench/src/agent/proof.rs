@@ -1,4 +1,4 @@
-//! Knowing the token without saying it.
+//! Proof of the shared token without sending it.
 
 use std::fs;
 use std::net::IpAddr;
@@ -9,32 +9,32 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
 const NONCE_BYTES: usize = 32;
-/// A shorter token could be guessed from one overheard proof.
+/// Least length. A shorter token could be guessed from one recorded proof.
 const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// A shared secret; empty on loopback, where everybody is who may use this machine anyway.
+/// A shared secret; empty on loopback, where only users of this machine can connect.
 #[derive(Clone, Default)]
-pub struct Token(Vec<u8>);
+pub struct SharedSecret(Vec<u8>);
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for SharedSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(***)")
     }
 }
 
-impl Token {
-    pub fn read(path: &Path) -> Result<Token, String> {
+impl SharedSecret {
+    pub fn read(path: &Path) -> Result<SharedSecret, String> {
         let fail = |what: String| format!("--token-file {}: {what}", path.display());
         let about = fs::metadata(path).map_err(|error| fail(error.to_string()))?;
         if about.len() > TOKEN_BYTES_MAX {
-            return Err(fail(format!("more than {TOKEN_BYTES_MAX} bytes")));
+            return Err(fail(format!("the token is longer than {TOKEN_BYTES_MAX} bytes")));
         }
         let text = fs::read(path).map_err(|error| fail(error.to_string()))?;
         let token = text.trim_ascii();
         match token.len() >= TOKEN_BYTES_MIN {
-            true => Ok(Token(token.to_vec())),
-            false => Err(fail(format!("a token has at least {TOKEN_BYTES_MIN} bytes"))),
+            true => Ok(SharedSecret(token.to_vec())),
+            false => Err(fail(format!("the token is shorter than {TOKEN_BYTES_MIN} bytes"))),
         }
     }
 
@@ -64,7 +64,7 @@ impl Token {
 pub fn nonce() -> Result<String, String> {
     let mut bytes = [0; NONCE_BYTES];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| "the system has no random numbers".to_string())?;
+    filled.map_err(|_| "the system provides no random numbers".to_string())?;
     Ok(Base64::encode_string(&bytes))
 }
 
@@ -73,13 +73,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_token_proves_the_same_nonce() {
-        let (token, other) = (Token(b"0123456789abcdef".to_vec()), Token(b"0123456789abcdeg".to_vec()));
+    fn is_proven_with_other_token_or_nonce_is_false() {
+        let (token, other) = (
+            SharedSecret(b"0123456789abcdef".to_vec()),
+            SharedSecret(b"0123456789abcdeg".to_vec()),
+        );
         let nonce = nonce().unwrap();
         assert!(token.is_proven(&nonce, &token.prove(&nonce)));
         assert!(!token.is_proven(&nonce, &other.prove(&nonce)));
         assert!(!token.is_proven("another nonce", &token.prove(&nonce)));
-        assert!(!token.is_proven(&nonce, "no base64"));
+        assert!(!token.is_proven(&nonce, "not base64"));
         assert_eq!(format!("{token:?}"), "Token(***)");
     }
 }

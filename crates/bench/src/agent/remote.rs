@@ -1,42 +1,42 @@
-//! The driver that is an agent on another machine.
+//! The driver for an agent on another machine.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::clock::Estimate;
-use super::line::{BYTES_MAX, Lines};
-use super::proof::Token;
+use super::line::{BYTES_MAX, LineStream};
+use super::proof::SharedSecret;
 use super::{FromAgent, ToAgent, VERSION};
-use crate::driver::{Command, Driver, Event};
-use crate::orchestrator::Member;
-use crate::plan::Hand;
+use crate::driver::{Driver, DriverCommand, DriverEvent};
+use crate::orchestrator::RunDriver;
+use crate::plan::DriverSettings;
 use crate::result::Agent;
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// An agent that says nothing for so long is gone; it says something every two seconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Silence after which an agent counts as lost; it sends a message every two seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const PINGS: u32 = 100;
 
-pub struct Remote {
+pub struct RemoteDriver {
     name: String,
-    lines: Lines,
+    lines: LineStream,
     origin: Instant,
-    heard: Instant,
-    /// What came between pings.
-    events: VecDeque<Event>,
+    last_received: Instant,
+    /// Events that arrived while waiting for pongs.
+    events: VecDeque<DriverEvent>,
     pub cores: u16,
     clock: Option<Estimate>,
 }
 
-impl Remote {
-    /// `origin` is 0 on the run clock.
-    pub fn connect(address: &str, token: &Token, origin: Instant) -> Result<Remote, String> {
+impl RemoteDriver {
+    /// Connects to an agent and joins it. `origin` is time 0 of the run clock.
+    pub fn connect(address: &str, token: &SharedSecret, origin: Instant) -> Result<RemoteDriver, String> {
         let fail = |error: &dyn std::fmt::Display| format!("agent {address}: {error}");
         let found = address.to_socket_addrs().map_err(|error| fail(&error))?;
         let (mut stream, mut last) = (None, "no such host".to_string());
         for socket in found {
-            match TcpStream::connect_timeout(&socket, CONNECT_PATIENCE) {
+            match TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT) {
                 Ok(connected) => {
                     stream = Some((connected, socket));
                     break;
@@ -45,11 +45,11 @@ impl Remote {
             }
         }
         let (stream, socket) = stream.ok_or_else(|| fail(&last))?;
-        let mut remote = Remote {
+        let mut remote = RemoteDriver {
             name: address.into(),
-            lines: Lines::new(stream).map_err(|error| fail(&error))?,
+            lines: LineStream::new(stream).map_err(|error| fail(&error))?,
             origin,
-            heard: Instant::now(),
+            last_received: Instant::now(),
             events: VecDeque::new(),
             cores: 0,
             clock: None,
@@ -58,20 +58,20 @@ impl Remote {
         Ok(remote)
     }
 
-    fn join(&mut self, token: &Token, socket: SocketAddr) -> Result<(), String> {
-        let hello = match self.lines.receive(CONNECT_PATIENCE)? {
+    fn join(&mut self, token: &SharedSecret, socket: SocketAddr) -> Result<(), String> {
+        let hello = match self.lines.receive(CONNECT_TIMEOUT)? {
             Some(FromAgent::Hello(hello)) => hello,
-            Some(_) => return Err("is no agent of tidewire".into()),
-            None => return Err("does not answer; it may have another run".into()),
+            Some(_) => return Err("is not an agent of tidewire".into()),
+            None => return Err("does not answer; it may be busy with another run".into()),
         };
         if hello.version != VERSION {
             let theirs = hello.version;
             return Err(format!(
-                "it speaks version {theirs}, this one {VERSION}; use the same tidewire everywhere"
+                "the agent has protocol version {theirs}, this process {VERSION}; use the same version of tidewire on all machines"
             ));
         }
-        if token.is_empty() && Token::is_needed_at(socket.ip()) {
-            return Err("it is on another machine, so --token-file is needed".into());
+        if token.is_empty() && SharedSecret::is_needed_at(socket.ip()) {
+            return Err("the agent is on another machine; set --token-file".into());
         }
         let proof = token.prove(&hello.nonce);
         self.lines.send(&ToAgent::Join {
@@ -79,17 +79,17 @@ impl Remote {
             proof,
         })?;
         self.cores = hello.cores;
-        match self.lines.receive(CONNECT_PATIENCE)? {
+        match self.lines.receive(CONNECT_TIMEOUT)? {
             Some(FromAgent::Welcome) => {
                 self.lines.bytes_max = BYTES_MAX;
                 Ok(())
             }
             Some(FromAgent::Refused(reason)) => Err(format!("refused: {reason}")),
-            _ => Err("did not answer".into()),
+            _ => Err("did not answer the join request".into()),
         }
     }
 
-    /// Run clock minus the agent's.
+    /// Measures the run clock minus the agent's clock.
     pub fn measure_clock(&mut self) -> Result<Estimate, String> {
         let mut best: Option<Estimate> = None;
         for ping in 0..PINGS {
@@ -103,7 +103,7 @@ impl Remote {
         let sent_ns = self.origin.elapsed().as_nanos() as u64;
         self.lines.send(&ToAgent::Ping { ping: number })?;
         loop {
-            match self.lines.receive(CONNECT_PATIENCE)? {
+            match self.lines.receive(CONNECT_TIMEOUT)? {
                 Some(FromAgent::Pong { ping, clock_ns }) if ping == number => {
                     let received_ns = self.origin.elapsed().as_nanos() as u64;
                     return Ok(Estimate::of_round_trip(sent_ns, received_ns, clock_ns));
@@ -116,14 +116,14 @@ impl Remote {
     }
 }
 
-/// Ready to be given work: joined, and its clock known.
-pub fn member(address: &str, token: &Token, origin: Instant, threads: Option<u16>) -> Result<Member, String> {
-    let mut remote = Remote::connect(address, token, origin)?;
+/// Connects to an agent, measures its clock and returns it ready for a job.
+pub fn member(address: &str, token: &SharedSecret, origin: Instant, threads: Option<u16>) -> Result<RunDriver, String> {
+    let mut remote = RemoteDriver::connect(address, token, origin)?;
     let clock = remote
         .measure_clock()
         .map_err(|error| format!("agent {address}: {error}"))?;
-    Ok(Member {
-        hand: Hand {
+    Ok(RunDriver {
+        settings: DriverSettings {
             threads: threads.unwrap_or(remote.cores),
             clock_offset_ns: clock.offset_ns,
         },
@@ -137,25 +137,25 @@ pub fn member(address: &str, token: &Token, origin: Instant, threads: Option<u16
     })
 }
 
-impl Driver for Remote {
+impl Driver for RemoteDriver {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn command(&mut self, command: Command) -> Result<(), String> {
+    fn command(&mut self, command: DriverCommand) -> Result<(), String> {
         self.lines.send(&ToAgent::Command(command))
     }
 
-    fn event(&mut self, patience: Duration) -> Result<Option<Event>, String> {
+    fn event(&mut self, timeout: Duration) -> Result<Option<DriverEvent>, String> {
         if let Some(event) = self.events.pop_front() {
             return Ok(Some(event));
         }
-        let message = self.lines.receive(patience)?;
-        if message.is_none() && self.heard.elapsed() > SILENCE_MAX {
-            return Err(format!("has said nothing for {} s", SILENCE_MAX.as_secs()));
+        let message = self.lines.receive(timeout)?;
+        if message.is_none() && self.last_received.elapsed() > SILENCE_MAX {
+            return Err(format!("has sent nothing for {} s", SILENCE_MAX.as_secs()));
         }
         if message.is_some() {
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
         }
         match message {
             Some(FromAgent::Event(event)) => Ok(Some(event)),

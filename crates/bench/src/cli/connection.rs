@@ -1,12 +1,13 @@
-//! Flags that say where the broker is, as `run` takes them. Names are emqtt-bench's where it has them.
+//! The flags of `run` for the connection to the broker. Their names are those of emqtt-bench where it has the same
+//! flag.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
-use super::Refusal;
-use crate::target::{Target, Tls, Transport};
+use super::CommandFailure;
+use crate::target::{LoadTarget, TargetTls, TargetTransport};
 
 pub fn args() -> Vec<Arg> {
     vec![
@@ -15,34 +16,37 @@ pub fn args() -> Vec<Arg> {
             .long("host")
             .value_name("HOST,…")
             .default_value("localhost")
-            .help("Broker; connections are spread over several"),
+            .help("Host of the broker; connections are spread over several hosts"),
         Arg::new("port")
             .short('p')
             .long("port")
             .value_name("PORT")
             .value_parser(value_parser!(u16).range(1..))
-            .help("Its port [default: 1883, 8883 with TLS, 80 and 443 with WebSocket]"),
+            .help("Port of the broker [default: 1883, 8883 with TLS, 80 and 443 with WebSocket]"),
         flag("tls", "Connect with TLS").short('S'),
         flag("ws", "Connect with WebSocket"),
         Arg::new("path")
             .long("path")
             .value_name("PATH")
             .default_value("/mqtt")
-            .help("Path of the WebSocket end point"),
+            .help("Path of the WebSocket endpoint"),
         file(
             "cacertfile",
-            "Trust the certificates in this file, instead of the system's",
+            "Trust the certificates in this file, instead of those of the system",
         ),
-        file("certfile", "Show this certificate to the broker").requires("keyfile"),
-        file("keyfile", "Its private key").requires("certfile"),
+        file("certfile", "Client certificate").requires("keyfile"),
+        file("keyfile", "Private key of the client certificate").requires("certfile"),
         flag("insecure", "Accept any certificate of the broker"),
-        flag("tls-resume", "Keep session tickets, so that later connections resume"),
+        flag(
+            "tls-resume",
+            "Keep session tickets, so that later connections resume a TLS session",
+        ),
         Arg::new("ifaddr")
             .long("ifaddr")
             .value_name("ADDRESS,…")
             .value_delimiter(',')
             .value_parser(value_parser!(IpAddr))
-            .help("Connect from these local addresses in turn; each has some 28,000 ports"),
+            .help("Connect from these local addresses in turn; each has about 28,000 ports"),
         Arg::new("receive-buffer")
             .long("receive-buffer")
             .value_name("BYTES")
@@ -63,15 +67,15 @@ fn file(name: &'static str, help: &'static str) -> Arg {
         .help(help)
 }
 
-pub fn target(matches: &ArgMatches) -> Result<Target, Refusal> {
+pub fn target(matches: &ArgMatches) -> Result<LoadTarget, CommandFailure> {
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     let transport = transport(matches.get_flag("tls"), matches.get_flag("ws"));
-    Ok(Target {
+    Ok(LoadTarget {
         hosts: hosts(&text("host"))?,
         port: matches.get_one("port").copied().unwrap_or(default_port(transport)),
         transport,
-        tls: Tls {
+        tls: TargetTls {
             ca_file: path("cacertfile"),
             cert_file: path("certfile"),
             key_file: path("keyfile"),
@@ -84,29 +88,29 @@ pub fn target(matches: &ArgMatches) -> Result<Target, Refusal> {
     })
 }
 
-pub fn transport(is_tls: bool, is_ws: bool) -> Transport {
+pub fn transport(is_tls: bool, is_ws: bool) -> TargetTransport {
     match (is_tls, is_ws) {
-        (false, false) => Transport::Tcp,
-        (true, false) => Transport::Tls,
-        (false, true) => Transport::Ws,
-        (true, true) => Transport::Wss,
+        (false, false) => TargetTransport::Tcp,
+        (true, false) => TargetTransport::Tls,
+        (false, true) => TargetTransport::Ws,
+        (true, true) => TargetTransport::Wss,
     }
 }
 
-fn default_port(transport: Transport) -> u16 {
+fn default_port(transport: TargetTransport) -> u16 {
     match transport {
-        Transport::Tcp => 1883,
-        Transport::Tls => 8883,
-        Transport::Ws => 80,
-        Transport::Wss => 443,
+        TargetTransport::Tcp => 1883,
+        TargetTransport::Tls => 8883,
+        TargetTransport::Ws => 80,
+        TargetTransport::Wss => 443,
     }
 }
 
-/// "a,b" as both.
-pub fn hosts(list: &str) -> Result<Vec<String>, Refusal> {
+/// Splits "a,b" into host names.
+pub fn hosts(list: &str) -> Result<Vec<String>, CommandFailure> {
     let hosts: Vec<String> = list.split(',').map(|host| host.trim().to_owned()).collect();
     match hosts.iter().any(String::is_empty) {
-        true => Err(Refusal::usage(format!("--host {list}: a host name is empty"))),
+        true => Err(CommandFailure::usage(format!("--host {list}: a host name is empty"))),
         false => Ok(hosts),
     }
 }

@@ -1,4 +1,5 @@
-//! From a scenario to its result: drivers, displays, outputs, exit code. The same for `run` and the verbs.
+//! From a scenario to its result: drivers, displays, outputs, exit code. The same for `run` and the commands of
+//! emqtt-bench.
 
 use std::io;
 use std::process;
@@ -7,54 +8,54 @@ use std::time::Instant;
 
 use clap::{Arg, ArgMatches, value_parser};
 
-use super::lines::{Counters, Json, Seconds};
-use super::live::Live;
+use super::lines::{CounterLines, JsonLines, TextProgress};
+use super::live::LiveProgress;
 use super::outputs::Outputs;
-use super::{EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, Refusal, agents};
+use super::{CommandFailure, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, agents};
 use crate::cost::metrics::MetricsPage;
 use crate::cost::process::Process;
-use crate::fleet::{self, Devices};
-use crate::kafka::{Access, Bridge};
+use crate::fleet::{self, RunDevices};
+use crate::kafka::{KafkaAccess, KafkaRun};
 use crate::load::LocalDriver;
-use crate::observe::{Gauge, Observer, Silent};
-use crate::orchestrator::{self, Member, Setup, Stop};
-use crate::plan::{self, Hand};
+use crate::observe::{NoDisplay, RunObserver, UsageSource};
+use crate::orchestrator::{self, RunDriver, RunSetup, StopFlag};
+use crate::plan::{self, DriverSettings};
 use crate::scenario::Scenario;
-use crate::target::Target;
+use crate::target::LoadTarget;
 use crate::{machine, output};
 
-/// All that a command has to say about a run.
+/// All parameters of a run from the command line.
 #[derive(Debug)]
-pub struct Order {
+pub struct RunOrder {
     pub scenario: Scenario,
-    pub target: Target,
-    pub options: Options,
+    pub target: LoadTarget,
+    pub options: RunOptions,
     pub outputs: Outputs,
-    /// Where the scenario's messages are counted beside the broker.
-    pub kafka: Option<Access>,
-    /// Where the scenario's clients are devices.
-    pub platform: Option<fleet::Access>,
-    pub display: Display,
+    /// Present if the messages of the scenario are counted in Kafka.
+    pub kafka: Option<KafkaAccess>,
+    /// Present if the clients of the scenario are devices of a platform.
+    pub platform: Option<fleet::PlatformLogin>,
+    pub display: RunOutputStyle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Display {
+pub enum RunOutputStyle {
     Run,
-    /// As emqtt-bench shows it. A verb without an end is ended by Ctrl-C, which is no failure then.
+    /// The output of emqtt-bench. If such a run has no end, Ctrl-C ends it without an error.
     Verb,
-    /// A verb that shows nothing but the result.
+    /// The commands of emqtt-bench with the result only.
     QuietVerb,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// None: as many as there are cores.
+pub struct RunOptions {
+    /// `None`: one per core.
     pub threads: Option<u16>,
-    /// At most one of these two.
+    /// At most one of these two is set.
     pub broker_pid: Option<u32>,
     pub broker_metrics: Option<String>,
-    /// Progress for programs.
-    pub tells_json: bool,
+    /// Print the progress as JSON.
+    pub prints_json: bool,
     pub agents: agents::Agents,
 }
 
@@ -70,12 +71,12 @@ pub fn args() -> Vec<Arg> {
             .value_name("PID")
             .value_parser(value_parser!(u32).range(1..))
             .group("broker-cost")
-            .help("Say what this process of this machine uses"),
+            .help("Measure the CPU and memory use of this process of this machine"),
         Arg::new("broker-metrics")
             .long("broker-metrics")
             .value_name("URL")
             .group("broker-cost")
-            .help("Say what the broker uses by its own metrics, for example http://HOST:18083/metrics"),
+            .help("Read the CPU and memory use of the broker from its metrics, for example http://HOST:18083/metrics"),
         Arg::new("progress")
             .long("progress")
             .value_name("FORMAT")
@@ -86,18 +87,18 @@ pub fn args() -> Vec<Arg> {
     args
 }
 
-pub fn options(matches: &ArgMatches) -> Result<Options, Refusal> {
-    Ok(Options {
+pub fn options(matches: &ArgMatches) -> Result<RunOptions, CommandFailure> {
+    Ok(RunOptions {
         threads: matches.get_one("threads").copied(),
         broker_pid: matches.get_one("broker-pid").copied(),
         broker_metrics: matches.get_one("broker-metrics").cloned(),
-        tells_json: matches.contains_id("progress"),
+        prints_json: matches.contains_id("progress"),
         agents: agents::parse(matches)?,
     })
 }
 
-pub fn run(order: Order) -> Result<u8, Refusal> {
-    let Order {
+pub fn run(order: RunOrder) -> Result<u8, CommandFailure> {
+    let RunOrder {
         scenario,
         target,
         options,
@@ -106,13 +107,14 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         platform,
         display,
     } = order;
-    let reach = plan::reach(&scenario).map_err(Refusal::usage)?;
+    let reach = plan::reach(&scenario).map_err(CommandFailure::usage)?;
     outputs.check()?;
     let gauge = gauge(&options)?;
-    let stop = Stop::on_signals().map_err(|error| Refusal::failure(format!("cannot listen for signals: {error}")))?;
-    if options.tells_json {
+    let stop = StopFlag::on_signals()
+        .map_err(|error| CommandFailure::failure(format!("cannot install the signal handlers: {error}")))?;
+    if options.prints_json {
         end_with_input(stop.clone());
-    } else if display == Display::Run {
+    } else if display == RunOutputStyle::Run {
         output::line(format_args!(
             "{}: {} clients, {} of them publishers, {} flows",
             scenario.name, reach.clients, reach.publishers, reach.flows
@@ -120,7 +122,7 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     }
     let origin = Instant::now();
     let members = members(&options, origin)?;
-    let setup = Setup {
+    let setup = RunSetup {
         target,
         command: typed(),
         run: run_number(),
@@ -132,22 +134,22 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     let bridge = build_bridge(&setup, kafka.as_ref())?;
     let devices = make_devices(&setup, platform.as_ref())?;
     let is_endless = setup.scenario.duration_s >= orchestrator::FOREVER_S;
-    let mut observer = match options.tells_json {
-        true => Box::new(Json) as Box<dyn Observer>,
+    let mut observer = match options.prints_json {
+        true => Box::new(JsonLines) as Box<dyn RunObserver>,
         false => observer(display),
     };
     let finished = orchestrator::run(setup, members, observer.as_mut(), gauge, &stop);
     let mut result = finished.result;
     if let Some(bridge) = bridge {
         let counted = bridge.conclude(&mut result, outputs.measures_ceiling());
-        counted.map_err(Refusal::failure)?;
+        counted.map_err(CommandFailure::failure)?;
     }
     if let Some(devices) = devices {
-        devices.conclude(&mut result).map_err(Refusal::failure)?;
+        devices.conclude(&mut result).map_err(CommandFailure::failure)?;
     }
     let is_met = outputs.conclude(&mut result)?;
     if let Some(failure) = finished.failure {
-        output::complain(failure);
+        output::error(failure);
         return Ok(EXIT_FAILURE);
     }
     Ok(match () {
@@ -157,60 +159,60 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     })
 }
 
-/// Who watches by a program has no terminal for Ctrl-C, and may die.
-fn end_with_input(stop: Stop) {
+/// Ends the run when standard input ends: a program that started it has no terminal for Ctrl-C, and may have died.
+fn end_with_input(stop: StopFlag) {
     thread::spawn(move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        stop.ask();
+        stop.request();
     });
 }
 
-fn build_bridge(setup: &Setup, access: Option<&Access>) -> Result<Option<Bridge>, Refusal> {
+fn build_bridge(setup: &RunSetup, access: Option<&KafkaAccess>) -> Result<Option<KafkaRun>, CommandFailure> {
     let Some((to, access)) = setup.scenario.kafka.as_ref().zip(access) else {
         return Ok(None);
     };
-    let bridge = Bridge::build(&setup.scenario, to, access, setup.run);
-    bridge.map(Some).map_err(Refusal::failure)
+    let bridge = KafkaRun::build(&setup.scenario, to, access, setup.run);
+    bridge.map(Some).map_err(CommandFailure::failure)
 }
 
-fn make_devices(setup: &Setup, access: Option<&fleet::Access>) -> Result<Option<Devices>, Refusal> {
+fn make_devices(setup: &RunSetup, access: Option<&fleet::PlatformLogin>) -> Result<Option<RunDevices>, CommandFailure> {
     let Some((fleet, access)) = setup.scenario.platform.as_ref().zip(access) else {
         return Ok(None);
     };
-    let devices = Devices::make(&setup.scenario, fleet, access, setup.run);
-    devices.map(Some).map_err(Refusal::failure)
+    let devices = RunDevices::make(&setup.scenario, fleet, access, setup.run);
+    devices.map(Some).map_err(CommandFailure::failure)
 }
 
-fn gauge(options: &Options) -> Result<Option<Box<dyn Gauge>>, Refusal> {
+fn gauge(options: &RunOptions) -> Result<Option<Box<dyn UsageSource>>, CommandFailure> {
     if let Some(pid) = options.broker_pid {
-        return Ok(Some(Box::new(Process::new(pid).map_err(Refusal::usage)?)));
+        return Ok(Some(Box::new(Process::new(pid).map_err(CommandFailure::usage)?)));
     }
     let Some(url) = &options.broker_metrics else {
         return Ok(None);
     };
-    let page = MetricsPage::new(url).map_err(|error| Refusal::usage(format!("--broker-metrics {error}")))?;
+    let page = MetricsPage::new(url).map_err(|error| CommandFailure::usage(format!("--broker-metrics {error}")))?;
     Ok(Some(Box::new(page)))
 }
 
-fn observer(display: Display) -> Box<dyn Observer> {
+fn observer(display: RunOutputStyle) -> Box<dyn RunObserver> {
     match display {
-        Display::Run => match Live::on_terminal() {
+        RunOutputStyle::Run => match LiveProgress::on_terminal() {
             Some(live) => Box::new(live),
-            None => Box::new(Seconds),
+            None => Box::new(TextProgress),
         },
-        Display::Verb => Box::new(Counters::default()),
-        Display::QuietVerb => Box::new(Silent),
+        RunOutputStyle::Verb => Box::new(CounterLines::default()),
+        RunOutputStyle::QuietVerb => Box::new(NoDisplay),
     }
 }
 
-fn members(options: &Options, origin: Instant) -> Result<Vec<Member>, Refusal> {
+fn members(options: &RunOptions, origin: Instant) -> Result<Vec<RunDriver>, CommandFailure> {
     if !options.agents.addresses.is_empty() {
-        return options.agents.connect(origin).map_err(Refusal::failure);
+        return options.agents.connect(origin).map_err(CommandFailure::failure);
     }
     let threads = options.threads.unwrap_or_else(|| machine::cores().min(1024) as u16);
-    Ok(vec![Member {
+    Ok(vec![RunDriver {
         driver: Box::new(LocalDriver::new("this process", origin)),
-        hand: Hand {
+        settings: DriverSettings {
             threads,
             clock_offset_ns: 0,
         },
@@ -218,7 +220,7 @@ fn members(options: &Options, origin: Instant) -> Result<Vec<Member>, Refusal> {
     }])
 }
 
-/// The command line without what must not be in a report.
+/// Returns the command line without passwords, for the report.
 fn typed() -> String {
     let mut words = Vec::new();
     let mut hides_next = false;
@@ -234,7 +236,7 @@ fn typed() -> String {
     words.join(" ")
 }
 
-/// Tells the messages and client ids of this run from those of another that goes on at the same time.
+/// Distinguishes the messages and client ids of this run from those of a concurrent one.
 fn run_number() -> u16 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanoseconds = since.map_or(0, |since| since.as_nanos() as u64);

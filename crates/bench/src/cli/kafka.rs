@@ -1,13 +1,13 @@
-//! Flags that say where Kafka and the broker's API are, for scenarios whose messages a rule takes to Kafka.
+//! The flags for Kafka and the broker's API, for scenarios whose messages a rule sends to Kafka.
 
 use std::fs;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, value_parser};
 
-use super::Refusal;
-use crate::http::Endpoint;
-use crate::kafka::{Access, Login};
+use super::CommandFailure;
+use crate::http::HttpEndpoint;
+use crate::kafka::{BrokerLogin, KafkaAccess};
 use crate::scenario::Scenario;
 
 pub fn args() -> Vec<Arg> {
@@ -15,13 +15,13 @@ pub fn args() -> Vec<Arg> {
         Arg::new("kafka")
             .long("kafka")
             .value_name("HOST:PORT,…")
-            .help("Kafka, where the messages of a scenario that a rule takes there are counted"),
+            .help("Kafka servers, for scenarios whose messages a rule sends to Kafka: the records are counted there"),
         Arg::new("api")
             .long("api")
             .value_name("URL")
             .requires("kafka")
             .requires("api-password-file")
-            .help("Make connector, action and rule over this API, for example http://HOST:18083; without, the broker has them"),
+            .help("Create connector, action and rule over this API, for example http://HOST:18083; without it, they must exist"),
         Arg::new("api-user")
             .long("api-user")
             .value_name("NAME")
@@ -35,47 +35,50 @@ pub fn args() -> Vec<Arg> {
     ]
 }
 
-pub fn access(scenario: &Scenario, matches: &ArgMatches) -> Result<Option<Access>, Refusal> {
+pub fn access(scenario: &Scenario, matches: &ArgMatches) -> Result<Option<KafkaAccess>, CommandFailure> {
     let hosts: Option<&String> = matches.get_one("kafka");
     let Some(bootstrap_hosts) = hosts else {
         return match scenario.kafka.is_some() && !matches.get_flag("without-it") {
-            true => Err(Refusal::usage(format!(
-                "scenario `{}` takes its messages to Kafka: say where that is with --kafka HOST:PORT, and with --api where the rule \
-                 for it is made; --without-it runs the MQTT side alone",
+            true => Err(CommandFailure::usage(format!(
+                "scenario `{}` sends its messages to Kafka: set the servers with --kafka HOST:PORT, and the API that creates the rule \
+                 with --api; --without-it runs only the MQTT part",
                 scenario.name
             ))),
             false => Ok(None),
         };
     };
     if scenario.kafka.is_none() {
-        return Err(Refusal::usage(format!(
-            "--kafka: scenario `{}` takes nothing to Kafka",
+        return Err(CommandFailure::usage(format!(
+            "--kafka: scenario `{}` sends nothing to Kafka",
             scenario.name
         )));
     }
-    Ok(Some(Access {
+    Ok(Some(KafkaAccess {
         bootstrap_hosts: bootstrap_hosts.clone(),
         login: login(matches)?,
     }))
 }
 
-fn login(matches: &ArgMatches) -> Result<Option<Login>, Refusal> {
+fn login(matches: &ArgMatches) -> Result<Option<BrokerLogin>, CommandFailure> {
     let Some((url, path)) = matches
         .get_one::<String>("api")
         .zip(matches.get_one::<PathBuf>("api-password-file"))
     else {
         return Ok(None);
     };
-    let (endpoint, rest) = Endpoint::parse(url).ok_or_else(|| {
-        Refusal::usage(format!(
+    let (endpoint, rest) = HttpEndpoint::parse(url).ok_or_else(|| {
+        CommandFailure::usage(format!(
             "--api {url}: expected http://HOST:PORT, as in http://127.0.0.1:18083"
         ))
     })?;
     if rest.is_some_and(|rest| rest != "/") {
-        return Err(Refusal::usage(format!("--api {url}: expected no path behind the port")));
+        return Err(CommandFailure::usage(format!(
+            "--api {url}: expected no path after the port"
+        )));
     }
-    let password = fs::read_to_string(path).map_err(|error| Refusal::usage(format!("{}: {error}", path.display())))?;
-    Ok(Some(Login {
+    let password =
+        fs::read_to_string(path).map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?;
+    Ok(Some(BrokerLogin {
         endpoint,
         user: matches.get_one("api-user").cloned().unwrap_or_default(),
         password: password.trim().to_owned(),

@@ -1,21 +1,21 @@
-//! One line per second, for pipes and for those who know emqtt-bench.
+//! Output of one line per second, for pipes and in the format of emqtt-bench.
 
-use crate::driver::Counts;
-use crate::observe::{Moment, Observer, Phase};
+use crate::driver::LoadCounts;
+use crate::observe::{RunObserver, RunPhase, RunSecond};
 use crate::output;
 use crate::result::RunResult;
 
-/// As emqtt-bench prints it: a line for every counter that has changed, `3s recv total=37 rate=37.00/sec`.
+/// The format of emqtt-bench: a line for every counter that has changed, `3s recv total=37 rate=37.00/sec`.
 #[derive(Debug, Default)]
-pub struct Counters {
-    last: Counts,
+pub struct CounterLines {
+    last: LoadCounts,
     last_s: f64,
 }
 
-impl Observer for Counters {
-    fn phase(&mut self, _: Phase) {}
+impl RunObserver for CounterLines {
+    fn phase(&mut self, _: RunPhase) {}
 
-    fn second(&mut self, moment: &Moment<'_>) {
+    fn second(&mut self, moment: &RunSecond<'_>) {
         let seconds = moment.elapsed_s - self.last_s;
         let time = duration(moment.elapsed_s as u64);
         let latency = moment.interval.end_to_end.summary();
@@ -39,8 +39,8 @@ impl Observer for Counters {
     }
 }
 
-/// Names and order of emqtt-bench.
-fn counters(now: &Counts, before: &Counts) -> [(&'static str, u64, u64); 8] {
+/// Returns the counters with the names and in the order of emqtt-bench.
+fn counters(now: &LoadCounts, before: &LoadCounts) -> [(&'static str, u64, u64); 8] {
     [
         ("recv", now.received, before.received),
         ("sub", now.subscribes, before.subscribes),
@@ -53,7 +53,7 @@ fn counters(now: &Counts, before: &Counts) -> [(&'static str, u64, u64); 8] {
     ]
 }
 
-/// 63 as "1m3s".
+/// Formats seconds as emqtt-bench does: 63 is "1m3s".
 fn duration(seconds: u64) -> String {
     let mut text = String::new();
     let mut rest = seconds;
@@ -67,22 +67,22 @@ fn duration(seconds: u64) -> String {
     text
 }
 
-/// Plain progress of `run`.
+/// The plain-text progress of `run`.
 #[derive(Debug, Default)]
-pub struct Seconds;
+pub struct TextProgress;
 
-impl Observer for Seconds {
-    fn phase(&mut self, phase: Phase) {
+impl RunObserver for TextProgress {
+    fn phase(&mut self, phase: RunPhase) {
         output::line(match phase {
-            Phase::Connecting => "connecting",
-            Phase::WarmUp => "warming up",
-            Phase::Measuring => "measuring",
-            Phase::Returning => "publishing is done; the others come",
-            Phase::Comparing => "waiting for what is missing",
+            RunPhase::Connecting => "connecting",
+            RunPhase::WarmUp => "warming up",
+            RunPhase::Measuring => "measuring",
+            RunPhase::Returning => "publishing has ended; connecting the absent clients",
+            RunPhase::Comparing => "waiting for missing messages",
         });
     }
 
-    fn second(&mut self, moment: &Moment<'_>) {
+    fn second(&mut self, moment: &RunSecond<'_>) {
         let second = moment.second;
         let rest = moment
             .remaining_s
@@ -102,16 +102,16 @@ impl Observer for Seconds {
     fn end(&mut self, _: &RunResult) {}
 }
 
-/// A line per second for programs: those that do not begin with a brace are not for them.
+/// A JSON line per second for programs. Lines that do not begin with a brace are other output.
 #[derive(Debug, Default)]
-pub struct Json;
+pub struct JsonLines;
 
-impl Observer for Json {
-    fn phase(&mut self, phase: Phase) {
+impl RunObserver for JsonLines {
+    fn phase(&mut self, phase: RunPhase) {
         output::line(serde_json::json!({ "phase": word(phase) }));
     }
 
-    fn second(&mut self, moment: &Moment<'_>) {
+    fn second(&mut self, moment: &RunSecond<'_>) {
         let (second, totals) = (moment.second, moment.totals);
         output::line(serde_json::json!({
             "phase": word(moment.phase),
@@ -130,13 +130,13 @@ impl Observer for Json {
     fn end(&mut self, _: &RunResult) {}
 }
 
-fn word(phase: Phase) -> &'static str {
+fn word(phase: RunPhase) -> &'static str {
     match phase {
-        Phase::Connecting => "connecting",
-        Phase::WarmUp => "warm_up",
-        Phase::Measuring => "measuring",
-        Phase::Returning => "returning",
-        Phase::Comparing => "comparing",
+        RunPhase::Connecting => "connecting",
+        RunPhase::WarmUp => "warm_up",
+        RunPhase::Measuring => "measuring",
+        RunPhase::Returning => "returning",
+        RunPhase::Comparing => "comparing",
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::duration;
 
     #[test]
-    fn durations_are_written_as_emqtt_bench_does() {
+    fn duration_has_format_of_emqtt_bench() {
         for (seconds, text) in [
             (0, ""),
             (1, "1s"),

@@ -1,45 +1,46 @@
-//! Progress of `run` on a terminal: two lines that are drawn anew every second, with a bar, rates, latencies, errors and the time to go.
+//! Progress of `run` on a terminal: two lines that are redrawn every second, with a bar, rates, latencies, errors and
+//! the remaining time.
 //!
-//! They are gone when the run has ended, however that came about, so that what stays on the screen is the report. Where standard output or
-//! error is no terminal, [`super::lines::Seconds`] writes lines instead.
+//! They are erased when the run ends, also after a failure, so that the report remains on the screen. If standard
+//! output or standard error is not a terminal, [`super::lines::Seconds`] writes lines instead.
 
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::driver::Counts;
-use crate::observe::{Moment, Observer, Phase};
+use crate::driver::LoadCounts;
+use crate::observe::{RunObserver, RunPhase, RunSecond};
 use crate::report::measure::whole;
 use crate::result::{RunResult, Second};
 
 const BAR: &str = "{bar:24} {msg}";
-/// For phases of which nobody knows how long they take.
+/// For phases of unknown length.
 const NO_BAR: &str = "{spinner} {msg}";
 
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveProgress {
     bar: ProgressBar,
     is_first: bool,
 }
 
-impl Live {
-    /// `None` where a line that changes would not be seen.
-    pub fn on_terminal() -> Option<Live> {
+impl LiveProgress {
+    /// Returns `None` unless standard output and standard error are terminals.
+    pub fn on_terminal() -> Option<LiveProgress> {
         if !stdout().is_terminal() || !stderr().is_terminal() {
             return None;
         }
         let target = ProgressDrawTarget::stderr();
-        (!target.is_hidden()).then(|| Live::new(target))
+        (!target.is_hidden()).then(|| LiveProgress::new(target))
     }
 
-    fn new(target: ProgressDrawTarget) -> Live {
-        Live {
+    fn new(target: ProgressDrawTarget) -> LiveProgress {
+        LiveProgress {
             bar: ProgressBar::with_draw_target(None, target),
             is_first: true,
         }
     }
 
-    /// `share` of the way that this phase has to go, where that is known.
+    /// Draws the lines; `share` is the completed part of the phase, if it is known.
     fn draw(&mut self, share: Option<f64>, words: String) {
         const STEPS: u64 = 1_000;
         let template = if share.is_some() { BAR } else { NO_BAR };
@@ -54,15 +55,15 @@ impl Live {
     }
 }
 
-impl Observer for Live {
-    fn phase(&mut self, phase: Phase) {
-        if std::mem::take(&mut self.is_first) || matches!(phase, Phase::Returning | Phase::Comparing) {
+impl RunObserver for LiveProgress {
+    fn phase(&mut self, phase: RunPhase) {
+        if std::mem::take(&mut self.is_first) || matches!(phase, RunPhase::Returning | RunPhase::Comparing) {
             self.draw(None, name(phase).into());
         }
     }
 
-    fn second(&mut self, moment: &Moment<'_>) {
-        self.draw(share(moment), words(moment));
+    fn second(&mut self, moment: &RunSecond<'_>) {
+        self.draw(share(moment), progress_lines(moment));
     }
 
     fn end(&mut self, _: &RunResult) {
@@ -70,21 +71,21 @@ impl Observer for Live {
     }
 }
 
-fn name(phase: Phase) -> &'static str {
+fn name(phase: RunPhase) -> &'static str {
     match phase {
-        Phase::Connecting => "connecting",
-        Phase::WarmUp => "warming up",
-        Phase::Measuring => "measuring",
-        Phase::Returning => "the others come",
-        Phase::Comparing => "waiting for what is missing",
+        RunPhase::Connecting => "connecting",
+        RunPhase::WarmUp => "warming up",
+        RunPhase::Measuring => "measuring",
+        RunPhase::Returning => "connecting the absent clients",
+        RunPhase::Comparing => "waiting for missing messages",
     }
 }
 
-fn share(moment: &Moment<'_>) -> Option<f64> {
+fn share(moment: &RunSecond<'_>) -> Option<f64> {
     match (moment.phase, moment.remaining_s) {
-        (Phase::Connecting, _) => Some(moment.second.connected as f64 / moment.clients.max(1) as f64),
-        // From the start of publishing, warm-up included.
-        (Phase::WarmUp | Phase::Measuring, Some(rest)) => {
+        (RunPhase::Connecting, _) => Some(moment.second.connected as f64 / moment.clients.max(1) as f64),
+        // Since the start of publishing, warm-up included.
+        (RunPhase::WarmUp | RunPhase::Measuring, Some(rest)) => {
             let past = moment.second.at_s.max(0.0);
             Some(past / (past + rest).max(f64::MIN_POSITIVE))
         }
@@ -92,8 +93,8 @@ fn share(moment: &Moment<'_>) -> Option<f64> {
     }
 }
 
-/// Two lines, each short enough for 80 columns: how far the run is, and how it goes.
-fn words(moment: &Moment<'_>) -> String {
+/// Returns two lines, each short enough for 80 columns: the progress of the run, and its rates.
+fn progress_lines(moment: &RunSecond<'_>) -> String {
     format!(
         "{}\n{}",
         progress(moment).join(" · "),
@@ -101,9 +102,9 @@ fn words(moment: &Moment<'_>) -> String {
     )
 }
 
-fn progress(moment: &Moment<'_>) -> Vec<String> {
+fn progress(moment: &RunSecond<'_>) -> Vec<String> {
     let mut words = vec![name(moment.phase).to_owned()];
-    if moment.phase == Phase::Connecting {
+    if moment.phase == RunPhase::Connecting {
         let [connected, clients] = [moment.second.connected, moment.clients].map(|count| whole(count as f64));
         words.push(format!("{connected} of {clients}"));
     }
@@ -122,7 +123,7 @@ fn measured(second: &Second) -> Vec<String> {
             words.push(format!("{} {noun}", whole(rate)));
         }
     }
-    // Publishers whose messages nobody here receives have acknowledgements at least.
+    // If no client receives the messages, there is at least the latency of the acknowledgements.
     let latency = match second.end_to_end.count {
         0 => second.acknowledgement,
         _ => second.end_to_end,
@@ -133,8 +134,8 @@ fn measured(second: &Second) -> Vec<String> {
     words
 }
 
-/// What has gone wrong so far, as far as it is known before the comparison.
-fn errors(totals: &Counts) -> u64 {
+/// Counts the errors that are known before the comparison.
+fn errors(totals: &LoadCounts) -> u64 {
     totals.connects_failed + totals.subscribes_failed + totals.disconnects + totals.refused
 }
 
@@ -146,10 +147,10 @@ mod tests {
     use indicatif::TermLike;
 
     use super::*;
-    use crate::driver::Interval;
+    use crate::driver::LoadInterval;
     use crate::histogram::{Histogram, Latency};
 
-    /// All that was ever drawn.
+    /// Records everything that was drawn.
     #[derive(Clone, Debug, Default)]
     struct Screen(Arc<Mutex<String>>);
 
@@ -198,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Of the bar that was drawn last: how much is behind and how much ahead.
+    /// Returns how many marks of the bar that was drawn last are done and how many remain.
     fn marks(drawn: &str) -> (usize, usize) {
         let last = drawn.rsplit("<cleared>").next().unwrap();
         let count = |mark: char| last.chars().filter(|char| *char == mark).count();
@@ -206,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn a_second_shows_bar_rates_latencies_errors_and_the_time_to_go() {
+    fn live_second_shows_bar_rates_errors_and_time() {
         let screen = Screen::default();
-        let mut live = Live::new(ProgressDrawTarget::term_like(Box::new(screen.clone())));
+        let mut live = LiveProgress::new(ProgressDrawTarget::term_like(Box::new(screen.clone())));
         let second = Second {
             at_s: 5.0,
             connected: 30,
@@ -222,14 +223,14 @@ mod tests {
             },
             ..Second::default()
         };
-        let totals = Counts {
+        let totals = LoadCounts {
             connects_failed: 1,
             refused: 2,
-            ..Counts::default()
+            ..LoadCounts::default()
         };
-        let (interval, end_to_end) = (Interval::default(), Histogram::default());
-        let mut moment = Moment {
-            phase: Phase::Measuring,
+        let (interval, end_to_end) = (LoadInterval::default(), Histogram::default());
+        let mut moment = RunSecond {
+            phase: RunPhase::Measuring,
             elapsed_s: 6.0,
             remaining_s: Some(15.0),
             clients: 40,
@@ -246,9 +247,9 @@ mod tests {
         ] {
             assert!(drawn.contains(words), "{drawn}");
         }
-        // Six of 24, of which the last is its own sign.
+        // Six of 24 are done; the head of the bar counts as one more mark.
         assert_eq!(marks(&drawn), (7, 17), "{drawn}");
-        (moment.phase, moment.remaining_s) = (Phase::Connecting, None);
+        (moment.phase, moment.remaining_s) = (RunPhase::Connecting, None);
         live.second(&moment);
         let drawn = screen.drawn();
         assert!(drawn.contains("connecting · 30 of 40"), "{drawn}");
@@ -256,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_planned_end_has_no_bar() {
+    fn live_without_planned_end_has_no_bar() {
         let second = Second::default();
-        let (interval, totals, end_to_end) = (Interval::default(), Counts::default(), Histogram::default());
-        let moment = Moment {
-            phase: Phase::Measuring,
+        let (interval, totals, end_to_end) = (LoadInterval::default(), LoadCounts::default(), Histogram::default());
+        let moment = RunSecond {
+            phase: RunPhase::Measuring,
             elapsed_s: 6.0,
             remaining_s: None,
             clients: 0,
@@ -270,7 +271,7 @@ mod tests {
             end_to_end: &end_to_end,
         };
         assert_eq!(
-            (share(&moment), words(&moment)),
+            (share(&moment), progress_lines(&moment)),
             (None, "measuring · 0 errors\n".to_owned())
         );
     }

@@ -1,11 +1,11 @@
-//! What is written when a run has ended: the table, files, and whether `--require` is met.
+//! The outputs at the end of a run: the table, files, and whether `--require` is met.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
-use super::Refusal;
+use super::CommandFailure;
 use crate::report::threshold::Threshold;
 use crate::report::{csv, html, table};
 use crate::result::RunResult;
@@ -29,9 +29,9 @@ pub fn args() -> Vec<Arg> {
             .help(help)
     };
     vec![
-        file("json", "Write all that was measured to this file"),
+        file("json", "Write all measurements to this file, as JSON"),
         file("csv", "Write one line per second to this file"),
-        file("html", "Write a report to this file that opens in a browser"),
+        file("html", "Write a report in HTML to this file"),
         Arg::new("require")
             .long("require")
             .value_name("RULE")
@@ -41,15 +41,15 @@ pub fn args() -> Vec<Arg> {
             .long("ceiling")
             .action(ArgAction::SetTrue)
             .requires("broker-cost")
-            .help("Measure afterwards what bare sockets, or a plain Kafka producer, need for the same bytes"),
+            .help("After the run, measure what bare sockets or a plain Kafka producer need for the same bytes"),
     ]
 }
 
-pub fn parse(matches: &ArgMatches) -> Result<Outputs, Refusal> {
+pub fn parse(matches: &ArgMatches) -> Result<Outputs, CommandFailure> {
     let rules = matches.get_many::<String>("require").into_iter().flatten();
     let required = rules.map(|rule| {
         let parsed = rule.parse::<Threshold>();
-        parsed.map_err(|error| Refusal::usage(format!("--require:\n{error}")))
+        parsed.map_err(|error| CommandFailure::usage(format!("--require:\n{error}")))
     });
     let file = |name| matches.get_one::<PathBuf>(name).cloned();
     Ok(Outputs {
@@ -62,11 +62,11 @@ pub fn parse(matches: &ArgMatches) -> Result<Outputs, Refusal> {
 }
 
 impl Outputs {
-    /// Refuses before the run what could not be written after it.
-    pub fn check(&self) -> Result<(), Refusal> {
+    /// Fails before the run if a file could not be written after it.
+    pub fn check(&self) -> Result<(), CommandFailure> {
         for path in [&self.json, &self.csv, &self.html].into_iter().flatten() {
             let opened = fs::OpenOptions::new().create(true).append(true).open(path);
-            opened.map_err(|error| Refusal::usage(format!("{}: {error}", path.display())))?;
+            opened.map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?;
         }
         Ok(())
     }
@@ -75,12 +75,13 @@ impl Outputs {
         self.measures_ceiling
     }
 
-    /// Adds what is found out after a run, shows and writes it all. Returns whether every `--require` is met.
-    pub fn conclude(&self, result: &mut RunResult) -> Result<bool, Refusal> {
+    /// Adds the measurements that follow a run, prints the table and writes the files. Returns whether every
+    /// `--require` is met.
+    pub fn conclude(&self, result: &mut RunResult) -> Result<bool, CommandFailure> {
         if self.measures_ceiling && !result.is_interrupted {
             match ceiling::of(result) {
                 Ok(ceiling) => result.ceiling = ceiling,
-                Err(reason) => output::complain(reason),
+                Err(reason) => output::error(reason),
             }
         }
         let verdicts: Vec<_> = self
@@ -92,7 +93,7 @@ impl Outputs {
         result.verdicts.splice(0..0, verdicts);
         output::print(&table::render(result));
         if let Some(path) = &self.json {
-            let mut text = serde_json::to_string(result).expect("a result has nothing that JSON has not");
+            let mut text = serde_json::to_string(result).expect("a result can be written as JSON");
             text.push('\n');
             write(path, &text)?;
         }
@@ -106,6 +107,6 @@ impl Outputs {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Refusal> {
-    fs::write(path, text).map_err(|error| Refusal::failure(format!("{}: {error}", path.display())))
+fn write(path: &Path, text: &str) -> Result<(), CommandFailure> {
+    fs::write(path, text).map_err(|error| CommandFailure::failure(format!("{}: {error}", path.display())))
 }

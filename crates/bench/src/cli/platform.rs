@@ -1,16 +1,16 @@
-//! Flags that say where the device platform is, for scenarios whose clients are its devices.
+//! The flags for the device platform, for scenarios whose clients are its devices.
 
 use std::fs;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, value_parser};
 
-use super::Refusal;
-use crate::fleet::Access;
-use crate::http::Endpoint;
+use super::CommandFailure;
+use crate::fleet::PlatformLogin;
+use crate::http::HttpEndpoint;
 use crate::scenario::Scenario;
 
-/// The password of the demonstration's tenant administrator.
+/// The password of the tenant administrator of the demonstration.
 const DEMO_PASSWORD: &str = "tenant";
 
 pub fn args() -> Vec<Arg> {
@@ -18,12 +18,12 @@ pub fn args() -> Vec<Arg> {
         Arg::new("platform")
             .long("platform")
             .value_name("URL")
-            .help("Make the devices of the scenario and count their points over this REST interface of ThingsBoard's kind, for example http://HOST:18083"),
+            .help("Create the devices of the scenario and count their points over this REST interface (ThingsBoard's), for example http://HOST:18083"),
         Arg::new("platform-user")
             .long("platform-user")
             .value_name("NAME")
             .default_value("tenant@thingsboard.org")
-            .help("An administrator of a tenant"),
+            .help("User name of a tenant administrator"),
         Arg::new("platform-password-file")
             .long("platform-password-file")
             .value_name("FILE")
@@ -32,40 +32,40 @@ pub fn args() -> Vec<Arg> {
     ]
 }
 
-pub fn access(scenario: &Scenario, matches: &ArgMatches) -> Result<Option<Access>, Refusal> {
+pub fn access(scenario: &Scenario, matches: &ArgMatches) -> Result<Option<PlatformLogin>, CommandFailure> {
     let Some(url) = matches.get_one::<String>("platform") else {
         return match scenario.platform.is_some() && !matches.get_flag("without-it") {
-            true => Err(Refusal::usage(format!(
-                "the clients of scenario `{}` are devices: say where the platform is with --platform http://HOST:PORT; --without-it runs \
-                 the MQTT side alone",
+            true => Err(CommandFailure::usage(format!(
+                "the clients of scenario `{}` are devices: set the platform's address with --platform http://HOST:PORT; --without-it runs \
+                 only the MQTT part",
                 scenario.name
             ))),
             false => Ok(None),
         };
     };
     if scenario.platform.is_none() {
-        return Err(Refusal::usage(format!(
-            "--platform: the clients of scenario `{}` are no devices",
+        return Err(CommandFailure::usage(format!(
+            "--platform: the clients of scenario `{}` are not devices",
             scenario.name
         )));
     }
-    let (endpoint, rest) = Endpoint::parse(url).ok_or_else(|| {
-        Refusal::usage(format!(
+    let (endpoint, rest) = HttpEndpoint::parse(url).ok_or_else(|| {
+        CommandFailure::usage(format!(
             "--platform {url}: expected http://HOST:PORT, as in http://127.0.0.1:18083"
         ))
     })?;
     if rest.is_some_and(|rest| rest != "/") {
-        return Err(Refusal::usage(format!(
-            "--platform {url}: expected no path behind the port"
+        return Err(CommandFailure::usage(format!(
+            "--platform {url}: expected no path after the port"
         )));
     }
     let password = match matches.get_one::<PathBuf>("platform-password-file") {
         Some(path) => {
-            fs::read_to_string(path).map_err(|error| Refusal::usage(format!("{}: {error}", path.display())))?
+            fs::read_to_string(path).map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?
         }
         None => DEMO_PASSWORD.to_owned(),
     };
-    Ok(Some(Access {
+    Ok(Some(PlatformLogin {
         endpoint,
         user: matches.get_one("platform-user").cloned().unwrap_or_default(),
         password: password.trim().to_owned(),

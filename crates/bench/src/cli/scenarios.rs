@@ -4,8 +4,8 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::execute::{self, Display, Order};
-use super::{Refusal, connection, kafka, outputs, platform};
+use super::execute::{self, RunOrder, RunOutputStyle};
+use super::{CommandFailure, connection, kafka, outputs, platform};
 use crate::output;
 use crate::scenario::diagnostic::lines;
 use crate::scenario::document::{Document, to_toml};
@@ -23,13 +23,13 @@ pub fn run_command() -> Command {
             Arg::new("list")
                 .long("list")
                 .action(ArgAction::SetTrue)
-                .help("Show the scenarios and end"),
+                .help("Show the scenarios and exit"),
         )
         .arg(
             Arg::new("without-it")
                 .long("without-it")
                 .action(ArgAction::SetTrue)
-                .help("Run the MQTT side alone of a scenario that needs Kafka or a device platform"),
+                .help("Run only the MQTT part of a scenario that needs Kafka or a device platform"),
         )
         .args(connection::args())
         .args(execute::args())
@@ -39,12 +39,12 @@ pub fn run_command() -> Command {
 }
 
 pub fn list_command() -> Command {
-    Command::new("list").about("Show the scenarios that are built in")
+    Command::new("list").about("Show the built-in scenarios")
 }
 
 pub fn show_command() -> Command {
     Command::new("show")
-        .about("Print a scenario as TOML, to be changed and run from a file")
+        .about("Print a scenario as TOML, as a start for a file of your own")
         .args(scenario_args())
 }
 
@@ -71,30 +71,30 @@ fn scenario_args() -> Vec<Arg> {
             .value_name("FACTOR")
             .value_parser(value_parser!(f64))
             .help("Multiply the clients of all groups that scale"),
-        seconds("duration", "Measure for so long"),
-        seconds("warm-up", "Publish for so long before measuring"),
+        seconds("duration", "Time to measure"),
+        seconds("warm-up", "Time to publish before measuring"),
     ]
 }
 
-pub fn run(matches: &ArgMatches) -> Result<u8, Refusal> {
+pub fn run(matches: &ArgMatches) -> Result<u8, CommandFailure> {
     if matches.get_flag("list") {
         return list();
     }
     let scenario = scenario(matches)?;
     let kafka = kafka::access(&scenario, matches)?;
     let platform = platform::access(&scenario, matches)?;
-    execute::run(Order {
+    execute::run(RunOrder {
         scenario,
         kafka,
         platform,
         target: connection::target(matches)?,
         options: execute::options(matches)?,
         outputs: outputs::parse(matches)?,
-        display: Display::Run,
+        display: RunOutputStyle::Run,
     })
 }
 
-pub fn list() -> Result<u8, Refusal> {
+pub fn list() -> Result<u8, CommandFailure> {
     for scenario in presets::all() {
         output::line(format_args!("{:<20} {}", scenario.name, scenario.about));
         if scenario.kafka.is_some() {
@@ -107,24 +107,26 @@ pub fn list() -> Result<u8, Refusal> {
     Ok(0)
 }
 
-pub fn show(matches: &ArgMatches) -> Result<u8, Refusal> {
+pub fn show(matches: &ArgMatches) -> Result<u8, CommandFailure> {
     output::print(&to_toml(&scenario(matches)?));
     Ok(0)
 }
 
-fn scenario(matches: &ArgMatches) -> Result<Scenario, Refusal> {
+fn scenario(matches: &ArgMatches) -> Result<Scenario, CommandFailure> {
     let name = matches.get_one::<String>("scenario").expect("clap requires it");
     let mut document = document(name)?;
     if let Some(&factor) = matches.get_one::<f64>("scale") {
         if !(factor > 0.0 && factor.is_finite()) {
-            return Err(Refusal::usage(format!("--scale {factor}: expected a factor above 0")));
+            return Err(CommandFailure::usage(format!(
+                "--scale {factor}: expected a factor above 0"
+            )));
         }
         document.scale(factor);
     }
     for (flag, key) in [("duration", "duration_s"), ("warm-up", "warm_up_s")] {
         if let Some(seconds) = matches.get_one::<f64>(flag) {
             let set = document.set(&format!("{key}={seconds}"));
-            set.map_err(|_| Refusal::usage(format!("--{flag} {seconds}: expected a number of seconds")))?;
+            set.map_err(|_| CommandFailure::usage(format!("--{flag} {seconds}: expected a number of seconds")))?;
         }
     }
     let assignments = matches.get_many::<String>("set").into_iter().flatten();
@@ -132,18 +134,19 @@ fn scenario(matches: &ArgMatches) -> Result<Scenario, Refusal> {
         .filter_map(|assignment| document.set(assignment).err())
         .collect();
     if !wrong.is_empty() {
-        return Err(Refusal::usage(lines(&wrong)));
+        return Err(CommandFailure::usage(lines(&wrong)));
     }
-    document.resolve().map_err(|wrong| Refusal::usage(lines(&wrong)))
+    document.resolve().map_err(|wrong| CommandFailure::usage(lines(&wrong)))
 }
 
-/// A name with a slash or a dot is a file; a preset's name is one even if there is such a file.
-fn document(name: &str) -> Result<Document, Refusal> {
+/// Finds a preset by its name, or reads a file. A file needs a slash or a dot in its name, because preset names take
+/// precedence.
+fn document(name: &str) -> Result<Document, CommandFailure> {
     match presets::document(name) {
         Ok(document) => Ok(document),
         Err(_) if name.contains(['/', '.']) || Path::new(name).is_file() => {
-            Document::of_file(Path::new(name)).map_err(|wrong| Refusal::usage(lines(&wrong)))
+            Document::of_file(Path::new(name)).map_err(|wrong| CommandFailure::usage(lines(&wrong)))
         }
-        Err(message) => Err(Refusal::usage(message)),
+        Err(message) => Err(CommandFailure::usage(message)),
     }
 }

@@ -1,16 +1,16 @@
-//! What a broker says of itself on its metrics page (OpenMetrics or Prometheus text), asked for with a plain HTTP/1.1 GET: for a broker
-//! on another machine, or one whose process id nobody knows.
+//! The resource use that a broker reports on its metrics page (OpenMetrics or Prometheus text), read with a plain
+//! HTTP/1.1 GET: for a broker on another machine, or one with an unknown process id.
 //!
-//! Processor time must be there; what else the page lacks is reported as absent. The broker pays for making the page, some
-//! milliseconds per second at most.
+//! The page must contain the processor time; other values that it lacks are reported as absent. The broker's work for
+//! the page is part of its measured cost: at most some milliseconds per second.
 
-use crate::http::{Endpoint, Request};
-use crate::observe::{Gauge, Usage};
+use crate::http::{HttpEndpoint, HttpRequest};
+use crate::observe::{BrokerUsage, UsageSource};
 
-/// As tidewire names it, then as Prometheus' client libraries do.
+/// The names of tidewire, then those of the Prometheus client libraries.
 const CPU_SECONDS: [&str; 2] = ["tidewire_process_cpu_seconds_total", "process_cpu_seconds_total"];
 const RESIDENT_BYTES: [&str; 2] = ["tidewire_process_resident_bytes", "process_resident_memory_bytes"];
-const PAGE: Request<'_> = Request {
+const PAGE: HttpRequest<'_> = HttpRequest {
     method: "GET",
     accept: "application/openmetrics-text, text/plain",
     token: None,
@@ -19,14 +19,14 @@ const PAGE: Request<'_> = Request {
 
 #[derive(Debug)]
 pub struct MetricsPage {
-    /// As typed.
+    /// The URL as the user typed it.
     url: String,
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
     path: String,
 }
 
 impl MetricsPage {
-    /// Asks once, so that what does not work is known before the run.
+    /// Reads the page once, so that a wrong URL is reported before the run.
     pub fn new(url: &str) -> Result<MetricsPage, String> {
         let mut page = MetricsPage::parse(url)?;
         page.read()?;
@@ -35,7 +35,7 @@ impl MetricsPage {
 
     fn parse(url: &str) -> Result<MetricsPage, String> {
         let wrong = || format!("{url}: expected http://HOST:PORT/PATH, as in http://127.0.0.1:18083/metrics");
-        let (endpoint, path) = Endpoint::parse(url).ok_or_else(wrong)?;
+        let (endpoint, path) = HttpEndpoint::parse(url).ok_or_else(wrong)?;
         Ok(MetricsPage {
             url: url.to_owned(),
             endpoint,
@@ -44,7 +44,7 @@ impl MetricsPage {
     }
 
     fn fetch(&self) -> Result<String, String> {
-        let answer = self.endpoint.ask(&self.path, &PAGE);
+        let answer = self.endpoint.send(&self.path, &PAGE);
         let answer = answer.map_err(|error| format!("{}: {error}", self.url))?;
         let page = answer.and_then(|answer| match answer.status {
             200 => Ok(answer.body),
@@ -54,7 +54,7 @@ impl MetricsPage {
     }
 }
 
-impl Gauge for MetricsPage {
+impl UsageSource for MetricsPage {
     fn pid(&self) -> Option<u32> {
         None
     }
@@ -63,7 +63,7 @@ impl Gauge for MetricsPage {
         &self.url
     }
 
-    fn read(&mut self) -> Result<Usage, String> {
+    fn read(&mut self) -> Result<BrokerUsage, String> {
         let page = self.fetch()?;
         let cpu_s = value(&page, &CPU_SECONDS).ok_or_else(|| {
             format!(
@@ -72,15 +72,15 @@ impl Gauge for MetricsPage {
                 CPU_SECONDS.join(", ")
             )
         })?;
-        Ok(Usage {
+        Ok(BrokerUsage {
             cpu_s,
             resident_bytes: value(&page, &RESIDENT_BYTES).map(|bytes| bytes as u64),
-            ..Usage::default()
+            ..BrokerUsage::default()
         })
     }
 }
 
-/// The first sample of the first metric that is there.
+/// Returns the first sample of the first of these metrics that the page contains.
 fn value(page: &str, names: &[&str]) -> Option<f64> {
     names.iter().find_map(|name| {
         page.lines().find_map(|line| {
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives one answer. Its URL.
+    /// Starts a server that gives one answer, and returns its URL.
     fn serve(answer: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -120,31 +120,31 @@ mod tests {
         format!("http://{address}/m?all=1")
     }
 
-    fn read(answer: &'static str) -> Result<Usage, String> {
+    fn read(answer: &'static str) -> Result<BrokerUsage, String> {
         MetricsPage::parse(&serve(answer)).unwrap().read()
     }
 
     #[test]
-    fn pages_of_tidewire_and_of_others_are_understood() {
+    fn page_of_tidewire_or_prometheus_is_read() {
         let own = "HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n# TYPE tidewire_process_cpu_seconds counter\n\
                    tidewire_process_cpu_seconds_total 1.25\ntidewire_process_resident_bytes 4096\n# EOF\n";
-        let expected = Usage {
+        let expected = BrokerUsage {
             cpu_s: 1.25,
             resident_bytes: Some(4096),
-            ..Usage::default()
+            ..BrokerUsage::default()
         };
         assert_eq!(read(own), Ok(expected));
         let other = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1d\r\nprocess_cpu_seconds_total{a=\"\r\n\
                      1b;x\r\nb\"} 2e1 1700000000\nother 1\n\r\n0\r\n\r\n";
-        let expected = Usage {
+        let expected = BrokerUsage {
             cpu_s: 20.0,
-            ..Usage::default()
+            ..BrokerUsage::default()
         };
         assert_eq!(read(other), Ok(expected));
     }
 
     #[test]
-    fn errors_name_the_url_what_came_and_what_was_expected() {
+    fn page_that_is_wrong_fails_with_url_and_reason() {
         for (answer, got) in [
             (
                 "HTTP/1.1 401 Unauthorized\r\n\r\n",
@@ -161,19 +161,19 @@ mod tests {
                 "cut off",
             ),
         ] {
-            let said = read(answer).unwrap_err();
+            let message = read(answer).unwrap_err();
             assert!(
-                said.contains(got) && said.starts_with("http://127.0.0.1:"),
-                "{answer:?}: {said}"
+                message.contains(got) && message.starts_with("http://127.0.0.1:"),
+                "{answer:?}: {message}"
             );
         }
-        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let said = MetricsPage::new(&format!("http://{nobody}/metrics")).unwrap_err();
-        assert!(said.contains("refused"), "{said}");
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let message = MetricsPage::new(&format!("http://{closed}/metrics")).unwrap_err();
+        assert!(message.contains("refused"), "{message}");
     }
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn url_is_split_into_endpoint_and_path() {
         for (url, authority, path) in [
             ("http://host", "host:80", "/metrics"),
             ("http://host:18083/a/b?c=d", "host:18083", "/a/b?c=d"),

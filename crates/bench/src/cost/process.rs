@@ -1,10 +1,11 @@
-//! What a broker on this machine uses, read from `/proc/<pid>`: CPU time and context switches of all its threads, resident memory.
+//! The resource use of a broker on this machine, from `/proc/<pid>`: CPU time and context switches of all its threads,
+//! resident memory.
 
 use std::fs;
 
-use crate::observe::{Gauge, Usage};
+use crate::observe::{BrokerUsage, UsageSource};
 
-/// The kernel's USER_HZ, fixed at 100 on Linux for what /proc shows.
+/// The kernel's USER_HZ, which is fixed at 100 for the values in /proc on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl Process {
             .map_err(|error| format!("process {}: {error}", self.pid))
     }
 
-    /// Voluntary and involuntary; a thread that ends takes its own along.
+    /// Returns voluntary and involuntary context switches. Those of threads that have ended are missing.
     fn switches(&self) -> (u64, u64) {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid))
             .into_iter()
@@ -44,7 +45,7 @@ impl Process {
     }
 }
 
-impl Gauge for Process {
+impl UsageSource for Process {
     fn pid(&self) -> Option<u32> {
         Some(self.pid)
     }
@@ -53,10 +54,10 @@ impl Gauge for Process {
         &self.name
     }
 
-    fn read(&mut self) -> Result<Usage, String> {
+    fn read(&mut self) -> Result<BrokerUsage, String> {
         let stat = self.file("stat")?;
         let status = self.file("status")?;
-        // The command in parentheses may contain spaces; fields are counted from behind it.
+        // The command in parentheses may contain spaces, so the fields are counted from the parenthesis that closes it.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let seconds = |at: usize| {
             fields
@@ -67,7 +68,7 @@ impl Gauge for Process {
         };
         let (voluntary_switches, involuntary_switches) = self.switches();
         let (user_s, system_s) = (seconds(11), seconds(12));
-        Ok(Usage {
+        Ok(BrokerUsage {
             cpu_s: user_s + system_s,
             user_s: Some(user_s),
             system_s: Some(system_s),
@@ -79,7 +80,7 @@ impl Gauge for Process {
     }
 }
 
-/// The number behind a name in a file of lines like "VmRSS:    1234 kB"; 0 when it is not there.
+/// Returns the number after a name in a file of lines like "VmRSS:    1234 kB"; 0 if the name is missing.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok())
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_this_process() {
+    fn gauge_of_this_process_has_values() {
         let mut process = Process::new(std::process::id()).unwrap();
         let usage = process.read().unwrap();
         assert!(usage.resident_bytes.unwrap() > 100_000, "{usage:?}");

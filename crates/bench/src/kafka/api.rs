@@ -1,45 +1,45 @@
-//! Connector, action and rule of a run, made and removed over tidewire's API.
+//! The connector, action and rule of a run: created and removed over tidewire's API.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::http::{Endpoint, Request};
+use crate::http::{HttpEndpoint, HttpRequest};
 use crate::scenario::ToKafka;
 
-/// Who may change definitions, and where.
+/// The login of a user with permission to change definitions, and the API's address.
 #[derive(Clone, Debug)]
-pub struct Login {
-    pub endpoint: Endpoint,
+pub struct BrokerLogin {
+    pub endpoint: HttpEndpoint,
     pub user: String,
     pub password: String,
 }
 
-/// What was made for a run.
-pub struct Definitions {
-    api: Api,
+/// The definitions that were created for a run.
+pub struct RunDefinitions {
+    api: DefinitionsApi,
     name: String,
 }
 
-struct Api {
-    endpoint: Endpoint,
+struct DefinitionsApi {
+    endpoint: HttpEndpoint,
     token: Option<String>,
 }
 
-impl Definitions {
-    pub fn make(login: &Login, to: &ToKafka, bootstrap_hosts: &str, run: u16) -> Result<Definitions, String> {
-        let made = Definitions {
-            api: Api::log_in(login)?,
+impl RunDefinitions {
+    pub fn make(login: &BrokerLogin, to: &ToKafka, bootstrap_hosts: &str, run: u16) -> Result<RunDefinitions, String> {
+        let made = RunDefinitions {
+            api: DefinitionsApi::log_in(login)?,
             name: format!("bench-{run:04x}"),
         };
-        let result = made.make_all(to, bootstrap_hosts);
+        let result = made.create_all(to, bootstrap_hosts);
         if result.is_err() {
             made.remove();
         }
         result.map(|()| made)
     }
 
-    fn make_all(&self, to: &ToKafka, bootstrap_hosts: &str) -> Result<(), String> {
+    fn create_all(&self, to: &ToKafka, bootstrap_hosts: &str) -> Result<(), String> {
         let name = &self.name;
         let connector = json!({"type": "kafka", "name": name, "config": {"bootstrap_hosts": bootstrap_hosts}});
         let action = json!({
@@ -48,16 +48,17 @@ impl Definitions {
         });
         let rule = json!({"id": name, "sql": to.sql, "actions": [format!("kafka:{name}")]});
         for (kind, definition) in [("connectors", connector), ("actions", action), ("rules", rule)] {
-            self.api.ask("POST", &format!("/api/v1/{kind}"), Some(&definition))?;
+            self.api
+                .send_request("POST", &format!("/api/v1/{kind}"), Some(&definition))?;
         }
         Ok(())
     }
 
-    /// What the action says of itself; empty if it says nothing.
+    /// Reads the counters of the action; empty if that fails.
     pub fn metrics(&self) -> BTreeMap<String, u64> {
         let view = self
             .api
-            .ask("GET", &format!("/api/v1/actions/kafka:{}", self.name), None);
+            .send_request("GET", &format!("/api/v1/actions/kafka:{}", self.name), None);
         let metrics = view.ok().and_then(|view| view["metrics"].as_object().cloned());
         let numbers = metrics.into_iter().flatten();
         numbers
@@ -65,7 +66,7 @@ impl Definitions {
             .collect()
     }
 
-    /// What is not there any more is none the worse.
+    /// Removes the definitions. Errors are ignored: a missing definition needs no removal.
     pub fn remove(&self) {
         let name = &self.name;
         for path in [
@@ -73,39 +74,42 @@ impl Definitions {
             format!("actions/kafka:{name}"),
             format!("connectors/{name}"),
         ] {
-            let _ = self.api.ask("DELETE", &format!("/api/v1/{path}"), None);
+            let _ = self.api.send_request("DELETE", &format!("/api/v1/{path}"), None);
         }
     }
 
-    pub fn left_over(&self) -> String {
+    /// Describes the definitions, for a run whose messages have not all arrived in Kafka.
+    pub fn describe(&self) -> String {
         let name = &self.name;
-        format!("rule {name}, action kafka:{name} and connector {name} are left in the broker: messages wait there")
+        format!(
+            "rule {name}, action kafka:{name} and connector {name} remain in the broker, because messages wait in the action"
+        )
     }
 }
 
-impl Api {
-    fn log_in(login: &Login) -> Result<Api, String> {
-        let mut api = Api {
+impl DefinitionsApi {
+    fn log_in(login: &BrokerLogin) -> Result<DefinitionsApi, String> {
+        let mut api = DefinitionsApi {
             endpoint: login.endpoint.clone(),
             token: None,
         };
         let body = json!({"user": login.user, "password": login.password});
-        let answer = api.ask("POST", "/api/v1/login", Some(&body))?;
+        let answer = api.send_request("POST", "/api/v1/login", Some(&body))?;
         let token = answer["token"].as_str().ok_or("the API's login gives no token")?;
         api.token = Some(token.to_owned());
         Ok(api)
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
+    fn send_request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let body = body.map(Value::to_string);
-        let request = Request {
+        let request = HttpRequest {
             method,
             accept: "application/json",
             token: self.token.as_deref(),
             body: body.as_deref(),
         };
         let place = format!("http://{}{path}", self.endpoint.authority());
-        let answer = self.endpoint.ask(path, &request);
+        let answer = self.endpoint.send(path, &request);
         let answer = answer.map_err(|error| format!("{place}: {error}"))?;
         let answer = answer.map_err(|got| format!("{place}: got {got}"))?;
         match answer.status {

@@ -1,4 +1,5 @@
-//! What a plain producer needs for the same records: a loop over librdkafka in this process, with the defaults of our Kafka action.
+//! The time that a plain producer needs for the same records: a loop over librdkafka in this process, with the defaults
+//! of tidewire's Kafka action.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 
 use crate::cost::process::Process;
-use crate::observe::Gauge;
+use crate::observe::UsageSource;
 use crate::result::ProducerCeiling;
 
 const RECORDS: u64 = 500_000;
@@ -41,7 +42,7 @@ pub fn measure(bootstrap_hosts: &str, kafka_topic: &str, payload_bytes: usize) -
     })
 }
 
-/// Waits while librdkafka's queue is full.
+/// Sends a record; waits while librdkafka's queue is full.
 fn send(
     producer: &ThreadedProducer<DefaultProducerContext>,
     record: BaseRecord<'_, String, Vec<u8>>,

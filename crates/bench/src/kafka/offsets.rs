@@ -1,4 +1,4 @@
-//! Where the partitions of a Kafka topic end: the number of records that were ever written to each.
+//! The end offsets of the partitions of a Kafka topic: the number of records that were ever written to each.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Of a topic that has to be there, with so many partitions.
+    /// Connects to Kafka; fails unless the topic exists with this number of partitions.
     pub fn of(bootstrap_hosts: &str, kafka_topic: &str, partitions: u32) -> Result<Offsets, String> {
         let failed = |error| format!("Kafka at {bootstrap_hosts}: {error}");
         let consumer: BaseConsumer = ClientConfig::new()
@@ -41,7 +41,7 @@ impl Offsets {
             let marks = self
                 .consumer
                 .fetch_watermarks(&self.kafka_topic, partition as i32, PATIENCE);
-            let marks = marks.map_err(|error| format!("the end of partition {partition} cannot be read: {error}"));
+            let marks = marks.map_err(|error| format!("cannot read the end offset of partition {partition}: {error}"));
             marks.map(|(_, end)| end.max(0) as u64)
         };
         (0..self.partitions).map(end).collect()

@@ -1,114 +1,115 @@
-//! One simulated client: its connection, if it has one, and what outlives a connection.
+//! One simulated client: its connection, if it has one, and the state that survives a connection.
 
 use std::sync::Arc;
 
-use super::flow::Flow;
-use super::link::Link;
-use super::others::Others;
-use super::outbound::{Inbound, Outbound};
+use super::flow::MessageFlow;
+use super::link::LoadLink;
+use super::others::OtherRuns;
+use super::outbound::{OutboundQueue, UnreleasedIds};
 use super::plan::GroupPlan;
-use super::sources::Sources;
+use super::sources::SenderRanges;
 use super::tcp_info::Segments;
 
-pub struct Client {
+pub struct LoadClient {
     pub group: u16,
-    /// Among all of its group, on all machines.
+    /// The index in the group, over all machines.
     pub index: u32,
-    /// Among those of its group that this worker has.
-    pub place: u32,
-    pub state: State,
-    pub link: Option<Link>,
-    /// Counts connections, so that timers of earlier ones are known.
+    /// The index among the clients of the group that this worker has.
+    pub group_index: u32,
+    pub state: LoadClientState,
+    pub link: Option<LoadLink>,
+    /// Counts connections, so that timers of earlier connections are recognized.
     pub epoch: u32,
-    /// The beginning of a packet whose end has not come.
+    /// The beginning of a packet that has not arrived completely.
     pub rest: Vec<u8>,
-    /// Packets for the socket, of which `out_taken` bytes have left.
+    /// Packets for the socket; the first `out_taken` bytes are sent.
     pub out: Vec<u8>,
     pub out_taken: usize,
-    /// When the connection, later the SUBSCRIBE, began.
+    /// When the connection attempt, later the SUBSCRIBE, began.
     pub begun_ns: u64,
     pub last_out_ns: u64,
     pub last_in_ns: u64,
-    /// When the last PINGREQ was written; 0 without.
+    /// When the last PINGREQ was written; 0 if none was.
     pub pinged_ns: u64,
-    /// In seconds, as the server wants it.
+    /// Keep alive in seconds, as the server set it.
     pub keep_alive_s: u16,
-    /// Data segments that are counted already.
+    /// Data segments that are already in the counts.
     pub segments: Segments,
     pub attempts: u8,
-    /// Somebody waits until it is ready or given up.
+    /// A phase ends only when this client is ready or given up.
     pub is_awaited: bool,
-    /// Its subscriptions were made by an earlier connection.
+    /// An earlier connection has made the subscriptions.
     pub has_subscribed: bool,
     pub is_dirty: bool,
-    pub is_hot: bool,
-    /// The peer has ended its side: reading goes on until the end is read.
-    pub sees_end: bool,
+    pub is_readable: bool,
+    /// The peer has closed its side; data that arrived before is still to be read.
+    pub is_peer_closed: bool,
     pub is_publisher: bool,
-    pub publisher: Option<Box<Publisher>>,
-    pub subscriber: Option<Box<Subscriber>>,
+    pub publisher: Option<Box<LoadPublisher>>,
+    pub subscriber: Option<Box<LoadSubscriber>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Without a connection, and it wants none now.
-    Away,
-    /// Waits for its turn to connect, or for the end of a pause after a failure.
+pub enum LoadClientState {
+    /// Has no connection and does not connect now.
+    Absent,
+    /// Waits for its turn to connect, or for the end of the pause after a failure.
     Queued,
     Connecting,
-    /// TLS and WebSocket handshakes.
+    /// In the TLS and WebSocket handshakes.
     Opening,
     AwaitsConnAck,
     AwaitsSubAck,
     Ready,
-    /// DISCONNECT has left; the server closes.
-    Leaving,
-    /// Given up, or lost and not to come back.
-    Gone,
+    /// DISCONNECT is sent; waits for the server to close.
+    Disconnecting,
+    /// Given up, or lost without a reconnect.
+    GivenUp,
 }
 
-pub struct Publisher {
+pub struct LoadPublisher {
     pub sender: u32,
     pub client_id: Box<str>,
-    /// Messages that have left; the next one's sequence number.
+    /// Messages that were sent: the sequence number of the next one.
     pub sent: u32,
     /// Messages that were due (open model).
     pub due: u32,
-    /// Messages that were counted as published and have to leave once more.
+    /// QoS 0 messages that were counted as published, were not sent, and must be sent without being counted again.
     pub recount: u32,
-    /// Unacknowledged messages that the scenario and the server permit.
+    /// Unacknowledged messages that the scenario and the server allow.
     pub window: u32,
-    pub outbound: Outbound,
-    /// Deliveries that are no longer waited for, and how many there were at the last look (QoS 0 with a window).
-    pub written_off: u64,
+    pub outbound: OutboundQueue,
+    /// Deliveries that are no longer expected, and the deliveries at the last check (QoS 0 with a window).
+    pub abandoned_deliveries: u64,
     pub delivered_before: u64,
 }
 
-pub struct Subscriber {
-    pub sources: Arc<Sources>,
-    pub flows: Box<[Flow]>,
+pub struct LoadSubscriber {
+    pub sources: Arc<SenderRanges>,
+    pub flows: Box<[MessageFlow]>,
     pub shares: Vec<ShareMember>,
-    pub inbound: Inbound,
-    /// Where proofs of other processes are followed.
-    pub others: Option<Box<Others>>,
-    /// The server has refused one of its subscriptions.
+    pub inbound: UnreleasedIds,
+    /// Checks the messages of other runs; present in a job without publishers.
+    pub other_runs: Option<Box<OtherRuns>>,
+    /// The server refused one of the subscriptions.
     pub is_refused: bool,
 }
 
-/// Order can only be judged per connection of a shared subscription.
+/// A member of a shared subscription. Order can be checked only per connection.
 pub struct ShareMember {
     pub share: u32,
-    /// By position in the share's sources: one more than the highest sequence number that came here.
+    /// By position in the sources of the shared subscription: one more than the highest sequence number that arrived
+    /// here.
     pub next: Box<[u32]>,
 }
 
-impl Client {
-    pub fn new(group: &GroupPlan, number: u16, index: u32, place: u32) -> Client {
-        Client {
+impl LoadClient {
+    pub fn new(group: &GroupPlan, number: u16, index: u32, place: u32) -> LoadClient {
+        LoadClient {
             group: number,
             index,
-            place,
-            state: State::Away,
+            group_index: place,
+            state: LoadClientState::Absent,
             link: None,
             epoch: 0,
             rest: Vec::new(),
@@ -124,8 +125,8 @@ impl Client {
             is_awaited: false,
             has_subscribed: false,
             is_dirty: false,
-            is_hot: false,
-            sees_end: false,
+            is_readable: false,
+            is_peer_closed: false,
             is_publisher: group.publishing.is_some(),
             publisher: None,
             subscriber: None,
@@ -137,15 +138,18 @@ impl Client {
     }
 
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, State::AwaitsSubAck | State::Ready | State::Leaving)
+        matches!(
+            self.state,
+            LoadClientState::AwaitsSubAck | LoadClientState::Ready | LoadClientState::Disconnecting
+        )
     }
 
-    /// Waits for nothing that a connection in this state could still bring.
+    /// Whether the client needs nothing more from a connection.
     pub fn has_finished(&self) -> bool {
-        matches!(self.state, State::Away | State::Gone)
+        matches!(self.state, LoadClientState::Absent | LoadClientState::GivenUp)
     }
 
-    /// How much of `out` are packets that left whole; what is behind was not sent.
+    /// Returns the size of the packets at the start of `out` that are sent completely; the rest counts as not sent.
     pub fn whole_packets_taken(&self) -> usize {
         let mut at = 0;
         while let Some(size) = packet_size(&self.out[at..]).filter(|size| at + size <= self.out_taken) {
@@ -154,12 +158,12 @@ impl Client {
         at
     }
 
-    /// QoS 0 messages among the packets that did not leave whole.
+    /// Counts the QoS 0 messages among the packets that are not sent completely.
     pub fn unsent_qos0(&self) -> u32 {
         let mut at = self.whole_packets_taken();
         let mut count = 0;
         while let Some(size) = packet_size(&self.out[at..]) {
-            // PUBLISH with QoS 0.
+            // A PUBLISH with QoS 0.
             count += u32::from(self.out[at] & 0b1111_0110 == 0x30);
             at += size;
         }
@@ -167,7 +171,7 @@ impl Client {
     }
 }
 
-/// Size of the first packet in a buffer of packets that were encoded here.
+/// Returns the size of the first packet in a buffer of packets that this process encoded.
 fn packet_size(bytes: &[u8]) -> Option<usize> {
     let mut remaining = 0;
     for (place, &byte) in bytes.get(1..)?.iter().take(4).enumerate() {

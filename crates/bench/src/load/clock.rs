@@ -1,11 +1,13 @@
-//! The run clock of this process, and waiting for a moment on it more precisely than a poll's timeout can.
+//! The run clock of this process, and a timer that is more precise than the timeout of a poll.
 //!
-//! `epoll_wait` counts milliseconds, and `mio` rounds up to them. A timer descriptor in the same poll has nanoseconds and no
-//! timer slack. Below [`SPIN_NS`] the wait is a poll without timeout: arming a timer and being scheduled again would take longer.
+//! `epoll_wait` counts in milliseconds, and `mio` rounds up to them. A timer descriptor in the same poll counts in
+//! nanoseconds and has no timer slack. A wait below [`SPIN_NS`] is a poll without timeout: setting a timer and being
+//! scheduled again would take longer.
 //!
-//! A core that has slept for milliseconds takes tens of microseconds to wake, which would stand in every latency of a slow schedule.
-//! So the timer rings [`EARLY_NS`] before a message is due, and the rest is spent polling; never more than a share of the wait, so that a
-//! fast schedule, whose core hardly sleeps, does not take the core from the broker.
+//! A core that has slept for milliseconds needs tens of microseconds to wake, which would be part of every latency of a
+//! slow schedule. So the timer fires [`EARLY_NS`] before a message is due, and the worker polls for the rest. The
+//! polling time is limited to a share of the wait, so that a fast schedule, whose core hardly sleeps, does not take the
+//! core from the broker.
 
 use std::time::Instant;
 
@@ -16,7 +18,7 @@ pub struct RunClock {
 }
 
 impl RunClock {
-    /// Shows `offset_ns` at `origin`.
+    /// Returns a clock that shows `offset_ns` at `origin`.
     pub fn new(origin: Instant, offset_ns: i64) -> RunClock {
         RunClock { origin, offset_ns }
     }
@@ -28,14 +30,14 @@ impl RunClock {
     }
 }
 
-/// Waits shorter than this are spent polling.
+/// For waits shorter than this, the worker polls without a timer.
 pub const SPIN_NS: u64 = 10_000;
 pub const EARLY_NS: u64 = 60_000;
-/// One part in so many of a wait may be spent polling.
+/// At most a wait divided by this is spent polling.
 pub const EARLY_SHARE: u64 = 10;
 
 #[cfg(target_os = "linux")]
-pub use timer::Alarm;
+pub use timer::WakeTimer;
 
 #[cfg(target_os = "linux")]
 mod timer {
@@ -48,20 +50,21 @@ mod timer {
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
     };
 
-    /// Wakes a poll at a moment.
-    pub struct Alarm {
+    /// A timer that wakes a poll at a given time.
+    pub struct WakeTimer {
         descriptor: OwnedFd,
     }
 
-    impl Alarm {
-        pub fn new(registry: &Registry, token: Token) -> io::Result<Alarm> {
+    impl WakeTimer {
+        pub fn new(registry: &Registry, token: Token) -> io::Result<WakeTimer> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
             registry.register(&mut SourceFd(&descriptor.as_raw_fd()), token, Interest::READABLE)?;
-            Ok(Alarm { descriptor })
+            Ok(WakeTimer { descriptor })
         }
 
-        /// Replaces what was set before. Never read: setting it again makes it ready again, and readiness is edge-triggered.
+        /// Sets the timer and replaces an earlier time. The descriptor is never read: readiness is edge-triggered and
+        /// each expiry triggers it.
         pub fn set(&self, in_ns: u64) -> io::Result<()> {
             let none = Timespec { tv_sec: 0, tv_nsec: 0 };
             let it_value = Timespec {

@@ -1,4 +1,4 @@
-//! What the parts of a worker share besides the clients themselves.
+//! State that the parts of a worker share, apart from the clients.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,103 +6,103 @@ use std::sync::Arc;
 
 use mio::Registry;
 
-use super::client::Client;
-use super::flow::{Ledger, Received};
+use super::client::LoadClient;
+use super::flow::{FlowGaps, ReceivedSet};
 use super::meter::Meter;
-use super::plan::{GroupPlan, Plan};
-use super::schedule::Schedule;
+use super::plan::{GroupPlan, LoadPlan};
+use super::schedule::SendSchedule;
 
-pub struct Context {
-    pub plan: Arc<Plan>,
+pub struct LoadContext {
+    pub plan: Arc<LoadPlan>,
     pub thread: u32,
     pub registry: Registry,
     pub meter: Meter,
-    pub ledger: Ledger,
-    /// By shared subscription and the sender's position in it.
-    pub share_log: Vec<Vec<Received>>,
+    pub ledger: FlowGaps,
+    /// By shared subscription and the sender's position in its sources.
+    pub share_log: Vec<Vec<ReceivedSet>>,
     pub groups: Vec<GroupRun>,
     pub timers: Timers,
-    /// Clients with something to write, and with something left to read.
+    /// Clients that have data to write, and clients that may have more to read.
     pub dirty: Vec<u32>,
-    pub hot: Vec<u32>,
-    /// Waiting for their turn to connect.
+    pub readable: Vec<u32>,
+    /// Clients that wait for their turn to connect.
     pub queue: std::collections::VecDeque<u32>,
-    /// Connections without CONNACK.
+    /// Connections that have not received CONNACK.
     pub connecting: u32,
     pub connected: u64,
     /// Awaited clients that are not ready yet.
     pub awaited: u32,
     pub given_up: u32,
-    /// Read once per batch of input.
+    /// The time; read once per batch of input.
     pub now_ns: u64,
-    /// When the last message came.
+    /// When the last message arrived.
     pub last_message_ns: u64,
-    pub permission: Permission,
-    /// Nobody connects again.
+    pub permission: SendPermission,
+    /// No client connects any more.
     pub is_ending: bool,
-    /// Those who were away have been called.
+    /// The absent clients have been queued to connect.
     pub has_returned: bool,
     /// Clients that come and go do so now.
     pub is_cycling: bool,
-    /// Deliveries since the last turn, by sender, and of whom there were any (QoS 0 with a window).
+    /// Deliveries since the last turn by sender, and the senders that have any (QoS 0 with a window).
     pub deliveries: Vec<u32>,
     pub delivered: Vec<u32>,
     pub scratch: String,
     pub payload: Vec<u8>,
-    /// Another host and source address for every connection.
-    pub turn: u32,
+    /// Counts connections, so that each one uses the next host and source address.
+    pub connect_count: u32,
     pub last_refusal: String,
 }
 
-/// What publishers may do.
+/// The messages that publishers may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Permission {
+pub enum SendPermission {
     Nothing,
-    /// Send what was due already.
+    /// Messages that were due already.
     Finish,
     Begin,
 }
 
-/// What a group does in this worker.
+/// The state of a group in this worker.
 pub struct GroupRun {
     /// The slots of its clients are `first_slot..first_slot + clients`.
     pub first_slot: u32,
     pub clients: u32,
-    /// Index in the group of the first.
+    /// The index in the group of the worker's first client.
     pub first_index: u32,
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<SendSchedule>,
     pub is_stalled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimerKind {
-    /// The connection is not ready in time.
+    /// The connection must be ready by now.
     ConnectDeadline,
     Retry,
     KeepAlive,
-    /// The stay of a client that comes and goes is over.
+    /// A client that comes and goes disconnects.
     Leave,
     LeaveDeadline,
-    /// Slot is the group.
+    /// For these two the slot is the number of the group.
     StallBegins,
     StallEnds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timer {
+pub struct ClientTimer {
     pub at_ns: u64,
     pub slot: u32,
     pub epoch: u32,
     pub kind: TimerKind,
 }
 
-/// At most a few per connection; those of earlier connections are thrown away when their time comes.
+/// Timers by time. Each connection has a few; those of earlier connections are ignored when they expire.
 #[derive(Default)]
-pub struct Timers(BinaryHeap<Reverse<Timer>>);
+pub struct Timers(BinaryHeap<Reverse<ClientTimer>>);
 
 impl Timers {
     pub fn add(&mut self, at_ns: u64, kind: TimerKind, slot: u32, epoch: u32) {
-        self.0.push(Reverse(Timer {
+        self.0.push(Reverse(ClientTimer {
             at_ns,
             slot,
             epoch,
@@ -114,39 +114,39 @@ impl Timers {
         self.0.peek().map(|timer| timer.0.at_ns)
     }
 
-    pub fn pop(&mut self, now_ns: u64) -> Option<Timer> {
+    pub fn pop(&mut self, now_ns: u64) -> Option<ClientTimer> {
         self.0.peek().filter(|timer| timer.0.at_ns <= now_ns)?;
         self.0.pop().map(|timer| timer.0)
     }
 }
 
-impl Context {
-    pub fn group(&self, client: &Client) -> &GroupPlan {
+impl LoadContext {
+    pub fn group(&self, client: &LoadClient) -> &GroupPlan {
         &self.plan.groups[usize::from(client.group)]
     }
 
-    pub fn mark_dirty(&mut self, slot: u32, client: &mut Client) {
+    pub fn mark_dirty(&mut self, slot: u32, client: &mut LoadClient) {
         if !client.is_dirty {
             client.is_dirty = true;
             self.dirty.push(slot);
         }
     }
 
-    pub fn mark_hot(&mut self, slot: u32, client: &mut Client) {
-        if !client.is_hot {
-            client.is_hot = true;
-            self.hot.push(slot);
+    pub fn mark_readable(&mut self, slot: u32, client: &mut LoadClient) {
+        if !client.is_readable {
+            client.is_readable = true;
+            self.readable.push(slot);
         }
     }
 
-    /// Nobody has to wait for it any longer.
-    pub fn settle(&mut self, client: &mut Client) {
+    /// Records that the phase no longer waits for this client.
+    pub fn settle(&mut self, client: &mut LoadClient) {
         if std::mem::take(&mut client.is_awaited) {
             self.awaited -= 1;
         }
     }
 
-    pub fn count_segments(&mut self, client: &mut Client) {
+    pub fn count_segments(&mut self, client: &mut LoadClient) {
         if let Some(link) = &client.link {
             let total = super::tcp_info::segments(&link.stream);
             let counts = &mut self.meter.interval.counts;

@@ -1,26 +1,27 @@
-//! What has come of each flow (a publisher's messages at one subscriber, or at one shared subscription), and what is missing.
+//! The received and the missing messages of each flow (the messages of a publisher at one subscriber, or at one shared
+//! subscription).
 //!
-//! A flow that behaves costs eight bytes and one comparison per message. One that does not gets a list of holes, which is bounded:
-//! when it is full the oldest hole is closed as lost for good.
+//! A flow whose messages arrive in order needs eight bytes and one comparison per message. Any other flow gets a list
+//! of gaps. The list is bounded: when it is full, its older half is counted as lost.
 
 use std::ops::Range;
 
-/// Holes per flow that are remembered; more say no more.
+/// Most gaps per flow.
 const HOLES_MAX: usize = 10_000;
 const FINDINGS_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Flow {
-    /// One more than the highest sequence number that came.
+pub struct MessageFlow {
+    /// One more than the highest sequence number that arrived.
     pub next: u32,
-    /// Index in `Ledger::holes` plus one; 0 without.
+    /// Index in `FlowGaps::holes` plus one; 0 if the flow has no gaps.
     holes: u32,
 }
 
-impl Flow {
-    /// Nothing is missing before `sequence`.
-    pub fn starting_at(sequence: u32) -> Flow {
-        Flow {
+impl MessageFlow {
+    /// Returns a flow in which nothing before `sequence` is expected.
+    pub fn starting_at(sequence: u32) -> MessageFlow {
+        MessageFlow {
             next: sequence,
             holes: 0,
         }
@@ -28,10 +29,10 @@ impl Flow {
 }
 
 #[derive(Debug, Default)]
-struct Holes {
-    /// What did not come though later ones did; ascending.
+struct FlowHoles {
+    /// Ranges that did not arrive although later messages did; ascending.
     missing: Vec<Range<u32>>,
-    /// Below this nothing is known any more: holes here were given up.
+    /// Gaps below this number are no longer known; they were given up.
     known_from: u32,
     given_up: u64,
 }
@@ -39,12 +40,12 @@ struct Holes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     First,
-    /// The first time, but after a later one.
+    /// Arrived for the first time, but after a later message.
     Reordered,
     Duplicate,
 }
 
-/// Something wrong, for the examples.
+/// A fault, for the examples of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub slot: u32,
@@ -60,25 +61,25 @@ pub enum FindingKind {
     CorruptPayload,
     WrongTopic,
     NotSubscribed,
-    NoProof,
+    DamagedHeader,
 }
 
-/// The flows of one worker that need more than eight bytes, and sums over all of them.
+/// The gaps of the flows of one worker, and sums over all its flows.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    holes: Vec<Holes>,
+pub struct FlowGaps {
+    holes: Vec<FlowHoles>,
     pub duplicated: u64,
     pub reordered: u64,
     pub corrupt: u64,
     pub unverified: u64,
-    /// Flows of other processes that are followed.
+    /// The number of flows of other runs that are compared.
     pub followed: usize,
-    /// Distinct messages of flows, for a quick look whether all can be there.
+    /// Distinct messages that arrived: unless this changes, a new comparison finds nothing new.
     pub distinct: u64,
     pub findings: Vec<Finding>,
 }
 
-impl Ledger {
+impl FlowGaps {
     pub fn find(&mut self, finding: Finding) {
         let alike = self.findings.iter().filter(|known| known.kind == finding.kind);
         if alike.count() < FINDINGS_MAX {
@@ -87,7 +88,8 @@ impl Ledger {
     }
 
     #[inline]
-    pub fn arrive(&mut self, flow: &mut Flow, sequence: u32) -> Arrival {
+    /// Records the arrival of a message.
+    pub fn arrive(&mut self, flow: &mut MessageFlow, sequence: u32) -> Arrival {
         if sequence == flow.next {
             flow.next += 1;
             self.distinct += 1;
@@ -97,7 +99,7 @@ impl Ledger {
     }
 
     #[cold]
-    fn arrive_out_of_turn(&mut self, flow: &mut Flow, sequence: u32) -> Arrival {
+    fn arrive_out_of_turn(&mut self, flow: &mut MessageFlow, sequence: u32) -> Arrival {
         if sequence > flow.next {
             let gap = flow.next..sequence;
             flow.next = sequence.saturating_add(1);
@@ -114,16 +116,16 @@ impl Ledger {
         Arrival::Duplicate
     }
 
-    fn holes_of(&mut self, flow: &mut Flow) -> &mut Holes {
+    fn holes_of(&mut self, flow: &mut MessageFlow) -> &mut FlowHoles {
         if flow.holes == 0 {
-            self.holes.push(Holes::default());
+            self.holes.push(FlowHoles::default());
             flow.holes = self.holes.len() as u32;
         }
         &mut self.holes[flow.holes as usize - 1]
     }
 
-    /// What of `expected` has not come, ascending, and how many more of it were given up.
-    pub fn missing(&self, flow: &Flow, expected: Range<u32>) -> (Vec<Range<u32>>, u64) {
+    /// Returns the ranges of `expected` that did not arrive, ascending, and how many more messages of it were given up.
+    pub fn missing(&self, flow: &MessageFlow, expected: Range<u32>) -> (Vec<Range<u32>>, u64) {
         let mut missing = Vec::new();
         let mut given_up = 0;
         if let Some(holes) = (flow.holes as usize).checked_sub(1).map(|at| &self.holes[at]) {
@@ -140,10 +142,10 @@ impl Ledger {
     }
 }
 
-impl Holes {
+impl FlowHoles {
     fn push(&mut self, gap: Range<u32>) {
         if self.missing.len() >= HOLES_MAX {
-            // Half at once, so that this is not done for every hole.
+            // Half of them at once, so that this is rare.
             for hole in self.missing.drain(..HOLES_MAX / 2) {
                 self.given_up += hole.len() as u64;
                 self.known_from = hole.end;
@@ -152,10 +154,10 @@ impl Holes {
         self.missing.push(gap);
     }
 
-    /// Whether the message was missing.
+    /// Fills a gap; returns whether the message was missing.
     fn fill(&mut self, sequence: u32) -> bool {
         if sequence < self.known_from && self.given_up > 0 {
-            // It may be any of those; one that is late is likelier than one that comes twice.
+            // The message may be one of those given up: a late message is more likely than a duplicate.
             self.given_up -= 1;
             return true;
         }
@@ -175,7 +177,7 @@ impl Holes {
     }
 }
 
-/// Ascending numbers as ranges.
+/// Combines ascending numbers to ranges.
 fn ranges(sequences: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
     let mut ranges: Vec<Range<u32>> = Vec::new();
     for sequence in sequences {
@@ -192,7 +194,7 @@ pub fn intersect(one: &Range<u32>, other: &Range<u32>) -> Option<Range<u32>> {
     (!both.is_empty()).then_some(both)
 }
 
-/// `ranges` without `excluded`; both ascending.
+/// Returns `ranges` without `excluded`; both are ascending.
 pub fn subtract(ranges: Vec<Range<u32>>, excluded: &[Range<u32>]) -> Vec<Range<u32>> {
     if excluded.is_empty() {
         return ranges;
@@ -213,14 +215,14 @@ pub fn subtract(ranges: Vec<Range<u32>>, excluded: &[Range<u32>]) -> Vec<Range<u
     left
 }
 
-/// Which messages of one publisher have come, where several connections share them.
+/// The set of messages of one publisher that arrived, for a subscription that several connections share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedSet {
     words: Vec<u64>,
 }
 
-impl Received {
-    /// Whether it is new.
+impl ReceivedSet {
+    /// Adds a message; returns whether it is new.
     pub fn insert(&mut self, sequence: u32) -> bool {
         let (word, bit) = (sequence as usize / 64, 1 << (sequence % 64));
         if word >= self.words.len() {
@@ -231,8 +233,8 @@ impl Received {
         is_new
     }
 
-    /// Adds all of `other`; how many were in both.
-    pub fn merge(&mut self, other: &Received) -> u64 {
+    /// Adds all of `other`; returns how many messages were in both.
+    pub fn merge(&mut self, other: &ReceivedSet) -> u64 {
         if other.words.len() > self.words.len() {
             self.words.resize(other.words.len(), 0);
         }
@@ -260,12 +262,12 @@ impl Received {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is compared")]
+#[allow(clippy::single_range_in_vec_init, reason = "the tests compare lists of ranges")]
 mod tests {
     use super::*;
 
-    fn run(sequences: &[u32]) -> (Ledger, Flow, Vec<Arrival>) {
-        let (mut ledger, mut flow) = (Ledger::default(), Flow::default());
+    fn run(sequences: &[u32]) -> (FlowGaps, MessageFlow, Vec<Arrival>) {
+        let (mut ledger, mut flow) = (FlowGaps::default(), MessageFlow::default());
         let arrivals = sequences
             .iter()
             .map(|sequence| ledger.arrive(&mut flow, *sequence))
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orderly_flow_needs_no_list() {
+    fn flow_in_order_has_no_holes() {
         let (ledger, flow, _) = run(&[0, 1, 2, 3]);
         assert_eq!((ledger.holes.len(), ledger.missing(&flow, 0..4)), (0, (vec![], 0)));
         assert_eq!(ledger.missing(&flow, 0..6), (vec![4..6], 0));
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_order_and_duplicates_are_told_apart() {
+    fn arrive_distinguishes_loss_order_and_duplicates() {
         use Arrival::{Duplicate, First, Reordered};
         let (ledger, flow, arrivals) = run(&[0, 5, 2, 2, 0, 4, 6, 1, 3, 3]);
         let expected = [
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_bounded_and_still_counted() {
+    fn holes_over_limit_are_counted_as_given_up() {
         let every_other: Vec<u32> = (0..30_000).map(|n| 2 * n + 1).collect();
         let (ledger, flow, _) = run(&every_other);
         let (missing, given_up) = ledger.missing(&flow, 0..60_000);
@@ -306,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn excluded_ranges_are_cut_out() {
+    fn subtract_removes_excluded_ranges() {
         assert_eq!(subtract(vec![0..10, 20..30], &[2..4, 8..25]), [0..2, 4..8, 25..30]);
         assert_eq!(subtract(vec![0..3], &[0..3]), Vec::<Range<u32>>::new());
     }
 
     #[test]
-    fn sets_merge_and_say_what_is_missing() {
-        let (mut one, mut other) = (Received::default(), Received::default());
+    fn merge_counts_common_messages() {
+        let (mut one, mut other) = (ReceivedSet::default(), ReceivedSet::default());
         assert!([1, 2, 70].iter().all(|n| one.insert(*n)) && !one.insert(70));
         for n in [2, 200] {
             other.insert(n);

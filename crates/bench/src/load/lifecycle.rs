@@ -1,4 +1,4 @@
-//! How a client comes to its connection and how it loses it: TCP, handshakes, CONNECT, SUBSCRIBE, retries, leaving.
+//! The life of a connection: TCP, handshakes, CONNECT, SUBSCRIBE, retries, DISCONNECT.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,37 +9,37 @@ use mqtt::{
 };
 use rustls::HandshakeKind;
 
-use super::client::{Client, Publisher, State, Subscriber};
-use super::context::{Context, TimerKind};
-use super::link::{Link, Wrapping};
+use super::client::{LoadClient, LoadClientState, LoadPublisher, LoadSubscriber};
+use super::context::{LoadContext, TimerKind};
+use super::link::{LinkSecurity, LoadLink};
 use super::outbound::SUBSCRIBE_ID;
 use super::pattern::expand;
 use super::plan::GroupPlan;
 use super::publish;
 use super::tcp_info::Segments;
-use crate::scenario::Presence;
-use crate::target::Transport;
+use crate::scenario::GroupPresence;
+use crate::target::TargetTransport;
 
-/// A connection that is not ready after this has failed.
+/// Time limit until a connection is ready.
 const CONNECT_NS: u64 = 10_000_000_000;
-/// So long may the server take to close after DISCONNECT.
+/// Time that the server has to close the connection after DISCONNECT.
 const LEAVE_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u8 = 6;
 const RETRY_NS: u64 = 100_000_000;
 const RETRY_MAX_NS: u64 = 2_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Puts a client in the line of those who connect.
-pub fn enqueue(slot: u32, client: &mut Client, cx: &mut Context) {
-    client.state = State::Queued;
+/// Queues a client for its turn to connect.
+pub fn enqueue(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+    client.state = LoadClientState::Queued;
     cx.queue.push_back(slot);
 }
 
-/// Begins a connection.
-pub fn connect(slot: u32, client: &mut Client, cx: &mut Context) {
+/// Starts a connection.
+pub fn connect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     let target = &cx.plan.job.target;
-    let turn = cx.turn as usize;
-    cx.turn = cx.turn.wrapping_add(1);
+    let turn = cx.connect_count as usize;
+    cx.connect_count = cx.connect_count.wrapping_add(1);
     let endpoint = &cx.plan.endpoints[turn % cx.plan.endpoints.len()];
     let from = match &*target.source_addresses {
         [] => None,
@@ -47,11 +47,11 @@ pub fn connect(slot: u32, client: &mut Client, cx: &mut Context) {
     };
     client.epoch = client.epoch.wrapping_add(1);
     client.begun_ns = cx.plan.clock.now_ns();
-    client.state = State::Connecting;
-    (client.segments, client.sees_end) = (Segments::default(), false);
+    client.state = LoadClientState::Connecting;
+    (client.segments, client.is_peer_closed) = (Segments::default(), false);
     (client.last_in_ns, client.pinged_ns) = (client.begun_ns, 0);
     cx.connecting += 1;
-    let opened = Link::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {
+    let opened = LoadLink::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {
         let interest = Interest::READABLE | Interest::WRITABLE;
         cx.registry.register(&mut link.stream, Token(slot as usize), interest)?;
         Ok(link)
@@ -66,29 +66,30 @@ pub fn connect(slot: u32, client: &mut Client, cx: &mut Context) {
                 client.epoch,
             );
         }
-        Err(error) => lose(slot, client, cx, &error.to_string()),
+        Err(error) => handle_disconnect(slot, client, cx, &error.to_string()),
     }
 }
 
-/// After the socket has become ready in one of the states before CONNACK. Whether the handshakes are done now.
-pub fn advance(slot: u32, client: &mut Client, cx: &mut Context) -> Result<bool, String> {
+/// Continues after the socket has become ready in one of the states before CONNACK. Returns whether the handshakes are
+/// complete.
+pub fn advance(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) -> Result<bool, String> {
     let Some(link) = &mut client.link else { return Ok(false) };
-    if client.state == State::Connecting {
+    if client.state == LoadClientState::Connecting {
         if !link.is_connected().map_err(|error| error.to_string())? {
             return Ok(false);
         }
         let plan = cx.plan.clone();
         let target = &plan.job.target;
-        let is_web = matches!(target.transport, Transport::Ws | Transport::Wss);
-        link.wrap(&Wrapping {
+        let is_web = matches!(target.transport, TargetTransport::Ws | TargetTransport::Wss);
+        link.wrap(&LinkSecurity {
             tls: plan.tls.as_ref(),
             path: is_web.then_some(target.path.as_str()),
             host: host_of(&plan.endpoints, link),
             seed: client.begun_ns ^ u64::from(slot) << 40,
         })?;
-        client.state = State::Opening;
+        client.state = LoadClientState::Opening;
     }
-    if client.state == State::Opening {
+    if client.state == LoadClientState::Opening {
         link.flush()?;
         if !link.is_open() {
             return Ok(false);
@@ -100,20 +101,20 @@ pub fn advance(slot: u32, client: &mut Client, cx: &mut Context) -> Result<bool,
             Some(_) => cx.meter.interval.counts.tls_full += 1,
             None => {}
         }
-        client.state = State::AwaitsConnAck;
+        client.state = LoadClientState::AwaitsConnAck;
         write_connect(client, cx);
         cx.mark_dirty(slot, client);
     }
     Ok(true)
 }
 
-fn host_of<'a>(endpoints: &'a [super::plan::Endpoint], link: &Link) -> &'a str {
+fn host_of<'a>(endpoints: &'a [super::plan::BrokerEndpoint], link: &LoadLink) -> &'a str {
     let peer = link.stream.peer_addr().ok();
     let found = endpoints.iter().find(|endpoint| Some(endpoint.address) == peer);
     &found.unwrap_or(&endpoints[0]).host
 }
 
-fn write_connect(client: &mut Client, cx: &Context) {
+fn write_connect(client: &mut LoadClient, cx: &LoadContext) {
     let group = cx.group(client);
     let out = &mut client.out;
     let mut bytes = Vec::new();
@@ -143,9 +144,14 @@ fn write_connect(client: &mut Client, cx: &Context) {
     });
 }
 
-pub fn on_connack(slot: u32, client: &mut Client, cx: &mut Context, connack: &ConnAck<'_>) -> Result<(), String> {
-    if client.state != State::AwaitsConnAck {
-        return Err("a second CONNACK".into());
+pub fn on_connack(
+    slot: u32,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    connack: &ConnAck<'_>,
+) -> Result<(), String> {
+    if client.state != LoadClientState::AwaitsConnAck {
+        return Err("the server sent a second CONNACK".into());
     }
     if connack.reason.is_error() {
         let reason = format!("CONNACK: {}", connack.reason.name());
@@ -162,7 +168,7 @@ pub fn on_connack(slot: u32, client: &mut Client, cx: &mut Context, connack: &Co
         .connect
         .record(cx.now_ns.saturating_sub(client.begun_ns));
     cx.plan.shared.ever_connected.fetch_add(1, Relaxed);
-    client.state = State::AwaitsSubAck;
+    client.state = LoadClientState::AwaitsSubAck;
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)];
     client.keep_alive_s = connack
@@ -173,18 +179,18 @@ pub fn on_connack(slot: u32, client: &mut Client, cx: &mut Context, connack: &Co
     if let Some(publisher) = &mut client.publisher {
         permit(publisher, group, connack.properties)?;
     }
-    // 3.1 does not say whether it has kept the session.
+    // MQTT 3.1 does not report whether the session is present.
     let is_kept = connack.session_present || group.version == ProtocolVersion::V3_1 && group.keeps_session();
     resume(slot, client, cx, is_kept);
     if group.group.subscribe.is_empty() || is_kept && client.has_subscribed {
-        be_ready(slot, client, cx);
+        set_ready(slot, client, cx);
     } else {
         subscribe(slot, client, cx);
     }
     Ok(())
 }
 
-/// Trying again would not help.
+/// Whether another attempt with the same CONNECT would fail too.
 fn is_final(reason: ReasonCode) -> bool {
     matches!(
         reason,
@@ -197,8 +203,8 @@ fn is_final(reason: ReasonCode) -> bool {
     )
 }
 
-/// Keeps to what the server permits.
-fn permit(publisher: &mut Publisher, group: &GroupPlan, properties: Properties<'_>) -> Result<(), String> {
+/// Adopts the limits of the server; fails if they forbid what the scenario publishes.
+fn permit(publisher: &mut LoadPublisher, group: &GroupPlan, properties: Properties<'_>) -> Result<(), String> {
     let Some(publish) = &group.group.publish else {
         return Ok(());
     };
@@ -211,16 +217,16 @@ fn permit(publisher: &mut Publisher, group: &GroupPlan, properties: Properties<'
     publisher.window = wanted.min(u32::from(properties.receive_maximum().unwrap_or(u16::MAX)));
     // [MQTT-3.2.2-11], [MQTT-3.2.2-14]
     if properties.maximum_qos().is_some_and(|maximum| maximum < publish.qos) {
-        return Err(format!("the server does not take QoS {}", publish.qos));
+        return Err(format!("the server does not accept QoS {}", publish.qos));
     }
     if publish.retain && properties.retain_available() == Some(false) {
-        return Err("the server retains nothing".into());
+        return Err("the server does not support retained messages".into());
     }
     Ok(())
 }
 
-/// What an earlier connection has left undone.
-fn resume(slot: u32, client: &mut Client, cx: &mut Context, is_kept: bool) {
+/// Continues what an earlier connection left unfinished, or drops it if the session is lost.
+fn resume(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, is_kept: bool) {
     if is_kept {
         publish::send_again(slot, client, cx);
         return;
@@ -233,7 +239,7 @@ fn resume(slot: u32, client: &mut Client, cx: &mut Context, is_kept: bool) {
     }
 }
 
-fn subscribe(slot: u32, client: &mut Client, cx: &mut Context) {
+fn subscribe(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     let group = cx.group(client);
     let filters = group.filters(client.index, cx.plan.job.run);
     let mut bytes = Vec::new();
@@ -258,9 +264,9 @@ fn subscribe(slot: u32, client: &mut Client, cx: &mut Context) {
     cx.mark_dirty(slot, client);
 }
 
-pub fn on_suback(slot: u32, client: &mut Client, cx: &mut Context, suback: &SubAck<'_>) -> Result<(), String> {
-    if client.state != State::AwaitsSubAck || suback.packet_id != SUBSCRIBE_ID {
-        return Err("a SUBACK that nobody waits for".into());
+pub fn on_suback(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, suback: &SubAck<'_>) -> Result<(), String> {
+    if client.state != LoadClientState::AwaitsSubAck || suback.packet_id != SUBSCRIBE_ID {
+        return Err("the server sent an unexpected SUBACK".into());
     }
     cx.meter
         .interval
@@ -279,12 +285,12 @@ pub fn on_suback(slot: u32, client: &mut Client, cx: &mut Context, suback: &SubA
         }
     }
     client.has_subscribed = true;
-    be_ready(slot, client, cx);
+    set_ready(slot, client, cx);
     Ok(())
 }
 
-fn be_ready(slot: u32, client: &mut Client, cx: &mut Context) {
-    client.state = State::Ready;
+fn set_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+    client.state = LoadClientState::Ready;
     client.attempts = 0;
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)].group;
@@ -294,24 +300,24 @@ fn be_ready(slot: u32, client: &mut Client, cx: &mut Context) {
             return leave(slot, client, cx, cycle.is_abrupt);
         }
         cx.timers.add(cx.now_ns + stay_ns, TimerKind::Leave, slot, client.epoch);
-    } else if group.presence == Presence::AwayWhilePublishing && !cx.has_returned {
+    } else if group.presence == GroupPresence::AwayWhilePublishing && !cx.has_returned {
         return leave(slot, client, cx, false);
     }
     cx.settle(client);
     publish::pump(slot, client, cx);
 }
 
-/// DISCONNECT, after what is still to be written; the server closes then, so that the ports of this side are free again at once.
-pub fn leave(slot: u32, client: &mut Client, cx: &mut Context, is_abrupt: bool) {
+/// Sends DISCONNECT after the pending data. The server then closes first, so that the local port is free at once.
+pub fn leave(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, is_abrupt: bool) {
     if client.link.is_none() {
-        client.state = State::Away;
+        client.state = LoadClientState::Absent;
         return;
     }
     if is_abrupt || !client.is_connected() {
         close(client, cx);
-        return after_leaving(slot, client, cx);
+        return after_disconnect(slot, client, cx);
     }
-    client.state = State::Leaving;
+    client.state = LoadClientState::Disconnecting;
     let version = cx.group(client).version;
     let disconnect = Disconnect {
         reason: ReasonCode::Success,
@@ -327,16 +333,19 @@ pub fn leave(slot: u32, client: &mut Client, cx: &mut Context, is_abrupt: bool) 
     cx.mark_dirty(slot, client);
 }
 
-/// The connection is over; decides what comes next.
-pub fn lose(slot: u32, client: &mut Client, cx: &mut Context, reason: &str) {
+/// Handles the end of a connection: reconnects or gives the client up.
+pub fn handle_disconnect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, reason: &str) {
     let state = client.state;
-    if matches!(state, State::Away | State::Gone | State::Queued) {
+    if matches!(
+        state,
+        LoadClientState::Absent | LoadClientState::GivenUp | LoadClientState::Queued
+    ) {
         return;
     }
     close(client, cx);
     match state {
-        State::Leaving => after_leaving(slot, client, cx),
-        State::Ready | State::AwaitsSubAck => {
+        LoadClientState::Disconnecting => after_disconnect(slot, client, cx),
+        LoadClientState::Ready | LoadClientState::AwaitsSubAck => {
             cx.meter.interval.counts.disconnects += 1;
             cx.meter.error(&format!("lost: {reason}"));
             let has_a_chance = client.is_awaited && client.attempts < ATTEMPTS_MAX;
@@ -362,14 +371,14 @@ pub fn lose(slot: u32, client: &mut Client, cx: &mut Context, reason: &str) {
     }
 }
 
-fn close(client: &mut Client, cx: &mut Context) {
+fn close(client: &mut LoadClient, cx: &mut LoadContext) {
     cx.count_segments(client);
     if client.is_connected() {
         cx.connected -= 1;
     } else {
         cx.connecting -= 1;
     }
-    take_back_unsent(client);
+    requeue_unsent(client);
     client.link = None;
     client.rest = Vec::new();
     client.out.clear();
@@ -377,12 +386,12 @@ fn close(client: &mut Client, cx: &mut Context) {
     client.epoch = client.epoch.wrapping_add(1);
 }
 
-fn client_cycles(client: &Client, cx: &Context) -> bool {
+fn client_cycles(client: &LoadClient, cx: &LoadContext) -> bool {
     cx.is_cycling && cx.group(client).group.cycle.is_some()
 }
 
-/// Messages at QoS 0 that were still here leave later, under the same number.
-fn take_back_unsent(client: &mut Client) {
+/// Counts the QoS 0 messages that were not sent, so that they are sent later under the same numbers.
+fn requeue_unsent(client: &mut LoadClient) {
     if client.publisher.is_none() {
         return;
     }
@@ -393,35 +402,35 @@ fn take_back_unsent(client: &mut Client) {
     }
 }
 
-fn after_leaving(slot: u32, client: &mut Client, cx: &mut Context) {
-    client.state = State::Away;
+fn after_disconnect(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+    client.state = LoadClientState::Absent;
     cx.settle(client);
     if client_cycles(client, cx) {
         enqueue(slot, client, cx);
     }
 }
 
-fn give_up(client: &mut Client, cx: &mut Context) {
-    client.state = State::Gone;
+fn give_up(client: &mut LoadClient, cx: &mut LoadContext) {
+    client.state = LoadClientState::GivenUp;
     cx.settle(client);
     if let Some(publisher) = &mut client.publisher {
         publisher.outbound.give_up();
     }
 }
 
-fn retry(slot: u32, client: &mut Client, cx: &mut Context) {
+fn retry(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     if cx.is_ending {
         return give_up(client, cx);
     }
     client.attempts = client.attempts.saturating_add(1).min(ATTEMPTS_MAX);
-    client.state = State::Queued;
+    client.state = LoadClientState::Queued;
     let pause_ns = (RETRY_NS << (client.attempts - 1)).min(RETRY_MAX_NS);
     cx.timers
         .add(cx.plan.clock.now_ns() + pause_ns, TimerKind::Retry, slot, client.epoch);
 }
 
-fn arm_keep_alive(slot: u32, client: &Client, cx: &mut Context) {
-    // Who comes and goes has left before, and would only leave timers behind.
+fn arm_keep_alive(slot: u32, client: &LoadClient, cx: &mut LoadContext) {
+    // A client that comes and goes disconnects earlier; timers for it would only accumulate.
     let comes_and_goes = cx
         .group(client)
         .group
@@ -435,16 +444,16 @@ fn arm_keep_alive(slot: u32, client: &Client, cx: &mut Context) {
     }
 }
 
-/// PINGREQ where nothing was sent for a while [MQTT-3.1.2-20]; a server that does not answer it is lost.
-pub fn keep_alive(slot: u32, client: &mut Client, cx: &mut Context) {
-    if client.state != State::Ready || client.keep_alive_s == 0 {
+/// Sends PINGREQ if nothing was sent for a while [MQTT-3.1.2-20]; a server that does not answer it counts as lost.
+pub fn keep_alive(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+    if client.state != LoadClientState::Ready || client.keep_alive_s == 0 {
         return;
     }
     let period_ns = u64::from(client.keep_alive_s) * SECOND_NS;
     let is_stalled = cx.groups[usize::from(client.group)].is_stalled;
     let is_unanswered = client.pinged_ns > client.last_in_ns && cx.now_ns > client.pinged_ns + period_ns;
     if is_unanswered && !is_stalled {
-        return lose(slot, client, cx, "the server does not answer PINGREQ");
+        return handle_disconnect(slot, client, cx, "the server does not answer PINGREQ");
     }
     if cx.now_ns >= client.last_out_ns + period_ns * 3 / 4 && client.pending_out() == 0 {
         Packet::PingReq.encode(cx.group(client).version, &mut client.out);
@@ -454,13 +463,13 @@ pub fn keep_alive(slot: u32, client: &mut Client, cx: &mut Context) {
     arm_keep_alive(slot, client, cx);
 }
 
-/// Makes the parts of a client that only publishers and subscribers have.
-pub fn equip(client: &mut Client, cx: &Context, subscriber: Option<Subscriber>) {
+/// Creates the parts of a client that only publishers and subscribers have.
+pub fn create_parts(client: &mut LoadClient, cx: &LoadContext, subscriber: Option<LoadSubscriber>) {
     let plan = &cx.plan;
     let group = &plan.groups[usize::from(client.group)];
     client.subscriber = subscriber.map(Box::new);
     if let Some(publishing) = &group.publishing {
-        client.publisher = Some(Box::new(Publisher {
+        client.publisher = Some(Box::new(LoadPublisher {
             sender: publishing.first_sender + client.index,
             client_id: group.client_id(client.index, plan.job.run).into(),
             sent: 0,
@@ -468,7 +477,7 @@ pub fn equip(client: &mut Client, cx: &Context, subscriber: Option<Subscriber>) 
             recount: 0,
             window: 1,
             outbound: Default::default(),
-            written_off: 0,
+            abandoned_deliveries: 0,
             delivered_before: 0,
         }));
     }

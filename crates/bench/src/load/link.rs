@@ -1,4 +1,4 @@
-//! One network connection: TCP, with TLS and a WebSocket on it where the target says so. Never blocks.
+//! One network connection: TCP, with TLS and WebSocket layers if the target asks for them. It never blocks.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -11,51 +11,51 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::websocket::{self, Masks, Unwrapper};
 
-/// Frames that wait for the socket; the connection takes nothing more while there are any.
+/// Size of the WebSocket frames. No more data is accepted while a frame waits for the socket.
 const FRAME_PAYLOAD_MAX: usize = 64 * 1024;
 
-pub struct Link {
+pub struct LoadLink {
     pub stream: TcpStream,
-    layers: Option<Box<Layers>>,
+    layers: Option<Box<LinkLayers>>,
 }
 
-struct Layers {
+struct LinkLayers {
     tls: Option<ClientConnection>,
-    web_socket: Option<WebSocket>,
+    web_socket: Option<LinkWebSocket>,
 }
 
-struct WebSocket {
+struct LinkWebSocket {
     key: String,
     is_open: bool,
-    /// The answer to the upgrade, while it is incomplete.
+    /// The part of the answer to the upgrade that has arrived.
     response: Vec<u8>,
     unwrapper: Unwrapper,
     masks: Masks,
-    /// Frames that the layer below has not taken.
+    /// Frames that the layer below has not accepted.
     pending: Vec<u8>,
 }
 
-/// What lies on TCP.
-pub struct Wrapping<'a> {
+/// The layers on TCP.
+pub struct LinkSecurity<'a> {
     pub tls: Option<&'a Arc<ClientConfig>>,
-    /// Path of the WebSocket.
+    /// The path of the WebSocket.
     pub path: Option<&'a str>,
     pub host: &'a str,
     pub seed: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Input {
-    /// So many bytes are in the buffer.
+pub enum LinkInput {
+    /// This many bytes are in the buffer.
     Bytes(usize),
-    /// So many, and the socket has no more for now.
+    /// This many bytes are in the buffer, and the socket is empty.
     Drained(usize),
     Closed,
 }
 
-impl Link {
-    /// Begins to connect; writable when that is done.
-    pub fn connect(to: SocketAddr, from: Option<IpAddr>, receive_buffer: Option<u32>) -> io::Result<Link> {
+impl LoadLink {
+    /// Starts to connect; the socket becomes writable when the connection is established.
+    pub fn connect(to: SocketAddr, from: Option<IpAddr>, receive_buffer: Option<u32>) -> io::Result<LoadLink> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
@@ -72,10 +72,10 @@ impl Link {
             _ => {}
         }
         let stream = TcpStream::from_std(socket.into());
-        Ok(Link { stream, layers: None })
+        Ok(LoadLink { stream, layers: None })
     }
 
-    /// Whether the connection stands; an error if it never will.
+    /// Returns whether the connection is established; fails if it cannot be.
     pub fn is_connected(&self) -> io::Result<bool> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error);
@@ -87,13 +87,14 @@ impl Link {
         }
     }
 
-    /// Once TCP stands: starts what lies on it.
-    pub fn wrap(&mut self, wrapping: &Wrapping<'_>) -> Result<(), String> {
+    /// Starts the layers on an established TCP connection.
+    pub fn wrap(&mut self, wrapping: &LinkSecurity<'_>) -> Result<(), String> {
         if wrapping.tls.is_none() && wrapping.path.is_none() {
             return Ok(());
         }
         let name = || {
-            ServerName::try_from(wrapping.host.to_string()).map_err(|_| format!("TLS: `{}` is no name", wrapping.host))
+            ServerName::try_from(wrapping.host.to_string())
+                .map_err(|_| format!("TLS: `{}` is not a valid server name", wrapping.host))
         };
         let tls = match wrapping.tls {
             Some(config) => {
@@ -104,7 +105,7 @@ impl Link {
         let web_socket = wrapping.path.map(|path| {
             let mut masks = Masks::new(wrapping.seed);
             let key = websocket::new_key(&mut masks);
-            WebSocket {
+            LinkWebSocket {
                 pending: websocket::request(wrapping.host, path, &key).into_bytes(),
                 key,
                 is_open: false,
@@ -113,33 +114,33 @@ impl Link {
                 masks,
             }
         });
-        self.layers = Some(Box::new(Layers { tls, web_socket }));
+        self.layers = Some(Box::new(LinkLayers { tls, web_socket }));
         Ok(())
     }
 
-    /// Whether all handshakes are done.
+    /// Whether all handshakes are complete.
     pub fn is_open(&self) -> bool {
         let Some(layers) = &self.layers else { return true };
         let is_secure = layers.tls.as_ref().is_none_or(|tls| !tls.is_handshaking());
         is_secure && layers.web_socket.as_ref().is_none_or(|web_socket| web_socket.is_open)
     }
 
-    /// Of a connection that is open; `None` without TLS.
+    /// Returns the kind of the TLS handshake of an open connection; `None` without TLS.
     pub fn tls_handshake(&self) -> Option<HandshakeKind> {
         self.layers.as_ref()?.tls.as_ref()?.handshake_kind()
     }
 
-    /// Reads MQTT's bytes into `buffer`.
+    /// Reads MQTT data into `buffer`.
     #[inline]
-    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Input, String> {
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<LinkInput, String> {
         match &mut self.layers {
             None => read_stream(&mut self.stream, buffer).map_err(|error| error.to_string()),
             Some(layers) => layers.read(&mut self.stream, buffer),
         }
     }
 
-    /// How many of `bytes` were taken; none of them by a peer that is gone. That it is gone is found by `read`, after the
-    /// acknowledgements that it had sent before.
+    /// Returns how many of `bytes` were accepted: none if the peer has closed. The close is reported by `read`, after
+    /// the acknowledgements that the peer sent before it.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let result = match &mut self.layers {
             None => self.stream.write(bytes),
@@ -147,36 +148,36 @@ impl Link {
         };
         match result {
             Ok(taken) => Ok(taken),
-            Err(error) if is_blocked(&error) || is_gone(&error) => Ok(0),
+            Err(error) if is_blocked(&error) || is_disconnected(&error) => Ok(0),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Passes on what the layers hold back. Whether nothing is left.
+    /// Sends what the layers have buffered; returns whether nothing is left.
     pub fn flush(&mut self) -> Result<bool, String> {
         let Some(layers) = &mut self.layers else {
             return Ok(true);
         };
         match layers.flush(&mut self.stream) {
             Ok(is_empty) => Ok(is_empty),
-            Err(error) if is_blocked(&error) || is_gone(&error) => Ok(false),
+            Err(error) if is_blocked(&error) || is_disconnected(&error) => Ok(false),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Whether the layers have something of their own to say: an answer to a ping.
+    /// Whether the layers have data of their own to send: an answer to a ping.
     pub fn has_pending(&self) -> bool {
         let web_socket = self.layers.as_ref().and_then(|layers| layers.web_socket.as_ref());
         web_socket.is_some_and(|web_socket| !web_socket.pending.is_empty())
     }
 
-    /// The goodbyes of the layers, after MQTT's.
-    pub fn say_goodbye(&mut self) {
+    /// Sends the closing messages of the layers, after MQTT's DISCONNECT.
+    pub fn close_layers(&mut self) {
         let Some(layers) = &mut self.layers else { return };
         if let Some(web_socket) = &mut layers.web_socket {
             websocket::encode_close(&mut web_socket.masks, &mut web_socket.pending);
         }
-        // An error here means that the peer was faster.
+        // An error here means that the peer has closed already.
         let _ = layers.flush(&mut self.stream);
         if let Some(tls) = &mut layers.tls {
             tls.send_close_notify();
@@ -189,19 +190,19 @@ fn is_blocked(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn is_gone(error: &io::Error) -> bool {
+fn is_disconnected(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
 
 #[inline]
-fn read_stream(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Input> {
+fn read_stream(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<LinkInput> {
     loop {
         return match stream.read(buffer) {
-            Ok(0) => Ok(Input::Closed),
-            Ok(size) if size < buffer.len() => Ok(Input::Drained(size)),
-            Ok(size) => Ok(Input::Bytes(size)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Input::Drained(0)),
+            Ok(0) => Ok(LinkInput::Closed),
+            Ok(size) if size < buffer.len() => Ok(LinkInput::Drained(size)),
+            Ok(size) => Ok(LinkInput::Bytes(size)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(LinkInput::Drained(0)),
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => Err(error),
         };
@@ -215,8 +216,8 @@ fn flush_tls(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::Result<b
     Ok(true)
 }
 
-impl Layers {
-    fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Input, String> {
+impl LinkLayers {
+    fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<LinkInput, String> {
         let mut input = match &mut self.tls {
             None => read_stream(stream, buffer).map_err(|error| error.to_string())?,
             Some(tls) => read_tls(tls, stream, buffer)?,
@@ -224,10 +225,10 @@ impl Layers {
         let Some(web_socket) = &mut self.web_socket else {
             return Ok(input);
         };
-        if let Input::Bytes(size) | Input::Drained(size) = &mut input {
+        if let LinkInput::Bytes(size) | LinkInput::Drained(size) = &mut input {
             *size = web_socket.take(buffer, *size)?;
             if web_socket.unwrapper.is_closed && *size == 0 {
-                return Ok(Input::Closed);
+                return Ok(LinkInput::Closed);
             }
         }
         Ok(input)
@@ -253,7 +254,7 @@ impl Layers {
         }
     }
 
-    /// Whether nothing is left.
+    /// Sends the buffered data; returns whether nothing is left.
     fn flush(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
         match (&mut self.tls, &mut self.web_socket) {
             (Some(tls), web_socket) => {
@@ -287,16 +288,16 @@ fn ignore_blocked(result: io::Result<bool>) -> io::Result<()> {
 }
 
 /// Reads until the buffer is full or the socket is empty.
-fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Input, String> {
+fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<LinkInput, String> {
     let mut filled = 0;
     loop {
         while filled < buffer.len() {
             match tls.reader().read(&mut buffer[filled..]) {
                 Ok(0) => {
                     return Ok(if filled > 0 {
-                        Input::Bytes(filled)
+                        LinkInput::Bytes(filled)
                     } else {
-                        Input::Closed
+                        LinkInput::Closed
                     });
                 }
                 Ok(size) => filled += size,
@@ -305,25 +306,25 @@ fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, buffer: &mut [u8
             }
         }
         if filled == buffer.len() {
-            return Ok(Input::Bytes(filled));
+            return Ok(LinkInput::Bytes(filled));
         }
         match tls.read_tls(stream) {
-            Ok(0) if filled > 0 => return Ok(Input::Bytes(filled)),
-            Ok(0) => return Ok(Input::Closed),
+            Ok(0) if filled > 0 => return Ok(LinkInput::Bytes(filled)),
+            Ok(0) => return Ok(LinkInput::Closed),
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Input::Drained(filled)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(LinkInput::Drained(filled)),
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error.to_string()),
         }
         let state = tls.process_new_packets();
-        // An alert about what was wrong, or the next flight of the handshake.
+        // Sends an alert about the error, or the next flight of the handshake.
         ignore_blocked(flush_tls(tls, stream)).map_err(|error| error.to_string())?;
         state.map_err(|error| format!("TLS: {error}"))?;
     }
 }
 
-impl WebSocket {
-    /// Takes the layer's own bytes out of the first `size` of `buffer`; how many are left.
+impl LinkWebSocket {
+    /// Removes the bytes of the layer itself from the first `size` bytes of `buffer`; returns how many are left.
     fn take(&mut self, buffer: &mut [u8], size: usize) -> Result<usize, String> {
         if self.is_open {
             return self
@@ -349,19 +350,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_said_before_it_went_is_read_though_it_takes_no_more() {
+    fn read_after_reset_returns_data_sent_before() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut link = Link::connect(listener.local_addr().unwrap(), None, None).unwrap();
+        let mut link = LoadLink::connect(listener.local_addr().unwrap(), None, None).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         assert_eq!(link.write(b"taken").unwrap(), 5);
         server.write_all(b"said").unwrap();
-        // Closed with bytes unread: the connection is reset.
+        // The server closes with unread bytes, so the connection is reset.
         assert_eq!(server.peek(&mut [0; 8]).unwrap(), 5);
         drop(server);
         assert_eq!(link.write(b"too late").unwrap(), 0);
         let mut buffer = [0; 8];
-        assert_eq!(link.read(&mut buffer), Ok(Input::Drained(4)));
+        assert_eq!(link.read(&mut buffer), Ok(LinkInput::Drained(4)));
         assert_eq!(&buffer[..4], b"said");
-        assert!(matches!(link.read(&mut buffer), Err(_) | Ok(Input::Closed)));
+        assert!(matches!(link.read(&mut buffer), Err(_) | Ok(LinkInput::Closed)));
     }
 }

@@ -1,15 +1,15 @@
-//! What a worker has counted since its last report, and putting the reports of several workers together.
+//! The counts of a worker since its last report, and the combination of the reports of several workers.
 
 use std::collections::HashMap;
 
-use crate::driver::{Counts, Interval};
+use crate::driver::{LoadCounts, LoadInterval};
 
-/// Different reasons that are told apart.
+/// Most distinct reasons; others are counted together.
 const REASONS_MAX: usize = 50;
 
 #[derive(Default)]
 pub struct Meter {
-    pub interval: Interval,
+    pub interval: LoadInterval,
     pub errors: HashMap<String, u64>,
     begun_ns: u64,
     cpu_ns: u64,
@@ -39,8 +39,8 @@ impl Meter {
         *self.errors.entry(reason.to_string()).or_default() += 1;
     }
 
-    /// Ends the interval and begins the next.
-    pub fn take(&mut self, end_ns: u64, connected: u64) -> Interval {
+    /// Ends the interval, returns it and begins the next one.
+    pub fn take(&mut self, end_ns: u64, connected: u64) -> LoadInterval {
         let (cpu_ns, waited_ns) = (thread_cpu_ns(), thread_waited_ns());
         let mut interval = std::mem::take(&mut self.interval);
         interval.end_ns = end_ns;
@@ -59,16 +59,16 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long this thread was ready to run while other threads had the cores. 0 where the kernel does not say.
+/// Returns how long this thread was ready to run but had no core; 0 if the kernel does not report it.
 fn thread_waited_ns() -> u64 {
-    // Time on a core, time waiting for one, turns.
+    // The fields: time on a core, time waiting for a core, number of time slices.
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|waited| waited.parse().ok());
     waited.unwrap_or(0)
 }
 
-/// Adds what another thread did in the same interval.
-pub fn add_parallel(sum: &mut Interval, other: &Interval) {
+/// Adds the interval of another thread for the same time.
+pub fn add_parallel(sum: &mut LoadInterval, other: &LoadInterval) {
     sum.end_ns = sum.end_ns.max(other.end_ns);
     sum.length_ns = sum.length_ns.max(other.length_ns);
     add_counts(&mut sum.counts, &other.counts);
@@ -80,10 +80,10 @@ pub fn add_parallel(sum: &mut Interval, other: &Interval) {
     sum.lateness.add(&other.lateness);
 }
 
-/// Adds what another thread did in the same interval.
-pub fn add_counts(sum: &mut Counts, other: &Counts) {
-    // Taken apart so that a new field cannot be forgotten.
-    let Counts {
+/// Adds the counts of another thread for the same interval.
+pub fn add_counts(sum: &mut LoadCounts, other: &LoadCounts) {
+    // Destructured, so that a new field cannot be forgotten.
+    let LoadCounts {
         connected,
         connects,
         connects_failed,

@@ -1,15 +1,16 @@
-//! The driver of this process: worker threads with a poll loop each make the load of a job.
+//! The driver of this process: worker threads, each with a poll loop, generate the load of a job.
 //!
 //! ```text
 //! LocalDriver ──orders──► worker (thread) ── clients ── links ──► broker
 //!       ▲                    │ plan (read-only), a few shared counters
 //!       └──────notes─────────┘
 //! ```
-//! A worker owns its connections and everything about them; workers share the plan and counters, never a lock. The driver itself has
-//! no thread: it puts the workers' notes together when it is asked for events.
+//! A worker owns its connections and all their state; workers share the plan and counters, but no lock. The driver
+//! itself has no thread: it combines the workers' reports when it is asked for events.
 //!
-//! With several machines each driver knows only what came to itself: a window of QoS 0 messages counts the deliveries in this process, and
-//! of a shared subscription whose members are spread over machines it reports what came here, for [`conclude_shares`] to put together.
+//! With several machines, each driver knows only what arrived in its own process. A window of QoS 0 messages counts the
+//! deliveries in this process. For a shared subscription whose members are on several machines, a driver reports what
+//! arrived here, and [`conclude_shares`] combines the reports.
 
 mod client;
 mod clock;
@@ -46,43 +47,46 @@ use std::time::{Duration, Instant};
 
 use mio::{Poll, Waker};
 
-use crate::driver::{Command, Driver, Event, Interval, Job, Outcome, Sent, Unaccepted};
-use plan::Plan;
+use crate::driver::{
+    Driver, DriverCommand, DriverEvent, DriverJob, LoadInterval, ReconcileOutcome, SentCounts, Unaccepted,
+};
+use plan::LoadPlan;
 use reconcile::{Findings, SentTable};
-use worker::{Note, Order, WAKER, Worker};
+use worker::{LoadWorker, WAKER, WorkerOrder, WorkerReport};
 
 pub(crate) use meter::thread_cpu_ns;
 pub(crate) use meter::{add_counts, add_parallel};
-pub(crate) use pattern::Topic;
+pub(crate) use pattern::TopicTemplate;
 pub(crate) use pattern::random_bound;
-pub use pattern::{Names, expand};
+pub use pattern::{PatternValues, expand};
 pub(crate) use payload::random_length;
 pub use shares::conclude_shares;
 pub(crate) use sources::TopicTree;
 pub(crate) use truth::SENDERS_MAX;
 
-/// Descriptors that are not connections: polls, timers, logs.
+/// Descriptors besides the connections: polls, timers, logs.
 const OTHER_DESCRIPTORS: u64 = 100;
 
 pub struct LocalDriver {
     name: String,
     origin: Instant,
-    team: Option<Team>,
-    ready: VecDeque<Event>,
+    workers: Option<JobWorkers>,
+    ready: VecDeque<DriverEvent>,
 }
 
-/// The workers of a job.
-struct Team {
-    plan: Arc<Plan>,
-    orders: Vec<Sender<Order>>,
+/// The workers of a job and the parts of their answers.
+struct JobWorkers {
+    plan: Arc<LoadPlan>,
+    orders: Vec<Sender<WorkerOrder>>,
     threads: Vec<JoinHandle<()>>,
-    notes: Receiver<(u32, Note)>,
-    /// Intervals that some workers have reported, by their end, and until when each worker has reported.
-    intervals: BTreeMap<u64, Interval>,
+    notes: Receiver<(u32, WorkerReport)>,
+    /// Intervals by their end that some workers have not yet reported, and the time until which each worker has
+    /// reported.
+    intervals: BTreeMap<u64, LoadInterval>,
     reported_ns: Vec<u64>,
-    /// Parts of answers, until all workers have given theirs.
+    /// Parts of answers, until all workers have sent theirs.
     settled: u32,
-    cuts: Vec<Interval>,
+    cuts: Vec<LoadInterval>,
     sent: Vec<(u16, u32, u64)>,
     unaccepted: Vec<(u16, Unaccepted)>,
     sent_parts: u32,
@@ -91,12 +95,13 @@ struct Team {
 }
 
 impl LocalDriver {
-    /// `origin` is 0 on the own clock; in the process of the orchestrator that is 0 on the run clock.
+    /// Creates a driver. `origin` is time 0 of its clock; in the orchestrator's process that is time 0 of the run
+    /// clock.
     pub fn new(name: impl Into<String>, origin: Instant) -> LocalDriver {
         LocalDriver {
             name: name.into(),
             origin,
-            team: None,
+            workers: None,
             ready: VecDeque::new(),
         }
     }
@@ -107,37 +112,37 @@ impl Driver for LocalDriver {
         &self.name
     }
 
-    fn command(&mut self, command: Command) -> Result<(), String> {
+    fn command(&mut self, command: DriverCommand) -> Result<(), String> {
         let command = match command {
-            Command::Connect(job) => {
-                let team = self.team.insert(Team::start(*job, self.origin)?);
-                return team.order(&Order::Connect);
+            DriverCommand::Connect(job) => {
+                let team = self.workers.insert(JobWorkers::start(*job, self.origin)?);
+                return team.order(&WorkerOrder::Connect);
             }
             other => other,
         };
-        let Some(team) = &mut self.team else {
-            return Err("the first command is `Connect`".into());
+        let Some(team) = &mut self.workers else {
+            return Err("the first command must be `Connect`".into());
         };
         match command {
-            Command::Connect(_) => Ok(()),
-            Command::Publish { start_ns } => team.order(&Order::Publish { start_ns }),
-            Command::Return => team.order(&Order::Return),
-            Command::Stop => team.order(&Order::Stop),
-            Command::Reconcile { sent } => {
+            DriverCommand::Connect(_) => Ok(()),
+            DriverCommand::Publish { start_ns } => team.order(&WorkerOrder::Publish { start_ns }),
+            DriverCommand::Return => team.order(&WorkerOrder::Return),
+            DriverCommand::Stop => team.order(&WorkerOrder::Stop),
+            DriverCommand::Reconcile { sent } => {
                 let table = Arc::new(SentTable::new(&team.plan, &sent));
                 team.table = Some(table.clone());
-                team.order(&Order::Reconcile(table))
+                team.order(&WorkerOrder::Reconcile(table))
             }
         }
     }
 
-    fn event(&mut self, patience: Duration) -> Result<Option<Event>, String> {
-        let deadline = Instant::now() + patience;
+    fn event(&mut self, timeout: Duration) -> Result<Option<DriverEvent>, String> {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
-            let Some(team) = &mut self.team else { return Ok(None) };
+            let Some(team) = &mut self.workers else { return Ok(None) };
             match team
                 .notes
                 .recv_timeout(deadline.saturating_duration_since(Instant::now()))
@@ -151,8 +156,8 @@ impl Driver for LocalDriver {
     }
 }
 
-impl Team {
-    fn start(job: Job, origin: Instant) -> Result<Team, String> {
+impl JobWorkers {
+    fn start(job: DriverJob, origin: Instant) -> Result<JobWorkers, String> {
         let wanted: u64 = job
             .clients
             .iter()
@@ -160,24 +165,24 @@ impl Team {
             .sum();
         permit_descriptors(wanted)?;
         let threads = u32::from(job.threads.max(1));
-        let failed = |error: std::io::Error| format!("cannot start a worker: {error}");
+        let failed = |error: std::io::Error| format!("cannot start a worker thread: {error}");
         let polls: Vec<Poll> = (0..threads)
             .map(|_| Poll::new())
             .collect::<Result<_, _>>()
             .map_err(failed)?;
         let wakers: Result<Vec<Waker>, _> = polls.iter().map(|poll| Waker::new(poll.registry(), WAKER)).collect();
-        let plan = Arc::new(Plan::new(job, origin, wakers.map_err(failed)?)?);
+        let plan = Arc::new(LoadPlan::new(job, origin, wakers.map_err(failed)?)?);
         let (note_sender, notes) = channel();
         let (mut orders, mut handles) = (Vec::new(), Vec::new());
         for (thread, poll) in polls.into_iter().enumerate() {
             let (sender, receiver) = channel();
             orders.push(sender);
             let worker =
-                Worker::new(plan.clone(), thread as u32, poll, receiver, note_sender.clone()).map_err(failed)?;
+                LoadWorker::new(plan.clone(), thread as u32, poll, receiver, note_sender.clone()).map_err(failed)?;
             let builder = std::thread::Builder::new().name(format!("load-{thread}"));
             handles.push(builder.spawn(move || worker.run()).map_err(failed)?);
         }
-        Ok(Team {
+        Ok(JobWorkers {
             orders,
             threads: handles,
             notes,
@@ -194,14 +199,15 @@ impl Team {
         })
     }
 
-    fn order(&self, order: &Order) -> Result<(), String> {
-        for (sender, door) in self.orders.iter().zip(&self.plan.shared.doors) {
+    fn order(&self, order: &WorkerOrder) -> Result<(), String> {
+        for (sender, signal) in self.orders.iter().zip(&self.plan.shared.signals) {
             sender
                 .send(order.clone())
                 .map_err(|_| "a worker thread has ended".to_string())?;
-            door.waker
+            signal
+                .waker
                 .wake()
-                .map_err(|error| format!("cannot wake a worker: {error}"))?;
+                .map_err(|error| format!("cannot wake a worker thread: {error}"))?;
         }
         Ok(())
     }
@@ -210,37 +216,37 @@ impl Team {
         self.threads.len() as u32
     }
 
-    fn take(&mut self, worker: u32, note: Note, ready: &mut VecDeque<Event>) -> Result<(), String> {
+    fn take(&mut self, worker: u32, note: WorkerReport, ready: &mut VecDeque<DriverEvent>) -> Result<(), String> {
         match note {
-            Note::Interval(interval) => self.take_interval(worker, *interval, ready),
-            Note::Cut(interval) => {
+            WorkerReport::Interval(interval) => self.take_interval(worker, *interval, ready),
+            WorkerReport::Cut(interval) => {
                 self.cuts.push(*interval);
                 if self.cuts.len() as u32 == self.size() {
-                    ready.push_back(Event::Ready(Box::new(merged(self.cuts.drain(..)))));
+                    ready.push_back(DriverEvent::Ready(Box::new(merged(self.cuts.drain(..)))));
                 }
             }
-            Note::Settled { given_up } => return self.take_settled(given_up),
-            Note::Hopeless(reason) => {
-                ready.push_back(Event::Failed(format!(
+            WorkerReport::Settled { given_up } => return self.take_settled(given_up),
+            WorkerReport::NoneAccepted(reason) => {
+                ready.push_back(DriverEvent::Failed(format!(
                     "no connection was accepted; the last reason was: {reason}"
                 )));
             }
-            Note::Sent(counts, unaccepted) => {
+            WorkerReport::Sent(counts, unaccepted) => {
                 self.sent.extend(counts);
                 self.unaccepted.extend(unaccepted);
                 self.sent_parts += 1;
                 if self.sent_parts == self.size() {
-                    ready.push_back(Event::Sent { sent: self.take_sent() });
+                    ready.push_back(DriverEvent::Sent { sent: self.take_sent() });
                 }
             }
-            Note::Outcome(findings) => {
+            WorkerReport::Outcome(findings) => {
                 self.findings.push(*findings);
                 self.reported_ns[worker as usize] = u64::MAX;
                 if self.findings.len() as u32 == self.size() {
                     self.end(ready);
                 }
             }
-            Note::Failed(reason) => ready.push_back(Event::Failed(reason)),
+            WorkerReport::Failed(reason) => ready.push_back(DriverEvent::Failed(reason)),
         }
         Ok(())
     }
@@ -251,11 +257,11 @@ impl Team {
             return Ok(());
         }
         self.settled = 0;
-        self.order(&Order::Cut)
+        self.order(&WorkerOrder::Cut)
     }
 
-    /// An interval is whole when every worker has reported until its end or later.
-    fn take_interval(&mut self, worker: u32, interval: Interval, ready: &mut VecDeque<Event>) {
+    /// Adds an interval of a worker. It is complete when every worker has reported until its end or later.
+    fn take_interval(&mut self, worker: u32, interval: LoadInterval, ready: &mut VecDeque<DriverEvent>) {
         self.reported_ns[worker as usize] = interval.end_ns;
         match self.intervals.get_mut(&interval.end_ns) {
             Some(sum) => add_parallel(sum, &interval),
@@ -263,17 +269,17 @@ impl Team {
         }
         let whole_ns = self.reported_ns.iter().copied().min().unwrap_or(0);
         while let Some(first) = self.intervals.first_entry().filter(|first| *first.key() <= whole_ns) {
-            ready.push_back(Event::Progress(Box::new(first.remove())));
+            ready.push_back(DriverEvent::Progress(Box::new(first.remove())));
         }
     }
 
-    fn take_sent(&mut self) -> Vec<Sent> {
+    fn take_sent(&mut self) -> Vec<SentCounts> {
         self.sent.sort_unstable();
-        let mut sent: Vec<Sent> = Vec::new();
+        let mut sent: Vec<SentCounts> = Vec::new();
         for (group, client, count) in self.sent.drain(..) {
             match sent.last_mut().filter(|last| last.group == group) {
                 Some(last) => last.counts.push(count),
-                None => sent.push(Sent {
+                None => sent.push(SentCounts {
                     group,
                     first: client,
                     counts: vec![count],
@@ -289,48 +295,48 @@ impl Team {
         sent
     }
 
-    /// The last words: what is left of intervals, then the outcome.
-    fn end(&mut self, ready: &mut VecDeque<Event>) {
+    /// Reports the remaining intervals, then the outcome.
+    fn end(&mut self, ready: &mut VecDeque<DriverEvent>) {
         let rest = std::mem::take(&mut self.intervals);
         if !rest.is_empty() {
-            ready.push_back(Event::Progress(Box::new(merged(rest.into_values()))));
+            ready.push_back(DriverEvent::Progress(Box::new(merged(rest.into_values()))));
         }
         let Some(table) = &self.table else { return };
         let whole = reconcile::conclude(&self.plan, table, std::mem::take(&mut self.findings));
         let mut errors: Vec<(String, u64)> = whole.errors.into_iter().collect();
         errors.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-        let outcome = Outcome {
+        let outcome = ReconcileOutcome {
             truth: whole.truth,
             examples: whole.examples,
             errors,
             last_arrival_ns: self.plan.shared.last_arrival_ns.load(Relaxed),
             shares: whole.receipts,
         };
-        ready.push_back(Event::Outcome(Box::new(outcome)));
+        ready.push_back(DriverEvent::Outcome(Box::new(outcome)));
     }
 }
 
-impl Drop for Team {
+impl Drop for JobWorkers {
     fn drop(&mut self) {
-        // Workers that have ended do not hear it.
-        let _ = self.order(&Order::Quit);
+        // Fails for workers that have ended, which need no order.
+        let _ = self.order(&WorkerOrder::Quit);
         self.orders.clear();
-        for (thread, door) in self.threads.drain(..).zip(&self.plan.shared.doors) {
-            let _ = door.waker.wake();
+        for (thread, signal) in self.threads.drain(..).zip(&self.plan.shared.signals) {
+            let _ = signal.waker.wake();
             let _ = thread.join();
         }
     }
 }
 
-fn merged(intervals: impl Iterator<Item = Interval>) -> Interval {
-    let mut sum = Interval::default();
+fn merged(intervals: impl Iterator<Item = LoadInterval>) -> LoadInterval {
+    let mut sum = LoadInterval::default();
     for interval in intervals {
         add_parallel(&mut sum, &interval);
     }
     sum
 }
 
-/// Raises the soft limit of open files as far as this run needs and the hard limit permits.
+/// Raises the soft limit of open files to the number that this run needs; fails if the hard limit is lower.
 fn permit_descriptors(connections: u64) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = connections + OTHER_DESCRIPTORS;
@@ -341,12 +347,13 @@ fn permit_descriptors(connections: u64) -> Result<(), String> {
     if limit.maximum.is_some_and(|maximum| maximum < wanted) {
         let maximum = limit.maximum.unwrap_or(0);
         return Err(format!(
-            "{connections} connections need {wanted} open files; the limit is {maximum} (`ulimit -Hn`)"
+            "{connections} connections need {wanted} open files; the hard limit is {maximum}; raise it (`ulimit -Hn`)"
         ));
     }
     let raised = Rlimit {
         current: Some(wanted),
         maximum: limit.maximum,
     };
-    setrlimit(Resource::Nofile, raised).map_err(|error| format!("cannot raise the limit of open files: {error}"))
+    setrlimit(Resource::Nofile, raised)
+        .map_err(|error| format!("cannot raise the limit of open files to {wanted}: {error}"))
 }

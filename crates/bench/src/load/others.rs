@@ -1,37 +1,39 @@
-//! Messages of other processes of this tool: `bench sub` beside `bench pub`, each on its own.
+//! Messages of other runs of this tool, for `bench sub` in one process and `bench pub` in another.
 //!
-//! Where a job publishes nothing itself, every proof of another run makes a flow of its own: publisher and subscriber, found by the run and
-//! the sender that the proof names. Of such a flow is known what came between its first and its last message here: a sequence number that
-//! is missing in between was lost, one that comes again is a duplicate. What was sent before the first or after the last, nobody here can
-//! know, and nothing is expected there. The proof's time is on the wall clock, so that latencies hold as far as the clocks agree.
+//! In a job without publishers, each publisher that the verification headers name (by run and sender) makes one flow
+//! per subscriber. Within such a flow, every sequence number between its first and its last message here is expected: a
+//! missing one was lost, a repeated one is a duplicate. A message before the first or after the last one is
+//! unknown, so it is not expected. The due time in the header is wall-clock time, so latencies are as exact as the
+//! clocks of the two machines agree.
 //!
-//! Not followed, but counted as unverified: retained messages, which may be of any age; and what comes to a client with a shared
-//! subscription, because its flows are divided among the members. Of the latter the latency is known all the same.
+//! Two kinds of messages are counted as unverified: retained messages, which may have any age; and messages to a client
+//! with a shared subscription, because the flow is divided among the members. For the second kind the latency is
+//! recorded nevertheless.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use mqtt::Publish;
 
-use super::flow::{Arrival, Flow, Ledger};
-use super::truth::{HEADER_BYTES, Header, find_hex};
+use super::flow::{Arrival, FlowGaps, MessageFlow};
+use super::truth::{HEADER_BYTES, VerificationHeader, find_hex};
 
-/// Of one worker; messages of further flows are counted, not verified.
+/// Most flows of one worker; messages of further flows are counted as unverified.
 const FLOWS_MAX: usize = 4_000_000;
-/// An accidental proof has an accidental time; one that is older than this is taken for such.
+/// Greatest plausible age. Bytes that only look like a header contain a random time, which is likely older than this.
 const AGE_MAX_NS: u64 = 3_600_000_000_000;
 
-/// What one subscriber has heard of others.
+/// The messages that one subscriber has received from other runs.
 #[derive(Debug, Default)]
-pub struct Others {
-    flows: HashMap<Publisher, OtherFlow>,
-    /// It has a shared subscription.
+pub struct OtherRuns {
+    flows: HashMap<ForeignPublisher, OtherFlow>,
+    /// The subscriber has a shared subscription.
     is_divided: bool,
 }
 
-/// As the proof names it.
+/// A publisher as the verification header names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Publisher {
+struct ForeignPublisher {
     run: u16,
     sender: u32,
 }
@@ -39,80 +41,80 @@ struct Publisher {
 #[derive(Debug)]
 struct OtherFlow {
     first: u32,
-    flow: Flow,
+    flow: MessageFlow,
 }
 
-/// One flow at the end.
+/// The result of one flow.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct FlowResult {
     pub publisher: String,
     pub expected: u64,
     pub lost: u64,
     pub missing: Vec<Range<u32>>,
 }
 
-/// What a message was.
+/// The result of checking one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verified {
-    /// How old it was when it came.
+pub enum VerifiedMessage {
+    /// A correct message, with its age at arrival.
     Message { age_ns: u64 },
-    /// The same, of a flow that others have a part of.
+    /// A correct message of a flow that is divided among the members of a shared subscription.
     Part { age_ns: u64 },
-    /// Of a publisher that is known, with other bytes than it sends.
+    /// A message of a known publisher whose bytes differ from those that it sent.
     Corrupt,
-    /// Made by another program, retained, or too much to follow.
+    /// A message that cannot be checked: of another program, retained, or above the limit of flows.
     No,
 }
 
-impl Others {
-    pub fn new(is_divided: bool) -> Others {
-        Others {
+impl OtherRuns {
+    pub fn new(is_divided: bool) -> OtherRuns {
+        OtherRuns {
             is_divided,
-            ..Others::default()
+            ..OtherRuns::default()
         }
     }
 
-    /// `now_ns` on the clock of proofs ([`super::plan::Plan::stamp`]).
-    pub fn take(&mut self, publish: &Publish<'_>, now_ns: u64, ledger: &mut Ledger) -> Verified {
+    /// Checks a message. `now_ns` is wall-clock time ([`super::plan::Plan::stamp`]).
+    pub fn take(&mut self, publish: &Publish<'_>, now_ns: u64, ledger: &mut FlowGaps) -> VerifiedMessage {
         if publish.retain {
-            return Verified::No;
+            return VerifiedMessage::No;
         }
         let payload = publish.payload;
         let (header, is_whole) = match header_of(payload) {
             Some(header) if header.has_filled(&payload[HEADER_BYTES..]) => (header, true),
             other => match find_hex(payload, |_| true).or(other) {
                 Some(header) => (header, other.is_none()),
-                None => return Verified::No,
+                None => return VerifiedMessage::No,
             },
         };
-        let publisher = Publisher {
+        let publisher = ForeignPublisher {
             run: header.run,
             sender: header.sender,
         };
         if !is_whole {
             return match self.flows.contains_key(&publisher) {
-                true => Verified::Corrupt,
-                false => Verified::No,
+                true => VerifiedMessage::Corrupt,
+                false => VerifiedMessage::No,
             };
         }
         let Some(age_ns) = age_ns(header.due_ns, now_ns) else {
-            return Verified::No;
+            return VerifiedMessage::No;
         };
         if self.is_divided {
-            return Verified::Part { age_ns };
+            return VerifiedMessage::Part { age_ns };
         }
         match self.follow(publisher, header.sequence, ledger) {
-            true => Verified::Message { age_ns },
-            false => Verified::No,
+            true => VerifiedMessage::Message { age_ns },
+            false => VerifiedMessage::No,
         }
     }
 
-    fn follow(&mut self, publisher: Publisher, sequence: u32, ledger: &mut Ledger) -> bool {
+    fn follow(&mut self, publisher: ForeignPublisher, sequence: u32, ledger: &mut FlowGaps) -> bool {
         if let Some(known) = self.flows.get_mut(&publisher) {
             if sequence >= known.first {
                 ledger.arrive(&mut known.flow, sequence);
             } else {
-                // It was sent before the one that was taken for the first.
+                // It was sent before the message that arrived first.
                 ledger.reordered += 1;
             }
             return true;
@@ -121,18 +123,18 @@ impl Others {
             return false;
         }
         ledger.followed += 1;
-        let mut flow = Flow::starting_at(sequence);
+        let mut flow = MessageFlow::starting_at(sequence);
         let arrival = ledger.arrive(&mut flow, sequence);
         debug_assert_eq!(arrival, Arrival::First);
         self.flows.insert(publisher, OtherFlow { first: sequence, flow });
         true
     }
 
-    pub fn heard<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = Heard> + 'a {
+    pub fn results<'a>(&'a self, ledger: &'a FlowGaps) -> impl Iterator<Item = FlowResult> + 'a {
         self.flows.iter().map(move |(publisher, known)| {
             let (missing, given_up) = ledger.missing(&known.flow, known.first..known.flow.next);
             let missing_count: u64 = missing.iter().map(|range| range.len() as u64).sum();
-            Heard {
+            FlowResult {
                 publisher: format!("publisher {} of run {:04x}", publisher.sender, publisher.run),
                 expected: u64::from(known.flow.next - known.first),
                 lost: missing_count + given_up,
@@ -142,13 +144,13 @@ impl Others {
     }
 }
 
-fn header_of(payload: &[u8]) -> Option<Header> {
-    Header::decode(payload.first_chunk::<HEADER_BYTES>()?, payload.len())
+fn header_of(payload: &[u8]) -> Option<VerificationHeader> {
+    VerificationHeader::decode(payload.first_chunk::<HEADER_BYTES>()?, payload.len())
 }
 
-/// `None` when it is implausible. A clock that is behind the publisher's makes no message younger than none.
+/// Returns the age of a message; `None` if it is implausible. If the publisher's clock is ahead, the age is 0.
 fn age_ns(due_ns: u64, now_ns: u64) -> Option<u64> {
-    let difference = Header::difference_ns(now_ns, due_ns);
+    let difference = VerificationHeader::difference_ns(now_ns, due_ns);
     (difference.unsigned_abs() < AGE_MAX_NS).then_some(difference.max(0) as u64)
 }
 
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     fn payload(sender: u32, sequence: u32, due_ns: u64) -> Vec<u8> {
-        let header = Header {
+        let header = VerificationHeader {
             run: 0xABCD,
             sender,
             sequence,
@@ -182,57 +184,57 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_known_from_its_first_message_to_its_last() {
-        let (mut others, mut ledger) = (Others::default(), Ledger::default());
+    fn flow_of_other_run_expects_first_to_last_message() {
+        let (mut others, mut ledger) = (OtherRuns::default(), FlowGaps::default());
         for sequence in [57, 58, 60, 62, 61, 62, 70, 56] {
             let payload = payload(3, sequence, 1_000);
             let verified = others.take(&publish(&payload), 1_500, &mut ledger);
-            assert_eq!(verified, Verified::Message { age_ns: 500 });
+            assert_eq!(verified, VerifiedMessage::Message { age_ns: 500 });
         }
-        let heard: Vec<Heard> = others.heard(&ledger).collect();
-        let expected = Heard {
+        let results: Vec<FlowResult> = others.results(&ledger).collect();
+        let expected = FlowResult {
             publisher: "publisher 3 of run abcd".into(),
             expected: 14,
             lost: 8,
             missing: vec![59..60, 63..70],
         };
-        assert_eq!(heard, [expected]);
+        assert_eq!(results, [expected]);
         assert_eq!((ledger.duplicated, ledger.reordered), (1, 2));
     }
 
     #[test]
-    fn what_is_no_proof_is_not_verified_and_what_is_damaged_is_corrupt() {
-        let (mut others, mut ledger) = (Others::default(), Ledger::default());
+    fn take_of_foreign_or_damaged_message_is_classified() {
+        let (mut others, mut ledger) = (OtherRuns::default(), FlowGaps::default());
         let mut take = |payload: &[u8], now_ns| others.take(&publish(payload), now_ns, &mut ledger);
         let mut damaged = payload(1, 0, 5);
         damaged[40] ^= 1;
-        assert_eq!(take(&damaged, 5), Verified::No, "of somebody unknown");
-        assert_eq!(take(b"any other program's message", 5), Verified::No);
-        assert_eq!(take(&payload(1, 0, 5), 5), Verified::Message { age_ns: 0 });
-        assert_eq!(take(&damaged, 5), Verified::Corrupt);
-        assert_eq!(take(&payload(1, 1, 5), 5 + AGE_MAX_NS), Verified::No, "too old");
-        // The publisher's clock is ahead, and both go round after 48 bits.
-        assert_eq!(take(&payload(1, 1, 20), 5), Verified::Message { age_ns: 0 });
+        assert_eq!(take(&damaged, 5), VerifiedMessage::No, "of an unknown publisher");
+        assert_eq!(take(b"any other program's message", 5), VerifiedMessage::No);
+        assert_eq!(take(&payload(1, 0, 5), 5), VerifiedMessage::Message { age_ns: 0 });
+        assert_eq!(take(&damaged, 5), VerifiedMessage::Corrupt);
+        assert_eq!(take(&payload(1, 1, 5), 5 + AGE_MAX_NS), VerifiedMessage::No, "too old");
+        // The publisher's clock is ahead, and both wrap around at 48 bits.
+        assert_eq!(take(&payload(1, 1, 20), 5), VerifiedMessage::Message { age_ns: 0 });
         assert_eq!(
             take(&payload(1, 2, (1 << 48) - 10), 5),
-            Verified::Message { age_ns: 15 }
+            VerifiedMessage::Message { age_ns: 15 }
         );
         let mut retained_payload = publish(b"");
         let bytes = payload(1, 3, 5);
         (retained_payload.payload, retained_payload.retain) = (&bytes, true);
-        assert_eq!(others.take(&retained_payload, 5, &mut ledger), Verified::No);
-        let heard: Vec<Heard> = others.heard(&ledger).collect();
-        assert_eq!((heard.len(), heard[0].expected, heard[0].lost), (1, 3, 0));
+        assert_eq!(others.take(&retained_payload, 5, &mut ledger), VerifiedMessage::No);
+        let results: Vec<FlowResult> = others.results(&ledger).collect();
+        assert_eq!((results.len(), results[0].expected, results[0].lost), (1, 3, 0));
     }
 
     #[test]
-    fn of_shared_subscriptions_only_the_latency_is_known() {
-        let (mut others, mut ledger) = (Others::new(true), Ledger::default());
+    fn take_with_shared_subscription_returns_age_only() {
+        let (mut others, mut ledger) = (OtherRuns::new(true), FlowGaps::default());
         for sequence in [4, 9] {
             let payload = payload(1, sequence, 5);
             let verified = others.take(&publish(&payload), 12, &mut ledger);
-            assert_eq!(verified, Verified::Part { age_ns: 7 });
+            assert_eq!(verified, VerifiedMessage::Part { age_ns: 7 });
         }
-        assert_eq!(others.heard(&ledger).count(), 0);
+        assert_eq!(others.results(&ledger).count(), 0);
     }
 }

@@ -1,61 +1,61 @@
-//! The sender's side of QoS 1 and 2: what has left and is not acknowledged.
+//! The sender's side of QoS 1 and 2: messages that were sent and are not acknowledged.
 //!
-//! Packet identifiers are given in turn, so that the place of a message in the queue follows from its identifier. Messages are
-//! kept as numbers; whoever sends one again makes its bytes again.
+//! Packet identifiers are assigned in turn, so that the identifier of a message gives its place in the queue. The queue
+//! stores sequence numbers only; a message that is sent again is encoded again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use mqtt::PacketId;
 
-/// The last identifier is left to SUBSCRIBE.
+/// Identifiers for PUBLISH; the last one is reserved for SUBSCRIBE.
 const IDS: u32 = 65_534;
 pub const SUBSCRIBE_ID: PacketId = PacketId(std::num::NonZeroU16::MAX);
 
 #[derive(Debug, Default)]
-pub struct Outbound {
-    queue: VecDeque<Pending>,
-    /// Identifier of the front minus one.
+pub struct OutboundQueue {
+    queue: VecDeque<PendingPublish>,
+    /// The identifier of the first entry, minus one.
     first: u32,
     /// Entries of the queue that wait for an acknowledgement.
     unacknowledged: u32,
-    /// What will never be acknowledged or was refused.
+    /// Messages that were refused or never acknowledged.
     pub unaccepted: Vec<Range<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingPublish {
     pub sequence: u32,
     pub due_ns: u64,
-    pub stage: Stage,
+    pub stage: PublishStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// PUBLISH was sent.
+pub enum PublishStage {
+    /// PUBLISH is sent.
     Published,
-    /// PUBREC has come and PUBREL was sent.
+    /// PUBREC has arrived and PUBREL is sent.
     Released,
     Done,
 }
 
-impl Outbound {
+impl OutboundQueue {
     pub fn unacknowledged(&self) -> u32 {
         self.unacknowledged
     }
 
-    /// Whether an identifier is free. The queue may be longer than what is unacknowledged in it.
+    /// Whether an identifier is free. The queue may also contain entries that are acknowledged.
     pub fn has_room(&self) -> bool {
         self.queue.len() < IDS as usize
     }
 
-    /// The identifier for a new message; `has_room` was asked.
+    /// Adds a message and returns its identifier. Requires `has_room`.
     pub fn push(&mut self, sequence: u32, due_ns: u64) -> PacketId {
         let id = self.id_at(self.queue.len());
-        self.queue.push_back(Pending {
+        self.queue.push_back(PendingPublish {
             sequence,
             due_ns,
-            stage: Stage::Published,
+            stage: PublishStage::Published,
         });
         self.unacknowledged += 1;
         id
@@ -71,46 +71,51 @@ impl Outbound {
         ((place as usize) < self.queue.len() && u32::from(id.get()) <= IDS).then_some(place as usize)
     }
 
-    /// PUBREC: the message it belongs to, if it was waited for.
-    pub fn release(&mut self, id: PacketId) -> Option<Pending> {
+    /// Handles PUBREC; returns its message if one waited for it.
+    pub fn release(&mut self, id: PacketId) -> Option<PendingPublish> {
         let place = self.place_of(id)?;
         let pending = &mut self.queue[place];
-        if pending.stage == Stage::Done {
+        if pending.stage == PublishStage::Done {
             return None;
         }
-        pending.stage = Stage::Released;
+        pending.stage = PublishStage::Released;
         Some(*pending)
     }
 
-    /// PUBACK, PUBCOMP, or a PUBREC that refuses.
-    pub fn complete(&mut self, id: PacketId) -> Option<Pending> {
+    /// Handles PUBACK, PUBCOMP, or a PUBREC with an error; returns its message if one waited for it.
+    pub fn complete(&mut self, id: PacketId) -> Option<PendingPublish> {
         let place = self.place_of(id)?;
         let pending = self.queue[place];
-        if pending.stage == Stage::Done {
+        if pending.stage == PublishStage::Done {
             return None;
         }
-        self.queue[place].stage = Stage::Done;
+        self.queue[place].stage = PublishStage::Done;
         self.unacknowledged -= 1;
-        while self.queue.front().is_some_and(|front| front.stage == Stage::Done) {
+        while self
+            .queue
+            .front()
+            .is_some_and(|front| front.stage == PublishStage::Done)
+        {
             self.queue.pop_front();
             self.first = (self.first + 1) % IDS;
         }
         Some(pending)
     }
 
-    /// What has to be sent again on a session that goes on, in the order of the first time [MQTT-4.4.0-1].
-    pub fn to_resend(&self) -> impl Iterator<Item = (PacketId, Pending)> {
+    /// Returns the messages to send again on a resumed session, in the original order [MQTT-4.4.0-1].
+    pub fn to_resend(&self) -> impl Iterator<Item = (PacketId, PendingPublish)> {
         let all = self.queue.iter().enumerate();
-        all.filter(|(_, pending)| pending.stage != Stage::Done)
+        all.filter(|(_, pending)| pending.stage != PublishStage::Done)
             .map(|(place, pending)| (self.id_at(place), *pending))
     }
 
-    /// The session is gone, or nobody waits any longer: nothing that is unacknowledged may be relied on.
+    /// Gives all unacknowledged messages up, because the session is lost or the run ends: their delivery is not
+    /// guaranteed.
     pub fn give_up(&mut self) {
         let pending: Vec<u32> = self
             .queue
             .drain(..)
-            .filter(|pending| pending.stage != Stage::Done)
+            .filter(|pending| pending.stage != PublishStage::Done)
             .map(|pending| pending.sequence)
             .collect();
         for sequence in pending {
@@ -128,14 +133,14 @@ impl Outbound {
     }
 }
 
-/// The receiver's side of QoS 2: identifiers of messages that were taken and not released yet [MQTT-4.3.3-10].
+/// The receiver's side of QoS 2: identifiers of messages that were accepted and are not released yet [MQTT-4.3.3-10].
 #[derive(Debug, Default)]
-pub struct Inbound {
+pub struct UnreleasedIds {
     taken: VecDeque<PacketId>,
 }
 
-impl Inbound {
-    /// Whether the message is new. Only one marked as sent again can be old, so that the search is rare.
+impl UnreleasedIds {
+    /// Accepts a message; returns whether it is new. Only a message with DUP can be old, so the search is rare.
     pub fn take(&mut self, id: PacketId, is_dup: bool) -> bool {
         if is_dup && self.taken.contains(&id) {
             return false;
@@ -169,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_go_round_and_never_meet() {
-        let mut outbound = Outbound::default();
+    fn push_after_wrap_around_assigns_free_ids() {
+        let mut outbound = OutboundQueue::default();
         for sequence in 0..200_000u32 {
             let given = outbound.push(sequence, 0);
             assert_eq!(u32::from(given.get()), sequence % IDS + 1);
@@ -181,22 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_come_in_any_order() {
-        let mut outbound = Outbound::default();
+    fn complete_in_any_order_frees_ids() {
+        let mut outbound = OutboundQueue::default();
         let ids: Vec<PacketId> = (0..5).map(|sequence| outbound.push(sequence, 9)).collect();
         assert_eq!(outbound.complete(ids[3]).unwrap().sequence, 3);
         assert_eq!(outbound.release(ids[1]).unwrap().sequence, 1);
         assert_eq!(outbound.complete(ids[0]).unwrap().sequence, 0);
-        let again: Vec<(u16, u32, Stage)> = outbound
+        let again: Vec<(u16, u32, PublishStage)> = outbound
             .to_resend()
             .map(|(id, pending)| (id.get(), pending.sequence, pending.stage))
             .collect();
         assert_eq!(
             again,
             [
-                (2, 1, Stage::Released),
-                (3, 2, Stage::Published),
-                (5, 4, Stage::Published)
+                (2, 1, PublishStage::Released),
+                (3, 2, PublishStage::Published),
+                (5, 4, PublishStage::Published)
             ]
         );
         assert_eq!((outbound.unacknowledged(), outbound.complete(SUBSCRIBE_ID)), (3, None));
@@ -205,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_sent_again_is_taken_once() {
-        let mut inbound = Inbound::default();
+    fn take_of_repeated_message_is_false() {
+        let mut inbound = UnreleasedIds::default();
         assert!(inbound.take(id(7), false) && inbound.take(id(8), false));
         assert!(!inbound.take(id(7), true));
         inbound.release(id(8));

@@ -1,50 +1,53 @@
 //! Patterns in client ids, user names, topics and filters, as [`crate::scenario`] defines them.
 //!
-//! `%s` and `%{rand:N}` are not known before a message is made: a topic keeps gaps for them.
+//! The values of `%s` and `%{rand:N}` depend on the message, so a topic keeps gaps for them.
 
 use super::payload::random;
 
-/// What a client is called by the patterns.
+/// The values of a client for the patterns.
 #[derive(Clone, Debug, Default)]
-pub struct Names<'a> {
+pub struct PatternValues<'a> {
     pub number: u64,
     pub group: &'a str,
     pub run: u16,
-    /// Empty while it is itself being made.
+    /// Empty while the client id itself is being made.
     pub client_id: &'a str,
     pub user_name: &'a str,
 }
 
-/// Stands for a part that changes between expansion and use; no topic may hold it [MQTT-4.7.3-2].
+/// Marks a part that depends on the message; no topic may contain it [MQTT-4.7.3-2].
 const GAP: char = '\0';
-/// The longest number.
+/// Digits of the longest number.
 const DIGITS_MAX: usize = 10;
 
-/// A part of a topic that is another with every message.
+/// A part of a topic that differs between messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Changing {
+enum ChangingPart {
     /// `%s`
     Sequence,
-    /// `%{rand:N}`: from 1 to N, by publisher and sequence number alone, so that it looks random and can be checked all the same.
+    /// `%{rand:N}`: 1 to N, computed from publisher and sequence number, so that it looks random and the receiver can
+    /// check it.
     Random { bound: u32, seed: u64 },
 }
 
-impl Changing {
+impl ChangingPart {
     fn at(self, sequence: u32) -> u32 {
         match self {
-            Changing::Sequence => sequence,
-            Changing::Random { bound, seed } => 1 + (random(seed, u64::from(sequence), 0) % u64::from(bound)) as u32,
+            ChangingPart::Sequence => sequence,
+            ChangingPart::Random { bound, seed } => {
+                1 + (random(seed, u64::from(sequence), 0) % u64::from(bound)) as u32
+            }
         }
     }
 }
 
-/// N of "rand:N", what stands between the braces of `%{…}`.
+/// Returns N of "rand:N", the text between the braces of `%{…}`.
 pub fn random_bound(name: &str) -> Option<u32> {
     name.strip_prefix("rand:")?.parse().ok().filter(|bound| *bound > 0)
 }
 
-/// Everything but what changes, for which there are gaps. An unknown letter stays as it is.
-fn expand_with_gaps(pattern: &str, names: &Names<'_>) -> (String, Vec<Changing>) {
+/// Expands a pattern, with gaps for the parts that depend on the message. An unknown letter stays as it is.
+fn expand_with_gaps(pattern: &str, names: &PatternValues<'_>) -> (String, Vec<ChangingPart>) {
     use std::fmt::Write;
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut changing = Vec::new();
@@ -61,14 +64,14 @@ fn expand_with_gaps(pattern: &str, names: &Names<'_>) -> (String, Vec<Changing>)
             Some('g') => write!(out, "{}", names.group),
             Some('r') => write!(out, "{:04x}", names.run),
             Some('s') => {
-                changing.push(Changing::Sequence);
+                changing.push(ChangingPart::Sequence);
                 write!(out, "{GAP}")
             }
             Some('{') => match rest.as_str().split_once('}') {
                 Some((name, behind)) if random_bound(name).is_some() => {
                     let bound = random_bound(name).unwrap_or(1);
                     let seed = random(u64::from(names.run), names.number, changing.len() as u64);
-                    changing.push(Changing::Random { bound, seed });
+                    changing.push(ChangingPart::Random { bound, seed });
                     rest = behind.chars();
                     write!(out, "{GAP}")
                 }
@@ -82,45 +85,45 @@ fn expand_with_gaps(pattern: &str, names: &Names<'_>) -> (String, Vec<Changing>)
     (out, changing)
 }
 
-/// For client ids, user names and filters, which have no sequence number, and where what is random is so per client.
-pub fn expand(pattern: &str, names: &Names<'_>) -> String {
+/// Expands a client id, user name or filter. These have no sequence number; a random part depends on the client.
+pub fn expand(pattern: &str, names: &PatternValues<'_>) -> String {
     let (text, changing) = expand_with_gaps(pattern, names);
     changing.iter().fold(text, |text, changing| {
         let number = match changing {
-            Changing::Sequence => "%s".to_owned(),
-            Changing::Random { .. } => changing.at(0).to_string(),
+            ChangingPart::Sequence => "%s".to_owned(),
+            ChangingPart::Random { .. } => changing.at(0).to_string(),
         };
         text.replacen(GAP, &number, 1)
     })
 }
 
-/// A topic, with what changes in it.
+/// A topic with the parts that depend on the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
+pub struct TopicTemplate {
     prefix: Box<str>,
-    /// Each with the text behind it.
-    changing: Box<[(Changing, Box<str>)]>,
+    /// Each changing part with the text after it.
+    changing: Box<[(ChangingPart, Box<str>)]>,
 }
 
-impl Topic {
-    pub fn new(pattern: &str, names: &Names<'_>) -> Topic {
+impl TopicTemplate {
+    pub fn new(pattern: &str, names: &PatternValues<'_>) -> TopicTemplate {
         let (text, changing) = expand_with_gaps(pattern, names);
         let mut texts = text.split(GAP).map(Box::from);
         let prefix = texts.next().unwrap_or_default();
-        Topic {
+        TopicTemplate {
             prefix,
             changing: changing.into_iter().zip(texts).collect(),
         }
     }
 
-    /// Whether every message has a topic of its own.
+    /// Whether every message has a different topic.
     pub fn has_sequence(&self) -> bool {
         self.changing
             .iter()
-            .any(|(changing, _)| *changing == Changing::Sequence)
+            .any(|(changing, _)| *changing == ChangingPart::Sequence)
     }
 
-    /// Whether a filter may match some messages and others not.
+    /// Whether a filter may match some messages of the publisher and not others.
     pub fn changes(&self) -> bool {
         !self.changing.is_empty()
     }
@@ -140,7 +143,7 @@ impl Topic {
     }
 
     #[inline]
-    pub fn is(&self, topic: &str, sequence: u32) -> bool {
+    pub fn matches(&self, topic: &str, sequence: u32) -> bool {
         match self.changing.is_empty() {
             true => *self.prefix == *topic,
             false => self.is_of(topic, sequence),
@@ -157,7 +160,7 @@ impl Topic {
         rest.flatten() == Some("")
     }
 
-    /// The levels, `None` for one that changes.
+    /// Returns the levels; `None` for a level that depends on the message.
     pub fn levels(&self) -> Vec<Option<&str>> {
         let mut levels: Vec<Option<&str>> = self.prefix.split('/').map(Some).collect();
         for (_, behind) in &self.changing {
@@ -174,7 +177,7 @@ impl Topic {
     }
 }
 
-/// Without the machinery of `format!`, for every message that is verified.
+/// Formats a number without `format!`, because this runs for every message that is verified.
 fn decimal(mut number: u32, digits: &mut [u8; DIGITS_MAX]) -> &str {
     let mut at = DIGITS_MAX;
     loop {
@@ -191,8 +194,8 @@ fn decimal(mut number: u32, digits: &mut [u8; DIGITS_MAX]) -> &str {
 mod tests {
     use super::*;
 
-    fn names() -> Names<'static> {
-        Names {
+    fn names() -> PatternValues<'static> {
+        PatternValues {
             number: 7,
             group: "publishers",
             run: 0xAB,
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_letter_has_its_value() {
+    fn expand_replaces_each_letter() {
         assert_eq!(
             expand("%i-%c-%u-%g-%r-100%%-%x-%s", &names()),
             "7-id-user-publishers-00ab-100%-%x-%s"
@@ -210,22 +213,24 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_knows_its_sequence_number() {
-        let topic = Topic::new("a/%i/m%s/end", &names());
+    fn topic_with_sequence_matches_its_message() {
+        let topic = TopicTemplate::new("a/%i/m%s/end", &names());
         let mut scratch = String::new();
         assert_eq!(topic.of(12, &mut scratch, str::to_string), "a/7/m12/end");
-        assert!(topic.is("a/7/m12/end", 12) && !topic.is("a/7/m13/end", 12) && !topic.is("a/8/m12/end", 12));
+        assert!(
+            topic.matches("a/7/m12/end", 12) && !topic.matches("a/7/m13/end", 12) && !topic.matches("a/8/m12/end", 12)
+        );
         assert_eq!(topic.levels(), [Some("a"), Some("7"), None, Some("end")]);
-        let plain = Topic::new("a/%i", &names());
+        let plain = TopicTemplate::new("a/%i", &names());
         assert_eq!(plain.levels(), [Some("a"), Some("7")]);
-        assert!(plain.is("a/7", 3) && !plain.is("a/70", 3));
-        let whole = Topic::new("%s", &names());
+        assert!(plain.matches("a/7", 3) && !plain.matches("a/70", 3));
+        let whole = TopicTemplate::new("%s", &names());
         assert_eq!(whole.levels(), [None]);
     }
 
     #[test]
-    fn what_is_random_is_spread_and_can_be_checked() {
-        let topic = Topic::new("t/%{rand:3}x/%s/y%{rand:1000}", &names());
+    fn random_part_is_spread_and_repeatable() {
+        let topic = TopicTemplate::new("t/%{rand:3}x/%s/y%{rand:1000}", &names());
         assert_eq!(topic.levels(), [Some("t"), None, None, None]);
         assert!(topic.has_sequence() && topic.longest() == "t/".len() + 10 + "x/".len() + 10 + "/y".len() + 10);
         let mut scratch = String::new();
@@ -233,13 +238,15 @@ mod tests {
         for sequence in 0..300 {
             let text = topic.of(sequence, &mut scratch, str::to_string);
             assert!(
-                topic.is(&text, sequence) && !topic.is(&text, sequence + 1) && !topic.is(&format!("{text}0"), sequence)
+                topic.matches(&text, sequence)
+                    && !topic.matches(&text, sequence + 1)
+                    && !topic.matches(&format!("{text}0"), sequence)
             );
             seen[usize::from(text.as_bytes()[2] - b'1')] += 1;
         }
         assert!(seen.iter().all(|count| *count > 70), "{seen:?}");
-        let other = Topic::new("t/%{rand:1000000}", &Names { number: 8, ..names() });
-        assert_ne!(other, Topic::new("t/%{rand:1000000}", &names()));
+        let other = TopicTemplate::new("t/%{rand:1000000}", &PatternValues { number: 8, ..names() });
+        assert_ne!(other, TopicTemplate::new("t/%{rand:1000000}", &names()));
         assert!(!other.has_sequence() && other.changes());
         let user = expand("user-%{rand:50}", &names());
         let number: u32 = user.strip_prefix("user-").unwrap().parse().unwrap();

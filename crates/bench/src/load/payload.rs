@@ -1,70 +1,70 @@
-//! What stands in a message: bytes with a proof, a template, or a smart meter's JSON.
+//! The payload of a message: bytes with a verification header, a template, or the JSON of a smart meter.
 //!
-//! Everything in a template follows from the client, the sequence number and the time, so that a message that is sent again is the
-//! same message, and nothing has to be kept for it.
+//! Everything in a template is computed from the client, the sequence number and the time, so that a message that is
+//! sent again has the same payload, and nothing needs to be stored for it.
 
-use super::truth::{HEADER_BYTES, Header, to_hex};
+use super::truth::{HEADER_BYTES, VerificationHeader, to_hex};
 use crate::scenario::{PAYLOAD_BYTES_MAX, Payload};
 
 pub enum PayloadMaker {
-    /// At least [`HEADER_BYTES`].
-    Proven(usize),
-    /// Too short for a proof.
+    /// Bytes with a verification header; at least [`HEADER_BYTES`].
+    WithHeader(usize),
+    /// Bytes without a header, because they are too few.
     Short(usize),
-    Text(Vec<Part>),
+    Text(Vec<PayloadPart>),
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Part {
+pub enum PayloadPart {
     Literal(String),
     Counter,
     Walk,
     Bool,
     Float,
     Int(i64, i64),
-    /// So many letters and digits.
+    /// This many letters and digits.
     Random(u32),
     TimestampMs,
     Client,
     Truth,
-    /// Of a smart meter: true 98 times of a hundred.
+    /// A field of a smart meter: true in 98 of 100 messages.
     Leakage,
-    /// Of a smart meter: 10 once in a hundred, else 50 to 99.
+    /// A field of a smart meter: 10 in one of 100 messages, otherwise 50 to 99.
     Battery,
 }
 
-/// What a text is made of.
-pub struct Content<'a> {
-    pub header: Header,
-    /// On the run clock.
+/// The values that a template can contain.
+pub struct PayloadValues<'a> {
+    pub header: VerificationHeader,
+    /// Due time on the run clock.
     pub due_ns: u64,
     pub client_id: &'a str,
-    /// Milliseconds since 1970 at 0 of the run clock.
+    /// Milliseconds since 1970 at time 0 of the run clock.
     pub epoch_ms: u64,
 }
 
 impl PayloadMaker {
     pub fn new(payload: &Payload) -> Result<PayloadMaker, String> {
         Ok(match payload {
-            Payload::Bytes(length) if *length as usize >= HEADER_BYTES => PayloadMaker::Proven(*length as usize),
+            Payload::Bytes(length) if *length as usize >= HEADER_BYTES => PayloadMaker::WithHeader(*length as usize),
             Payload::Bytes(length) => PayloadMaker::Short(*length as usize),
             Payload::Template(text) => PayloadMaker::Text(parse(text)?),
             Payload::SmartMeter => PayloadMaker::Text(smart_meter()),
         })
     }
 
-    pub fn is_proven(&self) -> bool {
+    pub fn is_verifiable(&self) -> bool {
         match self {
-            PayloadMaker::Proven(_) => true,
+            PayloadMaker::WithHeader(_) => true,
             PayloadMaker::Short(_) => false,
-            PayloadMaker::Text(parts) => parts.contains(&Part::Truth),
+            PayloadMaker::Text(parts) => parts.contains(&PayloadPart::Truth),
         }
     }
 
-    /// Appends the payload.
-    pub fn make(&self, content: &Content<'_>, out: &mut Vec<u8>) {
+    /// Appends the payload of a message to `out`.
+    pub fn make(&self, content: &PayloadValues<'_>, out: &mut Vec<u8>) {
         match self {
-            PayloadMaker::Proven(length) => {
+            PayloadMaker::WithHeader(length) => {
                 let start = out.len();
                 out.extend_from_slice(&content.header.encode(*length));
                 out.resize(start + length, 0);
@@ -84,24 +84,24 @@ impl PayloadMaker {
     }
 }
 
-/// As ThingsBoard's load tool makes it: a time, a pulse counter that is any number, a leakage flag that is mostly true, a battery
-/// level that is low in one message of a hundred.
-fn smart_meter() -> Vec<Part> {
-    let literal = |text: &str| Part::Literal(text.to_string());
+/// Returns the template of ThingsBoard's load tool: a time, a pulse counter with a random value, a leakage flag that is
+/// mostly true, and a battery level that is low in one of 100 messages.
+fn smart_meter() -> Vec<PayloadPart> {
+    let literal = |text: &str| PayloadPart::Literal(text.to_string());
     vec![
         literal(r#"{"ts":"#),
-        Part::TimestampMs,
+        PayloadPart::TimestampMs,
         literal(r#","values":{"pulseCounter":"#),
-        Part::Int(0, 999_999),
+        PayloadPart::Int(0, 999_999),
         literal(r#","leakage":"#),
-        Part::Leakage,
+        PayloadPart::Leakage,
         literal(r#","batteryLevel":"#),
-        Part::Battery,
+        PayloadPart::Battery,
         literal("}}"),
     ]
 }
 
-fn parse(text: &str) -> Result<Vec<Part>, String> {
+fn parse(text: &str) -> Result<Vec<PayloadPart>, String> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
@@ -109,38 +109,38 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
             .split_once('}')
             .ok_or(format!("template: `${{{after}` has no closing brace"))?;
         if !before.is_empty() {
-            parts.push(Part::Literal(before.to_string()));
+            parts.push(PayloadPart::Literal(before.to_string()));
         }
         parts.push(part(name)?);
         rest = after;
     }
     if !rest.is_empty() {
-        parts.push(Part::Literal(rest.to_string()));
+        parts.push(PayloadPart::Literal(rest.to_string()));
     }
     Ok(parts)
 }
 
-fn part(name: &str) -> Result<Part, String> {
+fn part(name: &str) -> Result<PayloadPart, String> {
     Ok(match name {
-        "counter" => Part::Counter,
-        "walk" => Part::Walk,
-        "bool" => Part::Bool,
-        "float" => Part::Float,
-        "timestamp_ms" => Part::TimestampMs,
-        "client" => Part::Client,
-        "truth" => Part::Truth,
+        "counter" => PayloadPart::Counter,
+        "walk" => PayloadPart::Walk,
+        "bool" => PayloadPart::Bool,
+        "float" => PayloadPart::Float,
+        "timestamp_ms" => PayloadPart::TimestampMs,
+        "client" => PayloadPart::Client,
+        "truth" => PayloadPart::Truth,
         _ if name.starts_with("random:") => match random_length(name) {
-            Some(length) => Part::Random(length),
+            Some(length) => PayloadPart::Random(length),
             None => return Err(format!("template: `${{{name}}}`: expected a number of bytes")),
         },
         _ => {
             let bounds = name.strip_prefix("int:").and_then(|bounds| bounds.split_once(':'));
             let bounds = bounds.and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
             match bounds {
-                Some((low, high)) if low <= high => Part::Int(low, high),
+                Some((low, high)) if low <= high => PayloadPart::Int(low, high),
                 _ => {
                     return Err(format!(
-                        "template: `${{{name}}}` is not known; `${{int:LOW:HIGH}}`, `${{counter}}`, `${{walk}}`, `${{bool}}`, `${{float}}`, `${{timestamp_ms}}`, `${{client}}` and `${{truth}}` are"
+                        "template: `${{{name}}}` is not a placeholder; known are `${{int:LOW:HIGH}}`, `${{counter}}`, `${{walk}}`, `${{bool}}`, `${{float}}`, `${{timestamp_ms}}`, `${{client}}` and `${{truth}}`"
                     ));
                 }
             }
@@ -148,29 +148,29 @@ fn part(name: &str) -> Result<Part, String> {
     })
 }
 
-/// LENGTH of "random:LENGTH".
+/// Returns LENGTH of "random:LENGTH".
 pub fn random_length(name: &str) -> Option<u32> {
     let length = name.strip_prefix("random:")?.parse().ok()?;
     (length <= PAYLOAD_BYTES_MAX).then_some(length)
 }
 
-impl Part {
-    fn write(&self, place: u64, content: &Content<'_>, out: &mut Vec<u8>) {
+impl PayloadPart {
+    fn write(&self, place: u64, content: &PayloadValues<'_>, out: &mut Vec<u8>) {
         use std::io::Write;
-        let Header { sender, sequence, .. } = content.header;
+        let VerificationHeader { sender, sequence, .. } = content.header;
         let chance = || random(u64::from(sender), u64::from(sequence), place);
         let unit = |word: u64| (word >> 11) as f64 / (1u64 << 53) as f64;
         let written = match self {
-            Part::Literal(text) => out.write_all(text.as_bytes()),
-            Part::Counter => write!(out, "{sequence}"),
-            Part::Walk => write!(out, "{:.3}", walk(sender, sequence, place)),
-            Part::Bool => write!(out, "{}", chance() & 1 == 1),
-            Part::Float => write!(out, "{:.6}", unit(chance())),
-            Part::Int(low, high) => {
+            PayloadPart::Literal(text) => out.write_all(text.as_bytes()),
+            PayloadPart::Counter => write!(out, "{sequence}"),
+            PayloadPart::Walk => write!(out, "{:.3}", walk(sender, sequence, place)),
+            PayloadPart::Bool => write!(out, "{}", chance() & 1 == 1),
+            PayloadPart::Float => write!(out, "{:.6}", unit(chance())),
+            PayloadPart::Int(low, high) => {
                 let width = (i128::from(*high) - i128::from(*low) + 1) as u128;
                 write!(out, "{}", i128::from(*low) + (u128::from(chance()) % width) as i128)
             }
-            Part::Random(length) => {
+            PayloadPart::Random(length) => {
                 write_random(
                     u64::from(sender) << 32 | u64::from(sequence),
                     place,
@@ -179,9 +179,9 @@ impl Part {
                 );
                 Ok(())
             }
-            Part::TimestampMs => write!(out, "{}", content.epoch_ms + content.due_ns / 1_000_000),
-            Part::Leakage => write!(out, "{}", chance() % 100 > 1),
-            Part::Battery => {
+            PayloadPart::TimestampMs => write!(out, "{}", content.epoch_ms + content.due_ns / 1_000_000),
+            PayloadPart::Leakage => write!(out, "{}", chance() % 100 > 1),
+            PayloadPart::Battery => {
                 let chance = chance();
                 let level = if chance % 100 == 0 {
                     10
@@ -190,14 +190,14 @@ impl Part {
                 };
                 write!(out, "{level}")
             }
-            Part::Client => out.write_all(content.client_id.as_bytes()),
-            Part::Truth => out.write_all(&to_hex(content.header)),
+            PayloadPart::Client => out.write_all(content.client_id.as_bytes()),
+            PayloadPart::Truth => out.write_all(&to_hex(content.header)),
         };
         written.expect("a vector takes everything");
     }
 }
 
-/// What does not compress much, and is text.
+/// Writes random text that hardly compresses.
 fn write_random(seed: u64, place: u64, length: usize, out: &mut Vec<u8>) {
     const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let end = out.len() + length;
@@ -209,7 +209,7 @@ fn write_random(seed: u64, place: u64, length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The same word for the same arguments (SplitMix64's finish).
+/// Returns a hash of the arguments (the finalizer of SplitMix64): always the same for the same arguments.
 pub fn random(sender: u64, sequence: u64, place: u64) -> u64 {
     let mut word = (sender << 40 ^ sequence << 8 ^ place).wrapping_add(0x9E37_79B9_7F4A_7C15);
     word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -217,7 +217,8 @@ pub fn random(sender: u64, sequence: u64, place: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// Wanders between 0 and 100 in steps that look random and can be computed for any place: noise on four scales.
+/// Returns a value between 0 and 100 that moves in small random-looking steps and can be computed for any place: noise
+/// on four scales.
 fn walk(sender: u32, sequence: u32, place: u64) -> f64 {
     let noise = |scale: u32| {
         let at = |knot: u32| {
@@ -236,13 +237,13 @@ mod tests {
     use crate::load::truth::find_hex;
 
     fn make(payload: Payload, sequence: u32) -> Vec<u8> {
-        let header = Header {
+        let header = VerificationHeader {
             run: 1,
             sender: 2,
             sequence,
             due_ns: 3_000_000,
         };
-        let content = Content {
+        let content = PayloadValues {
             header,
             due_ns: header.due_ns,
             client_id: "me",
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_filled_in() {
+    fn make_of_template_replaces_placeholders() {
         let template = r#"{"n":${counter},"i":${int:5:5},"t":${timestamp_ms},"c":"${client}","b":${bool},"f":${float},"w":${walk},"p":"${truth}"}"#;
         let text = String::from_utf8(make(Payload::Template(template.into()), 41)).unwrap();
         assert!(text.starts_with(r#"{"n":41,"i":5,"t":1003,"c":"me","b":"#), "{text}");
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn random_text_has_its_length_and_differs() {
+    fn make_of_random_text_has_length_and_differs() {
         let of = |sequence| make(Payload::Template("<${random:101}>".into()), sequence);
         let (one, other) = (of(1), of(2));
         assert_eq!((one.len(), other.len(), one == of(1)), (103, 103, true));
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn smart_meters_send_three_points() {
+    fn make_of_smart_meter_has_three_points() {
         let json: serde_json::Value = serde_json::from_slice(&make(Payload::SmartMeter, 7)).unwrap();
         assert!(json["ts"].is_u64());
         let values = &json["values"];
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_placeholders_are_refused() {
+    fn template_with_unknown_placeholder_fails() {
         for template in [
             "${nothing}",
             "${int:2:1}",
@@ -299,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_the_length_asked_for() {
+    fn make_of_bytes_has_requested_length() {
         for length in [0, 5, 15, 16, 17, 100] {
             assert_eq!(make(Payload::Bytes(length), 1).len(), length as usize);
         }
     }
 
     #[test]
-    fn a_walk_moves_in_small_steps() {
+    fn walk_moves_in_small_steps() {
         let steps = (0..1_000).map(|n| (walk(3, n + 1, 0) - walk(3, n, 0)).abs());
         assert!(steps.fold(0.0, f64::max) < 20.0);
         assert_ne!(walk(3, 0, 0), walk(3, 400, 0));

@@ -1,6 +1,6 @@
-//! A job made ready to run: groups with their numbers, topics and payloads, addresses, and what the workers share.
+//! A job prepared for execution: groups with their numbers, topics and payloads, addresses, and what the workers share.
 //!
-//! Read-only once the workers run, except for the counters in [`Shared`].
+//! Read-only once the workers run, except for the counters in [`SharedCounters`].
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,35 +13,35 @@ use mio::Waker;
 use mqtt::{ProtocolVersion, QoS, SharedFilter};
 
 use super::clock::RunClock;
-use super::pattern::{Names, Topic, expand};
+use super::pattern::{PatternValues, TopicTemplate, expand};
 use super::payload::PayloadMaker;
-use super::sources::{Sources, TopicTree};
+use super::sources::{SenderRanges, TopicTree};
 use super::truth::SENDERS_MAX;
-use crate::driver::Job;
-use crate::scenario::{Group, Presence};
-use crate::target::Transport;
+use crate::driver::DriverJob;
+use crate::scenario::{ClientGroup, GroupPresence};
+use crate::target::TargetTransport;
 
 const PROBE: Duration = Duration::from_secs(2);
 
-pub struct Plan {
-    pub job: Job,
+pub struct LoadPlan {
+    pub job: DriverJob,
     pub clock: RunClock,
-    /// Milliseconds since 1970 at 0 of the run clock.
+    /// Milliseconds since 1970 at time 0 of the run clock.
     pub epoch_ms: u64,
     pub threads: u32,
     pub groups: Vec<GroupPlan>,
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<BrokerEndpoint>,
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// By sender number.
-    pub topics: Vec<Topic>,
+    pub topics: Vec<TopicTemplate>,
     pub tree: TopicTree,
-    pub shares: Vec<Share>,
+    pub shares: Vec<SharedFilterPlan>,
     share_ids: HashMap<String, u32>,
-    pub shared: Shared,
+    pub shared: SharedCounters,
 }
 
 pub struct GroupPlan {
-    pub group: Group,
+    pub group: ClientGroup,
     pub version: ProtocolVersion,
     pub local: Range<u32>,
     pub publishing: Option<Publishing>,
@@ -54,46 +54,47 @@ pub struct Publishing {
     pub is_open: bool,
     /// Time from one message of the group to the next (open model).
     pub period_ns: f64,
-    /// 0: evenly spread.
+    /// Length of a burst; 0 if messages are evenly spread.
     pub burst_ns: u64,
     /// QoS 0 with a window: deliveries are counted.
     pub counts_deliveries: bool,
 }
 
-pub struct Endpoint {
+pub struct BrokerEndpoint {
     pub address: SocketAddr,
     pub host: String,
 }
 
-/// A shared subscription: `key` is the whole filter.
-pub struct Share {
+/// A shared subscription; `key` is the complete filter.
+pub struct SharedFilterPlan {
     pub key: String,
-    pub sources: Sources,
+    pub sources: SenderRanges,
 }
 
-/// What the workers tell each other while they run.
-pub struct Shared {
+/// Counters that the workers share while they run.
+pub struct SharedCounters {
     pub ever_connected: AtomicU64,
-    /// When the last message came, and when the last one that was missing.
+    /// When the last message arrived, and when the last missing message arrived.
     pub last_arrival_ns: AtomicU64,
     pub last_progress_ns: AtomicU64,
-    /// Deliveries of QoS 0 messages of closed-model publishers, by sender; empty when no group needs them.
+    /// Deliveries of QoS 0 messages of closed-model publishers, by sender; empty if no group needs them.
     pub delivered: Vec<AtomicU64>,
-    /// How many subscriptions in this process hear a sender.
+    /// The number of subscriptions in this process that receive from a sender.
     pub receivers: Vec<AtomicU32>,
-    /// Distinct messages that each shared subscription has got, by thread they came to (a message that came to two counts twice).
+    /// Distinct messages of each shared subscription, counted per receiving thread (a message that reached two threads
+    /// counts twice).
     pub share_received: Vec<AtomicU64>,
-    pub doors: Vec<Door>,
+    pub signals: Vec<WorkerSignal>,
 }
 
-/// How a worker is woken by the others.
-pub struct Door {
+/// Wakes a worker from another worker.
+pub struct WorkerSignal {
     pub waker: Waker,
     pub has_deliveries: AtomicBool,
 }
 
-impl Plan {
-    pub fn new(job: Job, origin: std::time::Instant, wakers: Vec<Waker>) -> Result<Plan, String> {
+impl LoadPlan {
+    pub fn new(job: DriverJob, origin: std::time::Instant, wakers: Vec<Waker>) -> Result<LoadPlan, String> {
         let clock = RunClock::new(origin, job.clock_offset_ns);
         let groups = plan_groups(&job)?;
         let mut topics = Vec::new();
@@ -112,29 +113,29 @@ impl Plan {
                 .is_some_and(|publishing| publishing.counts_deliveries)
         };
         let counted = if groups.iter().any(is_counted) { topics.len() } else { 0 };
-        let mut plan = Plan {
+        let mut plan = LoadPlan {
             clock,
             epoch_ms: wall_clock_ms().saturating_sub(clock.now_ns() / 1_000_000),
             threads: wakers.len() as u32,
             endpoints: resolve(&job)?,
             tls: match job.target.transport {
-                Transport::Tls | Transport::Wss => Some(super::tls::config(&job.target.tls)?),
-                Transport::Tcp | Transport::Ws => None,
+                TargetTransport::Tls | TargetTransport::Wss => Some(super::tls::config(&job.target.tls)?),
+                TargetTransport::Tcp | TargetTransport::Ws => None,
             },
             topics,
             tree,
             shares: Vec::new(),
             share_ids: HashMap::new(),
-            shared: Shared {
+            shared: SharedCounters {
                 ever_connected: AtomicU64::new(0),
                 last_arrival_ns: AtomicU64::new(0),
                 last_progress_ns: AtomicU64::new(0),
                 delivered: (0..counted).map(|_| AtomicU64::new(0)).collect(),
                 receivers: (0..counted).map(|_| AtomicU32::new(0)).collect(),
                 share_received: Vec::new(),
-                doors: wakers
+                signals: wakers
                     .into_iter()
-                    .map(|waker| Door {
+                    .map(|waker| WorkerSignal {
                         waker,
                         has_deliveries: AtomicBool::new(false),
                     })
@@ -143,12 +144,12 @@ impl Plan {
             groups,
             job,
         };
-        plan.find_shares()?;
+        plan.collect_shared_filters()?;
         plan.shared.share_received = plan.shares.iter().map(|_| AtomicU64::new(0)).collect();
         Ok(plan)
     }
 
-    fn find_shares(&mut self) -> Result<(), String> {
+    fn collect_shared_filters(&mut self) -> Result<(), String> {
         let run = self.job.run;
         for group in &self.groups {
             if !group
@@ -165,29 +166,29 @@ impl Plan {
                     let Some(shared) = shared.filter(|_| !self.share_ids.contains_key(&filter)) else {
                         continue;
                     };
-                    let sources = self.tree.heard_by([shared.filter].into_iter());
+                    let sources = self.tree.senders_for([shared.filter].into_iter());
                     self.share_ids.insert(filter.clone(), self.shares.len() as u32);
                     for sender in sources.iter() {
                         if let Some(count) = self.shared.receivers.get_mut(sender as usize) {
                             *count.get_mut() += 1;
                         }
                     }
-                    self.shares.push(Share { key: filter, sources });
+                    self.shares.push(SharedFilterPlan { key: filter, sources });
                 }
             }
         }
         Ok(())
     }
 
-    /// A moment of the run clock on the clock of proofs, which other processes share.
+    /// Converts a time on the run clock to the wall clock of the verification headers, which other processes share.
     #[inline]
     pub fn stamp(&self, run_ns: u64) -> u64 {
         self.job.epoch_ns.wrapping_add(run_ns)
     }
 
-    /// Whether proofs of others are followed: where there are own ones, others only disturb.
+    /// Whether messages of other runs are compared: only if the job has no publishers of its own.
     #[inline]
-    pub fn hears_others(&self) -> bool {
+    pub fn compares_other_runs(&self) -> bool {
         self.topics.is_empty()
     }
 
@@ -195,7 +196,7 @@ impl Plan {
         self.share_ids.get(filter).copied()
     }
 
-    /// The publishing group of a sender, and the sender's place in it.
+    /// Returns the publishing group of a sender, and the sender's index in it.
     pub fn publisher(&self, sender: u32) -> Option<(&GroupPlan, u32)> {
         self.groups.iter().find_map(|group| {
             let index = sender.checked_sub(group.publishing.as_ref()?.first_sender)?;
@@ -209,31 +210,31 @@ impl GroupPlan {
         u64::from(self.group.start_number) + u64::from(index)
     }
 
-    /// As in "publishers-17".
+    /// Returns the group and number of a client, as in "publishers-17".
     pub fn label(&self, index: u32) -> String {
         format!("{}-{}", self.group.name, self.number(index))
     }
 
     pub fn client_id(&self, index: u32, run: u16) -> String {
-        let mut names = self.nameless(index, run);
+        let mut names = self.base_names(index, run);
         let user_name = self.group.user_name.as_deref().map(|pattern| expand(pattern, &names));
         names.user_name = user_name.as_deref().unwrap_or_default();
         expand(&self.group.client_id, &names)
     }
 
-    fn nameless(&self, index: u32, run: u16) -> Names<'_> {
-        Names {
+    fn base_names(&self, index: u32, run: u16) -> PatternValues<'_> {
+        PatternValues {
             number: self.number(index),
             group: &self.group.name,
             run,
-            ..Names::default()
+            ..PatternValues::default()
         }
     }
 
-    /// Calls `with` with all names of a client.
-    pub fn with_names<R>(&self, index: u32, run: u16, with: impl FnOnce(&Names<'_>) -> R) -> R {
+    /// Calls `with` with all pattern values of a client.
+    pub fn with_names<R>(&self, index: u32, run: u16, with: impl FnOnce(&PatternValues<'_>) -> R) -> R {
         let client_id = self.client_id(index, run);
-        let mut names = self.nameless(index, run);
+        let mut names = self.base_names(index, run);
         names.client_id = &client_id;
         let user_name = self.group.user_name.as_deref().map(|pattern| expand(pattern, &names));
         names.user_name = user_name.as_deref().unwrap_or_default();
@@ -247,15 +248,19 @@ impl GroupPlan {
         })
     }
 
-    fn topic(&self, index: u32, run: u16) -> Result<Topic, String> {
+    fn topic(&self, index: u32, run: u16) -> Result<TopicTemplate, String> {
         let pattern = self.group.publish.as_ref().map_or("", |publish| &publish.topic);
-        let topic = self.with_names(index, run, |names| Topic::new(pattern, names));
+        let topic = self.with_names(index, run, |names| TopicTemplate::new(pattern, names));
         let mut scratch = String::new();
         topic
             .of(0, &mut scratch, mqtt::validate_topic_name)
             .map_err(|error| format!("group `{}`: topic `{pattern}`: {error}", self.group.name))?;
         if topic.longest() > mqtt::MAXIMUM_TOPIC_BYTES {
-            return Err(format!("group `{}`: the topic is too long", self.group.name));
+            return Err(format!(
+                "group `{}`: topic `{pattern}` is longer than {} bytes",
+                self.group.name,
+                mqtt::MAXIMUM_TOPIC_BYTES
+            ));
         }
         Ok(topic)
     }
@@ -273,34 +278,34 @@ impl GroupPlan {
         !self.group.clean_start && (self.version != ProtocolVersion::V5 || self.group.session_expiry_s > 0)
     }
 
-    pub fn is_present_at_first(&self) -> bool {
-        self.group.presence != Presence::AfterPublishing && self.group.cycle.is_none()
+    pub fn is_initially_connected(&self) -> bool {
+        self.group.presence != GroupPresence::AfterPublishing && self.group.cycle.is_none()
     }
 }
 
-fn plan_groups(job: &Job) -> Result<Vec<GroupPlan>, String> {
+fn plan_groups(job: &DriverJob) -> Result<Vec<GroupPlan>, String> {
     let mut next_sender = 0u64;
     let mut groups = Vec::new();
     if job.clients.len() != job.scenario.group.len() {
-        return Err("the job does not say for every group which clients it has".into());
+        return Err("the job does not have one range of clients per group".into());
     }
     for (group, local) in job.scenario.group.iter().zip(&job.clients) {
         let about = |what: &str| format!("group `{}`: {what}", group.name);
-        let version = ProtocolVersion::from_level(group.version).ok_or_else(|| about("`version` is 3, 4 or 5"))?;
+        let version = ProtocolVersion::from_level(group.version).ok_or_else(|| about("`version` must be 3, 4 or 5"))?;
         if group.subscribe.iter().any(|subscribe| subscribe.qos > 2) {
-            return Err(about("QoS is 0, 1 or 2"));
+            return Err(about("QoS must be 0, 1 or 2"));
         }
         let publishing = match &group.publish {
-            // A client that comes and goes, or that is away then, does not publish.
-            Some(_) if group.cycle.is_some() || group.presence != Presence::Always => None,
+            // A client that comes and goes, or is absent while others publish, does not publish.
+            Some(_) if group.cycle.is_some() || group.presence != GroupPresence::Always => None,
             None => None,
             Some(publish) => {
-                let qos = QoS::from_bits(publish.qos).ok_or_else(|| about("QoS is 0, 1 or 2"))?;
+                let qos = QoS::from_bits(publish.qos).ok_or_else(|| about("QoS must be 0, 1 or 2"))?;
                 let first_sender = next_sender as u32;
                 next_sender += u64::from(group.clients);
                 let rate = publish.rate.map(|rate| rate * f64::from(group.clients.max(1)));
                 if rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-                    return Err(about("`rate` is above 0"));
+                    return Err(about("`rate` must be above 0"));
                 }
                 Some(Publishing {
                     first_sender,
@@ -321,31 +326,33 @@ fn plan_groups(job: &Job) -> Result<Vec<GroupPlan>, String> {
         });
     }
     if next_sender > SENDERS_MAX {
-        return Err(format!("{next_sender} publishers; there can be {SENDERS_MAX}"));
+        return Err(format!(
+            "the scenario has {next_sender} publishers; at most {SENDERS_MAX} are possible"
+        ));
     }
     Ok(groups)
 }
 
-fn resolve(job: &Job) -> Result<Vec<Endpoint>, String> {
+fn resolve(job: &DriverJob) -> Result<Vec<BrokerEndpoint>, String> {
     let target = &job.target;
     let resolve_one = |host: &String| {
         let found = (host.as_str(), target.port).to_socket_addrs();
         let found: Vec<SocketAddr> = found.map_err(|error| format!("{host}: {error}"))?.collect();
-        // A name with several addresses, of which one may have no listener: `localhost` is ::1 and 127.0.0.1.
+        // A name can have several addresses, and some may have no listener: `localhost` is ::1 and 127.0.0.1.
         let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
         let address = match &*found {
             [] => return Err(format!("{host} has no address")),
             [only] => *only,
             [first, ..] => *found.iter().find(answers).unwrap_or(first),
         };
-        Ok(Endpoint {
+        Ok(BrokerEndpoint {
             address,
             host: host.clone(),
         })
     };
-    let endpoints: Result<Vec<Endpoint>, String> = target.hosts.iter().map(resolve_one).collect();
+    let endpoints: Result<Vec<BrokerEndpoint>, String> = target.hosts.iter().map(resolve_one).collect();
     endpoints.and_then(|endpoints| match endpoints.is_empty() {
-        true => Err("no host to connect to".into()),
+        true => Err("the target has no host".into()),
         false => Ok(endpoints),
     })
 }

@@ -1,23 +1,24 @@
-//! Publishing: which message leaves next, for both models and all QoS, and resending on a session that goes on.
+//! Publishing: chooses the next message in both models and for all QoS, and sends messages again on a resumed session.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use mqtt::{PacketType, Properties, Publish, PublishExtras, QoS, encode_bare_ack, encode_publish};
 
-use super::client::{Client, Publisher, State};
-use super::context::{Context, Permission};
-use super::outbound::Stage;
-use super::payload::Content;
+use super::client::{LoadClient, LoadClientState, LoadPublisher};
+use super::context::{LoadContext, SendPermission};
+use super::outbound::PublishStage;
+use super::payload::PayloadValues;
 use super::plan::{GroupPlan, Publishing};
-use super::truth::Header;
+use super::truth::VerificationHeader;
 use crate::scenario;
 
-/// A connection with more than this to write makes no new messages; they wait as numbers.
+/// A connection with more pending bytes than this encodes no new messages; they stay numbers.
 pub const OUT_MAX: usize = 64 * 1024;
 
-/// Makes as many messages as may leave now.
-pub fn pump(slot: u32, client: &mut Client, cx: &mut Context) {
-    if client.state != State::Ready || client.publisher.is_none() || cx.permission == Permission::Nothing {
+/// Encodes as many messages as may be sent now.
+pub fn pump(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
+    if client.state != LoadClientState::Ready || client.publisher.is_none() || cx.permission == SendPermission::Nothing
+    {
         return;
     }
     let plan = cx.plan.clone();
@@ -30,12 +31,12 @@ pub fn pump(slot: u32, client: &mut Client, cx: &mut Context) {
         let Some(publisher) = client.publisher.as_deref_mut() else {
             break;
         };
-        if !may_send(publisher, cx, publishing, publish) {
+        if !can_send(publisher, cx, publishing, publish) {
             break;
         }
         let sequence = publisher.sent;
         let due_ns = match &cx.groups[usize::from(client.group)].schedule {
-            Some(schedule) => schedule.due_ns(client.place, sequence),
+            Some(schedule) => schedule.due_ns(client.group_index, sequence),
             None => cx.now_ns,
         };
         publisher.sent += 1;
@@ -44,7 +45,7 @@ pub fn pump(slot: u32, client: &mut Client, cx: &mut Context) {
             None => cx.meter.interval.counts.published += 1,
         }
         let id = (publishing.qos != QoS::AtMostOnce).then(|| publisher.outbound.push(sequence, due_ns));
-        let message = Message {
+        let message = OutgoingMessage {
             sequence,
             due_ns,
             id,
@@ -57,12 +58,17 @@ pub fn pump(slot: u32, client: &mut Client, cx: &mut Context) {
     }
 }
 
-fn may_send(publisher: &Publisher, cx: &Context, publishing: &Publishing, publish: &scenario::Publish) -> bool {
+fn can_send(
+    publisher: &LoadPublisher,
+    cx: &LoadContext,
+    publishing: &Publishing,
+    publish: &scenario::PublishSpec,
+) -> bool {
     let is_due = if publishing.is_open {
         publisher.sent < publisher.due
     } else {
         let is_within = publish.messages == 0 || u64::from(publisher.sent) < publish.messages;
-        is_within && (cx.permission == Permission::Begin || publisher.recount > 0)
+        is_within && (cx.permission == SendPermission::Begin || publisher.recount > 0)
     };
     if !is_due {
         return false;
@@ -74,45 +80,52 @@ fn may_send(publisher: &Publisher, cx: &Context, publishing: &Publishing, publis
     }
 }
 
-/// QoS 0 with a window: how many deliveries are outstanding says how many messages are. Counted within this process.
-fn is_window_open(publisher: &Publisher, cx: &Context, window: u32) -> bool {
+/// Whether a QoS 0 message fits in the window. Outstanding messages are estimated from the deliveries in this process.
+fn is_window_open(publisher: &LoadPublisher, cx: &LoadContext, window: u32) -> bool {
     let shared = &cx.plan.shared;
     let receivers = u64::from(shared.receivers[publisher.sender as usize].load(Relaxed));
-    let delivered = shared.delivered[publisher.sender as usize].load(Relaxed) + publisher.written_off;
+    let delivered = shared.delivered[publisher.sender as usize].load(Relaxed) + publisher.abandoned_deliveries;
     (u64::from(publisher.sent) * receivers).saturating_sub(delivered) < (u64::from(window) * receivers).max(1)
 }
 
-/// What was lost at QoS 0 never closes a window: when no delivery has come since the last look, nothing is waited for any longer.
-pub fn write_off(slot: u32, client: &mut Client, cx: &mut Context) {
+/// Writes off missing QoS 0 deliveries, so that lost messages do not close a window forever: if none has arrived since
+/// the last check, no more are expected.
+pub fn write_off(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     let Some(publisher) = &mut client.publisher else { return };
     let shared = &cx.plan.shared;
     let delivered = shared.delivered[publisher.sender as usize].load(Relaxed);
     if delivered == publisher.delivered_before && client.out_taken == client.out.len() {
         let receivers = u64::from(shared.receivers[publisher.sender as usize].load(Relaxed));
-        publisher.written_off = (u64::from(publisher.sent) * receivers).saturating_sub(delivered);
+        publisher.abandoned_deliveries = (u64::from(publisher.sent) * receivers).saturating_sub(delivered);
     }
     publisher.delivered_before = delivered;
     pump(slot, client, cx);
 }
 
-struct Message {
+struct OutgoingMessage {
     sequence: u32,
     due_ns: u64,
     id: Option<mqtt::PacketId>,
     dup: bool,
 }
 
-fn write(publisher: &Publisher, out: &mut Vec<u8>, cx: &mut Context, group: &GroupPlan, message: &Message) {
+fn write(
+    publisher: &LoadPublisher,
+    out: &mut Vec<u8>,
+    cx: &mut LoadContext,
+    group: &GroupPlan,
+    message: &OutgoingMessage,
+) {
     let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
         return;
     };
-    let header = Header {
+    let header = VerificationHeader {
         run: cx.plan.job.run,
         sender: publisher.sender,
         sequence: message.sequence,
         due_ns: cx.plan.stamp(message.due_ns),
     };
-    let content = Content {
+    let content = PayloadValues {
         header,
         due_ns: message.due_ns,
         client_id: &publisher.client_id,
@@ -136,8 +149,8 @@ fn write(publisher: &Publisher, out: &mut Vec<u8>, cx: &mut Context, group: &Gro
     });
 }
 
-/// On a session that goes on: unacknowledged PUBLISH with DUP, and PUBREL, in their order [MQTT-4.4.0-1].
-pub fn send_again(slot: u32, client: &mut Client, cx: &mut Context) {
+/// Sends again on a resumed session: unacknowledged PUBLISH with DUP, and PUBREL, in the original order [MQTT-4.4.0-1].
+pub fn send_again(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)];
     let Some(publisher) = client.publisher.as_deref() else {
@@ -146,9 +159,9 @@ pub fn send_again(slot: u32, client: &mut Client, cx: &mut Context) {
     let before = client.out.len();
     for (id, pending) in publisher.outbound.to_resend() {
         match pending.stage {
-            Stage::Released => encode_bare_ack(PacketType::PubRel, id, &mut client.out),
+            PublishStage::Released => encode_bare_ack(PacketType::PubRel, id, &mut client.out),
             _ => {
-                let message = Message {
+                let message = OutgoingMessage {
                     sequence: pending.sequence,
                     due_ns: pending.due_ns,
                     id: Some(id),
@@ -163,8 +176,8 @@ pub fn send_again(slot: u32, client: &mut Client, cx: &mut Context) {
     }
 }
 
-/// Whether everything that may leave has, and is acknowledged, or never will be.
-pub fn has_finished(client: &Client, cx: &Context) -> bool {
+/// Whether all messages that may be sent are sent, and acknowledged or given up.
+pub fn has_finished(client: &LoadClient, cx: &LoadContext) -> bool {
     let Some(publisher) = client.publisher.as_deref() else {
         return true;
     };
@@ -175,15 +188,15 @@ pub fn has_finished(client: &Client, cx: &Context) -> bool {
     let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
         return true;
     };
-    let is_all_sent = if cx.permission == Permission::Nothing {
+    let is_all_sent = if cx.permission == SendPermission::Nothing {
         true
     } else if publishing.is_open {
-        let is_schedule_over =
-            cx.permission != Permission::Begin || publish.messages != 0 && u64::from(publisher.due) >= publish.messages;
+        let is_schedule_over = cx.permission != SendPermission::Begin
+            || publish.messages != 0 && u64::from(publisher.due) >= publish.messages;
         is_schedule_over && publisher.sent >= publisher.due
     } else {
         let is_limit_reached = publish.messages != 0 && u64::from(publisher.sent) >= publish.messages;
-        publisher.recount == 0 && (cx.permission != Permission::Begin || is_limit_reached)
+        publisher.recount == 0 && (cx.permission != SendPermission::Begin || is_limit_reached)
     };
     is_all_sent && publisher.outbound.unacknowledged() == 0 && client.pending_out() == 0
 }

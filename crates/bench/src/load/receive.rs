@@ -1,24 +1,30 @@
-//! Packets that come: messages are checked and acknowledged, acknowledgements open windows.
+//! Incoming packets: checks and acknowledges messages; acknowledgements open windows.
 //!
-//! The path of a message at QoS 0 is what limits the tool, which shares its machine with the broker: decoded where it was read,
-//! one look at the clock per read, no allocation, and the list of holes untouched while nothing is missing.
+//! The path of a QoS 0 message limits the throughput of the tool, which shares the machine with the broker. Messages
+//! are therefore decoded in the read buffer, the clock is read once per read, nothing is allocated, and the list of
+//! gaps is not touched while none is missing.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use mqtt::{Ack, Decoded, MAXIMUM_REMAINING_LENGTH, Packet, PacketType, Publish, QoS, encode_bare_ack};
 
-use super::client::{Client, State};
-use super::context::Context;
+use super::client::{LoadClient, LoadClientState};
+use super::context::LoadContext;
 use super::flow::{Arrival, Finding, FindingKind};
 use super::lifecycle::{on_connack, on_suback};
-use super::others::Verified;
-use super::outbound::Outbound;
-use super::truth::{HEADER_BYTES, Header, find_hex};
+use super::others::VerifiedMessage;
+use super::outbound::OutboundQueue;
+use super::truth::{HEADER_BYTES, VerificationHeader, find_hex};
 
 const PACKET_BYTES_MAX: usize = MAXIMUM_REMAINING_LENGTH + 5;
 
-/// Takes all whole packets; how many bytes they had, and how many are needed (from there) to go on.
-pub fn take_packets(slot: u32, client: &mut Client, cx: &mut Context, bytes: &[u8]) -> Result<(usize, usize), String> {
+/// Processes all complete packets. Returns how many bytes they had, and how many bytes the next packet needs.
+pub fn take_packets(
+    slot: u32,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
+    bytes: &[u8],
+) -> Result<(usize, usize), String> {
     let version = cx.group(client).version;
     let mut at = 0;
     loop {
@@ -31,12 +37,12 @@ pub fn take_packets(slot: u32, client: &mut Client, cx: &mut Context, bytes: &[u
                 }
             }
             Ok(Decoded::Incomplete { needed }) => return Ok((at, needed)),
-            Err(error) => return Err(format!("the server sends something malformed: {error}")),
+            Err(error) => return Err(format!("the server sent a malformed packet: {error}")),
         }
     }
 }
 
-fn on_other(slot: u32, client: &mut Client, cx: &mut Context, packet: &Packet<'_>) -> Result<(), String> {
+fn on_other(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, packet: &Packet<'_>) -> Result<(), String> {
     match packet {
         Packet::PubAck(ack) => on_last_ack(client, cx, ack),
         Packet::PubComp(ack) => on_last_ack(client, cx, ack),
@@ -45,7 +51,7 @@ fn on_other(slot: u32, client: &mut Client, cx: &mut Context, packet: &Packet<'_
             if let Some(subscriber) = &mut client.subscriber {
                 subscriber.inbound.release(ack.packet_id);
             }
-            // Also when it is not known [MQTT-4.3.3-11].
+            // Also for an unknown packet id [MQTT-4.3.3-11].
             encode_bare_ack(PacketType::PubComp, ack.packet_id, &mut client.out);
             cx.mark_dirty(slot, client);
         }
@@ -53,20 +59,20 @@ fn on_other(slot: u32, client: &mut Client, cx: &mut Context, packet: &Packet<'_
         Packet::SubAck(suback) => return on_suback(slot, client, cx, suback),
         Packet::PingResp | Packet::UnsubAck(_) => {}
         Packet::Disconnect(disconnect) => return Err(format!("DISCONNECT: {}", disconnect.reason.name())),
-        other => return Err(format!("the server sends {}", other.packet_type().name())),
+        other => return Err(format!("the server sent an unexpected {}", other.packet_type().name())),
     }
     Ok(())
 }
 
-fn outbound(client: &mut Client) -> Option<&mut Outbound> {
+fn outbound(client: &mut LoadClient) -> Option<&mut OutboundQueue> {
     client.publisher.as_deref_mut().map(|publisher| &mut publisher.outbound)
 }
 
-/// PUBACK and PUBCOMP.
-fn on_last_ack(client: &mut Client, cx: &mut Context, ack: &Ack<'_>) {
+/// Handles PUBACK and PUBCOMP.
+fn on_last_ack(client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
     let Some(outbound) = outbound(client) else { return };
     let Some(pending) = outbound.complete(ack.packet_id) else {
-        return cx.meter.error("an acknowledgement of nothing");
+        return cx.meter.error("an acknowledgement with an unknown packet id");
     };
     let counts = &mut cx.meter.interval.counts;
     if ack.reason.is_error() {
@@ -81,21 +87,21 @@ fn on_last_ack(client: &mut Client, cx: &mut Context, ack: &Ack<'_>) {
         .record(cx.now_ns.saturating_sub(pending.due_ns));
 }
 
-fn on_pubrec(slot: u32, client: &mut Client, cx: &mut Context, ack: &Ack<'_>) {
+fn on_pubrec(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, ack: &Ack<'_>) {
     if ack.reason.is_error() {
         return on_last_ack(client, cx, ack);
     }
     let Some(outbound) = outbound(client) else { return };
     if outbound.release(ack.packet_id).is_none() {
-        cx.meter.error("an acknowledgement of nothing");
+        cx.meter.error("an acknowledgement with an unknown packet id");
     }
     encode_bare_ack(PacketType::PubRel, ack.packet_id, &mut client.out);
     cx.mark_dirty(slot, client);
 }
 
 #[inline]
-fn on_publish(slot: u32, client: &mut Client, cx: &mut Context, publish: &Publish<'_>) -> Result<(), String> {
-    if client.state == State::AwaitsConnAck {
+fn on_publish(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, publish: &Publish<'_>) -> Result<(), String> {
+    if client.state == LoadClientState::AwaitsConnAck {
         return Err("PUBLISH before CONNACK".into());
     }
     if let Some(id) = publish.packet_id {
@@ -115,66 +121,69 @@ fn on_publish(slot: u32, client: &mut Client, cx: &mut Context, publish: &Publis
         }
     }
     cx.meter.interval.counts.received += 1;
-    if cx.plan.hears_others() {
-        take_of_others(client, cx, publish);
+    if cx.plan.compares_other_runs() {
+        check_of_other_run(client, cx, publish);
         return Ok(());
     }
     let header = match header_of(publish.payload) {
         Some(header) if is_ours(cx, &header) => header,
-        _ => match proof_in_text(cx, publish) {
+        _ => match header_in_text(cx, publish) {
             Some(header) => return verify(slot, client, cx, publish, header, true),
-            None => return without_proof(slot, cx, publish),
+            None => return without_header(slot, cx, publish),
         },
     };
     verify(slot, client, cx, publish, header, false)
 }
 
-/// A job without publishers.
-fn take_of_others(client: &mut Client, cx: &mut Context, publish: &Publish<'_>) {
+/// Checks a message in a job without publishers.
+fn check_of_other_run(client: &mut LoadClient, cx: &mut LoadContext, publish: &Publish<'_>) {
     let others = client
         .subscriber
         .as_deref_mut()
-        .and_then(|subscriber| subscriber.others.as_deref_mut());
+        .and_then(|subscriber| subscriber.other_runs.as_deref_mut());
     let now_ns = cx.plan.stamp(cx.now_ns);
-    match others.map_or(Verified::No, |others| others.take(publish, now_ns, &mut cx.ledger)) {
-        Verified::Message { age_ns } => cx.meter.interval.end_to_end.record(age_ns),
-        Verified::Part { age_ns } => {
+    match others.map_or(VerifiedMessage::No, |others| {
+        others.take(publish, now_ns, &mut cx.ledger)
+    }) {
+        VerifiedMessage::Message { age_ns } => cx.meter.interval.end_to_end.record(age_ns),
+        VerifiedMessage::Part { age_ns } => {
             cx.meter.interval.end_to_end.record(age_ns);
             cx.ledger.unverified += 1;
         }
-        Verified::Corrupt => cx.ledger.corrupt += 1,
-        Verified::No => cx.ledger.unverified += 1,
+        VerifiedMessage::Corrupt => cx.ledger.corrupt += 1,
+        VerifiedMessage::No => cx.ledger.unverified += 1,
     }
 }
 
 #[inline]
-fn header_of(payload: &[u8]) -> Option<Header> {
-    Header::decode(payload.first_chunk::<HEADER_BYTES>()?, payload.len())
+fn header_of(payload: &[u8]) -> Option<VerificationHeader> {
+    VerificationHeader::decode(payload.first_chunk::<HEADER_BYTES>()?, payload.len())
 }
 
 #[inline]
-fn is_ours(cx: &Context, header: &Header) -> bool {
+fn is_ours(cx: &LoadContext, header: &VerificationHeader) -> bool {
     header.run == cx.plan.job.run && (header.sender as usize) < cx.plan.topics.len()
 }
 
-fn proof_in_text(cx: &Context, publish: &Publish<'_>) -> Option<Header> {
+fn header_in_text(cx: &LoadContext, publish: &Publish<'_>) -> Option<VerificationHeader> {
     find_hex(publish.payload, |header| is_ours(cx, &header))
 }
 
-/// Of another run or another program, made without a proof, or changed on the way: the topic tells.
+/// Classifies a message without a valid header: of another run or program, made without a header, or damaged. The topic
+/// decides.
 #[cold]
-fn without_proof(slot: u32, cx: &mut Context, publish: &Publish<'_>) -> Result<(), String> {
+fn without_header(slot: u32, cx: &mut LoadContext, publish: &Publish<'_>) -> Result<(), String> {
     let is_of_other_run = header_of(publish.payload).is_some_and(|header| header.run != cx.plan.job.run);
-    let sender = cx.plan.tree.a_publisher_of(publish.topic);
+    let sender = cx.plan.tree.first_publisher_of(publish.topic);
     let group = sender.and_then(|sender| cx.plan.publisher(sender));
-    let is_proven = group
+    let is_verifiable = group
         .and_then(|(group, _)| group.publishing.as_ref())
-        .is_some_and(|publishing| publishing.payload.is_proven());
-    match sender.filter(|_| is_proven && !is_of_other_run) {
-        Some(sender) => corrupt(slot, cx, FindingKind::NoProof, sender, 0),
+        .is_some_and(|publishing| publishing.payload.is_verifiable());
+    match sender.filter(|_| is_verifiable && !is_of_other_run) {
+        Some(sender) => corrupt(slot, cx, FindingKind::DamagedHeader, sender, 0),
         None => {
             cx.ledger.unverified += 1;
-            // Where several publish to one topic this may be another's window; together they come out even.
+            // If several publish to this topic, the delivery may be counted for the wrong one; the sum is correct.
             sender.into_iter().for_each(|sender| count_delivery(cx, sender));
         }
     }
@@ -182,7 +191,7 @@ fn without_proof(slot: u32, cx: &mut Context, publish: &Publish<'_>) -> Result<(
 }
 
 #[inline]
-fn count_delivery(cx: &mut Context, sender: u32) {
+fn count_delivery(cx: &mut LoadContext, sender: u32) {
     if cx.deliveries.is_empty() {
         return;
     }
@@ -194,7 +203,7 @@ fn count_delivery(cx: &mut Context, sender: u32) {
 }
 
 #[cold]
-fn corrupt(slot: u32, cx: &mut Context, kind: FindingKind, sender: u32, sequence: u32) {
+fn corrupt(slot: u32, cx: &mut LoadContext, kind: FindingKind, sender: u32, sequence: u32) {
     cx.ledger.corrupt += 1;
     cx.ledger.find(Finding {
         slot,
@@ -207,14 +216,14 @@ fn corrupt(slot: u32, cx: &mut Context, kind: FindingKind, sender: u32, sequence
 #[inline(always)]
 fn verify(
     slot: u32,
-    client: &mut Client,
-    cx: &mut Context,
+    client: &mut LoadClient,
+    cx: &mut LoadContext,
     publish: &Publish<'_>,
-    header: Header,
+    header: VerificationHeader,
     is_text: bool,
 ) -> Result<(), String> {
-    let Header { sender, sequence, .. } = header;
-    if !cx.plan.topics[sender as usize].is(publish.topic, sequence) {
+    let VerificationHeader { sender, sequence, .. } = header;
+    if !cx.plan.topics[sender as usize].matches(publish.topic, sequence) {
         corrupt(slot, cx, FindingKind::WrongTopic, sender, sequence);
         return Ok(());
     }
@@ -225,7 +234,7 @@ fn verify(
     cx.meter
         .interval
         .end_to_end
-        .record(Header::difference_ns(cx.plan.stamp(cx.now_ns), header.due_ns).max(0) as u64);
+        .record(VerificationHeader::difference_ns(cx.plan.stamp(cx.now_ns), header.due_ns).max(0) as u64);
     let Some(subscriber) = client.subscriber.as_deref_mut() else {
         return Ok(());
     };
@@ -233,7 +242,7 @@ fn verify(
         Some(position) => cx.ledger.arrive(&mut subscriber.flows[position], sequence),
         None => match arrive_shared(client, cx, sender, sequence) {
             Some(arrival) => arrival,
-            // A filter without wildcards hears some topics of a publisher and others not.
+            // A filter without wildcards matches some topics of such a publisher and not others.
             None if cx.plan.topics[sender as usize].changes() => {
                 cx.ledger.unverified += 1;
                 return Ok(());
@@ -263,14 +272,15 @@ fn verify(
     Ok(())
 }
 
-/// `None` when none of its shared subscriptions hears the sender.
-fn arrive_shared(client: &mut Client, cx: &mut Context, sender: u32, sequence: u32) -> Option<Arrival> {
+/// Records a message of a shared subscription; `None` if none of the client's shared subscriptions receives from the
+/// sender.
+fn arrive_shared(client: &mut LoadClient, cx: &mut LoadContext, sender: u32, sequence: u32) -> Option<Arrival> {
     let plan = cx.plan.clone();
     let members = &mut client.subscriber.as_deref_mut()?.shares;
-    let heard = members
+    let found = members
         .iter_mut()
         .find_map(|member| Some((plan.shares[member.share as usize].sources.position(sender)?, member)));
-    let (position, member) = heard?;
+    let (position, member) = found?;
     let next = &mut member.next[position];
     let is_late = sequence < *next;
     *next = (*next).max(sequence.saturating_add(1));

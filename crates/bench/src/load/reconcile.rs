@@ -1,45 +1,49 @@
-//! The comparison of what was sent with what has come, flow by flow.
+//! The comparison of the messages that were sent and received, flow by flow.
 //!
-//! Who can expect what: a subscriber that is always there, everything that was accepted; one that was away, what its session
-//! kept (QoS 1 and 2); one that comes afterwards, what is retained; one that comes and goes, nothing. A connection that was lost
-//! changes nothing of that: what a broker forgets then is reported as lost.
+//! The expected messages depend on the presence of a subscriber:
+//! - always connected: all accepted messages;
+//! - absent while others publish: those that its session stores (QoS 1 and 2);
+//! - connected afterwards: the retained messages;
+//! - connecting and disconnecting all the time: none.
+//!
+//! A lost connection does not change this: messages that a broker drops then are reported as lost.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use mqtt::QoS;
 
-use super::client::{Client, State};
-use super::context::Context;
-use super::flow::{Finding, FindingKind, Received, subtract};
-use super::plan::{GroupPlan, Plan};
-use super::shares::missed_words;
-use crate::driver::{Sent, ShareReceipt, Truth};
-use crate::scenario::Presence;
+use super::client::{LoadClient, LoadClientState};
+use super::context::LoadContext;
+use super::flow::{Finding, FindingKind, ReceivedSet, subtract};
+use super::plan::{GroupPlan, LoadPlan};
+use super::shares::describe_missing;
+use crate::driver::{ReconciledCounts, SentCounts, ShareReceipt};
+use crate::scenario::GroupPresence;
 
-/// Examples that one worker gives.
+/// Most examples of one worker.
 pub const EXAMPLES_MAX: usize = 10;
 
-/// What everybody has sent, by sender number.
+/// The messages that all publishers have sent, by sender number.
 pub struct SentTable {
     counts: Vec<u32>,
     unaccepted: HashMap<u32, Vec<Range<u32>>>,
 }
 
-/// What one worker has found.
+/// The result of one worker.
 #[derive(Default)]
 pub struct Findings {
-    pub truth: Truth,
+    pub truth: ReconciledCounts,
     pub examples: Vec<String>,
     pub errors: HashMap<String, u64>,
-    /// By shared subscription and position of the sender.
-    pub shares: Vec<Vec<Received>>,
-    /// The same for the orchestrator, where other machines have a part of it.
+    /// By shared subscription and position of the sender in its sources.
+    pub shares: Vec<Vec<ReceivedSet>>,
+    /// The same for the orchestrator, if other machines have members of the shared subscription.
     pub receipts: Vec<ShareReceipt>,
 }
 
 impl SentTable {
-    pub fn new(plan: &Plan, sent: &[Sent]) -> SentTable {
+    pub fn new(plan: &LoadPlan, sent: &[SentCounts]) -> SentTable {
         let mut table = SentTable {
             counts: vec![0; plan.topics.len()],
             unaccepted: HashMap::new(),
@@ -75,15 +79,15 @@ impl SentTable {
         self.unaccepted.get(&sender).map_or(&[], Vec::as_slice)
     }
 
-    /// How many of a range were accepted.
+    /// Returns how many messages of a range were accepted.
     fn accepted(&self, sender: u32, range: &Range<u32>) -> u64 {
         let left = subtract(vec![range.clone()], self.unaccepted(sender));
         left.iter().map(|range| range.len() as u64).sum()
     }
 }
 
-/// Which messages of a sender a subscriber has a right to.
-fn expected(plan: &Plan, client: &Client, sender: u32, table: &SentTable) -> Range<u32> {
+/// Returns the messages of a sender that a subscriber must receive.
+fn expected(plan: &LoadPlan, client: &LoadClient, sender: u32, table: &SentTable) -> Range<u32> {
     let count = table.counts[sender as usize];
     let group = &plan.groups[usize::from(client.group)];
     let Some((publishers, _)) = plan.publisher(sender) else {
@@ -97,10 +101,10 @@ fn expected(plan: &Plan, client: &Client, sender: u32, table: &SentTable) -> Ran
         return 0..0;
     }
     match group.group.presence {
-        Presence::Always => 0..count,
-        Presence::AwayWhilePublishing if is_queued_for(group, publishers) => 0..count,
-        Presence::AwayWhilePublishing => 0..0,
-        Presence::AfterPublishing => retained(plan, sender, publishers, count),
+        GroupPresence::Always => 0..count,
+        GroupPresence::AwayWhilePublishing if is_queued_for(group, publishers) => 0..count,
+        GroupPresence::AwayWhilePublishing => 0..0,
+        GroupPresence::AfterPublishing => retained(plan, sender, publishers, count),
     }
 }
 
@@ -112,8 +116,8 @@ fn is_queued_for(group: &GroupPlan, publishers: &GroupPlan) -> bool {
     group.keeps_session() && qos != QoS::AtMostOnce && group.max_subscribe_qos() > 0
 }
 
-/// The last message of a topic, where the topic has one publisher; every message, where each has a topic of its own.
-fn retained(plan: &Plan, sender: u32, publishers: &GroupPlan, count: u32) -> Range<u32> {
+/// Returns the retained messages: the last one of a topic with one publisher; all of them if each has its own topic.
+fn retained(plan: &LoadPlan, sender: u32, publishers: &GroupPlan, count: u32) -> Range<u32> {
     if !publishers.group.publish.as_ref().is_some_and(|publish| publish.retain) {
         return 0..0;
     }
@@ -130,10 +134,10 @@ fn retained(plan: &Plan, sender: u32, publishers: &GroupPlan, count: u32) -> Ran
     }
 }
 
-/// Whether nothing is missing to this worker, and nothing to the shared subscriptions.
-pub fn is_complete(clients: &[Client], cx: &Context, table: &SentTable) -> bool {
+/// Whether no message of this worker and of the shared subscriptions is missing.
+pub fn is_complete(clients: &[LoadClient], cx: &LoadContext, table: &SentTable) -> bool {
     let plan = &cx.plan;
-    let is_served = |client: &Client| {
+    let is_served = |client: &LoadClient| {
         let Some(subscriber) = &client.subscriber else {
             return true;
         };
@@ -154,8 +158,8 @@ pub fn is_complete(clients: &[Client], cx: &Context, table: &SentTable) -> bool 
     (!compares_shares(plan) || is_shared.all(|is_all| is_all)) && clients.iter().all(is_served)
 }
 
-/// A shared subscription with members on other machines is judged by the orchestrator.
-fn compares_shares(plan: &Plan) -> bool {
+/// Whether this driver has all members of the shared subscriptions. Otherwise the orchestrator compares them.
+fn compares_shares(plan: &LoadPlan) -> bool {
     plan.groups.iter().all(|group| {
         group.local == (0..group.group.clients)
             || !group
@@ -166,15 +170,15 @@ fn compares_shares(plan: &Plan) -> bool {
     })
 }
 
-pub fn compare(clients: &[Client], cx: &mut Context, table: &SentTable) -> Findings {
+pub fn compare(clients: &[LoadClient], cx: &mut LoadContext, table: &SentTable) -> Findings {
     let plan = cx.plan.clone();
     let mut findings = Findings {
-        truth: Truth {
+        truth: ReconciledCounts {
             duplicated: cx.ledger.duplicated,
             reordered: cx.ledger.reordered,
             corrupt: cx.ledger.corrupt,
             unverified: cx.ledger.unverified,
-            ..Truth::default()
+            ..ReconciledCounts::default()
         },
         errors: std::mem::take(&mut cx.meter.errors),
         shares: std::mem::take(&mut cx.share_log),
@@ -192,25 +196,25 @@ pub fn compare(clients: &[Client], cx: &mut Context, table: &SentTable) -> Findi
     findings
 }
 
-fn compare_client(findings: &mut Findings, client: &Client, cx: &Context, table: &SentTable) {
+fn compare_client(findings: &mut Findings, client: &LoadClient, cx: &LoadContext, table: &SentTable) {
     let Some(subscriber) = &client.subscriber else { return };
     let plan = &cx.plan;
     let (truth, examples) = (&mut findings.truth, &mut findings.examples);
     let mut miss = |publisher: &str, missing: &[Range<u32>], lost: u64| {
         if lost > 0 && examples.len() < EXAMPLES_MAX {
-            let words = missed_words(publisher, missing, lost);
-            let example = format!("{} missed {words}{}", client_name(plan, client), state_words(client));
+            let words = describe_missing(publisher, missing, lost);
+            let example = format!("{} missed {words}{}", client_name(plan, client), describe_state(client));
             examples.push(example);
         }
     };
     for (sender, flow) in subscriber.sources.iter().zip(&subscriber.flows) {
         let (group, _) = plan.publisher(sender).expect("every sender has a group");
-        let is_proven = group
+        let is_verifiable = group
             .publishing
             .as_ref()
-            .is_some_and(|publishing| publishing.payload.is_proven());
+            .is_some_and(|publishing| publishing.payload.is_verifiable());
         let expected = expected(plan, client, sender, table);
-        if expected.is_empty() || !is_proven {
+        if expected.is_empty() || !is_verifiable {
             continue;
         }
         let count = table.accepted(sender, &expected);
@@ -222,37 +226,41 @@ fn compare_client(findings: &mut Findings, client: &Client, cx: &Context, table:
             miss(&publisher_name(plan, sender), &missing, lost);
         }
     }
-    for heard in subscriber.others.iter().flat_map(|others| others.heard(&cx.ledger)) {
-        add_flow(truth, heard.expected, heard.lost);
-        miss(&heard.publisher, &heard.missing, heard.lost);
+    for result in subscriber
+        .other_runs
+        .iter()
+        .flat_map(|others| others.results(&cx.ledger))
+    {
+        add_flow(truth, result.expected, result.lost);
+        miss(&result.publisher, &result.missing, result.lost);
     }
 }
 
-fn add_flow(truth: &mut Truth, expected: u64, lost: u64) {
+fn add_flow(truth: &mut ReconciledCounts, expected: u64, lost: u64) {
     truth.flows += 1;
     truth.expected += expected;
     truth.lost += lost;
     truth.received += expected - lost;
 }
 
-fn state_words(client: &Client) -> &'static str {
-    if client.state == State::Gone {
+fn describe_state(client: &LoadClient) -> &'static str {
+    if client.state == LoadClientState::GivenUp {
         " (its connection was lost)"
     } else {
         ""
     }
 }
 
-fn client_name(plan: &Plan, client: &Client) -> String {
+fn client_name(plan: &LoadPlan, client: &LoadClient) -> String {
     plan.groups[usize::from(client.group)].client_id(client.index, plan.job.run)
 }
 
-fn publisher_name(plan: &Plan, sender: u32) -> String {
+fn publisher_name(plan: &LoadPlan, sender: u32) -> String {
     plan.publisher(sender)
         .map_or_else(String::new, |(group, index)| group.label(index))
 }
 
-fn describe(plan: &Plan, clients: &[Client], finding: &Finding) -> String {
+fn describe(plan: &LoadPlan, clients: &[LoadClient], finding: &Finding) -> String {
     let who = clients
         .get(finding.slot as usize)
         .map_or_else(String::new, |client| client_name(plan, client));
@@ -260,15 +268,19 @@ fn describe(plan: &Plan, clients: &[Client], finding: &Finding) -> String {
     match finding.kind {
         FindingKind::Duplicate => format!("{who} got message {number} of {of} more than once"),
         FindingKind::Reordered => format!("{who} got message {number} of {of} after a later one"),
-        FindingKind::CorruptPayload => format!("{who} got message {number} of {of} with other bytes than were sent"),
-        FindingKind::WrongTopic => format!("{who} got message {number} of {of} on a topic that it was not sent to"),
+        FindingKind::CorruptPayload => {
+            format!("{who} got message {number} of {of} whose payload differs from the published one")
+        }
+        FindingKind::WrongTopic => format!("{who} got message {number} of {of} on a topic to which it was not sent"),
         FindingKind::NotSubscribed => format!("{who} got message {number} of {of}, to which it has not subscribed"),
-        FindingKind::NoProof => format!("{who} got a message on a topic of {of} whose proof is damaged"),
+        FindingKind::DamagedHeader => {
+            format!("{who} got a message on a topic of {of} whose verification header is damaged")
+        }
     }
 }
 
-/// Puts the parts of shared subscriptions together, adds what they say, and what all workers have found.
-pub fn conclude(plan: &Plan, table: &SentTable, parts: Vec<Findings>) -> Findings {
+/// Combines the results of all workers, and compares the shared subscriptions.
+pub fn conclude(plan: &LoadPlan, table: &SentTable, parts: Vec<Findings>) -> Findings {
     let mut whole = Findings::default();
     for part in parts {
         whole.truth += &part.truth;
@@ -297,7 +309,7 @@ pub fn conclude(plan: &Plan, table: &SentTable, parts: Vec<Findings>) -> Finding
     whole
 }
 
-fn receipt(plan: &Plan, key: &str, sender: u32, received: &Received) -> Option<ShareReceipt> {
+fn receipt(plan: &LoadPlan, key: &str, sender: u32, received: &ReceivedSet) -> Option<ShareReceipt> {
     let (group, client) = plan.publisher(sender)?;
     let group = plan.groups.iter().position(|other| std::ptr::eq(other, group))?;
     Some(ShareReceipt {
@@ -312,7 +324,14 @@ fn receipt(plan: &Plan, key: &str, sender: u32, received: &Received) -> Option<S
     })
 }
 
-fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, received: &Received, table: &SentTable) {
+fn compare_share(
+    whole: &mut Findings,
+    plan: &LoadPlan,
+    key: &str,
+    sender: u32,
+    received: &ReceivedSet,
+    table: &SentTable,
+) {
     let expected = 0..table.counts[sender as usize];
     let count = table.accepted(sender, &expected);
     let missing = subtract(received.missing(expected), table.unaccepted(sender));
@@ -320,8 +339,8 @@ fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, rece
     add_flow(&mut whole.truth, count, lost);
     if lost > 0 {
         whole.examples.push(format!(
-            "nobody on {key} got {}",
-            missed_words(&publisher_name(plan, sender), &missing, lost)
+            "no subscriber of {key} got {}",
+            describe_missing(&publisher_name(plan, sender), &missing, lost)
         ));
     }
 }

@@ -1,44 +1,45 @@
-//! The open model: when each message of a group is due, whoever waits for what.
+//! The open model: when each message of a group is due, independent of the broker's answers.
 //!
-//! Message m of a group of n clients is due m periods after the start and belongs to client m mod n, as its message m / n. A worker walks
-//! the part of this sequence that its clients have; no queue is needed, and a message that cannot leave is just a number.
+//! Message m of a group of n clients is due m periods after the start. It is message number m / n of client m mod n. A
+//! worker steps through the part of this sequence that belongs to its clients, so no queue is needed, and a message
+//! that cannot be sent yet is only a number.
 
 /// The clients of one group that one worker has: `first`, `first + step`, …
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub struct SendSchedule {
     start_ns: u64,
-    pace: Pace,
-    /// Of the group, on all machines.
+    pace: MessagePace,
+    /// Clients of the group on all machines.
     clients: u64,
     first: u64,
     step: u64,
     own: u64,
-    /// The next message: round and place among the own clients.
+    /// The next message: its round and the index among the worker's clients.
     round: u64,
     place: u64,
     rounds: u64,
 }
 
-/// Of the messages of a group.
+/// The rate of the messages of a group.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct MessagePace {
     pub period_ns: f64,
-    /// What is due within this time is due at its beginning; 0: each message when it is due.
+    /// Messages due within one such time are all due at its beginning; 0: each message at its own time.
     pub burst_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct ClientShare {
     pub clients: u32,
     pub first: u32,
     pub step: u32,
     pub own: u32,
 }
 
-impl Schedule {
-    /// `messages` per client; 0 for no end.
-    pub fn new(start_ns: u64, pace: Pace, share: Share, messages: u64) -> Schedule {
-        Schedule {
+impl SendSchedule {
+    /// Creates a schedule of `messages` per client; 0 for no limit.
+    pub fn new(start_ns: u64, pace: MessagePace, share: ClientShare, messages: u64) -> SendSchedule {
+        SendSchedule {
             start_ns,
             pace,
             clients: u64::from(share.clients),
@@ -51,7 +52,7 @@ impl Schedule {
         }
     }
 
-    /// When message `sequence` of the own client at `place` is due.
+    /// Returns when message `sequence` of the worker's client at `place` is due.
     #[inline]
     pub fn due_ns(&self, place: u32, sequence: u32) -> u64 {
         self.at(u64::from(sequence), u64::from(place))
@@ -64,13 +65,13 @@ impl Schedule {
         self.start_ns + after_ns - after_ns.checked_rem(self.pace.burst_ns).unwrap_or(0)
     }
 
-    /// When the next message is due; `None` when there is none any more.
+    /// Returns when the next message is due; `None` if there are no more.
     #[inline]
     pub fn next_due_ns(&self) -> Option<u64> {
         (self.own > 0 && self.round < self.rounds).then(|| self.at(self.round, self.place))
     }
 
-    /// The place of the client whose message is due by `now_ns`, and when it was due.
+    /// Returns the next message that is due by `now_ns`: the index of its client and when it was due.
     #[inline]
     pub fn pop(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         let due_ns = self.next_due_ns().filter(|due_ns| *due_ns <= now_ns)?;
@@ -87,20 +88,20 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn even(period_ns: f64) -> Pace {
-        Pace { period_ns, burst_ns: 0 }
+    fn even(period_ns: f64) -> MessagePace {
+        MessagePace { period_ns, burst_ns: 0 }
     }
 
-    /// Two workers and their clients together make one even sequence.
+    /// The clients of two workers together form one even sequence.
     #[test]
-    fn messages_of_all_workers_are_evenly_spread() {
-        let share = |first, own| Share {
+    fn schedules_of_two_workers_are_evenly_spread() {
+        let share = |first, own| ClientShare {
             clients: 5,
             first,
             step: 2,
             own,
         };
-        let mut workers = [share(0, 3), share(1, 2)].map(|share| Schedule::new(1_000, even(100.0), share, 2));
+        let mut workers = [share(0, 3), share(1, 2)].map(|share| SendSchedule::new(1_000, even(100.0), share, 2));
         let mut all = Vec::new();
         for (number, worker) in workers.iter_mut().enumerate() {
             let mut sequences = [0; 3];
@@ -117,18 +118,18 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_due_at_its_beginning() {
-        let share = Share {
+    fn message_of_burst_is_due_at_its_beginning() {
+        let share = ClientShare {
             clients: 2,
             first: 0,
             step: 1,
             own: 2,
         };
-        let pace = Pace {
+        let pace = MessagePace {
             period_ns: 100.0,
             burst_ns: 300,
         };
-        let mut schedule = Schedule::new(1_000, pace, share, 4);
+        let mut schedule = SendSchedule::new(1_000, pace, share, 4);
         let due: Vec<u64> = std::iter::from_fn(|| schedule.pop(u64::MAX))
             .map(|(_, due_ns)| due_ns)
             .collect();
@@ -136,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_its_time() {
-        let mut schedule = Schedule::new(
+    fn pop_before_due_time_is_none() {
+        let mut schedule = SendSchedule::new(
             50,
             even(10.0),
-            Share {
+            ClientShare {
                 clients: 1,
                 first: 0,
                 step: 1,

@@ -1,15 +1,15 @@
-//! Shared subscriptions whose members are spread over machines: nobody alone knows what is lost, all together do.
+//! Shared subscriptions with members on several machines. Only all drivers together know which messages are lost.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::flow::{Received, subtract};
-use crate::driver::{Outcome, Sent};
+use super::flow::{ReceivedSet, subtract};
+use crate::driver::{ReconcileOutcome, SentCounts};
 use crate::scenario::Scenario;
 
-/// Compares what the drivers have reported in `outcome.shares` (of all of them) with what was sent, and adds it to the outcome.
-pub fn conclude_shares(outcome: &mut Outcome, sent: &[Sent], scenario: &Scenario) {
-    let mut flows: BTreeMap<(String, u16, u32), Received> = BTreeMap::new();
+/// Compares the reports of all drivers in `outcome.shares` with the sent messages, and adds the result to the outcome.
+pub fn conclude_shares(outcome: &mut ReconcileOutcome, sent: &[SentCounts], scenario: &Scenario) {
+    let mut flows: BTreeMap<(String, u16, u32), ReceivedSet> = BTreeMap::new();
     for receipt in std::mem::take(&mut outcome.shares) {
         let received = flows
             .entry((receipt.filter, receipt.group, receipt.client))
@@ -27,14 +27,14 @@ pub fn conclude_shares(outcome: &mut Outcome, sent: &[Sent], scenario: &Scenario
         outcome.truth.received += count - lost;
         outcome.truth.lost += lost;
         if lost > 0 {
-            let words = missed_words(&publisher(scenario, group, client), &missing, lost);
-            outcome.examples.push(format!("nobody on {filter} got {words}"));
+            let words = describe_missing(&publisher(scenario, group, client), &missing, lost);
+            outcome.examples.push(format!("no subscriber of {filter} got {words}"));
         }
     }
 }
 
-/// What the broker took of a publisher.
-fn accepted(sent: &[Sent], group: u16, client: u32) -> Vec<Range<u32>> {
+/// Returns the messages of a publisher that the broker accepted.
+fn accepted(sent: &[SentCounts], group: u16, client: u32) -> Vec<Range<u32>> {
     let sequence = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let mut accepted = Vec::new();
     for part in sent.iter().filter(|part| part.group == group) {
@@ -62,8 +62,8 @@ fn publisher(scenario: &Scenario, group: u16, client: u32) -> String {
         })
 }
 
-/// "3 messages of publishers-2: 100..102".
-pub fn missed_words(publisher: &str, missing: &[Range<u32>], lost: u64) -> String {
+/// Describes missing messages, as in "3 messages of publishers-2: 100..102".
+pub fn describe_missing(publisher: &str, missing: &[Range<u32>], lost: u64) -> String {
     const RANGES_MAX: usize = 3;
     let ranges = missing.iter().take(RANGES_MAX).map(|range| match range.len() {
         1 => range.start.to_string(),

@@ -1,15 +1,15 @@
-//! Which publishers a subscription hears: topics in a tree of levels, filters looked up in it.
+//! The publishers whose messages a subscription receives: topics in a tree of levels, in which filters are looked up.
 //!
-//! A level that changes with every message (`%s`, `%{rand:N}`) is matched by wildcards only: whether a filter's literal level ever equals it
-//! cannot be foretold, so that nothing is expected there.
+//! Only wildcards match a level that depends on the message (`%s`, `%{rand:N}`). It is unknown whether a literal level
+//! of a filter ever equals it, so no messages are expected there.
 
 use std::collections::HashMap;
 
-use super::pattern::Topic;
+use super::pattern::TopicTemplate;
 
-/// Sender numbers in ascending order, as ranges: most subscriptions hear one publisher or a whole group.
+/// Ascending sender numbers as ranges: most subscriptions receive from one publisher or from a whole group.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Sources {
+pub struct SenderRanges {
     ranges: Vec<SourceRange>,
 }
 
@@ -17,13 +17,13 @@ pub struct Sources {
 struct SourceRange {
     first: u32,
     length: u32,
-    /// Position of `first` among all.
+    /// The position of `first` among all senders.
     position: u32,
 }
 
-impl Sources {
-    /// From numbers that are sorted and distinct.
-    fn new(senders: &[u32]) -> Sources {
+impl SenderRanges {
+    /// Creates a set from numbers that are sorted and distinct.
+    fn new(senders: &[u32]) -> SenderRanges {
         let mut ranges: Vec<SourceRange> = Vec::new();
         for (position, &sender) in senders.iter().enumerate() {
             match ranges.last_mut() {
@@ -36,10 +36,10 @@ impl Sources {
             }
         }
         ranges.shrink_to_fit();
-        Sources { ranges }
+        SenderRanges { ranges }
     }
 
-    /// Where a sender stands among all.
+    /// Returns the position of a sender among all.
     #[inline]
     pub fn position(&self, sender: u32) -> Option<usize> {
         let range = match &*self.ranges {
@@ -63,31 +63,31 @@ impl Sources {
     }
 }
 
-/// All topics of a scenario.
+/// The topics of a scenario.
 #[derive(Default)]
 pub struct TopicTree {
-    nodes: Vec<Node>,
+    nodes: Vec<SourceTreeNode>,
     children: HashMap<(u32, Box<str>), u32>,
 }
 
 #[derive(Default)]
-struct Node {
+struct SourceTreeNode {
     senders: Vec<u32>,
-    /// The child for a level that changes with the message.
+    /// The child for a level that depends on the message.
     changing: Option<u32>,
-    /// Every other child, for wildcards.
+    /// All other children, for wildcards.
     literal: Vec<(Box<str>, u32)>,
 }
 
 impl TopicTree {
     pub fn new() -> TopicTree {
         TopicTree {
-            nodes: vec![Node::default()],
+            nodes: vec![SourceTreeNode::default()],
             children: HashMap::new(),
         }
     }
 
-    pub fn add(&mut self, topic: &Topic, sender: u32) {
+    pub fn add(&mut self, topic: &TopicTemplate, sender: u32) {
         let mut node = 0;
         for level in topic.levels() {
             node = self.child_or_new(node, level);
@@ -109,13 +109,13 @@ impl TopicTree {
             },
         };
         if child == next {
-            self.nodes.push(Node::default());
+            self.nodes.push(SourceTreeNode::default());
         }
         child
     }
 
-    /// All senders that one of `filters` hears.
-    pub fn heard_by<'f>(&self, filters: impl Iterator<Item = &'f str>) -> Sources {
+    /// Returns all senders from which one of `filters` receives.
+    pub fn senders_for<'f>(&self, filters: impl Iterator<Item = &'f str>) -> SenderRanges {
         let mut senders = Vec::new();
         for filter in filters {
             let levels: Vec<&str> = filter.split('/').collect();
@@ -123,7 +123,7 @@ impl TopicTree {
         }
         senders.sort_unstable();
         senders.dedup();
-        Sources::new(&senders)
+        SenderRanges::new(&senders)
     }
 
     fn collect(&self, node: u32, filter: &[&str], is_first: bool, senders: &mut Vec<u32>) {
@@ -157,13 +157,13 @@ impl TopicTree {
         }
     }
 
-    /// Somebody who publishes to exactly this topic, a changing level being anything.
-    pub fn a_publisher_of(&self, topic: &str) -> Option<u32> {
+    /// Returns a sender that publishes to exactly this topic; a changing level matches any text.
+    pub fn first_publisher_of(&self, topic: &str) -> Option<u32> {
         let levels: Vec<&str> = topic.split('/').collect();
         self.find(0, &levels)
     }
 
-    /// How many publish to exactly this topic.
+    /// Counts the senders that publish to exactly this topic.
     pub fn publishers_of(&self, topic: &str) -> usize {
         let mut node = 0;
         for level in topic.split('/') {
@@ -190,18 +190,18 @@ impl TopicTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::pattern::Names;
+    use crate::load::pattern::PatternValues;
 
     fn tree(topics: &[&str]) -> TopicTree {
         let mut tree = TopicTree::new();
         for (sender, topic) in topics.iter().enumerate() {
-            tree.add(&Topic::new(topic, &Names::default()), sender as u32);
+            tree.add(&TopicTemplate::new(topic, &PatternValues::default()), sender as u32);
         }
         tree
     }
 
     #[test]
-    fn filters_hear_what_they_match() {
+    fn heard_by_returns_senders_of_matching_topics() {
         let tree = tree(&["a/b", "a/c", "a", "$SYS/x", "a/b/%s", "d/m%s/e", "a/b"]);
         for (filters, senders) in [
             (&["a/b"][..], &[0, 6][..]),
@@ -215,14 +215,14 @@ mod tests {
             (&["d/+/e"], &[5]),
             (&["a/c", "a/#"], &[0, 1, 2, 4, 6]),
         ] {
-            let sources = tree.heard_by(filters.iter().copied());
+            let sources = tree.senders_for(filters.iter().copied());
             assert_eq!(sources.iter().collect::<Vec<_>>(), senders, "{filters:?}");
             for (position, &sender) in senders.iter().enumerate() {
                 assert_eq!(sources.position(sender), Some(position));
             }
             assert_eq!((sources.len(), sources.position(99)), (senders.len(), None));
         }
-        assert_eq!(tree.a_publisher_of("a/b/5"), Some(4));
-        assert_eq!(tree.a_publisher_of("nothing"), None);
+        assert_eq!(tree.first_publisher_of("a/b/5"), Some(4));
+        assert_eq!(tree.first_publisher_of("nothing"), None);
     }
 }

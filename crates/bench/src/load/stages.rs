@@ -1,24 +1,24 @@
-//! What a worker does when: connect, publish, finish, return, reconcile, close; and the intervals that it reports.
+//! The stages of a worker: connect, publish, finish, return, reconcile, close; and the intervals that it reports.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::client::{Client, State};
-use super::context::{Permission, TimerKind};
+use super::client::{LoadClient, LoadClientState};
+use super::context::{SendPermission, TimerKind};
 use super::reconcile::{self, Findings};
-use super::schedule::{Pace, Schedule, Share};
-use super::worker::{Note, SECOND_NS, Stage, Worker};
+use super::schedule::{ClientShare, MessagePace, SendSchedule};
+use super::worker::{LoadWorker, SECOND_NS, WorkerReport, WorkerStage};
 use super::{lifecycle, publish};
-use crate::driver::{Interval, Unaccepted};
+use crate::driver::{LoadInterval, Unaccepted};
 
-/// How often slow conditions are looked at.
+/// Period of the checks whether a stage is complete.
 const CHECK_NS: u64 = 20_000_000;
-/// Sockets per second and worker of which the kernel is asked for segments; each is a system call.
+/// Sockets per second and worker whose segments are read from the kernel; each read is a system call.
 const SEGMENT_SOCKETS_MAX: usize = 2_000;
-/// After everything has come: time for what should not.
+/// Time to wait for duplicates after all messages have arrived.
 const LINGER_NS: u64 = 100_000_000;
 const CLOSE_NS: u64 = 2 * SECOND_NS;
 
-impl Worker {
+impl LoadWorker {
     pub(super) fn prepare_publishing(&mut self, start_ns: u64) {
         let plan = self.cx.plan.clone();
         let scenario = &plan.job.scenario;
@@ -36,18 +36,18 @@ impl Worker {
             let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
                 continue;
             };
-            let share = Share {
+            let share = ClientShare {
                 clients: group.group.clients,
                 first: run.first_index,
                 step: plan.threads,
                 own: run.clients,
             };
             if publishing.is_open {
-                let pace = Pace {
+                let pace = MessagePace {
                     period_ns: publishing.period_ns,
                     burst_ns: publishing.burst_ns,
                 };
-                run.schedule = Some(Schedule::new(start_ns, pace, share, publish.messages));
+                run.schedule = Some(SendSchedule::new(start_ns, pace, share, publish.messages));
             }
         }
         let ends_by_itself = plan.groups.iter().any(|group| group.publishing.is_some())
@@ -57,83 +57,85 @@ impl Worker {
         let length_ns = ((scenario.warm_up_s + scenario.duration_s) * 1e9) as u64;
         self.start_ns = Some(start_ns);
         self.end_ns = (!ends_by_itself).then_some(start_ns + length_ns);
-        self.awaits_start = true;
+        self.is_waiting_for_start = true;
         if start_ns > self.cx.now_ns {
             self.boundary_ns = self.boundary_ns.min(start_ns);
         }
     }
 
     fn begin_publishing(&mut self) {
-        self.awaits_start = false;
-        self.stage = Stage::Publishing;
-        self.cx.permission = Permission::Begin;
+        self.is_waiting_for_start = false;
+        self.stage = WorkerStage::Publishing;
+        self.cx.permission = SendPermission::Begin;
         self.cx.is_cycling = true;
         self.progress = (self.cx.now_ns, 0);
         for slot in 0..self.clients.len() {
             let client = &mut self.clients[slot];
             publish::pump(slot as u32, client, &mut self.cx);
             let is_cycle = self.cx.plan.groups[usize::from(client.group)].group.cycle.is_some();
-            if is_cycle && client.state == State::Away {
+            if is_cycle && client.state == LoadClientState::Absent {
                 lifecycle::enqueue(slot as u32, client, &mut self.cx);
             }
         }
     }
 
-    /// Nothing new begins. `at_once`: what has waited until now does not leave any more either.
+    /// Ends publishing: no new message is due. With `at_once`, messages that wait to be sent are not sent either.
     pub(super) fn end_publishing(&mut self, at_once: bool) {
-        if !matches!(self.stage, Stage::Publishing | Stage::Finishing) {
-            // Stopped before it began, perhaps while connecting: there is nothing to finish, and the answer is due all the same.
+        if !matches!(self.stage, WorkerStage::Publishing | WorkerStage::Finishing) {
+            // Stopped before publishing began, perhaps while connecting: there is nothing to finish, but the driver
+            // expects the answer.
             if at_once && !self.has_sent {
-                self.awaits_start = false;
+                self.is_waiting_for_start = false;
                 self.cx.queue.clear();
                 self.report_sent();
             }
             return;
         }
         self.cx.permission = if at_once {
-            Permission::Nothing
+            SendPermission::Nothing
         } else {
-            Permission::Finish
+            SendPermission::Finish
         };
         self.cx.is_cycling = false;
-        if self.stage == Stage::Publishing {
+        if self.stage == WorkerStage::Publishing {
             self.progress.0 = self.cx.now_ns;
         }
-        self.stage = Stage::Finishing;
+        self.stage = WorkerStage::Finishing;
         self.end_ns = None;
         self.next_check_ns = self.cx.now_ns;
         let plan = self.cx.plan.clone();
         for (slot, client) in self.clients.iter_mut().enumerate() {
-            if plan.groups[usize::from(client.group)].group.cycle.is_some() && client.state == State::Ready {
+            if plan.groups[usize::from(client.group)].group.cycle.is_some() && client.state == LoadClientState::Ready {
                 lifecycle::leave(slot as u32, client, &mut self.cx, false);
             }
         }
     }
 
-    /// Everything that happens at a time rather than at a socket.
-    pub(super) fn keep_time(&mut self) {
+    /// Handles what happens at a time rather than on a socket.
+    pub(super) fn handle_timers(&mut self) {
         let now_ns = self.cx.now_ns;
-        if self.awaits_start && self.start_ns.is_some_and(|start_ns| start_ns <= now_ns) {
+        if self.is_waiting_for_start && self.start_ns.is_some_and(|start_ns| start_ns <= now_ns) {
             self.begin_publishing();
         }
         self.end_intervals();
-        if self.stage == Stage::Publishing && self.end_ns.is_some_and(|end_ns| end_ns <= now_ns) {
-            // What was due just before the end is still begun.
+        if self.stage == WorkerStage::Publishing && self.end_ns.is_some_and(|end_ns| end_ns <= now_ns) {
+            // Messages that were due just before the end are still sent.
             self.begin_messages();
             self.end_publishing(false);
         }
         if self.next_check_ns <= now_ns {
             self.check();
-            // A look at a million flows takes long; no more than a tenth of the time goes into looking.
+            // A check of a million flows takes long, so at most a tenth of the time is spent on checks.
             let took_ns = self.cx.plan.clock.now_ns() - now_ns;
             self.next_check_ns = now_ns + CHECK_NS.max(10 * took_ns);
         }
     }
 
-    /// Reports every interval that has ended. What was due in it belongs to it, however late this thread comes.
+    /// Reports the intervals that have ended. A message that was due in an interval belongs to it, even if this thread
+    /// is late.
     pub(super) fn end_intervals(&mut self) {
         while self.boundary_ns <= self.cx.now_ns {
-            while self.stage == Stage::Publishing
+            while self.stage == WorkerStage::Publishing
                 && self.next_due_ns() < self.boundary_ns.min(self.end_ns.unwrap_or(u64::MAX))
             {
                 self.begin_messages();
@@ -145,14 +147,15 @@ impl Worker {
     fn report(&mut self) {
         let end_ns = self.boundary_ns;
         let interval = self.take_interval(end_ns);
-        self.note(Note::Interval(interval));
+        self.send_report(WorkerReport::Interval(interval));
         self.boundary_ns = self.boundary_after(end_ns);
-        if self.cx.permission != Permission::Nothing {
+        if self.cx.permission != SendPermission::Nothing {
             self.pump_windows(publish::write_off);
         }
     }
 
-    /// The moments at which intervals end: the start of publishing, whole seconds from there, the end of the warm-up and of the duration.
+    /// Returns the next end of an interval: the start of publishing, whole seconds after it, the end of the warm-up and
+    /// of the duration.
     fn boundary_after(&self, boundary_ns: u64) -> u64 {
         let next_ns = boundary_ns + SECOND_NS;
         let Some(start_ns) = self.start_ns else { return next_ns };
@@ -170,7 +173,7 @@ impl Worker {
         special.map_or(whole_ns, |special| special.min(whole_ns))
     }
 
-    pub(super) fn take_interval(&mut self, end_ns: u64) -> Box<Interval> {
+    pub(super) fn take_interval(&mut self, end_ns: u64) -> Box<LoadInterval> {
         let count = self.clients.len().min(SEGMENT_SOCKETS_MAX);
         for _ in 0..count {
             let slot = self.next_segment_slot % self.clients.len();
@@ -182,11 +185,11 @@ impl Worker {
 
     fn check(&mut self) {
         match self.stage {
-            Stage::Connecting | Stage::Returning => self.check_connected(),
-            Stage::Publishing | Stage::Finishing => self.check_sent(),
-            Stage::Reconciling => self.check_complete(),
-            Stage::Closing => self.check_closed(),
-            Stage::Idle | Stage::Done => {}
+            WorkerStage::Connecting | WorkerStage::Returning => self.check_connected(),
+            WorkerStage::Publishing | WorkerStage::Finishing => self.check_sent(),
+            WorkerStage::Reconciling => self.check_complete(),
+            WorkerStage::Closing => self.check_closed(),
+            WorkerStage::Idle | WorkerStage::Done => {}
         }
     }
 
@@ -200,31 +203,31 @@ impl Worker {
             .min(self.cx.given_up + self.cx.awaited);
         if self.cx.given_up > 0 && self.cx.given_up >= enough && self.cx.plan.shared.ever_connected.load(Relaxed) == 0 {
             let reason = self.cx.last_refusal.clone();
-            self.note(Note::Hopeless(reason));
-            self.stage = Stage::Idle;
+            self.send_report(WorkerReport::NoneAccepted(reason));
+            self.stage = WorkerStage::Idle;
         } else if self.cx.awaited == 0 {
-            self.stage = Stage::Idle;
-            self.note(Note::Settled {
+            self.stage = WorkerStage::Idle;
+            self.send_report(WorkerReport::Settled {
                 given_up: self.cx.given_up,
             });
         }
     }
 
-    /// Ends publishing when everything has left and is acknowledged, and when nothing moves any more.
+    /// Ends publishing when all messages are sent and acknowledged, or when there is no more progress.
     fn check_sent(&mut self) {
         let is_finished = self
             .clients
             .iter()
             .all(|client| publish::has_finished(client, &self.cx));
-        if is_finished && (self.stage == Stage::Finishing || self.end_ns.is_none()) {
+        if is_finished && (self.stage == WorkerStage::Finishing || self.end_ns.is_none()) {
             return self.report_sent();
         }
         let drain_ns = (self.cx.plan.job.scenario.drain_s * 1e9) as u64;
         let is_late = self.cx.now_ns > self.progress.0 + drain_ns.max(SECOND_NS);
-        if self.stage == Stage::Finishing && self.cx.permission == Permission::Finish {
-            // A backlog has the drain time to leave. What has left by then may still be acknowledged.
+        if self.stage == WorkerStage::Finishing && self.cx.permission == SendPermission::Finish {
+            // Messages that wait may be sent within the drain time. Those sent by then may still be acknowledged.
             if is_late {
-                self.cx.permission = Permission::Nothing;
+                self.cx.permission = SendPermission::Nothing;
                 self.progress = (self.cx.now_ns, 0);
             }
             return;
@@ -247,14 +250,14 @@ impl Worker {
             };
             if let Some(publisher) = &mut client.publisher {
                 publisher.outbound.give_up();
-                // They may still leave, but nobody waits for them.
+                // They may still be sent, but they are not expected.
                 publisher.sent -= unsent;
             }
         }
     }
 
     fn waits_for_schedule(&self) -> bool {
-        self.stage == Stage::Publishing
+        self.stage == WorkerStage::Publishing
             && self.cx.groups.iter().any(|run| {
                 run.schedule
                     .as_ref()
@@ -262,7 +265,7 @@ impl Worker {
             })
     }
 
-    /// Changes whenever something leaves or is acknowledged.
+    /// Returns a number that changes whenever a message is sent or acknowledged.
     fn sending_state(&self) -> u64 {
         let publishers = self
             .clients
@@ -277,10 +280,10 @@ impl Worker {
     }
 
     fn report_sent(&mut self) {
-        self.cx.permission = Permission::Nothing;
+        self.cx.permission = SendPermission::Nothing;
         self.cx.is_cycling = false;
         self.has_sent = true;
-        self.stage = Stage::Idle;
+        self.stage = WorkerStage::Idle;
         let (mut counts, mut unaccepted) = (Vec::new(), Vec::new());
         for client in &self.clients {
             let Some(publisher) = &client.publisher else { continue };
@@ -297,7 +300,7 @@ impl Worker {
                 )
             }));
         }
-        self.note(Note::Sent(counts, unaccepted));
+        self.send_report(WorkerReport::Sent(counts, unaccepted));
     }
 
     fn check_complete(&mut self) {
@@ -329,32 +332,32 @@ impl Worker {
     }
 
     fn close_all(&mut self) {
-        self.stage = Stage::Closing;
+        self.stage = WorkerStage::Closing;
         self.cx.is_ending = true;
         self.progress.0 = self.cx.now_ns;
         for (slot, client) in self.clients.iter_mut().enumerate() {
             match client.state {
-                State::Queued => client.state = State::Away,
-                State::Away | State::Gone | State::Leaving => {}
+                LoadClientState::Queued => client.state = LoadClientState::Absent,
+                LoadClientState::Absent | LoadClientState::GivenUp | LoadClientState::Disconnecting => {}
                 _ => lifecycle::leave(slot as u32, client, &mut self.cx, false),
             }
         }
     }
 
     fn check_closed(&mut self) {
-        let is_closed = self.clients.iter().all(Client::has_finished);
+        let is_closed = self.clients.iter().all(LoadClient::has_finished);
         if !is_closed && self.cx.now_ns < self.progress.0 + CLOSE_NS {
             return;
         }
         let interval = self.take_interval(self.cx.now_ns);
-        self.note(Note::Interval(interval));
+        self.send_report(WorkerReport::Interval(interval));
         let findings = match &self.sent_table {
             Some(table) => reconcile::compare(&self.clients, &mut self.cx, table),
             None => Findings::default(),
         };
         let shared = &self.cx.plan.shared;
         shared.last_arrival_ns.fetch_max(self.cx.last_message_ns, Relaxed);
-        self.note(Note::Outcome(Box::new(findings)));
-        self.stage = Stage::Done;
+        self.send_report(WorkerReport::Outcome(Box::new(findings)));
+        self.stage = WorkerStage::Done;
     }
 }

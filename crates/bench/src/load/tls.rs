@@ -1,4 +1,4 @@
-//! TLS of the connections: whom to trust, and session tickets.
+//! TLS of the connections: trusted certificates and session tickets.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, NamedGroup};
-use trust::{Client, Trust};
+use trust::{ClientTls, Trust};
 
-use crate::target::Tls;
+use crate::target::TargetTls;
 
-/// Tickets that are kept per host; the oldest goes first.
+/// Most tickets per host; the oldest is dropped first.
 const TICKETS_MAX: usize = 100_000;
 
-pub fn config(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
-    let client = Client {
+pub fn config(tls: &TargetTls) -> Result<Arc<ClientConfig>, String> {
+    let client = ClientTls {
         trust: Trust::of(tls.ca_file.as_deref(), !tls.is_insecure),
         cert_file: tls.cert_file.as_deref(),
         key_file: tls.key_file.as_deref(),
@@ -28,19 +28,19 @@ pub fn config(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Keeps a ticket per connection, as a fleet of devices would; rustls' own store keeps eight per host.
+/// Stores one ticket per connection, as a fleet of devices does; rustls' own store keeps eight per host.
 #[derive(Debug, Default)]
-struct Tickets(Mutex<HashMap<ServerName<'static>, OfHost>>);
+struct Tickets(Mutex<HashMap<ServerName<'static>, HostSessions>>);
 
 #[derive(Debug, Default)]
-struct OfHost {
+struct HostSessions {
     hint: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tls13: VecDeque<Tls13ClientSessionValue>,
 }
 
 impl Tickets {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, OfHost>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, HostSessions>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,26 +1,26 @@
-//! Bytes between the sockets and the packets: one large buffer for reading, one write per connection and turn.
+//! Data transfer between sockets and packets: one large buffer for reading, one write per connection and turn.
 
-use super::client::{Client, State};
-use super::context::Context;
-use super::link::Input;
+use super::client::{LoadClient, LoadClientState};
+use super::context::LoadContext;
+use super::link::LinkInput;
 use super::publish::{self, OUT_MAX};
 use super::{lifecycle, receive};
 
-/// What one read takes at most; more is as fast, and displaces the flows from the cache.
+/// Most bytes of one read; a larger buffer is no faster and evicts the flows from the cache.
 pub const READ_BYTES: usize = 128 * 1024;
-/// Reads of one connection in one turn, so that nobody has the loop for himself.
+/// Most reads of one connection in one turn, so that all connections get their share.
 const READS_MAX: u32 = 2;
-/// With more acknowledgements than this to write, nothing is read: a server that does not read gets no more.
+/// With more pending bytes than this, nothing is read: a server that does not read must not get more acknowledgements.
 const UNREAD_MAX: usize = 16 * OUT_MAX;
 
-/// Everything that the readiness of a socket can mean.
-pub fn on_ready(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<u8>) {
-    if matches!(client.state, State::Connecting | State::Opening) {
+/// Handles the readiness of a socket.
+pub fn on_ready(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
+    if matches!(client.state, LoadClientState::Connecting | LoadClientState::Opening) {
         match lifecycle::advance(slot, client, cx) {
-            // TLS and WebSocket handshakes need to be read.
-            Ok(false) if client.state == State::Connecting => return,
+            // The TLS and WebSocket handshakes need reads.
+            Ok(false) if client.state == LoadClientState::Connecting => return,
             Ok(_) => {}
-            Err(reason) => return lifecycle::lose(slot, client, cx, &reason),
+            Err(reason) => return lifecycle::handle_disconnect(slot, client, cx, &reason),
         }
     }
     if client.link.is_some() {
@@ -29,26 +29,26 @@ pub fn on_ready(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut V
     }
 }
 
-/// Reads what there is, within bounds; the rest is for the next turn.
-pub fn read(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<u8>) {
-    if cx.groups[usize::from(client.group)].is_stalled && client.state == State::Ready {
+/// Reads the available data up to a limit; the rest is read in the next turn.
+pub fn read(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) {
+    if cx.groups[usize::from(client.group)].is_stalled && client.state == LoadClientState::Ready {
         return;
     }
     for _ in 0..READS_MAX {
-        if client.pending_out() > UNREAD_MAX && !client.sees_end {
+        if client.pending_out() > UNREAD_MAX && !client.is_peer_closed {
             break;
         }
         match read_once(slot, client, cx, buffer) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(reason) => return lifecycle::lose(slot, client, cx, &reason),
+            Err(reason) => return lifecycle::handle_disconnect(slot, client, cx, &reason),
         }
     }
-    cx.mark_hot(slot, client);
+    cx.mark_readable(slot, client);
 }
 
-/// Whether there may be more.
-fn read_once(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<u8>) -> Result<bool, String> {
+/// Reads once; returns whether there may be more.
+fn read_once(slot: u32, client: &mut LoadClient, cx: &mut LoadContext, buffer: &mut Vec<u8>) -> Result<bool, String> {
     let kept = client.rest.len();
     if buffer.len() < kept + READ_BYTES / 2 {
         buffer.resize(kept + READ_BYTES, 0);
@@ -56,14 +56,14 @@ fn read_once(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<
     buffer[..kept].copy_from_slice(&client.rest);
     let Some(link) = &mut client.link else { return Ok(false) };
     let (size, may_go_on) = match link.read(&mut buffer[kept..])? {
-        Input::Bytes(size) => (size, true),
-        Input::Drained(size) => (size, client.sees_end && size > 0),
-        Input::Closed => return Err("the server has closed".into()),
+        LinkInput::Bytes(size) => (size, true),
+        LinkInput::Drained(size) => (size, client.is_peer_closed && size > 0),
+        LinkInput::Closed => return Err("the server closed the connection".into()),
     };
     if link.has_pending() {
         cx.mark_dirty(slot, client);
     }
-    if client.state == State::Opening {
+    if client.state == LoadClientState::Opening {
         lifecycle::advance(slot, client, cx)?;
     }
     if size == 0 {
@@ -78,14 +78,14 @@ fn read_once(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<
     if cx.meter.interval.counts.received > before {
         cx.last_message_ns = cx.now_ns;
     }
-    keep_rest(&mut client.rest, &all[used..]);
+    store_rest(&mut client.rest, &all[used..]);
     publish::pump(slot, client, cx);
     Ok(may_go_on)
 }
 
-fn keep_rest(rest: &mut Vec<u8>, bytes: &[u8]) {
+fn store_rest(rest: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
-        // Thousands of connections would each keep their largest.
+        // Otherwise thousands of connections would each keep their largest buffer.
         if rest.capacity() > 0 {
             *rest = Vec::new();
         }
@@ -95,10 +95,10 @@ fn keep_rest(rest: &mut Vec<u8>, bytes: &[u8]) {
     rest.extend_from_slice(bytes);
 }
 
-/// Writes what there is; what the socket does not take waits for its readiness.
-pub fn flush(slot: u32, client: &mut Client, cx: &mut Context) {
+/// Writes the pending data; the rest waits until the socket is writable.
+pub fn flush(slot: u32, client: &mut LoadClient, cx: &mut LoadContext) {
     let Some(link) = &mut client.link else { return };
-    if matches!(client.state, State::Connecting | State::Opening) {
+    if matches!(client.state, LoadClientState::Connecting | LoadClientState::Opening) {
         return;
     }
     let before = client.out_taken;
@@ -119,22 +119,22 @@ pub fn flush(slot: u32, client: &mut Client, cx: &mut Context) {
         client.last_out_ns = cx.now_ns;
     }
     if let Err(reason) = result {
-        return lifecycle::lose(slot, client, cx, &reason);
+        return lifecycle::handle_disconnect(slot, client, cx, &reason);
     }
-    tidy_out(client);
-    if client.state == State::Leaving
+    compact_output(client);
+    if client.state == LoadClientState::Disconnecting
         && client.out.is_empty()
         && taken > 0
         && let Some(link) = &mut client.link
     {
-        link.say_goodbye();
+        link.close_layers();
     }
     if taken > 0 {
         publish::pump(slot, client, cx);
     }
 }
 
-fn tidy_out(client: &mut Client) {
+fn compact_output(client: &mut LoadClient) {
     if client.out_taken == client.out.len() {
         client.out.clear();
         client.out_taken = 0;
@@ -142,7 +142,7 @@ fn tidy_out(client: &mut Client) {
             client.out = Vec::new();
         }
     } else if client.out_taken >= OUT_MAX {
-        // Up to the beginning of a packet, so that what was not sent can be told from what was.
+        // Only complete packets are removed, so that sent and unsent packets can be distinguished.
         let whole = client.whole_packets_taken();
         client.out.drain(..whole);
         client.out_taken -= whole;

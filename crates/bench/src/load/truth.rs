@@ -1,27 +1,28 @@
-//! The proof that a message carries: who sent it, as which, when it was due; and the check of its other bytes.
+//! The verification header of a message (publisher, sequence number, due time), and the check of the bytes after it.
 //!
 //! ```text
 //! byte 0   2      5          9       15      16
 //!      run sender sequence   due     check   fill …
 //!      u16 u24    u32        u48 ns  u8      from run, sender and sequence
 //! ```
-//! Big endian. `check` covers the length of the payload too, so that one that is cut off is noticed. `sender` numbers the clients of all publishing groups of the scenario through, the same on every machine. `due` is
-//! nanoseconds since 1970 on the orchestrator's clock, of which 48 bits go round in 78 hours.
+//! Big endian. `check` also covers the length of the payload, so that a truncated one is detected. `sender` numbers the
+//! clients of all publishing groups of the scenario consecutively, equally on every machine. `due` is in nanoseconds
+//! since 1970 on the orchestrator's clock; its 48 bits wrap around after 78 hours.
 
 pub const HEADER_BYTES: usize = 16;
 pub const SENDERS_MAX: u64 = 1 << 24;
 const DUE_MASK: u64 = (1 << 48) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct VerificationHeader {
     pub run: u16,
     pub sender: u32,
     pub sequence: u32,
     pub due_ns: u64,
 }
 
-impl Header {
-    /// In front of a payload of `length` bytes, which is part of the check; 0 in a text.
+impl VerificationHeader {
+    /// Encodes the header of a payload of `length` bytes, which is part of the check; 0 in a text.
     #[inline]
     pub fn encode(self, length: usize) -> [u8; HEADER_BYTES] {
         let high = u64::from(self.run) << 48 | u64::from(self.sender & 0xFF_FFFF) << 24 | u64::from(self.sequence >> 8);
@@ -30,15 +31,15 @@ impl Header {
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
     }
 
-    /// `None` when the check byte is wrong.
+    /// Decodes a header; `None` if the check byte is wrong.
     #[inline]
-    pub fn decode(bytes: &[u8; HEADER_BYTES], length: usize) -> Option<Header> {
+    pub fn decode(bytes: &[u8; HEADER_BYTES], length: usize) -> Option<VerificationHeader> {
         let whole = u128::from_be_bytes(*bytes);
         let (high, low) = ((whole >> 64) as u64, whole as u64);
         if check(high, low & !0xFF, length) != low as u8 {
             return None;
         }
-        Some(Header {
+        Some(VerificationHeader {
             run: (high >> 48) as u16,
             sender: (high >> 24) as u32 & 0xFF_FFFF,
             sequence: (high as u32) << 8 | (low >> 56) as u32,
@@ -46,7 +47,7 @@ impl Header {
         })
     }
 
-    /// How much later one time of a proof is than another, which may have gone round since.
+    /// Returns the difference of two due times, across a wrap-around if needed.
     #[inline]
     pub fn difference_ns(later_ns: u64, earlier_ns: u64) -> i64 {
         const UNUSED_BITS: u32 = DUE_MASK.leading_zeros();
@@ -58,8 +59,8 @@ impl Header {
         (identity ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD6E8_FEB8_6659_FD93)
     }
 
-    /// The bytes after the header. Words that depend on nothing but their place and the seed, so that the compiler can do
-    /// several at once.
+    /// Writes the bytes after the header. Each word depends only on its place and the seed, so that the compiler can
+    /// compute several at once.
     #[inline]
     pub fn fill(self, out: &mut [u8]) {
         let seed = self.seed();
@@ -84,8 +85,9 @@ impl Header {
     }
 }
 
-/// The last bytes as one word that overlaps the word before. A comparison of slices would read back the expected bytes that were only just
-/// written, in another width, and wait for them longer than all the rest takes.
+/// Compares the last bytes as one word that overlaps the previous one. A comparison of slices would read back the
+/// expected bytes in another width right after they were written, and that stall would take longer than everything
+/// else.
 #[inline]
 fn tail_difference(seed: u64, bytes: &[u8], words: usize, tail: &[u8]) -> u64 {
     let last = fill_word(seed, words);
@@ -113,8 +115,8 @@ fn check(high: u64, low: u64, length: usize) -> u8 {
     (mixed >> 56) as u8
 }
 
-/// For `${truth}` in templates.
-pub fn to_hex(header: Header) -> [u8; 2 * HEADER_BYTES] {
+/// Encodes a header for `${truth}` in templates.
+pub fn to_hex(header: VerificationHeader) -> [u8; 2 * HEADER_BYTES] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = [0; 2 * HEADER_BYTES];
     for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(header.encode(0)) {
@@ -123,9 +125,9 @@ pub fn to_hex(header: Header) -> [u8; 2 * HEADER_BYTES] {
     out
 }
 
-/// The first proof among the bytes of a text. The check byte alone lets one in 256 accidental runs of digits pass, so `is_ours`
-/// has the last word.
-pub fn find_hex(text: &[u8], is_ours: impl Fn(Header) -> bool) -> Option<Header> {
+/// Returns the first header in hexadecimal in a text. One in 256 random runs of digits has a correct check byte, so
+/// `is_ours` decides in addition.
+pub fn find_hex(text: &[u8], is_ours: impl Fn(VerificationHeader) -> bool) -> Option<VerificationHeader> {
     const DIGITS: usize = 2 * HEADER_BYTES;
     let mut run = 0;
     for (at, &byte) in text.iter().enumerate() {
@@ -140,12 +142,12 @@ pub fn find_hex(text: &[u8], is_ours: impl Fn(Header) -> bool) -> Option<Header>
     None
 }
 
-fn from_hex(digits: &[u8]) -> Option<Header> {
+fn from_hex(digits: &[u8]) -> Option<VerificationHeader> {
     let mut bytes = [0; HEADER_BYTES];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
     }
-    Header::decode(&bytes, 0)
+    VerificationHeader::decode(&bytes, 0)
 }
 
 fn nibble(digit: u8) -> Option<u8> {
@@ -160,7 +162,7 @@ fn nibble(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    const HEADER: Header = Header {
+    const HEADER: VerificationHeader = VerificationHeader {
         run: 0xBEEF,
         sender: 0xAB_CDEF,
         sequence: 0x1234_5678,
@@ -168,8 +170,8 @@ mod tests {
     };
 
     #[test]
-    fn header_comes_back() {
-        assert_eq!(Header::decode(&HEADER.encode(99), 99), Some(HEADER));
+    fn header_after_encode_and_decode_is_equal() {
+        assert_eq!(VerificationHeader::decode(&HEADER.encode(99), 99), Some(HEADER));
         assert_eq!(
             HEADER.encode(99)[..9],
             [0xBE, 0xEF, 0xAB, 0xCD, 0xEF, 0x12, 0x34, 0x56, 0x78]
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn times_go_round() {
+    fn difference_across_wrap_around_is_correct() {
         for (later, earlier, difference) in [
             (7, 5, 2),
             (5, 7, -2),
@@ -185,29 +187,29 @@ mod tests {
             (DUE_MASK, 3, -4),
             (1 << 60 | 9, 4, 5),
         ] {
-            assert_eq!(Header::difference_ns(later, earlier), difference);
+            assert_eq!(VerificationHeader::difference_ns(later, earlier), difference);
         }
     }
 
     #[test]
-    fn nearly_every_changed_bit_of_the_header_is_noticed() {
+    fn decode_of_changed_header_mostly_fails() {
         let bytes = HEADER.encode(99);
         let passed = (0..8 * HEADER_BYTES).filter(|bit| {
             let mut changed = bytes;
             changed[bit / 8] ^= 1 << (bit % 8);
-            Header::decode(&changed, 99).is_some()
+            VerificationHeader::decode(&changed, 99).is_some()
         });
         assert!(passed.count() <= 2);
         assert!(
             (0..99)
-                .filter(|length| Header::decode(&bytes, *length).is_some())
+                .filter(|length| VerificationHeader::decode(&bytes, *length).is_some())
                 .count()
                 <= 2
         );
     }
 
     #[test]
-    fn every_changed_byte_of_the_fill_is_noticed() {
+    fn has_filled_with_changed_byte_is_false() {
         for length in [0, 1, 7, 8, 9, 50] {
             let mut bytes = vec![0; length];
             HEADER.fill(&mut bytes);
@@ -219,7 +221,7 @@ mod tests {
             }
         }
         let mut other = [0; 48];
-        let next = Header {
+        let next = VerificationHeader {
             sequence: HEADER.sequence + 1,
             ..HEADER
         };
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_is_found_in_text() {
+    fn find_hex_in_text_returns_header() {
         let digits = String::from_utf8(to_hex(HEADER).to_vec()).unwrap();
         let text = format!("{{\"v\":17,\"id\":\"abc{digits}\"}}");
         assert_eq!(
@@ -236,6 +238,6 @@ mod tests {
             Some(HEADER)
         );
         assert_eq!(find_hex(text.as_bytes(), |_| false), None);
-        assert_eq!(find_hex(b"no proof 0123456789abcdef", |_| true), None);
+        assert_eq!(find_hex(b"no header 0123456789abcdef", |_| true), None);
     }
 }

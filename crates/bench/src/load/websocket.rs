@@ -1,6 +1,6 @@
-//! The client's side of a WebSocket (RFC 6455): upgrade and frames. Binary frames only, no extensions.
+//! The client side of a WebSocket (RFC 6455): upgrade and frames. Binary frames only, no extensions.
 //!
-//! Data frames are unwrapped in place, however they are cut [MQTT-6.0.0-2].
+//! Data frames are unwrapped in place; MQTT packets may be split over frames in any way [MQTT-6.0.0-2].
 
 use base64ct::{Base64, Encoding};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -16,7 +16,7 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xA;
 
-/// Random enough for masks and keys, which here protect nobody from anybody.
+/// Pseudo-random masks and keys: random enough for a test tool, in which they protect nothing.
 #[derive(Debug)]
 pub struct Masks(u64);
 
@@ -48,7 +48,7 @@ pub fn request(host: &str, path: &str, key: &str) -> String {
     )
 }
 
-/// Checks the server's answer. How many bytes it has, or `None` while it is incomplete.
+/// Checks the server's answer. Returns its length, or `None` while it is incomplete.
 pub fn check_response(bytes: &[u8], key: &str) -> Result<Option<usize>, String> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
         return match bytes.len() > RESPONSE_BYTES_MAX {
@@ -59,7 +59,9 @@ pub fn check_response(bytes: &[u8], key: &str) -> Result<Option<usize>, String> 
     let head = String::from_utf8_lossy(&bytes[..end]);
     let status = head.split("\r\n").next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("101") {
-        return Err(format!("WebSocket: the server answers `{status}`"));
+        return Err(format!(
+            "WebSocket: the server answered `{status}`, expected status 101"
+        ));
     }
     let header = |name: &str| {
         let mut fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
@@ -68,11 +70,11 @@ pub fn check_response(bytes: &[u8], key: &str) -> Result<Option<usize>, String> 
     };
     let accept = Base64::encode_string(digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), GUID].concat()).as_ref());
     if header("Sec-WebSocket-Accept") != Some(&accept) {
-        return Err("WebSocket: Sec-WebSocket-Accept is wrong".into());
+        return Err("WebSocket: the server's Sec-WebSocket-Accept is wrong".into());
     }
     if header("Sec-WebSocket-Protocol") != Some(PROTOCOL) {
         // [MQTT-6.0.0-4]
-        return Err("WebSocket: the server did not take the sub-protocol `mqtt`".into());
+        return Err("WebSocket: the server did not accept the sub-protocol `mqtt`".into());
     }
     Ok(Some(end + 4))
 }
@@ -113,7 +115,7 @@ fn encode(opcode: u8, payload: &[u8], masks: &mut Masks, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes frames apart.
+/// Extracts the data from frames.
 #[derive(Debug, Default)]
 pub struct Unwrapper {
     header: Vec<u8>,
@@ -121,12 +123,12 @@ pub struct Unwrapper {
     remaining: u64,
     is_in_frame: bool,
     control: Vec<u8>,
-    /// The server has said goodbye.
+    /// The server has sent a close frame.
     pub is_closed: bool,
 }
 
 impl Unwrapper {
-    /// Moves the data among `bytes` to their beginning and returns its length. Answers to pings go to `out`.
+    /// Moves the data in `bytes` to their beginning and returns its length. Answers to pings are appended to `out`.
     pub fn unwrap(&mut self, bytes: &mut [u8], masks: &mut Masks, out: &mut Vec<u8>) -> Result<usize, String> {
         let (mut at, mut kept) = (0, 0);
         loop {
@@ -164,7 +166,7 @@ impl Unwrapper {
         self.control.clear();
     }
 
-    /// Gathers a header; how many bytes it took.
+    /// Collects a frame header; returns how many bytes it used.
     fn take_header(&mut self, input: &[u8]) -> Result<usize, String> {
         for (taken, &byte) in input.iter().enumerate() {
             self.header.push(byte);
@@ -191,14 +193,14 @@ impl Unwrapper {
         self.header.clear();
         let is_control = self.opcode >= CLOSE;
         let wrong = match self.opcode {
-            _ if first & 0x70 != 0 => "reserved bits are set",
-            _ if second & 0x80 != 0 => "the server masks",
+            _ if first & 0x70 != 0 => "the server set reserved bits",
+            _ if second & 0x80 != 0 => "the server sent a masked frame",
             _ if is_control && (self.remaining > CONTROL_BYTES_MAX as u64 || first & 0x80 == 0) => {
-                "a control frame that is too long or cut"
+                "the server sent a control frame that is too long or fragmented"
             }
             CONTINUATION | BINARY | CLOSE | PING | PONG => return Ok(()),
-            // A text frame among them [MQTT-6.0.0-1].
-            _ => "a frame that is not binary",
+            // Text frames included [MQTT-6.0.0-1].
+            _ => "the server sent a frame that is not binary",
         };
         Err(format!("WebSocket: {wrong}"))
     }
@@ -218,7 +220,7 @@ mod tests {
 
     /// RFC 6455, section 1.3.
     #[test]
-    fn the_answer_of_the_standard_is_accepted() {
+    fn check_response_of_rfc_example_is_accepted() {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nsec-websocket-protocol: mqtt\r\n\
                        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nrest";
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_masked_at_every_length() {
+    fn encode_masks_frames_of_every_length() {
         for length in [0, 3, 125, 126, 65_535, 65_536] {
             let mut out = Vec::new();
             encode_binary(&vec![7; length], &mut Masks::new(5), &mut out);
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn data_passes_however_it_is_cut() {
+    fn unwrap_of_split_frames_returns_data() {
         let mut wire = vec![0x02, 3, 1, 2, 3, 0x89, 2, b'h', b'i', 0x80, 126, 0, 200];
         wire.extend([9; 200]);
         wire.extend([0x82, 0, 0x88, 2, 3, 0xE8]);
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_must_not_send_is_refused() {
+    fn unwrap_of_forbidden_frame_fails() {
         for bytes in [
             &[0x81, 1, 65][..],
             &[0x82, 0x81],

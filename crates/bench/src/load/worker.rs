@@ -1,7 +1,7 @@
 //! One thread's share of the load: a poll loop that owns its connections.
 //!
-//! A turn: orders, timers, new connections, what is due, one write per connection that has something to write, reads. Nothing in it
-//! blocks but the poll, and the poll ends at the next moment at which something is due.
+//! A turn handles orders, timers, new connections, due messages, one write per connection with pending data, and reads.
+//! Only the poll blocks, and it ends at the next time at which something is due.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use super::client::{Client, ShareMember, State, Subscriber};
-use super::clock::{Alarm, EARLY_NS, EARLY_SHARE, SPIN_NS};
-use super::context::{Context, GroupRun, Permission, Timer, TimerKind, Timers};
-use super::flow::{Flow, Ledger, Received};
+use super::client::{LoadClient, LoadClientState, LoadSubscriber, ShareMember};
+use super::clock::{EARLY_NS, EARLY_SHARE, SPIN_NS, WakeTimer};
+use super::context::{ClientTimer, GroupRun, LoadContext, SendPermission, TimerKind, Timers};
+use super::flow::{FlowGaps, MessageFlow, ReceivedSet};
 use super::meter::Meter;
-use super::others::Others;
-use super::plan::Plan;
+use super::others::OtherRuns;
+use super::plan::LoadPlan;
 use super::reconcile::{Findings, SentTable};
-use super::sources::Sources;
+use super::sources::SenderRanges;
 use super::{lifecycle, publish, traffic};
-use crate::driver::{Interval, Unaccepted};
-use crate::scenario::Presence;
+use crate::driver::{LoadInterval, Unaccepted};
+use crate::scenario::GroupPresence;
 
 pub const WAKER: Token = Token(usize::MAX);
 const ALARM: Token = Token(usize::MAX - 1);
 pub const SECOND_NS: u64 = 1_000_000_000;
-/// Messages that are begun in one turn, before sockets are looked at again.
+/// Most due messages per turn and group, before sockets are checked again.
 const DUE_MAX: u32 = 1024;
-/// Connections that are begun in one turn.
+/// Most connections that are started in one turn.
 const CONNECTS_MAX: u32 = 32;
 
-/// From the driver to its workers.
+/// An order from the driver to its workers.
 #[derive(Clone)]
-pub enum Order {
+pub enum WorkerOrder {
     Connect,
     Publish {
         start_ns: u64,
@@ -47,25 +47,25 @@ pub enum Order {
     Quit,
 }
 
-/// From a worker to the driver.
-pub enum Note {
-    /// At a moment that all workers have in common.
-    Interval(Box<Interval>),
-    Cut(Box<Interval>),
+/// A report from a worker to the driver.
+pub enum WorkerReport {
+    /// An interval that ends at a time common to all workers.
+    Interval(Box<LoadInterval>),
+    Cut(Box<LoadInterval>),
     Settled {
         given_up: u32,
     },
-    /// Nobody was ever let in, and enough have tried.
-    Hopeless(String),
+    /// No client was accepted after enough attempts; the last reason.
+    NoneAccepted(String),
     Sent(Vec<(u16, u32, u64)>, Vec<(u16, Unaccepted)>),
     Outcome(Box<Findings>),
     Failed(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum WorkerStage {
     Connecting,
-    /// Ready, before the start and after everything was sent.
+    /// Ready: before the start, and after everything was sent.
     Idle,
     Publishing,
     Finishing,
@@ -75,60 +75,60 @@ pub(super) enum Stage {
     Done,
 }
 
-pub struct Worker {
+pub struct LoadWorker {
     pub(super) poll: Poll,
-    pub(super) alarm: Alarm,
-    /// When it rings, and for which moment: before a message is due it rings early.
+    pub(super) alarm: WakeTimer,
+    /// When the timer fires, and for which time: before a due message it fires early.
     pub(super) alarm_at_ns: u64,
     pub(super) alarm_for_ns: u64,
-    pub(super) orders: Receiver<Order>,
-    pub(super) notes: Sender<(u32, Note)>,
-    pub(super) clients: Vec<Client>,
-    pub(super) cx: Context,
+    pub(super) orders: Receiver<WorkerOrder>,
+    pub(super) notes: Sender<(u32, WorkerReport)>,
+    pub(super) clients: Vec<LoadClient>,
+    pub(super) cx: LoadContext,
     pub(super) buffer: Vec<u8>,
-    pub(super) stage: Stage,
-    /// Publishing begins and ends (without an end when it is the messages that do).
+    pub(super) stage: WorkerStage,
+    /// Start and end of publishing (no end if the number of messages is limited).
     pub(super) start_ns: Option<u64>,
     pub(super) end_ns: Option<u64>,
-    pub(super) awaits_start: bool,
-    /// What was sent is reported; it comes once.
+    pub(super) is_waiting_for_start: bool,
+    /// The `Sent` report is made; it is made once.
     pub(super) has_sent: bool,
-    /// When the running interval ends; the same for all workers.
+    /// When the current interval ends; the same for all workers.
     pub(super) boundary_ns: u64,
     pub(super) next_check_ns: u64,
     pub(super) next_connect_ns: u64,
-    /// Since when nothing has changed, and the number by which that is told.
+    /// Time of the last progress, and the number whose change shows progress.
     pub(super) progress: (u64, u64),
     pub(super) sent_table: Option<Arc<SentTable>>,
     pub(super) complete_since_ns: Option<u64>,
     pub(super) next_segment_slot: usize,
 }
 
-impl Worker {
+impl LoadWorker {
     pub fn new(
-        plan: Arc<Plan>,
+        plan: Arc<LoadPlan>,
         thread: u32,
         poll: Poll,
-        orders: Receiver<Order>,
-        notes: Sender<(u32, Note)>,
-    ) -> std::io::Result<Worker> {
+        orders: Receiver<WorkerOrder>,
+        notes: Sender<(u32, WorkerReport)>,
+    ) -> std::io::Result<LoadWorker> {
         let now_ns = plan.clock.now_ns();
-        let alarm = Alarm::new(poll.registry(), ALARM)?;
+        let alarm = WakeTimer::new(poll.registry(), ALARM)?;
         let registry = poll.registry().try_clone()?;
-        let cx = Context {
+        let cx = LoadContext {
             thread,
             registry,
             meter: Meter::new(now_ns),
-            ledger: Ledger::default(),
+            ledger: FlowGaps::default(),
             share_log: plan
                 .shares
                 .iter()
-                .map(|share| vec![Received::default(); share.sources.len()])
+                .map(|share| vec![ReceivedSet::default(); share.sources.len()])
                 .collect(),
             groups: Vec::new(),
             timers: Timers::default(),
             dirty: Vec::new(),
-            hot: Vec::new(),
+            readable: Vec::new(),
             queue: VecDeque::new(),
             connecting: 0,
             connected: 0,
@@ -136,7 +136,7 @@ impl Worker {
             given_up: 0,
             now_ns,
             last_message_ns: 0,
-            permission: Permission::Nothing,
+            permission: SendPermission::Nothing,
             is_ending: false,
             has_returned: false,
             is_cycling: false,
@@ -144,11 +144,11 @@ impl Worker {
             delivered: Vec::new(),
             scratch: String::new(),
             payload: Vec::new(),
-            turn: thread,
+            connect_count: thread,
             last_refusal: String::new(),
             plan,
         };
-        Ok(Worker {
+        Ok(LoadWorker {
             poll,
             alarm,
             alarm_at_ns: 0,
@@ -158,10 +158,10 @@ impl Worker {
             clients: Vec::new(),
             cx,
             buffer: vec![0; traffic::READ_BYTES],
-            stage: Stage::Idle,
+            stage: WorkerStage::Idle,
             start_ns: None,
             end_ns: None,
-            awaits_start: false,
+            is_waiting_for_start: false,
             has_sent: false,
             boundary_ns: (now_ns / SECOND_NS + 1) * SECOND_NS,
             next_check_ns: now_ns,
@@ -176,7 +176,7 @@ impl Worker {
     pub fn run(mut self) {
         self.make_clients();
         let mut events = Events::with_capacity(1024);
-        while self.stage != Stage::Done {
+        while self.stage != WorkerStage::Done {
             self.cx.now_ns = self.cx.plan.clock.now_ns();
             self.take_orders();
             self.fire_timers();
@@ -184,37 +184,37 @@ impl Worker {
             self.begin_messages();
             self.exchange_deliveries();
             self.flush_dirty();
-            self.read_hot();
-            self.keep_time();
+            self.read_readable();
+            self.handle_timers();
             if let Err(error) = self.wait(&mut events) {
-                self.note(Note::Failed(format!("poll: {error}")));
+                self.send_report(WorkerReport::Failed(format!("poll: {error}")));
                 return;
             }
             for event in &events {
                 self.on_event(event);
-                self.be_punctual();
+                self.send_due();
             }
             self.flush_dirty();
         }
     }
 
-    pub(super) fn note(&self, note: Note) {
-        // When the driver is gone, the order to quit is on its way.
+    pub(super) fn send_report(&self, note: WorkerReport) {
+        // If the driver is gone, the order to quit follows.
         let _ = self.notes.send((self.cx.thread, note));
     }
 
     fn make_clients(&mut self) {
         let plan = self.cx.plan.clone();
-        let mut known: HashMap<Vec<String>, Arc<Sources>> = HashMap::new();
+        let mut known: HashMap<Vec<String>, Arc<SenderRanges>> = HashMap::new();
         for (number, group) in plan.groups.iter().enumerate() {
             let first_slot = self.clients.len() as u32;
             let first_index = group.local.start + self.cx.thread;
             let own = (first_index..group.local.end).step_by(plan.threads as usize);
             for (place, index) in own.enumerate() {
-                let mut client = Client::new(group, number as u16, index, place as u32);
+                let mut client = LoadClient::new(group, number as u16, index, place as u32);
                 let subscriber =
                     (!group.group.subscribe.is_empty()).then(|| make_subscriber(&plan, &client, &mut known));
-                lifecycle::equip(&mut client, &self.cx, subscriber);
+                lifecycle::create_parts(&mut client, &self.cx, subscriber);
                 self.clients.push(client);
             }
             self.cx.groups.push(GroupRun {
@@ -230,46 +230,48 @@ impl Worker {
     fn take_orders(&mut self) {
         loop {
             match self.orders.try_recv() {
-                Ok(order) => self.obey(order),
+                Ok(order) => self.execute(order),
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => return self.stage = Stage::Done,
+                Err(TryRecvError::Disconnected) => return self.stage = WorkerStage::Done,
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn execute(&mut self, order: WorkerOrder) {
         match order {
-            Order::Connect => {
+            WorkerOrder::Connect => {
                 self.next_connect_ns = self.cx.now_ns;
-                self.call(|plan, client| plan.groups[usize::from(client.group)].is_present_at_first());
-                self.stage = Stage::Connecting;
+                self.call(|plan, client| plan.groups[usize::from(client.group)].is_initially_connected());
+                self.stage = WorkerStage::Connecting;
             }
-            Order::Publish { start_ns } => self.prepare_publishing(start_ns),
-            Order::Return => {
+            WorkerOrder::Publish { start_ns } => self.prepare_publishing(start_ns),
+            WorkerOrder::Return => {
                 self.cx.has_returned = true;
-                self.call(|plan, client| plan.groups[usize::from(client.group)].group.presence != Presence::Always);
-                self.stage = Stage::Returning;
+                self.call(|plan, client| {
+                    plan.groups[usize::from(client.group)].group.presence != GroupPresence::Always
+                });
+                self.stage = WorkerStage::Returning;
             }
-            Order::Stop => self.end_publishing(true),
-            Order::Cut => {
+            WorkerOrder::Stop => self.end_publishing(true),
+            WorkerOrder::Cut => {
                 let interval = self.take_interval(self.cx.now_ns);
-                self.note(Note::Cut(interval));
+                self.send_report(WorkerReport::Cut(interval));
             }
-            Order::Reconcile(table) => {
+            WorkerOrder::Reconcile(table) => {
                 self.sent_table = Some(table);
-                self.stage = Stage::Reconciling;
+                self.stage = WorkerStage::Reconciling;
                 self.progress = (self.cx.now_ns, u64::MAX);
                 self.next_check_ns = self.cx.now_ns;
             }
-            Order::Quit => self.stage = Stage::Done,
+            WorkerOrder::Quit => self.stage = WorkerStage::Done,
         }
     }
 
-    /// Clients that shall connect now.
-    fn call(&mut self, is_called: impl Fn(&Plan, &Client) -> bool) {
+    /// Queues the absent clients for which `is_called` is true to connect.
+    fn call(&mut self, is_called: impl Fn(&LoadPlan, &LoadClient) -> bool) {
         let plan = self.cx.plan.clone();
         for (slot, client) in self.clients.iter_mut().enumerate() {
-            if client.state == State::Away
+            if client.state == LoadClientState::Absent
                 && is_called(&plan, client)
                 && plan.groups[usize::from(client.group)].group.cycle.is_none()
             {
@@ -290,7 +292,7 @@ impl Worker {
         }
     }
 
-    fn fire(&mut self, timer: Timer) {
+    fn fire(&mut self, timer: ClientTimer) {
         let Some(client) = self
             .clients
             .get_mut(timer.slot as usize)
@@ -300,12 +302,12 @@ impl Worker {
         };
         let (slot, cx) = (timer.slot, &mut self.cx);
         match timer.kind {
-            TimerKind::Retry if client.state == State::Queued => lifecycle::enqueue(slot, client, cx),
+            TimerKind::Retry if client.state == LoadClientState::Queued => lifecycle::enqueue(slot, client, cx),
             TimerKind::ConnectDeadline if client.is_awaited || !client.is_connected() => {
-                lifecycle::lose(slot, client, cx, "not ready in time");
+                lifecycle::handle_disconnect(slot, client, cx, "not ready in time");
             }
             TimerKind::KeepAlive => lifecycle::keep_alive(slot, client, cx),
-            TimerKind::Leave if client.state == State::Ready => {
+            TimerKind::Leave if client.state == LoadClientState::Ready => {
                 let is_abrupt = cx
                     .group(client)
                     .group
@@ -314,7 +316,7 @@ impl Worker {
                     .is_some_and(|cycle| cycle.is_abrupt);
                 lifecycle::leave(slot, client, cx, is_abrupt);
             }
-            TimerKind::LeaveDeadline => lifecycle::lose(slot, client, cx, ""),
+            TimerKind::LeaveDeadline => lifecycle::handle_disconnect(slot, client, cx, ""),
             _ => {}
         }
     }
@@ -325,7 +327,7 @@ impl Worker {
         for slot in group.first_slot..group.first_slot + group.clients {
             let client = &mut self.clients[slot as usize];
             if client.link.is_some() {
-                self.cx.mark_hot(slot, client);
+                self.cx.mark_readable(slot, client);
             }
         }
     }
@@ -339,7 +341,7 @@ impl Worker {
         } else {
             0
         };
-        // A pause in which nobody wanted to connect is not made up for.
+        // Time in which no client waited to connect is not made up for.
         self.next_connect_ns = self.next_connect_ns.max(self.cx.now_ns.saturating_sub(100_000_000));
         for _ in 0..CONNECTS_MAX {
             if self.cx.connecting >= connecting_max || self.next_connect_ns > self.cx.now_ns {
@@ -347,16 +349,16 @@ impl Worker {
             }
             let Some(slot) = self.cx.queue.pop_front() else { return };
             let client = &mut self.clients[slot as usize];
-            if client.state == State::Queued {
+            if client.state == LoadClientState::Queued {
                 lifecycle::connect(slot, client, &mut self.cx);
                 self.next_connect_ns += pause_ns;
             }
         }
     }
 
-    /// The open model: everything that is due, as far as the running interval reaches.
+    /// Sends the messages of the open model that are due within the current interval.
     pub(super) fn begin_messages(&mut self) {
-        if self.stage != Stage::Publishing {
+        if self.stage != WorkerStage::Publishing {
             return;
         }
         for number in 0..self.cx.groups.len() {
@@ -380,7 +382,7 @@ impl Worker {
         }
     }
 
-    /// QoS 0 with a window: tells the other workers what has come, and hears what came to them.
+    /// QoS 0 with a window: shares the deliveries of this worker, and uses those that other workers shared.
     fn exchange_deliveries(&mut self) {
         let plan = self.cx.plan.clone();
         if plan.shared.delivered.is_empty() {
@@ -395,7 +397,7 @@ impl Worker {
             self.open_window(&plan, sender);
         }
         self.cx.delivered = delivered;
-        if plan.shared.doors[self.cx.thread as usize]
+        if plan.shared.signals[self.cx.thread as usize]
             .has_deliveries
             .swap(false, Relaxed)
         {
@@ -403,7 +405,7 @@ impl Worker {
         }
     }
 
-    fn open_window(&mut self, plan: &Plan, sender: u32) {
+    fn open_window(&mut self, plan: &LoadPlan, sender: u32) {
         let Some((group, index)) = plan.publisher(sender) else {
             return;
         };
@@ -412,10 +414,10 @@ impl Worker {
         };
         let owner = local % plan.threads;
         if owner != self.cx.thread {
-            let door = &plan.shared.doors[owner as usize];
-            if !door.has_deliveries.swap(true, Relaxed) {
-                // A worker that cannot be woken looks by itself at the latest after a second.
-                let _ = door.waker.wake();
+            let signal = &plan.shared.signals[owner as usize];
+            if !signal.has_deliveries.swap(true, Relaxed) {
+                // A worker that cannot be woken checks its windows within a second anyway.
+                let _ = signal.waker.wake();
             }
             return;
         }
@@ -428,7 +430,7 @@ impl Worker {
         publish::pump(slot, &mut self.clients[slot as usize], &mut self.cx);
     }
 
-    pub(super) fn pump_windows(&mut self, pump: fn(u32, &mut Client, &mut Context)) {
+    pub(super) fn pump_windows(&mut self, pump: fn(u32, &mut LoadClient, &mut LoadContext)) {
         let plan = self.cx.plan.clone();
         for (number, group) in plan.groups.iter().enumerate() {
             if !group
@@ -458,14 +460,14 @@ impl Worker {
         }
     }
 
-    fn read_hot(&mut self) {
-        for slot in std::mem::take(&mut self.cx.hot) {
+    fn read_readable(&mut self) {
+        for slot in std::mem::take(&mut self.cx.readable) {
             let client = &mut self.clients[slot as usize];
-            client.is_hot = false;
+            client.is_readable = false;
             if client.link.is_some() {
                 traffic::read(slot, client, &mut self.cx, &mut self.buffer);
             }
-            self.be_punctual();
+            self.send_due();
         }
     }
 
@@ -474,14 +476,14 @@ impl Worker {
         let Some(client) = self.clients.get_mut(slot) else {
             return;
         };
-        client.sees_end |= event.is_read_closed() || event.is_error();
+        client.is_peer_closed |= event.is_read_closed() || event.is_error();
         traffic::on_ready(slot as u32, client, &mut self.cx, &mut self.buffer);
     }
 
-    /// With every socket full of input one round of reading takes long; what is due in the meantime is not kept waiting.
-    fn be_punctual(&mut self) {
+    /// Sends due messages between reads: with all sockets full of input, one round of reading takes long.
+    fn send_due(&mut self) {
         let now_ns = self.cx.now_ns;
-        if self.stage == Stage::Publishing && self.next_due_ns() <= now_ns {
+        if self.stage == WorkerStage::Publishing && self.next_due_ns() <= now_ns {
             self.begin_messages();
             self.flush_dirty();
         }
@@ -500,14 +502,14 @@ impl Worker {
     /// Sleeps until the next thing is due or a socket is ready.
     fn wait(&mut self, events: &mut Events) -> std::io::Result<()> {
         let mut timeout = Duration::ZERO;
-        if self.cx.dirty.is_empty() && self.cx.hot.is_empty() {
+        if self.cx.dirty.is_empty() && self.cx.readable.is_empty() {
             let next_ns = self.next_ns();
             let now_ns = self.cx.plan.clock.now_ns();
             let wait_ns = next_ns.saturating_sub(now_ns);
             let has_woken = self.alarm_for_ns == next_ns && self.alarm_at_ns <= now_ns;
             if wait_ns > SPIN_NS && !(has_woken && wait_ns <= EARLY_NS) {
                 if self.alarm_for_ns != next_ns || self.alarm_at_ns <= now_ns {
-                    let is_message = self.stage == Stage::Publishing && self.next_due_ns() == next_ns;
+                    let is_message = self.stage == WorkerStage::Publishing && self.next_due_ns() == next_ns;
                     let early_ns = if is_message {
                         EARLY_NS.min(wait_ns / EARLY_SHARE)
                     } else {
@@ -516,7 +518,7 @@ impl Worker {
                     self.alarm.set(wait_ns - early_ns)?;
                     (self.alarm_for_ns, self.alarm_at_ns) = (next_ns, next_ns - early_ns);
                 }
-                // The alarm is first; this is the net below it.
+                // The timer wakes the poll first; this timeout is only a fallback.
                 timeout = Duration::from_nanos(wait_ns) + Duration::from_millis(5);
             }
         }
@@ -531,12 +533,12 @@ impl Worker {
         let moments = [
             self.cx.timers.next_ns(),
             self.end_ns,
-            self.start_ns.filter(|_| self.awaits_start),
+            self.start_ns.filter(|_| self.is_waiting_for_start),
         ];
         for moment in moments.into_iter().flatten() {
             next_ns = next_ns.min(moment);
         }
-        if self.stage == Stage::Publishing {
+        if self.stage == WorkerStage::Publishing {
             next_ns = next_ns.min(self.next_due_ns());
         }
         let connecting_max = (self.cx.plan.job.scenario.connecting_max / self.cx.plan.threads).max(1);
@@ -547,20 +549,24 @@ impl Worker {
     }
 }
 
-fn make_subscriber(plan: &Plan, client: &Client, known: &mut HashMap<Vec<String>, Arc<Sources>>) -> Subscriber {
+fn make_subscriber(
+    plan: &LoadPlan,
+    client: &LoadClient,
+    known: &mut HashMap<Vec<String>, Arc<SenderRanges>>,
+) -> LoadSubscriber {
     let group = &plan.groups[usize::from(client.group)];
     let (shared, own): (Vec<String>, Vec<String>) = group
         .filters(client.index, plan.job.run)
         .into_iter()
         .partition(|filter| plan.share_id(filter).is_some());
     let is_divided = !shared.is_empty() || own.iter().any(|filter| filter.starts_with("$queue/"));
-    // Only filters that many have are worth remembering.
+    // Only filters that many clients have in common are worth storing.
     let is_common = group
         .group
         .subscribe
         .iter()
         .all(|subscribe| !subscribe.filter.contains('%'));
-    let hear = |filters: &[String]| Arc::new(plan.tree.heard_by(filters.iter().map(String::as_str)));
+    let hear = |filters: &[String]| Arc::new(plan.tree.senders_for(filters.iter().map(String::as_str)));
     let sources = match known.get(&own) {
         Some(sources) => sources.clone(),
         None => {
@@ -571,7 +577,10 @@ fn make_subscriber(plan: &Plan, client: &Client, known: &mut HashMap<Vec<String>
             sources
         }
     };
-    if !plan.shared.receivers.is_empty() && group.is_present_at_first() && group.group.presence == Presence::Always {
+    if !plan.shared.receivers.is_empty()
+        && group.is_initially_connected()
+        && group.group.presence == GroupPresence::Always
+    {
         for sender in sources.iter() {
             plan.shared.receivers[sender as usize].fetch_add(1, Relaxed);
         }
@@ -583,12 +592,12 @@ fn make_subscriber(plan: &Plan, client: &Client, known: &mut HashMap<Vec<String>
             share,
             next: vec![0; plan.shares[share as usize].sources.len()].into(),
         });
-    Subscriber {
-        flows: vec![Flow::default(); sources.len()].into(),
+    LoadSubscriber {
+        flows: vec![MessageFlow::default(); sources.len()].into(),
         sources,
         shares: shares.collect(),
         inbound: Default::default(),
-        others: plan.hears_others().then(|| Box::new(Others::new(is_divided))),
+        other_runs: plan.compares_other_runs().then(|| Box::new(OtherRuns::new(is_divided))),
         is_refused: false,
     }
 }

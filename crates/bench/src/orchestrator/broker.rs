@@ -1,26 +1,27 @@
-//! The broker's cost over a run: its gauge read at the beginning, every second, and at both ends of the measured time.
+//! The broker's cost over a run. The gauge is read at the beginning, every second, and at both ends of the measured
+//! time.
 
-use crate::observe::{Gauge, Usage};
+use crate::observe::{BrokerUsage, UsageSource};
 use crate::result::{BrokerCost, Second};
 
 pub struct Broker {
-    gauge: Option<Box<dyn Gauge>>,
-    before: Usage,
-    /// With the time of reading, on the run clock.
-    last: Option<(u64, Usage)>,
-    begin: Option<(u64, Usage)>,
-    end: Option<(u64, Usage)>,
+    gauge: Option<Box<dyn UsageSource>>,
+    before: BrokerUsage,
+    /// The last reading with its time on the run clock.
+    last: Option<(u64, BrokerUsage)>,
+    begin: Option<(u64, BrokerUsage)>,
+    end: Option<(u64, BrokerUsage)>,
     resident_peak_bytes: Option<u64>,
-    /// Why it could not be read any more.
+    /// Why the gauge failed; it is then read no more.
     pub failure: Option<String>,
 }
 
 impl Broker {
-    /// Reads the gauge for the first time: before anybody connects.
-    pub fn new(gauge: Option<Box<dyn Gauge>>, now_ns: u64) -> Broker {
+    /// Reads the gauge for the first time, before any client connects.
+    pub fn new(gauge: Option<Box<dyn UsageSource>>, now_ns: u64) -> Broker {
         let mut broker = Broker {
             gauge,
-            before: Usage::default(),
+            before: BrokerUsage::default(),
             last: None,
             begin: None,
             end: None,
@@ -34,7 +35,7 @@ impl Broker {
         broker
     }
 
-    fn read(&mut self) -> Option<Usage> {
+    fn read(&mut self) -> Option<BrokerUsage> {
         match self.gauge.as_mut()?.read() {
             Ok(usage) => {
                 let read = usage.resident_bytes.max(usage.resident_peak_bytes);
@@ -49,21 +50,21 @@ impl Broker {
         }
     }
 
-    /// The measured time begins.
+    /// Records the beginning of the measured time.
     pub fn begin(&mut self, now_ns: u64) {
         if self.begin.is_none() {
             self.begin = self.read().map(|usage| (now_ns, usage));
         }
     }
 
-    /// The measured time ends.
+    /// Records the end of the measured time.
     pub fn end(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.end = self.read().map(|usage| (now_ns, usage));
         }
     }
 
-    /// What it has used since the last second.
+    /// Adds to a second what the broker has used since the last one.
     pub fn second(&mut self, now_ns: u64, second: &mut Second) {
         let Some(usage) = self.read() else { return };
         if let Some((then_ns, then)) = self.last.replace((now_ns, usage)) {
@@ -73,7 +74,7 @@ impl Broker {
         second.broker_resident_bytes = usage.resident_bytes;
     }
 
-    /// `delivered` and `published` in the measured time.
+    /// Computes the cost; `delivered` and `published` are counts of the measured time.
     pub fn cost(&mut self, delivered: u64, published: u64, now_ns: u64) -> Option<BrokerCost> {
         self.begin(now_ns);
         self.end(now_ns);

@@ -1,42 +1,42 @@
-//! Intervals of all drivers put together: sums over the parts of a run, and one [`Second`] after the other.
+//! Combines the intervals of all drivers: sums over the parts of a run, and one [`Second`] after the other.
 //!
-//! An interval is complete when every driver has reported until its end or later; then it is counted, once, to the part of the run that
-//! it ended in. Rates look at the measured part alone; latencies also at what came after publishing had ended, because a broker that
-//! falls behind would otherwise look the better the later it delivers.
+//! An interval is complete when every driver has reported until its end or later. It is then counted once, to the part
+//! of the run in which it ended. Rates use the measured part alone. Latencies also use deliveries after the end of
+//! publishing: without them, a broker that falls behind would look better the later it delivers.
 
 use std::collections::BTreeMap;
 
-use crate::driver::{Counts, Interval};
+use crate::driver::{LoadCounts, LoadInterval};
 use crate::load::{add_counts, add_parallel};
 use crate::result::Second;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
-/// Longer runs are shown in steps of several seconds.
+/// Longest series; longer runs are shown in steps of several seconds.
 const SECONDS_MAX: usize = 7_200;
 
 #[derive(Debug)]
 pub struct Timeline {
-    /// By driver: until when it has reported, and how many of its clients are connected.
+    /// By driver: the time until which it has reported, and how many of its clients are connected.
     reported_ns: Vec<u64>,
     connected: Vec<u64>,
-    pending: BTreeMap<u64, Interval>,
-    pub window: Window,
-    pub connecting: Part,
-    pub warm_up: Part,
-    pub measured: Part,
-    /// Between the end of publishing and the return of others, or the end.
-    pub tail: Part,
-    pub replay: Part,
-    pub totals: Counts,
-    /// Connect, handshake and subscribe of the whole run.
-    pub whole: Interval,
-    second: Interval,
+    pending: BTreeMap<u64, LoadInterval>,
+    pub window: RunTimes,
+    pub connecting: IntervalSum,
+    pub warm_up: IntervalSum,
+    pub measured: IntervalSum,
+    /// Between the end of publishing and the return of absent clients, or the end.
+    pub tail: IntervalSum,
+    pub replay: IntervalSum,
+    pub totals: LoadCounts,
+    /// Connect, handshake and subscribe times of the whole run.
+    pub whole: LoadInterval,
+    second: LoadInterval,
     series: Vec<(u64, Second)>,
 }
 
-/// Bounds on the run clock, as they become known.
+/// The times on the run clock that separate the parts, as they become known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Window {
+pub struct RunTimes {
     pub start_ns: Option<u64>,
     pub warm_up_ns: u64,
     pub duration_ns: u64,
@@ -44,24 +44,24 @@ pub struct Window {
     pub return_ns: Option<u64>,
 }
 
-/// A sum over intervals that follow each other.
+/// A sum over consecutive intervals.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
-    pub interval: Interval,
+pub struct IntervalSum {
+    pub interval: LoadInterval,
 }
 
-impl Part {
+impl IntervalSum {
     pub fn seconds(&self) -> f64 {
         self.interval.length_ns as f64 / 1e9
     }
 
-    fn add(&mut self, next: &Interval) {
+    fn add(&mut self, next: &LoadInterval) {
         append(&mut self.interval, next);
     }
 }
 
-/// Adds what came after.
-fn append(sum: &mut Interval, next: &Interval) {
+/// Adds the next interval to a sum.
+fn append(sum: &mut LoadInterval, next: &LoadInterval) {
     let (length_ns, busiest, longest) = (
         sum.length_ns,
         sum.counts.busiest_thread_cpu_ns,
@@ -74,34 +74,34 @@ fn append(sum: &mut Interval, next: &Interval) {
     sum.counts.connected = next.counts.connected;
 }
 
-/// A second that is complete.
+/// A complete second.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct CompleteSecond {
     pub second: Second,
-    pub interval: Interval,
+    pub interval: LoadInterval,
 }
 
 impl Timeline {
-    pub fn new(drivers: usize, window: Window) -> Timeline {
+    pub fn new(drivers: usize, window: RunTimes) -> Timeline {
         Timeline {
             reported_ns: vec![0; drivers],
             connected: vec![0; drivers],
             pending: BTreeMap::new(),
             window,
-            connecting: Part::default(),
-            warm_up: Part::default(),
-            measured: Part::default(),
-            tail: Part::default(),
-            replay: Part::default(),
-            totals: Counts::default(),
-            whole: Interval::default(),
-            second: Interval::default(),
+            connecting: IntervalSum::default(),
+            warm_up: IntervalSum::default(),
+            measured: IntervalSum::default(),
+            tail: IntervalSum::default(),
+            replay: IntervalSum::default(),
+            totals: LoadCounts::default(),
+            whole: LoadInterval::default(),
+            second: LoadInterval::default(),
             series: Vec::new(),
         }
     }
 
-    /// Takes a report. Returns the seconds that it completes.
-    pub fn add(&mut self, driver: usize, interval: Interval) -> Vec<Done> {
+    /// Adds a report and returns the seconds that it completes.
+    pub fn add(&mut self, driver: usize, interval: LoadInterval) -> Vec<CompleteSecond> {
         self.reported_ns[driver] = self.reported_ns[driver].max(interval.end_ns);
         self.connected[driver] = interval.counts.connected;
         match self.pending.get_mut(&interval.end_ns) {
@@ -111,13 +111,13 @@ impl Timeline {
         self.complete()
     }
 
-    /// Nothing more comes from this driver.
-    pub fn end(&mut self, driver: usize) -> Vec<Done> {
+    /// Records that a driver reports no more, and returns the seconds that this completes.
+    pub fn end(&mut self, driver: usize) -> Vec<CompleteSecond> {
         self.reported_ns[driver] = u64::MAX;
         self.complete()
     }
 
-    fn complete(&mut self) -> Vec<Done> {
+    fn complete(&mut self) -> Vec<CompleteSecond> {
         let whole_ns = self.reported_ns.iter().copied().min().unwrap_or(0);
         let mut done = Vec::new();
         while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= whole_ns) {
@@ -129,9 +129,9 @@ impl Timeline {
         done
     }
 
-    /// To which part an interval belongs.
-    fn count(&mut self, interval: &Interval) {
-        let Window {
+    /// Adds an interval to the part of the run in which it ended.
+    fn count(&mut self, interval: &LoadInterval) {
+        let RunTimes {
             start_ns,
             warm_up_ns,
             duration_ns,
@@ -164,8 +164,9 @@ impl Timeline {
         self.whole.subscribe.add(&interval.subscribe);
     }
 
-    /// Seconds end at whole seconds after the start, before it whenever one is full.
-    fn advance(&mut self, interval: &Interval) -> Option<Done> {
+    /// Adds an interval to the current second. Seconds end at whole seconds after the start; before the start, after
+    /// one second each.
+    fn advance(&mut self, interval: &LoadInterval) -> Option<CompleteSecond> {
         append(&mut self.second, interval);
         let end_ns = interval.end_ns;
         let is_boundary = match self.window.start_ns {
@@ -175,8 +176,8 @@ impl Timeline {
         is_boundary.then(|| self.close()).flatten()
     }
 
-    /// Ends the current second, whole or not.
-    pub fn close(&mut self) -> Option<Done> {
+    /// Ends the current second, complete or not.
+    pub fn close(&mut self) -> Option<CompleteSecond> {
         let interval = std::mem::take(&mut self.second);
         if interval.length_ns == 0 {
             return None;
@@ -198,12 +199,12 @@ impl Timeline {
             broker_resident_bytes: None,
             generator_cores: interval.counts.cpu_ns as f64 / interval.length_ns as f64,
         };
-        Some(Done { second, interval })
+        Some(CompleteSecond { second, interval })
     }
 
-    /// What rates are made of: the measured time; the warm-up, where publishing has ended within it; all that came, where it has ended
-    /// before the first interval did.
-    pub fn basis(&self) -> Part {
+    /// Returns the part that rates are computed from: the measured time; the warm-up if publishing ended within it;
+    /// everything if publishing ended before the first interval did.
+    pub fn basis(&self) -> IntervalSum {
         let parts = [&self.measured, &self.warm_up];
         if let Some(part) = parts.into_iter().find(|part| part.interval.length_ns > 0) {
             return part.clone();
@@ -215,13 +216,13 @@ impl Timeline {
         all
     }
 
-    /// From when messages were due until they came or were acknowledged: measured, and what came after publishing had ended.
-    pub fn latencies(&self) -> Interval {
+    /// Returns the latencies of the measured time and of what arrived after the end of publishing.
+    pub fn latencies(&self) -> LoadInterval {
         let first = match self.measured.interval.length_ns {
             0 => &self.warm_up,
             _ => &self.measured,
         };
-        let mut sum = Interval::default();
+        let mut sum = LoadInterval::default();
         for part in [first, &self.tail, &self.replay] {
             sum.end_to_end.add(&part.interval.end_to_end);
             sum.acknowledgement.add(&part.interval.acknowledgement);
@@ -229,7 +230,7 @@ impl Timeline {
         sum
     }
 
-    /// Keeps a second for the report, once the broker's use is in it.
+    /// Stores a second for the report, after the broker's use was added to it.
     pub fn keep(&mut self, end_ns: u64, second: Second) {
         self.series.push((end_ns, second));
         if self.series.len() >= SECONDS_MAX {
@@ -255,7 +256,8 @@ fn seconds_between(from_ns: u64, to_ns: u64) -> f64 {
     (to_ns as f64 - from_ns as f64) / 1e9
 }
 
-/// Two neighbours as one: rates as their mean, latencies as the worse of both, which is the most that can be said without histograms.
+/// Merges two adjacent seconds: the mean of the rates, and the larger of the latencies, because there are no histograms
+/// here.
 fn merged(one: &Second, other: &Second) -> Second {
     let mean = |a: f64, b: f64| (a + b) / 2.0;
     let worse =
@@ -278,33 +280,33 @@ fn merged(one: &Second, other: &Second) -> Second {
 mod tests {
     use super::*;
 
-    fn interval(end_s: f64, length_s: f64, received: u64) -> Interval {
-        let counts = Counts {
+    fn interval(end_s: f64, length_s: f64, received: u64) -> LoadInterval {
+        let counts = LoadCounts {
             received,
             connected: 5,
             cpu_ns: 100,
             busiest_thread_cpu_ns: 100,
-            ..Counts::default()
+            ..LoadCounts::default()
         };
-        Interval {
+        LoadInterval {
             end_ns: (end_s * 1e9) as u64,
             length_ns: (length_s * 1e9) as u64,
             counts,
-            ..Interval::default()
+            ..LoadInterval::default()
         }
     }
 
     fn timeline(drivers: usize) -> Timeline {
-        let window = Window {
+        let window = RunTimes {
             warm_up_ns: 1_500_000_000,
             duration_ns: 2 * SECOND_NS,
-            ..Window::default()
+            ..RunTimes::default()
         };
         Timeline::new(drivers, window)
     }
 
     #[test]
-    fn counts_each_interval_to_the_part_it_ended_in() {
+    fn interval_is_counted_to_part_in_which_it_ends() {
         let mut timeline = timeline(1);
         timeline.add(0, interval(1.0, 1.0, 1));
         timeline.window.start_ns = Some(2 * SECOND_NS);
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_all_drivers() {
+    fn second_without_report_of_all_drivers_is_pending() {
         let mut timeline = timeline(2);
         timeline.window.start_ns = Some(0);
         timeline.window.warm_up_ns = 0;
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_with_its_messages_is_measured_until_then() {
+    fn run_with_message_limit_is_measured_until_its_end() {
         let mut timeline = timeline(1);
         timeline.window.start_ns = Some(0);
         timeline.window.warm_up_ns = 0;
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_within_one_interval_is_measured_by_its_own_length() {
+    fn run_within_one_interval_has_its_own_length() {
         let mut timeline = timeline(1);
         timeline.window.start_ns = Some(0);
         timeline.window.warm_up_ns = 0;
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_keep_a_bounded_series() {
+    fn series_of_long_run_is_bounded() {
         let mut timeline = timeline(1);
         for second in 0..20_000u64 {
             let delivered = 7.0;

@@ -1,19 +1,20 @@
-//! What the tool says about a run by itself: whether the broker kept its promises, and whether the load was what it claims to be.
+//! The checks that the tool makes in every run: whether the broker delivered correctly, and whether the generator
+//! produced the load that it was asked for.
 
-use crate::driver::{Counts, Truth};
-use crate::result::{Generator, Verdict};
+use crate::driver::{LoadCounts, ReconciledCounts};
+use crate::result::{Generator, ThresholdVerdict};
 use crate::scenario::Scenario;
 
-/// Above this share of the measured time on a core, a thread may be what limits the result.
+/// A thread that is on a core for more than this share of the measured time may limit the result.
 const BUSY: f64 = 0.95;
-/// A message that leaves this much later than due has a latency that is not the broker's alone.
+/// A message that leaves this late or later has a latency that the broker does not cause alone.
 const LATE_NS: u64 = 1_000_000;
-/// Where more than this share of the messages leaves late, the generator does not keep up. A few per cent are what a scheduler does to
-/// any program on a machine whose cores are all in use.
+/// If more than this share of the messages leaves late, the generator does not keep up. The scheduler delays a few per
+/// cent in any program on a machine whose cores are all in use.
 const LATE: f64 = 0.05;
 const KEPT_UP: f64 = 0.99;
 
-/// At which limits of its own the generator was, in words.
+/// Describes the limits that the generator reached.
 fn limits(generator: &Generator) -> Vec<String> {
     let mut limits = Vec::new();
     if generator.busiest_thread > BUSY {
@@ -43,54 +44,59 @@ pub fn is_open(scenario: &Scenario) -> bool {
     publishes.any(|publish| publish.rate.is_some())
 }
 
-/// `totals` over the whole run.
-pub fn of_run(scenario: &Scenario, totals: &Counts, truth: &Truth, generator: &Generator) -> Vec<Verdict> {
+/// Makes the verdicts of a run. `totals` covers the whole run.
+pub fn of_run(
+    scenario: &Scenario,
+    totals: &LoadCounts,
+    truth: &ReconciledCounts,
+    generator: &Generator,
+) -> Vec<ThresholdVerdict> {
     let mut verdicts = Vec::new();
-    let mut say = |rule: &str, found: String, is_met: bool| {
-        verdicts.push(Verdict {
+    let mut add = |rule: &str, found: String, is_met: bool| {
+        verdicts.push(ThresholdVerdict {
             rule: rule.into(),
             found,
             is_met,
         });
     };
     if totals.connects_failed > 0 {
-        say(
+        add(
             "every connect succeeds",
             format!("{} failed", totals.connects_failed),
             false,
         );
     }
     if totals.subscribes_failed > 0 {
-        say(
+        add(
             "every subscription is granted",
             format!("{} refused", totals.subscribes_failed),
             false,
         );
     }
     if totals.disconnects > 0 {
-        say("no connection is lost", format!("{} lost", totals.disconnects), false);
+        add("no connection is lost", format!("{} lost", totals.disconnects), false);
     }
     if totals.refused > 0 {
-        say("no message is refused", format!("{} refused", totals.refused), false);
+        add("no message is refused", format!("{} refused", totals.refused), false);
     }
     if truth.expected > 0 || truth.lost > 0 {
         let found = format!("{} of {} lost", truth.lost, truth.expected);
-        say("nothing lost", found, truth.lost == 0);
+        add("nothing lost", found, truth.lost == 0);
     }
     if truth.received > 0 {
-        say(
+        add(
             "nothing duplicated",
             format!("{} duplicates", truth.duplicated),
             truth.duplicated == 0,
         );
-        say(
+        add(
             "nothing out of order",
             format!("{} out of order", truth.reordered),
             truth.reordered == 0,
         );
     }
     if truth.received > 0 || truth.corrupt > 0 {
-        say(
+        add(
             "nothing corrupt",
             format!("{} corrupt", truth.corrupt),
             truth.corrupt == 0,
@@ -98,19 +104,19 @@ pub fn of_run(scenario: &Scenario, totals: &Counts, truth: &Truth, generator: &G
     }
     if is_open(scenario) && generator.offered > 0.0 {
         let found = format!("{:.2} % of {:.0}/s left", generator.kept_up * 100.0, generator.offered);
-        say("the offered rate is kept", found, generator.kept_up >= KEPT_UP);
+        add("the offered rate is reached", found, generator.kept_up >= KEPT_UP);
     }
     if scenario.group.iter().any(|group| group.publish.is_some()) {
         let found = match generator.is_saturated {
             true => limits(generator).join("; "),
-            false => in_words(generator),
+            false => describe_limits(generator),
         };
-        say("the generator keeps up", found, !generator.is_saturated);
+        add("the generator keeps up", found, !generator.is_saturated);
     }
     verdicts
 }
 
-fn in_words(generator: &Generator) -> String {
+fn describe_limits(generator: &Generator) -> String {
     let busiest = format!(
         "busiest of {} threads {:.0} % busy",
         generator.threads,
@@ -125,16 +131,16 @@ fn in_words(generator: &Generator) -> String {
     }
 }
 
-/// What is known of the generator after a run.
-pub struct Measured<'a> {
+/// Measurements of the generator over a run.
+pub struct GeneratorLoad<'a> {
     pub threads: u32,
     pub seconds: f64,
-    pub counts: &'a Counts,
+    pub counts: &'a LoadCounts,
     pub lateness: &'a crate::histogram::Histogram,
 }
 
-pub fn generator(measured: &Measured<'_>) -> Generator {
-    let Measured {
+pub fn generator(measured: &GeneratorLoad<'_>) -> Generator {
+    let GeneratorLoad {
         threads,
         seconds,
         counts,
@@ -165,21 +171,22 @@ mod tests {
     use super::*;
     use crate::histogram::Histogram;
 
-    /// A generator of two threads after ten seconds: the busiest thread's share of a core, and how late messages left.
+    /// Returns a generator of two threads after ten seconds: the busiest thread's share of a core, its wait, and how
+    /// late messages left.
     fn after(busiest: f64, waited: f64, late_ms: &[(u64, u64)]) -> Generator {
         let mut lateness = Histogram::default();
         for (count, ms) in late_ms {
             (0..*count).for_each(|_| lateness.record(ms * 1_000_000 + 20_000));
         }
-        let counts = Counts {
+        let counts = LoadCounts {
             due: lateness.count(),
             published: lateness.count(),
             cpu_ns: (busiest * 1.5e10) as u64,
             busiest_thread_cpu_ns: (busiest * 1e10) as u64,
             longest_wait_ns: (waited * 1e10) as u64,
-            ..Counts::default()
+            ..LoadCounts::default()
         };
-        generator(&Measured {
+        generator(&GeneratorLoad {
             threads: 2,
             seconds: 10.0,
             counts: &counts,
@@ -187,15 +194,20 @@ mod tests {
         })
     }
 
-    fn verdict(generator: &Generator) -> Verdict {
+    fn verdict(generator: &Generator) -> ThresholdVerdict {
         let scenario = Scenario {
-            group: vec![crate::scenario::Group {
+            group: vec![crate::scenario::ClientGroup {
                 publish: Some(Default::default()),
                 ..Default::default()
             }],
             ..Scenario::default()
         };
-        let verdicts = of_run(&scenario, &Counts::default(), &Truth::default(), generator);
+        let verdicts = of_run(
+            &scenario,
+            &LoadCounts::default(),
+            &ReconciledCounts::default(),
+            generator,
+        );
         verdicts
             .into_iter()
             .find(|verdict| verdict.rule == "the generator keeps up")
@@ -203,8 +215,8 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_a_busy_machine_is_no_saturation() {
-        // Two hundred milliseconds without a core, once, in ten seconds; and preemptions all the time.
+    fn few_late_messages_are_not_saturation() {
+        // Once 200 ms without a core in ten seconds; and frequent preemption.
         for late_ms in [&[(9_800, 0), (200, 100)][..], &[(9_600, 0), (300, 4), (100, 30)]] {
             let generator = after(0.3, 0.4, late_ms);
             let verdict = verdict(&generator);
@@ -218,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_named() {
+    fn verdict_of_saturated_generator_names_limits() {
         let busy = verdict(&after(0.97, 0.0, &[(1_000, 0)]));
         assert_eq!(
             (busy.is_met, &*busy.found),
@@ -245,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_model_has_no_lateness_to_judge() {
+    fn verdict_of_closed_model_ignores_lateness() {
         let verdict = verdict(&after(0.94, 0.5, &[]));
         assert_eq!(
             (verdict.is_met, &*verdict.found),

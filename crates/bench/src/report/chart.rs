@@ -1,4 +1,5 @@
-//! Line charts as SVG, drawn here so that a report needs no script and no network. Colours are classes of the page's style sheet.
+//! Line charts as SVG, drawn here so that a report needs no script and no network. Colours are classes of the page's
+//! style sheet.
 
 use std::fmt::Write as _;
 
@@ -11,17 +12,17 @@ const BOTTOM: f64 = 36.0;
 
 pub struct Chart<'a> {
     pub title: &'a str,
-    /// Read to those who do not see it.
+    /// The description for screen readers.
     pub summary: String,
     pub x_label: &'a str,
     pub is_log: bool,
-    pub lines: Vec<Line<'a>>,
-    /// Places on the x axis and what to call them; none: round numbers.
+    pub lines: Vec<ChartLine<'a>>,
+    /// Positions on the x axis with their labels; if empty, round numbers.
     pub x_ticks: Vec<(f64, String)>,
-    pub y_words: fn(f64) -> String,
+    pub format_y: fn(f64) -> String,
 }
 
-pub struct Line<'a> {
+pub struct ChartLine<'a> {
     pub name: &'a str,
     pub points: Vec<(f64, f64)>,
 }
@@ -33,7 +34,7 @@ struct Scale {
 }
 
 impl Chart<'_> {
-    /// A figure with its legend; nothing where there is nothing to draw.
+    /// Renders a figure with its legend; empty if there is nothing to draw.
     pub fn render(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let drawable = points().filter(|(_, y)| y.is_finite() && (!self.is_log || *y > 0.0));
@@ -58,8 +59,9 @@ impl Chart<'_> {
     }
 
     fn legend(&self) -> String {
-        let entry =
-            |(index, line): (usize, &Line<'_>)| format!(" <span class=\"key k{index}\">{}</span>", escaped(line.name));
+        let entry = |(index, line): (usize, &ChartLine<'_>)| {
+            format!(" <span class=\"key k{index}\">{}</span>", escaped(line.name))
+        };
         self.lines.iter().enumerate().map(entry).collect()
     }
 
@@ -96,7 +98,7 @@ impl Chart<'_> {
                 WIDTH - RIGHT,
                 LEFT - 6.0,
                 y + 4.0,
-                escaped(&(self.y_words)(value))
+                escaped(&(self.format_y)(value))
             );
         }
         let ticks = match self.x_ticks.is_empty() {
@@ -144,8 +146,8 @@ impl Scale {
     }
 }
 
-/// A gap where there is no value.
-fn path(line: &Line<'_>, scale: &Scale) -> String {
+/// Returns the path of a line, with a gap where a value is missing.
+fn path(line: &ChartLine<'_>, scale: &Scale) -> String {
     let mut path = String::new();
     let mut is_down = false;
     for (x, y) in &line.points {
@@ -159,7 +161,7 @@ fn path(line: &Line<'_>, scale: &Scale) -> String {
     path
 }
 
-/// The next of 1, 2, 2.5, 4, 5 or 8 times a power of ten.
+/// Returns the next larger value of the form 1, 2, 2.5, 4, 5 or 8 times a power of ten.
 fn nice_above(value: f64) -> f64 {
     next_step(value, &[1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0])
 }
@@ -187,7 +189,7 @@ fn round_ticks((from, to): (f64, f64)) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Text inside HTML and its attributes.
+/// Escapes text for HTML and its attributes.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

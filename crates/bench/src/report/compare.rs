@@ -1,21 +1,21 @@
-//! `bench compare a.json b.json`: results side by side, each against the first.
+//! `bench compare a.json b.json`: results side by side, compared with the first one.
 
 use std::fmt::Write as _;
 
-use super::measure::{Better, MEASURES, Measure, in_words};
+use super::measure::{BetterDirection, MEASURES, Measure, format_value};
 use crate::result::RunResult;
 
-/// Differences within this are noise: rounds of one broker on one machine differ by as much.
+/// Differences up to this are noise: runs of one broker on one machine differ by as much.
 const NOISE: f64 = 0.03;
 
-/// A result and what to call it.
-pub struct Named<'a> {
+/// A result with its name.
+pub struct NamedResult<'a> {
     pub name: &'a str,
     pub result: &'a RunResult,
 }
 
-/// The whole comparison as text; the first result is what the others are measured by.
-pub fn compare(results: &[Named<'_>]) -> String {
+/// Returns the comparison as text; the first result is the reference.
+pub fn compare(results: &[NamedResult<'_>]) -> String {
     let mut text = String::new();
     for warning in warnings(results) {
         let _ = writeln!(text, "! {warning}");
@@ -31,7 +31,7 @@ pub fn compare(results: &[Named<'_>]) -> String {
     text
 }
 
-fn row(measure: &Measure, results: &[Named<'_>]) -> String {
+fn row(measure: &Measure, results: &[NamedResult<'_>]) -> String {
     let values: Vec<Option<f64>> = results.iter().map(|named| (measure.of)(named.result)).collect();
     if values.iter().flatten().all(|value| *value == 0.0) {
         return String::new();
@@ -43,11 +43,11 @@ fn row(measure: &Measure, results: &[Named<'_>]) -> String {
             (Some(value), Some(first)) if index > 0 => {
                 format!(
                     "{} {}",
-                    in_words(measure.unit, *value),
-                    judgement(measure.better, first, *value)
+                    format_value(measure.unit, *value),
+                    describe_ratio(measure.better, first, *value)
                 )
             }
-            (Some(value), _) => in_words(measure.unit, *value),
+            (Some(value), _) => format_value(measure.unit, *value),
         };
         let _ = write!(text, " {cell:>24}");
     }
@@ -55,8 +55,8 @@ fn row(measure: &Measure, results: &[Named<'_>]) -> String {
     text
 }
 
-/// The ratio to the first, and whether that is better.
-fn judgement(better: Better, first: f64, value: f64) -> String {
+/// Returns the ratio to the first result, and whether the value is better.
+fn describe_ratio(better: BetterDirection, first: f64, value: f64) -> String {
     if first == 0.0 {
         return if value == 0.0 { "=".into() } else { String::new() };
     }
@@ -64,16 +64,16 @@ fn judgement(better: Better, first: f64, value: f64) -> String {
     let is_noise = (ratio - 1.0).abs() <= NOISE;
     let mark = match better {
         _ if is_noise => "≈",
-        Better::Neither => " ",
-        Better::More if ratio > 1.0 => "+",
-        Better::Less if ratio < 1.0 => "+",
-        Better::More | Better::Less => "-",
+        BetterDirection::Neither => " ",
+        BetterDirection::More if ratio > 1.0 => "+",
+        BetterDirection::Less if ratio < 1.0 => "+",
+        BetterDirection::More | BetterDirection::Less => "-",
     };
     format!("×{ratio:.2} {mark}")
 }
 
-/// Why the numbers may not be comparable.
-pub fn warnings(results: &[Named<'_>]) -> Vec<String> {
+/// Returns the reasons why the figures may not be comparable.
+pub fn warnings(results: &[NamedResult<'_>]) -> Vec<String> {
     let Some((first, others)) = results.split_first() else {
         return Vec::new();
     };
@@ -97,7 +97,7 @@ pub fn warnings(results: &[Named<'_>]) -> Vec<String> {
     }
     for named in results.iter().filter(|named| named.result.generator.is_saturated) {
         warnings.push(format!(
-            "{}: the generator was at its own limit, the broker may be capable of more",
+            "{}: the generator was at its own limit; the broker may be faster",
             named.name
         ));
     }

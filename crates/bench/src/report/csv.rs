@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::measure::MEASURES;
 use crate::result::{RunResult, Second};
 
-/// One row per second of the run.
+/// Returns one row per second of the run.
 pub fn seconds(result: &RunResult) -> String {
     let mut text = String::from(
         "at_s,connected,published_per_s,acknowledged_per_s,delivered_per_s,\
@@ -50,7 +50,7 @@ fn row(text: &mut String, second: &Second) {
     );
 }
 
-/// One row per measure that the run has.
+/// Returns one row per measure that the run has.
 pub fn summary(result: &RunResult) -> String {
     let mut text = String::from("measure,value,about\n");
     for measure in MEASURES {

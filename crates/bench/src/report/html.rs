@@ -1,14 +1,15 @@
-//! One HTML file that says everything about a run and needs nothing else: no script, no request, light and dark, wide and narrow.
+//! One HTML file with everything about a run. It needs no script and no request, and supports light and dark, wide and
+//! narrow screens.
 
 use std::fmt::Write as _;
 
-use super::chart::{Chart, Line, escaped};
-use super::measure::{Unit, bytes, in_words, milliseconds, whole};
+use super::chart::{Chart, ChartLine, escaped};
+use super::measure::{MeasureUnit, bytes, format_value, milliseconds, whole};
 use super::table;
-use crate::result::{Measured, RunResult, Second};
+use crate::result::{MeasuredLatency, RunResult, Second};
 
 const STYLE: &str = include_str!("report.css");
-/// Percentiles of the latency distribution, by the number of nines.
+/// Percentiles of the latency chart, by the number of nines.
 const QUANTILES: [(f64, &str); 9] = [
     (0.0, "0"),
     (0.5, "50 %"),
@@ -37,7 +38,7 @@ pub fn render(result: &RunResult) -> String {
     }
     page.push_str("</section>\n<section><h2>Latency</h2>");
     distributions(&mut page, result);
-    honesty(&mut page, result);
+    latency_model(&mut page, result);
     page.push_str("</section>\n");
     details(&mut page, result);
     page.push_str("</main></body></html>\n");
@@ -59,15 +60,15 @@ fn header(page: &mut String, result: &RunResult) {
         escaped(&machine.kernel),
     );
     if result.is_interrupted {
-        page.push_str("<p class=\"fail\">This run was interrupted; it shows what was known by then.</p>");
+        page.push_str("<p class=\"fail\">This run was interrupted; the figures cover the time until then.</p>");
     }
     if let Some(published) = &result.scenario.published {
-        let _ = write!(page, "<p>Published by others: {}</p>", escaped(published));
+        let _ = write!(page, "<p>Published elsewhere: {}</p>", escaped(published));
     }
     page.push_str("</header>\n");
 }
 
-/// The figures that people look for first.
+/// Writes the most important figures.
 fn headlines(page: &mut String, result: &RunResult) {
     let mut cards: Vec<(&str, String)> = Vec::new();
     let rate = &result.throughput;
@@ -75,11 +76,11 @@ fn headlines(page: &mut String, result: &RunResult) {
         ("delivered", rate.delivered),
         ("published", rate.published),
         ("connects", rate.connects),
-        ("TLS handshakes in full", rate.tls_full),
-        ("TLS handshakes resumed", rate.tls_resumed),
+        ("full TLS handshakes", rate.tls_full),
+        ("resumed TLS handshakes", rate.tls_resumed),
     ] {
         if value > 0.0 {
-            cards.push((name, in_words(Unit::PerSecond, value)));
+            cards.push((name, format_value(MeasureUnit::PerSecond, value)));
         }
     }
     let latency = &result.latency.end_to_end.summary;
@@ -101,7 +102,7 @@ fn headlines(page: &mut String, result: &RunResult) {
         }
     }
     if let Some(ceiling) = &result.ceiling {
-        cards.push(("of bare sockets", format!("{:.0} %", ceiling.ratio * 100.0)));
+        cards.push(("ratio to bare sockets", format!("{:.0} %", ceiling.ratio * 100.0)));
     }
     page.push_str("<section class=\"cards\">");
     for (name, value) in cards {
@@ -139,7 +140,7 @@ fn verdicts(page: &mut String, result: &RunResult) {
     page.push_str("</section>\n");
 }
 
-/// As a label of an axis: 10 ms rather than 10.00 ms.
+/// Formats the label of an axis: 10 ms rather than 10.00 ms.
 fn decade(value: f64) -> String {
     match value {
         v if v < 1.0 => format!("{:.0} µs", v * 1000.0),
@@ -150,18 +151,18 @@ fn decade(value: f64) -> String {
 
 fn over_time(result: &RunResult) -> Vec<Chart<'_>> {
     let series = |of: fn(&Second) -> f64| result.series.iter().map(|second| (second.at_s, of(second))).collect();
-    let line = |name, of: fn(&Second) -> f64| Line {
+    let line = |name, of: fn(&Second) -> f64| ChartLine {
         name,
         points: series(of),
     };
     let chart = |title, is_log, y_words, lines| Chart {
         title,
-        summary: format!("{title} per second of the run; the numbers are in the CSV file"),
+        summary: format!("{title} per second of the run; the figures are in the CSV file"),
         x_label: "seconds since publishing began",
         is_log,
         lines,
         x_ticks: Vec::new(),
-        y_words,
+        format_y: y_words,
     };
     let rate = |value: f64| short(value) + "/s";
     let mut charts = vec![
@@ -220,13 +221,13 @@ fn over_time(result: &RunResult) -> Vec<Chart<'_>> {
         ),
     ];
     for chart in &mut charts {
-        // A line that is zero or unknown all the time says nothing.
+        // A line that is always zero or unknown is omitted.
         chart.lines.retain(|line| line.points.iter().any(|(_, y)| *y > 0.0));
     }
     charts
 }
 
-/// 4,500,000 as 4.5M.
+/// Formats 4,500,000 as 4.5M.
 fn short(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{}M", (v / 1e4).round() / 100.0),
@@ -243,7 +244,7 @@ fn distributions(page: &mut String, result: &RunResult) {
         ("connect", &latency.connect),
         ("subscribe", &latency.subscribe),
     ];
-    let line = |(name, measured): (&'static str, &Measured)| Line {
+    let line = |(name, measured): (&'static str, &MeasuredLatency)| ChartLine {
         name,
         points: (0..QUANTILES.len())
             .map(|place| (place as f64, measured.histogram.quantile_ms(QUANTILES[place].0)))
@@ -256,32 +257,32 @@ fn distributions(page: &mut String, result: &RunResult) {
         .map(|(place, (_, words))| (place as f64, (*words).to_string()));
     let chart = Chart {
         title: "Distribution",
-        summary: "Latency by percentile; the table below has the numbers".into(),
+        summary: "Latency by percentile; the table below has the figures".into(),
         x_label: "",
         is_log: true,
         lines,
         x_ticks: ticks.collect(),
-        y_words: decade,
+        format_y: decade,
     };
     page.push_str(&chart.render());
 }
 
-/// What the latencies are, so that nobody has to guess.
-fn honesty(page: &mut String, result: &RunResult) {
+/// Writes how the latencies were measured.
+fn latency_model(page: &mut String, result: &RunResult) {
     let publishes = result.scenario.group.iter().filter_map(|group| group.publish.as_ref());
     let is_open = publishes.clone().any(|publish| publish.rate.is_some());
     let words = if publishes.count() == 0 {
         "Nothing was published."
     } else if is_open {
-        "Open model: messages were due on a schedule that waits for nobody, and every latency counts from the moment at which its message \
-         was due, not from when it left. Waiting for a slow broker is therefore part of the latency (no coordinated omission)."
+        "Open model: messages were due on a schedule that does not wait for the broker. Each latency counts from the time at which its message \
+         was due, not from when it was sent. Waiting for a slow broker is therefore part of the latency (no coordinated omission)."
     } else {
-        "Closed model: a new message was made when the broker had dealt with an earlier one. Throughput is the figure to look at; latencies \
-         are those under a load that the broker itself sets, and say nothing about a fixed rate."
+        "Closed model: a new message was sent when the broker had handled an earlier one. Throughput is the main figure; the latencies \
+         are those at the rate that the broker itself sets, and do not apply to a fixed rate."
     };
     let _ = write!(page, "<p class=\"dim\">{words}</p>");
     if result.generator.is_saturated {
-        page.push_str("<p class=\"fail\">The generator was at its own limit: the broker may be capable of more, and latencies may be the generator's.</p>");
+        page.push_str("<p class=\"fail\">The generator was at its own limit: the broker may be faster, and the generator may have caused part of the latencies.</p>");
     }
 }
 

@@ -1,23 +1,23 @@
-//! What can be asked of a result by name: in `--require`, in comparisons and in the summary CSV. One list for all of them.
+//! The measures of a result by name: for `--require`, comparisons and the summary CSV.
 
 use crate::histogram::Latency;
 use crate::result::RunResult;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum MeasureUnit {
     Count,
     PerSecond,
     Milliseconds,
     Seconds,
     Bytes,
-    /// 1 is 100 %.
+    /// A share; 1 is 100 %.
     Share,
     Cores,
 }
 
-/// Which way is better; `Neither` is only shown.
+/// Which direction is better; for `Neither` the value is only shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
+pub enum BetterDirection {
     More,
     Less,
     Neither,
@@ -26,16 +26,16 @@ pub enum Better {
 pub struct Measure {
     pub name: &'static str,
     pub about: &'static str,
-    pub unit: Unit,
-    pub better: Better,
-    /// `None` where the run did not measure it.
+    pub unit: MeasureUnit,
+    pub better: BetterDirection,
+    /// Returns the value; `None` if the run did not measure it.
     pub of: fn(&RunResult) -> Option<f64>,
 }
 
 const fn measure(
     name: &'static str,
-    unit: Unit,
-    better: Better,
+    unit: MeasureUnit,
+    better: BetterDirection,
     of: fn(&RunResult) -> Option<f64>,
     about: &'static str,
 ) -> Measure {
@@ -48,8 +48,8 @@ const fn measure(
     }
 }
 
-use Better::{Less, More, Neither};
-use Unit::{Bytes, Cores, Count, Milliseconds, PerSecond, Seconds, Share};
+use BetterDirection::{Less, More, Neither};
+use MeasureUnit::{Bytes, Cores, Count, Milliseconds, PerSecond, Seconds, Share};
 
 pub const MEASURES: &[Measure] = &[
     measure(
@@ -85,14 +85,14 @@ pub const MEASURES: &[Measure] = &[
         PerSecond,
         More,
         |r| some(r.throughput.tls_full),
-        "TLS handshakes in full per second",
+        "full TLS handshakes per second",
     ),
     measure(
         "tls_resumed",
         PerSecond,
         More,
         |r| some(r.throughput.tls_resumed),
-        "TLS handshakes per second that resumed a session",
+        "resumed TLS handshakes per second",
     ),
     measure(
         "p50",
@@ -211,7 +211,7 @@ pub const MEASURES: &[Measure] = &[
         Count,
         Less,
         |r| Some(r.truth.corrupt as f64),
-        "messages that are not as sent",
+        "messages that differ from the published ones",
     ),
     measure(
         "disconnects",
@@ -253,28 +253,28 @@ pub const MEASURES: &[Measure] = &[
         Bytes,
         Less,
         |r| r.broker.as_ref()?.resident_peak_bytes.map(|n| n as f64),
-        "broker's resident memory, most ever",
+        "broker's resident memory, peak",
     ),
     measure(
         "rss_per_client",
         Bytes,
         Less,
         rss_per_client,
-        "resident memory that the clients have added, each",
+        "resident memory that each client has added",
     ),
     measure(
         "ceiling",
         Share,
         More,
         |r| r.ceiling.as_ref().map(|c| c.ratio),
-        "deliveries per broker CPU second over those of bare sockets",
+        "deliveries per broker CPU second, divided by those of bare sockets",
     ),
     measure(
         "kept_up",
         Share,
         More,
         |r| (r.generator.offered > 0.0).then_some(r.generator.kept_up),
-        "share of the offered messages that left",
+        "share of the offered messages that was sent",
     ),
     measure(
         "generator_busy",
@@ -303,7 +303,7 @@ pub const MEASURES: &[Measure] = &[
                 .as_ref()
                 .map(|k| k.records.saturating_sub(k.acknowledged) as f64)
         },
-        "records in Kafka beyond the acknowledged messages",
+        "records in Kafka in excess of the acknowledged messages",
     ),
     measure(
         "points_lost",
@@ -329,7 +329,7 @@ pub fn find(name: &str) -> Option<&'static Measure> {
     MEASURES.iter().find(|measure| measure.name == name)
 }
 
-/// For `--help`.
+/// Returns the measures as text, for `--help`.
 pub fn list() -> String {
     let lines = MEASURES
         .iter()
@@ -364,20 +364,20 @@ fn rss_per_client(result: &RunResult) -> Option<f64> {
     (clients > 0).then(|| added as f64 / clients as f64)
 }
 
-/// A value in the words of its unit.
-pub fn in_words(unit: Unit, value: f64) -> String {
+/// Formats a value with its unit.
+pub fn format_value(unit: MeasureUnit, value: f64) -> String {
     match unit {
-        Unit::Count => whole(value),
-        Unit::PerSecond => format!("{}/s", whole(value)),
-        Unit::Milliseconds => milliseconds(value),
-        Unit::Seconds => format!("{value:.3} s"),
-        Unit::Bytes => bytes(value),
-        Unit::Share => format!("{:.1} %", value * 100.0),
-        Unit::Cores => format!("{value:.2} cores"),
+        MeasureUnit::Count => whole(value),
+        MeasureUnit::PerSecond => format!("{}/s", whole(value)),
+        MeasureUnit::Milliseconds => milliseconds(value),
+        MeasureUnit::Seconds => format!("{value:.3} s"),
+        MeasureUnit::Bytes => bytes(value),
+        MeasureUnit::Share => format!("{:.1} %", value * 100.0),
+        MeasureUnit::Cores => format!("{value:.2} cores"),
     }
 }
 
-/// With separators: 4,500,000.
+/// Formats a number with separators: 4,500,000.
 pub fn whole(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -390,7 +390,7 @@ pub fn whole(value: f64) -> String {
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
-/// Three digits, in the unit that reads best.
+/// Formats milliseconds with three digits, in a suitable unit.
 pub fn milliseconds(value: f64) -> String {
     match value {
         0.0 => "0".into(),

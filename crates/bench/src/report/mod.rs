@@ -1,4 +1,4 @@
-//! Everything that is made from a [`crate::result::RunResult`] alone: tables, files, comparisons, thresholds.
+//! All reports that are made from a [`crate::result::RunResult`] alone: tables, files, comparisons, thresholds.
 
 mod chart;
 pub mod compare;

@@ -1,4 +1,5 @@
-//! The result as text: what was measured, what was true, what it cost, and whether the load was honest. At most 100 columns.
+//! The result as text: measurements, correctness of the deliveries, cost, and load of the generator. At most 100
+//! columns.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ pub fn render(result: &RunResult) -> String {
     headline(&mut text, result);
     rates(&mut text, result);
     latencies(&mut text, result);
-    facts(&mut text, result);
+    write_figures(&mut text, result);
     verdicts(&mut text, result);
     text
 }
@@ -23,16 +24,16 @@ fn headline(text: &mut String, result: &RunResult) {
     let ended = if result.is_interrupted { ", interrupted" } else { "" };
     let _ = writeln!(text, "\n{}: {:.1} s measured{ended}", scenario.name, result.measured_s);
     if let Some(published) = &scenario.published {
-        let _ = writeln!(text, "published by others: {published}");
+        let _ = writeln!(text, "published elsewhere: {published}");
     }
 }
 
-/// One row per kind of work: how many, how many of them well, how fast, how many bytes.
+/// Writes one row per kind of operation: count, share that succeeded, rate, bytes per second.
 fn rates(text: &mut String, result: &RunResult) {
     let (counts, totals, rate) = (&result.counts, &result.totals, &result.throughput);
     let rows = [
         ("connect", totals.connects, totals.connects_failed, rate.connects, None),
-        ("TLS in full", totals.tls_full, 0, rate.tls_full, None),
+        ("full TLS", totals.tls_full, 0, rate.tls_full, None),
         ("TLS resumed", totals.tls_resumed, 0, rate.tls_resumed, None),
         ("subscribe", totals.subscribes, totals.subscribes_failed, 0.0, None),
         (
@@ -101,8 +102,8 @@ fn columns(l: &Latency) -> [f64; LATENCY_COLUMNS.len()] {
     ]
 }
 
-/// One line each, for what the run has.
-fn facts(text: &mut String, result: &RunResult) {
+/// Writes the other figures that the run has, one line each.
+fn write_figures(text: &mut String, result: &RunResult) {
     let mut fact = |name: &str, words: String| {
         let _ = writeln!(text, "{name:<16}{words}");
     };
@@ -119,7 +120,7 @@ fn facts(text: &mut String, result: &RunResult) {
         fact(
             "",
             format!(
-                "{late} reordered, {corrupt} corrupt; {unverified} carried no proof ({} flows)",
+                "{late} reordered, {corrupt} corrupt; {unverified} not verified ({} flows)",
                 truth.flows
             ),
         );
@@ -135,17 +136,17 @@ fn facts(text: &mut String, result: &RunResult) {
         );
     }
     if let Some(broker) = &result.broker {
-        for (place, words) in broker_words(broker).into_iter().enumerate() {
+        for (place, words) in describe_broker(broker).into_iter().enumerate() {
             fact(if place == 0 { "broker" } else { "" }, words);
         }
     }
     if let Some(kafka) = &result.kafka {
-        for (place, words) in kafka_words(kafka).into_iter().enumerate() {
+        for (place, words) in describe_kafka(kafka).into_iter().enumerate() {
             fact(if place == 0 { "Kafka" } else { "" }, words);
         }
     }
     if let Some(fleet) = &result.fleet {
-        for (place, words) in fleet_words(fleet).into_iter().enumerate() {
+        for (place, words) in describe_fleet(fleet).into_iter().enumerate() {
             fact(if place == 0 { "platform" } else { "" }, words);
         }
     }
@@ -164,7 +165,10 @@ fn facts(text: &mut String, result: &RunResult) {
         );
         fact(
             "",
-            format!("the broker does {:.0} % of that per CPU second", ceiling.ratio * 100.0),
+            format!(
+                "the broker delivers {:.0} % of that per CPU second",
+                ceiling.ratio * 100.0
+            ),
         );
     }
     let generator = &result.generator;
@@ -172,7 +176,7 @@ fn facts(text: &mut String, result: &RunResult) {
     fact(
         "generator",
         format!(
-            "{:.2} cores, busiest of {} threads {busiest:.0} %, without a core {:.0} % of the time at most",
+            "{:.2} cores, busiest of {} threads {busiest:.0} %, waited for a core up to {:.0} % of the time",
             generator.cores_used,
             generator.threads,
             generator.longest_wait * 100.0
@@ -183,22 +187,22 @@ fn facts(text: &mut String, result: &RunResult) {
         fact(
             "",
             format!(
-                "{:.2} % of messages left over 1 ms late, p99 {late}",
+                "{:.2} % of messages sent over 1 ms late, p99 {late}",
                 generator.late_share * 100.0
             ),
         );
     }
     for agent in &result.agents {
         let clock = format!(
-            "clock {:+.3} ms, known within {:.3} ms",
+            "clock offset {:+.3} ms, error at most {:.3} ms",
             agent.clock_offset_ms, agent.clock_error_ms
         );
         fact("agent", format!("{}: {} clients, {clock}", agent.name, agent.clients));
     }
 }
 
-/// What is known of its cost, and what is not.
-fn broker_words(broker: &BrokerCost) -> Vec<String> {
+/// Describes the broker's cost, and names the figures that are missing.
+fn describe_broker(broker: &BrokerCost) -> Vec<String> {
     let mut absent = Vec::new();
     let source = broker.pid.map_or(broker.name.clone(), |pid| format!("process {pid}"));
     let mut cpu = format!(
@@ -209,7 +213,7 @@ fn broker_words(broker: &BrokerCost) -> Vec<String> {
         Some((user_s, system_s)) => {
             let _ = write!(cpu, " ({user_s:.1} s user, {system_s:.1} s system)");
         }
-        None => absent.push("user and system time apart"),
+        None => absent.push("separate user and system time"),
     }
     let mut words = vec![format!("{cpu}, {source}")];
     let memory = [
@@ -232,15 +236,15 @@ fn broker_words(broker: &BrokerCost) -> Vec<String> {
         None => absent.push("context switches"),
     }
     if !absent.is_empty() {
-        words.push(format!("absent there: {}", absent.join(", ")));
+        words.push(format!("not reported: {}", absent.join(", ")));
     }
     words
 }
 
-fn fleet_words(fleet: &FleetResult) -> Vec<String> {
+fn describe_fleet(fleet: &FleetResult) -> Vec<String> {
     let arrived = match fleet.all_there_s {
-        Some(seconds) => format!("all there {seconds:.1} s after the end, by a count of each device"),
-        None => "not all there".to_owned(),
+        Some(seconds) => format!("complete {seconds:.1} s after the end"),
+        None => "incomplete".to_owned(),
     };
     let [stored, expected, devices, alarms] =
         [fleet.stored_points, fleet.expected_points, fleet.devices, fleet.alarms].map(|count| whole(count as f64));
@@ -254,10 +258,10 @@ fn fleet_words(fleet: &FleetResult) -> Vec<String> {
     ]
 }
 
-fn kafka_words(kafka: &KafkaResult) -> Vec<String> {
+fn describe_kafka(kafka: &KafkaResult) -> Vec<String> {
     let arrived = match kafka.all_there_s {
-        Some(seconds) => format!("all there {seconds:.1} s after the end"),
-        None => "not all there".to_owned(),
+        Some(seconds) => format!("complete {seconds:.1} s after the end"),
+        None => "incomplete".to_owned(),
     };
     let [records, acknowledged] = [kafka.records, kafka.acknowledged].map(|count| whole(count as f64));
     let (least, most) = (kafka.by_partition.iter().min(), kafka.by_partition.iter().max());
@@ -267,19 +271,19 @@ fn kafka_words(kafka: &KafkaResult) -> Vec<String> {
     });
     let mut words = vec![format!("{records} records of {acknowledged} acknowledged, {arrived};")];
     words.extend(spread);
-    let told = ["sent", "retried", "failed"].map(|name| Some((name, kafka.action.get(name)?)));
-    let told: Vec<String> = told
+    let counters = ["sent", "retried", "failed"].map(|name| Some((name, kafka.action.get(name)?)));
+    let counters: Vec<String> = counters
         .into_iter()
         .flatten()
         .map(|(name, count)| format!("{} {name}", whole(*count as f64)))
         .collect();
-    if !told.is_empty() {
-        words.push(format!("the action says: {}", told.join(", ")));
+    if !counters.is_empty() {
+        words.push(format!("action: {}", counters.join(", ")));
     }
     if let Some(producer) = kafka.producer {
         let rate = whole(producer.records_per_s);
         words.push(format!(
-            "a plain producer: {rate}/s, {:.3} CPU s per million",
+            "plain producer: {rate}/s, {:.3} CPU s per million",
             producer.cpu_s_per_million
         ));
     }

@@ -1,40 +1,41 @@
-//! A result made by hand, and what the reports make of it.
+//! Reports of a result that is built here.
 
-use super::compare::{Named, compare, warnings};
+use super::compare::{NamedResult, compare, warnings};
 use super::threshold::Threshold;
 use super::{csv, html, table};
-use crate::driver::{Counts, Truth};
+use crate::driver::{LoadCounts, ReconciledCounts};
 use crate::histogram::Histogram;
 use crate::result::{
-    BrokerCost, Ceiling, FORMAT, Generator, Latencies, Machine, Measured, RunResult, Second, Throughput, Verdict,
+    BrokerCost, Ceiling, FORMAT, Generator, Latencies, Machine, MeasuredLatency, RunResult, Second, ThresholdVerdict,
+    Throughput,
 };
-use crate::scenario::{Group, Publish, Scenario};
-use crate::target::Target;
+use crate::scenario::{ClientGroup, PublishSpec, Scenario};
+use crate::target::LoadTarget;
 
-fn measured(values_us: impl Iterator<Item = u64>) -> Measured {
+fn measured(values_us: impl Iterator<Item = u64>) -> MeasuredLatency {
     let mut histogram = Histogram::default();
     values_us.for_each(|value| histogram.record(value * 1000));
-    Measured {
+    MeasuredLatency {
         summary: histogram.summary(),
         histogram,
     }
 }
 
 pub fn sample() -> RunResult {
-    let publish = Publish {
+    let publish = PublishSpec {
         topic: "t/%i".into(),
         rate: Some(10.0),
-        ..Publish::default()
+        ..PublishSpec::default()
     };
     let scenario = Scenario {
         name: "fanout <&\">".into(),
         about: "10 publishers to 1,000 subscribers".into(),
         published: Some("nothing".into()),
-        group: vec![Group {
+        group: vec![ClientGroup {
             name: "publishers".into(),
             clients: 10,
             publish: Some(publish),
-            ..Group::default()
+            ..ClientGroup::default()
         }],
         ..Scenario::default()
     };
@@ -55,7 +56,7 @@ pub fn sample() -> RunResult {
         started_at: "2026-01-02T03:04:05Z".into(),
         command: "tidewire bench run fanout".into(),
         scenario,
-        target: Target::default(),
+        target: LoadTarget::default(),
         machine: Machine {
             host: "host".into(),
             cpu: "cpu".into(),
@@ -65,15 +66,15 @@ pub fn sample() -> RunResult {
         measured_s: 10.0,
         is_interrupted: false,
         replay: None,
-        counts: Counts {
+        counts: LoadCounts {
             published: 1000,
             received: 1_000_000,
-            ..Counts::default()
+            ..LoadCounts::default()
         },
-        totals: Counts {
+        totals: LoadCounts {
             connects: 1010,
             subscribes: 1000,
-            ..Counts::default()
+            ..LoadCounts::default()
         },
         throughput: Throughput {
             published: 100.0,
@@ -86,12 +87,12 @@ pub fn sample() -> RunResult {
             end_to_end: measured(50..10_050),
             ..Latencies::default()
         },
-        truth: Truth {
+        truth: ReconciledCounts {
             flows: 10_000,
             expected: 1_000_001,
             received: 1_000_000,
             lost: 1,
-            ..Truth::default()
+            ..ReconciledCounts::default()
         },
         examples: vec!["subscriber-17 missed 1 message of publishers-2: 100".into()],
         errors: vec![("the connection was reset".into(), 3)],
@@ -119,7 +120,7 @@ pub fn sample() -> RunResult {
         }),
         series: (0..12).map(second).collect(),
         agents: Vec::new(),
-        verdicts: vec![Verdict {
+        verdicts: vec![ThresholdVerdict {
             rule: "nothing lost".into(),
             found: "1 of 1000001 lost".into(),
             is_met: false,
@@ -133,7 +134,7 @@ fn require(text: &str) -> (bool, String) {
 }
 
 #[test]
-fn thresholds_hold_or_not() {
+fn threshold_verdict_compares_with_measure() {
     for text in [
         "p50<6ms",
         "p50 < 6000us",
@@ -158,28 +159,25 @@ fn thresholds_hold_or_not() {
 }
 
 #[test]
-fn wrong_thresholds_say_where() {
+fn wrong_threshold_fails_with_position() {
     for (text, expected) in [
-        (
-            "p99.5<1ms",
-            "p99.5<1ms\n^ there is no measure `p99.5`; did you mean `p99`?",
-        ),
-        ("p99", "p99\n   ^ <, <=, >, >= or == is expected"),
-        ("p99<", "p99<\n    ^ a number is expected"),
-        ("p99<fast", "p99<fast\n    ^ a number is expected"),
-        ("p99<1MB", "p99<1MB\n     ^ p99 is in us, ms or s"),
+        ("p99.5<1ms", "p99.5<1ms\n^ unknown measure `p99.5`; did you mean `p99`?"),
+        ("p99", "p99\n   ^ expected <, <=, >, >= or =="),
+        ("p99<", "p99<\n    ^ expected a number"),
+        ("p99<fast", "p99<fast\n    ^ expected a number"),
+        ("p99<1MB", "p99<1MB\n     ^ expected us, ms or s for p99"),
         (
             "rss<60MBs",
-            "rss<60MBs\n      ^ rss is in B, kB, KiB, MB, MiB, GB or GiB",
+            "rss<60MBs\n      ^ expected B, kB, KiB, MB, MiB, GB or GiB for rss",
         ),
-        ("lost==0%", "lost==0%\n       ^ lost is in no unit"),
+        ("lost==0%", "lost==0%\n       ^ expected no unit for lost"),
     ] {
         assert_eq!(text.parse::<Threshold>().unwrap_err().to_string(), expected);
     }
 }
 
 #[test]
-fn the_table_fits_and_has_what_matters() {
+fn table_fits_100_columns_and_has_figures() {
     let text = table::render(&sample());
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     for words in [
@@ -187,7 +185,7 @@ fn the_table_fits_and_has_what_matters() {
         "end to end      50 µs  5.05 ms",
         "1,000,000 of 1,000,001 messages received, 1 lost",
         "0.50 cores, 4.500 CPU s per million",
-        "the broker does 80 % of that",
+        "the broker delivers 80 % of that",
         "FAIL nothing lost: 1 of 1000001 lost",
         "3 × the connection was reset",
     ] {
@@ -196,7 +194,7 @@ fn the_table_fits_and_has_what_matters() {
 }
 
 #[test]
-fn csv_has_a_row_per_second_and_one_per_measure() {
+fn csv_has_row_per_second_and_per_measure() {
     let text = csv::seconds(&sample());
     let columns = |line: &str| line.split(',').count();
     assert_eq!(text.lines().count(), 13);
@@ -213,7 +211,7 @@ fn csv_has_a_row_per_second_and_one_per_measure() {
 }
 
 #[test]
-fn html_is_one_escaped_file_without_requests() {
+fn html_is_escaped_and_needs_no_requests() {
     let page = html::render(&sample());
     assert!(page.contains("<h1>fanout &lt;&amp;&quot;&gt;</h1>"));
     for forbidden in ["http://", "https://", "<script", "@import", "url(", "src=", "<link"] {
@@ -227,18 +225,18 @@ fn html_is_one_escaped_file_without_requests() {
 }
 
 #[test]
-fn comparisons_judge_by_direction_and_warn() {
+fn compare_marks_better_values_and_warns() {
     let (first, mut second) = (sample(), sample());
     second.throughput.delivered = 200_000.0;
     second.broker.as_mut().unwrap().cpu_s_per_million = 9.0;
     second.generator.is_saturated = true;
     second.machine.cores = 4;
     let named = [
-        Named {
+        NamedResult {
             name: "a.json",
             result: &first,
         },
-        Named {
+        NamedResult {
             name: "b.json",
             result: &second,
         },

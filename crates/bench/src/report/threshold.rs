@@ -1,4 +1,4 @@
-//! `--require 'p99<10ms'`: what a run must keep. One measure, one comparison, one number with a unit.
+//! `--require 'p99<10ms'`: a condition on the result. One measure, one comparison, one number with a unit.
 //!
 //! ```text
 //! threshold  := measure ("<" | "<=" | ">" | ">=" | "==") number unit
@@ -9,8 +9,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::measure::{self, Measure, Unit};
-use crate::result::{RunResult, Verdict};
+use super::measure::{self, Measure, MeasureUnit};
+use crate::result::{RunResult, ThresholdVerdict};
 
 #[derive(Clone)]
 pub struct Threshold {
@@ -35,7 +35,7 @@ enum Comparison {
     Equal,
 }
 
-/// Longer ones first, so that `<=` is not read as `<`.
+/// Longer operators come first, so that `<=` is not read as `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("<=", Comparison::AtMost),
     (">=", Comparison::AtLeast),
@@ -45,11 +45,11 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     ("=", Comparison::Equal),
 ];
 
-/// What is wrong, and where.
+/// An error in a threshold, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThresholdError {
     text: String,
-    /// In characters.
+    /// Position in characters.
     at: usize,
     expected: String,
 }
@@ -76,14 +76,14 @@ impl FromStr for Threshold {
             .find(|c: char| "<>=".contains(c) || c.is_whitespace())
             .unwrap_or(rest.len());
         let (name, after) = rest.split_at(name_end);
-        let measure = measure::find(name).ok_or_else(|| wrong(rest, no_measure(name)))?;
+        let measure = measure::find(name).ok_or_else(|| wrong(rest, unknown_measure_error(name)))?;
         let after = after.trim_start();
         let (sign, comparison) = COMPARISONS
             .into_iter()
             .find(|(sign, _)| after.starts_with(sign))
-            .ok_or_else(|| wrong(after, "<, <=, >, >= or == is expected".into()))?;
+            .ok_or_else(|| wrong(after, "expected <, <=, >, >= or ==".into()))?;
         let number = after[sign.len()..].trim_start();
-        let (value, unit) = split_number(number).ok_or_else(|| wrong(number, "a number is expected".into()))?;
+        let (value, unit) = split_number(number).ok_or_else(|| wrong(number, "expected a number".into()))?;
         let factor = factor(measure.unit, unit.trim()).ok_or_else(|| wrong(unit, units_of(measure)))?;
         Ok(Threshold {
             text: text.trim().into(),
@@ -95,21 +95,21 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
-    pub fn verdict(&self, result: &RunResult) -> Verdict {
+    pub fn verdict(&self, result: &RunResult) -> ThresholdVerdict {
         let found = (self.measure.of)(result);
         let unit = self.measure.unit;
-        Verdict {
+        ThresholdVerdict {
             rule: self.text.clone(),
             found: found.map_or("not measured in this run".into(), |value| {
-                measure::in_words(unit, value)
+                measure::format_value(unit, value)
             }),
-            is_met: found.is_some_and(|value| self.comparison.holds(value, self.bound)),
+            is_met: found.is_some_and(|value| self.comparison.is_met(value, self.bound)),
         }
     }
 }
 
 impl Comparison {
-    fn holds(self, value: f64, bound: f64) -> bool {
+    fn is_met(self, value: f64, bound: f64) -> bool {
         match self {
             Comparison::Less => value < bound,
             Comparison::AtMost => value <= bound,
@@ -120,19 +120,19 @@ impl Comparison {
     }
 }
 
-fn no_measure(name: &str) -> String {
+fn unknown_measure_error(name: &str) -> String {
     let names = || measure::MEASURES.iter().map(|measure| measure.name);
     let near = names().find(|known| known.starts_with(name) || name.starts_with(known));
     match near.filter(|_| !name.is_empty()) {
-        Some(near) => format!("there is no measure `{name}`; did you mean `{near}`?"),
+        Some(near) => format!("unknown measure `{name}`; did you mean `{near}`?"),
         None => format!(
-            "there is no measure `{name}`; there are {}",
+            "unknown measure `{name}`; known measures are {}",
             names().collect::<Vec<_>>().join(", ")
         ),
     }
 }
 
-/// The number, k, M or G taken into it, and what follows.
+/// Returns the number, multiplied by a following k, M or G, and the rest of the text.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let is_part = |(index, c): (usize, char)| {
         let before = text[..index].chars().next_back();
@@ -156,11 +156,11 @@ fn split_number(text: &str) -> Option<(f64, &str)> {
     Some(scaled.unwrap_or((value, rest)))
 }
 
-fn factor(unit: Unit, text: &str) -> Option<f64> {
+fn factor(unit: MeasureUnit, text: &str) -> Option<f64> {
     let known: &[(&str, f64)] = match unit {
-        Unit::Milliseconds => &[("", 1.0), ("ms", 1.0), ("us", 1e-3), ("µs", 1e-3), ("s", 1e3)],
-        Unit::Seconds => &[("", 1.0), ("s", 1.0), ("ms", 1e-3)],
-        Unit::Bytes => &[
+        MeasureUnit::Milliseconds => &[("", 1.0), ("ms", 1.0), ("us", 1e-3), ("µs", 1e-3), ("s", 1e3)],
+        MeasureUnit::Seconds => &[("", 1.0), ("s", 1.0), ("ms", 1e-3)],
+        MeasureUnit::Bytes => &[
             ("", 1.0),
             ("B", 1.0),
             ("kB", 1e3),
@@ -171,21 +171,21 @@ fn factor(unit: Unit, text: &str) -> Option<f64> {
             ("GB", 1e9),
             ("GiB", 1_073_741_824.0),
         ],
-        Unit::PerSecond => &[("", 1.0), ("/s", 1.0)],
-        Unit::Share => &[("", 1.0), ("%", 0.01)],
-        Unit::Count | Unit::Cores => &[("", 1.0)],
+        MeasureUnit::PerSecond => &[("", 1.0), ("/s", 1.0)],
+        MeasureUnit::Share => &[("", 1.0), ("%", 0.01)],
+        MeasureUnit::Count | MeasureUnit::Cores => &[("", 1.0)],
     };
     known.iter().find(|(name, _)| *name == text).map(|(_, factor)| *factor)
 }
 
 fn units_of(measure: &Measure) -> String {
     let units = match measure.unit {
-        Unit::Milliseconds => "us, ms or s",
-        Unit::Seconds => "s or ms",
-        Unit::Bytes => "B, kB, KiB, MB, MiB, GB or GiB",
-        Unit::PerSecond => "/s",
-        Unit::Share => "%",
-        Unit::Count | Unit::Cores => "no unit",
+        MeasureUnit::Milliseconds => "us, ms or s",
+        MeasureUnit::Seconds => "s or ms",
+        MeasureUnit::Bytes => "B, kB, KiB, MB, MiB, GB or GiB",
+        MeasureUnit::PerSecond => "/s",
+        MeasureUnit::Share => "%",
+        MeasureUnit::Count | MeasureUnit::Cores => "no unit",
     };
-    format!("{} is in {units}", measure.name)
+    format!("expected {units} for {}", measure.name)
 }

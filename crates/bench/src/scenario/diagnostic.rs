@@ -1,19 +1,19 @@
-//! What is wrong with a scenario: where, which key, and what was expected. All of it is said at once.
+//! The errors of a scenario: the place, the key and the expected value. All errors are reported together.
 
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
+pub struct ScenarioDiagnostic {
     /// "storm.toml:12", "--set a.clients=x", or the scenario's name.
     pub place: String,
-    /// As `--set` takes it: "publishers.publish.rate". Empty for the whole.
+    /// The key as `--set` takes it: "publishers.publish.rate". Empty for the scenario as a whole.
     pub key: String,
     pub message: String,
 }
 
-impl fmt::Display for Diagnostic {
+impl fmt::Display for ScenarioDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Diagnostic { place, key, message } = self;
+        let ScenarioDiagnostic { place, key, message } = self;
         match key.is_empty() {
             true => write!(f, "{place}: {message}"),
             false => write!(f, "{place}: `{key}`: {message}"),
@@ -21,13 +21,13 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// One line for each.
-pub fn lines(diagnostics: &[Diagnostic]) -> String {
-    let lines: Vec<String> = diagnostics.iter().map(Diagnostic::to_string).collect();
+/// Returns one line for each error.
+pub fn lines(diagnostics: &[ScenarioDiagnostic]) -> String {
+    let lines: Vec<String> = diagnostics.iter().map(ScenarioDiagnostic::to_string).collect();
     lines.join("\n")
 }
 
-/// "; did you mean `clients`?", or nothing when no candidate is close.
+/// Returns "; did you mean `clients`?", or an empty text if no candidate is similar.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let distances = candidates
         .into_iter()
@@ -40,7 +40,7 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours.
+/// Counts the insertions, deletions, replacements and swaps of adjacent characters between two words.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -66,7 +66,7 @@ mod tests {
     use super::did_you_mean;
 
     #[test]
-    fn guesses_only_what_is_close() {
+    fn did_you_mean_suggests_similar_word_only() {
         let keys = ["clients", "client_id", "publish"];
         for (word, expected) in [
             ("cleints", "; did you mean `clients`?"),

@@ -1,6 +1,8 @@
-//! A scenario as written: a file, a preset or another scenario, with `--set` applied, and where every value came from.
+//! A scenario as written: a file, a preset or another scenario, with `--set` applied, and with the origin of every
+//! value.
 //!
-//! [`Document::resolve`] turns it into a [`Scenario`] or says all that is wrong, first about keys and kinds, then about meaning.
+//! [`Document::resolve`] converts it into a [`Scenario`] or returns all errors: first those of keys and types, then
+//! those of values.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,16 +11,16 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::diagnostic::{Diagnostic, did_you_mean};
-use super::schema::{self, Field, Kind};
+use super::diagnostic::{ScenarioDiagnostic, did_you_mean};
+use super::schema::{self, FieldType, ScenarioField};
 use super::{Scenario, overrides, validate};
 
-/// A scenario beyond this size is a mistake.
+/// Largest scenario file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// File name or name of the scenario, for messages.
+    /// The name of the file or scenario, for messages.
     name: String,
     pub(super) table: Table,
     /// From "group.0.publish.rate" to "storm.toml:12" or "--set a.publish.rate=x".
@@ -26,10 +28,10 @@ pub struct Document {
 }
 
 impl Document {
-    pub fn of_file(path: &Path) -> Result<Document, Vec<Diagnostic>> {
+    pub fn of_file(path: &Path) -> Result<Document, Vec<ScenarioDiagnostic>> {
         let name = path.display().to_string();
         let fail = |message: String| {
-            vec![Diagnostic {
+            vec![ScenarioDiagnostic {
                 place: name.clone(),
                 key: String::new(),
                 message,
@@ -38,7 +40,7 @@ impl Document {
         let about = fs::metadata(path).map_err(|error| fail(error.to_string()))?;
         if about.len() > FILE_BYTES_MAX {
             return Err(fail(format!(
-                "{} bytes are too many for a scenario; at most {FILE_BYTES_MAX}",
+                "the scenario has {} bytes; at most {FILE_BYTES_MAX} are possible",
                 about.len()
             )));
         }
@@ -46,8 +48,8 @@ impl Document {
         Document::of_text(&name, &text)
     }
 
-    pub fn of_text(name: &str, text: &str) -> Result<Document, Vec<Diagnostic>> {
-        let lines = Lines { name, text };
+    pub fn of_text(name: &str, text: &str) -> Result<Document, Vec<ScenarioDiagnostic>> {
+        let lines = LineIndex { name, text };
         let parsed = DeTable::parse(text).map_err(|error| vec![lines.diagnostic(&error)])?;
         let table: Table = toml::from_str(text).map_err(|error| vec![lines.diagnostic(&error)])?;
         let mut places = HashMap::new();
@@ -60,7 +62,7 @@ impl Document {
     }
 
     pub fn of_scenario(scenario: &Scenario) -> Document {
-        let table = Table::try_from(scenario).expect("a scenario has nothing that TOML has not");
+        let table = Table::try_from(scenario).expect("a scenario can be written as TOML");
         Document {
             name: scenario.name.clone(),
             table,
@@ -69,11 +71,11 @@ impl Document {
     }
 
     /// Applies `group.key=value` or `key=value`.
-    pub fn set(&mut self, assignment: &str) -> Result<(), Diagnostic> {
+    pub fn set(&mut self, assignment: &str) -> Result<(), ScenarioDiagnostic> {
         overrides::set(self, assignment)
     }
 
-    pub fn resolve(&self) -> Result<Scenario, Vec<Diagnostic>> {
+    pub fn resolve(&self) -> Result<Scenario, Vec<ScenarioDiagnostic>> {
         let mut wrong = Vec::new();
         self.check_table(&self.table, schema::SCENARIO, "", &mut wrong);
         if !wrong.is_empty() {
@@ -92,7 +94,13 @@ impl Document {
         }
     }
 
-    fn check_table(&self, table: &Table, fields: &'static [Field], path: &str, wrong: &mut Vec<Diagnostic>) {
+    fn check_table(
+        &self,
+        table: &Table,
+        fields: &'static [ScenarioField],
+        path: &str,
+        wrong: &mut Vec<ScenarioDiagnostic>,
+    ) {
         for (key, value) in table {
             let path = join(path, key);
             match schema::find(fields, key) {
@@ -100,29 +108,31 @@ impl Document {
                 None => {
                     let known: Vec<&str> = schema::names(fields).collect();
                     let hint = match did_you_mean(key, known.iter().copied()) {
-                        none if none.is_empty() => format!("; there are `{}`", known.join("`, `")),
+                        none if none.is_empty() => format!("; known keys are `{}`", known.join("`, `")),
                         hint => hint,
                     };
-                    wrong.push(self.diagnostic(&path, format!("no such key{hint}")));
+                    wrong.push(self.diagnostic(&path, format!("unknown key{hint}")));
                 }
             }
         }
     }
 
-    fn check_value(&self, value: &Value, kind: &Kind, path: &str, wrong: &mut Vec<Diagnostic>) {
+    fn check_value(&self, value: &Value, kind: &FieldType, path: &str, wrong: &mut Vec<ScenarioDiagnostic>) {
         let fits = match (kind, value) {
-            (Kind::Text, Value::String(_)) | (Kind::Switch, Value::Boolean(_)) => true,
-            (Kind::Number, Value::Integer(_)) => true,
-            (Kind::Number, Value::Float(number)) => number.is_finite(),
-            (Kind::Whole(max), Value::Integer(number)) => (0..=*max).contains(number),
-            (Kind::Word(words) | Kind::Choice(_, words), Value::String(word)) => words.contains(&word.as_str()),
-            (Kind::Table(fields), Value::Table(table)) => return self.check_table(table, fields, path, wrong),
-            (Kind::Choice(fields, _), Value::Table(table)) if table.len() == 1 => {
+            (FieldType::Text, Value::String(_)) | (FieldType::Switch, Value::Boolean(_)) => true,
+            (FieldType::Number, Value::Integer(_)) => true,
+            (FieldType::Number, Value::Float(number)) => number.is_finite(),
+            (FieldType::Whole(max), Value::Integer(number)) => (0..=*max).contains(number),
+            (FieldType::Word(words) | FieldType::Choice(_, words), Value::String(word)) => {
+                words.contains(&word.as_str())
+            }
+            (FieldType::Table(fields), Value::Table(table)) => return self.check_table(table, fields, path, wrong),
+            (FieldType::Choice(fields, _), Value::Table(table)) if table.len() == 1 => {
                 return self.check_table(table, fields, path, wrong);
             }
-            (Kind::Tables(fields), Value::Array(values)) => {
+            (FieldType::Tables(fields), Value::Array(values)) => {
                 for (index, value) in values.iter().enumerate() {
-                    self.check_value(value, &Kind::Table(fields), &join(path, &index.to_string()), wrong);
+                    self.check_value(value, &FieldType::Table(fields), &join(path, &index.to_string()), wrong);
                 }
                 return;
             }
@@ -134,15 +144,15 @@ impl Document {
         }
     }
 
-    pub(super) fn diagnostic(&self, path: &str, message: String) -> Diagnostic {
-        Diagnostic {
+    pub(super) fn diagnostic(&self, path: &str, message: String) -> ScenarioDiagnostic {
+        ScenarioDiagnostic {
             place: self.place(path),
             key: self.displayed(path),
             message,
         }
     }
 
-    /// Where the value, or else what it is in, was written.
+    /// Returns where the value was written, or the table that contains it.
     fn place(&self, path: &str) -> String {
         let mut path = path;
         loop {
@@ -156,7 +166,7 @@ impl Document {
         }
     }
 
-    /// "group.0.publish.rate" as "publishers.publish.rate".
+    /// Converts "group.0.publish.rate" to "publishers.publish.rate".
     fn displayed(&self, path: &str) -> String {
         let Some(rest) = path.strip_prefix("group.") else {
             return path.into();
@@ -176,7 +186,7 @@ impl Document {
         groups.into_iter().flatten().filter_map(Value::as_table)
     }
 
-    /// The clients of every group that scales, times `factor`; a group keeps at least one.
+    /// Multiplies the clients of every group that scales by `factor`; a group keeps at least one.
     pub fn scale(&mut self, factor: f64) {
         let groups = self.table.get_mut("group").and_then(Value::as_array_mut);
         for group in groups.into_iter().flatten().filter_map(Value::as_table_mut) {
@@ -195,21 +205,21 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Byte offsets of a text as "name:line".
-struct Lines<'a> {
+/// Converts byte offsets of a text to "name:line".
+struct LineIndex<'a> {
     name: &'a str,
     text: &'a str,
 }
 
-impl Lines<'_> {
+impl LineIndex<'_> {
     fn place(&self, offset: usize) -> String {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         format!("{}:{line}", self.name)
     }
 
-    fn diagnostic(&self, error: &toml::de::Error) -> Diagnostic {
-        Diagnostic {
+    fn diagnostic(&self, error: &toml::de::Error) -> ScenarioDiagnostic {
+        ScenarioDiagnostic {
             place: self.place(error.span().map_or(0, |span| span.start)),
             key: String::new(),
             message: error.message().replace('\n', "; "),
@@ -239,15 +249,15 @@ impl Lines<'_> {
     }
 }
 
-/// The scenario as a file that gives it again, without what is as by default.
+/// Returns the text of a file that defines the scenario, without values that equal the defaults.
 pub fn to_toml(scenario: &Scenario) -> String {
     let mut table = Document::of_scenario(scenario).table;
     remove_defaults(&mut table, &default_of(Scenario::default()));
     let groups = table.get_mut("group").and_then(Value::as_array_mut);
     for group in groups.into_iter().flatten().filter_map(Value::as_table_mut) {
-        remove_defaults(group, &default_of(super::Group::default()));
+        remove_defaults(group, &default_of(super::ClientGroup::default()));
         if let Some(publish) = group.get_mut("publish").and_then(Value::as_table_mut) {
-            remove_defaults(publish, &default_of(super::Publish::default()));
+            remove_defaults(publish, &default_of(super::PublishSpec::default()));
         }
     }
     let mut text = String::new();
@@ -255,8 +265,8 @@ pub fn to_toml(scenario: &Scenario) -> String {
     text
 }
 
-/// Keys in the order of the schema, as a person would write them; those of tables last, as TOML wants it.
-fn print(table: &Table, fields: &'static [Field], path: &str, text: &mut String) {
+/// Writes the keys in the order of the schema; tables come last, as TOML requires.
+fn print(table: &Table, fields: &'static [ScenarioField], path: &str, text: &mut String) {
     let present = || fields.iter().filter_map(|field| Some((field, table.get(field.name)?)));
     for (field, value) in present().filter(|(_, value)| !value.is_table() && !value.is_array()) {
         text.push_str(&format!("{} = {value}\n", field.name));
@@ -264,11 +274,11 @@ fn print(table: &Table, fields: &'static [Field], path: &str, text: &mut String)
     for (field, value) in present() {
         let path = join(path, field.name);
         match (&field.kind, value) {
-            (Kind::Table(fields) | Kind::Choice(fields, _), Value::Table(inner)) => {
+            (FieldType::Table(fields) | FieldType::Choice(fields, _), Value::Table(inner)) => {
                 text.push_str(&format!("\n[{path}]\n"));
                 print(inner, fields, &path, text);
             }
-            (Kind::Tables(fields), Value::Array(items)) => {
+            (FieldType::Tables(fields), Value::Array(items)) => {
                 for item in items.iter().filter_map(Value::as_table) {
                     text.push_str(&format!("\n[[{path}]]\n"));
                     print(item, fields, &path, text);
@@ -280,7 +290,7 @@ fn print(table: &Table, fields: &'static [Field], path: &str, text: &mut String)
 }
 
 fn default_of(value: impl serde::Serialize) -> Table {
-    Table::try_from(value).expect("defaults have nothing that TOML has not")
+    Table::try_from(value).expect("defaults can be written as TOML")
 }
 
 fn remove_defaults(table: &mut Table, default: &Table) {

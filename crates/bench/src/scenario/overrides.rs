@@ -1,16 +1,17 @@
-//! `--set publishers.clients=10`: one value of a scenario by the name of its group.
+//! `--set publishers.clients=10`: changes one value of a scenario, by the name of its group.
 //!
-//! Keys are those of a file, with the group's name (or `*` for all groups) in front. Items of lists go by number: `a.subscribe.0.qos=1`.
-//! `none` removes what is optional, for example `publishers.publish.rate=none` for the closed model.
+//! The keys are those of a file after the group's name (or `*` for all groups). List items are named by number:
+//! `a.subscribe.0.qos=1`. `none` removes an optional value, for example `publishers.publish.rate=none` for the closed
+//! model.
 
 use toml::{Table, Value};
 
-use super::diagnostic::{Diagnostic, did_you_mean};
+use super::diagnostic::{ScenarioDiagnostic, did_you_mean};
 use super::document::{Document, join};
-use super::schema::{self, Field, Kind};
+use super::schema::{self, FieldType, ScenarioField};
 
-pub fn set(document: &mut Document, assignment: &str) -> Result<(), Diagnostic> {
-    let fail = |key: &str, message: String| Diagnostic {
+pub fn set(document: &mut Document, assignment: &str) -> Result<(), ScenarioDiagnostic> {
+    let fail = |key: &str, message: String| ScenarioDiagnostic {
         place: format!("--set {assignment}"),
         key: key.into(),
         message,
@@ -33,8 +34,8 @@ pub fn set(document: &mut Document, assignment: &str) -> Result<(), Diagnostic> 
     Ok(())
 }
 
-/// The keys that are possible, the tables that are meant, and the key within them.
-fn root<'k>(document: &Document, key: &'k str) -> Result<(&'static [Field], Vec<String>, &'k str), String> {
+/// Returns the possible keys, the selected tables, and the key within them.
+fn root<'k>(document: &Document, key: &'k str) -> Result<(&'static [ScenarioField], Vec<String>, &'k str), String> {
     let Some((name, rest)) = key.split_once('.') else {
         return Ok((schema::SCENARIO, vec![String::new()], key));
     };
@@ -48,38 +49,40 @@ fn root<'k>(document: &Document, key: &'k str) -> Result<(&'static [Field], Vec<
         .filter(|(_, group)| name == "*" || **group == name)
         .map(|(index, _)| format!("group.{index}"))
         .collect();
-    let is_table = |field: &&Field| field.name == name && matches!(field.kind, Kind::Table(_));
+    let is_table = |field: &&ScenarioField| field.name == name && matches!(field.kind, FieldType::Table(_));
     if roots.is_empty() && schema::SCENARIO.iter().any(|field| is_table(&field)) {
         return Ok((schema::SCENARIO, vec![String::new()], key));
     }
     if roots.is_empty() {
         let hint = match did_you_mean(name, names.iter().copied()) {
-            none if none.is_empty() => format!("; there are `{}`", names.join("`, `")),
+            none if none.is_empty() => format!("; known groups are `{}`", names.join("`, `")),
             hint => hint,
         };
-        return Err(format!("no group is called `{name}`{hint}"));
+        return Err(format!("unknown group `{name}`{hint}"));
     }
     Ok((schema::GROUP, roots, rest))
 }
 
-/// What the key stands for.
-fn find(fields: &'static [Field], words: &[&str]) -> Result<Field, String> {
+/// Returns the field that a key names.
+fn find(fields: &'static [ScenarioField], words: &[&str]) -> Result<ScenarioField, String> {
     let (word, rest) = words.split_first().expect("a split text has a first part");
     let Some(field) = schema::find(fields, word) else {
         let known: Vec<&str> = schema::names(fields).collect();
         let hint = match did_you_mean(word, known.iter().copied()) {
-            none if none.is_empty() => format!("; there are `{}`", known.join("`, `")),
+            none if none.is_empty() => format!("; known keys are `{}`", known.join("`, `")),
             hint => hint,
         };
-        return Err(format!("no such key{hint}"));
+        return Err(format!("unknown key{hint}"));
     };
     match (&field.kind, rest) {
         (_, []) => Ok(*field),
-        (Kind::Table(fields) | Kind::Choice(fields, _), rest) => find(fields, rest),
-        (Kind::Tables(_), [index]) if is_index(index) => Err("say which of its keys".into()),
-        (Kind::Tables(fields), [index, rest @ ..]) if is_index(index) => find(fields, rest),
-        (Kind::Tables(_), _) => Err(format!("`{word}` is a list; say which item, as in `{word}.0`")),
-        _ => Err(format!("`{word}` has no keys below it")),
+        (FieldType::Table(fields) | FieldType::Choice(fields, _), rest) => find(fields, rest),
+        (FieldType::Tables(_), [index]) if is_index(index) => Err("expected a key of the list item".into()),
+        (FieldType::Tables(fields), [index, rest @ ..]) if is_index(index) => find(fields, rest),
+        (FieldType::Tables(_), _) => Err(format!(
+            "`{word}` is a list; expected the number of an item, as in `{word}.0`"
+        )),
+        _ => Err(format!("`{word}` has no keys")),
     }
 }
 
@@ -87,24 +90,24 @@ fn is_index(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn parse(kind: &Kind, text: &str) -> Result<Value, String> {
+fn parse(kind: &FieldType, text: &str) -> Result<Value, String> {
     let wrong = || format!("expected {}, not `{text}`", schema::expected(kind));
     let number = text.replace('_', "");
     match kind {
-        Kind::Text => Ok(Value::String(unquoted(text).into())),
-        Kind::Whole(max) => match number.parse() {
+        FieldType::Text => Ok(Value::String(unquoted(text).into())),
+        FieldType::Whole(max) => match number.parse() {
             Ok(number) if (0..=*max).contains(&number) => Ok(Value::Integer(number)),
             _ => Err(wrong()),
         },
-        Kind::Number => match number.parse::<f64>() {
+        FieldType::Number => match number.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Value::Float(number)),
             _ => Err(wrong()),
         },
-        Kind::Switch => text.parse().map(Value::Boolean).map_err(|_| wrong()),
-        Kind::Word(words) | Kind::Choice(_, words) if words.contains(&text) => Ok(text.into()),
-        Kind::Word(_) => Err(wrong()),
-        // `cycle={stay_s=1}`
-        Kind::Table(_) | Kind::Tables(_) | Kind::Choice(..) => {
+        FieldType::Switch => text.parse().map(Value::Boolean).map_err(|_| wrong()),
+        FieldType::Word(words) | FieldType::Choice(_, words) if words.contains(&text) => Ok(text.into()),
+        FieldType::Word(_) => Err(wrong()),
+        // For example `cycle={stay_s=1}`.
+        FieldType::Table(_) | FieldType::Tables(_) | FieldType::Choice(..) => {
             let mut table: Table = toml::from_str(&format!("value = {text}")).map_err(|_| wrong())?;
             table.remove("value").ok_or_else(wrong)
         }
@@ -116,7 +119,7 @@ fn unquoted(text: &str) -> &str {
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
 }
 
-/// The table that `root` returned.
+/// Returns the table that `root` selected.
 fn table_at<'d>(document: &'d mut Document, root: &str) -> &'d mut Table {
     let Some(index) = root.strip_prefix("group.") else {
         return &mut document.table;
@@ -136,7 +139,7 @@ fn put(table: &mut Table, words: &[&str], value: Option<Value>) -> Result<(), St
         };
         return Ok(());
     }
-    // A payload is one of several things: another one takes its place.
+    // A payload is one of several alternatives, so a new one replaces the old one.
     if *word == "payload" {
         table.insert((*word).into(), Value::Table(Table::new()));
     }
@@ -147,12 +150,14 @@ fn put(table: &mut Table, words: &[&str], value: Option<Value>) -> Result<(), St
         Value::Table(inner) => put(inner, rest, value),
         Value::Array(items) => {
             let count = items.len();
-            let index: usize = rest[0].parse().map_err(|_| format!("`{word}` is a list"))?;
+            let index: usize = rest[0]
+                .parse()
+                .map_err(|_| format!("`{word}` is a list; expected the number of an item"))?;
             match items.get_mut(index) {
                 Some(Value::Table(item)) => put(item, &rest[1..], value),
                 _ => Err(format!("`{word}` has {count} items; the first is `{word}.0`")),
             }
         }
-        _ => Err(format!("`{word}` has no keys below it")),
+        _ => Err(format!("`{word}` has no keys")),
     }
 }

@@ -1,4 +1,4 @@
-//! The scenarios that are compiled in: one TOML file each.
+//! The compiled-in scenarios: one TOML file each.
 
 use super::Scenario;
 use super::diagnostic::did_you_mean;
@@ -19,14 +19,14 @@ pub const PRESETS: &[(&str, &str)] = presets!(
     "thingsboard-a" "thingsboard-a-x10" "thingsboard-b" "thingsboard-c" "thingsboard-d" "thingsboard-e"
 );
 
-/// A preset by its name; otherwise what to say.
+/// Returns a preset by its name; the error says which names are similar.
 pub fn document(name: &str) -> Result<Document, String> {
     match PRESETS.iter().find(|(preset, _)| *preset == name) {
         Some((name, text)) => Ok(Document::of_text(name, text).expect("a test reads every preset")),
         None => {
             let hint = did_you_mean(name, PRESETS.iter().map(|(name, _)| *name));
             Err(format!(
-                "there is no scenario and no file called `{name}`{hint}; `tidewire bench list` shows all"
+                "unknown scenario or file `{name}`{hint}; `tidewire bench list` shows all scenarios"
             ))
         }
     }

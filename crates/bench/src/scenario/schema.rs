@@ -1,42 +1,43 @@
-//! The keys of a scenario and what each may hold, for messages that name the key, the line and what was expected.
+//! The keys of a scenario and the types of their values, for messages that name the key, the line and the
+//! expected value.
 //!
-//! The types in [`super`] are the definition; a test keeps this list equal to them. It exists because an error of `serde` stops at the
-//! first mistake and does not know the name of the group that it is in.
+//! The types in [`super`] are the definition; a test checks that this list equals them. The list exists because an
+//! error of `serde` stops at the first mistake and does not contain the name of the group.
 
 use toml::Value;
 
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum FieldType {
     Text,
-    /// A whole number up to this.
+    /// A whole number from 0 to this.
     Whole(i64),
     Number,
     Switch,
     Word(&'static [&'static str]),
-    Table(&'static [Field]),
-    Tables(&'static [Field]),
+    Table(&'static [ScenarioField]),
+    Tables(&'static [ScenarioField]),
     /// A table with exactly one of these keys, or one of these words.
-    Choice(&'static [Field], &'static [&'static str]),
+    Choice(&'static [ScenarioField], &'static [&'static str]),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub struct ScenarioField {
     pub name: &'static str,
-    pub kind: Kind,
-    /// Can be absent and has no value then; `--set key=none` removes it.
+    pub kind: FieldType,
+    /// May be absent and then has no value; `--set key=none` removes it.
     pub is_optional: bool,
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn field(name: &'static str, kind: FieldType) -> ScenarioField {
+    ScenarioField {
         name,
         kind,
         is_optional: false,
     }
 }
 
-const fn optional(name: &'static str, kind: Kind) -> Field {
-    Field {
+const fn optional(name: &'static str, kind: FieldType) -> ScenarioField {
+    ScenarioField {
         name,
         kind,
         is_optional: true,
@@ -47,106 +48,112 @@ const U8: i64 = u8::MAX as i64;
 const U16: i64 = u16::MAX as i64;
 const U32: i64 = u32::MAX as i64;
 
-pub const SCENARIO: &[Field] = &[
-    field("name", Kind::Text),
-    field("about", Kind::Text),
-    optional("published", Kind::Text),
-    optional("kafka", Kind::Table(KAFKA)),
-    optional("platform", Kind::Table(PLATFORM)),
-    field("duration_s", Kind::Number),
-    field("warm_up_s", Kind::Number),
-    field("drain_s", Kind::Number),
-    field("connect_rate", Kind::Number),
-    field("connecting_max", Kind::Whole(U32)),
-    field("group", Kind::Tables(GROUP)),
+pub const SCENARIO: &[ScenarioField] = &[
+    field("name", FieldType::Text),
+    field("about", FieldType::Text),
+    optional("published", FieldType::Text),
+    optional("kafka", FieldType::Table(KAFKA)),
+    optional("platform", FieldType::Table(PLATFORM)),
+    field("duration_s", FieldType::Number),
+    field("warm_up_s", FieldType::Number),
+    field("drain_s", FieldType::Number),
+    field("connect_rate", FieldType::Number),
+    field("connecting_max", FieldType::Whole(U32)),
+    field("group", FieldType::Tables(GROUP)),
 ];
 
-const KAFKA: &[Field] = &[
-    field("sql", Kind::Text),
-    field("kafka_topic", Kind::Text),
-    field("partitions", Kind::Whole(U16)),
+const KAFKA: &[ScenarioField] = &[
+    field("sql", FieldType::Text),
+    field("kafka_topic", FieldType::Text),
+    field("partitions", FieldType::Whole(U16)),
 ];
 
-const PLATFORM: &[Field] = &[
-    field("profile", Kind::Text),
-    field("keys", Kind::Text),
-    field("alarms_clear", Kind::Switch),
+const PLATFORM: &[ScenarioField] = &[
+    field("profile", FieldType::Text),
+    field("keys", FieldType::Text),
+    field("alarms_clear", FieldType::Switch),
 ];
 
-pub const GROUP: &[Field] = &[
-    field("name", Kind::Text),
-    field("clients", Kind::Whole(U32)),
-    field("scales", Kind::Switch),
-    field("start_number", Kind::Whole(U32)),
-    field("client_id", Kind::Text),
-    optional("user_name", Kind::Text),
-    optional("password", Kind::Text),
-    field("version", Kind::Whole(U8)),
-    field("clean_start", Kind::Switch),
-    field("session_expiry_s", Kind::Whole(U32)),
-    field("keep_alive_s", Kind::Whole(U16)),
+pub const GROUP: &[ScenarioField] = &[
+    field("name", FieldType::Text),
+    field("clients", FieldType::Whole(U32)),
+    field("scales", FieldType::Switch),
+    field("start_number", FieldType::Whole(U32)),
+    field("client_id", FieldType::Text),
+    optional("user_name", FieldType::Text),
+    optional("password", FieldType::Text),
+    field("version", FieldType::Whole(U8)),
+    field("clean_start", FieldType::Switch),
+    field("session_expiry_s", FieldType::Whole(U32)),
+    field("keep_alive_s", FieldType::Whole(U16)),
     field(
         "presence",
-        Kind::Word(&["always", "after-publishing", "away-while-publishing"]),
+        FieldType::Word(&["always", "after-publishing", "away-while-publishing"]),
     ),
-    field("reconnects", Kind::Switch),
-    optional("cycle", Kind::Table(CYCLE)),
-    field("subscribe", Kind::Tables(SUBSCRIBE)),
-    optional("publish", Kind::Table(PUBLISH)),
-    optional("stall", Kind::Table(STALL)),
+    field("reconnects", FieldType::Switch),
+    optional("cycle", FieldType::Table(CYCLE)),
+    field("subscribe", FieldType::Tables(SUBSCRIBE)),
+    optional("publish", FieldType::Table(PUBLISH)),
+    optional("stall", FieldType::Table(STALL)),
 ];
 
-const CYCLE: &[Field] = &[field("stay_s", Kind::Number), field("is_abrupt", Kind::Switch)];
-
-const SUBSCRIBE: &[Field] = &[field("filter", Kind::Text), field("qos", Kind::Whole(U8))];
-
-const PUBLISH: &[Field] = &[
-    field("topic", Kind::Text),
-    field("qos", Kind::Whole(U8)),
-    field("retain", Kind::Switch),
-    optional("rate", Kind::Number),
-    field("burst_s", Kind::Number),
-    field("window", Kind::Whole(U32)),
-    field("messages", Kind::Whole(i64::MAX)),
-    field("payload", Kind::Choice(PAYLOAD, &["smart-meter"])),
+const CYCLE: &[ScenarioField] = &[
+    field("stay_s", FieldType::Number),
+    field("is_abrupt", FieldType::Switch),
 ];
 
-const PAYLOAD: &[Field] = &[field("bytes", Kind::Whole(U32)), field("template", Kind::Text)];
+const SUBSCRIBE: &[ScenarioField] = &[field("filter", FieldType::Text), field("qos", FieldType::Whole(U8))];
 
-const STALL: &[Field] = &[field("after_s", Kind::Number), field("for_s", Kind::Number)];
+const PUBLISH: &[ScenarioField] = &[
+    field("topic", FieldType::Text),
+    field("qos", FieldType::Whole(U8)),
+    field("retain", FieldType::Switch),
+    optional("rate", FieldType::Number),
+    field("burst_s", FieldType::Number),
+    field("window", FieldType::Whole(U32)),
+    field("messages", FieldType::Whole(i64::MAX)),
+    field("payload", FieldType::Choice(PAYLOAD, &["smart-meter"])),
+];
 
-pub fn names(fields: &'static [Field]) -> impl Iterator<Item = &'static str> {
+const PAYLOAD: &[ScenarioField] = &[
+    field("bytes", FieldType::Whole(U32)),
+    field("template", FieldType::Text),
+];
+
+const STALL: &[ScenarioField] = &[field("after_s", FieldType::Number), field("for_s", FieldType::Number)];
+
+pub fn names(fields: &'static [ScenarioField]) -> impl Iterator<Item = &'static str> {
     fields.iter().map(|field| field.name)
 }
 
-pub fn find(fields: &'static [Field], name: &str) -> Option<&'static Field> {
+pub fn find(fields: &'static [ScenarioField], name: &str) -> Option<&'static ScenarioField> {
     fields.iter().find(|field| field.name == name)
 }
 
-/// What a value should have been, in words.
-pub fn expected(kind: &Kind) -> String {
+/// Describes the values that a type allows.
+pub fn expected(kind: &FieldType) -> String {
     match kind {
-        Kind::Text => "a text".into(),
-        Kind::Whole(i64::MAX) => "a whole number from 0".into(),
-        Kind::Whole(max) => format!("a whole number from 0 to {max}"),
-        Kind::Number => "a number".into(),
-        Kind::Switch => "true or false".into(),
-        Kind::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
-        Kind::Table(fields) => format!("a table with {}", list(fields)),
-        Kind::Tables(fields) => format!("a list of tables with {}", list(fields)),
-        Kind::Choice(fields, words) => {
+        FieldType::Text => "a text".into(),
+        FieldType::Whole(i64::MAX) => "a whole number from 0".into(),
+        FieldType::Whole(max) => format!("a whole number from 0 to {max}"),
+        FieldType::Number => "a number".into(),
+        FieldType::Switch => "true or false".into(),
+        FieldType::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
+        FieldType::Table(fields) => format!("a table with {}", list(fields)),
+        FieldType::Tables(fields) => format!("a list of tables with {}", list(fields)),
+        FieldType::Choice(fields, words) => {
             let fields: Vec<String> = names(fields).map(|name| format!("{{ {name} = … }}")).collect();
             format!("{} or \"{}\"", fields.join(", "), words.join("\", \""))
         }
     }
 }
 
-fn list(fields: &'static [Field]) -> String {
+fn list(fields: &'static [ScenarioField]) -> String {
     let names: Vec<String> = names(fields).map(|name| format!("`{name}`")).collect();
     names.join(", ")
 }
 
-/// "not the text \"x\"".
+/// Describes a wrong value, as in "not the text \"x\"".
 pub fn describe(value: &Value) -> String {
     match value {
         Value::String(text) => format!("not the text {text:?}"),
@@ -162,7 +169,9 @@ pub fn describe(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Cycle, Fleet, Group, Payload, Publish, Scenario, Stall, Subscribe, ToKafka};
+    use crate::scenario::{
+        ClientGroup, ConnectCycle, Fleet, Payload, PublishSpec, Scenario, Stall, SubscribeSpec, ToKafka,
+    };
 
     fn keys(value: impl serde::Serialize) -> Vec<String> {
         let Value::Table(table) = Value::try_from(value).unwrap() else {
@@ -171,23 +180,23 @@ mod tests {
         table.keys().cloned().collect()
     }
 
-    fn sorted(fields: &'static [Field]) -> Vec<&'static str> {
+    fn sorted(fields: &'static [ScenarioField]) -> Vec<&'static str> {
         let mut names: Vec<_> = names(fields).collect();
         names.sort_unstable();
         names
     }
 
     #[test]
-    fn lists_the_keys_of_the_types() {
-        let publish = Publish {
+    fn schema_has_all_keys_of_types() {
+        let publish = PublishSpec {
             rate: Some(1.0),
-            ..Publish::default()
+            ..PublishSpec::default()
         };
-        let subscribe = Subscribe {
+        let subscribe = SubscribeSpec {
             filter: "a".into(),
             qos: 0,
         };
-        let cycle = Cycle {
+        let cycle = ConnectCycle {
             stay_s: 0.0,
             is_abrupt: false,
         };
@@ -195,13 +204,13 @@ mod tests {
             after_s: 0.0,
             for_s: 0.0,
         };
-        let group = Group {
+        let group = ClientGroup {
             user_name: Some(String::new()),
             password: Some(String::new()),
             cycle: Some(cycle.clone()),
             publish: Some(publish.clone()),
             stall: Some(stall.clone()),
-            ..Group::default()
+            ..ClientGroup::default()
         };
         let kafka = ToKafka {
             sql: String::new(),

@@ -1,4 +1,4 @@
-//! Scenarios as text: what is accepted, and what is said about mistakes.
+//! Scenarios as text: which are accepted, and the messages about mistakes.
 
 use super::document::{Document, to_toml};
 use super::{Payload, Scenario, diagnostic, presets};
@@ -26,14 +26,14 @@ fn resolve(text: &str) -> Result<Scenario, String> {
     document.resolve().map_err(|wrong| diagnostic::lines(&wrong))
 }
 
-/// `GOOD` with a part replaced, and what is said about it.
+/// Replaces a part of `GOOD` and checks the message.
 #[test]
-fn mistakes_are_explained() {
+fn mistake_is_reported_with_place_and_key() {
     let table = [
         (
             "clients = 10",
             "cleints = 10",
-            "test.toml:6: `subscribers.cleints`: no such key; did you mean `clients`?",
+            "test.toml:6: `subscribers.cleints`: unknown key; did you mean `clients`?",
         ),
         (
             "clients = 10",
@@ -63,12 +63,12 @@ fn mistakes_are_explained() {
         (
             "clients = 10",
             "clients = 2\nclient_id = \"x\"",
-            "test.toml:7: `subscribers.client_id`: 2 clients would share it; put %i into it",
+            "test.toml:7: `subscribers.client_id`: 2 clients have the same client id; add %i to it",
         ),
         (
             "clients = 10",
             "client_id = \"%x-%i\"",
-            "test.toml:6: `subscribers.client_id`: %x stands for nothing here; there are %i, %g, %r and %%",
+            "test.toml:6: `subscribers.client_id`: unknown variable %x; known are %i, %g, %r and %%",
         ),
         (
             "clients = 10",
@@ -78,7 +78,7 @@ fn mistakes_are_explained() {
         (
             "clients = 10",
             "presence = \"away-while-publishing\"",
-            "test.toml:6: `subscribers.presence`: nothing waits for who is away without a session: set clean_start = false",
+            "test.toml:6: `subscribers.presence`: absent clients receive nothing without a session; set clean_start = false",
         ),
         (
             "a/%r/+",
@@ -123,12 +123,12 @@ fn mistakes_are_explained() {
         (
             "window = 10",
             "window = 70000",
-            "test.toml:16: `publishers.publish.window`: there are 65535 packet identifiers, so there cannot be more unacknowledged messages",
+            "test.toml:16: `publishers.publish.window`: expected at most 65535, the number of packet identifiers",
         ),
         (
             "window = 10",
             "window = 1\nrate = 0",
-            "test.toml:17: `publishers.publish.rate`: expected messages per second above 0, not 0; without a rate it is the closed model",
+            "test.toml:17: `publishers.publish.rate`: expected messages per second above 0, not 0; for the closed model omit it",
         ),
         (
             "window = 10",
@@ -138,7 +138,7 @@ fn mistakes_are_explained() {
         (
             "window = 10",
             "window = 1\npayload.template = \"${walc}\"",
-            "test.toml:17: `publishers.publish.payload.template`: unknown `${walc}`; did you mean `walk`?; there are counter, walk, bool, float, int:LOW:HIGH, random:BYTES, timestamp_ms, client, truth",
+            "test.toml:17: `publishers.publish.payload.template`: unknown `${walc}`; did you mean `walk`?; known are counter, walk, bool, float, int:LOW:HIGH, random:BYTES, timestamp_ms, client, truth",
         ),
         (
             "name = \"publishers\"",
@@ -148,7 +148,7 @@ fn mistakes_are_explained() {
         (
             "name = \"good\"",
             "nam = \"good\"",
-            "test.toml:2: `nam`: no such key; did you mean `name`?",
+            "test.toml:2: `nam`: unknown key; did you mean `name`?",
         ),
         (
             "name = \"good\"",
@@ -173,13 +173,13 @@ fn mistakes_are_explained() {
 }
 
 #[test]
-fn all_mistakes_are_said_at_once() {
+fn resolve_returns_all_mistakes() {
     let text = GOOD.replace("qos = 1", "qos = 7").replace("clients = 5", "clients = 0");
     assert_eq!(resolve(&text).unwrap_err().lines().count(), 3);
 }
 
 #[test]
-fn single_values_are_set_by_the_name_of_the_group() {
+fn set_changes_value_of_named_group() {
     let set = |assignments: &[&str]| -> Result<Scenario, String> {
         let mut document = Document::of_text("test.toml", GOOD).unwrap();
         for assignment in assignments {
@@ -229,11 +229,11 @@ fn single_values_are_set_by_the_name_of_the_group() {
         ("publishers", "expected key=value, for example publishers.clients=10"),
         (
             "publisher.clients=1",
-            "`publisher.clients`: no group is called `publisher`; did you mean `publishers`?",
+            "`publisher.clients`: unknown group `publisher`; did you mean `publishers`?",
         ),
         (
             "publishers.client=1",
-            "`publishers.client`: no such key; did you mean `clients`?",
+            "`publishers.client`: unknown key; did you mean `clients`?",
         ),
         (
             "publishers.clients=many",
@@ -241,7 +241,7 @@ fn single_values_are_set_by_the_name_of_the_group() {
         ),
         (
             "subscribers.subscribe.qos=1",
-            "`subscribers.subscribe.qos`: `subscribe` is a list; say which item, as in `subscribe.0`",
+            "`subscribers.subscribe.qos`: `subscribe` is a list; expected the number of an item, as in `subscribe.0`",
         ),
         (
             "subscribers.subscribe.1.qos=1",
@@ -260,7 +260,7 @@ fn single_values_are_set_by_the_name_of_the_group() {
 }
 
 #[test]
-fn scaling_leaves_groups_that_do_not_scale() {
+fn scale_changes_only_groups_that_scale() {
     let mut document = presets::document("fanout").unwrap();
     document.scale(0.0001);
     let scenario = document.resolve().unwrap();
@@ -268,7 +268,7 @@ fn scaling_leaves_groups_that_do_not_scale() {
 }
 
 #[test]
-fn every_preset_is_valid_and_comes_back_from_what_show_prints() {
+fn presets_are_valid_and_equal_after_to_toml() {
     for (name, text) in presets::PRESETS {
         let scenario = resolve(text).unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
         assert_eq!(&scenario.name, name);
@@ -282,7 +282,7 @@ fn every_preset_is_valid_and_comes_back_from_what_show_prints() {
 }
 
 #[test]
-fn an_unknown_preset_gets_a_hint() {
-    let said = presets::document("fanuot").unwrap_err();
-    assert!(said.contains("did you mean `fanout`?"), "{said}");
+fn unknown_preset_fails_with_suggestion() {
+    let message = presets::document("fanuot").unwrap_err();
+    assert!(message.contains("did you mean `fanout`?"), "{message}");
 }

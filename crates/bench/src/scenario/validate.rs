@@ -1,4 +1,4 @@
-//! What no type says: whether a scenario makes sense, and whether MQTT permits what it wants to send.
+//! The checks that types cannot make: whether the values fit together, and whether MQTT allows what a scenario sends.
 
 use std::collections::HashSet;
 
@@ -6,45 +6,48 @@ use mqtt::{SharedFilter, validate_filter, validate_topic_name};
 
 use crate::load::{random_bound, random_length};
 
-use super::{Fleet, Group, Payload, Presence, Publish, Scenario, Subscribe, ToKafka};
+use super::{ClientGroup, Fleet, GroupPresence, Payload, PublishSpec, Scenario, SubscribeSpec, ToKafka};
 
-/// A day less than three years; beyond, nanoseconds since the start would need care.
+/// About three years, far below the range of nanoseconds in 64 bits.
 const SECONDS_MAX: f64 = 1e8;
 /// The largest packet has a remaining length of 268,435,455 bytes, of which the topic needs some [MQTT-1.5.5-1].
 pub const PAYLOAD_BYTES_MAX: u32 = 268_000_000;
-/// Bytes of a client id, topic or filter: strings have two bytes for their length.
+/// Most bytes of a client id, topic or filter: strings have a length of two bytes.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 const RATE_MAX: f64 = 1e9;
 
-/// Paths like "group.0.publish.rate", and what is wrong there.
-type Wrong = Vec<(String, String)>;
+/// Paths like "group.0.publish.rate", each with its error.
+type InvalidFields = Vec<(String, String)>;
 
-pub fn check(scenario: &Scenario) -> Wrong {
-    let mut wrong = Wrong::new();
-    let mut say = |key: &str, message: &str| wrong.push((key.into(), message.into()));
+pub fn check(scenario: &Scenario) -> InvalidFields {
+    let mut wrong = InvalidFields::new();
+    let mut report = |key: &str, message: &str| wrong.push((key.into(), message.into()));
     if scenario.name.is_empty() {
-        say("name", "a scenario has a name");
+        report("name", "a scenario must have a name");
     }
     if !(0.0..=SECONDS_MAX).contains(&scenario.duration_s) {
-        say("duration_s", "expected seconds from 0 to 100000000");
+        report("duration_s", "expected seconds from 0 to 100000000");
     }
     if !(0.0..=SECONDS_MAX).contains(&scenario.warm_up_s) {
-        say("warm_up_s", "expected seconds from 0 to 100000000");
+        report("warm_up_s", "expected seconds from 0 to 100000000");
     }
     if !(0.0..=SECONDS_MAX).contains(&scenario.drain_s) {
-        say("drain_s", "expected seconds from 0 to 100000000");
+        report("drain_s", "expected seconds from 0 to 100000000");
     }
     if !(0.0..=RATE_MAX).contains(&scenario.connect_rate) {
-        say(
+        report(
             "connect_rate",
             "expected connects per second, 0 for as fast as possible",
         );
     }
     if scenario.connecting_max == 0 {
-        say("connecting_max", "expected at least 1: otherwise nobody could connect");
+        report(
+            "connecting_max",
+            "expected at least 1; otherwise no client could connect",
+        );
     }
     if scenario.group.is_empty() {
-        say("group", "there are no groups of clients");
+        report("group", "expected at least one group of clients");
     }
     if let Some(kafka) = &scenario.kafka {
         check_kafka(kafka, &mut wrong);
@@ -65,10 +68,10 @@ pub fn check(scenario: &Scenario) -> Wrong {
     wrong
 }
 
-fn check_kafka(kafka: &ToKafka, wrong: &mut Wrong) {
+fn check_kafka(kafka: &ToKafka, wrong: &mut InvalidFields) {
     for (key, text) in [("sql", &kafka.sql), ("kafka_topic", &kafka.kafka_topic)] {
         if text.is_empty() {
-            wrong.push((format!("kafka.{key}"), "is empty".into()));
+            wrong.push((format!("kafka.{key}"), "must not be empty".into()));
         }
     }
     if kafka.partitions == 0 {
@@ -76,7 +79,7 @@ fn check_kafka(kafka: &ToKafka, wrong: &mut Wrong) {
     }
 }
 
-fn check_fleet(scenario: &Scenario, fleet: &Fleet, wrong: &mut Wrong) {
+fn check_fleet(scenario: &Scenario, fleet: &Fleet, wrong: &mut InvalidFields) {
     for (key, text) in [("profile", &fleet.profile), ("keys", &fleet.keys)] {
         let is_plain = |char: char| char.is_ascii_alphanumeric() || "_-,".contains(char);
         if text.is_empty() || !text.chars().all(is_plain) {
@@ -87,19 +90,19 @@ fn check_fleet(scenario: &Scenario, fleet: &Fleet, wrong: &mut Wrong) {
         if group.user_name.is_none() {
             wrong.push((
                 format!("group.{index}.user_name"),
-                "a device has a user name: its access token and its name".into(),
+                "a device must have a user name, which is its access token and its name".into(),
             ));
         }
     }
 }
 
-fn check_names(scenario: &Scenario, wrong: &mut Wrong) {
+fn check_names(scenario: &Scenario, wrong: &mut InvalidFields) {
     let mut names = HashSet::new();
     for (index, group) in scenario.group.iter().enumerate() {
         let message = if group.name.is_empty() {
-            "a group has a name"
+            "a group must have a name"
         } else if group.name.contains(['.', '=', '*', '/', '+', '#', ' ', '\0']) {
-            "a name has none of . = * / + # and no space: it is used in topics and by --set"
+            "a group name must not contain . = * / + # or a space, because topics and --set use it"
         } else if !names.insert(&group.name) {
             "another group has this name"
         } else {
@@ -110,17 +113,21 @@ fn check_names(scenario: &Scenario, wrong: &mut Wrong) {
     check_identities(scenario, wrong);
 }
 
-/// Two clients with one client id would take the session from each other all the time.
-fn check_identities(scenario: &Scenario, wrong: &mut Wrong) {
+/// Checks that client ids are unique: two clients with the same id would take the session over from each other all the
+/// time.
+fn check_identities(scenario: &Scenario, wrong: &mut InvalidFields) {
     let mut patterns: Vec<(&str, std::ops::Range<u64>)> = Vec::new();
     for (index, group) in scenario.group.iter().enumerate() {
         let first = u64::from(group.start_number);
         let numbers = first..first + u64::from(group.clients);
         let id = group.client_id.as_str();
         let has_number = letters(id).any(|letter| letter == 'i');
-        let mut say = |message: String| wrong.push((format!("group.{index}.client_id"), message));
+        let mut report = |message: String| wrong.push((format!("group.{index}.client_id"), message));
         if !id.is_empty() && !has_number && group.clients > 1 {
-            say(format!("{} clients would share it; put %i into it", group.clients));
+            report(format!(
+                "{} clients have the same client id; add %i to it",
+                group.clients
+            ));
         }
         if id.is_empty() || letters(id).any(|letter| letter == 'g') {
             continue;
@@ -129,49 +136,49 @@ fn check_identities(scenario: &Scenario, wrong: &mut Wrong) {
             *other == id && (!has_number || (range.start < numbers.end && numbers.start < range.end))
         };
         if patterns.iter().any(overlaps) {
-            say("another group's clients have the same; put %g into it or set start_number".into());
+            report("clients of another group have the same client id; add %g to it or set start_number".into());
         }
         patterns.push((id, numbers));
     }
 }
 
-fn check_group(group: &Group, wrong: &mut Wrong) {
-    let mut say = |key: &str, message: String| wrong.push((key.into(), message));
+fn check_group(group: &ClientGroup, wrong: &mut InvalidFields) {
+    let mut report = |key: &str, message: String| wrong.push((key.into(), message));
     if group.clients == 0 {
-        say("clients", "expected at least 1".into());
+        report("clients", "expected at least 1".into());
     }
     if !(3..=5).contains(&group.version) {
-        say(
+        report(
             "version",
             format!("expected 3, 4 or 5 (MQTT 3.1, 3.1.1, 5.0), not {}", group.version),
         );
     }
     if group.start_number.checked_add(group.clients).is_none() {
-        say(
+        report(
             "start_number",
             "the last client's number would be above 4294967295".into(),
         );
     }
-    check_pattern("client_id", &group.client_id, "igr", &mut say);
+    check_pattern("client_id", &group.client_id, "igr", &mut report);
     if group.client_id.is_empty() && !group.clean_start && group.version < 5 {
         // [MQTT-3.1.3-7]
-        say(
+        report(
             "client_id",
-            "without a client id there is no session to keep; set clean_start or a client_id".into(),
+            "a persistent session needs a client id; set clean_start or a client_id".into(),
         );
     }
     if let Some(user_name) = &group.user_name {
-        check_pattern("user_name", user_name, "icgr{", &mut say);
+        check_pattern("user_name", user_name, "icgr{", &mut report);
         if user_name.contains("%c") && group.client_id.contains("%u") {
-            say("user_name", "client id and user name contain each other".into());
+            report("user_name", "client id and user name contain each other".into());
         }
     }
     if group.password.is_some() && group.user_name.is_none() && group.version < 5 {
         // [MQTT-3.1.2-22]
-        say("password", "MQTT 3.1.1 has no password without a user name".into());
+        report("password", "MQTT 3.1.1 allows a password only with a user name".into());
     }
     if group.session_expiry_s > 0 && group.version < 5 {
-        say(
+        report(
             "session_expiry_s",
             format!(
                 "MQTT 5 only, and `version` is {}; use clean_start = false",
@@ -179,39 +186,39 @@ fn check_group(group: &Group, wrong: &mut Wrong) {
             ),
         );
     }
-    check_presence(group, &mut say);
+    check_presence(group, &mut report);
     for (index, subscribe) in group.subscribe.iter().enumerate() {
-        check_subscribe(group, index, subscribe, &mut say);
+        check_subscribe(group, index, subscribe, &mut report);
     }
     if let Some(publish) = &group.publish {
-        check_publish(group, publish, &mut say);
+        check_publish(group, publish, &mut report);
     }
 }
 
-fn check_presence(group: &Group, say: &mut impl FnMut(&str, String)) {
+fn check_presence(group: &ClientGroup, report: &mut impl FnMut(&str, String)) {
     if let Some(cycle) = &group.cycle {
         if !(0.0..=SECONDS_MAX).contains(&cycle.stay_s) {
-            say("cycle.stay_s", "expected seconds from 0".into());
+            report("cycle.stay_s", "expected seconds from 0".into());
         }
-        if group.presence != Presence::Always {
-            say(
+        if group.presence != GroupPresence::Always {
+            report(
                 "presence",
-                "clients that come and go all the time (`cycle`) are neither away nor late".into(),
+                "clients that come and go all the time (`cycle`) must have the presence \"always\"".into(),
             );
         }
         if group.publish.is_some() {
-            say(
+            report(
                 "publish",
-                "clients that come and go all the time (`cycle`) do not publish".into(),
+                "clients that come and go all the time (`cycle`) cannot publish".into(),
             );
         }
-    } else if group.presence != Presence::Always && group.publish.is_some() {
-        say(
+    } else if group.presence != GroupPresence::Always && group.publish.is_some() {
+        report(
             "publish",
-            "who is not there while others publish does not publish".into(),
+            "clients that are absent while others publish cannot publish".into(),
         );
     }
-    if group.presence == Presence::AwayWhilePublishing {
+    if group.presence == GroupPresence::AwayWhilePublishing {
         let keeps = !group.clean_start && (group.version < 5 || group.session_expiry_s > 0);
         if !keeps {
             let missing = if group.clean_start {
@@ -219,34 +226,36 @@ fn check_presence(group: &Group, say: &mut impl FnMut(&str, String)) {
             } else {
                 "session_expiry_s"
             };
-            say(
+            report(
                 "presence",
-                format!("nothing waits for who is away without a session: set {missing}"),
+                format!("absent clients receive nothing without a session; set {missing}"),
             );
         }
     }
     if let Some(stall) = &group.stall {
         if !(0.0..=SECONDS_MAX).contains(&stall.after_s) || !(0.0..=SECONDS_MAX).contains(&stall.for_s) {
-            say("stall", "expected seconds from 0".into());
+            report("stall", "expected seconds from 0".into());
         }
         if group.subscribe.is_empty() {
-            say(
-                "stall",
-                "a group that subscribes to nothing has nothing to stop reading".into(),
-            );
+            report("stall", "only a group that subscribes can stop reading".into());
         }
     }
 }
 
-fn check_subscribe(group: &Group, index: usize, subscribe: &Subscribe, say: &mut impl FnMut(&str, String)) {
+fn check_subscribe(
+    group: &ClientGroup,
+    index: usize,
+    subscribe: &SubscribeSpec,
+    report: &mut impl FnMut(&str, String),
+) {
     let key = format!("subscribe.{index}.filter");
-    check_pattern(&key, &subscribe.filter, "icugr", say);
+    check_pattern(&key, &subscribe.filter, "icugr", report);
     let filter = sample(&subscribe.filter, group);
     match SharedFilter::parse(&filter) {
-        Err(error) => say(&key, error.to_string()),
+        Err(error) => report(&key, error.to_string()),
         Ok(shared) => {
             if let Err(error) = validate_filter(shared.map_or(filter.as_str(), |shared| shared.filter)) {
-                say(&key, error.to_string());
+                report(&key, error.to_string());
             }
         }
     }
@@ -254,67 +263,64 @@ fn check_subscribe(group: &Group, index: usize, subscribe: &Subscribe, say: &mut
         .iter()
         .any(|other| other.filter == subscribe.filter);
     if is_repeated {
-        say(&key, "the group subscribes to this twice".into());
+        report(&key, "the group has this subscription twice".into());
     }
-    check_qos(&format!("subscribe.{index}.qos"), subscribe.qos, say);
+    check_qos(&format!("subscribe.{index}.qos"), subscribe.qos, report);
 }
 
-fn check_qos(key: &str, qos: u8, say: &mut impl FnMut(&str, String)) {
+fn check_qos(key: &str, qos: u8, report: &mut impl FnMut(&str, String)) {
     if qos > 2 {
-        say(key, format!("expected 0, 1 or 2, not {qos}"));
+        report(key, format!("expected 0, 1 or 2, not {qos}"));
     }
 }
 
-fn check_publish(group: &Group, publish: &Publish, say: &mut impl FnMut(&str, String)) {
-    check_pattern("publish.topic", &publish.topic, "icugrs{", say);
+fn check_publish(group: &ClientGroup, publish: &PublishSpec, report: &mut impl FnMut(&str, String)) {
+    check_pattern("publish.topic", &publish.topic, "icugrs{", report);
     if let Err(error) = validate_topic_name(&sample(&publish.topic, group)) {
-        say("publish.topic", error.to_string());
+        report("publish.topic", error.to_string());
     }
-    check_qos("publish.qos", publish.qos, say);
+    check_qos("publish.qos", publish.qos, report);
     if let Some(rate) = publish.rate.filter(|rate| !(*rate > 0.0 && *rate <= RATE_MAX)) {
-        say(
+        report(
             "publish.rate",
-            format!("expected messages per second above 0, not {rate}; without a rate it is the closed model"),
+            format!("expected messages per second above 0, not {rate}; for the closed model omit it"),
         );
     }
     if !(0.0..=60.0).contains(&publish.burst_s) {
-        say(
+        report(
             "publish.burst_s",
             format!("expected seconds from 0 (evenly spread) to 60, not {}", publish.burst_s),
         );
     } else if publish.burst_s > 0.0 && publish.rate.is_none() {
-        say(
-            "publish.burst_s",
-            "the closed model has no schedule: give a `rate`".into(),
-        );
+        report("publish.burst_s", "the closed model has no schedule; set `rate`".into());
     }
     if publish.qos > 0 && publish.window == 0 {
-        say(
+        report(
             "publish.window",
             "QoS 1 and 2 need a window of at least 1 unacknowledged message".into(),
         );
     }
     if publish.qos > 0 && publish.window > STRING_BYTES_MAX as u32 {
         // [MQTT-2.2.1-2]
-        say(
+        report(
             "publish.window",
-            "there are 65535 packet identifiers, so there cannot be more unacknowledged messages".into(),
+            "expected at most 65535, the number of packet identifiers".into(),
         );
     }
     match &publish.payload {
         Payload::Bytes(bytes) if *bytes > PAYLOAD_BYTES_MAX => {
-            say(
+            report(
                 "publish.payload.bytes",
-                format!("MQTT packets have up to 268435455 bytes; {bytes} do not fit"),
+                format!("{bytes} bytes do not fit in an MQTT packet of at most 268435455 bytes"),
             );
         }
-        Payload::Template(text) => check_template(text, say),
+        Payload::Template(text) => check_template(text, report),
         Payload::Bytes(_) | Payload::SmartMeter => {}
     }
 }
 
-/// `${…}` of a template.
-fn check_template(text: &str, say: &mut impl FnMut(&str, String)) {
+/// Checks the placeholders `${…}` of a template.
+fn check_template(text: &str, report: &mut impl FnMut(&str, String)) {
     const NAMES: [&str; 9] = [
         "counter",
         "walk",
@@ -329,14 +335,14 @@ fn check_template(text: &str, say: &mut impl FnMut(&str, String)) {
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once("${") {
         let Some((name, after)) = behind.split_once('}') else {
-            say("publish.payload.template", "`${` without its `}`".into());
+            report("publish.payload.template", "`${` without `}`".into());
             return;
         };
         if !is_placeholder(name, &NAMES) {
             let hint = super::diagnostic::did_you_mean(name, NAMES);
-            say(
+            report(
                 "publish.payload.template",
-                format!("unknown `${{{name}}}`{hint}; there are {}", NAMES.join(", ")),
+                format!("unknown `${{{name}}}`{hint}; known are {}", NAMES.join(", ")),
             );
         }
         rest = after;
@@ -356,7 +362,7 @@ fn is_placeholder(name: &str, names: &[&str]) -> bool {
     matches!(bounds, Some((Ok(low), Ok(high))) if low <= high)
 }
 
-/// The letters behind percent signs, `%%` left out.
+/// Returns the letters after percent signs, without `%%`.
 pub fn letters(pattern: &str) -> impl Iterator<Item = char> {
     let mut rest = pattern.chars();
     std::iter::from_fn(move || {
@@ -371,7 +377,7 @@ pub fn letters(pattern: &str) -> impl Iterator<Item = char> {
     })
 }
 
-fn check_pattern(key: &str, pattern: &str, known: &str, say: &mut impl FnMut(&str, String)) {
+fn check_pattern(key: &str, pattern: &str, known: &str, report: &mut impl FnMut(&str, String)) {
     for letter in letters(pattern).filter(|letter| !known.contains(*letter)) {
         let name = |letter| match letter {
             ' ' => "a single %".into(),
@@ -380,20 +386,20 @@ fn check_pattern(key: &str, pattern: &str, known: &str, say: &mut impl FnMut(&st
         };
         let known: Vec<String> = known.chars().map(name).collect();
         let what = name(letter);
-        say(
+        report(
             key,
-            format!("{what} stands for nothing here; there are {} and %%", known.join(", ")),
+            format!("unknown variable {what}; known are {} and %%", known.join(", ")),
         );
     }
     if known.contains('{') && random_parts(pattern).any(|name| random_bound(name).is_none()) {
-        say(key, "expected %{rand:N} with a number N from 1 to 4294967295".into());
+        report(key, "expected %{rand:N} with a number N from 1 to 4294967295".into());
     }
     if pattern.len() > STRING_BYTES_MAX {
-        say(key, "longer than 65535 bytes".into());
+        report(key, "longer than 65535 bytes".into());
     }
 }
 
-/// What stands between the braces of each `%{…}`.
+/// Returns the texts between the braces of each `%{…}`.
 fn random_parts(pattern: &str) -> impl Iterator<Item = &str> {
     let mut rest = pattern;
     std::iter::from_fn(move || {
@@ -409,10 +415,10 @@ fn random_parts(pattern: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a pattern may become, as far as the rules of topics care.
-fn sample(pattern: &str, group: &Group) -> String {
+/// Returns an example of what a pattern expands to, for the rules of topics.
+fn sample(pattern: &str, group: &ClientGroup) -> String {
     let mut text = pattern.to_owned();
-    // A user name may contain the client id, and a client id nothing that has patterns again but numbers.
+    // Two passes, because a user name may contain the client id.
     for _ in 0..2 {
         text = text
             .replace("%u", group.user_name.as_deref().unwrap_or_default())

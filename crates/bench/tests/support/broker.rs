@@ -1,6 +1,7 @@
-//! A small MQTT broker for tests that does what it should, except where a test tells it not to.
+//! A small MQTT broker for tests. It behaves correctly unless a test injects a fault.
 //!
-//! A thread per connection and one lock. Sessions, QoS 0 to 2 in both directions, shared subscriptions, retained messages.
+//! It has a thread per connection and one lock. It supports sessions, QoS 0 to 2 in both directions, shared
+//! subscriptions and retained messages.
 
 #![allow(clippy::unwrap_used, dead_code, reason = "a helper of tests")]
 
@@ -16,9 +17,9 @@ use mqtt::{
 
 const PACKET_MAX: usize = 1 << 20;
 
-/// What the broker does wrong. By itself nothing.
+/// The faults of the broker. The default methods inject none.
 pub trait Faults: Send {
-    /// The answer to a client's `attempt`th CONNECT (from 1); `None` closes without one.
+    /// Returns the answer to a client's `attempt`th CONNECT (from 1). `None` closes the connection without an answer.
     fn connack(&mut self, _client_id: &str, _attempt: u32) -> Option<ReasonCode> {
         Some(ReasonCode::Success)
     }
@@ -27,12 +28,12 @@ pub trait Faults: Send {
         qos
     }
 
-    /// What happens to the `number`th PUBLISH of a client (from 0, resent ones included).
+    /// Decides how the broker handles the `number`th PUBLISH of a client (from 0, including retransmissions).
     fn publish(&mut self, _client_id: &str, _number: u32) -> Taking {
         Taking::Accept
     }
 
-    /// What becomes of the `number`th message (from 0) to a subscriber.
+    /// Returns the messages to send instead of the `number`th message (from 0) to a subscriber.
     fn deliver(&mut self, _client_id: &str, _number: u32, message: Message) -> Vec<Message> {
         vec![message]
     }
@@ -44,13 +45,13 @@ impl Faults for Faultless {}
 
 pub enum Taking {
     Accept,
-    /// MQTT 5: an acknowledgement that says no; nothing is delivered.
+    /// Acknowledges with an error code (MQTT 5) and delivers nothing.
     Refuse(ReasonCode),
-    /// Closes the connection instead of taking the message.
+    /// Closes the connection and drops the message.
     Close,
-    /// Takes it, then closes instead of acknowledging.
+    /// Delivers the message, then closes the connection without an acknowledgement.
     AcceptAndClose,
-    /// Takes it and never answers.
+    /// Delivers the message and never acknowledges it.
     Ignore,
 }
 
@@ -76,7 +77,7 @@ struct State {
     seen: Seen,
 }
 
-/// What the broker can say about its clients.
+/// The broker's observations of its clients.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub connects: u32,
@@ -134,7 +135,7 @@ impl Broker {
         self.state.lock().unwrap().seen.clone()
     }
 
-    /// Puts a message in, as another client would.
+    /// Publishes a message in place of another client.
     pub fn inject(&self, topic: &str, payload: &[u8]) {
         let message = Message {
             topic: topic.into(),
@@ -291,7 +292,7 @@ fn deliver_to(session: &mut Session, message: Message) {
     session.in_flight.push((id, message, false));
 }
 
-/// Whether the connection goes on.
+/// Handles a packet. Returns whether the connection stays open.
 fn on_packet(
     client_id: &str,
     version: ProtocolVersion,
@@ -336,7 +337,7 @@ fn on_packet(
                 &Packet::PubRel(ack(taken.packet_id.get(), ReasonCode::Success)),
             );
         }
-        other => panic!("a client sends {other:?}"),
+        other => panic!("unexpected packet of a client: {other:?}"),
     }
     true
 }

@@ -1,4 +1,4 @@
-//! What the tests of the load share: a run through the driver from its first command to its outcome.
+//! Helpers of the load tests: they run the driver completely, from its first command to its outcome.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,36 +13,38 @@ pub mod ports;
 
 use std::time::{Duration, Instant};
 
-use bench::driver::{Command, Counts, Driver, Event, Interval, Job, Outcome, Sent};
+use bench::driver::{
+    Driver, DriverCommand, DriverEvent, DriverJob, LoadCounts, LoadInterval, ReconcileOutcome, SentCounts,
+};
 use bench::histogram::Histogram;
 use bench::load::{LocalDriver, conclude_shares};
-use bench::scenario::{Group, Payload, Presence, Publish, Scenario, Subscribe};
-use bench::target::Target;
+use bench::scenario::{ClientGroup, GroupPresence, Payload, PublishSpec, Scenario, SubscribeSpec};
+use bench::target::LoadTarget;
 
-/// Longer than any run here; a run that hangs fails instead.
+/// Longer than any run of these tests. A run that hangs fails after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 pub const RUN: u16 = 0x5EED;
 
 pub struct Report {
-    pub totals: Counts,
+    pub totals: LoadCounts,
     pub end_to_end: Histogram,
     pub acknowledgement: Histogram,
     pub connect: Histogram,
     pub subscribe: Histogram,
     pub connected_at_most: u64,
-    pub sent: Vec<Sent>,
-    pub outcome: Outcome,
+    pub sent: Vec<SentCounts>,
+    pub outcome: ReconcileOutcome,
 }
 
-pub fn target(port: u16) -> Target {
-    Target {
+pub fn target(port: u16) -> LoadTarget {
+    LoadTarget {
         hosts: vec!["127.0.0.1".into()],
         port,
-        ..Target::default()
+        ..LoadTarget::default()
     }
 }
 
-pub fn scenario(group: Vec<Group>) -> Scenario {
+pub fn scenario(group: Vec<ClientGroup>) -> Scenario {
     Scenario {
         name: "test".into(),
         duration_s: 0.5,
@@ -53,67 +55,67 @@ pub fn scenario(group: Vec<Group>) -> Scenario {
     }
 }
 
-pub fn subscribers(clients: u32, filter: &str, qos: u8) -> Group {
-    Group {
+pub fn subscribers(clients: u32, filter: &str, qos: u8) -> ClientGroup {
+    ClientGroup {
         name: "subscribers".into(),
         clients,
-        subscribe: vec![Subscribe {
+        subscribe: vec![SubscribeSpec {
             filter: filter.into(),
             qos,
         }],
-        ..Group::default()
+        ..ClientGroup::default()
     }
 }
 
-/// Each sends so many messages, in the closed model.
-pub fn publishers(clients: u32, topic: &str, qos: u8, messages: u64) -> Group {
-    Group {
+/// Returns publishers that send this many messages each, in the closed model.
+pub fn publishers(clients: u32, topic: &str, qos: u8, messages: u64) -> ClientGroup {
+    ClientGroup {
         name: "publishers".into(),
         clients,
-        publish: Some(Publish {
+        publish: Some(PublishSpec {
             topic: topic.into(),
             qos,
             messages,
             window: 10,
             payload: Payload::Bytes(40),
-            ..Publish::default()
+            ..PublishSpec::default()
         }),
-        ..Group::default()
+        ..ClientGroup::default()
     }
 }
 
-pub fn run(scenario: Scenario, target: Target, threads: u16) -> Report {
+pub fn run(scenario: Scenario, target: LoadTarget, threads: u16) -> Report {
     try_run(scenario, target, threads).unwrap_or_else(|reason| panic!("the run failed: {reason}"))
 }
 
-pub fn try_run(scenario: Scenario, target: Target, threads: u16) -> Result<Report, String> {
+pub fn try_run(scenario: Scenario, target: LoadTarget, threads: u16) -> Result<Report, String> {
     try_run_spread(scenario, target, threads, 1)
 }
 
-/// The clients spread over several drivers, as over several machines.
-pub fn try_run_spread(scenario: Scenario, target: Target, threads: u16, drivers: u32) -> Result<Report, String> {
+/// Distributes the clients over several drivers, as over several machines.
+pub fn try_run_spread(scenario: Scenario, target: LoadTarget, threads: u16, drivers: u32) -> Result<Report, String> {
     let mut drive = Drive::begin(scenario, target, threads, drivers)?;
     drive.wait(|drive| drive.ready)?;
     let start_ns = (drive.origin.elapsed() + Duration::from_millis(20)).as_nanos() as u64;
-    drive.command(|| Command::Publish { start_ns })?;
+    drive.command(|| DriverCommand::Publish { start_ns })?;
     drive.wait(|drive| drive.sent_answers)?;
     if drive
         .scenario
         .group
         .iter()
-        .any(|group| group.presence != Presence::Always)
+        .any(|group| group.presence != GroupPresence::Always)
     {
         drive.ready = 0;
-        drive.command(|| Command::Return)?;
+        drive.command(|| DriverCommand::Return)?;
         drive.wait(|drive| drive.ready)?;
     }
     let sent = drive.sent.clone();
-    drive.command(|| Command::Reconcile { sent: sent.clone() })?;
+    drive.command(|| DriverCommand::Reconcile { sent: sent.clone() })?;
     drive.wait(|drive| drive.outcomes)?;
     Ok(drive.into_report())
 }
 
-/// Drivers on their way through a run, and their answers.
+/// Drivers during a run, and their answers.
 pub struct Drive {
     pub origin: Instant,
     scenario: Scenario,
@@ -121,19 +123,19 @@ pub struct Drive {
     pub ready: usize,
     pub sent_answers: usize,
     pub outcomes: usize,
-    pub sum: Interval,
-    pub sent: Vec<Sent>,
-    outcome: Outcome,
+    pub sum: LoadInterval,
+    pub sent: Vec<SentCounts>,
+    outcome: ReconcileOutcome,
     connected_at_most: u64,
 }
 
 impl Drive {
-    pub fn begin(scenario: Scenario, target: Target, threads: u16, drivers: u32) -> Result<Drive, String> {
+    pub fn begin(scenario: Scenario, target: LoadTarget, threads: u16, drivers: u32) -> Result<Drive, String> {
         let origin = Instant::now();
         let mut all = Vec::new();
         for number in 0..drivers {
             let share = |clients: u32| clients * number / drivers..clients * (number + 1) / drivers;
-            let job = Job {
+            let job = DriverJob {
                 clients: scenario.group.iter().map(|group| share(group.clients)).collect(),
                 connect_rate: scenario.connect_rate / f64::from(drivers),
                 run: RUN,
@@ -144,7 +146,7 @@ impl Drive {
                 target: target.clone(),
             };
             let mut driver = LocalDriver::new(format!("test {number}"), origin);
-            driver.command(Command::Connect(Box::new(job)))?;
+            driver.command(DriverCommand::Connect(Box::new(job)))?;
             all.push(driver);
         }
         Ok(Drive {
@@ -154,18 +156,18 @@ impl Drive {
             ready: 0,
             sent_answers: 0,
             outcomes: 0,
-            sum: Interval::default(),
+            sum: LoadInterval::default(),
             sent: Vec::new(),
-            outcome: Outcome::default(),
+            outcome: ReconcileOutcome::default(),
             connected_at_most: 0,
         })
     }
 
-    pub fn command(&mut self, make: impl Fn() -> Command) -> Result<(), String> {
+    pub fn command(&mut self, make: impl Fn() -> DriverCommand) -> Result<(), String> {
         self.drivers.iter_mut().try_for_each(|driver| driver.command(make()))
     }
 
-    /// Takes events until all drivers have given an answer.
+    /// Handles events until all drivers have answered.
     pub fn wait(&mut self, answers: impl Fn(&Drive) -> usize) -> Result<(), String> {
         while answers(self) < self.drivers.len() {
             if self.origin.elapsed() > PATIENCE {
@@ -180,19 +182,19 @@ impl Drive {
         Ok(())
     }
 
-    fn take(&mut self, event: Event) -> Result<(), String> {
+    fn take(&mut self, event: DriverEvent) -> Result<(), String> {
         match event {
-            Event::Failed(reason) => return Err(reason),
-            Event::Progress(interval) => self.add(&interval),
-            Event::Ready(interval) => {
+            DriverEvent::Failed(reason) => return Err(reason),
+            DriverEvent::Progress(interval) => self.add(&interval),
+            DriverEvent::Ready(interval) => {
                 self.ready += 1;
                 self.add(&interval);
             }
-            Event::Sent { sent } => {
+            DriverEvent::Sent { sent } => {
                 self.sent_answers += 1;
                 self.sent.extend(sent);
             }
-            Event::Outcome(outcome) => {
+            DriverEvent::Outcome(outcome) => {
                 self.outcomes += 1;
                 add_outcome(&mut self.outcome, *outcome);
             }
@@ -214,13 +216,13 @@ impl Drive {
         }
     }
 
-    fn add(&mut self, interval: &Interval) {
+    fn add(&mut self, interval: &LoadInterval) {
         self.connected_at_most = self.connected_at_most.max(interval.counts.connected);
         add(&mut self.sum, interval);
     }
 }
 
-fn add_outcome(sum: &mut Outcome, outcome: Outcome) {
+fn add_outcome(sum: &mut ReconcileOutcome, outcome: ReconcileOutcome) {
     let (total, part) = (&mut sum.truth, &outcome.truth);
     total.flows += part.flows;
     total.expected += part.expected;
@@ -236,7 +238,7 @@ fn add_outcome(sum: &mut Outcome, outcome: Outcome) {
     sum.shares.extend(outcome.shares);
 }
 
-fn add(sum: &mut Interval, interval: &Interval) {
+fn add(sum: &mut LoadInterval, interval: &LoadInterval) {
     let (total, part) = (&mut sum.counts, &interval.counts);
     total.connects += part.connects;
     total.connects_failed += part.connects_failed;
@@ -260,7 +262,7 @@ fn add(sum: &mut Interval, interval: &Interval) {
     sum.subscribe.add(&interval.subscribe);
 }
 
-/// `(flows, expected, lost, duplicated, reordered, corrupt, unverified)`.
+/// Returns `(flows, expected, lost, duplicated, reordered, corrupt, unverified)`.
 pub fn truth(report: &Report) -> (u64, u64, u64, u64, u64, u64, u64) {
     let truth = report.outcome.truth;
     assert_eq!(truth.received + truth.lost, truth.expected);

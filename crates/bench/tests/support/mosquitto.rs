@@ -1,4 +1,4 @@
-//! A real Mosquitto on ports of its own, with plain, TLS and WebSocket listeners.
+//! Runs a real Mosquitto on free ports, with plain, TLS and WebSocket listeners.
 
 #![allow(clippy::unwrap_used, dead_code, reason = "a helper of tests")]
 
@@ -22,7 +22,7 @@ pub struct Mosquitto {
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
 impl Mosquitto {
-    /// Returns when it listens.
+    /// Starts the process and returns when it listens.
     pub fn start() -> Mosquitto {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("tidewire-bench-mosquitto-{}-{number}", std::process::id()));
@@ -31,7 +31,8 @@ impl Mosquitto {
         let [port, ws_port, tls_port, wss_port] = std::array::from_fn(|_| free_port().port());
         let path = |name: &str| directory.join(name).display().to_string();
         let tls = format!("certfile {}\nkeyfile {}\n", path("server.pem"), path("server.key"));
-        // Run by root it would become a user who may not read here. Queues without bound: what is lost is lost by the tool.
+        // `user root`: otherwise Mosquitto, if started by root, switches to a user without read permission here.
+        // The queues are unbounded, so that a lost message is an error of the load tool.
         let config = format!(
             "user root\nallow_anonymous true\nlog_dest stderr\nmax_queued_messages 0\nmax_inflight_messages 0\n\
              listener {port} 127.0.0.1\nlistener {ws_port} 127.0.0.1\nprotocol websockets\n\
@@ -50,7 +51,7 @@ impl Mosquitto {
 }
 
 fn spawn(directory: &Path) -> Child {
-    // Debian keeps the broker where only root looks.
+    // Debian installs the broker in a directory that is only on the PATH of root.
     let search = format!(
         "{}:/usr/sbin:/usr/local/sbin",
         std::env::var("PATH").unwrap_or_default()

@@ -1,49 +1,49 @@
-//! The encodings of a message: one for each wire form, and one for each connection that needs a form of its own.
+//! Encodes messages: once per wire form, and separately for connections that need their own form.
 
 use std::sync::Arc;
 
 use mqtt::{PacketId, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 
-use crate::deliver::{Core, Link, Terms};
+use crate::deliver::{DeliveryOptions, SessionLink, ShardCore};
 use crate::effect::{ConnSlot, Now};
 use crate::message::{Message, Publication};
 use crate::outbox::Range;
 
-/// A topic this short is not worth the three bytes of an alias.
+/// Shorter topics do not get an alias, because the alias itself takes three bytes.
 const ALIAS_TOPIC_BYTES_MIN: usize = 4;
 
-/// Set on an alias that the client has been told already. The server hands out fewer aliases than this bit.
+/// Marks an alias that the client already knows. The server assigns fewer aliases than this bit.
 const KNOWN_ALIAS: u16 = 0x8000;
 
-/// The encodings of one message made so far, and the message itself once someone had to keep it.
+/// Encodings of one message made so far, and the message itself once it is stored.
 #[derive(Default)]
-pub struct Forms {
-    /// QoS 0, by version class and retain flag.
+pub struct EncodedForms {
+    /// QoS 0, indexed by version class and retain flag.
     plain: [[Option<Range>; 2]; 2],
-    /// QoS 1 and 2 likewise.
-    pub(super) templates: [[[Option<Template>; 2]; 2]; 2],
-    /// The payload as it stands in the first form that one connection got for itself.
+    /// QoS 1 and 2, indexed by version class, retain flag and QoS.
+    pub(super) templates: [[[Option<EncodedTemplate>; 2]; 2]; 2],
+    /// The payload in the first form that was encoded for a single connection.
     pub(super) payload: Option<Range>,
     message: Option<Arc<Message>>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Template {
+pub(super) struct EncodedTemplate {
     pub(super) range: Range,
     pub(super) id_offset: u32,
 }
 
-impl Forms {
-    /// For a message that is kept already.
-    pub fn of(message: Arc<Message>) -> Forms {
-        Forms {
+impl EncodedForms {
+    /// Creates the forms of a stored message.
+    pub fn of(message: Arc<Message>) -> EncodedForms {
+        EncodedForms {
             message: Some(message),
-            ..Forms::default()
+            ..EncodedForms::default()
         }
     }
 
-    /// The message, if somebody keeps it.
-    pub fn kept(&self) -> Option<&Arc<Message>> {
+    /// Returns the message if it is stored.
+    pub fn stored(&self) -> Option<&Arc<Message>> {
         self.message.as_ref()
     }
 
@@ -52,15 +52,15 @@ impl Forms {
     }
 }
 
-impl Core {
-    /// The encoding that all subscribers of one form share.
+impl ShardCore {
+    /// Returns the encoding that all subscribers of one form share.
     pub(super) fn plain_form(
         &mut self,
         now: Now,
         is_v5: bool,
         retain: bool,
         p: &Publication<'_>,
-        forms: &mut Forms,
+        forms: &mut EncodedForms,
     ) -> Range {
         if let Some(range) = forms.plain[usize::from(is_v5)][usize::from(retain)] {
             return range;
@@ -120,13 +120,13 @@ impl Core {
         (self.outbox.range_from(mark), id_offset as u32)
     }
 
-    /// An encoding for one connection only: with subscription identifiers or a topic alias.
+    /// Encodes for one connection, with subscription identifiers or a topic alias.
     pub(super) fn encode_for(
         &mut self,
         now: Now,
-        link: Link,
+        link: SessionLink,
         p: &Publication<'_>,
-        terms: Terms<'_>,
+        terms: DeliveryOptions<'_>,
         id: Option<PacketId>,
     ) -> (Range, u32) {
         let topic_alias = if link.uses_aliases {
@@ -145,7 +145,7 @@ impl Core {
             && let Some(alias) = topic_alias
             && alias & KNOWN_ALIAS == 0
         {
-            // Topic and alias together are too much for the client: it goes without, and the client will not learn the alias.
+            // With topic and alias the packet exceeds the client's maximum. It is sent without the alias.
             self.forget_alias(ConnSlot(link.conn), p.topic);
             self.outbox.arena.truncate(range.start as usize);
             return self.encode(
@@ -165,7 +165,7 @@ impl Core {
         (range, at)
     }
 
-    /// An alias for the topic; marked with `KNOWN_ALIAS` when the client knows it already [MQTT-3.3.2-9].
+    /// Returns an alias for the topic, marked with `KNOWN_ALIAS` if the client knows it already [MQTT-3.3.2-9].
     fn alias_for(&mut self, conn: ConnSlot, topic: &str) -> Option<u16> {
         let aliases = self.connection_mut(conn)?.aliases.as_mut()?;
         if let Some(alias) = aliases.outgoing.get(topic) {

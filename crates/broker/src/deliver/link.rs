@@ -1,36 +1,36 @@
-//! What delivery looks at first of a session: half a cache line each, side by side.
+//! The fields of a session that delivery reads first: half a cache line each, in one array.
 
 use mqtt::{PacketType, QoS};
 
-use crate::deliver::Core;
+use crate::deliver::ShardCore;
 
 pub const NO_CONN: u32 = u32::MAX;
 
-/// The hot part of a session: half a cache line.
+/// Hot fields of a session: half a cache line.
 #[derive(Clone, Copy, Debug)]
-pub struct Link {
+pub struct SessionLink {
     /// Connection slot, or `NO_CONN`.
     pub conn: u32,
     /// The client's Maximum Packet Size.
     pub maximum_packet_size: u32,
-    /// Marks sessions already met while one message is routed.
+    /// Set to the current route's stamp once the session has received the message.
     pub stamp: u32,
     pub is_v5: bool,
-    /// Some deliveries must be checked with `may_receive`.
+    /// Deliveries must be checked with `may_receive`.
     pub is_filtered: bool,
-    /// Some deliveries must wait for retained messages (`hold`).
+    /// Live messages may have to wait for retained messages (`hold`).
     pub is_replaying: bool,
     /// The server may use topic aliases.
     pub uses_aliases: bool,
-    /// What it is sent at QoS 1 and 2 is recorded in the journal.
+    /// Messages at QoS 1 and 2 are recorded in the journal.
     pub is_durable: bool,
     pub messages_sent: u64,
     pub bytes_sent: u64,
 }
 
-impl Default for Link {
+impl Default for SessionLink {
     fn default() -> Self {
-        Link {
+        SessionLink {
             conn: NO_CONN,
             maximum_packet_size: u32::MAX,
             stamp: 0,
@@ -45,15 +45,15 @@ impl Default for Link {
     }
 }
 
-impl Core {
+impl ShardCore {
     #[inline]
-    pub fn link(&self, slot: u32) -> Link {
+    pub fn link(&self, slot: u32) -> SessionLink {
         self.links[slot as usize]
     }
 
-    /// To change what delivery depends on.
-    pub fn link_mut(&mut self, slot: u32) -> &mut Link {
-        self.forget_audience();
+    /// Returns the fields for modification. Invalidates cached broadcasts.
+    pub fn link_mut(&mut self, slot: u32) -> &mut SessionLink {
+        self.invalidate_recipients();
         &mut self.links[slot as usize]
     }
 
@@ -62,10 +62,10 @@ impl Core {
         &mut self.links[slot as usize].stamp
     }
 
-    /// Room for one more session; its slot.
+    /// Adds a session slot.
     pub fn add_session_slot(&mut self) -> u32 {
         self.sessions.push(None);
-        self.links.push(Link::default());
+        self.links.push(SessionLink::default());
         self.sessions.len() as u32 - 1
     }
 

@@ -1,23 +1,24 @@
-//! Puts encoded packets into the lanes of connections.
+//! Queues encoded packets for connections.
 
 use mqtt::{PacketId, PacketType, QoS};
 
-use crate::deliver::encode::{Forms, Template};
-use crate::deliver::{Core, Delivered, Link, Terms};
+use crate::deliver::encode::{EncodedForms, EncodedTemplate};
+use crate::deliver::{DeliverResult, DeliveryOptions, SessionLink, ShardCore};
 use crate::durable::record::Seq;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
-use crate::outgoing::{Delivery, Tag, packet_id};
+use crate::outgoing::{Delivery, DeliveryTag, packet_id};
 
-/// Payloads up to this size are copied with their header per subscriber at QoS 1 and 2; larger ones are referred to.
+/// At QoS 1 and 2, payloads up to this size are copied with their header for each subscriber; larger ones are
+/// referenced.
 const COPY_PAYLOAD_BYTES: usize = 512;
 
-impl Core {
-    /// Queues a stretch of the arena for a connection, after all that it was sent before.
+impl ShardCore {
+    /// Queues a range of the arena for a connection, after all earlier output.
     #[inline]
     pub fn push(&mut self, conn: ConnSlot, range: Range) {
-        self.settle();
+        self.end_broadcast_run();
         self.outbox.push(conn, range);
     }
 
@@ -25,11 +26,11 @@ impl Core {
         &mut self,
         now: Now,
         slot: u32,
-        link: Link,
+        link: SessionLink,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
-    ) -> Delivered {
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let conn = ConnSlot(link.conn);
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
         let range = if is_shared_form {
@@ -46,11 +47,11 @@ impl Core {
         if is_shared_form {
             self.push(conn, range);
         } else {
-            self.push_own(conn, range, p.payload.len(), forms);
+            self.push_single(conn, range, p.payload.len(), forms);
         }
         self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
         self.tap_delivered(now, slot, p, QoS::AtMostOnce, terms.retain, false);
-        Delivered::Sent
+        DeliverResult::Sent
     }
 
     /// Sends a QoS 1 or 2 message for the first time.
@@ -59,12 +60,12 @@ impl Core {
         &mut self,
         now: Now,
         slot: u32,
-        link: Link,
+        link: SessionLink,
         p: &Publication<'_>,
-        terms: Terms<'_>,
-        forms: &mut Forms,
+        terms: DeliveryOptions<'_>,
+        forms: &mut EncodedForms,
         seq: Seq,
-    ) -> Delivered {
+    ) -> DeliverResult {
         let id = packet_id(seq);
         let conn = ConnSlot(link.conn);
         let mark = self.outbox.mark();
@@ -85,10 +86,10 @@ impl Core {
                     return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
                 }
                 if is_shared_form {
-                    *template = Some(Template { range, id_offset });
+                    *template = Some(EncodedTemplate { range, id_offset });
                     self.push(conn, range);
                 } else {
-                    self.push_own(conn, range, p.payload.len(), forms);
+                    self.push_single(conn, range, p.payload.len(), forms);
                 }
                 range.len()
             }
@@ -98,17 +99,18 @@ impl Core {
             qos: terms.qos,
             retain: terms.retain,
             seq,
-            tag: Tag::new(terms.identifiers, terms.group),
+            tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         self.session_mut(slot).outgoing.start(delivery);
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
         self.tap_delivered(now, slot, p, terms.qos, terms.retain, false);
-        Delivered::Sent
+        DeliverResult::Sent
     }
 
-    /// Queues a form that only this connection gets, the last of the arena. A large payload stays there once for all of them.
-    fn push_own(&mut self, conn: ConnSlot, range: Range, payload_bytes: usize, forms: &mut Forms) {
+    /// Queues a packet that was encoded for this connection only and is the last of the arena. Connections share a
+    /// large payload.
+    fn push_single(&mut self, conn: ConnSlot, range: Range, payload_bytes: usize, forms: &mut EncodedForms) {
         if payload_bytes <= COPY_PAYLOAD_BYTES {
             return self.push(conn, range);
         }
@@ -129,7 +131,7 @@ impl Core {
     }
 
     /// Queues a copy of an encoded PUBLISH with another packet identifier.
-    fn push_copy(&mut self, conn: ConnSlot, template: Template, payload_bytes: usize, id: PacketId) {
+    fn push_copy(&mut self, conn: ConnSlot, template: EncodedTemplate, payload_bytes: usize, id: PacketId) {
         let mark = self.outbox.mark();
         let whole = template.range.start as usize..template.range.end as usize;
         let is_copied = payload_bytes <= COPY_PAYLOAD_BYTES;
@@ -154,7 +156,7 @@ impl Core {
         }
     }
 
-    /// Queues a bare four-byte acknowledgement, the form that all versions share.
+    /// Queues an acknowledgement of four bytes, which is the same in all versions.
     #[inline]
     pub fn send_ack(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId) {
         let mark = self.outbox.mark();

@@ -1,42 +1,45 @@
-//! Writing all that is durable to the journal once more, so that replay can begin there and what is older can go.
+//! Checkpoints: rewrites all durable state, so that replay can start there and older segments can be deleted.
 //!
-//! A walk over groups, retained and delayed messages, then sessions, a part of each tick, while the shard works on: each record
-//! speaks of the moment at which it is written, and what happens later has records of its own behind it. Messages themselves stay
-//! where they are; the walk says which is the oldest that anything refers to.
+//! A checkpoint walks over groups, retained messages, delayed messages and sessions, a part in each tick, while the
+//! shard continues to work. Each record is a snapshot of the moment at which it is written; later changes follow in
+//! records of their own. Message records stay where they are. The checkpoint reports the oldest message that anything
+//! refers to.
 //!
-//! It begins when every other shard has begun and all that they had sent before has come (`Letter::Barrier`), and has ended when the
-//! same is true of their ends: what is on its way between shards is in the checkpoint or has a record behind it.
+//! It starts when every other shard has started and all mail that they sent before has arrived
+//! (`MailRequest::Barrier`), and it finishes under the same condition. So a message between two shards is either in the
+//! checkpoint or in a later record.
 
 use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::deliver::Core;
-use crate::durable::cold::Cold;
+use crate::deliver::ShardCore;
+use crate::durable::cold::ColdEntries;
 use crate::durable::entry_list::entry_of;
-use crate::durable::keep::session_record;
-use crate::durable::ledger::Ledger;
-use crate::durable::moves::{MovePart, Moves};
+use crate::durable::journaling::session_record;
+use crate::durable::ledger::PendingRecords;
+use crate::durable::moves::{CheckpointMoves, MovePart};
 use crate::durable::pages::Pages;
 use crate::durable::record::{
-    Entries, Entry, GroupKey, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets, WITH_TAP,
+    Entries, GroupKey, JournalRecord, PageRefs, Positions, RecordPosition, Seq, SessionEntry, SessionKey, Targets,
+    WITH_TAP,
 };
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
-use crate::mail::Letter;
+use crate::mail::MailRequest;
 use crate::message::Message;
 use crate::outgoing::Delivery;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::Session;
 use crate::shard::Shard;
 
-/// Bytes of records in one tick: some hundred microseconds of work.
+/// Bytes of records per tick; writing them takes some hundred microseconds.
 const STEP_BYTES: usize = 128 * 1024;
 
-/// Entries of one record: a queue may have millions.
+/// Entries per record. A queue may have millions.
 const ENTRIES_MAX: usize = 4096;
 
-/// Sessions that are looked at in one tick, where there is hardly ever anything to do.
+/// Session slots visited per tick. Most of them need no work.
 const SLOTS: u32 = 16 * 1024;
 
 const SCAN: ScanBudget = ScanBudget {
@@ -44,22 +47,22 @@ const SCAN: ScanBudget = ScanBudget {
     steps_max: 4096,
 };
 
-pub struct Walk {
-    at: At,
-    oldest: Option<Position>,
-    /// That it has written.
+pub struct RunningCheckpoint {
+    at: CheckpointStep,
+    oldest: Option<RecordPosition>,
+    /// Bytes written so far.
     bytes: u64,
-    pub(super) moves: Moves,
+    pub(super) moves: CheckpointMoves,
 }
 
 #[derive(Clone, Debug)]
-enum At {
-    /// Waiting for the others to begin.
+enum CheckpointStep {
+    /// Waits until all other shards have started.
     Begin,
-    /// Sessions that hold messages which are to be moved.
+    /// Visits sessions with held messages that must be moved.
     Holding(u32),
     Groups(u32),
-    /// In the queue of a group, behind this number.
+    /// In the queue of a group, after entry `behind`.
     Held {
         index: u32,
         epoch: u32,
@@ -68,45 +71,45 @@ enum At {
     Retained(Option<ScanCursor>),
     Delayed(usize),
     Sessions(u32),
-    /// In the queue of a session, behind this entry.
+    /// In the queue of a session, after entry `behind`.
     Queue {
         slot: u32,
         session: SessionKey,
         behind: Seq,
-        /// `Outgoing::cooled` when it was begun.
-        cooled: u32,
+        /// Value of `Outgoing::evictions` when the queue was started.
+        evictions: u32,
     },
-    /// Waiting for the others to end.
+    /// Waits until all other shards have finished.
     End,
 }
 
-/// What a finished checkpoint of a shard says.
+/// Result of a finished checkpoint of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpointed {
-    /// The oldest message that anything of the shard refers to.
-    pub oldest: Option<Position>,
-    /// What it has written, without messages that were moved.
+pub struct FinishedCheckpoint {
+    /// Oldest message that the shard refers to.
+    pub oldest: Option<RecordPosition>,
+    /// Bytes written, without moved messages.
     pub bytes: u64,
-    /// The bytes of those.
+    /// Bytes of moved messages.
     pub moved_bytes: u64,
 }
 
 impl Shard {
-    /// Begins a checkpoint; every shard of the node has to, and none twice before all have finished. Messages of `part` that
-    /// somebody still waits for are written once more, so that the journal need not be kept for them.
+    /// Starts a checkpoint. Every shard of the node must start one, and none may start the next before all have
+    /// finished. Messages in `part` that are still needed are rewritten, so that their segments can be deleted.
     pub fn begin_checkpoint(&mut self, now: Now, part: MovePart) {
         if self.core.ledger.is_none() {
             return;
         }
-        debug_assert_eq!(self.batch_bytes(), 0, "what was recorded before has been appended");
-        self.walk = Some(Box::new(Walk {
-            at: At::Begin,
+        debug_assert_eq!(self.batch_bytes(), 0, "earlier records must be appended first");
+        self.running_checkpoint = Some(Box::new(RunningCheckpoint {
+            at: CheckpointStep::Begin,
             oldest: None,
             bytes: 0,
-            moves: Moves::new(part),
+            moves: CheckpointMoves::new(part),
         }));
         if let Some(ledger) = &mut self.core.ledger {
-            ledger.oldest_mentioned = None;
+            ledger.oldest_referenced = None;
         }
         self.send_barrier(false);
         self.record_checkpoint(now);
@@ -114,7 +117,7 @@ impl Shard {
 
     fn record_checkpoint(&mut self, now: Now) {
         let (shards, last_key) = (self.core.shards, self.core.last_key());
-        self.core.record(&Record::Checkpoint {
+        self.core.record(&JournalRecord::Checkpoint {
             unix_ms: now.unix_ms,
             shards,
             last_key,
@@ -123,43 +126,43 @@ impl Shard {
 
     fn send_barrier(&mut self, is_end: bool) {
         for other in (0..self.core.shards).filter(|other| *other != self.core.id.0) {
-            self.mail_out[usize::from(other)].letter(Letter::Barrier { is_end });
+            self.outgoing_mail[usize::from(other)].request(MailRequest::Barrier { is_end });
         }
     }
 
-    /// Whether all others have got as far.
-    fn may_pass(&self, is_end: bool) -> bool {
+    /// Returns whether all other shards have reached this barrier.
+    fn has_passed_barrier(&self, is_end: bool) -> bool {
         self.barriers[usize::from(is_end)] + 1 >= self.core.shards
     }
 
-    fn pass(&mut self, is_end: bool) {
+    fn consume_barriers(&mut self, is_end: bool) {
         self.barriers[usize::from(is_end)] -= self.core.shards - 1;
     }
 
-    /// Goes on with a checkpoint. To be called at the beginning of a tick, when all that was recorded before has been appended.
-    /// Says what it came to when it has ended: it is good when the batch of this tick is kept.
-    pub fn walk_on(&mut self, now: Now) -> Option<Checkpointed> {
-        if !self.is_walking() {
+    /// Continues a checkpoint. Must be called at the start of a tick, when all earlier records have been appended.
+    /// Returns the result when the checkpoint has finished. It is valid once the batch of this tick is committed.
+    pub fn continue_checkpoint(&mut self, now: Now) -> Option<FinishedCheckpoint> {
+        if !self.is_checkpoint_active() {
             return None;
         }
-        let mut walk = self.walk.take()?;
+        let mut walk = self.running_checkpoint.take()?;
         debug_assert!(
-            self.batch_bytes() == 0 || matches!(walk.at, At::Begin),
-            "what was recorded before has been appended"
+            self.batch_bytes() == 0 || matches!(walk.at, CheckpointStep::Begin),
+            "earlier records must be appended first"
         );
         match walk.at {
-            At::Begin => {
-                self.pass(false);
-                walk.at = At::Holding(0);
+            CheckpointStep::Begin => {
+                self.consume_barriers(false);
+                walk.at = CheckpointStep::Holding(0);
             }
-            At::End => {
-                self.pass(true);
-                // So that there is a batch which is the last of the checkpoint.
+            CheckpointStep::End => {
+                self.consume_barriers(true);
+                // Ensures that this tick has a batch: the last one of the checkpoint.
                 self.record_checkpoint(now);
-                let mentioned = self.core.ledger.as_ref().and_then(|ledger| ledger.oldest_mentioned);
+                let mentioned = self.core.ledger.as_ref().and_then(|ledger| ledger.oldest_referenced);
                 let oldest = walk.oldest.into_iter().chain(mentioned).min();
                 let oldest = oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
-                return Some(Checkpointed {
+                return Some(FinishedCheckpoint {
                     oldest,
                     bytes: walk.bytes.saturating_sub(walk.moves.bytes),
                     moved_bytes: walk.moves.written,
@@ -170,115 +173,117 @@ impl Shard {
         let before = self.batch_bytes();
         let limit = before + STEP_BYTES;
         let mut steps = 0;
-        while self.batch_bytes() < limit && steps < SLOTS && !matches!(walk.at, At::End) {
+        while self.batch_bytes() < limit && steps < SLOTS && !matches!(walk.at, CheckpointStep::End) {
             steps += 1;
             if self.must_wait_for_moves(&mut walk) {
                 break;
             }
             walk.at = self.step(now, &mut walk);
             match walk.at {
-                At::End => self.send_barrier(true),
-                At::Holding(_) => break,
+                CheckpointStep::End => self.send_barrier(true),
+                CheckpointStep::Holding(_) => break,
                 _ => {}
             }
         }
         walk.bytes += (self.batch_bytes() - before) as u64;
-        self.walk = Some(walk);
+        self.running_checkpoint = Some(walk);
         None
     }
 
-    /// Whether there is something to do for a checkpoint now.
-    pub fn is_walking(&self) -> bool {
-        self.walk.as_ref().is_some_and(|walk| match walk.at {
-            At::Begin => self.may_pass(false),
-            At::End => self.may_pass(true),
+    /// Returns whether a checkpoint is running and not waiting.
+    pub fn is_checkpoint_active(&self) -> bool {
+        self.running_checkpoint.as_ref().is_some_and(|walk| match walk.at {
+            CheckpointStep::Begin => self.has_passed_barrier(false),
+            CheckpointStep::End => self.has_passed_barrier(true),
             _ => !walk.moves.is_fetching(),
         })
     }
 
-    /// What has been recorded and not been appended.
+    /// Returns the bytes that have been recorded but not appended.
     pub fn batch_bytes(&self) -> usize {
         self.core.ledger.as_ref().map_or(0, |ledger| ledger.batch.len())
     }
 
-    /// Writes one group, a few retained messages, one session or a part of its queue; what comes next.
-    fn step(&mut self, now: Now, walk: &mut Walk) -> At {
+    /// Writes one group, some retained messages, one session, or a part of a queue. Returns the next step.
+    fn step(&mut self, now: Now, walk: &mut RunningCheckpoint) -> CheckpointStep {
         let oldest = &mut walk.oldest;
         match walk.at.clone() {
-            At::Holding(slot) if walk.moves.is_any_old() && (slot as usize) < self.core.sessions.len() => {
+            CheckpointStep::Holding(slot)
+                if walk.moves.has_old_entries() && (slot as usize) < self.core.sessions.len() =>
+            {
                 let end = (slot + SLOTS).min(self.core.sessions.len() as u32);
-                (slot..end).for_each(|slot| self.core.release_old(now, slot, &walk.moves));
-                At::Holding(end)
+                (slot..end).for_each(|slot| self.core.release_held_messages(now, slot, &walk.moves));
+                CheckpointStep::Holding(end)
             }
-            At::Groups(index) if (index as usize) < self.groups.slots() => {
+            CheckpointStep::Groups(index) if (index as usize) < self.groups.slots() => {
                 if self.move_group(now, index, &mut walk.moves) {
-                    return At::Groups(index);
+                    return CheckpointStep::Groups(index);
                 }
                 self.write_group(index)
             }
-            at @ At::Held { .. } => self.write_held(at, walk),
-            At::Begin | At::Holding(_) => At::Groups(0),
-            At::Groups(_) => At::Retained(None),
-            At::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
-                Some(cursor) => At::Retained(Some(cursor)),
-                None => At::Delayed(0),
+            at @ CheckpointStep::Held { .. } => self.write_held(at, walk),
+            CheckpointStep::Begin | CheckpointStep::Holding(_) => CheckpointStep::Groups(0),
+            CheckpointStep::Groups(_) => CheckpointStep::Retained(None),
+            CheckpointStep::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
+                Some(cursor) => CheckpointStep::Retained(Some(cursor)),
+                None => CheckpointStep::Delayed(0),
             },
-            At::Delayed(index) if index < self.delayed.len() => {
+            CheckpointStep::Delayed(index) if index < self.delayed.len() => {
                 self.write_delayed(now, index, oldest, &mut walk.moves);
-                At::Delayed(index + 1)
+                CheckpointStep::Delayed(index + 1)
             }
-            At::Delayed(_) => At::Sessions(0),
-            At::Sessions(slot) if (slot as usize) < self.core.sessions.len() => {
+            CheckpointStep::Delayed(_) => CheckpointStep::Sessions(0),
+            CheckpointStep::Sessions(slot) if (slot as usize) < self.core.sessions.len() => {
                 match self.move_session(now, slot, &mut walk.moves) {
-                    true => At::Sessions(slot),
+                    true => CheckpointStep::Sessions(slot),
                     false => self.write_session(slot),
                 }
             }
-            at @ At::Queue { .. } => self.write_queue(at, oldest),
-            At::Sessions(_) | At::End => At::End,
+            at @ CheckpointStep::Queue { .. } => self.write_queue(at, oldest),
+            CheckpointStep::Sessions(_) | CheckpointStep::End => CheckpointStep::End,
         }
     }
 
-    /// A group; its queue follows.
-    fn write_group(&mut self, index: u32) -> At {
+    /// Writes a group. Its queue follows.
+    fn write_group(&mut self, index: u32) -> CheckpointStep {
         let Some(group) = self.groups.get_mut(index) else {
-            return At::Groups(index + 1);
+            return CheckpointStep::Groups(index + 1);
         };
         if group.is_durable()
             && let Some(ledger) = &mut self.core.ledger
         {
-            ledger.record(&Record::Group {
+            ledger.record(&JournalRecord::Group {
                 group: group.key,
                 share_name: &group.share_name,
                 filter: &group.filter,
             });
         }
-        At::Held {
+        CheckpointStep::Held {
             index,
             epoch: group.epoch,
             behind: 0,
         }
     }
 
-    /// A part of what a group has in the journal only, and at the end what it has in memory: what goes cold meanwhile is met before that.
-    /// What is given back meanwhile has a record of its own.
-    fn write_held(&mut self, at: At, walk: &mut Walk) -> At {
-        let At::Held { index, epoch, behind } = at else {
+    /// Writes a part of a group's cold entries and, after the last part, the messages in memory. Messages that are
+    /// evicted while the queue is written become cold before that. A message that is returned has a record of its own.
+    fn write_held(&mut self, at: CheckpointStep, walk: &mut RunningCheckpoint) -> CheckpointStep {
+        let CheckpointStep::Held { index, epoch, behind } = at else {
             return at;
         };
-        if self.groups.get_live(index, epoch).is_none() {
-            return At::Groups(index + 1);
+        if self.groups.get_current(index, epoch).is_none() {
+            return CheckpointStep::Groups(index + 1);
         }
-        if self.move_held(index, behind, ENTRIES_MAX, &mut walk.moves) {
+        if self.move_group_entries(index, behind, ENTRIES_MAX, &mut walk.moves) {
             return at;
         }
         let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
-            return At::Groups(index + 1);
+            return CheckpointStep::Groups(index + 1);
         };
         let part = group.queue.part(behind, ENTRIES_MAX);
         let (next, positions) = match part.last() {
             Some((last, _)) => {
-                let next = At::Held {
+                let next = CheckpointStep::Held {
                     index,
                     epoch,
                     behind: *last,
@@ -287,11 +292,13 @@ impl Shard {
             }
             None => {
                 let warm = group.queue.warm().filter_map(|message| message.place().position());
-                (At::Groups(index + 1), warm.collect::<Vec<_>>())
+                (CheckpointStep::Groups(index + 1), warm.collect::<Vec<_>>())
             }
         };
         if !is_planted(Fault::CheckpointForgetsHeld) {
-            positions.iter().for_each(|position| note(&mut walk.oldest, *position));
+            positions
+                .iter()
+                .for_each(|position| update_oldest(&mut walk.oldest, *position));
         }
         ledger.record_held(group.key, &positions);
         next
@@ -301,8 +308,8 @@ impl Shard {
         &mut self,
         now: Now,
         cursor: Option<ScanCursor>,
-        oldest: &mut Option<Position>,
-        moves: &mut Moves,
+        oldest: &mut Option<RecordPosition>,
+        moves: &mut CheckpointMoves,
     ) -> Option<ScanCursor> {
         let Some(ledger) = &mut self.core.ledger else {
             return None;
@@ -311,73 +318,83 @@ impl Shard {
             moves.message(now, ledger, message, Targets::default());
             let place = message.place();
             if let Some(position) = place.position() {
-                note(oldest, position);
+                update_oldest(oldest, position);
             }
             let expires_unix_ms = message.publication().expires_at_ms.map(|at| now.unix_at(at));
-            ledger.record_of(place, |message| Record::Retained {
+            ledger.record_of(place, |message| JournalRecord::Retained {
                 message,
                 expires_unix_ms,
                 topic,
             });
-            // Messages that are moved may be large.
+            // Moved messages may be large.
             ledger.batch.len() < STEP_BYTES
         };
-        self.retained.scan_every(cursor, now.monotonic_ms, SCAN, each)
+        self.retained.scan_all(cursor, now.monotonic_ms, SCAN, each)
     }
 
-    fn write_delayed(&mut self, now: Now, index: usize, oldest: &mut Option<Position>, moves: &mut Moves) {
+    fn write_delayed(
+        &mut self,
+        now: Now,
+        index: usize,
+        oldest: &mut Option<RecordPosition>,
+        moves: &mut CheckpointMoves,
+    ) {
         let (Some(delayed), Some(ledger)) = (&self.delayed[index], &mut self.core.ledger) else {
             return;
         };
         let message = &delayed.message;
         if let Some(message) = moves.message(now, ledger, message, Targets::default()) {
-            // The copy is another message, with a time of its own, if the checkpoint does not come to its end.
-            ledger.record(&Record::DelayedDone { message });
+            // If the checkpoint does not finish, replay would publish both the copy and the original.
+            ledger.record(&JournalRecord::DelayedDone { message });
         }
         if let Some(position) = message.place().position() {
-            note(oldest, position);
+            update_oldest(oldest, position);
         }
         let due_unix_ms = match delayed.is_routed {
             true => WITH_TAP,
             false => now.unix_at(delayed.due_ms),
         };
-        ledger.record_of(message.place(), |message| Record::Delayed { message, due_unix_ms });
+        ledger.record_of(message.place(), |message| JournalRecord::Delayed {
+            message,
+            due_unix_ms,
+        });
     }
 
-    /// A session; its queue follows.
-    fn write_session(&mut self, slot: u32) -> At {
+    /// Writes a session. Its queue follows.
+    fn write_session(&mut self, slot: u32) -> CheckpointStep {
         let Some(session) = self.core.sessions[slot as usize].as_deref() else {
-            return At::Sessions(slot + 1);
+            return CheckpointStep::Sessions(slot + 1);
         };
-        let (key, cooled) = (session.key, session.outgoing.cooled);
+        let (key, evictions) = (session.key, session.outgoing.evictions);
         if key.0 != 0
             && let Some(ledger) = &mut self.core.ledger
         {
-            ledger.record(&Record::Session(session_record(session)));
+            ledger.record(&JournalRecord::Session(session_record(session)));
         }
-        At::Queue {
+        CheckpointStep::Queue {
             slot,
             session: key,
             behind: 0,
-            cooled,
+            evictions,
         }
     }
 
-    /// A part of what a session has in the journal only, and at the end what it has in memory: what becomes warm meanwhile is met
-    /// there. If something has become cold meanwhile, all is written once more: entries that come twice do no harm.
-    fn write_queue(&mut self, at: At, oldest: &mut Option<Position>) -> At {
-        let At::Queue {
+    /// Writes a part of a session's cold entries and, after the last part, the messages in memory, including those that
+    /// have been loaded since. If messages have been evicted since the start, the queue is written again; duplicate
+    /// entries are harmless.
+    fn write_queue(&mut self, at: CheckpointStep, oldest: &mut Option<RecordPosition>) -> CheckpointStep {
+        let CheckpointStep::Queue {
             slot,
             session: key,
             behind,
-            cooled,
+            evictions,
         } = at
         else {
             return at;
         };
         let session = self.core.sessions[slot as usize].as_deref();
         let Some(session) = session.filter(|session| session.key == key) else {
-            return At::Sessions(slot + 1);
+            return CheckpointStep::Sessions(slot + 1);
         };
         let cold = session.outgoing.cold.as_deref();
         if behind == 0
@@ -389,42 +406,42 @@ impl Shard {
         let part = cold.map_or(Vec::new(), |cold| cold_entries(cold, behind));
         if let Some(last) = part.last().map(|entry| entry.seq) {
             self.write_entries(key, &part, oldest);
-            return At::Queue {
+            return CheckpointStep::Queue {
                 slot,
                 session: key,
                 behind: last,
-                cooled,
+                evictions,
             };
         }
-        if session.outgoing.cooled != cooled {
-            return At::Queue {
+        if session.outgoing.evictions != evictions {
+            return CheckpointStep::Queue {
                 slot,
                 session: key,
                 behind: 0,
-                cooled: session.outgoing.cooled,
+                evictions: session.outgoing.evictions,
             };
         }
-        let warm = warm_entries(session);
+        let warm = memory_entries(session);
         self.write_entries(key, &warm, oldest);
-        At::Sessions(slot + 1)
+        CheckpointStep::Sessions(slot + 1)
     }
 
-    /// A session that is not durable has what it has only as long as the process lives: nothing is written, but what it may still
-    /// read has to stay.
-    fn write_entries(&mut self, session: SessionKey, entries: &[Entry], oldest: &mut Option<Position>) {
+    /// Writes nothing for a non-durable session, but keeps its messages in the journal because the session may still
+    /// read them.
+    fn write_entries(&mut self, session: SessionKey, entries: &[SessionEntry], oldest: &mut Option<RecordPosition>) {
         for entry in entries.iter().filter(|entry| !entry.is_released) {
-            note(oldest, entry.message);
+            update_oldest(oldest, entry.message);
         }
         if session.0 == 0 {
-            self.core.record_lent(entries);
+            self.core.record_retained_by_group(entries);
         }
         self.core.record_entries(session, entries);
     }
 }
 
-impl Ledger {
-    /// What a durable group holds.
-    pub(super) fn record_held(&mut self, group: GroupKey, positions: &[Position]) {
+impl PendingRecords {
+    /// Records the messages that a durable group holds.
+    pub(super) fn record_held(&mut self, group: GroupKey, positions: &[RecordPosition]) {
         if group.0 == 0 {
             return;
         }
@@ -432,17 +449,18 @@ impl Ledger {
             let mut bytes = Vec::with_capacity(part.len() * 8);
             part.iter().for_each(|position| position.put(&mut bytes));
             let messages = Positions::from_written(&bytes);
-            self.record(&Record::GroupEntries { group, messages });
+            self.record(&JournalRecord::GroupEntries { group, messages });
         }
     }
 }
 
-impl Core {
-    /// Groups hold what they have lent to a session that is not durable, whichever shard's record is read first.
-    fn record_lent(&mut self, entries: &[Entry]) {
+impl ShardCore {
+    /// Records messages that a group retains for a non-durable session. The group keeps them, whichever shard's record
+    /// is replayed first.
+    fn record_retained_by_group(&mut self, entries: &[SessionEntry]) {
         for entry in entries.iter().filter(|entry| entry.qos == QoS::AtLeastOnce) {
             if let (Some(group), Some(ledger)) = (entry.group, &mut self.ledger) {
-                ledger.record(&Record::Returned {
+                ledger.record(&JournalRecord::Returned {
                     session: SessionKey(0),
                     seq: 0,
                     group,
@@ -452,8 +470,8 @@ impl Core {
         }
     }
 
-    /// Says of entries of a durable session where their messages stand.
-    pub(super) fn record_entries(&mut self, session: SessionKey, entries: &[Entry]) {
+    /// Records the positions of entries of a durable session.
+    pub(super) fn record_entries(&mut self, session: SessionKey, entries: &[SessionEntry]) {
         let Some(ledger) = self.ledger.as_mut().filter(|_| session.0 != 0) else {
             return;
         };
@@ -461,21 +479,21 @@ impl Core {
             let mut bytes = Vec::with_capacity(part.len() * 16);
             part.iter().for_each(|entry| entry.put(&mut bytes));
             let entries = Entries::from_written(&bytes);
-            ledger.record(&Record::Entries { session, entries });
+            ledger.record(&JournalRecord::Entries { session, entries });
         }
     }
 }
 
-/// What a session is still to be sent and has in memory, and what is held.
-fn warm_entries(session: &Session) -> Vec<Entry> {
+/// Returns the entries in memory: in flight, queued and held.
+fn memory_entries(session: &Session) -> Vec<SessionEntry> {
     let out = &session.outgoing;
     let mut entries = Vec::new();
     let inflight = out.inflight.iter();
     for inflight in inflight.filter(|_| !is_planted(Fault::CheckpointWithoutInflight)) {
         entries.extend(match &inflight.delivery {
-            Some(delivery) => warm_entry(delivery, inflight.seq),
-            None => Some(Entry {
-                message: Position(0),
+            Some(delivery) => memory_entry(delivery, inflight.seq),
+            None => Some(SessionEntry {
+                message: RecordPosition(0),
                 seq: inflight.seq,
                 qos: mqtt::QoS::ExactlyOnce,
                 retain: false,
@@ -488,38 +506,38 @@ fn warm_entries(session: &Session) -> Vec<Entry> {
     entries.extend(
         out.queue
             .iter()
-            .filter_map(|delivery| warm_entry(delivery, delivery.seq)),
+            .filter_map(|delivery| memory_entry(delivery, delivery.seq)),
     );
     let held = session.replays.held_messages();
     entries.extend(
         held.filter(|held| held.qos != mqtt::QoS::AtMostOnce)
-            .filter_map(|held| warm_entry(held, 0)),
+            .filter_map(|held| memory_entry(held, 0)),
     );
     entries
 }
 
-/// Where the pages of a queue are; their entries stay there.
-fn write_pages(ledger: &mut Ledger, session: SessionKey, pages: &Pages, oldest: &mut Option<Position>) {
+/// Records the positions of a queue's pages. The page records stay where they are.
+fn write_pages(ledger: &mut PendingRecords, session: SessionKey, pages: &Pages, oldest: &mut Option<RecordPosition>) {
     if !is_planted(Fault::CheckpointForgetsPages) {
-        pages.list.iter().for_each(|page| note(oldest, page.needed()));
+        pages.list.iter().for_each(|page| update_oldest(oldest, page.needed()));
     }
     let bytes = pages.write_refs();
     if session.0 != 0 && !bytes.is_empty() {
         let pages = PageRefs::from_written(&bytes);
-        ledger.record(&Record::Pages { session, pages });
+        ledger.record(&JournalRecord::Pages { session, pages });
     }
 }
 
-/// The entries behind one, as many as make a record; all that is in flight comes with the first of them.
-fn cold_entries(cold: &Cold, behind: Seq) -> Vec<Entry> {
+/// Returns the entries after `behind`, as many as fit into a record. The first part includes all entries in flight.
+fn cold_entries(cold: &ColdEntries, behind: Seq) -> Vec<SessionEntry> {
     let inflight = cold.inflight.iter().filter(|_| behind == 0);
     let tail = cold.tail().into_iter().flat_map(|tail| tail.iter_behind(behind));
     let queue = cold.queue.iter_behind(behind).chain(tail).take(ENTRIES_MAX);
     inflight.chain(queue).map(entry_of).collect()
 }
 
-fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {
-    Some(Entry {
+fn memory_entry(delivery: &Delivery, seq: u64) -> Option<SessionEntry> {
+    Some(SessionEntry {
         message: delivery.message.place().position()?,
         seq,
         qos: delivery.qos,
@@ -530,6 +548,6 @@ fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {
     })
 }
 
-pub(crate) fn note(oldest: &mut Option<Position>, position: Position) {
+pub(crate) fn update_oldest(oldest: &mut Option<RecordPosition>, position: RecordPosition) {
     *oldest = Some(oldest.map_or(position, |oldest| oldest.min(position)));
 }

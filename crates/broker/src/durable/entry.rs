@@ -1,10 +1,11 @@
-//! One message of a session's queue, as it is kept in memory for the journal: 16 bytes. What only some carry is kept apart.
+//! One queue entry of a session in memory: 16 bytes. Subscription identifiers and share groups, which few entries have,
+//! are stored separately.
 
 use mqtt::QoS;
 
-use crate::durable::record::{Entry, Position, Seq};
+use crate::durable::record::{RecordPosition, Seq, SessionEntry};
 
-/// Numbers of messages stay below: the rest of their 64 bits are flags.
+/// Upper bound of entry numbers. The remaining bits of the 64 are flags.
 pub(super) const SEQ_MAX: Seq = u64::MAX >> FLAG_BITS;
 
 const FLAG_BITS: u32 = 8;
@@ -12,44 +13,44 @@ const QOS: u64 = 0b11;
 const RETAIN: u64 = 1 << 2;
 const RELEASED: u64 = 1 << 3;
 const TAGGED: u64 = 1 << 4;
-const GONE: u64 = 1 << 5;
+const TOMBSTONE: u64 = 1 << 5;
 
-/// What `StoredEntry::terms` has: all flags that say how the session gets the message.
+/// Flags that `StoredEntry::terms` returns: how the session receives the message.
 const TERMS: u64 = QOS | RETAIN | RELEASED | TAGGED;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredEntry {
-    message: Position,
-    /// The number, and below it the flags.
+    message: RecordPosition,
+    /// Entry number, shifted left by `FLAG_BITS`, and the flags.
     packed: u64,
 }
 
 impl StoredEntry {
-    pub(super) fn new(entry: &Entry) -> StoredEntry {
+    pub(super) fn new(entry: &SessionEntry) -> StoredEntry {
         let is_tagged = entry.group.is_some() || !entry.identifiers.is_empty();
         StoredEntry::of(entry.message, entry.seq, entry.qos, entry.retain)
             .with(RELEASED, entry.is_released)
             .with(TAGGED, is_tagged)
     }
 
-    pub(crate) fn of(message: Position, seq: Seq, qos: QoS, retain: bool) -> StoredEntry {
+    pub(crate) fn of(message: RecordPosition, seq: Seq, qos: QoS, retain: bool) -> StoredEntry {
         let packed = seq << FLAG_BITS | qos as u64;
         StoredEntry { message, packed }.with(RETAIN, retain)
     }
 
-    /// PUBREC has come: no message is left.
+    /// Entry of a QoS 2 message after PUBREC. It has no message.
     pub(super) fn released(seq: Seq) -> StoredEntry {
-        StoredEntry::of(Position(0), seq, QoS::ExactlyOnce, false).with(RELEASED, true)
+        StoredEntry::of(RecordPosition(0), seq, QoS::ExactlyOnce, false).with(RELEASED, true)
     }
 
-    /// From what `terms` gave; `None` if no entry has such.
-    pub(super) fn from_terms(message: Position, seq: Seq, terms: u8) -> Option<StoredEntry> {
+    /// Builds an entry from the flags that `terms` returned. `None` if the flags are invalid.
+    pub(super) fn from_terms(message: RecordPosition, seq: Seq, terms: u8) -> Option<StoredEntry> {
         let packed = seq << FLAG_BITS | u64::from(terms);
         let is_known = u64::from(terms) & !TERMS == 0 && u64::from(terms) & QOS < 3;
         (is_known && seq < SEQ_MAX).then_some(StoredEntry { message, packed })
     }
 
-    /// How the session gets the message, apart from what is kept elsewhere: five bits.
+    /// Returns the flags that say how the session receives the message (five bits).
     pub(super) fn terms(&self) -> u8 {
         (self.packed & TERMS) as u8
     }
@@ -63,7 +64,7 @@ impl StoredEntry {
         StoredEntry { packed, ..self }
     }
 
-    pub fn message(&self) -> Position {
+    pub fn message(&self) -> RecordPosition {
         self.message
     }
 
@@ -79,12 +80,12 @@ impl StoredEntry {
         self.packed & RETAIN != 0
     }
 
-    /// PUBREC has come: the message may be gone.
+    /// True after PUBREC: the message may have been deleted.
     pub fn is_released(&self) -> bool {
         self.packed & RELEASED != 0
     }
 
-    /// Subscription identifiers or a shared subscription belong to it.
+    /// True if the entry has subscription identifiers or a share group, which are stored separately.
     pub fn is_tagged(&self) -> bool {
         self.packed & TAGGED != 0
     }
@@ -93,16 +94,16 @@ impl StoredEntry {
         self.with(TAGGED, is_tagged)
     }
 
-    /// Says nothing of where the message was.
+    /// Returns the entry without the message position.
     pub(super) fn without_message(self) -> StoredEntry {
         StoredEntry {
-            message: Position(0),
+            message: RecordPosition(0),
             ..self
         }
     }
 
-    /// The message stands elsewhere now.
-    pub(crate) fn move_to(&mut self, message: Position) {
+    /// Sets the position of the message after compaction has moved it.
+    pub(crate) fn move_to(&mut self, message: RecordPosition) {
         self.message = message;
     }
 
@@ -110,12 +111,12 @@ impl StoredEntry {
         self.packed |= RELEASED;
     }
 
-    /// Only a mark in its place is left.
-    pub(super) fn is_gone(&self) -> bool {
-        self.packed & GONE != 0
+    /// True if the entry was removed and only its slot is left.
+    pub(super) fn is_tombstone(&self) -> bool {
+        self.packed & TOMBSTONE != 0
     }
 
-    pub(super) fn go(&mut self) {
-        self.packed |= GONE;
+    pub(super) fn make_tombstone(&mut self) {
+        self.packed |= TOMBSTONE;
     }
 }

@@ -1,47 +1,51 @@
-//! A queue of positions, packed: an entry takes the difference to the one before it, so two to five bytes and not sixteen.
+//! A compressed queue of entries. An entry stores the difference to its predecessor: two to five bytes instead of
+//! sixteen.
 //!
-//! Chunks of up to `CHUNK_MAX` entries, each readable by itself. A short queue is one chunk, exactly as long as it has to be; it is
-//! written anew when something is taken from its front.
+//! The list consists of chunks of up to `CHUNK_MAX` entries that decode independently. A short queue is one chunk
+//! without slack; removing an entry from the front rewrites it.
 //!
 //! ```text
 //! chunk     := count u8, count entries
-//! entry     := difference of positions, zigzag << 1 | is_other; if is_other: flags u8, [difference of numbers, zigzag], [tag]
-//! flags     := terms (StoredEntry::terms), 32: the number is not the one after the last
+//! entry     := difference of positions, zigzag << 1 | is_other;
+//!              if is_other: flags u8, [difference of numbers, zigzag], [tag]
+//! flags     := terms (StoredEntry::terms), 32: the number is not the previous number plus 1
 //! tag       := count of identifiers << 1 | has_group, identifiers, [shard, index, epoch, key]
 //! ```
-//! What is not other has the terms and the tag of the entry before it, and the next number. The first is compared with position 0,
-//! number 0, QoS 1 and no tag. A page in the journal is chunks one after the other, of entries without a group. An entry
-//! whose message is gone has none, and no part in the differences.
+//! Without `is_other`, an entry has the terms and the tag of its predecessor, and the next number. The first entry of a
+//! chunk is compared with position 0, number 0, QoS 1 and no tag. A page in the journal is a sequence of chunks without
+//! groups. An entry without a message has no position, and the differences skip it.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use crate::ShardId;
 use crate::durable::entry::StoredEntry;
-use crate::durable::record::{Entry, GroupKey, NotARecord, Packed, Position, Reader, Seq, put_integer};
-use crate::outgoing::{GroupRef, Tag};
+use crate::durable::record::{
+    GroupKey, NotARecord, PackedEntries, Reader, RecordPosition, Seq, SessionEntry, put_integer,
+};
+use crate::outgoing::{DeliveryTag, GroupRef};
 
-/// Decoded as a whole to add or take one, which is some hundred nanoseconds.
+/// A chunk is decoded as a whole to add or remove an entry, which takes some hundred nanoseconds.
 const CHUNK_MAX: u8 = 64;
 
 const JUMP: u8 = 1 << 5;
 
 #[derive(Debug, Default)]
 pub struct EntryList {
-    /// Empty if there is no entry.
+    /// Empty if the list is empty.
     first: Box<[u8]>,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<EncodedEntries>>,
 }
 
 #[derive(Debug, Default)]
-struct Rest {
+struct EncodedEntries {
     chunks: VecDeque<Box<[u8]>>,
-    /// Entries in all of them.
+    /// Number of entries in all `chunks`.
     len: usize,
 }
 
-/// Entry and tag.
-pub type Item = (StoredEntry, Tag);
+/// An entry and its tag.
+pub type TaggedEntry = (StoredEntry, DeliveryTag);
 
 impl EntryList {
     pub fn len(&self) -> usize {
@@ -53,20 +57,22 @@ impl EntryList {
     }
 
     pub fn front(&self) -> Option<StoredEntry> {
-        Chunk::of(&self.first).next().map(|(entry, _)| entry)
+        ChunkReader::of(&self.first).next().map(|(entry, _)| entry)
     }
 
     pub fn back(&self) -> Option<StoredEntry> {
-        Chunk::of(self.chunks().next_back()?).last().map(|(entry, _)| entry)
+        ChunkReader::of(self.chunks().next_back()?)
+            .last()
+            .map(|(entry, _)| entry)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Item> {
-        self.chunks().flat_map(Chunk::of)
+    pub fn iter(&self) -> impl Iterator<Item = TaggedEntry> {
+        self.chunks().flat_map(ChunkReader::of)
     }
 
-    /// The entries behind a number; all are in the order of their numbers.
-    pub fn iter_behind(&self, seq: Seq) -> impl Iterator<Item = Item> {
-        // A chunk that begins at or before the number may end behind it: the last of those is the first that is looked at.
+    /// Returns the entries with a higher number. Entries are sorted by number.
+    pub fn iter_behind(&self, seq: Seq) -> impl Iterator<Item = TaggedEntry> {
+        // The last chunk that starts at or below `seq` may contain higher numbers, so the search starts there.
         let begin = self.rest.as_ref().map_or(0, |rest| rest.begin_up_to(seq));
         let first = (begin == 0 && !self.first.is_empty()).then_some(&*self.first);
         let rest = self
@@ -75,7 +81,7 @@ impl EntryList {
             .flat_map(move |rest| rest.chunks.range(begin.saturating_sub(1)..));
         let chunks = first.into_iter().chain(rest.map(|chunk| &**chunk));
         chunks
-            .flat_map(Chunk::of)
+            .flat_map(ChunkReader::of)
             .skip_while(move |(entry, _)| entry.seq() <= seq)
     }
 
@@ -85,12 +91,12 @@ impl EntryList {
         first.into_iter().chain(rest.map(|chunk| &**chunk))
     }
 
-    pub fn extend(&mut self, items: impl IntoIterator<Item = Item>) {
+    pub fn extend(&mut self, items: impl IntoIterator<Item = TaggedEntry>) {
         let mut items = items.into_iter().peekable();
         if items.peek().is_none() {
             return;
         }
-        let mut writer = Writer::after(self.take_last());
+        let mut writer = ChunkWriter::after(self.take_last());
         for (entry, tag) in items {
             if writer.count() == CHUNK_MAX {
                 self.push_chunk(std::mem::take(&mut writer).finish());
@@ -100,34 +106,34 @@ impl EntryList {
         self.push_chunk(writer.finish());
     }
 
-    /// Puts entries before all others.
-    pub fn prepend(&mut self, items: impl IntoIterator<Item = Item>) {
+    /// Inserts entries before all others.
+    pub fn prepend(&mut self, items: impl IntoIterator<Item = TaggedEntry>) {
         let before = std::mem::take(self);
         self.extend(items);
-        // Together, so that queues which are sent and come back bit by bit do not become many small chunks.
+        // Joins them with the first chunk. Otherwise repeated partial evictions would create many small chunks.
         let mut chunks = [before.first]
             .into_iter()
             .chain(before.rest.into_iter().flat_map(|rest| rest.chunks));
         let joined = chunks.next().unwrap_or_default();
-        self.extend(Chunk::of(&joined));
+        self.extend(ChunkReader::of(&joined));
         chunks.for_each(|chunk| self.push_chunk(chunk));
     }
 
-    /// Takes entries off the front as long as they are wanted.
-    pub fn take_while(&mut self, mut is_wanted: impl FnMut(&StoredEntry) -> bool) -> Vec<Item> {
+    /// Removes entries from the front while `is_wanted` returns true.
+    pub fn take_while(&mut self, mut is_wanted: impl FnMut(&StoredEntry) -> bool) -> Vec<TaggedEntry> {
         self.take_items_while(|(entry, _)| is_wanted(entry))
     }
 
-    pub fn take_items_while(&mut self, mut is_wanted: impl FnMut(&Item) -> bool) -> Vec<Item> {
+    pub fn take_items_while(&mut self, mut is_wanted: impl FnMut(&TaggedEntry) -> bool) -> Vec<TaggedEntry> {
         let mut taken = Vec::new();
         while !self.first.is_empty() {
             let chunk = self.pop_chunk();
-            let mut items = Chunk::of(&chunk).peekable();
+            let mut items = ChunkReader::of(&chunk).peekable();
             while let Some(item) = items.next_if(&mut is_wanted) {
                 taken.push(item);
             }
             if items.peek().is_some() {
-                let mut writer = Writer::default();
+                let mut writer = ChunkWriter::default();
                 items.for_each(|(entry, tag)| writer.put(entry, tag));
                 self.push_chunk_front(writer.finish());
                 break;
@@ -136,7 +142,7 @@ impl EntryList {
         taken
     }
 
-    /// Takes all but the first `count` entries.
+    /// Splits off all entries after the first `count`.
     pub fn split_off(&mut self, count: usize) -> EntryList {
         let mut left = count;
         let first = self.take_while(|_| left.checked_sub(1).inspect(|rest| left = *rest).is_some());
@@ -145,23 +151,23 @@ impl EntryList {
         std::mem::replace(self, list)
     }
 
-    /// As the journal has it.
+    /// Appends the list in the format of the journal.
     pub fn pack(&self, out: &mut Vec<u8>) {
         self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
     }
 
-    pub fn pop_front(&mut self) -> Option<Item> {
+    pub fn pop_front(&mut self) -> Option<TaggedEntry> {
         let mut is_first = true;
         self.take_while(|_| std::mem::take(&mut is_first)).pop()
     }
 
-    /// Changes entries: `change` says whether it has changed one, which then comes back.
-    pub fn change(&mut self, mut change: impl FnMut(&mut StoredEntry) -> bool) -> Vec<Item> {
+    /// Updates entries. `change` returns true if it modified the entry. Returns the modified entries.
+    pub fn change(&mut self, mut change: impl FnMut(&mut StoredEntry) -> bool) -> Vec<TaggedEntry> {
         let mut changed = Vec::new();
         let rest = self.rest.iter_mut().flat_map(|rest| &mut rest.chunks);
         for chunk in [&mut self.first].into_iter().chain(rest) {
-            let (before, mut writer) = (changed.len(), Writer::default());
-            for (mut entry, tag) in Chunk::of(chunk) {
+            let (before, mut writer) = (changed.len(), ChunkWriter::default());
+            for (mut entry, tag) in ChunkReader::of(chunk) {
                 if change(&mut entry) {
                     changed.push((entry, tag.clone()));
                 }
@@ -174,13 +180,18 @@ impl EntryList {
         changed
     }
 
-    /// Changes entries with these numbers; all of the list are in a row. `change` says whether it has changed one.
-    pub fn change_in_row(&mut self, numbers: RangeInclusive<Seq>, mut change: impl FnMut(&mut StoredEntry) -> bool) {
+    /// Updates the entries with these numbers. Requires that the numbers of the list are consecutive. `change` returns
+    /// true if it modified the entry.
+    pub fn change_consecutive(
+        &mut self,
+        numbers: RangeInclusive<Seq>,
+        mut change: impl FnMut(&mut StoredEntry) -> bool,
+    ) {
         let begin = self.rest.as_ref().map_or(0, |rest| rest.begin_up_to(*numbers.start()));
         let rest = self.rest.iter_mut();
         let rest = rest.flat_map(|rest| rest.chunks.range_mut(begin.saturating_sub(1)..));
         for chunk in [&mut self.first].into_iter().chain(rest) {
-            let Some((first, _)) = Chunk::of(chunk).next() else {
+            let Some((first, _)) = ChunkReader::of(chunk).next() else {
                 return;
             };
             if first.seq() > *numbers.end() {
@@ -189,8 +200,8 @@ impl EntryList {
             if first.seq() + count(chunk) as Seq <= *numbers.start() {
                 continue;
             }
-            let (mut has_changed, mut writer) = (false, Writer::default());
-            for (mut entry, tag) in Chunk::of(chunk) {
+            let (mut has_changed, mut writer) = (false, ChunkWriter::default());
+            for (mut entry, tag) in ChunkReader::of(chunk) {
                 has_changed |= numbers.contains(&entry.seq()) && change(&mut entry);
                 writer.put(entry, tag);
             }
@@ -239,11 +250,14 @@ impl EntryList {
     }
 }
 
-impl Rest {
-    /// How many of the chunks, which ascend, begin with this number or one before it.
+impl EncodedEntries {
+    /// Returns how many chunks start at or below this number. Chunks are sorted.
     fn begin_up_to(&self, seq: Seq) -> usize {
-        self.chunks
-            .partition_point(|chunk| Chunk::of(chunk).next().is_some_and(|(entry, _)| entry.seq() <= seq))
+        self.chunks.partition_point(|chunk| {
+            ChunkReader::of(chunk)
+                .next()
+                .is_some_and(|(entry, _)| entry.seq() <= seq)
+        })
     }
 }
 
@@ -251,38 +265,38 @@ fn count(chunk: &[u8]) -> usize {
     chunk.first().map_or(0, |count| usize::from(*count))
 }
 
-/// What the next entry is compared with.
-struct Before {
+/// The predecessor that an entry is compared with.
+struct Predecessor {
     position: u64,
     seq: Seq,
     terms: u8,
-    tag: Tag,
+    tag: DeliveryTag,
 }
 
-impl Default for Before {
+impl Default for Predecessor {
     fn default() -> Self {
-        Before {
+        Predecessor {
             position: 0,
             seq: 0,
             terms: mqtt::QoS::AtLeastOnce as u8,
-            tag: Tag::None,
+            tag: DeliveryTag::None,
         }
     }
 }
 
 #[derive(Default)]
-struct Writer {
+struct ChunkWriter {
     bytes: Vec<u8>,
-    before: Before,
+    before: Predecessor,
 }
 
-impl Writer {
-    /// Goes on behind the last entry of a chunk.
-    fn after(chunk: Box<[u8]>) -> Writer {
-        let mut entries = Chunk::of(&chunk);
+impl ChunkWriter {
+    /// Continues after the last entry of a chunk.
+    fn after(chunk: Box<[u8]>) -> ChunkWriter {
+        let mut entries = ChunkReader::of(&chunk);
         entries.by_ref().for_each(drop);
         let before = entries.before;
-        Writer {
+        ChunkWriter {
             bytes: chunk.into_vec(),
             before,
         }
@@ -292,13 +306,13 @@ impl Writer {
         self.bytes.first().copied().unwrap_or(0)
     }
 
-    fn put(&mut self, entry: StoredEntry, tag: Tag) {
+    fn put(&mut self, entry: StoredEntry, tag: DeliveryTag) {
         if self.bytes.is_empty() {
             self.bytes.push(0);
         }
         self.bytes[0] += 1;
         let (out, before) = (&mut self.bytes, &mut self.before);
-        let entry = entry.tagged(!matches!(tag, Tag::None));
+        let entry = entry.tagged(!matches!(tag, DeliveryTag::None));
         let position = if entry.is_released() {
             before.position
         } else {
@@ -317,7 +331,7 @@ impl Writer {
                 put_tag(out, &tag);
             }
         }
-        *before = Before {
+        *before = Predecessor {
             position,
             seq: entry.seq(),
             terms: entry.terms(),
@@ -330,24 +344,24 @@ impl Writer {
     }
 }
 
-/// The entries of a chunk.
-struct Chunk<'a> {
+/// Decodes the entries of a chunk.
+struct ChunkReader<'a> {
     reader: Reader<'a>,
     left: u8,
-    before: Before,
+    before: Predecessor,
 }
 
-impl Chunk<'_> {
-    fn of(chunk: &[u8]) -> Chunk<'_> {
+impl ChunkReader<'_> {
+    fn of(chunk: &[u8]) -> ChunkReader<'_> {
         let (left, bytes) = chunk.split_first().map_or((0, chunk), |(left, bytes)| (*left, bytes));
-        Chunk {
+        ChunkReader {
             reader: Reader(bytes),
             left,
-            before: Before::default(),
+            before: Predecessor::default(),
         }
     }
 
-    fn read(&mut self) -> Result<Item, NotARecord> {
+    fn read(&mut self) -> Result<TaggedEntry, NotARecord> {
         let (reader, before) = (&mut self.reader, &mut self.before);
         let packed = reader.integer()?;
         before.position = before.position.wrapping_add(from_zigzag(packed >> 1));
@@ -358,11 +372,11 @@ impl Chunk<'_> {
                 before.seq = before.seq.wrapping_sub(1).wrapping_add(from_zigzag(reader.integer()?));
             }
             before.terms = flags & !JUMP;
-            before.tag = Tag::None;
+            before.tag = DeliveryTag::None;
         }
-        let entry = StoredEntry::from_terms(Position(before.position), before.seq, before.terms);
+        let entry = StoredEntry::from_terms(RecordPosition(before.position), before.seq, before.terms);
         let entry = entry.ok_or(NotARecord {
-            expected: "an entry of a queue",
+            expected: "a queue entry with valid flags",
         })?;
         if packed & 1 == 1 && entry.is_tagged() {
             before.tag = tag(reader)?;
@@ -376,21 +390,21 @@ impl Chunk<'_> {
     }
 }
 
-impl Iterator for Chunk<'_> {
-    type Item = Item;
+impl Iterator for ChunkReader<'_> {
+    type Item = TaggedEntry;
 
-    fn next(&mut self) -> Option<Item> {
+    fn next(&mut self) -> Option<TaggedEntry> {
         self.left = self.left.checked_sub(1)?;
-        Some(self.read().expect("`Writer` has written it"))
+        Some(self.read().expect("chunks are written by `Writer`"))
     }
 }
 
-impl Packed<'_> {
-    /// All entries, if the bytes make sense.
-    pub(super) fn items(self) -> Result<Vec<Item>, NotARecord> {
+impl PackedEntries<'_> {
+    /// Decodes all entries. Fails on invalid bytes.
+    pub(super) fn items(self) -> Result<Vec<TaggedEntry>, NotARecord> {
         let (mut items, mut rest) = (Vec::new(), self.0);
         while !rest.is_empty() {
-            let mut chunk = Chunk::of(rest);
+            let mut chunk = ChunkReader::of(rest);
             for _ in 0..chunk.left {
                 items.push(chunk.read()?);
             }
@@ -400,9 +414,9 @@ impl Packed<'_> {
     }
 }
 
-/// As it is recorded by itself.
-pub fn entry_of((entry, tag): Item) -> Entry {
-    Entry {
+/// Converts an item into the form of an `Entries` record.
+pub fn entry_of((entry, tag): TaggedEntry) -> SessionEntry {
+    SessionEntry {
         message: entry.message(),
         seq: entry.seq(),
         qos: entry.qos(),
@@ -413,7 +427,7 @@ pub fn entry_of((entry, tag): Item) -> Entry {
     }
 }
 
-fn put_tag(out: &mut Vec<u8>, tag: &Tag) {
+fn put_tag(out: &mut Vec<u8>, tag: &DeliveryTag) {
     let (identifiers, group) = (tag.identifiers(), tag.group());
     put_integer(out, (identifiers.len() as u64) << 1 | u64::from(group.is_some()));
     identifiers
@@ -432,13 +446,13 @@ fn put_tag(out: &mut Vec<u8>, tag: &Tag) {
     }
 }
 
-fn tag(reader: &mut Reader<'_>) -> Result<Tag, NotARecord> {
+fn tag(reader: &mut Reader<'_>) -> Result<DeliveryTag, NotARecord> {
     let packed = reader.integer()?;
     let identifiers = (0..packed >> 1)
         .map(|_| reader.small())
         .collect::<Result<Vec<u32>, _>>()?;
     if packed & 1 == 0 {
-        return Ok(Tag::new(&identifiers, None));
+        return Ok(DeliveryTag::new(&identifiers, None));
     }
     let group = GroupRef {
         shard: ShardId(reader.small()?),
@@ -446,10 +460,10 @@ fn tag(reader: &mut Reader<'_>) -> Result<Tag, NotARecord> {
         epoch: reader.small()?,
         key: GroupKey(reader.integer()?),
     };
-    Ok(Tag::new(&identifiers, Some(group)))
+    Ok(DeliveryTag::new(&identifiers, Some(group)))
 }
 
-/// Small for small differences of either sign.
+/// Maps differences close to 0, of either sign, to small integers.
 fn zigzag(difference: u64) -> u64 {
     difference << 1 ^ (difference as i64 >> 63) as u64
 }

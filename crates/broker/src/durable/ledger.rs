@@ -1,105 +1,107 @@
-//! A tick's records on their way to the journal, and what is not said before the journal has them.
+//! Collects the records of a tick, and the actions that wait until the journal has committed them.
 //!
-//! Records gather in one batch per tick. Whoever drives the shard appends it and says where it stands (`Shard::appended`), and later
-//! that it is kept (`Shard::committed`). What waits for that waits in the order in which it was asked for, so acknowledgements of
-//! one client keep their order [MQTT-4.6.0-2]. Bounded by the driver, which reads nothing while the journal is far behind.
+//! A tick writes one batch. The driver appends it and reports its position (`Shard::appended`), and later the commit
+//! (`Shard::committed`). Waiters run in the order in which they were added, so the acknowledgements of a client keep
+//! their order [MQTT-4.6.0-2]. The driver bounds the ledger: it stops reading from clients while the journal is far
+//! behind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mqtt::ReasonCode;
 
-use crate::durable::ends::Ends;
-use crate::durable::record::{GroupKey, Position, Record, SessionKey, Settled, SettledItems};
+use crate::durable::ended_sessions::EndedSessions;
+use crate::durable::record::{AcknowledgedEntry, GroupKey, JournalRecord, RecordPosition, SessionKey, SettledItems};
 use crate::effect::{ConnSlot, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
-use crate::message::{Message, Place};
+use crate::message::{Message, RecordLocation};
 use crate::parking::PendingAck;
 use crate::shard::Shard;
 use crate::tap::Receipt;
-use journal::{Batch, Health};
+use journal::{LogBatch, LogHealth};
 
-pub struct Ledger {
-    pub batch: Batch,
-    /// Messages of the batch, by their offset in it.
-    unplaced: Vec<(Arc<Message>, u32)>,
-    /// `SettledItems` of the tick.
+pub struct PendingRecords {
+    pub batch: LogBatch,
+    /// Messages of the batch, with their offset in it.
+    unplaced_messages: Vec<(Arc<Message>, u32)>,
+    /// `SettledItems` of this tick.
     settled: Vec<u8>,
     /// `Targets` of the message that is being routed.
     pub targets: Vec<u8>,
-    /// Sessions whose messages need not stay in memory, once they have a position.
-    pub cooling: Vec<u32>,
-    /// Sessions whose queues have grown so long that some of them is to be written as pages.
+    /// Sessions whose messages can leave memory after the batch has been appended.
+    pub eviction_candidates: Vec<u32>,
+    /// Sessions whose queues are so long that a part is written as pages.
     pub paging: Vec<u32>,
-    /// Pages of the batch: the session's slot and the page's offset.
-    pub unplaced_pages: Vec<(u32, Place)>,
+    /// Pages of the batch: slot of the session and offset of the page.
+    pub unplaced_pages: Vec<(u32, RecordLocation)>,
     pub fetches: usize,
     pub fetch_queue: VecDeque<(u32, u32)>,
-    waiting: VecDeque<Waiting>,
-    marks: VecDeque<Mark>,
-    /// How many of `waiting` are of this tick.
-    unmarked: usize,
-    /// Where this tick's batch was appended; mail refers to it.
+    waiting: VecDeque<CommitAction>,
+    waiter_groups: VecDeque<WaiterGroup>,
+    /// Waiters of this tick that are not in `waiter_groups` yet.
+    ungrouped_waiters: usize,
+    /// Position of this tick's batch; mail to other shards refers to it.
     pub base: u64,
-    /// The end of what has been appended, or is waited for, and of what is kept.
+    /// End of the appended records, or of a record of another shard that a waiter needs.
     end: u64,
     pub committed: u64,
-    /// The oldest message that a record has spoken of since a checkpoint began: what goes from one owner to another meanwhile may be
-    /// met with neither.
-    pub oldest_mentioned: Option<Position>,
-    ends: Ends,
+    /// Oldest message that a record has referred to since the checkpoint began. A message that changes its owner during
+    /// the checkpoint may be in neither owner's snapshot.
+    pub oldest_referenced: Option<RecordPosition>,
+    ended_sessions: EndedSessions,
     next_key: u64,
-    /// Messages are being routed that another shard has recorded: that they were is recorded in this tick.
+    /// This tick routes messages that another shard has recorded; a `Routed` record follows in the same tick.
     pub is_routing: bool,
-    pub health: Health,
+    pub health: LogHealth,
 }
 
-/// How many of those that wait do so until the journal has kept what it had by then.
-struct Mark {
+/// A run of waiters that wait for the same journal position.
+struct WaiterGroup {
     end: u64,
     count: usize,
 }
 
-/// What is done when the journal has what came before it.
-pub enum Waiting {
-    /// Then it may have to wait for the tap.
+/// An action that waits until the journal has committed all earlier records.
+pub enum CommitAction {
+    /// Send an acknowledgement. It may then have to wait for the tap.
     Ack(PendingAck),
-    /// The output of a connection is held back.
+    /// Write the output of a connection that is held back.
     Release { conn: ConnSlot, epoch: u32 },
-    /// Somebody outside is told, when the tap has kept this too.
-    Tell(Option<Receipt>, Box<dyn FnOnce() + Send>),
-    /// Messages of a session up to this one may be sent at QoS 2; 0: its messages can be read from the journal.
-    Send { slot: u32, epoch: u32, seq: u64 },
-    /// What a group holds can be read from the journal.
-    Give { index: u32, epoch: u32 },
+    /// Call a function of another component, after the tap has stored the message too.
+    Call(Option<Receipt>, Box<dyn FnOnce() + Send>),
+    /// Allow QoS 2 deliveries of a session up to `seq`. If `seq` is 0, its messages have become readable from the
+    /// journal.
+    Deliver { slot: u32, epoch: u32, seq: u64 },
+    /// The messages that a group holds have become readable from the journal.
+    FetchForGroup { index: u32, epoch: u32 },
 }
 
-impl Ledger {
-    /// `last_key` is the highest that any shard has given in any run.
-    pub fn new(shard: u16, last_key: u64) -> Ledger {
+impl PendingRecords {
+    /// `last_key` is the highest key that any shard has assigned in any run.
+    pub fn new(shard: u16, last_key: u64) -> PendingRecords {
         let first = (last_key / SHARDS_MAX as u64 + 1) * SHARDS_MAX as u64;
-        Ledger {
-            batch: Batch::new(),
-            unplaced: Vec::new(),
+        PendingRecords {
+            batch: LogBatch::new(),
+            unplaced_messages: Vec::new(),
             settled: Vec::new(),
             targets: Vec::new(),
-            cooling: Vec::new(),
+            eviction_candidates: Vec::new(),
             paging: Vec::new(),
             unplaced_pages: Vec::new(),
             fetches: 0,
             fetch_queue: VecDeque::new(),
             waiting: VecDeque::new(),
-            marks: VecDeque::new(),
-            unmarked: 0,
+            waiter_groups: VecDeque::new(),
+            ungrouped_waiters: 0,
             base: 0,
             end: 0,
             committed: 0,
-            oldest_mentioned: None,
-            ends: Ends::default(),
+            oldest_referenced: None,
+            ended_sessions: EndedSessions::default(),
             next_key: first + u64::from(shard),
             is_routing: false,
-            health: Health::Ok,
+            health: LogHealth::Ok,
         }
     }
 
@@ -121,21 +123,21 @@ impl Ledger {
         GroupKey(self.next_key())
     }
 
-    /// Adds a record to the tick's batch; where it stands is known when that is appended.
-    pub fn record(&mut self, record: &Record<'_>) -> Place {
-        Place::pending(self.batch.record(|out| record.put(out)))
+    /// Adds a record to the batch of this tick. Its position is known once the batch is appended.
+    pub fn record(&mut self, record: &JournalRecord<'_>) -> RecordLocation {
+        RecordLocation::pending(self.batch.record(|out| record.put(out)))
     }
 
-    /// A message whose record is in the batch: it learns its place.
-    pub fn place_later(&mut self, message: &Arc<Message>, place: Place) {
+    /// Gives a message its position when the batch that contains its record is appended.
+    pub fn set_place_when_appended(&mut self, message: &Arc<Message>, place: RecordLocation) {
         message.set_place(place);
         if let Some(offset) = place.offset() {
-            self.unplaced.push((message.clone(), offset));
+            self.unplaced_messages.push((message.clone(), offset));
         }
     }
 
-    pub fn settle(&mut self, session: SessionKey, seq: u64, is_release: bool) {
-        Settled {
+    pub fn acknowledge(&mut self, session: SessionKey, seq: u64, is_release: bool) {
+        AcknowledgedEntry {
             session,
             seq,
             is_release,
@@ -143,187 +145,188 @@ impl Ledger {
         .put(&mut self.settled);
     }
 
-    /// Adds a record that speaks of a message, wherever that stands. Nothing, if it stands nowhere.
-    pub fn record_of<'r>(&mut self, place: Place, record: impl FnOnce(Position) -> Record<'r>) {
+    /// Adds a record that refers to a message. Does nothing if the message has no record.
+    pub fn record_of<'r>(&mut self, place: RecordLocation, record: impl FnOnce(RecordPosition) -> JournalRecord<'r>) {
         if let Some(message) = place.position() {
-            self.mention(message);
+            self.record_reference(message);
             self.record(&record(message));
         } else if let Some(offset) = place.offset() {
-            let back = Position(self.batch.len() as u64 - u64::from(offset));
+            let back = RecordPosition(self.batch.len() as u64 - u64::from(offset));
             let record = record(back);
             self.batch.record(|out| record.put_back(out));
         }
     }
 
-    /// A record of this tick speaks of a message.
-    pub fn mention(&mut self, message: Position) {
-        let oldest = self.oldest_mentioned.get_or_insert(message);
+    /// Registers that a record of this tick refers to a message.
+    pub fn record_reference(&mut self, message: RecordPosition) {
+        let oldest = self.oldest_referenced.get_or_insert(message);
         *oldest = message.min(*oldest);
     }
 
-    /// A client's session has ended.
+    /// Records that a client's session has ended.
     pub fn record_end(&mut self, session: SessionKey, client_id: &str) {
-        self.record(&Record::Ended { session });
-        self.ends.note(client_id);
+        self.record(&JournalRecord::Ended { session });
+        self.ended_sessions.add(client_id);
     }
 
     pub fn is_end_pending(&self, client_id: &str) -> bool {
-        self.ends.is_pending(client_id, self.committed)
+        self.ended_sessions.is_pending(client_id, self.committed)
     }
 
-    /// Whether something has been recorded that the journal has not kept yet.
-    pub fn is_behind(&self) -> bool {
+    /// Returns whether any record is not committed yet.
+    pub fn has_uncommitted(&self) -> bool {
         self.has_recorded() || self.end > self.committed
     }
 
-    /// In this tick, so far.
+    /// Returns whether this tick has recorded anything so far.
     fn has_recorded(&self) -> bool {
         self.is_routing || !self.batch.is_empty() || !self.settled.is_empty()
     }
 
-    fn kept(&mut self, end: u64) {
+    fn advance_committed(&mut self, end: u64) {
         self.committed = self.committed.max(end);
-        self.ends.kept(self.committed);
-        // Mail of this tick may have come before the news, and what it made wait is for what was appended before. If the tick appends
-        // nothing, nobody tells of a commit again.
+        self.ended_sessions.committed(self.committed);
+        // Mail of this tick may have arrived before this commit. Waiters that it added wait for records of earlier
+        // ticks. If this tick appends nothing, no further commit is reported, so they are released here.
         if !self.has_recorded() && !is_planted(Fault::ForgetWaiting) {
-            self.mark();
+            self.close_group();
         }
     }
 
-    pub fn wait(&mut self, waiting: Waiting) {
+    pub fn wait(&mut self, waiting: CommitAction) {
         self.waiting.push_back(waiting);
-        self.unmarked += 1;
+        self.ungrouped_waiters += 1;
     }
 
-    /// Until the record there is kept, which another shard may have appended.
-    pub fn wait_for(&mut self, record: Position, waiting: Waiting) {
+    /// Waits until the record at this position is committed. Another shard may have appended it.
+    pub fn wait_for(&mut self, record: RecordPosition, waiting: CommitAction) {
         self.end = self.end.max(record.0 + 1);
         self.wait(waiting);
     }
 
-    /// The end of a tick: what it recorded, if anything.
-    fn close_batch(&mut self) -> Option<&mut Batch> {
+    /// Ends the tick. Returns the batch if the tick has recorded anything.
+    fn close_batch(&mut self) -> Option<&mut LogBatch> {
         if !self.settled.is_empty() {
             let items = SettledItems::from_written(&self.settled);
-            self.batch.record(|out| Record::Settled(items).put(out));
+            self.batch.record(|out| JournalRecord::Settled(items).put(out));
             self.settled.clear();
         }
         if self.batch.is_empty() {
-            self.mark();
+            self.close_group();
             return None;
         }
         Some(&mut self.batch)
     }
 
-    fn mark(&mut self) {
-        if self.unmarked > 0 {
-            self.marks.push_back(Mark {
+    fn close_group(&mut self) {
+        if self.ungrouped_waiters > 0 {
+            self.waiter_groups.push_back(WaiterGroup {
                 end: self.end,
-                count: std::mem::take(&mut self.unmarked),
+                count: std::mem::take(&mut self.ungrouped_waiters),
             });
         }
     }
 
     fn appended(&mut self, base: u64, end: u64) {
         (self.base, self.end) = (base, end);
-        self.ends.appended(end);
-        self.mark();
-        for (message, offset) in self.unplaced.drain(..) {
-            message.set_place(Place::pending(offset).placed(base));
+        self.ended_sessions.appended(end);
+        self.close_group();
+        for (message, offset) in self.unplaced_messages.drain(..) {
+            message.set_place(RecordLocation::pending(offset).placed(base));
         }
     }
 
-    /// The next thing that waits for no more than what is kept.
-    fn next_due(&mut self) -> Option<Waiting> {
-        let mark = self.marks.front_mut()?;
+    /// Removes and returns the next waiter whose records are committed.
+    fn next_due(&mut self) -> Option<CommitAction> {
+        let mark = self.waiter_groups.front_mut()?;
         if mark.end > self.committed {
             return None;
         }
         mark.count -= 1;
         if mark.count == 0 {
-            self.marks.pop_front();
+            self.waiter_groups.pop_front();
         }
         self.waiting.pop_front()
     }
 }
 
 impl Shard {
-    /// What the tick has recorded, to be appended to the journal before mail is taken and anything is written to a socket.
-    pub fn journal_batch(&mut self) -> Option<&mut Batch> {
+    /// Returns the records of this tick. The driver appends them before it takes mail or writes to sockets.
+    pub fn journal_batch(&mut self) -> Option<&mut LogBatch> {
         self.core.write_pages();
         self.core.ledger.as_mut()?.close_batch()
     }
 
-    /// How far the journal must be before the next thing can be said or done that waits for it; `u64::MAX` if that is not appended yet. If
-    /// nothing waits, the batch can be kept at leisure: that a client has acknowledged, left or been sent a message, say.
-    pub fn waits_for_journal(&self) -> Option<u64> {
+    /// Returns the journal position that the first waiter needs; `u64::MAX` if that is not appended yet. `None` means
+    /// that no client waits, as for records of acknowledgements, disconnects and deliveries, so the driver may delay
+    /// the commit.
+    pub fn first_awaited_position(&self) -> Option<u64> {
         let ledger = self.core.ledger.as_ref()?;
         ledger.waiting.front()?;
-        Some(ledger.marks.front().map_or(u64::MAX, |mark| mark.end))
+        Some(ledger.waiter_groups.front().map_or(u64::MAX, |mark| mark.end))
     }
 
-    /// How far the journal must be before the last thing can be said or done that waits for what has been appended.
-    pub fn waits_longest_for_journal(&self) -> Option<u64> {
+    /// Returns the journal position that the last waiter for appended records needs.
+    pub fn last_awaited_position(&self) -> Option<u64> {
         let ledger = self.core.ledger.as_ref()?;
-        ledger.marks.back().map(|mark| mark.end)
+        ledger.waiter_groups.back().map(|mark| mark.end)
     }
 
-    /// Where the batch stands: its first byte and the byte after its last. The batch is empty again.
+    /// Sets the position of the appended batch: its first byte and the byte after its last. Empties the batch.
     pub fn appended(&mut self, base: u64, end: u64) {
         let Some(ledger) = &mut self.core.ledger else { return };
         ledger.appended(base, end);
-        if let Some(walk) = &mut self.walk {
-            walk.moves.settle(base);
+        if let Some(walk) = &mut self.running_checkpoint {
+            walk.moves.set_positions(base);
         }
         for (slot, place) in std::mem::take(&mut ledger.unplaced_pages) {
-            self.core.place_page(slot, place, place.placed(base));
+            self.core.set_page_place(slot, place, place.placed(base));
         }
         let Some(ledger) = &mut self.core.ledger else { return };
-        for slot in std::mem::take(&mut ledger.cooling) {
-            self.core.cool(slot);
+        for slot in std::mem::take(&mut ledger.eviction_candidates) {
+            self.core.evict(slot);
         }
     }
 
-    /// The journal has all that was appended before `end`: what waited for it is done now.
+    /// The journal has committed everything before `end`. Runs the waiters.
     pub fn committed(&mut self, now: Now, end: u64) {
         let Some(ledger) = &mut self.core.ledger else { return };
-        ledger.kept(end);
-        self.do_due(now);
+        ledger.advance_committed(end);
+        self.run_commit_actions(now);
     }
 
-    /// What waited for no more than what is kept.
-    pub(crate) fn do_due(&mut self, now: Now) {
+    /// Runs all waiters whose records are committed.
+    pub(crate) fn run_commit_actions(&mut self, now: Now) {
         while let Some(waiting) = self.core.ledger.as_mut().and_then(|ledger| ledger.next_due()) {
-            self.is_due(now, waiting);
+            self.run_commit_action(now, waiting);
         }
     }
 
-    fn is_due(&mut self, now: Now, waiting: Waiting) {
+    fn run_commit_action(&mut self, now: Now, waiting: CommitAction) {
         match waiting {
-            Waiting::Ack(ack) => {
+            CommitAction::Ack(ack) => {
                 let connection = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch);
                 if let Some(connection) = connection {
                     connection.waiting_acks -= 1;
                     self.acknowledge_or_park(ack);
                 }
             }
-            Waiting::Release { conn, epoch } => {
+            CommitAction::Release { conn, epoch } => {
                 if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
                     self.core.outbox.release(conn);
                 }
             }
-            Waiting::Tell(receipt, done) => self.tell_when_tapped(receipt, done),
-            Waiting::Give { index, epoch } => {
-                if self.groups.get_live(index, epoch).is_some() {
-                    self.fetch_to_give_again(now, index);
+            CommitAction::Call(receipt, done) => self.call_when_tap_stored(receipt, done),
+            CommitAction::FetchForGroup { index, epoch } => {
+                if self.groups.get_current(index, epoch).is_some() {
+                    self.resume_group_fetch(now, index);
                 }
             }
-            Waiting::Send { slot, epoch, seq } => {
+            CommitAction::Deliver { slot, epoch, seq } => {
                 let Some(session) = self.core.live_session(slot, epoch) else {
                     return;
                 };
-                session.outgoing.kept_seq = session.outgoing.kept_seq.max(seq);
+                session.outgoing.committed_seq = session.outgoing.committed_seq.max(seq);
                 if seq == 0
                     && let Some(cold) = &mut session.outgoing.cold
                 {
@@ -336,31 +339,31 @@ impl Shard {
         }
     }
 
-    /// The journal has got into another state. While it is full, what needs it is refused.
-    pub fn journal_health(&mut self, health: Health) {
+    /// Sets the state of the journal. While it is full, publications that need it are rejected.
+    pub fn journal_health(&mut self, health: LogHealth) {
         let Some(ledger) = &mut self.core.ledger else { return };
         let before = std::mem::replace(&mut ledger.health, health);
-        if before != Health::Ok && before != health {
-            // If it has failed, those that are held are sent away with what they say.
-            self.resume_held_publishers();
+        if before != LogHealth::Ok && before != health {
+            // After a journal failure a paused connection is closed when its pending packet is handled.
+            self.resume_paused_publishers();
         }
     }
 
-    /// The journal has failed, after all that has been `committed`: who waits for it would wait for ever, and is sent away. What is held back
-    /// from a connection is not written, and so it is closed without a word.
-    pub fn give_up_waiting(&mut self, now: Now) {
+    /// Disconnects all clients that wait for the journal, because it has failed and no further commit will follow. A
+    /// connection whose output is held back is closed without a DISCONNECT.
+    pub fn disconnect_waiting(&mut self, now: Now) {
         let Some(ledger) = &mut self.core.ledger else { return };
-        ledger.marks.clear();
-        ledger.unmarked = 0;
+        ledger.waiter_groups.clear();
+        ledger.ungrouped_waiters = 0;
         for waiting in std::mem::take(&mut ledger.waiting) {
             let (conn, epoch, is_held) = match waiting {
-                Waiting::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
-                Waiting::Release { conn, epoch } => (conn, epoch, true),
-                // Nobody outside is told that it is kept; at QoS 2 nothing is sent that is not.
-                Waiting::Tell(..) | Waiting::Send { .. } | Waiting::Give { .. } => continue,
+                CommitAction::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
+                CommitAction::Release { conn, epoch } => (conn, epoch, true),
+                // These waiters get no reply. QoS 2 messages without a commit are never sent.
+                CommitAction::Call(..) | CommitAction::Deliver { .. } | CommitAction::FetchForGroup { .. } => continue,
             };
             if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
-                self.end_without_journal(now, conn);
+                self.disconnect_without_journal(now, conn);
                 if is_held {
                     self.core.outbox.close(conn);
                 }
@@ -368,8 +371,8 @@ impl Shard {
         }
     }
 
-    pub(crate) fn end_without_journal(&mut self, now: Now, conn: ConnSlot) {
-        let because = "the journal has failed: nothing can be kept before the server is started again";
+    pub(crate) fn disconnect_without_journal(&mut self, now: Now, conn: ConnSlot) {
+        let because = "the journal has failed: restart the server";
         let (reason, code) = (DisconnectReason::JournalFailed, ReasonCode::ImplementationSpecificError);
         self.end_connection(now, conn, reason, code, because);
     }
@@ -379,8 +382,8 @@ impl Shard {
 mod tests {
     use super::*;
 
-    fn wait(ledger: &mut Ledger) {
-        ledger.wait(Waiting::Send {
+    fn wait(ledger: &mut PendingRecords) {
+        ledger.wait(CommitAction::Deliver {
             slot: 0,
             epoch: 0,
             seq: 1,
@@ -388,27 +391,27 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_to_wait_in_the_tick_that_hears_of_the_commit_does_not_wait_for_another() {
-        let mut ledger = Ledger::new(0, 0);
+    fn waiter_added_in_the_tick_of_its_commit_is_released() {
+        let mut ledger = PendingRecords::new(0, 0);
         ledger.appended(0, 100);
-        assert!(ledger.is_behind());
+        assert!(ledger.has_uncommitted());
         wait(&mut ledger);
-        ledger.kept(100);
+        ledger.advance_committed(100);
         assert!(ledger.next_due().is_some());
         assert!(ledger.close_batch().is_none() && ledger.next_due().is_none());
     }
 
     #[test]
-    fn what_waits_for_a_record_of_its_tick_waits_until_that_is_kept() {
-        let mut ledger = Ledger::new(0, 0);
+    fn waiter_for_a_record_of_its_tick_waits_for_its_commit() {
+        let mut ledger = PendingRecords::new(0, 0);
         ledger.appended(0, 100);
         ledger.record_end(SessionKey(1), "client");
         wait(&mut ledger);
-        ledger.kept(100);
+        ledger.advance_committed(100);
         assert!(ledger.next_due().is_none());
         ledger.appended(100, 200);
         assert!(ledger.next_due().is_none());
-        ledger.kept(200);
+        ledger.advance_committed(200);
         assert!(ledger.next_due().is_some());
     }
 }

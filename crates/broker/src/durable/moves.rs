@@ -1,100 +1,101 @@
-//! Writing old messages once more, so that one that waits for long does not keep all of the journal behind it.
+//! Compaction: rewrites old messages that are still needed, so that their segments can be deleted.
 //!
-//! Part of the walk of a checkpoint: before a session or a group is written, what it has before `Moves::before` is appended again, from
-//! memory or read back for it. The copies say nothing of recipients: what a session has of them is recorded with their new positions as
-//! soon as they have one, so that what was moved stays moved if the checkpoint does not come to its end. Until it has, the old ones
-//! are there too.
+//! Runs as part of a checkpoint. Before a session or group is written, its messages below `CheckpointMoves::before` are
+//! appended again, from memory or after a read. The copies have no recipients. As soon as a copy has a position, the
+//! session's entries are recorded with it, so a move stays valid if the checkpoint does not finish. Until then the
+//! originals are still referenced.
 //!
-//! A message that is held for a session has no number there, and the journal knows it by its position only. So what is old is not held any
-//! longer before anything is moved.
+//! A message that is held for a session has no number, and the journal identifies it by its position only. Therefore
+//! old held messages are queued before anything is moved.
 //!
-//! What is damaged is not given up here: `Record::Lost` is written in its place, and whoever waits for the message finds that, when it
-//! comes to it, and counts it. Otherwise one damaged message of a client that never comes back would keep all of the journal behind it.
+//! A damaged record is replaced with `JournalRecord::Damaged`. The session or group that needs the message finds and
+//! counts it on reading. Otherwise one damaged message of a client that never returns would keep all later segments.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::deliver::Core;
-use crate::durable::checkpoint::Walk;
-use crate::durable::cold::MOVER;
+use crate::deliver::ShardCore;
+use crate::durable::checkpoint::RunningCheckpoint;
+use crate::durable::cold::FETCH_FOR_MOVE;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, entry_of};
-use crate::durable::keep::put_group_target;
-use crate::durable::ledger::Ledger;
-use crate::durable::pages::Page;
-use crate::durable::record::{Entry, MessageRecord, Position, Record, Seq, SessionKey, Targets};
+use crate::durable::journaling::put_group_recipient;
+use crate::durable::ledger::PendingRecords;
+use crate::durable::pages::QueuePage;
+use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq, SessionEntry, SessionKey, Targets};
 use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
-use crate::message::{Message, Place};
-use crate::outgoing::{Delivery, Outgoing, Tag};
+use crate::message::{Message, RecordLocation};
+use crate::outgoing::{Delivery, DeliveryTag, OutgoingMessages};
 use crate::shard::Shard;
 
-/// Messages read at a time.
+/// Messages per read.
 const READ_MAX: usize = 256;
 
-/// Remembered, so that a message of many sessions is written once more and not many times; then forgotten.
+/// Positions remembered, so that a message of many sessions is moved only once. The map is cleared when it is full.
 const MOVED_MAX: usize = 1 << 18;
 
-/// What a checkpoint writes once more: messages before a position, so many bytes at most. What finds no room stays where it is.
+/// The part of the journal that a checkpoint may move: messages below a position, up to a number of bytes. Messages
+/// beyond that stay in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovePart {
-    pub before: Position,
+    pub before: RecordPosition,
     pub bytes: u64,
 }
 
 impl MovePart {
     pub const NOTHING: MovePart = MovePart {
-        before: Position(0),
+        before: RecordPosition(0),
         bytes: 0,
     };
 }
 
-pub struct Moves {
-    before: Position,
-    /// Bytes that may still be written once more.
-    room: u64,
-    /// That have been.
+pub struct CheckpointMoves {
+    before: RecordPosition,
+    /// Remaining byte budget.
+    remaining_bytes: u64,
+    /// Bytes moved so far.
     pub written: u64,
-    /// Written while walking, of messages that were in memory.
+    /// Bytes of moved messages that were in memory.
     pub bytes: u64,
-    /// Where messages stand now.
-    moved: HashMap<Position, Position, foldhash::quality::RandomState>,
-    /// Written in this tick: they have no positions yet.
-    fresh: Vec<(Position, Place)>,
-    /// Something was written from memory in this tick.
+    /// New position of each moved message.
+    moved: HashMap<RecordPosition, RecordPosition, foldhash::quality::RandomState>,
+    /// Moved in this tick, without a position yet.
+    fresh: Vec<(RecordPosition, RecordLocation)>,
+    /// A message was moved from memory in this tick.
     is_unplaced: bool,
     is_fetching: bool,
-    /// The journal is needed from here for the page that was last read.
-    page_needed: Position,
+    /// Oldest position that the last visited page needs.
+    page_needed: RecordPosition,
     page: Option<LoadedPage>,
 }
 
 /// A page whose messages are being moved.
 struct LoadedPage {
-    at: Position,
+    at: RecordPosition,
     entries: EntryList,
 }
 
-impl Moves {
-    pub fn new(part: MovePart) -> Moves {
-        Moves {
+impl CheckpointMoves {
+    pub fn new(part: MovePart) -> CheckpointMoves {
+        CheckpointMoves {
             before: part.before,
-            room: part.bytes,
+            remaining_bytes: part.bytes,
             written: 0,
             bytes: 0,
             moved: HashMap::default(),
             fresh: Vec::new(),
             is_unplaced: false,
             is_fetching: false,
-            page_needed: Position(u64::MAX),
+            page_needed: RecordPosition(u64::MAX),
             page: None,
         }
     }
 
-    /// What was written stands in the batch that has been appended.
-    pub fn settle(&mut self, base: u64) {
+    /// Sets the positions of the messages in the batch that has been appended.
+    pub fn set_positions(&mut self, base: u64) {
         self.is_unplaced = false;
         if self.moved.len() > MOVED_MAX {
             self.moved.clear();
@@ -110,16 +111,16 @@ impl Moves {
         self.is_fetching
     }
 
-    pub fn is_any_old(&self) -> bool {
-        self.before > Position(0)
+    pub fn has_old_entries(&self) -> bool {
+        self.before > RecordPosition(0)
     }
 
-    fn is_old(&self, position: Position) -> bool {
+    fn is_old(&self, position: RecordPosition) -> bool {
         position < self.before
     }
 
-    /// What stands there, and what a page needs that does, is not moved.
-    fn leave(&mut self, positions: &[Position]) {
+    /// Lowers the limit so that these messages, and a page that needs them, are not moved.
+    fn exclude(&mut self, positions: &[RecordPosition]) {
         let oldest = positions.iter().min().copied();
         self.before = oldest
             .into_iter()
@@ -128,27 +129,27 @@ impl Moves {
             .unwrap_or(self.before);
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
-        bytes as u64 <= self.room
+    fn has_space(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.remaining_bytes
     }
 
-    fn take_room(&mut self, bytes: usize) {
-        self.room = self.room.saturating_sub(bytes as u64);
+    fn use_space(&mut self, bytes: usize) {
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes as u64);
         self.written += bytes as u64;
     }
 
-    /// Writes a message that is in memory once more, if it is old, for `targets`. Returns where it stood.
+    /// Moves a message that is in memory, if it is old. `targets` are its recipients. Returns its old position.
     pub fn message(
         &mut self,
         now: Now,
-        ledger: &mut Ledger,
+        ledger: &mut PendingRecords,
         message: &Arc<Message>,
         targets: Targets<'_>,
-    ) -> Option<Position> {
+    ) -> Option<RecordPosition> {
         let old = message.place().position().filter(|position| self.is_old(*position))?;
         let p = message.publication();
-        if !self.has_room(p.topic.len() + p.payload.len()) {
-            self.leave(&[old]);
+        if !self.has_space(p.topic.len() + p.payload.len()) {
+            self.exclude(&[old]);
             return None;
         }
         let record = MessageRecord {
@@ -168,25 +169,25 @@ impl Moves {
             targets,
         };
         let begin = ledger.batch.len();
-        let place = Place::pending(ledger.batch.record(|out| record.put(out)));
+        let place = RecordLocation::pending(ledger.batch.record(|out| record.put(out)));
         let bytes = ledger.batch.len() - begin;
         self.bytes += bytes as u64;
-        self.take_room(bytes);
-        ledger.place_later(message, place);
+        self.use_space(bytes);
+        ledger.set_place_when_appended(message, place);
         self.is_unplaced = true;
         Some(old)
     }
 }
 
 impl Shard {
-    /// Whether the walk has to wait for a tick, or for messages that are being read.
-    pub(super) fn must_wait_for_moves(&self, walk: &mut Walk) -> bool {
+    /// Returns whether the checkpoint must wait for a pending read or for the positions of this tick.
+    pub(super) fn must_wait_for_moves(&self, walk: &mut RunningCheckpoint) -> bool {
         walk.moves.is_fetching || walk.moves.is_unplaced || !walk.moves.fresh.is_empty()
     }
 
-    /// Has those of a group's old messages that are in memory written once more. False when there are none. A group knows its messages by their positions, so the
-    /// batch that has the copies says too that it holds these and not the old ones.
-    pub(super) fn move_group(&mut self, now: Now, index: u32, moves: &mut Moves) -> bool {
+    /// Moves the old messages of a group that are in memory. Returns false if there are none. The journal identifies
+    /// messages of a group by their positions, so the batch with the copies also replaces the old ones in the group.
+    pub(super) fn move_group(&mut self, now: Now, index: u32, moves: &mut CheckpointMoves) -> bool {
         let Some(ledger) = &mut self.core.ledger else {
             return false;
         };
@@ -195,24 +196,31 @@ impl Shard {
         };
         let (key, is_durable) = (group.key, group.is_durable());
         let mut held = Vec::new();
-        put_group_target(key, &mut held);
+        put_group_recipient(key, &mut held);
         for message in group.queue.warm_mut() {
-            // Of others too: each group has to say where its own stands, and finds it old only as long as nobody has moved it.
+            // A message that other owners share is copied: each group must record the new position of its own messages,
+            // and finds a message old only if nothing has moved it yet.
             if Arc::strong_count(message) > 1 && message.place().position().is_some_and(|at| moves.is_old(at)) {
                 *message = message.publication().to_message();
             }
             let old = moves.message(now, ledger, message, Targets::from_written(&held));
             if let Some(message) = old.filter(|_| is_durable) {
-                ledger.record(&Record::GroupDropped { group: key, message });
+                ledger.record(&JournalRecord::GroupDropped { group: key, message });
             }
         }
         moves.is_unplaced
     }
 
-    /// Has the old ones of so many messages that a group has in the journal only written once more, from behind a number on. False when
-    /// none of them is left. The batch that says where the copies stand says too that the group does not hold the old ones.
-    pub(super) fn move_held(&mut self, index: u32, behind: Seq, max: usize, moves: &mut Moves) -> bool {
-        if !moves.is_any_old() {
+    /// Moves up to `max` old cold messages of a group, starting after entry `behind`. Returns false if none is left.
+    /// The batch that records the new positions also removes the old ones from the group.
+    pub(super) fn move_group_entries(
+        &mut self,
+        index: u32,
+        behind: Seq,
+        max: usize,
+        moves: &mut CheckpointMoves,
+    ) -> bool {
+        if !moves.has_old_entries() {
             return false;
         }
         let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
@@ -222,15 +230,15 @@ impl Shard {
         let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
             return false;
         };
-        let stands = |position| moves.moved.get(&position).copied().filter(|_| moves.is_old(position));
-        let moved = group.queue.moved(*first..=*last, stands);
+        let new_position = |position| moves.moved.get(&position).copied().filter(|_| moves.is_old(position));
+        let moved = group.queue.moved(*first..=*last, new_position);
         let key = group.key;
         for (old, new) in moved.into_iter().filter(|_| key.0 != 0) {
-            ledger.record(&Record::GroupDropped {
+            ledger.record(&JournalRecord::GroupDropped {
                 group: key,
                 message: old,
             });
-            ledger.record(&Record::Returned {
+            ledger.record(&JournalRecord::Returned {
                 session: SessionKey(0),
                 seq: 0,
                 group: key,
@@ -238,46 +246,46 @@ impl Shard {
             });
         }
         let old = part.iter().map(|(_, message)| *message);
-        let old = old.filter(|position| moves.is_old(*position) && stands(*position).is_none());
-        let positions: BTreeSet<Position> = old.take(READ_MAX).collect();
+        let old = old.filter(|position| moves.is_old(*position) && new_position(*position).is_none());
+        let positions: BTreeSet<RecordPosition> = old.take(READ_MAX).collect();
         if positions.is_empty() {
             return false;
         }
-        self.core.fetch_to_move(moves, positions);
+        self.core.fetch_for_move(moves, positions);
         true
     }
 
-    /// Has a session's old messages written once more. False when there are none.
-    pub(super) fn move_session(&mut self, now: Now, slot: u32, moves: &mut Moves) -> bool {
-        // A `$delayed` one may have come since.
-        self.core.release_old(now, slot, moves);
+    /// Moves the old messages of a session. Returns false if there are none.
+    pub(super) fn move_session(&mut self, now: Now, slot: u32, moves: &mut CheckpointMoves) -> bool {
+        // A `$delayed` message may have been published to it since the first pass.
+        self.core.release_held_messages(now, slot, moves);
         let Some(ledger) = &mut self.core.ledger else {
             return false;
         };
         let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
             return false;
         };
-        let is_lending = session.key.0 == 0;
+        let is_retained_by_group = session.key.0 == 0;
         for delivery in session.outgoing.warm() {
-            let lender = delivery
+            let retaining_group = delivery
                 .tag
                 .group_key()
-                .filter(|_| is_lending && delivery.qos == QoS::AtLeastOnce);
+                .filter(|_| is_retained_by_group && delivery.qos == QoS::AtLeastOnce);
             let mut held = Vec::new();
-            put_group_target(lender.unwrap_or_default(), &mut held);
+            put_group_recipient(retaining_group.unwrap_or_default(), &mut held);
             let old = moves.message(now, ledger, &delivery.message, Targets::from_written(&held));
-            if let (Some(message), Some(group)) = (old, lender) {
-                ledger.record(&Record::GroupDropped { group, message });
+            if let (Some(message), Some(group)) = (old, retaining_group) {
+                ledger.record(&JournalRecord::GroupDropped { group, message });
             }
         }
         let Some(cold) = &mut session.outgoing.cold else {
             return moves.is_unplaced;
         };
-        if moves.before == Position(0) {
+        if moves.before == RecordPosition(0) {
             return false;
         }
-        let stands = |position| moves.moved.get(&position).copied();
-        let moved = cold.moved(|position| Some(position).filter(|at| moves.is_old(*at)).and_then(stands));
+        let new_position = |position| moves.moved.get(&position).copied();
+        let moved = cold.moved(|position| Some(position).filter(|at| moves.is_old(*at)).and_then(new_position));
         let key = session.key;
         let tail = cold.tail().into_iter().flat_map(EntryList::iter);
         let entries = cold
@@ -290,17 +298,17 @@ impl Shard {
             .filter(|entry| !entry.is_released())
             .map(|entry| entry.message())
             .filter(|position| moves.is_old(*position));
-        let positions: BTreeSet<Position> = old.take(READ_MAX).collect();
-        let moved: Vec<Entry> = moved.into_iter().map(entry_of).collect();
+        let positions: BTreeSet<RecordPosition> = old.take(READ_MAX).collect();
+        let moved: Vec<SessionEntry> = moved.into_iter().map(entry_of).collect();
         self.core.record_entries(key, &moved);
         if !positions.is_empty() {
-            self.core.fetch_to_move(moves, positions);
+            self.core.fetch_for_move(moves, positions);
         }
         moves.is_fetching || moves.is_unplaced || self.core.move_page(slot, moves)
     }
 
-    /// The driver had no room for this question.
-    pub fn fetch_again(&mut self, session: u32, connects: u32, positions: Vec<Position>) {
+    /// Repeats a fetch that the driver could not queue.
+    pub fn retry_fetch(&mut self, session: u32, connects: u32, positions: Vec<RecordPosition>) {
         self.core.effects.push(Effect::Fetch {
             session,
             connects,
@@ -308,23 +316,25 @@ impl Shard {
         });
     }
 
-    /// Old messages that were read: they are written once more, as far as there is room. None, if the disk cannot be read now: they
-    /// stay where they are.
-    pub(super) fn fetched_to_move(&mut self, positions: &[Position], records: &[Option<Vec<u8>>]) {
-        let Some(walk) = &mut self.walk else { return };
+    /// Moves the messages that were read, within the byte budget. `records` is empty if the journal cannot be read now;
+    /// then the messages stay in place.
+    pub(super) fn fetched_for_move(&mut self, positions: &[RecordPosition], records: &[Option<Vec<u8>>]) {
+        let Some(walk) = &mut self.running_checkpoint else {
+            return;
+        };
         let Some(ledger) = &mut self.core.ledger else { return };
         walk.moves.is_fetching = false;
         if records.is_empty() {
-            return walk.moves.leave(positions);
+            return walk.moves.exclude(positions);
         }
         for (index, (old, bytes)) in positions.iter().zip(records).enumerate() {
             let length = bytes.as_deref().map_or(0, <[u8]>::len);
-            match bytes.as_deref().map(Record::read) {
-                Some(Ok(Record::Message(_))) if !walk.moves.has_room(length) => {
-                    return walk.moves.leave(&positions[index..]);
+            match bytes.as_deref().map(JournalRecord::read) {
+                Some(Ok(JournalRecord::Message(_))) if !walk.moves.has_space(length) => {
+                    return walk.moves.exclude(&positions[index..]);
                 }
-                Some(Ok(Record::Message(record))) => {
-                    walk.moves.take_room(length);
+                Some(Ok(JournalRecord::Message(record))) => {
+                    walk.moves.use_space(length);
                     let record = MessageRecord {
                         shard: 0,
                         others: 0,
@@ -335,22 +345,22 @@ impl Shard {
                         ..record
                     };
                     let offset = ledger.batch.record(|out| record.put(out));
-                    walk.moves.fresh.push((*old, Place::pending(offset)));
+                    walk.moves.fresh.push((*old, RecordLocation::pending(offset)));
                 }
-                Some(Ok(Record::Page { entries, .. })) if let Ok(items) = entries.items() => {
+                Some(Ok(JournalRecord::Page { entries, .. })) if let Ok(items) = entries.items() => {
                     let mut entries = EntryList::default();
                     entries.extend(items);
                     walk.moves.page = Some(LoadedPage { at: *old, entries });
                 }
-                _ => walk.moves.fresh.push((*old, ledger.record(&Record::Lost))),
+                _ => walk.moves.fresh.push((*old, ledger.record(&JournalRecord::Damaged))),
             }
         }
     }
 }
 
-impl Core {
-    /// What a session holds has its place in the queue, if any of it is to be moved.
-    pub(super) fn release_old(&mut self, now: Now, slot: u32, moves: &Moves) {
+impl ShardCore {
+    /// Queues the held messages of a session if any of them must be moved.
+    pub(super) fn release_held_messages(&mut self, now: Now, slot: u32, moves: &CheckpointMoves) {
         if !self.links[slot as usize].is_replaying {
             return;
         }
@@ -363,20 +373,20 @@ impl Core {
         }
     }
 
-    fn fetch_to_move(&mut self, moves: &mut Moves, positions: impl IntoIterator<Item = Position>) {
+    fn fetch_for_move(&mut self, moves: &mut CheckpointMoves, positions: impl IntoIterator<Item = RecordPosition>) {
         moves.is_fetching = true;
         self.effects.push(Effect::Fetch {
-            session: MOVER,
+            session: FETCH_FOR_MOVE,
             connects: 0,
             positions: positions.into_iter().collect(),
         });
     }
 
-    /// Has the old messages of a session's pages written once more, and then each of the pages. False when there are none.
-    fn move_page(&mut self, slot: u32, moves: &mut Moves) -> bool {
+    /// Moves the old messages of a session's pages, then rewrites each page. Returns false if there are none.
+    fn move_page(&mut self, slot: u32, moves: &mut CheckpointMoves) -> bool {
         let session = self.sessions[slot as usize].as_deref_mut();
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
-        moves.page_needed = Position(u64::MAX);
+        moves.page_needed = RecordPosition(u64::MAX);
         let Some(pages) = pages else {
             moves.page = None;
             return false;
@@ -384,13 +394,13 @@ impl Core {
         let loaded = moves.page.take();
         let old = pages.list.iter().find(|page| moves.is_old(page.needed()));
         let old = old.and_then(|page| Some((page, page.place.position()?)));
-        let lost = old.and_then(|(page, at)| Some(page.lost(at, *moves.moved.get(&at)?)));
+        let lost = old.and_then(|(page, at)| Some(page.lost_page(at, *moves.moved.get(&at)?)));
         if let Some((page, _)) = old {
             moves.page_needed = page.needed();
         }
         let Some(mut loaded) = loaded.or(lost) else {
             let Some((_, at)) = old else { return false };
-            self.fetch_to_move(moves, [at]);
+            self.fetch_for_move(moves, [at]);
             return true;
         };
         loaded.entries.change(|entry| {
@@ -404,17 +414,17 @@ impl Core {
             })
         });
         let messages = loaded.entries.iter().map(|(entry, _)| entry.message());
-        let old: BTreeSet<Position> = messages.filter(|at| moves.is_old(*at)).take(READ_MAX).collect();
+        let old: BTreeSet<RecordPosition> = messages.filter(|at| moves.is_old(*at)).take(READ_MAX).collect();
         if !old.is_empty() {
             moves.page = Some(loaded);
-            self.fetch_to_move(moves, old);
+            self.fetch_for_move(moves, old);
             return true;
         }
         moves.is_unplaced |= self.rewrite_page(slot, loaded);
         true
     }
 
-    /// The page stands where it is written now. False if the session does not have it any more.
+    /// Records the page at its new position. Returns false if the session no longer has the page.
     fn rewrite_page(&mut self, slot: u32, loaded: LoadedPage) -> bool {
         let (Some(session), Some(ledger)) = (self.sessions[slot as usize].as_deref_mut(), &mut self.ledger) else {
             return false;
@@ -425,13 +435,13 @@ impl Core {
             .as_deref_mut()
             .and_then(|cold| cold.pages.as_deref_mut());
         let pages = pages.into_iter().flat_map(|pages| &mut pages.list);
-        let Some(page) = { pages }.find(|page| page.place == Place::at(loaded.at)) else {
+        let Some(page) = { pages }.find(|page| page.place == RecordLocation::at(loaded.at)) else {
             return false;
         };
         let dropped = usize::from(is_planted(Fault::MoveDropsPosition));
         let left = loaded.entries.iter().skip(page.skipped as usize + dropped).collect();
         let written = ledger.put_page(slot, session.key, left);
-        *page = Page {
+        *page = QueuePage {
             queued_qos0: page.queued_qos0,
             ..written
         };
@@ -439,19 +449,20 @@ impl Core {
     }
 }
 
-impl Page {
-    /// Its record was damaged, and `Record::Lost` is in its place: so are all its messages.
-    fn lost(&self, at: Position, lost: Position) -> LoadedPage {
-        let given_up = self.first - u64::from(self.skipped);
-        let numbers = given_up..self.first + u64::from(self.count);
+impl QueuePage {
+    /// Stand-in for a page whose record was damaged and replaced with `JournalRecord::Damaged`. All its messages are
+    /// lost.
+    fn lost_page(&self, at: RecordPosition, lost: RecordPosition) -> LoadedPage {
+        let dropped = self.first - u64::from(self.skipped);
+        let numbers = dropped..self.first + u64::from(self.count);
         let mut entries = EntryList::default();
-        entries.extend(numbers.map(|seq| (StoredEntry::of(lost, seq, QoS::AtLeastOnce, false), Tag::None)));
+        entries.extend(numbers.map(|seq| (StoredEntry::of(lost, seq, QoS::AtLeastOnce, false), DeliveryTag::None)));
         LoadedPage { at, entries }
     }
 }
 
-impl Outgoing {
-    /// What is in memory.
+impl OutgoingMessages {
+    /// Returns the messages in memory.
     fn warm(&self) -> impl Iterator<Item = &Delivery> {
         let inflight = self.inflight.iter().filter_map(|entry| entry.delivery.as_ref());
         let fresh = self.cold.iter().flat_map(|cold| cold.fresh.iter());

@@ -1,64 +1,69 @@
-//! Queues too long for memory: their middle is in pages, records of the journal that hold some thousand packed entries each.
+//! Pages: journal records that hold the middle of a queue that is too long for memory, some thousand packed entries
+//! each.
 //!
 //! ```text
 //! in flight | queue | page page page … page | tail | fresh            memory: some thousand entries, 56 bytes a page
 //! ```
-//! What comes joins the tail. When that holds a page, the oldest of it are written as one (`Record::Page`) and are in memory no more: the
-//! session keeps where the record is, the numbers of its entries, which are in a row, and its oldest message. When the queue
-//! before the pages is empty, the first page is fetched as messages are, and becomes the queue.
+//! New messages join the tail. When the tail is long enough, its oldest entries are written as a page
+//! (`JournalRecord::QueuePage`) and leave memory. The session keeps the position of the page, the consecutive numbers
+//! of its entries, and its oldest message. When the queue before the pages is empty, the first page is fetched like a
+//! message and becomes the queue.
 //!
-//! - Recovery does as the session did: `Page` takes the entries out of its lists, `Unpaged`, written when a page is loaded, puts
-//!   them back. So what is settled, in whatever order, is always in its lists. Only giving up the oldest message does not load a
-//!   page: that goes in order, and is counted off the page's front.
-//! - A checkpoint has the pages of a session as a list of `PageRef`, not their entries. A page refers to itself and to its oldest
-//!   message: the journal is kept from the older of the two on. A page that is made or loaded during a checkpoint mentions
-//!   both (`Ledger::oldest_mentioned`).
-//! - A page with old messages is loaded for the checkpoint alone, its messages are moved, and it is written anew (`moves.rs`).
-//! - A client that was connected when the process died may have been sent what follows a page's loading, which the journal
-//!   may not have: a start loads pages as far as that goes (`restore.rs`).
-//! - Not paged: what came through a shared subscription, which may have to go back to it; and what is behind that, until it is next.
+//! - Recovery repeats these steps: `QueuePage` removes the entries from its lists, and `PageLoaded`, written when a
+//!   page is loaded, restores them. So an acknowledged entry is always in its lists. Only dropping the oldest message
+//!   does not load a page: drops are in order, and are counted from the front of the page.
+//! - A checkpoint records the pages of a session as a list of `PageRef`, without their entries. A page needs its own
+//!   record and its oldest message; the journal keeps everything from the older of the two. A page that is written or
+//!   loaded during a checkpoint registers both (`PendingRecords::oldest_mentioned`).
+//! - A page with old messages is loaded for the checkpoint only; its messages are moved, and the page is written again
+//!   (`moves.rs`).
+//! - A crash may lose the record of a loaded page whose messages were sent already. Recovery loads pages as far as
+//!   messages may have been sent (`restore.rs`).
+//! - Messages of shared subscriptions are not paged, because they may have to return to their group. Neither are the
+//!   entries behind them, until those are the next in the queue.
 
 use std::collections::VecDeque;
 
 use mqtt::QoS;
 
-use crate::deliver::Core;
-use crate::durable::cold::Cold;
+use crate::deliver::ShardCore;
+use crate::durable::cold::ColdEntries;
 use crate::durable::entry::StoredEntry;
-use crate::durable::entry_list::{EntryList, Item};
-use crate::durable::ledger::Ledger;
-use crate::durable::record::{Packed, PageRef, Position, Record, Seq, SessionKey};
-use crate::message::Place;
-use crate::outgoing::Tag;
+use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::ledger::PendingRecords;
+use crate::durable::record::{JournalRecord, PackedEntries, PageRef, RecordPosition, Seq, SessionKey};
+use crate::message::RecordLocation;
+use crate::outgoing::DeliveryTag;
 
-/// Of one session in one tick.
+/// Pages per session and tick.
 const WRITTEN_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 pub struct Pages {
-    pub list: VecDeque<Page>,
-    /// Entries behind them.
+    pub list: VecDeque<QueuePage>,
+    /// Entries after the last page.
     pub tail: EntryList,
-    /// In all pages.
+    /// Entries in all pages.
     pub messages: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    pub place: Place,
-    /// Of the entries that are left.
+pub struct QueuePage {
+    pub place: RecordLocation,
+    /// First of the remaining entries.
     pub first: Seq,
     pub count: u32,
-    /// Given up since it was written.
+    /// Entries dropped after the page was written.
     pub skipped: u32,
-    /// At QoS 0, those that were given up included.
+    /// Entries at QoS 0, including the dropped ones.
     pub queued_qos0: u32,
-    pub oldest: Position,
+    pub oldest: RecordPosition,
 }
 
-impl Page {
-    /// The journal is needed from here on; nowhere if the page is still to be appended and newer than its messages.
-    pub fn needed(&self) -> Position {
+impl QueuePage {
+    /// Returns the position from which the journal is needed. A page that is not appended yet is newer than its
+    /// messages.
+    pub fn needed(&self) -> RecordPosition {
         self.place.position().map_or(self.oldest, |at| at.min(self.oldest))
     }
 
@@ -74,10 +79,10 @@ impl Page {
     }
 }
 
-impl From<PageRef> for Page {
-    fn from(page: PageRef) -> Page {
-        Page {
-            place: Place::at(page.at),
+impl From<PageRef> for QueuePage {
+    fn from(page: PageRef) -> QueuePage {
+        QueuePage {
+            place: RecordLocation::at(page.at),
             first: page.first,
             count: page.count,
             skipped: page.skipped,
@@ -88,7 +93,7 @@ impl From<PageRef> for Page {
 }
 
 impl Pages {
-    pub fn new(list: VecDeque<Page>) -> Pages {
+    pub fn new(list: VecDeque<QueuePage>) -> Pages {
         Pages {
             messages: list.iter().map(|page| page.count as usize).sum(),
             list,
@@ -100,13 +105,14 @@ impl Pages {
         self.messages + self.tail.len()
     }
 
-    pub fn pop_page(&mut self) -> Option<Page> {
+    pub fn pop_page(&mut self) -> Option<QueuePage> {
         let page = self.list.pop_front()?;
         self.messages -= page.count as usize;
         Some(page)
     }
 
-    /// Gives up the oldest entry of the first page, whatever it is; with how many fewer may be at QoS 0.
+    /// Drops the oldest entry of the first page. When that empties the page, the second value is the page's number of
+    /// QoS 0 entries, otherwise 0.
     pub fn skip(&mut self) -> Option<(Seq, u32)> {
         let page = self.list.front_mut()?;
         let seq = page.first;
@@ -116,7 +122,7 @@ impl Pages {
         Some((seq, gone.map_or(0, |page| page.queued_qos0)))
     }
 
-    /// All of them, as `PageRefs`; empty if there is none.
+    /// Encodes all pages as `PageRefs`. Empty if there are none.
     pub fn write_refs(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let refs = self.list.iter().filter_map(|page| page.to_ref());
@@ -124,20 +130,20 @@ impl Pages {
         bytes
     }
 
-    /// The next entries of the tail that can be a page.
-    fn next_page(&mut self, page_entries: usize) -> Option<Vec<Item>> {
+    /// Removes the next entries of the tail that can form a page.
+    fn next_page(&mut self, page_entries: usize) -> Option<Vec<TaggedEntry>> {
         let (front, tag) = self.tail.iter().next()?;
         if self.tail.len() < page_entries || tag.group().is_some() {
             return None;
         }
         let mut next = front.seq();
         let end = next + page_entries as u64;
-        let is_in_row = |entry: &StoredEntry| {
+        let is_consecutive = |entry: &StoredEntry| {
             let is_next = entry.seq() == next && next < end && !entry.is_released();
             next += 1;
             is_next
         };
-        let mut items = self.tail.take_while(is_in_row);
+        let mut items = self.tail.take_while(is_consecutive);
         let paged = items
             .iter()
             .position(|(_, tag)| tag.group().is_some())
@@ -147,8 +153,8 @@ impl Pages {
     }
 }
 
-impl Cold {
-    /// Where what comes now goes.
+impl ColdEntries {
+    /// Returns the list that new messages join.
     pub fn newest(&mut self) -> &mut EntryList {
         match &mut self.pages {
             Some(pages) => &mut pages.tail,
@@ -156,7 +162,7 @@ impl Cold {
         }
     }
 
-    /// All lists of entries that are in memory, in their order.
+    /// Returns all lists of entries in memory, in order.
     pub fn lists_mut(&mut self) -> impl Iterator<Item = &mut EntryList> {
         let tail = self.pages.as_deref_mut().map(|pages| &mut pages.tail);
         [&mut self.inflight, &mut self.queue].into_iter().chain(tail)
@@ -166,15 +172,15 @@ impl Cold {
         self.pages.as_deref().map(|pages| &pages.tail)
     }
 
-    /// After the last page comes the tail.
-    pub fn forget_empty_pages(&mut self) {
+    /// After the last page, the tail becomes the queue.
+    pub fn merge_tail_when_empty(&mut self) {
         let is_over = |pages: &mut Box<Pages>| pages.list.is_empty() && self.queue.is_empty();
         if let Some(pages) = self.pages.take_if(is_over) {
             self.queue = pages.tail;
         }
     }
 
-    /// Whether the queue has grown so long that some of it should be in pages.
+    /// Returns whether a part of the queue should be written as pages.
     pub fn is_long(&self, page_entries: usize) -> bool {
         match &self.pages {
             Some(pages) => pages.tail.len() >= page_entries,
@@ -182,15 +188,15 @@ impl Cold {
         }
     }
 
-    /// The page that is next, if nothing comes before it.
-    pub fn next_page(&self) -> Option<&Page> {
+    /// Returns the next page if no entry precedes it.
+    pub fn next_page(&self) -> Option<&QueuePage> {
         let is_next = self.inflight.is_empty() && self.queue.is_empty();
         self.pages.as_deref().filter(|_| is_next)?.list.front()
     }
 }
 
-impl Core {
-    /// Writes what is too long of the queues that have grown, before the tick's batch is closed.
+impl ShardCore {
+    /// Writes pages for queues that have grown too long, before the batch of this tick is closed.
     pub fn write_pages(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
         for slot in std::mem::take(&mut ledger.paging) {
@@ -231,11 +237,11 @@ impl Core {
             pages.messages += page.count as usize;
             pages.list.push_back(page);
         }
-        cold.forget_empty_pages();
+        cold.merge_tail_when_empty();
     }
 
-    /// The batch that has a page has been appended.
-    pub fn place_page(&mut self, slot: u32, pending: Place, place: Place) {
+    /// Sets the position of a page when its batch has been appended.
+    pub fn set_page_place(&mut self, slot: u32, pending: RecordLocation, place: RecordLocation) {
         let session = self.sessions[slot as usize].as_deref_mut();
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
         let page = pages.and_then(|pages| pages.list.iter_mut().rev().find(|page| page.place == pending));
@@ -244,9 +250,9 @@ impl Core {
         }
     }
 
-    /// The first page of a session's queue is in memory again. Returns the numbers of its entries if it could not be had.
+    /// Loads the first page of a session's queue. Returns the numbers of its entries if the record could not be read.
     pub fn load_page(&mut self, slot: u32, record: Option<&[u8]>) -> Vec<Seq> {
-        let session = self.sessions[slot as usize].as_deref_mut().expect("the caller has it");
+        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
         let (key, out) = (session.key, &mut session.outgoing);
         let Some(cold) = out.cold.as_deref_mut() else {
             return Vec::new();
@@ -262,77 +268,77 @@ impl Core {
         let items = items.unwrap_or_default();
         out.queued_qos0 = out.queued_qos0 - page.queued_qos0 + count_qos0(&items);
         if let Some(ledger) = &mut self.ledger {
-            ledger.put_unpaged(key, page.needed(), &items);
+            ledger.record_page_loaded(key, page.needed(), &items);
         }
         cold.queue.extend(items);
-        cold.forget_empty_pages();
+        cold.merge_tail_when_empty();
         lost
     }
 }
 
-impl Core {
-    /// Of the queue, what has a number up to this one has been sent before.
-    pub(super) fn begin_sent(&mut self, slot: u32, started: Seq) {
-        let session = self.sessions[slot as usize].as_deref_mut().expect("the caller has it");
+impl ShardCore {
+    /// Marks queued entries up to `started` as sent at least once.
+    pub(super) fn mark_sent(&mut self, slot: u32, started: Seq) {
+        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
         let Some(cold) = session.outgoing.cold.as_deref_mut() else {
             return;
         };
         let items = cold.queue.take_while(|entry| entry.seq() <= started);
-        let (sent, queued): (Vec<Item>, Vec<Item>) =
+        let (sent, queued): (Vec<TaggedEntry>, Vec<TaggedEntry>) =
             items.into_iter().partition(|(entry, _)| entry.qos() != QoS::AtMostOnce);
         self.stats.queued_messages -= sent.len() as u64;
         self.stats.inflight_messages += sent.len() as u64;
         if !sent.is_empty() {
-            let mut inflight: Vec<Item> = cold.inflight.take_while(|_| true);
+            let mut inflight: Vec<TaggedEntry> = cold.inflight.take_while(|_| true);
             inflight.extend(sent);
             inflight.sort_unstable_by_key(|(entry, _)| entry.seq());
             cold.inflight.extend(inflight);
         }
         cold.queue.prepend(queued);
         if cold.pages.is_some() {
-            cold.forget_empty_pages();
-            // The tail is the queue now.
+            cold.merge_tail_when_empty();
+            // The tail has become the queue.
             if cold.pages.is_none() {
-                self.begin_sent(slot, started);
+                self.mark_sent(slot, started);
             }
         }
     }
 }
 
-impl Ledger {
-    /// Records a page; where it is will be known when the batch is appended.
-    pub(super) fn put_page(&mut self, slot: u32, session: SessionKey, items: Vec<Item>) -> Page {
+impl PendingRecords {
+    /// Records a page. Its position is known once the batch is appended.
+    pub(super) fn put_page(&mut self, slot: u32, session: SessionKey, items: Vec<TaggedEntry>) -> QueuePage {
         let first = items.first().map_or(0, |(entry, _)| entry.seq());
         let oldest = items.iter().map(|(entry, _)| entry.message()).min();
-        let page = Page {
-            place: Place::NONE,
+        let page = QueuePage {
+            place: RecordLocation::NONE,
             first,
             count: items.len() as u32,
             skipped: 0,
             queued_qos0: count_qos0(&items),
-            oldest: oldest.unwrap_or(Position(u64::MAX)),
+            oldest: oldest.unwrap_or(RecordPosition(u64::MAX)),
         };
         let bytes = pack(&items);
-        let entries = Packed(&bytes);
-        let place = self.record(&Record::Page { session, entries });
-        self.mention(page.oldest);
+        let entries = PackedEntries(&bytes);
+        let place = self.record(&JournalRecord::Page { session, entries });
+        self.record_reference(page.oldest);
         self.unplaced_pages.push((slot, place));
-        Page { place, ..page }
+        QueuePage { place, ..page }
     }
 
-    fn put_unpaged(&mut self, session: SessionKey, needed: Position, items: &[Item]) {
-        self.mention(needed);
+    fn record_page_loaded(&mut self, session: SessionKey, needed: RecordPosition, items: &[TaggedEntry]) {
+        self.record_reference(needed);
         if session.0 != 0 && !items.is_empty() {
             let bytes = pack(items);
-            let entries = Packed(&bytes);
-            self.record(&Record::Unpaged { session, entries });
+            let entries = PackedEntries(&bytes);
+            self.record(&JournalRecord::PageLoaded { session, entries });
         }
     }
 }
 
-/// The entries of a page that are left, if the record is that of the page.
-pub(super) fn read_page(page: &Page, record: &[u8]) -> Option<Vec<Item>> {
-    let Ok(Record::Page { entries, .. }) = Record::read(record) else {
+/// Returns the remaining entries of a page. `None` if the record is not that page.
+pub(super) fn read_page(page: &QueuePage, record: &[u8]) -> Option<Vec<TaggedEntry>> {
+    let Ok(JournalRecord::Page { entries, .. }) = JournalRecord::read(record) else {
         return None;
     };
     let mut items = entries.items().ok()?;
@@ -342,13 +348,13 @@ pub(super) fn read_page(page: &Page, record: &[u8]) -> Option<Vec<Item>> {
     (is_whole && first == Some(page.first)).then_some(items)
 }
 
-fn pack(items: &[Item]) -> Vec<u8> {
+fn pack(items: &[TaggedEntry]) -> Vec<u8> {
     let (mut list, mut bytes) = (EntryList::default(), Vec::new());
     list.extend(items.iter().cloned());
     list.pack(&mut bytes);
     bytes
 }
 
-fn count_qos0(items: &[(StoredEntry, Tag)]) -> u32 {
+fn count_qos0(items: &[(StoredEntry, DeliveryTag)]) -> u32 {
     items.iter().filter(|(entry, _)| entry.qos() == QoS::AtMostOnce).count() as u32
 }

@@ -1,17 +1,18 @@
-//! What stands in the journal: every change to the state that outlives the process, one record each.
+//! Format of the journal: one record per change of durable state.
 //!
-//! Replaying them in order from a checkpoint on gives the state again (`recovery.rs`). A record that speaks of a session or group
-//! that has not been met is about one whose snapshot is still to come, or that has ended: it is passed over.
+//! Replay of the records in order, starting at a checkpoint, rebuilds the state (`recovery.rs`). Replay skips a record
+//! of an unknown session or group: either that has ended, or its snapshot follows later in the checkpoint.
 //!
 //! ```text
 //! record    := tag u8, fields in the order of the variant
 //! integers  := LEB128, low bits first              bytes, text := length, bytes
-//! position  := where the `Message` record stands in the journal; after BACK u8, how far before this record
-//! message   := flags u8, shard, others, publisher_hash, [expires_unix_ms], [due_unix_ms], [retain_expires_unix_ms + 1],
+//! position  := LSN of the `Message` record; if the tag is followed by BACK u8, its distance before this record
+//! message   := flags u8, shard, others, publisher_hash, [expires_unix_ms], [due_unix_ms],
+//!              [retain_expires_unix_ms + 1],
 //!              [publisher key, packet id], [provenance], topic, properties, targets bytes, targets, payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
 //! ```
-//! Times are Unix milliseconds: the monotonic clock begins anew with every process.
+//! Times are Unix milliseconds, because the monotonic clock restarts with every process.
 
 mod read;
 mod tags;
@@ -24,95 +25,97 @@ use crate::provenance::Provenance;
 pub(super) use read::Reader;
 pub(super) use write::put_integer;
 
-/// Where a record stands in the journal: its LSN.
+/// Position of a record in the journal (its LSN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Position(pub u64);
+pub struct RecordPosition(pub u64);
 
-/// Names a durable session in the journal. No number is used twice; 0 is no session.
+/// Identifies a durable session in the journal. Keys are never reused; 0 means no session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey(pub u64);
 
-/// Names a shared subscription in the journal, in the same way.
+/// Identifies a durable shared subscription in the journal. Keys are never reused; 0 means no group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub u64);
 
-/// One entry of a session's queue: the n-th message for it, from 1. The packet identifier follows from it (`Outgoing`). 0 is a
-/// message that is held until retained ones before it are sent, and has no number yet.
+/// Number of a message in a session's queue, counted from 1. The packet identifier is derived from it (`Outgoing`). 0
+/// marks a message that is held until the retained messages before it are sent, and has no number yet.
 pub type Seq = u64;
 
-/// `due_unix_ms` of a `$delayed` message that has been routed, while a tap may still lose it.
+/// Value of `due_unix_ms` for a `$delayed` message that has been routed but not yet stored by the tap.
 pub const WITH_TAP: u64 = 0;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Record<'a> {
-    /// The node has started: nobody is connected, and no key up to `last_key` is given again.
+pub enum JournalRecord<'a> {
+    /// The node has started. No client is connected, and keys up to `last_key` are in use.
     Boot {
         unix_ms: u64,
         shards: u16,
         last_key: u64,
     },
-    /// A checkpoint begins here: what `Boot` said and later records do not. Nothing has changed.
+    /// Start of a checkpoint, with the fields of `Boot`. Changes no state.
     Checkpoint {
         unix_ms: u64,
         shards: u16,
         last_key: u64,
     },
     Message(MessageRecord<'a>),
-    /// A message that stands elsewhere has been queued for these.
+    /// A message whose record is at another position has been queued for these recipients.
     Queued {
-        message: Position,
+        message: RecordPosition,
         targets: Targets<'a>,
     },
-    /// Shard `by` has routed all that shard `from` has sent it up to here.
+    /// Shard `by` has routed every message up to `up_to` that shard `from` sent to it.
     Routed {
         by: u16,
         from: u16,
-        up_to: Position,
+        up_to: RecordPosition,
     },
-    /// Acknowledgements from clients, of a whole tick.
+    /// Acknowledgements that clients sent in one tick.
     Settled(SettledItems<'a>),
-    /// PUBREL: the client may use the packet identifier for another message.
-    Freed {
+    /// PUBREL received: the client may reuse the packet identifier.
+    PacketIdFreed {
         session: SessionKey,
         packet_id: u16,
     },
-    /// A session as it is, apart from its queue, which is empty if the session has not been met before: `Entries` follow. One that has
-    /// been met keeps its queue, because the process may end before all of them are written.
+    /// Snapshot of a session without its queue. `Entries` records follow. If replay already knows the session, it keeps
+    /// the queue, because the process may have ended before it wrote all entries.
     Session(SessionRecord<'a>),
-    /// Some of a session's queue, in no particular order with what is queued meanwhile: `seq` is the order.
+    /// Part of a session's queue. Entries that are queued during the checkpoint have records of their own; `seq` gives
+    /// the order.
     Entries {
         session: SessionKey,
         entries: Entries<'a>,
     },
-    /// A part of a long queue, with numbers in a row. From now on only this record has them: the session has no more than where it is.
+    /// Part of a long queue, with consecutive numbers. From here on only this record holds the entries; the session
+    /// stores just its position.
     Page {
         session: SessionKey,
-        entries: Packed<'a>,
+        entries: PackedEntries<'a>,
     },
-    /// The session has the entries of a page in memory again, before any of them is sent.
-    Unpaged {
+    /// The session has loaded the entries of a page into memory. Written before any of them is sent.
+    PageLoaded {
         session: SessionKey,
-        entries: Packed<'a>,
+        entries: PackedEntries<'a>,
     },
-    /// All pages of a session's queue, as a part of its snapshot.
+    /// All pages of a session's queue, as part of its snapshot.
     Pages {
         session: SessionKey,
         pages: PageRefs<'a>,
     },
     Connected {
         session: SessionKey,
-        terms: Terms<'a>,
+        terms: ConnectSettings<'a>,
     },
     Disconnected {
         session: SessionKey,
         unix_ms: u64,
         expiry_s: u32,
         has_will: bool,
-        /// Entries up to this one have been sent before.
+        /// Entries up to this one have been sent at least once.
         started: Seq,
     },
-    /// The will of a session that is away has been published.
-    WillDone {
+    /// The will of a disconnected session has been published.
+    WillPublished {
         session: SessionKey,
     },
     Ended {
@@ -126,12 +129,13 @@ pub enum Record<'a> {
         session: SessionKey,
         filter: &'a str,
     },
-    /// The retained messages that a subscription was owed have been queued. The filter without `$exclusive/`.
+    /// All retained messages that a new subscription must receive have been queued. `filter` is without `$exclusive/`.
     Replayed {
         session: SessionKey,
         filter: &'a str,
     },
-    /// A shared subscription, apart from its queue, as with `Session`: `GroupEntries` follow.
+    /// Snapshot of a shared subscription without its queue. `GroupEntries` records follow. As with `Session`, replay
+    /// keeps a known queue.
     Group {
         group: GroupKey,
         share_name: &'a str,
@@ -144,63 +148,64 @@ pub enum Record<'a> {
     GroupEnded {
         group: GroupKey,
     },
-    /// A member gives a message back to its group, which holds it until it is `Queued` for another or dropped. `message` because
-    /// the member's `Entries` may be still to come, and the group's have been.
+    /// A member returns a message to its group. The group holds it until it is `Queued` for another member or dropped.
+    /// `message` is included because the member's `Entries` may follow later than the group's.
     Returned {
         session: SessionKey,
         seq: Seq,
         group: GroupKey,
-        message: Position,
+        message: RecordPosition,
     },
     GroupDropped {
         group: GroupKey,
-        message: Position,
+        message: RecordPosition,
     },
-    /// The owner of the topic keeps this message for it.
+    /// The shard that owns the topic stores this message as retained.
     Retained {
-        message: Position,
+        message: RecordPosition,
         expires_unix_ms: Option<u64>,
         topic: &'a str,
     },
-    RetainedGone {
+    RetainedCleared {
         topic: &'a str,
     },
-    /// A `$delayed` message that is still to be published; or, if it is due at `WITH_TAP`, to be kept by a tap.
+    /// A `$delayed` message that is not published yet or, if `due_unix_ms` is `WITH_TAP`, not stored by the tap yet.
     Delayed {
-        message: Position,
+        message: RecordPosition,
         due_unix_ms: u64,
     },
     DelayedDone {
-        message: Position,
+        message: RecordPosition,
     },
-    /// A message that was held is not to be sent any more.
-    Unheld {
+    /// A held message of the session has been dropped.
+    HeldDropped {
         session: SessionKey,
-        message: Position,
+        message: RecordPosition,
     },
-    /// Stands in for a message that was damaged when it was to be written once more.
-    Lost,
+    /// Written by compaction instead of a message whose record was damaged.
+    Damaged,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageRecord<'a> {
     pub topic: &'a str,
     pub payload: &'a [u8],
-    /// MQTT 5 properties that are forwarded unaltered, as wire bytes.
+    /// MQTT 5 properties that are forwarded unaltered, in wire format.
     pub properties: &'a [u8],
     pub qos: QoS,
     pub retain: bool,
     pub expires_unix_ms: Option<u64>,
     pub publisher_hash: u32,
-    /// Which shard took it.
+    /// Shard that received the message.
     pub shard: u16,
-    /// Shards that are to route it too, one bit each, until each has said so (`Routed`).
+    /// Bit set of the other shards that must route the message. A shard's bit counts until its `Routed` record.
     pub others: u64,
-    /// `$delayed`: when it is to be published.
+    /// Publication time of a `$delayed` message.
     pub due_unix_ms: Option<u64>,
-    /// The shard that took it keeps it as the retained message of its topic (or clears it, without payload), until then.
+    /// Set if the receiving shard owns the topic: it stores the message as retained or, if the payload is empty, clears
+    /// the topic.
     pub retained: Option<RetainedTerms>,
-    /// QoS 2 of a durable session: the identifier is taken until it is `Freed`.
+    /// Set for a QoS 2 message of a durable session: the packet identifier is in use until `PacketIdFreed`.
     pub publisher: Option<(SessionKey, u16)>,
     pub provenance: Provenance<'a>,
     pub targets: Targets<'a>,
@@ -214,60 +219,60 @@ pub struct RetainedTerms {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recipient {
     Session(SessionKey),
-    /// The group has it and has not yet given it to a member.
+    /// The group holds the message because no member has received it yet.
     Group(GroupKey),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct RecordTarget {
     pub to: Recipient,
     pub seq: Seq,
     pub qos: QoS,
     pub retain: bool,
-    /// The shared subscription that chose this session.
+    /// Shared subscription that selected this session.
     pub group: Option<GroupKey>,
     pub identifiers: Vec<u32>,
 }
 
-/// What a session has in its queue or in flight.
+/// One message of a session that is queued or in flight.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    pub message: Position,
+pub struct SessionEntry {
+    pub message: RecordPosition,
     pub seq: Seq,
     pub qos: QoS,
     pub retain: bool,
-    /// PUBREC has come: only PUBREL and PUBCOMP are left.
+    /// PUBREC has been received; only PUBREL and PUBCOMP are outstanding.
     pub is_released: bool,
     pub group: Option<GroupKey>,
     pub identifiers: Vec<u32>,
 }
 
-/// Where a page of a session's queue is, and what the session knows of it.
+/// Position of a page of a session's queue, and the fields that the session keeps in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRef {
-    /// Of the `Page` record.
-    pub at: Position,
-    /// Of the entries that are left; they have numbers in a row.
+    /// Position of the `Page` record.
+    pub at: RecordPosition,
+    /// First of the remaining entries, which have consecutive numbers.
     pub first: Seq,
     pub count: u32,
-    /// Entries before them that have been given up since the page was written.
+    /// Entries before `first` that were dropped after the page was written.
     pub skipped: u32,
-    /// Entries at QoS 0, those that were given up included.
+    /// Entries at QoS 0, including the dropped ones.
     pub queued_qos0: u32,
-    /// The oldest message of the page.
-    pub oldest: Position,
+    /// Oldest message of the page.
+    pub oldest: RecordPosition,
 }
 
-/// Entries as `entry_list` packs them.
+/// Entries in the packed format of `entry_list`.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct Packed<'a>(pub(super) &'a [u8]);
+pub struct PackedEntries<'a>(pub(super) &'a [u8]);
 
-/// What a client acknowledged.
+/// Acknowledgement by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled {
+pub struct AcknowledgedEntry {
     pub session: SessionKey,
     pub seq: Seq,
-    /// PUBREC: the message may be forgotten, the entry not yet.
+    /// True for PUBREC: the message is no longer needed, but the entry is.
     pub is_release: bool,
 }
 
@@ -276,21 +281,21 @@ pub struct SessionRecord<'a> {
     pub session: SessionKey,
     pub client_id: &'a str,
     pub created_unix_ms: u64,
-    /// `None` while it is connected.
+    /// `None` while the client is connected.
     pub left_unix_ms: Option<u64>,
-    pub terms: Terms<'a>,
-    /// Of the next entry.
+    pub terms: ConnectSettings<'a>,
+    /// Number of the next entry.
     pub next_seq: Seq,
-    /// Entries up to this one have been sent before.
+    /// Entries up to this one have been sent at least once.
     pub started: Seq,
     pub subscriptions: Vec<SubscriptionRecord<'a>>,
-    /// QoS 2 messages that the client has not released.
+    /// Packet identifiers of QoS 2 messages that the client has not released.
     pub received: Vec<u16>,
 }
 
-/// What a CONNECT says for the time after it.
+/// Values of a CONNECT that stay in force after it.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Terms<'a> {
+pub struct ConnectSettings<'a> {
     pub user_name: Option<&'a str>,
     /// Protocol Version of CONNECT: 3, 4 or 5.
     pub version: u8,
@@ -313,15 +318,15 @@ pub struct WillRecord<'a> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionRecord<'a> {
-    /// As the client wrote it, `$share/` and all.
+    /// Filter as sent by the client, including `$share/`.
     pub filter: &'a str,
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
-    /// Retained messages are owed to it, until `Replayed`: all of them once more after a crash.
+    /// Retained messages are still to be sent, until `Replayed`. After a crash all of them are sent again.
     pub is_replaying: bool,
 }
 
-/// Lists that are read item by item; `as_bytes` has been written by the `put` of the same type.
+/// Lists that are decoded item by item. `as_bytes` returns bytes that `put` of the same type has written.
 macro_rules! list {
     ($(#[$doc:meta])* $name:ident, $item:ty, $get:ident) => {
         $(#[$doc])*
@@ -337,7 +342,7 @@ macro_rules! list {
                 self.0.is_empty()
             }
 
-            /// Ends with an error where the bytes make no sense.
+            /// Iterates over the items. Ends with an error if the bytes cannot be decoded.
             pub fn iter(&self) -> impl Iterator<Item = Result<$item, NotARecord>> + 'a {
                 let mut reader = Reader(self.0);
                 std::iter::from_fn(move || {
@@ -355,16 +360,16 @@ macro_rules! list {
     };
 }
 
-list!(Targets, Target, target);
-list!(Entries, Entry, entry);
-list!(SettledItems, Settled, settled);
+list!(Targets, RecordTarget, target);
+list!(Entries, SessionEntry, entry);
+list!(SettledItems, AcknowledgedEntry, settled);
 list!(PageRefs, PageRef, page_ref);
 list!(
-    /// Of messages.
-    Positions, Position, position
+    /// Positions of messages.
+    Positions, RecordPosition, position
 );
 
-/// A record passed its checksum and still makes no sense: it is of another version, or there is a bug.
+/// A record has a valid checksum but cannot be decoded. It was written by another version, or there is a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotARecord {
     pub expected: &'static str,

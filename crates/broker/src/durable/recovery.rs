@@ -1,22 +1,23 @@
-//! From the journal's records to the state: what the broker starts with.
+//! Rebuilds the broker's state from the records of the journal.
 //!
-//! Records come in the order of the journal, from the beginning of a checkpoint on or from any place before it; the result is the
-//! same. A checkpoint is written while the broker works: its records stand among others, and each speaks of the moment at which it
-//! was written. So a record about a session or group that has not been met is passed over: what it says is in the snapshot that is
-//! still to come, or is about one that has ended. Groups are an exception (`groups.rs`).
+//! Records arrive in journal order, starting at a checkpoint or at any position before it, with the same result. A
+//! checkpoint is written while the broker works, so its records are mixed with others. A record of an unknown session
+//! or group is skipped: either its effect is part of a snapshot that follows, or the session or group has ended. Groups
+//! are an exception (`groups.rs`).
 //!
-//! A checkpoint that was not finished does no harm: a session or group that has been met already keeps its queue.
+//! An unfinished checkpoint is harmless: a session or group that is already known keeps its queue.
 //!
-//! What the writer of checkpoints has to see to:
-//! - `Checkpoint` is the first record of one.
-//! - It counts only when all messages before it have been routed: nothing in it says which have not.
+//! Requirements for the writer of checkpoints:
+//! - `Checkpoint` is the first record.
+//! - The checkpoint is valid only after all earlier messages have been routed, because it does not list unrouted
+//!   messages.
 //! - A shard writes the snapshot of a group after it has read all mail that was sent before the `Checkpoint` record.
-//! - What is on its way from a group to a member is in the group's `GroupEntries`, unless it is `Queued` already. It may be there
-//!   in any case.
-//! - A part of a long queue is as long as a record may be: what is newer than the part is moved once for each.
+//! - A message on its way from a group to a member is in the group's `GroupEntries` unless it has been `Queued`. It may
+//!   be there in any case.
+//! - Parts of a long queue should be as long as a record may be, because each part moves the newer entries once.
 //!
-//! No I/O and no clock. Memory is that of the result, 16 bytes for each entry of a queue that is not in a page; nothing is kept per
-//! message.
+//! No I/O and no clock. Memory use is that of the result, plus 16 bytes for each queue entry outside a page; nothing is
+//! stored per message.
 
 mod groups;
 mod order;
@@ -32,44 +33,45 @@ use std::collections::BTreeMap;
 use foldhash::quality::RandomState;
 
 pub use recovered::{
-    Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredSubscription, RecoveredTerms,
+    RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredState, RecoveredSubscription, RecoveredTerms,
     RecoveredWill, Tags, Unrouted,
 };
-pub use tag::{FullTag, StoredTag};
+pub use tag::{FullRecoveryTag, StoredTag};
 
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
-    Entry, MessageRecord, NotARecord, Position, Recipient, Record, SessionKey, Target, Targets,
+    JournalRecord, MessageRecord, NotARecord, Recipient, RecordPosition, RecordTarget, SessionEntry, SessionKey,
+    Targets,
 };
 use crate::id_table::hash_text;
-use groups::Groups;
-use sessions::Sessions;
-use table::Table;
-use unrouted::Routes;
+use groups::RecoveringGroups;
+use sessions::RecoveringSessions;
+use table::RecoveryTable;
+use unrouted::UnroutedTable;
 
-/// The state as far as the records say.
+/// State after the records read so far.
 #[derive(Default)]
 pub struct Recovery {
-    sessions: Sessions,
-    groups: Groups,
+    sessions: RecoveringSessions,
+    groups: RecoveringGroups,
     retained: RetainedTopics,
-    delayed: BTreeMap<Position, u64>,
-    routes: Routes,
+    delayed: BTreeMap<RecordPosition, u64>,
+    routes: UnroutedTable,
     shards: u16,
     last_key: u64,
-    told_unix_ms: u64,
+    latest_unix_ms: u64,
 }
 
-/// The journal has a record that makes no sense here.
+/// The journal contains a record that is invalid at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryError {
-    pub position: Position,
+    pub position: RecordPosition,
     pub source: NotARecord,
 }
 
 impl std::fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the record at {} of the journal makes no sense", self.position.0)
+        write!(f, "the journal record at position {} is invalid", self.position.0)
     }
 }
 
@@ -84,16 +86,16 @@ impl Recovery {
         Recovery::default()
     }
 
-    /// Takes the next record, which stands at `position`. After an error the state is of no use.
-    pub fn record(&mut self, position: Position, bytes: &[u8]) -> Result<(), RecoveryError> {
-        let result = Record::read_at(position, bytes).and_then(|record| self.apply(position, record));
+    /// Applies the next record, which is at `position`. After an error the state must not be used.
+    pub fn record(&mut self, position: RecordPosition, bytes: &[u8]) -> Result<(), RecoveryError> {
+        let result = JournalRecord::read_at(position, bytes).and_then(|record| self.apply(position, record));
         result.map_err(|source| RecoveryError { position, source })
     }
 
-    /// What is left after the last record.
-    pub fn finish(self) -> Recovered {
+    /// Returns the state after the last record.
+    pub fn finish(self) -> RecoveredState {
         let (sessions, numbered) = self.sessions.into_list();
-        let mut recovered = Recovered {
+        let mut recovered = RecoveredState {
             sessions,
             numbered,
             groups: self.groups.into_list(),
@@ -103,44 +105,44 @@ impl Recovery {
             shards: self.shards,
             last_key: self.last_key,
             lowest: None,
-            told_unix_ms: self.told_unix_ms,
+            latest_unix_ms: self.latest_unix_ms,
         };
         recovered.lowest = recovered.messages().min();
         recovered
     }
 
-    fn apply(&mut self, position: Position, record: Record<'_>) -> Result<(), NotARecord> {
+    fn apply(&mut self, position: RecordPosition, record: JournalRecord<'_>) -> Result<(), NotARecord> {
         match record {
-            Record::Message(message) => return self.message(position, &message),
-            Record::Queued { message, targets } => return self.queue(message, targets),
-            Record::Settled(items) => {
+            JournalRecord::Message(message) => return self.message(position, &message),
+            JournalRecord::Queued { message, targets } => return self.queue(message, targets),
+            JournalRecord::Settled(items) => {
                 for item in items.iter() {
-                    self.sessions.settle(item?);
+                    self.sessions.acknowledge(item?);
                 }
             }
-            Record::Routed { by, from, up_to } => return self.routes.routed(by, from, up_to),
-            Record::Retained {
+            JournalRecord::Routed { by, from, up_to } => return self.routes.routed(by, from, up_to),
+            JournalRecord::Retained {
                 message,
                 expires_unix_ms,
                 topic,
             } => self.retained.set(topic, message, expires_unix_ms),
-            Record::RetainedGone { topic } => self.retained.clear(topic),
-            Record::Delayed { message, due_unix_ms } => _ = self.delayed.insert(message, due_unix_ms),
-            Record::DelayedDone { message } => _ = self.delayed.remove(&message),
-            // Who waits for it finds that when it reads it.
-            Record::Lost => {}
-            Record::Boot { .. } | Record::Checkpoint { .. } => self.node_record(&record),
-            Record::Group { .. }
-            | Record::GroupEntries { .. }
-            | Record::GroupEnded { .. }
-            | Record::Returned { .. }
-            | Record::GroupDropped { .. } => return self.group_record(position, record),
+            JournalRecord::RetainedCleared { topic } => self.retained.clear(topic),
+            JournalRecord::Delayed { message, due_unix_ms } => _ = self.delayed.insert(message, due_unix_ms),
+            JournalRecord::DelayedDone { message } => _ = self.delayed.remove(&message),
+            // The session or group that needs the message finds the damage when it reads it.
+            JournalRecord::Damaged => {}
+            JournalRecord::Boot { .. } | JournalRecord::Checkpoint { .. } => self.node_record(&record),
+            JournalRecord::Group { .. }
+            | JournalRecord::GroupEntries { .. }
+            | JournalRecord::GroupEnded { .. }
+            | JournalRecord::Returned { .. }
+            | JournalRecord::GroupDropped { .. } => return self.group_record(position, record),
             _ => return self.session_record(position, record),
         }
         Ok(())
     }
 
-    fn message(&mut self, position: Position, message: &MessageRecord<'_>) -> Result<(), NotARecord> {
+    fn message(&mut self, position: RecordPosition, message: &MessageRecord<'_>) -> Result<(), NotARecord> {
         self.queue(position, message.targets)?;
         self.routes.message(message.shard, position, message.others)?;
         if let Some((publisher, packet_id)) = message.publisher
@@ -159,14 +161,14 @@ impl Recovery {
         Ok(())
     }
 
-    fn queue(&mut self, message: Position, targets: Targets<'_>) -> Result<(), NotARecord> {
+    fn queue(&mut self, message: RecordPosition, targets: Targets<'_>) -> Result<(), NotARecord> {
         for target in targets.iter() {
             let target = target?;
             match target.to {
-                Recipient::Group(group) => self.groups.hold(group, message)?,
+                Recipient::Group(group) => self.groups.add_message(group, message)?,
                 Recipient::Session(session) => {
                     if let Some(group) = target.group {
-                        self.groups.take(group, message)?;
+                        self.groups.remove_message(group, message)?;
                     }
                     self.sessions.queue(session, entry_of(message, target))?;
                 }
@@ -175,13 +177,13 @@ impl Recovery {
         Ok(())
     }
 
-    fn node_record(&mut self, record: &Record<'_>) {
-        let (Record::Boot {
+    fn node_record(&mut self, record: &JournalRecord<'_>) {
+        let (JournalRecord::Boot {
             unix_ms,
             shards,
             last_key,
         }
-        | Record::Checkpoint {
+        | JournalRecord::Checkpoint {
             unix_ms,
             shards,
             last_key,
@@ -189,33 +191,33 @@ impl Recovery {
         else {
             return;
         };
-        self.tell(unix_ms);
-        self.see_key(last_key);
+        self.observe_time(unix_ms);
+        self.observe_key(last_key);
         self.shards = shards;
-        if let Record::Boot { .. } = record {
-            self.sessions.all_away(self.told_unix_ms);
-            // The node has routed all that was left to be, or says so right before this record.
-            self.routes.forget();
+        if let JournalRecord::Boot { .. } = record {
+            self.sessions.disconnect_all(self.latest_unix_ms);
+            // The node has routed all outstanding messages, or records so right before this record.
+            self.routes.clear();
         }
     }
 
-    fn session_record(&mut self, position: Position, record: Record<'_>) -> Result<(), NotARecord> {
+    fn session_record(&mut self, position: RecordPosition, record: JournalRecord<'_>) -> Result<(), NotARecord> {
         match &record {
-            Record::Session(session) => {
-                self.tell(session.created_unix_ms);
-                self.tell(session.left_unix_ms.unwrap_or(0));
-                self.see_key(session.session.0);
-                self.sessions.meet(session)
+            JournalRecord::Session(session) => {
+                self.observe_time(session.created_unix_ms);
+                self.observe_time(session.left_unix_ms.unwrap_or(0));
+                self.observe_key(session.session.0);
+                self.sessions.add_snapshot(session)
             }
-            Record::Entries { session, entries } => self.sessions.queue_all(*session, entries.iter()),
-            Record::Page { session, entries } => self.sessions.page(*session, position, *entries),
-            Record::Unpaged { session, entries } => self.sessions.unpage(*session, *entries),
-            Record::Pages { session, pages } => self.sessions.set_pages(*session, *pages),
-            Record::Unheld { session, message } => {
-                self.sessions.give_back(*session, 0, *message);
+            JournalRecord::Entries { session, entries } => self.sessions.queue_all(*session, entries.iter()),
+            JournalRecord::Page { session, entries } => self.sessions.page(*session, position, *entries),
+            JournalRecord::PageLoaded { session, entries } => self.sessions.load_page(*session, *entries),
+            JournalRecord::Pages { session, pages } => self.sessions.set_pages(*session, *pages),
+            JournalRecord::HeldDropped { session, message } => {
+                self.sessions.return_to_group(*session, 0, *message);
                 Ok(())
             }
-            Record::Ended { session } => {
+            JournalRecord::Ended { session } => {
                 self.sessions.end(*session);
                 Ok(())
             }
@@ -226,20 +228,20 @@ impl Recovery {
         }
     }
 
-    fn change_session(&mut self, record: &Record<'_>) {
-        if let Record::Disconnected { unix_ms, .. } = record {
-            self.tell(*unix_ms);
+    fn change_session(&mut self, record: &JournalRecord<'_>) {
+        if let JournalRecord::Disconnected { unix_ms, .. } = record {
+            self.observe_time(*unix_ms);
         }
         let Some(session) = session_of(record).and_then(|key| self.sessions.find(key)) else {
             return;
         };
         match record {
-            Record::Freed { packet_id, .. } => session.free(*packet_id),
-            Record::Connected { terms, .. } => {
+            JournalRecord::PacketIdFreed { packet_id, .. } => session.free(*packet_id),
+            JournalRecord::Connected { terms, .. } => {
                 session.terms = terms.into();
                 session.left_unix_ms = None;
             }
-            Record::Disconnected {
+            JournalRecord::Disconnected {
                 unix_ms,
                 expiry_s,
                 has_will,
@@ -251,72 +253,72 @@ impl Recovery {
                 session.terms.will.take_if(|_| !has_will);
                 session.started = *started;
             }
-            Record::WillDone { .. } => session.terms.will = None,
-            Record::Subscribed { subscription, .. } => session.subscribe(subscription),
-            Record::Unsubscribed { filter, .. } => session.unsubscribe(filter),
-            Record::Replayed { filter, .. } => session.replayed(filter),
+            JournalRecord::WillPublished { .. } => session.terms.will = None,
+            JournalRecord::Subscribed { subscription, .. } => session.subscribe(subscription),
+            JournalRecord::Unsubscribed { filter, .. } => session.unsubscribe(filter),
+            JournalRecord::Replayed { filter, .. } => session.replayed(filter),
             _ => {}
         }
     }
 
-    fn group_record(&mut self, position: Position, record: Record<'_>) -> Result<(), NotARecord> {
+    fn group_record(&mut self, position: RecordPosition, record: JournalRecord<'_>) -> Result<(), NotARecord> {
         match record {
-            Record::Group {
+            JournalRecord::Group {
                 group,
                 share_name,
                 filter,
             } => {
-                self.see_key(group.0);
-                self.groups.meet(group, position, share_name, filter);
+                self.observe_key(group.0);
+                self.groups.add_snapshot(group, position, share_name, filter);
             }
-            Record::GroupEntries { group, messages } => return self.groups.hold_all(group, messages.iter()),
-            Record::GroupEnded { group } => self.groups.end(group),
-            Record::Returned {
+            JournalRecord::GroupEntries { group, messages } => return self.groups.add_messages(group, messages.iter()),
+            JournalRecord::GroupEnded { group } => self.groups.end(group),
+            JournalRecord::Returned {
                 session,
                 seq,
                 group,
                 message,
             } => {
-                self.sessions.give_back(session, seq, message);
-                return self.groups.give_back(group, message);
+                self.sessions.return_to_group(session, seq, message);
+                return self.groups.return_to_group(group, message);
             }
-            Record::GroupDropped { group, message } => return self.groups.take(group, message),
+            JournalRecord::GroupDropped { group, message } => return self.groups.remove_message(group, message),
             _ => {}
         }
         Ok(())
     }
 
-    fn tell(&mut self, unix_ms: u64) {
-        self.told_unix_ms = self.told_unix_ms.max(unix_ms);
+    fn observe_time(&mut self, unix_ms: u64) {
+        self.latest_unix_ms = self.latest_unix_ms.max(unix_ms);
     }
 
-    fn see_key(&mut self, key: u64) {
+    fn observe_key(&mut self, key: u64) {
         self.last_key = self.last_key.max(key);
     }
 }
 
-impl Recovered {
-    /// All messages that something refers to; those of released entries may be gone.
-    fn messages(&self) -> impl Iterator<Item = Position> {
+impl RecoveredState {
+    /// Returns all messages that something refers to. Those of released entries may have been deleted.
+    fn messages(&self) -> impl Iterator<Item = RecordPosition> {
         let entries = self.sessions.iter().flat_map(|session| &session.entries);
         let queued = entries.filter(|entry| !entry.is_released()).map(StoredEntry::message);
         let pages = self.sessions.iter().flat_map(|session| session.pages.iter());
         let paged = pages.map(|page| page.at.min(page.oldest));
         let held = self.groups.iter().filter_map(|group| group.messages.front().copied());
-        let kept = self.retained.iter().map(|retained| retained.message);
+        let retained = self.retained.iter().map(|retained| retained.message);
         let delayed = self.delayed.iter().map(|(message, _)| *message);
         let unrouted = self.unrouted.iter().map(|unrouted| unrouted.message);
         queued
             .chain(paged)
             .chain(held)
-            .chain(kept)
+            .chain(retained)
             .chain(delayed)
             .chain(unrouted)
     }
 }
 
-fn entry_of(message: Position, target: Target) -> Entry {
-    Entry {
+fn entry_of(message: RecordPosition, target: RecordTarget) -> SessionEntry {
+    SessionEntry {
         message,
         seq: target.seq,
         qos: target.qos,
@@ -327,16 +329,16 @@ fn entry_of(message: Position, target: Target) -> Entry {
     }
 }
 
-/// The session of those records that change a part of it.
-fn session_of(record: &Record<'_>) -> Option<SessionKey> {
+/// Returns the session of a record that changes a part of a session.
+fn session_of(record: &JournalRecord<'_>) -> Option<SessionKey> {
     match record {
-        Record::Freed { session, .. }
-        | Record::Connected { session, .. }
-        | Record::Disconnected { session, .. }
-        | Record::WillDone { session }
-        | Record::Subscribed { session, .. }
-        | Record::Unsubscribed { session, .. }
-        | Record::Replayed { session, .. } => Some(*session),
+        JournalRecord::PacketIdFreed { session, .. }
+        | JournalRecord::Connected { session, .. }
+        | JournalRecord::Disconnected { session, .. }
+        | JournalRecord::WillPublished { session }
+        | JournalRecord::Subscribed { session, .. }
+        | JournalRecord::Unsubscribed { session, .. }
+        | JournalRecord::Replayed { session, .. } => Some(*session),
         _ => None,
     }
 }
@@ -344,13 +346,13 @@ fn session_of(record: &Record<'_>) -> Option<SessionKey> {
 /// The retained message of each topic.
 #[derive(Default)]
 struct RetainedTopics {
-    table: Table<RecoveredRetained>,
-    /// Clients choose topics.
+    table: RecoveryTable<RecoveredRetained>,
+    /// Topics are chosen by clients, so the hash needs a secret seed.
     hashing: RandomState,
 }
 
 impl RetainedTopics {
-    fn set(&mut self, topic: &str, message: Position, expires_unix_ms: Option<u64>) {
+    fn set(&mut self, topic: &str, message: RecordPosition, expires_unix_ms: Option<u64>) {
         let hash = hash_topic(&self.hashing, topic);
         if let Some(at) = self.table.find(hash, |retained| *retained.topic == *topic) {
             let retained = self.table.get_mut(at);

@@ -1,61 +1,63 @@
-//! From what the journal says to shards that go on: sessions with their subscriptions and queues, groups, retained and delayed
-//! messages, deadlines, and messages that a shard had not yet routed.
+//! Builds running shards from the recovered state: sessions with subscriptions and queues, groups, retained and delayed
+//! messages, deadlines, and messages that a shard had not routed yet.
 //!
-//! Done before the first connection, on one thread, with all shards at hand. Messages of queues stay in the journal; those that are
-//! needed at once are read.
+//! Runs on one thread before the first connection, with access to all shards. Queued messages stay in the journal; only
+//! messages that are needed at once are read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 
-use journal::Batch;
+use journal::LogBatch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
-use crate::delayed::Delayed;
-use crate::deliver::Core;
-use crate::durable::cold::{Cold, message_of, publication_of};
+use crate::delayed::DelayedMessage;
+use crate::deliver::ShardCore;
+use crate::durable::cold::{ColdEntries, message_of, publication_of};
 use crate::durable::entry::StoredEntry;
-use crate::durable::pages::{Page, Pages};
+use crate::durable::pages::{Pages, QueuePage};
 use crate::durable::record;
-use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, Seq, SessionKey, Targets, WITH_TAP};
+use crate::durable::record::{
+    GroupKey, JournalRecord, Recipient, RecordPosition, Seq, SessionEntry, SessionKey, Targets, WITH_TAP,
+};
 use crate::durable::recovery::{
-    Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredSubscription, RecoveredWill, StoredTag,
-    Unrouted,
+    RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredState, RecoveredSubscription, RecoveredWill,
+    StoredTag, Unrouted,
 };
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
-use crate::message::{Place, Publication};
-use crate::outgoing::{GroupRef, Tag};
-use crate::session::{Session, Subscription, Will};
-use crate::shard::{DUE_BYTES, Interested, Shard, hash};
+use crate::message::{Publication, RecordLocation};
+use crate::outgoing::{DeliveryTag, GroupRef};
+use crate::session::{Session, SessionWill, Subscription};
+use crate::shard::{DUE_BYTES, InterestedSession, Shard, hash};
 use crate::shared::GROUP_KEY;
-use crate::subscribe::Target;
+use crate::subscribe::ParsedFilter;
 
-/// Reads records of messages: calls back with the index of each position and its payload, `None` where that cannot be had.
-pub type ReadMessages<'a> = dyn FnMut(&[Position], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
+/// Reads message records. Calls back with the index of each position and its payload, or `None` if it cannot be read.
+pub type ReadMessages<'a> = dyn FnMut(&[RecordPosition], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
 
-/// Appends a batch to the journal: where it begins and ends.
-pub type Append<'a> = dyn FnMut(&mut Batch) -> (u64, u64) + 'a;
+/// Appends a batch to the journal. Returns its start and end.
+pub type AppendBatch<'a> = dyn FnMut(&mut LogBatch) -> (u64, u64) + 'a;
 
-/// What was restored, and what could not be: that is told once, and given up in the journal too.
+/// Counts of restored and lost items. The loss is reported once and also recorded in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreCounts {
     pub sessions: u64,
     pub queued_messages: u64,
     pub retained_messages: u64,
-    /// Messages of retained topics or delays that the journal could not give back.
+    /// Retained and delayed messages that could not be read.
     pub damaged: u64,
 }
 
-/// Fills new shards. Each has been told to `keep_journal`. What they record thereby is appended.
+/// Fills new shards, on which `keep_journal` has been called. Appends the records that they write.
 pub fn restore(
     now: Now,
     shards: &mut [Shard],
-    recovered: Recovered,
+    recovered: RecoveredState,
     read: &mut ReadMessages<'_>,
-    append: &mut Append<'_>,
-) -> Restored {
-    let mut result = Restored::default();
-    // What sessions have lost is counted there.
+    append: &mut AppendBatch<'_>,
+) -> RestoreCounts {
+    let mut result = RestoreCounts::default();
+    // Losses of sessions are counted in `damaged`.
     let mut lost = 0;
     let mut groups = HashMap::new();
     for group in recovered.groups {
@@ -66,13 +68,13 @@ pub fn restore(
     for mut session in recovered.sessions {
         let was_connected = session.left_unix_ms.is_none();
         if was_connected {
-            // Until the process ended, and nobody knows when that was.
-            session.away_since(now.unix_ms);
+            // Treated as disconnected now, because the time of the crash is unknown.
+            session.set_disconnected(now.unix_ms);
         }
         result.sessions += 1;
         let paged: u64 = session.pages.iter().map(|page| u64::from(page.count)).sum();
         result.queued_messages += session.entries.len() as u64 + paged;
-        let home = Shard::home(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
+        let home = Shard::home_shard(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
         let (slot, damaged) = shards[home].restore_session(now, session, &groups, read);
         result.damaged += damaged;
         connected.extend(was_connected.then_some((home, slot)));
@@ -81,7 +83,8 @@ pub fn restore(
         record_number(&mut shards[0], session, &entry);
     }
     let mut retained = recovered.retained;
-    // Not read: where replay begins earlier than it had to, messages that expired meanwhile are named and no longer there.
+    // Expired messages are not read. If replay starts earlier than necessary, it finds records of expired messages that
+    // have been deleted.
     retained.retain(|retained| retained.expires_unix_ms.is_none_or(|at| at > now.unix_ms));
     result.retained_messages = retained.len() as u64;
     lost += restore_retained(now, shards, &retained, read);
@@ -91,18 +94,18 @@ pub fn restore(
     lost += route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
     result.damaged += lost;
     shards[0].core.stats.drops[DropReason::Damaged as usize] += lost;
-    // With what says that all has been routed, and before anything is published: messages name shards by their number, and there may be
-    // more of them now.
+    // In the same batch as the records that everything has been routed, and before any new publication: messages
+    // identify shards by number, and the number of shards may have grown.
     let count = shards.len() as u16;
-    shards[0].core.record(&Record::Boot {
+    shards[0].core.record(&JournalRecord::Boot {
         unix_ms: now.unix_ms,
         shards: count,
         last_key: recovered.last_key,
     });
-    append_as_one(shards, append);
+    append_atomically(shards, append);
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
-        shards[home].core.may_have_been_sent(slot);
+        shards[home].core.mark_possibly_sent(slot);
     }
     resume_deadlines(now, shards, append);
     append_all(shards, append);
@@ -110,13 +113,13 @@ pub fn restore(
 }
 
 fn place_of_group(shards: &[Shard], group: &RecoveredGroup) -> usize {
-    usize::from(shards[0].group_home(&group.share_name, &group.filter).0)
+    usize::from(shards[0].home_of_share_group(&group.share_name, &group.filter).0)
 }
 
-/// What was held has its place in the queue now.
-fn record_number(shard: &mut Shard, session: SessionKey, entry: &Entry) {
+/// Records the queue number of a message that was held.
+fn record_number(shard: &mut Shard, session: SessionKey, entry: &SessionEntry) {
     let mut targets = Vec::new();
-    record::Target {
+    record::RecordTarget {
         to: Recipient::Session(session),
         seq: entry.seq,
         qos: entry.qos,
@@ -125,14 +128,15 @@ fn record_number(shard: &mut Shard, session: SessionKey, entry: &Entry) {
         identifiers: entry.identifiers.clone(),
     }
     .put(&mut targets);
-    shard.core.record(&Record::Queued {
+    shard.core.record(&JournalRecord::Queued {
         message: entry.message,
         targets: Targets::from_written(&targets),
     });
 }
 
-/// Appends what the shards have recorded; mail refers to where that is. The first shard comes last: it says what all have done.
-fn append_all(shards: &mut [Shard], append: &mut Append<'_>) {
+/// Appends the records of the shards; mail refers to their positions. The first shard is last, because it records that
+/// all shards have routed.
+fn append_all(shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     for shard in shards.iter_mut().rev() {
         if let Some(batch) = shard.journal_batch() {
             let (base, end) = append(batch);
@@ -141,9 +145,9 @@ fn append_all(shards: &mut [Shard], append: &mut Append<'_>) {
     }
 }
 
-/// As [`append_all`], and all of it survives a crash or nothing: what was routed, and that it was.
-fn append_as_one(shards: &mut [Shard], append: &mut Append<'_>) {
-    let mut all = Batch::new();
+/// Like [`append_all`], but atomic: the routed messages and the record that they were routed survive a crash together.
+fn append_atomically(shards: &mut [Shard], append: &mut AppendBatch<'_>) {
+    let mut all = LogBatch::new();
     let mut shifts = Vec::new();
     for shard in shards.iter_mut().rev() {
         shifts.push(shard.journal_batch().map(|batch| all.take(batch)));
@@ -159,8 +163,8 @@ fn append_as_one(shards: &mut [Shard], append: &mut Append<'_>) {
     }
 }
 
-/// Mail is taken as soon as what it speaks of has been appended, and before anything else is.
-fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
+/// Delivers mail as soon as the records that it refers to have been appended.
+fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     loop {
         let mut mail = Vec::new();
         for from in (0..shards.len()).rev() {
@@ -178,8 +182,8 @@ fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
     }
 }
 
-/// In parts: what is due says many wills at once, perhaps.
-fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
+/// Works in parts, because many wills may be due at once.
+fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
     let mut slots = vec![0; shards.len()];
     let mut is_any_left = true;
     while is_any_left {
@@ -198,13 +202,15 @@ fn restore_retained(
     retained: &[RecoveredRetained],
     read: &mut ReadMessages<'_>,
 ) -> u64 {
-    let positions: Vec<Position> = retained.iter().map(|retained| retained.message).collect();
+    let positions: Vec<RecordPosition> = retained.iter().map(|retained| retained.message).collect();
     let mut damaged = 0;
     read(&positions, &mut |index, bytes| {
         let topic = &retained[index];
-        let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
+        let Some(Ok(JournalRecord::Message(record))) = bytes.map(JournalRecord::read) else {
             damaged += 1;
-            shards[0].core.record(&Record::RetainedGone { topic: &topic.topic });
+            shards[0]
+                .core
+                .record(&JournalRecord::RetainedCleared { topic: &topic.topic });
             return;
         };
         let p = Publication {
@@ -213,21 +219,26 @@ fn restore_retained(
         };
         let owner = shards[0].retained_owner(&topic.topic);
         let shard = &mut shards[usize::from(owner.0)];
-        shard.shared.note_retaining(owner);
+        shard.shared.register_retaining(owner);
         shard.restore_retained(now, &p);
     });
     damaged
 }
 
-fn restore_delayed(now: Now, shards: &mut [Shard], delayed: &[(Position, u64)], read: &mut ReadMessages<'_>) -> u64 {
-    let positions: Vec<Position> = delayed.iter().map(|(message, _)| *message).collect();
+fn restore_delayed(
+    now: Now,
+    shards: &mut [Shard],
+    delayed: &[(RecordPosition, u64)],
+    read: &mut ReadMessages<'_>,
+) -> u64 {
+    let positions: Vec<RecordPosition> = delayed.iter().map(|(message, _)| *message).collect();
     let mut damaged = 0;
     let count = shards.len();
-    read(&positions, &mut |index, bytes| match bytes.map(Record::read) {
-        Some(Ok(Record::Message(record))) => {
+    read(&positions, &mut |index, bytes| match bytes.map(JournalRecord::read) {
+        Some(Ok(JournalRecord::Message(record))) => {
             let (position, due_unix_ms) = delayed[index];
             let message = message_of(now, &record, position);
-            shards[index % count].delay_until(Delayed {
+            shards[index % count].delay_until(DelayedMessage {
                 message,
                 due_ms: now.monotonic_at(due_unix_ms),
                 is_routed: due_unix_ms == WITH_TAP,
@@ -235,16 +246,16 @@ fn restore_delayed(now: Now, shards: &mut [Shard], delayed: &[(Position, u64)], 
         }
         _ => {
             damaged += 1;
-            let place = Place::at(delayed[index].0);
+            let place = RecordLocation::at(delayed[index].0);
             shards[0]
                 .core
-                .record_of(place, |message| Record::DelayedDone { message });
+                .record_of(place, |message| JournalRecord::DelayedDone { message });
         }
     });
     damaged
 }
 
-/// Messages that a shard had been sent and not yet routed: to the sessions whose home it was.
+/// Routes messages that a shard had received but not routed, to the sessions that lived on that shard.
 fn route_rest(
     now: Now,
     shards: &mut [Shard],
@@ -253,10 +264,10 @@ fn route_rest(
     read: &mut ReadMessages<'_>,
 ) -> u64 {
     let unrouted = if is_planted(Fault::SkipUnrouted) { &[] } else { unrouted };
-    let positions: Vec<Position> = unrouted.iter().map(|unrouted| unrouted.message).collect();
+    let positions: Vec<RecordPosition> = unrouted.iter().map(|unrouted| unrouted.message).collect();
     let mut damaged = 0;
     read(&positions, &mut |index, bytes| {
-        let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
+        let Some(Ok(JournalRecord::Message(record))) = bytes.map(JournalRecord::read) else {
             damaged += 1;
             return;
         };
@@ -265,29 +276,29 @@ fn route_rest(
         } = unrouted[index];
         let p = publication_of(now, &record, message);
         for shard in &mut *shards {
-            shard.core.only_homes = Some((old_shards.max(1), mask));
+            shard.core.home_filter = Some((old_shards.max(1), mask));
             shard.route_local(now, &p);
-            shard.core.only_homes = None;
+            shard.core.home_filter = None;
         }
         let owner = usize::from(shards[0].retained_owner(p.topic).0);
         let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
         if p.retain && mask >> old_owner & 1 == 1 {
             let owner = &mut shards[owner];
-            owner.shared.note_retaining(owner.core.id);
+            owner.shared.register_retaining(owner.core.id);
             if owner.has_retained_space(&p) {
-                owner.keep_retained(now, &p);
+                owner.record_retained(now, &p);
             }
             owner.retain_here(now, &p);
         }
     });
     for (by, from, up_to) in watermarks(unrouted) {
-        shards[0].core.record(&Record::Routed { by, from, up_to });
+        shards[0].core.record(&JournalRecord::Routed { by, from, up_to });
     }
     damaged
 }
 
-/// Up to where each of the shards before has now routed all that each other had sent it.
-fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, Position)> {
+/// Returns, per pair of former shards, the position up to which `by` has now routed all messages of `from`.
+fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, RecordPosition)> {
     let mut latest = BTreeMap::new();
     for rest in unrouted {
         for by in (0..64).filter(|by| rest.shards >> by & 1 == 1) {
@@ -302,10 +313,10 @@ fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, Position)> {
 }
 
 impl Shard {
-    /// What it holds is read when a member comes for it.
+    /// Restores a group. The messages that it holds are read when a member needs them.
     fn restore_group(&mut self, recovered: RecoveredGroup, groups: &mut HashMap<GroupKey, GroupRef>) {
         let index = self.create_group(&recovered.share_name, &recovered.filter);
-        self.mind_durable(&recovered.filter, true);
+        self.update_durable_interest(&recovered.filter, true);
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
@@ -339,8 +350,8 @@ impl Shard {
         }
         session.access = self.access.session(&session.identity());
         self.core.link_mut(slot).is_durable = true;
-        for subscription in &recovered.subscriptions {
-            self.restore_subscription(now, slot, subscription);
+        for (filter, subscription) in recovered.subscriptions.iter() {
+            self.restore_subscription(now, slot, filter, subscription);
         }
         let started = recovered.started;
         self.restore_queue(slot, recovered, groups);
@@ -348,9 +359,11 @@ impl Shard {
         (slot, damaged)
     }
 
-    fn restore_subscription(&mut self, now: Now, slot: u32, recovered: &RecoveredSubscription) {
-        let (filter, options, identifier) = (&*recovered.filter, recovered.options, recovered.identifier);
-        let Ok(target) = Target::parse(filter) else { return };
+    fn restore_subscription(&mut self, now: Now, slot: u32, filter: &str, recovered: &RecoveredSubscription) {
+        let (options, identifier) = (recovered.options, recovered.identifier);
+        let Ok(target) = ParsedFilter::parse(filter) else {
+            return;
+        };
         let subscription = Subscription {
             options,
             identifier,
@@ -360,17 +373,17 @@ impl Shard {
         session.subscriptions.insert(filter, subscription);
         self.core.stats.subscriptions += 1;
         if recovered.is_replaying {
-            self.owe_replay(slot, target.filter(), options, identifier);
+            self.register_replay(slot, target.filter(), options, identifier);
         }
         let identifier = identifier.unwrap_or(0);
         match target {
-            Target::Shared(shared) => _ = self.join_group(now, slot, shared, options, identifier, 0),
-            Target::Plain(bare) | Target::Exclusive(bare) => {
-                if matches!(target, Target::Exclusive(_)) {
+            ParsedFilter::Shared(shared) => _ = self.join_group(now, slot, shared, options, identifier, 0),
+            ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare) => {
+                if matches!(target, ParsedFilter::Exclusive(_)) {
                     self.shared.exclusives.claim(bare, self.session_ref(slot));
                 }
-                self.mind_durable(bare, true);
-                self.index(bare, slot, Interested { identifier, options });
+                self.update_durable_interest(bare, true);
+                self.index(bare, slot, InterestedSession { identifier, options });
             }
         }
     }
@@ -379,19 +392,19 @@ impl Shard {
         let tag_of = |entry: &StoredEntry| {
             let tag = Some(entry.seq()).filter(|_| entry.is_tagged());
             let tag = tag.and_then(|seq| recovered.tags.get(seq));
-            tag.map_or(Tag::None, |tag| restore_tag(tag, groups))
+            tag.map_or(DeliveryTag::None, |tag| restore_tag(tag, groups))
         };
-        let pages = Pages::new(recovered.pages.iter().map(|page| Page::from(*page)).collect());
+        let pages = Pages::new(recovered.pages.iter().map(|page| QueuePage::from(*page)).collect());
         let paged_qos0: u32 = pages.list.iter().map(|page| page.queued_qos0).sum();
         let is_before = |entry: &&StoredEntry| pages.list.front().is_none_or(|page| entry.seq() < page.first);
         let was_sent = |entry: &&StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
         let is_qos0 = |entry: &&StoredEntry| entry.qos() == mqtt::QoS::AtMostOnce;
         let queued_qos0 = recovered.entries.iter().filter(is_qos0).count() as u32 + paged_qos0;
-        // Also what is behind a page: of that, what is at QoS 0 was put into pages once more.
+        // Includes entries behind a page. QoS 0 entries among them were written to pages again.
         let (inflight, queued): (Vec<&StoredEntry>, Vec<_>) = recovered.entries.iter().partition(was_sent);
         let (queue, tail): (Vec<&StoredEntry>, Vec<_>) = queued.into_iter().partition(is_before);
         let item = |entry: &StoredEntry| (*entry, tag_of(entry));
-        let mut cold = Cold::default();
+        let mut cold = ColdEntries::default();
         cold.inflight.extend(inflight.into_iter().map(item));
         cold.queue.extend(queue.into_iter().map(item));
         cold.pages = (!pages.list.is_empty()).then(|| Box::new(pages));
@@ -401,14 +414,14 @@ impl Shard {
         stats.inflight_messages += cold.inflight.len() as u64;
         let out = &mut self.core.session_mut(slot).outgoing;
         out.last_seq = recovered.next_seq.saturating_sub(1);
-        out.kept_seq = out.last_seq;
+        out.committed_seq = out.last_seq;
         out.queued_qos0 = queued_qos0;
         out.cold = Some(Box::new(cold));
-        out.forget_empty_cold();
+        out.merge_fresh_if_no_cold();
     }
 
-    /// A client that was connected may have been sent what had just come from a page: that is in flight. Returns how many messages
-    /// could not be had.
+    /// Loads the pages that a connected client may already have received from. Returns the number of messages that
+    /// could not be read.
     fn load_started_pages(&mut self, now: Now, slot: u32, started: Seq, read: &mut ReadMessages<'_>) -> u64 {
         let mut damaged = 0;
         loop {
@@ -420,20 +433,21 @@ impl Shard {
                 return damaged;
             };
             let mut record = None;
-            let position: Vec<Position> = page.place.position().into_iter().collect();
+            let position: Vec<RecordPosition> = page.place.position().into_iter().collect();
             read(&position, &mut |_, bytes| record = bytes.map(<[u8]>::to_vec));
             let lost = self.core.load_page(slot, record.as_deref());
             damaged += lost.len() as u64;
             self.core.stats.queued_messages -= lost.len() as u64;
             for seq in lost {
-                self.core.keep_settled(slot, seq, false);
+                self.core.record_acknowledged(slot, seq, false);
                 self.core.drop_cold(now, slot, DropReason::Damaged);
             }
-            self.core.begin_sent(slot, started);
+            self.core.mark_sent(slot, started);
         }
     }
 
-    /// What was due while the process was away, and what will be, of sessions from this slot on. Returns where to go on.
+    /// Schedules wills and expiry of the sessions from slot `from` on, including those due while the process was down.
+    /// Returns the slot to continue at.
     fn resume_deadlines(&mut self, now: Now, from: u32) -> u32 {
         let end = self.core.sessions.len() as u32;
         for slot in from..end {
@@ -452,14 +466,14 @@ impl Shard {
         end
     }
 
-    /// A group without members yet.
+    /// Creates a group without members.
     pub(crate) fn create_group(&mut self, share_name: &str, filter: &str) -> u32 {
         let config = &self.core.config;
         let strategy = config.share_strategies.get(share_name).copied();
         let index = self
             .groups
             .create(share_name, filter, strategy.unwrap_or(config.share_strategy));
-        let interested = Interested {
+        let interested = InterestedSession {
             identifier: 0,
             options: SubscriptionOptions::default(),
         };
@@ -469,10 +483,10 @@ impl Shard {
     }
 }
 
-impl Core {
-    /// What has just been routed to a session that was connected when the process ended had perhaps been sent, and its record not yet
-    /// written: it is sent again with DUP [MQTT-3.3.1-1].
-    fn may_have_been_sent(&mut self, slot: u32) {
+impl ShardCore {
+    /// A message that was just routed to a session that was connected at the crash may have been sent before its record
+    /// was written. It is sent again with DUP [MQTT-3.3.1-1].
+    fn mark_possibly_sent(&mut self, slot: u32) {
         let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
             return;
         };
@@ -503,8 +517,8 @@ fn set_terms(session: &mut Session, recovered: &RecoveredSession) {
     session.will = will.map(|will| Box::new(restore_will(will)));
 }
 
-fn restore_will(will: &RecoveredWill) -> Will {
-    Will {
+fn restore_will(will: &RecoveredWill) -> SessionWill {
+    SessionWill {
         topic: will.topic.clone(),
         payload: will.payload.clone(),
         properties: will.properties.clone(),
@@ -515,9 +529,9 @@ fn restore_will(will: &RecoveredWill) -> Will {
     }
 }
 
-fn restore_tag(tag: &StoredTag, groups: &HashMap<GroupKey, GroupRef>) -> Tag {
+fn restore_tag(tag: &StoredTag, groups: &HashMap<GroupKey, GroupRef>) -> DeliveryTag {
     let group = tag.group().and_then(|key| groups.get(&key).copied());
-    Tag::new(tag.identifiers(), group)
+    DeliveryTag::new(tag.identifiers(), group)
 }
 
 #[cfg(test)]
@@ -537,18 +551,19 @@ mod tests {
     use crate::durable::recovery::{RecoveredTerms, Tags};
     use crate::shard::NodeState;
 
-    /// A client with a long queue was sent messages 3 and 4; 1 and 2, at QoS 0, were put into a page again.
+    /// A client with a long queue has received messages 3 and 4. Messages 1 and 2, at QoS 0, were written to a page
+    /// again.
     #[test]
-    fn what_was_sent_is_in_flight_also_behind_a_page() {
+    fn sent_messages_behind_a_page_are_in_flight() {
         let page = |first, queued_qos0| PageRef {
-            at: Position(first),
+            at: RecordPosition(first),
             first,
             count: 2,
             skipped: 0,
             queued_qos0,
-            oldest: Position(first),
+            oldest: RecordPosition(first),
         };
-        let entry = |seq| StoredEntry::of(Position(seq), seq, QoS::AtLeastOnce, false);
+        let entry = |seq| StoredEntry::of(RecordPosition(seq), seq, QoS::AtLeastOnce, false);
         let recovered = RecoveredSession {
             key: SessionKey(64),
             client_id: "c".into(),
@@ -557,7 +572,7 @@ mod tests {
             terms: RecoveredTerms::default(),
             next_seq: 8,
             started: 4,
-            subscriptions: Vec::new(),
+            subscriptions: Default::default(),
             received: Vec::new(),
             entries: VecDeque::from([entry(3), entry(4), entry(7)]),
             tags: Tags::default(),

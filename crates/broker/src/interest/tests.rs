@@ -1,4 +1,4 @@
-//! The interest table: never too narrow, empty after removal, seen by other threads.
+//! Tests of the interest table: no shard is missing, removal empties it, other threads see updates.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,7 @@ fn topic_finds_the_shards_of_matching_filters() {
         counts.add(&interest, filter);
     }
     assert_eq!(interest.mask("a/b"), 0b0001_1111);
-    // "a/+" and "+/b" may match as far as the prefix tells.
+    // The prefix of "a/+" and "+/b" matches.
     assert_eq!(interest.mask("a/c"), 0b0001_1010);
     assert_eq!(interest.mask("$SYS/x"), 0b0101_1000);
     for (counts, filter) in counts.iter_mut().zip(filters) {
@@ -27,7 +27,7 @@ fn topic_finds_the_shards_of_matching_filters() {
 }
 
 #[test]
-fn counts_past_a_byte_come_down_again() {
+fn counts_above_255_return_to_zero() {
     let (interest, mut counts) = (Interest::new(2, 1), InterestCounts::new(1));
     (0..1000).for_each(|n| counts.add(&interest, &format!("a/+/{n}")));
     for n in 0..1000 {
@@ -39,7 +39,7 @@ fn counts_past_a_byte_come_down_again() {
 }
 
 #[test]
-fn publisher_told_of_a_subscription_sees_it() {
+fn publisher_sees_a_subscription_that_happened_before() {
     let interest = Interest::new(3, 1);
     for round in 0..200 {
         let (topic, is_told) = (format!("t/{round}"), AtomicBool::new(false));
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn mask_is_never_too_narrow(
+    fn mask_contains_every_matching_shard(
         shards in 1..=SHARDS_MAX,
         seed in any::<u64>(),
         filters in prop::collection::vec((any_filter(), any::<prop::sample::Index>(), any::<bool>()), 1..60),

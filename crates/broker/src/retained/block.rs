@@ -1,60 +1,62 @@
-//! A run of neighbouring keys with their values: the leaf of the retained store.
+//! A leaf of the retained store: a range of sorted keys with their values.
 //!
-//! Keys are front-coded, each as what it does not share with the one before; neighbours among retained topics share most of
-//! their bytes. Values, sizes and deadlines are columns beside them; a block in which nothing expires has no deadlines.
+//! Keys are front-coded: each stores only the suffix that differs from its predecessor, because neighbouring topics
+//! share most of their bytes. Values, sizes and deadlines are separate columns. A block without deadlines has no such
+//! column.
 //!
-//! Layout of `text`: `shared: varint | length: varint | suffix` per key, in ascending order; the first shares nothing.
-//! A search needs no key in full: with `matched` bytes of the target found in the key before (which is smaller), a
-//! record that shares more is smaller too, one that shares less is greater, and only one that shares as much is compared.
+//! Layout of `text`: `shared: varint | length: varint | suffix` per key, in ascending order. The first key shares
+//! nothing. A search does not decode keys. Let `matched` be the number of bytes of the target that the previous key,
+//! which is smaller, has in common with it. A record that shares more is smaller as well, one that shares less is
+//! greater, and only one that shares exactly as much is compared.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::fence::Fence;
+use super::fence::FirstKey;
 
-/// The deadline of what does not expire.
+/// Deadline of entries that do not expire.
 pub(super) const NEVER: u64 = u64::MAX;
 
-pub(super) struct Block<V> {
+pub(super) struct RetainedBlock<V> {
     text: Vec<u8>,
     values: Vec<V>,
     sizes: Vec<u32>,
     expires: Vec<u64>,
 }
 
-/// What is kept under a key.
-pub(super) struct Item<V> {
+/// The value of a key.
+pub(super) struct BlockItem<V> {
     pub(super) value: V,
     pub(super) bytes: u32,
     pub(super) expires_at_ms: u64,
 }
 
-pub(super) enum Search {
-    Found(At),
-    Missing(Gap),
+pub(super) enum BlockSearch {
+    Found(BlockPosition),
+    Missing(InsertPosition),
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct At {
+pub(super) struct BlockPosition {
     index: usize,
     offset: usize,
 }
 
-/// Where a key would be, and how much it shares with those around it.
-pub(super) struct Gap {
-    at: At,
+/// Where a key would be inserted, and how much it shares with its neighbours.
+pub(super) struct InsertPosition {
+    at: BlockPosition,
     shared_before: usize,
     shared_after: usize,
-    /// All keys of the block are below.
+    /// All keys of the block are smaller.
     pub(super) is_end: bool,
 }
 
-/// Reads keys in order.
+/// Decodes the keys in order.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(super) struct BlockReader {
     next: usize,
     offset: usize,
-    /// The key of entry `next - 1`.
+    /// Key of entry `next - 1`.
     pub(super) key: Vec<u8>,
 }
 
@@ -64,7 +66,7 @@ const ENTRIES_FEW: usize = 16;
 const ENTRIES_JOINED: usize = 48;
 const TEXT_JOINED: usize = 3072;
 
-impl<V> Block<V> {
+impl<V> RetainedBlock<V> {
     pub(super) fn new() -> Self {
         Self {
             text: Vec::new(),
@@ -78,12 +80,12 @@ impl<V> Block<V> {
         self.values.len()
     }
 
-    pub(super) fn search(&self, key: &[u8]) -> Search {
-        let (mut at, mut matched) = (At { index: 0, offset: 0 }, 0);
+    pub(super) fn search(&self, key: &[u8]) -> BlockSearch {
+        let (mut at, mut matched) = (BlockPosition { index: 0, offset: 0 }, 0);
         while at.offset < self.text.len() {
             let record = self.record(at.offset);
             if record.shared < matched {
-                return Search::Missing(Gap {
+                return BlockSearch::Missing(InsertPosition {
                     at,
                     shared_before: matched,
                     shared_after: record.shared,
@@ -94,11 +96,11 @@ impl<V> Block<V> {
                 let (suffix, rest) = (&self.text[record.suffix.clone()], &key[matched..]);
                 let common = common_prefix(suffix, rest);
                 match suffix[common..].cmp(&rest[common..]) {
-                    Ordering::Equal => return Search::Found(at),
+                    Ordering::Equal => return BlockSearch::Found(at),
                     Ordering::Less => matched += common,
                     Ordering::Greater => {
                         let shared_after = matched + common;
-                        return Search::Missing(Gap {
+                        return BlockSearch::Missing(InsertPosition {
                             at,
                             shared_before: matched,
                             shared_after,
@@ -107,12 +109,12 @@ impl<V> Block<V> {
                     }
                 }
             }
-            at = At {
+            at = BlockPosition {
                 index: at.index + 1,
                 offset: record.suffix.end,
             };
         }
-        Search::Missing(Gap {
+        BlockSearch::Missing(InsertPosition {
             at,
             shared_before: matched,
             shared_after: 0,
@@ -124,11 +126,11 @@ impl<V> Block<V> {
         &self.values[index]
     }
 
-    pub(super) fn value_at(&self, at: At) -> &V {
+    pub(super) fn value_at(&self, at: BlockPosition) -> &V {
         &self.values[at.index]
     }
 
-    pub(super) fn bytes_at(&self, at: At) -> u32 {
+    pub(super) fn bytes_at(&self, at: BlockPosition) -> u32 {
         self.sizes[at.index]
     }
 
@@ -136,7 +138,7 @@ impl<V> Block<V> {
         self.expires.get(index).copied().unwrap_or(NEVER)
     }
 
-    pub(super) fn is_expired_at(&self, at: At, now_ms: u64) -> bool {
+    pub(super) fn is_expired_at(&self, at: BlockPosition, now_ms: u64) -> bool {
         self.expires_at_ms(at.index) <= now_ms
     }
 
@@ -144,7 +146,7 @@ impl<V> Block<V> {
         self.expires.iter().copied().min().unwrap_or(NEVER)
     }
 
-    pub(super) fn replace(&mut self, at: At, item: Item<V>) -> V {
+    pub(super) fn replace(&mut self, at: BlockPosition, item: BlockItem<V>) -> V {
         self.sizes[at.index] = item.bytes;
         if item.expires_at_ms != NEVER || !self.expires.is_empty() {
             self.expires.resize(self.values.len(), NEVER);
@@ -153,7 +155,7 @@ impl<V> Block<V> {
         std::mem::replace(&mut self.values[at.index], item.value)
     }
 
-    pub(super) fn insert(&mut self, gap: Gap, key: &[u8], item: Item<V>) {
+    pub(super) fn insert(&mut self, gap: InsertPosition, key: &[u8], item: BlockItem<V>) {
         self.insert_text(&gap, key);
         let index = gap.at.index;
         if item.expires_at_ms != NEVER && self.expires.is_empty() {
@@ -166,9 +168,9 @@ impl<V> Block<V> {
         insert_tight(&mut self.sizes, index, item.bytes);
     }
 
-    pub(super) fn remove(&mut self, at: At) -> Item<V> {
+    pub(super) fn remove(&mut self, at: BlockPosition) -> BlockItem<V> {
         self.remove_text(at.offset);
-        let item = Item {
+        let item = BlockItem {
             value: self.values.remove(at.index),
             bytes: self.sizes.remove(at.index),
             expires_at_ms: if self.expires.is_empty() {
@@ -177,23 +179,23 @@ impl<V> Block<V> {
                 self.expires.remove(at.index)
             },
         };
-        self.give_back();
+        self.free_slack();
         item
     }
 
-    /// The first entry due at `now_ms`; its key is left in the reader.
-    pub(super) fn first_expired(&self, now_ms: u64, reader: &mut Reader) -> Option<At> {
+    /// Returns the first entry that is due at `now_ms`. Leaves its key in the reader.
+    pub(super) fn first_expired(&self, now_ms: u64, reader: &mut BlockReader) -> Option<BlockPosition> {
         let index = self.expires.iter().position(|&expires_at_ms| expires_at_ms <= now_ms)?;
         reader.rewind();
-        let mut at = At { index: 0, offset: 0 };
+        let mut at = BlockPosition { index: 0, offset: 0 };
         while at.index <= index {
-            at = At {
+            at = BlockPosition {
                 index: at.index + 1,
                 offset: reader.offset,
             };
             reader.read(self);
         }
-        Some(At { index, ..at })
+        Some(BlockPosition { index, ..at })
     }
 
     pub(super) fn is_too_big(&self) -> bool {
@@ -204,16 +206,16 @@ impl<V> Block<V> {
         self.len() < ENTRIES_FEW
     }
 
-    pub(super) fn may_absorb(&self, next: &Self) -> bool {
+    pub(super) fn can_merge(&self, next: &Self) -> bool {
         next.len() == 0
             || (self.len() + next.len() <= ENTRIES_JOINED && self.text.len() + next.text.len() <= TEXT_JOINED)
     }
 
-    /// Moves the upper part to a new block; returns it with a key that parts the two. `is_ascending` says that keys
-    /// arrive in order: then the lower part stays full.
-    pub(super) fn split(&mut self, is_ascending: bool) -> (Fence, Self) {
+    /// Moves the upper part to a new block. Returns it with a key that separates the two. `is_ascending` means that
+    /// keys arrive in order; then the lower part stays full.
+    pub(super) fn split(&mut self, is_ascending: bool) -> (FirstKey, Self) {
         let index = if is_ascending { self.len() - 1 } else { self.len() / 2 };
-        let mut reader = Reader::default();
+        let mut reader = BlockReader::default();
         (0..index).for_each(|_| reader.read(self));
         let offset = reader.offset;
         let record = self.record(offset);
@@ -232,16 +234,16 @@ impl<V> Block<V> {
                 self.expires.split_off(index)
             },
         };
-        self.give_back();
-        (Fence::new(&reader.key[..record.shared + 1]), upper)
+        self.free_slack();
+        (FirstKey::new(&reader.key[..record.shared + 1]), upper)
     }
 
     /// Appends a block whose keys are all greater.
-    pub(super) fn absorb(&mut self, mut next: Self) {
+    pub(super) fn merge_next(&mut self, mut next: Self) {
         if next.len() == 0 {
             return;
         }
-        let mut reader = Reader::default();
+        let mut reader = BlockReader::default();
         (0..self.len()).for_each(|_| reader.read(self));
         let first = next.record(0);
         let shared = common_prefix(&reader.key, &next.text[first.suffix.clone()]);
@@ -258,21 +260,21 @@ impl<V> Block<V> {
         self.expires.append(&mut next.expires);
         self.values.append(&mut next.values);
         self.sizes.append(&mut next.sizes);
-        self.give_back();
+        self.free_slack();
     }
 
     #[cfg(test)]
-    pub(super) fn is_without_memory(&self) -> bool {
+    pub(super) fn has_no_allocation(&self) -> bool {
         self.text.capacity() <= 512 && self.values.capacity() <= 16
     }
 
-    fn insert_text(&mut self, gap: &Gap, key: &[u8]) {
+    fn insert_text(&mut self, gap: &InsertPosition, key: &[u8]) {
         let offset = gap.at.offset;
         let mut records = Vec::with_capacity(key.len() - gap.shared_before + 12);
         push_record(&mut records, gap.shared_before, &[&key[gap.shared_before..]]);
         let mut replaced = offset..offset;
         if offset < self.text.len() {
-            // The key after may share more with the new one than it did with the one before.
+            // The next key may share more with the new key than with its former predecessor.
             let after = self.record(offset);
             replaced.end = after.suffix.start + (gap.shared_after - after.shared);
             push_head(&mut records, gap.shared_after, after.suffix.end - replaced.end);
@@ -287,7 +289,7 @@ impl<V> Block<V> {
             self.text.truncate(offset);
             return;
         }
-        // The key after gets back what it shared with this one only.
+        // The next key must store the bytes that it shared only with the removed key.
         let after = self.record(removed.suffix.end);
         let mut record = Vec::new();
         let lost = after.shared.saturating_sub(removed.shared);
@@ -300,7 +302,7 @@ impl<V> Block<V> {
         self.text.splice(offset..after.suffix.end, record);
     }
 
-    fn give_back(&mut self) {
+    fn free_slack(&mut self) {
         if self.expires.iter().all(|&expires_at_ms| expires_at_ms == NEVER) {
             self.expires = Vec::new();
         }
@@ -310,42 +312,42 @@ impl<V> Block<V> {
         shrink(&mut self.expires, 16);
     }
 
-    fn record(&self, offset: usize) -> Record {
+    fn record(&self, offset: usize) -> BlockRecord {
         let (shared, offset) = varint(&self.text, offset);
         let (len, start) = varint(&self.text, offset);
-        Record {
+        BlockRecord {
             shared,
             suffix: start..start + len,
         }
     }
 }
 
-struct Record {
+struct BlockRecord {
     shared: usize,
     suffix: Range<usize>,
 }
 
-impl Reader {
+impl BlockReader {
     pub(super) fn rewind(&mut self) {
         (self.next, self.offset) = (0, 0);
         self.key.clear();
     }
 
-    /// The entry whose key was read last.
+    /// Returns the entry whose key was read last.
     pub(super) fn index(&self) -> usize {
         self.next - 1
     }
 
-    pub(super) fn has_next<V>(&self, block: &Block<V>) -> bool {
+    pub(super) fn has_next<V>(&self, block: &RetainedBlock<V>) -> bool {
         self.next < block.len()
     }
 
-    pub(super) fn read<V>(&mut self, block: &Block<V>) {
+    pub(super) fn read<V>(&mut self, block: &RetainedBlock<V>) {
         self.read_record(block, &block.record(self.offset));
     }
 
-    /// Reads on from a key below `target` to the first that is not; whether the block has one.
-    pub(super) fn read_to<V>(&mut self, block: &Block<V>, target: &[u8]) -> bool {
+    /// Continues from a key below `target` to the first key that is not below it. Returns whether the block has one.
+    pub(super) fn read_to<V>(&mut self, block: &RetainedBlock<V>, target: &[u8]) -> bool {
         let mut matched = common_prefix(&self.key, target);
         while self.has_next(block) {
             let record = block.record(self.offset);
@@ -365,7 +367,7 @@ impl Reader {
         false
     }
 
-    fn read_record<V>(&mut self, block: &Block<V>, record: &Record) {
+    fn read_record<V>(&mut self, block: &RetainedBlock<V>, record: &BlockRecord) {
         self.key.truncate(record.shared);
         self.key.extend_from_slice(&block.text[record.suffix.clone()]);
         self.offset = record.suffix.end;
@@ -408,7 +410,7 @@ fn varint(text: &[u8], mut offset: usize) -> (usize, usize) {
     }
 }
 
-/// Blocks are small and many: what a doubling Vec keeps in reserve would be a third of the store.
+/// There are many small blocks: the slack of a doubling Vec would take a third of the store.
 fn insert_tight<T>(values: &mut Vec<T>, index: usize, value: T) {
     reserve_tight(values, 1);
     values.insert(index, value);

@@ -1,25 +1,25 @@
-//! The least key of a block, in the index's nodes themselves when it is short, as the parting bytes mostly are: finding a
-//! block then reads a few nodes and nothing else.
+//! The smallest possible key of a block. Short fences, which most are, are stored inside the nodes of the index, so
+//! that finding a block reads only a few nodes.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
 #[derive(Clone)]
-pub(super) enum Fence {
+pub(super) enum FirstKey {
     Short { len: u8, bytes: [u8; SHORT_MAX] },
     Long(Box<[u8]>),
 }
 
 const SHORT_MAX: usize = 22;
 
-impl Fence {
+impl FirstKey {
     pub(super) fn new(key: &[u8]) -> Self {
         if key.len() > SHORT_MAX {
-            return Fence::Long(key.into());
+            return FirstKey::Long(key.into());
         }
         let mut bytes = [0; SHORT_MAX];
         bytes[..key.len()].copy_from_slice(key);
-        Fence::Short {
+        FirstKey::Short {
             len: key.len() as u8,
             bytes,
         }
@@ -27,34 +27,34 @@ impl Fence {
 
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Fence::Short { len, bytes } => &bytes[..*len as usize],
-            Fence::Long(key) => key,
+            FirstKey::Short { len, bytes } => &bytes[..*len as usize],
+            FirstKey::Long(key) => key,
         }
     }
 }
 
-impl Borrow<[u8]> for Fence {
+impl Borrow<[u8]> for FirstKey {
     fn borrow(&self) -> &[u8] {
         self.key()
     }
 }
 
-impl Ord for Fence {
+impl Ord for FirstKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(other.key())
     }
 }
 
-impl PartialOrd for Fence {
+impl PartialOrd for FirstKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Fence {
+impl PartialEq for FirstKey {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Fence {}
+impl Eq for FirstKey {}

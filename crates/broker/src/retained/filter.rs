@@ -1,63 +1,64 @@
-//! How a scan goes through sorted keys: what the key at hand means for a filter, and where to look next.
+//! How a scan evaluates sorted keys against a filter: whether a key matches, and where to continue.
 //!
-//! Keys are topics with '/' as 0x00, so a topic comes right before its subtree, and a subtree before its next sibling.
+//! Keys are topics with '/' replaced by 0x00, so a topic directly precedes its subtree, and a subtree precedes the next
+//! sibling.
 
 use std::cmp::Ordering;
 
 pub(super) struct ScanFilter<'a> {
-    levels: Vec<Level<'a>>,
+    levels: Vec<FilterLevel<'a>>,
 }
 
-enum Level<'a> {
+enum FilterLevel<'a> {
     Literal(&'a [u8]),
     Plus,
     Hash,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum KeyVerdict {
     Match,
-    /// No match; the next key may be one.
+    /// No match; the next key may match.
     Next,
-    /// No match before the key that was left in `target`.
+    /// No match before the key in `target`.
     Seek,
-    /// No match from here on.
+    /// No further match.
     Done,
 }
 
 const AFTER_DOLLAR: u8 = b'$' + 1;
-/// The least byte within a level: appended to a key, it is past the key's subtree.
+/// The smallest byte in a level. Appended to a key, it gives a key after the key's subtree.
 const LEAST: u8 = 0x01;
 
 impl<'a> ScanFilter<'a> {
     pub(super) fn new(filter: &'a str) -> Self {
-        let mut levels: Vec<Level> = filter
+        let mut levels: Vec<FilterLevel> = filter
             .as_bytes()
             .split(|&byte| byte == b'/')
             .map(|level| {
                 if level == b"+" {
-                    Level::Plus
+                    FilterLevel::Plus
                 } else {
-                    Level::Literal(level)
+                    FilterLevel::Literal(level)
                 }
             })
             .collect();
-        if let Some(last @ Level::Literal(b"#")) = levels.last_mut() {
-            *last = Level::Hash;
+        if let Some(last @ FilterLevel::Literal(b"#")) = levels.last_mut() {
+            *last = FilterLevel::Hash;
         }
         Self { levels }
     }
 
-    /// Whatever there is, also what no filter of a client reaches.
-    pub(super) fn every() -> Self {
+    /// Matches every topic, including those that no client filter matches.
+    pub(super) fn match_all() -> Self {
         Self { levels: Vec::new() }
     }
 
-    /// The least key that may match.
+    /// Returns the smallest key that may match.
     pub(super) fn first_key(&self) -> Vec<u8> {
         let mut key = Vec::new();
         for (depth, level) in self.levels.iter().enumerate() {
-            let Level::Literal(level) = level else { break };
+            let FilterLevel::Literal(level) = level else { break };
             if depth > 0 {
                 key.push(0);
             }
@@ -66,22 +67,22 @@ impl<'a> ScanFilter<'a> {
         key
     }
 
-    pub(super) fn verdict(&self, key: &[u8], target: &mut Vec<u8>) -> Verdict {
+    pub(super) fn verdict(&self, key: &[u8], target: &mut Vec<u8>) -> KeyVerdict {
         if self.levels.is_empty() {
-            return Verdict::Match;
+            return KeyVerdict::Match;
         }
-        // [MQTT-4.7.2-1]: a leading wildcard matches no topic that begins with $.
-        if key.first() == Some(&b'$') && !matches!(self.levels[0], Level::Literal(_)) {
+        // A leading wildcard does not match topics that start with $ [MQTT-4.7.2-1].
+        if key.first() == Some(&b'$') && !matches!(self.levels[0], FilterLevel::Literal(_)) {
             return seek(target, &[], &[AFTER_DOLLAR]);
         }
         let mut past_plus = None;
         let mut start = 0;
         for level in &self.levels {
-            if let Level::Hash = level {
-                return Verdict::Match;
+            if let FilterLevel::Hash = level {
+                return KeyVerdict::Match;
             }
             if start > key.len() {
-                return Verdict::Next;
+                return KeyVerdict::Next;
             }
             let len = key[start..]
                 .iter()
@@ -89,34 +90,34 @@ impl<'a> ScanFilter<'a> {
                 .unwrap_or(key.len() - start);
             let end = start + len;
             match level {
-                Level::Literal(literal) => match key[start..end].cmp(literal) {
+                FilterLevel::Literal(literal) => match key[start..end].cmp(literal) {
                     Ordering::Equal => {}
                     Ordering::Less => return seek(target, &key[..start], literal),
                     Ordering::Greater => return skip(target, key, past_plus),
                 },
-                Level::Plus | Level::Hash => past_plus = Some(end),
+                FilterLevel::Plus | FilterLevel::Hash => past_plus = Some(end),
             }
             start = end + 1;
         }
         if start > key.len() {
-            Verdict::Match
+            KeyVerdict::Match
         } else {
             skip(target, key, past_plus)
         }
     }
 }
 
-/// Past everything that has the same levels up to the last `+`.
-fn skip(target: &mut Vec<u8>, key: &[u8], past_plus: Option<usize>) -> Verdict {
+/// Skips all keys with the same levels up to the last `+`.
+fn skip(target: &mut Vec<u8>, key: &[u8], past_plus: Option<usize>) -> KeyVerdict {
     match past_plus {
         Some(end) => seek(target, &key[..end], &[LEAST]),
-        None => Verdict::Done,
+        None => KeyVerdict::Done,
     }
 }
 
-fn seek(target: &mut Vec<u8>, prefix: &[u8], rest: &[u8]) -> Verdict {
+fn seek(target: &mut Vec<u8>, prefix: &[u8], rest: &[u8]) -> KeyVerdict {
     target.clear();
     target.extend_from_slice(prefix);
     target.extend_from_slice(rest);
-    Verdict::Seek
+    KeyVerdict::Seek
 }

@@ -1,4 +1,4 @@
-//! The retained store against a plain map: scans, budgets, limits, expiry, and memory.
+//! Compares the retained store with a plain map: scans, budgets, limits, expiry, and memory.
 
 use proptest::prelude::*;
 
@@ -14,15 +14,15 @@ const ALL: ScanBudget = ScanBudget {
     steps_max: usize::MAX,
 };
 
-fn store_of(topics: impl IntoIterator<Item = String>) -> Retained<u32> {
-    let mut retained = Retained::new(UNLIMITED);
+fn store_of(topics: impl IntoIterator<Item = String>) -> RetainedStore<u32> {
+    let mut retained = RetainedStore::new(UNLIMITED);
     for (n, topic) in topics.into_iter().enumerate() {
         retained.set(&topic, n as u32, 1000, None).unwrap();
     }
     retained
 }
 
-fn matches(retained: &Retained<u32>, filter: &str) -> Vec<String> {
+fn matches(retained: &RetainedStore<u32>, filter: &str) -> Vec<String> {
     let mut topics = Vec::new();
     assert_eq!(
         retained.scan(filter, None, 0, ALL, |topic, _| topics.push(topic.to_owned())),
@@ -31,8 +31,8 @@ fn matches(retained: &Retained<u32>, filter: &str) -> Vec<String> {
     topics
 }
 
-/// How many keys a whole scan looks at, the last one not counted.
-fn steps(retained: &Retained<u32>, filter: &str) -> usize {
+/// Returns the number of keys that a whole scan visits, without the last one.
+fn steps(retained: &RetainedStore<u32>, filter: &str) -> usize {
     let (mut cursor, mut steps) = (None, 0);
     loop {
         cursor = retained.scan(
@@ -65,7 +65,7 @@ fn leading_wildcard_matches_no_dollar_topic() {
 }
 
 #[test]
-fn topic_comes_before_its_subtree_and_that_before_siblings() {
+fn topic_precedes_its_subtree_which_precedes_siblings() {
     let topics = ["a b", "a/b", "a", "a\u{1}", "a/", "a!/b", "a/\u{1}"];
     let retained = store_of(topics.map(String::from));
     assert_eq!(
@@ -77,7 +77,7 @@ fn topic_comes_before_its_subtree_and_that_before_siblings() {
 }
 
 #[test]
-fn scan_jumps_over_what_cannot_match() {
+fn scan_skips_subtrees_that_cannot_match() {
     let topics = (0..100).flat_map(|a| (0..1000).map(move |b| format!("site/{a}/sensor/{b}")));
     let retained = store_of(topics);
     assert_eq!(matches(&retained, "site/+/sensor/7").len(), 100);
@@ -89,16 +89,16 @@ fn scan_jumps_over_what_cannot_match() {
 }
 
 #[test]
-fn limits_hold_and_name_themselves() {
-    let mut retained = Retained::new(RetainedLimits {
+fn exceeded_limit_is_reported() {
+    let mut retained = RetainedStore::new(RetainedLimits {
         count_max: 2,
         bytes_max: 100,
     });
     assert_eq!(retained.set("a", 1, 60, None), Ok(None));
-    assert_eq!(retained.set("b", 2, 41, None), Err(Full::Bytes));
+    assert_eq!(retained.set("b", 2, 41, None), Err(RetainedLimit::Bytes));
     assert_eq!(retained.set("b", 2, 40, None), Ok(None));
-    assert_eq!(retained.set("c", 3, 0, None), Err(Full::Count));
-    assert_eq!(retained.set("a", 4, 61, None), Err(Full::Bytes));
+    assert_eq!(retained.set("c", 3, 0, None), Err(RetainedLimit::Count));
+    assert_eq!(retained.set("a", 4, 61, None), Err(RetainedLimit::Bytes));
     assert_eq!(retained.get("a", 0), Some(&1));
     assert_eq!(retained.set("a", 5, 10, None), Ok(Some(1)));
     assert_eq!((retained.count(), retained.bytes()), (2, 50));
@@ -106,16 +106,16 @@ fn limits_hold_and_name_themselves() {
         count_max: 1,
         bytes_max: 10,
     });
-    // A lowered limit still lets entries shrink.
-    assert_eq!(retained.set("b", 6, 41, None), Err(Full::Bytes));
+    // A lower limit still lets entries shrink.
+    assert_eq!(retained.set("b", 6, 41, None), Err(RetainedLimit::Bytes));
     assert_eq!(retained.set("b", 7, 40, None), Ok(Some(2)));
     assert_eq!(retained.remove("a"), Some(5));
     assert_eq!((retained.count(), retained.bytes()), (1, 40));
 }
 
 #[test]
-fn expired_is_hidden_at_once_and_freed_on_demand() {
-    let mut retained = Retained::new(UNLIMITED);
+fn expired_entry_is_hidden_at_once_and_freed_on_demand() {
+    let mut retained = RetainedStore::new(UNLIMITED);
     for n in 0..1000u32 {
         retained
             .set(&format!("a/{n}"), n, 10, (n % 2 == 0).then_some(n as u64))
@@ -144,7 +144,7 @@ fn expired_is_hidden_at_once_and_freed_on_demand() {
 }
 
 #[test]
-fn twenty_thousand_topics_come_out_once_and_leave_nothing() {
+fn large_scan_visits_topics_once_and_removal_frees_all() {
     let topics: Vec<String> = (0..20_000)
         .map(|n| format!("line/{}/cell/{}", n % 37, n * 7919 % 20_000))
         .collect();
@@ -175,12 +175,12 @@ fn twenty_thousand_topics_come_out_once_and_leave_nothing() {
             .blocks
             .iter()
             .flatten()
-            .all(|leaf| leaf.block.is_without_memory())
+            .all(|leaf| leaf.block.has_no_allocation())
     );
 }
 
 #[test]
-fn longest_topics_are_kept_and_found() {
+fn longest_topics_are_stored_and_found() {
     let long = |n: usize| format!("{}{n}", "/x".repeat(32_760));
     let retained = store_of((0..300).map(long));
     assert_eq!(retained.get(&long(299), 0), Some(&299));
@@ -193,7 +193,7 @@ fn longest_topics_are_kept_and_found() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RetainedStep {
     Set(String, u32, u32, Option<u64>),
     Remove(String),
     RemovePresent(usize),
@@ -202,7 +202,7 @@ enum Step {
     Scan(String, usize, usize),
 }
 
-/// A few shared prefixes and many endings: full blocks, and neighbours that share much or little.
+/// A few shared prefixes and many endings, which gives full blocks and neighbours that share much or little.
 fn any_key() -> impl Strategy<Value = String> {
     prop_oneof![
         any_topic(),
@@ -212,23 +212,23 @@ fn any_key() -> impl Strategy<Value = String> {
     ]
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = RetainedStep> {
     let expiry = prop::option::weighted(0.3, 0..1000u64);
     prop_oneof![
-        6 => (any_key(), any::<u32>(), 0..50u32, expiry).prop_map(|(topic, value, bytes, at)| Step::Set(topic, value, bytes, at)),
-        1 => any_key().prop_map(Step::Remove),
-        2 => any::<usize>().prop_map(Step::RemovePresent),
-        1 => (0..200u64, 0..20usize).prop_map(|(by, max)| Step::Expire(by, max)),
-        1 => any_key().prop_map(Step::Get),
-        1 => (any_filter(), 1..20usize, 1..20usize).prop_map(|(filter, matches, steps)| Step::Scan(filter, matches, steps)),
-        1 => (any_key(), 1..20usize, 1..20usize).prop_map(|(filter, matches, steps)| Step::Scan(filter, matches, steps)),
-        1 => Just(Step::Scan("sensors/+/temperature".into(), 7, 30)),
+        6 => (any_key(), any::<u32>(), 0..50u32, expiry).prop_map(|(topic, value, bytes, at)| RetainedStep::Set(topic, value, bytes, at)),
+        1 => any_key().prop_map(RetainedStep::Remove),
+        2 => any::<usize>().prop_map(RetainedStep::RemovePresent),
+        1 => (0..200u64, 0..20usize).prop_map(|(by, max)| RetainedStep::Expire(by, max)),
+        1 => any_key().prop_map(RetainedStep::Get),
+        1 => (any_filter(), 1..20usize, 1..20usize).prop_map(|(filter, matches, steps)| RetainedStep::Scan(filter, matches, steps)),
+        1 => (any_key(), 1..20usize, 1..20usize).prop_map(|(filter, matches, steps)| RetainedStep::Scan(filter, matches, steps)),
+        1 => Just(RetainedStep::Scan("sensors/+/temperature".into(), 7, 30)),
     ]
 }
 
-/// The store beside a plain map: topic -> (value, bytes, deadline).
-struct Pair {
-    retained: Retained<u32>,
+/// The store and a plain map: topic -> (value, bytes, deadline).
+struct StoreAndModel {
+    retained: RetainedStore<u32>,
     model: BTreeMap<String, (u32, u32, u64)>,
     now_ms: u64,
 }
@@ -238,23 +238,25 @@ const LIMITS: RetainedLimits = RetainedLimits {
     bytes_max: 12_000,
 };
 
-impl Pair {
-    fn apply(&mut self, step: Step) {
+impl StoreAndModel {
+    fn apply(&mut self, step: RetainedStep) {
         match step {
-            Step::Set(topic, value, bytes, expires_at_ms) => self.set(topic, value, bytes, expires_at_ms),
-            Step::Remove(topic) => self.remove(&topic),
-            Step::RemovePresent(n) => {
+            RetainedStep::Set(topic, value, bytes, expires_at_ms) => self.set(topic, value, bytes, expires_at_ms),
+            RetainedStep::Remove(topic) => self.remove(&topic),
+            RetainedStep::RemovePresent(n) => {
                 if let Some(topic) = self.model.keys().nth(n % self.model.len().max(1)).cloned() {
                     self.remove(&topic);
                 }
             }
-            Step::Expire(by, removals_max) => self.expire(by, removals_max),
-            Step::Get(topic) => {
+            RetainedStep::Expire(by, removals_max) => self.expire(by, removals_max),
+            RetainedStep::Get(topic) => {
                 let now_ms = self.now_ms;
                 let live = self.model.get(&topic).filter(|item| item.2 > now_ms);
                 assert_eq!(self.retained.get(&topic, now_ms), live.map(|item| &item.0));
             }
-            Step::Scan(filter, matches_max, steps_max) => self.scan(&filter, ScanBudget { matches_max, steps_max }),
+            RetainedStep::Scan(filter, matches_max, steps_max) => {
+                self.scan(&filter, ScanBudget { matches_max, steps_max })
+            }
         }
         assert_eq!(self.retained.count(), self.model.len());
         assert_eq!(
@@ -267,9 +269,9 @@ impl Pair {
         let present = self.model.get(&topic).copied();
         let others = self.retained.bytes() - present.map_or(0, |item| item.1 as u64);
         let expected = if present.is_none() && self.model.len() == LIMITS.count_max {
-            Err(Full::Count)
+            Err(RetainedLimit::Count)
         } else if others + bytes as u64 > LIMITS.bytes_max {
-            Err(Full::Bytes)
+            Err(RetainedLimit::Bytes)
         } else {
             self.model
                 .insert(topic.clone(), (value, bytes, expires_at_ms.unwrap_or(u64::MAX)));
@@ -326,7 +328,7 @@ proptest! {
 
     #[test]
     fn behaves_like_a_plain_map(steps in prop::collection::vec(any_step(), 1..1200)) {
-        let mut pair = Pair { retained: Retained::new(LIMITS), model: BTreeMap::new(), now_ms: 0 };
+        let mut pair = StoreAndModel { retained: RetainedStore::new(LIMITS), model: BTreeMap::new(), now_ms: 0 };
         for step in steps {
             pair.apply(step);
         }

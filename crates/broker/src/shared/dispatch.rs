@@ -1,104 +1,113 @@
-//! A message for a shared subscription: to one member, or into the group's queue while none is connected.
+//! Dispatches a message of a shared subscription to one member, or queues it in the group while no member is connected.
 
 use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::config::{QueueDrop, ShareStrategy};
-use crate::deliver::{Core, Delivered, Forms, NO_CONN, Terms};
-use crate::durable::keep::Keeping;
+use crate::config::{QueueDropPolicy, ShareStrategy};
+use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, NO_CONN, ShardCore};
+use crate::durable::journaling::RecordFields;
 use crate::durable::record::GroupKey;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
-use crate::message::{Message, Place, Publication};
+use crate::message::{Message, Publication, RecordLocation};
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
-use crate::shared::group::{Group, Member};
+use crate::shared::group::{ShareGroup, ShareGroupMember};
 use crate::shared::group_home;
 
-/// So many members are asked whether they have room for a message; if none has, the first with space gets it. As long as there is no
-/// such member, the others are asked too: any number of members may have stopped to acknowledge.
+/// Number of members that are checked for an open in-flight window. If none has one, the first member with queue space
+/// receives the message. If no member has queue space either, the remaining members are checked as well, because any
+/// number of them may have stopped acknowledging.
 const CANDIDATES_MAX: usize = 16;
 
-/// Where a message of a group has gone.
+/// Result of dispatching a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Given {
-    /// To a session of this shard.
-    Here,
-    /// To another shard's, or into the group's queue; or lent.
-    Elsewhere,
-    ToNobody,
+enum DispatchResult {
+    /// Delivered to a session of this shard.
+    Local,
+    /// Forwarded to another shard, queued in the group, or retained by the group until the member acknowledges it.
+    Pending,
+    Dropped,
 }
 
 impl Shard {
-    /// Gives a message that has just been published to one member of a group.
-    pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
-        if !self.comes_behind(now, index, p) {
-            self.give(now, index, p, forms, false, false);
-        } else if self.make_room_in_group(now, index, p.kept_bytes()) {
-            self.keep_in_group(now, index, p, forms, false);
+    /// Dispatches a live message to a member of a group.
+    pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut EncodedForms) {
+        if !self.must_queue(now, index, p) {
+            self.select_and_dispatch(now, index, p, forms, false, false);
+        } else if self.make_space_in_group(now, index, p.stored_bytes()) {
+            self.queue_in_group(now, index, p, forms, false);
         }
     }
 
-    /// Whether a message that has just been published has to wait because the group is giving out what came before it.
-    fn comes_behind(&self, now: Now, index: u32, p: &Publication<'_>) -> bool {
+    /// Returns whether a live message must be queued because the group is still dispatching earlier ones.
+    fn must_queue(&self, now: Now, index: u32, p: &Publication<'_>) -> bool {
         let Some(group) = self.groups.get(index).filter(|group| !group.queue.is_empty()) else {
             return false;
         };
-        !p.is_expired(now) && !self.is_another_homes(group) && group.members.iter().any(|member| is_kept_by(member, p))
+        !p.is_expired(now)
+            && !self.is_routed_by_former_home(group)
+            && group.members.iter().any(|member| is_queued_for(member, p))
     }
 
-    /// At a start: whether the shard that had the group has routed this message.
-    fn is_another_homes(&self, group: &Group) -> bool {
+    /// Returns whether the group's former home shard had already routed this message before the restart.
+    fn is_routed_by_former_home(&self, group: &ShareGroup) -> bool {
         self.core
-            .only_homes
+            .home_filter
             .is_some_and(|(shards, mask)| mask >> group_home(&group.share_name, &group.filter, shards).0 & 1 == 0)
     }
 
-    /// Gives a message to another member. `is_held`: the group has it in the journal.
+    /// Dispatches a message again. `is_held` means that the group holds it in the journal.
     pub(crate) fn dispatch_again(
         &mut self,
         now: Now,
         index: u32,
         p: &Publication<'_>,
-        forms: &mut Forms,
+        forms: &mut EncodedForms,
         is_held: bool,
     ) {
         let key = self
             .groups
             .get_mut(index)
             .map_or(GroupKey::default(), |group| group.key);
-        match self.give(now, index, p, forms, is_held, true) {
-            Given::Here if is_held => self.keep_given(now, key, p, forms),
-            Given::ToNobody if is_held => self.keep_dropped(key, p.place),
+        match self.select_and_dispatch(now, index, p, forms, is_held, true) {
+            DispatchResult::Local if is_held => self.record_group_delivery(now, key, p, forms),
+            DispatchResult::Dropped if is_held => self.record_group_dropped(key, p.place),
             _ => {
-                let place = self.core.keep(now, p, forms.kept(), Keeping::default());
+                let place = self
+                    .core
+                    .record_message(now, p, forms.stored(), RecordFields::default());
                 self.send_member_mail(&Publication { place, ..*p });
             }
         }
     }
 
-    /// `is_again`: it has been given to the group before.
-    fn give(
+    /// Selects a member and dispatches to it. `is_again` means that the group has received the message before.
+    fn select_and_dispatch(
         &mut self,
         now: Now,
         index: u32,
         p: &Publication<'_>,
-        forms: &mut Forms,
+        forms: &mut EncodedForms,
         is_held: bool,
         is_again: bool,
-    ) -> Given {
+    ) -> DispatchResult {
         if p.is_expired(now) {
             self.core.stats.drop_message(DropReason::Expired);
-            return Given::ToNobody;
+            return DispatchResult::Dropped;
         }
         let random = self.next_random();
-        if self.groups.get(index).is_some_and(|group| self.is_another_homes(group)) {
-            return Given::Elsewhere;
+        if self
+            .groups
+            .get(index)
+            .is_some_and(|group| self.is_routed_by_former_home(group))
+        {
+            return DispatchResult::Pending;
         }
         let Some(group) = self.groups.get_mut(index).filter(|group| !group.members.is_empty()) else {
-            return Given::ToNobody;
+            return DispatchResult::Dropped;
         };
         let first = group.first_choice(p, random);
         let mut choice = None;
@@ -107,42 +116,43 @@ impl Shard {
                 break;
             }
             let member = group.members[at];
-            if !may_have_space(&self.core, now, member, p.qos, p.kept_bytes()) {
+            if !can_queue(&self.core, now, member, p.qos, p.stored_bytes()) {
                 continue;
             }
             choice = choice.or(Some(at));
-            // A member of this shard that could not take it now is passed over as long as there is another.
-            if member.session.shard != self.core.id || has_room(&self.core, member, p.qos) {
+            // A member of this shard with a full in-flight window is skipped while another member is available.
+            if member.session.shard != self.core.id || has_open_window(&self.core, member, p.qos) {
                 choice = Some(at);
                 break;
             }
         }
         match choice {
             Some(at) => self.dispatch_to(now, index, at, p, forms, is_held),
-            // What the group has had before is not measured again.
-            None if !is_again && !self.make_room_in_group(now, index, p.kept_bytes()) => Given::ToNobody,
+            // Messages that the group has received before are exempt from the queue limit.
+            None if !is_again && !self.make_space_in_group(now, index, p.stored_bytes()) => DispatchResult::Dropped,
             None => {
-                let given = self.keep_in_group(now, index, p, forms, is_held);
+                let given = self.queue_in_group(now, index, p, forms, is_held);
                 self.wait_for_space(now, index);
                 given
             }
         }
     }
 
-    /// Whether any of the members that are connected could take a message of the group, as far as that is known.
-    pub(super) fn has_taker(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+    /// Returns whether a connected member can receive a message, as far as this shard knows.
+    pub(super) fn has_available_member(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let core = &self.core;
         let Some(group) = self.groups.get(index) else {
             return false;
         };
         let mut candidates = group.candidates(group.next).map(|at| group.members[at]);
-        candidates.any(|member| may_have_space(core, now, member, QoS::AtLeastOnce, bytes))
+        candidates.any(|member| can_queue(core, now, member, QoS::AtLeastOnce, bytes))
     }
 
-    /// The same, for each message that is published: not asked again before the timer does that.
-    fn is_giving(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+    /// Like `has_available_member`, for live messages. Returns false without a check while the timer for full members
+    /// is running.
+    fn is_dispatching(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let waits_for_space = self.groups.get(index).is_some_and(|group| group.queue.waits_for_space);
-        !waits_for_space && self.has_taker(now, index, bytes)
+        !waits_for_space && self.has_available_member(now, index, bytes)
     }
 
     fn dispatch_to(
@@ -151,12 +161,12 @@ impl Shard {
         index: u32,
         at: usize,
         p: &Publication<'_>,
-        forms: &mut Forms,
+        forms: &mut EncodedForms,
         is_held: bool,
-    ) -> Given {
-        let must_note = self.must_note(is_held);
+    ) -> DispatchResult {
+        let must_record_holder = self.must_record_holder(is_held);
         let Some(group) = self.groups.get_mut(index) else {
-            return Given::ToNobody;
+            return DispatchResult::Dropped;
         };
         if matches!(group.strategy, ShareStrategy::Sticky | ShareStrategy::RoundRobin) {
             group.next = at;
@@ -175,9 +185,9 @@ impl Shard {
         }
         let member = *member;
         if member.session.shard == self.core.id {
-            let is_lent = self.core.is_lent(member.session.session, qos, reference.key);
-            if is_held && !member.is_durable && !is_lent {
-                self.keep_dropped(reference.key, p.place);
+            let group_retains = self.core.group_retains(member.session.session, qos, reference.key);
+            if is_held && !member.is_durable && !group_retains {
+                self.record_group_dropped(reference.key, p.place);
             }
             let delivered = self.deliver_member(
                 now,
@@ -190,19 +200,19 @@ impl Shard {
                 forms,
             );
             return match delivered {
-                Delivered::Dropped(_) if is_lent => Given::ToNobody,
-                _ if is_lent => {
-                    if self.must_note(is_held) {
-                        self.core.note_group(reference.key);
+                DeliverResult::Dropped(_) if group_retains => DispatchResult::Dropped,
+                _ if group_retains => {
+                    if self.must_record_holder(is_held) {
+                        self.core.add_group_recipient(reference.key);
                     }
-                    Given::Elsewhere
+                    DispatchResult::Pending
                 }
-                _ => Given::Here,
+                _ => DispatchResult::Local,
             };
         }
-        if must_note && qos != QoS::AtMostOnce {
-            // Until the member's shard has recorded it.
-            self.core.note_group(reference.key);
+        if must_record_holder && qos != QoS::AtMostOnce {
+            // The group holds the message until the member's shard has recorded it.
+            self.core.add_group_recipient(reference.key);
         }
         let envelope = Envelope::Member {
             session: member.session.session,
@@ -213,13 +223,13 @@ impl Shard {
             identifier: member.identifier,
         };
         self.member_mail.push((member.session.shard, envelope));
-        Given::Elsewhere
+        DispatchResult::Pending
     }
 
-    /// Sends a message to the members of other shards that it was given to, once it is known where the journal has it.
+    /// Sends a message to the selected members on other shards, once its place in the journal is known.
     pub(crate) fn send_member_mail(&mut self, p: &Publication<'_>) {
         for (shard, envelope) in self.member_mail.drain(..) {
-            self.mail_out[usize::from(shard.0)].publication(envelope, p);
+            self.outgoing_mail[usize::from(shard.0)].publication(envelope, p);
         }
     }
 
@@ -233,82 +243,90 @@ impl Shard {
         maximum_qos: QoS,
         retain_as_published: bool,
         identifier: u32,
-        forms: &mut Forms,
-    ) -> Delivered {
+        forms: &mut EncodedForms,
+    ) -> DeliverResult {
         let identifiers = if identifier == 0 {
             &[][..]
         } else {
             std::slice::from_ref(&identifier)
         };
         let qos = granted(p.qos, maximum_qos);
-        let terms = Terms {
+        let terms = DeliveryOptions {
             qos,
             retain: p.retain && retain_as_published,
             identifiers,
             group: (qos != QoS::AtMostOnce).then_some(group),
         };
         let delivered = self.core.deliver(now, slot, p, terms, forms);
-        if matches!(delivered, Delivered::Dropped(_)) && qos != QoS::AtMostOnce {
+        if matches!(delivered, DeliverResult::Dropped(_)) && qos != QoS::AtMostOnce {
             self.member_acknowledged(slot, group);
         }
         delivered
     }
 
-    /// Whether that the group has a message is to be recorded: not again, except while a checkpoint is written. What goes from the
-    /// group to a member of another shard and back may be met with neither.
-    fn must_note(&self, is_held: bool) -> bool {
-        !is_held || self.walk.is_some()
+    /// Returns whether the group must be recorded as the holder of the message. For a held message that is necessary
+    /// only during a checkpoint: on its way to a member of another shard and back, it may be in neither snapshot.
+    fn must_record_holder(&self, is_held: bool) -> bool {
+        !is_held || self.running_checkpoint.is_some()
     }
 
-    /// Nobody is connected, or earlier ones are still to be given out: the group keeps it until then.
-    fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms, is_held: bool) -> Given {
+    /// Queues a message in the group, because no member is connected or earlier messages are queued.
+    fn queue_in_group(
+        &mut self,
+        now: Now,
+        index: u32,
+        p: &Publication<'_>,
+        forms: &mut EncodedForms,
+        is_held: bool,
+    ) -> DispatchResult {
         let Some(group) = self.groups.get_mut(index) else {
-            return Given::ToNobody;
+            return DispatchResult::Dropped;
         };
         let key = group.key;
-        if !group.members.iter().any(|member| is_kept_by(member, p)) {
+        if !group.members.iter().any(|member| is_queued_for(member, p)) {
             self.core.stats.drop_message(DropReason::NoSharedMember);
-            return Given::ToNobody;
+            return DispatchResult::Dropped;
         }
-        if self.must_note(is_held) {
-            self.core.note_group(key);
+        if self.must_record_holder(is_held) {
+            self.core.add_group_recipient(key);
         }
-        // What the journal has as the group's is the group's own here too: a checkpoint that moves it for a session says nothing of groups.
+        // A copy of its own: a checkpoint that moves the session's message records no position for the group.
         let message = match is_held && p.place.position().is_some() {
             true => p.to_message(),
             false => forms.message(p),
         };
         self.core.stats.queued_messages += 1;
-        self.core.stats.queued_bytes += message.kept_bytes() as u64;
+        self.core.stats.queued_bytes += message.stored_bytes() as u64;
         if let Some(group) = self.groups.get_mut(index) {
             group.queue.push(message);
             group.queue.published += usize::from(group.has_online());
             let window = self.core.config.group_window;
             let is_long = group.queue.warm_len() >= 2 * window;
-            // What is about to be given out is not let go of just before.
-            if is_long && (!group.queue.is_all_warm() || !self.is_giving(now, index, 0)) {
-                self.cool_group(index, window);
+            // Messages that will be dispatched soon are not evicted.
+            if is_long && (!group.queue.is_all_warm() || !self.is_dispatching(now, index, 0)) {
+                self.evict_group(index, window);
             }
         }
-        Given::Elsewhere
+        DispatchResult::Pending
     }
 
-    /// Drops what has to go from a group's queue, expired messages first; false if that is the new one.
-    fn make_room_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+    /// Makes space in a group's queue by dropping messages, expired ones first. Returns false if the new message must
+    /// be dropped.
+    fn make_space_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let config = self.core.config.clone();
         while let Some(group) = self.groups.get_mut(index) {
             let (max, all, new) = (config.queued_messages_max, group.queue.len(), group.queue.new_len());
-            // What members have given back does not go, and takes the place of what is new.
+            // Returned messages are not dropped, and reduce the space for new ones.
             let new_max = max.saturating_sub(all - new);
             let is_all_warm = group.queue.is_all_warm();
             let has_bytes = group.queue.bytes() + bytes <= config.queued_bytes_max;
-            // As long as members take it, it becomes shorter with the next tick.
+            // While members receive messages, the queue shrinks in the next tick.
             let is_taken = is_all_warm && has_bytes && all / 2 < max;
-            let is_full = new >= new_max && !(is_taken && self.is_giving(now, index, bytes));
+            let is_full = new >= new_max && !(is_taken && self.is_dispatching(now, index, bytes));
             if !is_full && has_bytes {
                 return true;
             }
-            if !is_full && self.cool_group(index, 0) {
+            if !is_full && self.evict_group(index, 0) {
                 continue;
             }
             let Some(group) = self.groups.get_mut(index) else {
@@ -320,7 +338,7 @@ impl Shard {
             } else {
                 group.queue.warm_len() > 0
             };
-            let may_go = is_any && (is_expired || config.queue_drop == QueueDrop::Oldest);
+            let may_go = is_any && (is_expired || config.queue_drop == QueueDropPolicy::Oldest);
             self.core.stats.drop_message(match (is_expired, is_full) {
                 (true, _) => DropReason::Expired,
                 (false, true) => DropReason::QueueFullByCount,
@@ -329,7 +347,7 @@ impl Shard {
             if !may_go {
                 return false;
             }
-            // What is in the journal only takes no bytes.
+            // Cold messages use no memory that the byte limit counts.
             let is_warm = !is_full || is_all_warm;
             self.drop_oldest_of_group(index, is_warm);
         }
@@ -346,18 +364,19 @@ impl Shard {
             false => group
                 .queue
                 .pop_cold()
-                .map(Place::at)
+                .map(RecordLocation::at)
                 .inspect(|_| self.core.stats.queued_messages -= 1),
         };
-        self.keep_dropped(key, place.unwrap_or_default());
+        self.record_group_dropped(key, place.unwrap_or_default());
     }
 
-    /// Lets go of all but the newest messages of a durable group, as far as the journal has them. False if that is nothing.
-    fn cool_group(&mut self, index: u32, kept: usize) -> bool {
+    /// Evicts all but the newest messages of a durable group, as far as they are in the journal. Returns false if that
+    /// frees nothing.
+    fn evict_group(&mut self, index: u32, newest: usize) -> bool {
         let Some(group) = self.groups.get_mut(index).filter(|group| group.is_durable()) else {
             return false;
         };
-        let freed = group.queue.cool(kept);
+        let freed = group.queue.evict(newest);
         self.core.stats.queued_bytes -= freed as u64;
         freed > 0
     }
@@ -365,13 +384,13 @@ impl Shard {
     pub(super) fn pop_warm(&mut self, index: u32) -> Option<Arc<Message>> {
         let message = self.groups.get_mut(index)?.queue.pop_warm()?;
         self.core.stats.queued_messages -= 1;
-        self.core.stats.queued_bytes -= message.kept_bytes() as u64;
+        self.core.stats.queued_bytes -= message.stored_bytes() as u64;
         Some(message)
     }
 }
 
-/// Whether a message could go to a member without another's having to go, as far as that is known here.
-fn may_have_space(core: &Core, now: Now, member: Member, qos: QoS, bytes: usize) -> bool {
+/// Returns whether a member's queue can receive a message without dropping another, as far as this shard knows.
+fn can_queue(core: &ShardCore, now: Now, member: ShareGroupMember, qos: QoS, bytes: usize) -> bool {
     let is_queued = granted(qos, member.options.maximum_qos) != QoS::AtMostOnce;
     let has_space = match member.session.shard == core.id {
         true => core.has_space(member.session.session, bytes),
@@ -380,11 +399,11 @@ fn may_have_space(core: &Core, now: Now, member: Member, qos: QoS, bytes: usize)
     has_space || !is_queued
 }
 
-fn is_kept_by(member: &Member, p: &Publication<'_>) -> bool {
+fn is_queued_for(member: &ShareGroupMember, p: &Publication<'_>) -> bool {
     granted(p.qos, member.options.maximum_qos) != QoS::AtMostOnce
 }
 
-fn has_room(core: &Core, member: Member, qos: QoS) -> bool {
+fn has_open_window(core: &ShardCore, member: ShareGroupMember, qos: QoS) -> bool {
     let slot = member.session.session;
     let link = core.link(slot);
     if link.conn == NO_CONN || core.outbox.queued_bytes(ConnSlot(link.conn)) > core.config.output_buffer_bytes {

@@ -1,4 +1,4 @@
-//! A shared subscription and its members: who there is, who is connected, whose turn it is. Knows nothing of sessions.
+//! A share group: its members, which of them are connected, and the selection of the next one. Independent of sessions.
 
 use std::collections::HashMap;
 
@@ -12,46 +12,46 @@ use crate::shard::hash;
 use crate::shared::queue::GroupQueue;
 
 #[derive(Default)]
-pub(crate) struct Groups {
+pub(crate) struct ShareGroups {
     by_name: HashMap<Box<str>, u32>,
-    groups: Vec<Option<Box<Group>>>,
+    groups: Vec<Option<Box<ShareGroup>>>,
     free: Vec<u32>,
     epochs: u32,
 }
 
-pub(crate) struct Group {
+pub(crate) struct ShareGroup {
     pub share_name: Box<str>,
     pub filter: Box<str>,
     pub epoch: u32,
-    /// Its name in the journal, while a durable session is a member.
+    /// Key in the journal while a durable session is a member; 0 otherwise.
     pub key: GroupKey,
     pub strategy: ShareStrategy,
-    /// In the order in which they came.
-    pub members: Vec<Member>,
-    /// Where in `members` those are that are connected, ascending: the others cost a message nothing.
+    /// In the order in which they joined.
+    pub members: Vec<ShareGroupMember>,
+    /// Indices of connected members in `members`, ascending, so that disconnected members cost nothing per message.
     online: Vec<u32>,
-    /// Where round robin goes on; the member that sticky stays with.
+    /// Next index of the round robin strategy; selected member of the sticky strategy.
     pub next: usize,
     pub queue: GroupQueue,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
+pub(crate) struct ShareGroupMember {
     pub session: SessionRef,
     pub options: SubscriptionOptions,
     pub identifier: u32,
     pub is_online: bool,
-    /// Its session outlives its connection.
+    /// The session is durable.
     pub is_durable: bool,
-    /// Given and not acknowledged, as far as the strategy counts it.
+    /// Messages sent to the member and not acknowledged, if the strategy counts them.
     pub inflight: u32,
-    /// Its shard had no space for a message: it is given none before then.
+    /// The member's queue was full. The group does not select it before this time.
     pub full_until_ms: u64,
-    /// How long that was; longer each time.
+    /// Length of that delay; grows each time.
     pub full_for_ms: u64,
 }
 
-impl Groups {
+impl ShareGroups {
     pub fn key(share_name: &str, filter: &str) -> Box<str> {
         // A share name has no slash, so the first one ends it.
         format!("{share_name}/{filter}").into()
@@ -61,12 +61,12 @@ impl Groups {
         self.by_name.len()
     }
 
-    /// One more than the highest index there is.
+    /// Returns the highest index plus one.
     pub fn slots(&self) -> usize {
         self.groups.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+    pub fn iter(&self) -> impl Iterator<Item = &ShareGroup> {
         self.groups.iter().flatten().map(|g| &**g)
     }
 
@@ -74,21 +74,21 @@ impl Groups {
         self.by_name.get(&Self::key(share_name, filter)).copied()
     }
 
-    pub fn get(&self, index: u32) -> Option<&Group> {
+    pub fn get(&self, index: u32) -> Option<&ShareGroup> {
         self.groups.get(index as usize)?.as_deref()
     }
 
-    pub fn get_mut(&mut self, index: u32) -> Option<&mut Group> {
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut ShareGroup> {
         self.groups.get_mut(index as usize)?.as_deref_mut()
     }
 
-    pub fn get_live(&mut self, index: u32, epoch: u32) -> Option<&mut Group> {
+    pub fn get_current(&mut self, index: u32, epoch: u32) -> Option<&mut ShareGroup> {
         self.get_mut(index).filter(|g| g.epoch == epoch)
     }
 
     pub fn create(&mut self, share_name: &str, filter: &str, strategy: ShareStrategy) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
-        let group = Group {
+        let group = ShareGroup {
             share_name: share_name.into(),
             filter: filter.into(),
             epoch: self.epochs,
@@ -108,7 +108,7 @@ impl Groups {
         index
     }
 
-    pub fn remove(&mut self, index: u32) -> Option<Box<Group>> {
+    pub fn remove(&mut self, index: u32) -> Option<Box<ShareGroup>> {
         let group = self.groups[index as usize].take()?;
         self.by_name.remove(&Self::key(&group.share_name, &group.filter));
         self.free.push(index);
@@ -116,7 +116,7 @@ impl Groups {
     }
 }
 
-impl Group {
+impl ShareGroup {
     pub fn is_durable(&self) -> bool {
         self.key.0 != 0
     }
@@ -129,12 +129,12 @@ impl Group {
         !self.online.is_empty()
     }
 
-    /// Adds a member, or replaces it.
-    pub fn put(&mut self, member: Member) {
+    /// Adds or replaces a member.
+    pub fn put(&mut self, member: ShareGroupMember) {
         let at = match self.position(member.session) {
             Some(at) => {
                 let inflight = self.members[at].inflight;
-                self.members[at] = Member { inflight, ..member };
+                self.members[at] = ShareGroupMember { inflight, ..member };
                 at
             }
             None => {
@@ -161,19 +161,19 @@ impl Group {
             *later -= 1;
         }
         if at < self.next {
-            // The member that sticky stays with has moved.
+            // The selected member of the sticky strategy has moved.
             self.next -= 1;
         }
     }
 
-    /// Connected members, beginning with the one at or after `first`.
+    /// Returns the connected members, starting at the first one at or after `first`.
     pub fn candidates(&self, first: usize) -> impl Iterator<Item = usize> {
         let start = self.online.partition_point(|at| (*at as usize) < first);
         let (before, after) = self.online.split_at(start);
         after.iter().chain(before).map(|at| *at as usize)
     }
 
-    /// Where to begin looking for an online member.
+    /// Returns the index at which the search for a connected member starts.
     pub fn first_choice(&mut self, p: &Publication<'_>, random: u64) -> usize {
         let n = self.members.len();
         match self.strategy {
@@ -198,13 +198,13 @@ mod tests {
     use super::*;
     use crate::ShardId;
 
-    fn member(session: u32, is_online: bool) -> Member {
+    fn member(session: u32, is_online: bool) -> ShareGroupMember {
         let session = SessionRef {
             shard: ShardId(0),
             session,
             epoch: 1,
         };
-        Member {
+        ShareGroupMember {
             session,
             options: SubscriptionOptions::default(),
             identifier: 0,
@@ -216,14 +216,14 @@ mod tests {
         }
     }
 
-    fn group(groups: &mut Groups) -> &mut Group {
+    fn group(groups: &mut ShareGroups) -> &mut ShareGroup {
         let index = groups.create("name", "filter", ShareStrategy::Sticky);
         groups.get_mut(index).unwrap()
     }
 
     #[test]
-    fn who_is_connected_is_known_through_all_that_members_do() {
-        let mut groups = Groups::default();
+    fn connected_members_are_tracked_through_all_changes() {
+        let mut groups = ShareGroups::default();
         let group = group(&mut groups);
         let mut random = 1u64;
         for _ in 0..20_000 {
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_the_connected_ones_in_a_circle() {
-        let mut groups = Groups::default();
+    fn candidates_are_the_connected_members_in_a_circle() {
+        let mut groups = ShareGroups::default();
         let group = group(&mut groups);
         for who in 0..6 {
             group.put(member(who, who % 2 == 1));
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn sticky_stays_when_a_member_before_it_leaves() {
-        let mut groups = Groups::default();
+    fn sticky_member_stays_selected_when_an_earlier_one_leaves() {
+        let mut groups = ShareGroups::default();
         let group = group(&mut groups);
         for who in 0..4 {
             group.put(member(who, true));

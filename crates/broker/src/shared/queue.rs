@@ -1,11 +1,11 @@
-//! What a group holds while no member has it: positions in the journal, and behind them the newest as messages.
+//! The queue of a group: journal positions, followed by the newest messages in memory.
 //!
 //! ```text
-//! returned | cold | warm        oldest first; a few bytes, and a whole message each
+//! returned | cold | warm        oldest first; a few bytes each, except warm: a whole message each
 //! ```
-//! What members give back is older than what is there, and comes a part at a time.
-//! What comes is warm, because it has no position before the tick's batch is appended; when there are twice as many as the window, the
-//! older half goes cold. A group that is not durable has all in memory. Knows nothing of sessions.
+//! Returned messages are older than the present ones and arrive in parts. New messages are warm, because they have no
+//! position before the batch of the tick is appended. When there are twice as many as the window, the older half
+//! becomes cold. A non-durable group has all messages in memory. Independent of sessions.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -14,41 +14,41 @@ use std::sync::Arc;
 use mqtt::QoS;
 
 use crate::durable::entry::StoredEntry;
-use crate::durable::entry_list::{EntryList, Item};
-use crate::durable::record::{Position, Seq};
+use crate::durable::entry_list::{EntryList, TaggedEntry};
+use crate::durable::record::{RecordPosition, Seq};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::message::Message;
-use crate::outgoing::Tag;
+use crate::outgoing::DeliveryTag;
 
 const FIRST_COLD: Seq = 1 << 40;
 
-/// So many can be put before all others, and so many behind them.
+/// First number of returned messages. It leaves equal space for messages inserted before and after.
 const FIRST_RETURNED: Seq = FIRST_COLD / 2;
 
 pub(crate) struct GroupQueue {
-    /// Numbered in a row, as is what is cold, for a checkpoint that writes them in parts.
+    /// `returned` and `cold` have consecutive numbers each, so that a checkpoint can write them in parts.
     returned: EntryList,
     cold: EntryList,
-    /// Of what is given back next, if it comes behind what was, and of what goes cold next.
+    /// Numbers of the next message that is returned after the present ones, and of the next one that becomes cold.
     next_returned: Seq,
     next_cold: Seq,
     warm: VecDeque<Arc<Message>>,
-    /// Of what is warm.
+    /// Memory of the warm messages.
     bytes: usize,
-    /// The oldest have been asked for, or wait for the journal to have them, or for their turn.
+    /// The oldest messages are being fetched, wait for their commit, or wait for a free fetch.
     pub is_fetching: bool,
-    /// The shard goes on giving it out in its next tick.
+    /// The shard continues to dispatch the queue in its next tick.
     pub is_due: bool,
-    /// No member that is connected has space for more: a timer looks again.
+    /// No connected member has space. A timer checks again.
     pub waits_for_space: bool,
-    /// Published since a part was given out last: it is to become shorter all the same.
+    /// Messages published since the last part was dispatched. More are dispatched next time, so that the queue shrinks.
     pub published: usize,
 }
 
-/// Off the front of what is in the journal only.
-pub(crate) struct Taken {
-    pub positions: Vec<Position>,
+/// Positions removed from the front of a list.
+pub(crate) struct RemovedPositions {
+    pub positions: Vec<RecordPosition>,
     was_returned: bool,
 }
 
@@ -74,7 +74,7 @@ impl GroupQueue {
         self.returned.len() + self.cold.len() + self.warm.len()
     }
 
-    /// What was published to it, and no member has given back.
+    /// Returns the number of messages that no member has returned.
     pub fn new_len(&self) -> usize {
         self.cold.len() + self.warm.len()
     }
@@ -83,7 +83,7 @@ impl GroupQueue {
         !self.has_cold() && self.warm.is_empty()
     }
 
-    /// In memory.
+    /// Returns the memory of the warm messages.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -92,7 +92,7 @@ impl GroupQueue {
         !self.returned.is_empty() || !self.cold.is_empty()
     }
 
-    pub fn first_cold(&self) -> Option<Position> {
+    pub fn first_cold(&self) -> Option<RecordPosition> {
         self.oldest_list().front().map(|entry| entry.message())
     }
 
@@ -100,7 +100,7 @@ impl GroupQueue {
         self.warm.iter()
     }
 
-    /// What is put in a message's place is as long.
+    /// A replacement must have the same size.
     pub fn warm_mut(&mut self) -> impl Iterator<Item = &mut Arc<Message>> {
         self.warm.iter_mut()
     }
@@ -109,42 +109,42 @@ impl GroupQueue {
         self.warm.len()
     }
 
-    /// Of what is new, as far as that is known without reading.
+    /// Returns whether the oldest new message is expired, as far as that is known without reading it.
     pub fn is_oldest_expired(&self, now: Now) -> bool {
         self.cold.is_empty() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
     }
 
-    /// Of what is new.
+    /// Returns whether all new messages are in memory.
     pub fn is_all_warm(&self) -> bool {
         self.cold.is_empty()
     }
 
-    /// Of the first in memory.
+    /// Returns the size of the first message in memory.
     pub fn front_bytes(&self) -> Option<usize> {
-        self.warm.front().map(|message| message.kept_bytes())
+        self.warm.front().map(|message| message.stored_bytes())
     }
 
     pub fn push(&mut self, message: Arc<Message>) {
-        self.bytes += message.kept_bytes();
+        self.bytes += message.stored_bytes();
         self.warm.push_back(message);
     }
 
     pub fn pop_warm(&mut self) -> Option<Arc<Message>> {
         let message = self.warm.pop_front()?;
-        self.bytes -= message.kept_bytes();
+        self.bytes -= message.stored_bytes();
         Some(message)
     }
 
-    /// Of what is new.
-    pub fn pop_cold(&mut self) -> Option<Position> {
+    /// Removes the oldest new message that is cold.
+    pub fn pop_cold(&mut self) -> Option<RecordPosition> {
         self.cold.pop_front().map(|(entry, _)| entry.message())
     }
 
-    /// Lets go of all but the newest messages, as far as the journal has them. Returns how many bytes that were.
-    pub fn cool(&mut self, kept: usize) -> usize {
+    /// Evicts all but the newest `kept` messages, as far as they are in the journal. Returns the freed bytes.
+    pub fn evict(&mut self, newest: usize) -> usize {
         let before = self.bytes;
         let mut positions = Vec::new();
-        while self.warm.len() > kept
+        while self.warm.len() > newest
             && let Some(position) = self.warm.front().and_then(|oldest| oldest.place().position())
         {
             self.pop_warm();
@@ -157,15 +157,15 @@ impl GroupQueue {
         before - self.bytes
     }
 
-    /// Only while nothing is warm, or in the order of what is there.
-    pub fn push_cold(&mut self, positions: Vec<Position>) {
+    /// Appends cold messages. Requires that no message is warm, or that they precede the warm ones.
+    pub fn push_cold(&mut self, positions: Vec<RecordPosition>) {
         let first = self.next_cold;
         self.next_cold += positions.len() as Seq;
         self.cold.extend(numbered(first, positions));
     }
 
-    /// A member had them before.
-    pub fn give_back(&mut self, positions: Vec<Position>) {
+    /// Inserts messages that a member has returned.
+    pub fn push_returned(&mut self, positions: Vec<RecordPosition>) {
         let latest = self.returned.back().map(|entry| entry.message());
         if latest < positions.first().copied() {
             let first = self.next_returned;
@@ -176,9 +176,9 @@ impl GroupQueue {
         }
     }
 
-    /// What was taken and could not be given goes where it was.
-    pub fn put_back(&mut self, taken: Taken) {
-        let Taken {
+    /// Reinserts messages that could not be dispatched.
+    pub fn put_back(&mut self, taken: RemovedPositions) {
+        let RemovedPositions {
             positions,
             was_returned,
         } = taken;
@@ -202,34 +202,34 @@ impl GroupQueue {
         }
     }
 
-    /// What to read next; what the journal has not kept yet cannot be read.
-    pub fn next_positions(&self, max: usize, kept: u64) -> Vec<Position> {
+    /// Returns the positions to read next. Uncommitted messages cannot be read.
+    pub fn next_positions(&self, max: usize, committed: u64) -> Vec<RecordPosition> {
         let next = self.oldest_list().iter().take(max).map(|(entry, _)| entry.message());
-        next.take_while(|position| position.0 < kept).collect()
+        next.take_while(|position| position.0 < committed).collect()
     }
 
-    /// Takes what has been read off the front.
-    pub fn take_cold(&mut self, has_come: impl Fn(Position) -> bool) -> Taken {
+    /// Removes messages that have been read from the front.
+    pub fn take_cold(&mut self, has_arrived: impl Fn(RecordPosition) -> bool) -> RemovedPositions {
         let was_returned = !self.returned.is_empty();
-        let taken = self.oldest_list_mut().take_while(|entry| has_come(entry.message()));
-        Taken {
+        let taken = self.oldest_list_mut().take_while(|entry| has_arrived(entry.message()));
+        RemovedPositions {
             positions: taken.into_iter().map(|(entry, _)| entry.message()).collect(),
             was_returned,
         }
     }
 
-    /// Numbers and positions of what is cold, behind a number.
-    pub fn part(&self, behind: Seq, max: usize) -> Vec<(Seq, Position)> {
+    /// Returns numbers and positions of cold messages after a number.
+    pub fn part(&self, behind: Seq, max: usize) -> Vec<(Seq, RecordPosition)> {
         let all = self.returned.iter_behind(behind).chain(self.cold.iter_behind(behind));
         all.take(max).map(|(entry, _)| (entry.seq(), entry.message())).collect()
     }
 
-    /// Messages of these numbers stand elsewhere now. Returns where they stood and where they stand.
+    /// Updates the positions of moved messages with these numbers. Returns the old and new positions.
     pub fn moved(
         &mut self,
         numbers: RangeInclusive<Seq>,
-        place_of: impl Fn(Position) -> Option<Position>,
-    ) -> Vec<(Position, Position)> {
+        place_of: impl Fn(RecordPosition) -> Option<RecordPosition>,
+    ) -> Vec<(RecordPosition, RecordPosition)> {
         let mut moved = Vec::new();
         let mut change = |entry: &mut StoredEntry| {
             let old = entry.message();
@@ -239,20 +239,25 @@ impl GroupQueue {
                 true
             })
         };
-        self.returned.change_in_row(numbers.clone(), &mut change);
-        self.cold.change_in_row(numbers, &mut change);
+        self.returned.change_consecutive(numbers.clone(), &mut change);
+        self.cold.change_consecutive(numbers, &mut change);
         moved
     }
 }
 
-/// `next`: the number behind the last of the list, if that is empty.
-fn prepend(list: &mut EntryList, next: Seq, positions: Vec<Position>) {
+/// Inserts before the first entry. `next` is the number after the last entry, in case the list is empty.
+fn prepend(list: &mut EntryList, next: Seq, positions: Vec<RecordPosition>) {
     let oldest = list.front().map_or(next, |entry| entry.seq());
     list.prepend(numbered(oldest - positions.len() as Seq, positions));
 }
 
-fn numbered(first: Seq, positions: Vec<Position>) -> impl Iterator<Item = Item> {
-    let entry = |(seq, position)| (StoredEntry::of(position, seq, QoS::AtLeastOnce, false), Tag::None);
+fn numbered(first: Seq, positions: Vec<RecordPosition>) -> impl Iterator<Item = TaggedEntry> {
+    let entry = |(seq, position)| {
+        (
+            StoredEntry::of(position, seq, QoS::AtLeastOnce, false),
+            DeliveryTag::None,
+        )
+    };
     (first..).zip(positions).map(entry)
 }
 
@@ -261,11 +266,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::message::{Place, Publication};
+    use crate::message::{Publication, RecordLocation};
 
     fn message(position: u64) -> Arc<Message> {
-        let message = Publication::of_server("t", b"p").to_message();
-        message.set_place(Place::at(Position(position)));
+        let message = Publication::from_server("t", b"p").to_message();
+        message.set_place(RecordLocation::at(RecordPosition(position)));
         message
     }
 
@@ -277,16 +282,16 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_cold_and_what_is_given_back_keeps_its_order_and_its_numbers_in_a_row() {
+    fn evicted_and_returned_messages_stay_in_order() {
         let mut queue = GroupQueue::default();
         (11..=300).for_each(|position| queue.push(message(position)));
-        let freed = queue.cool(10);
-        assert_eq!(freed, 280 * message(1).kept_bytes());
+        let freed = queue.evict(10);
+        assert_eq!(freed, 280 * message(1).stored_bytes());
         assert_eq!(queue.warm_len(), 10);
-        assert_eq!(queue.bytes(), 10 * message(1).kept_bytes());
-        // Another member's, older still, and then the rest of it.
+        assert_eq!(queue.bytes(), 10 * message(1).stored_bytes());
+        // Messages of another member that are older, and then the rest of it.
         for part in [5..=7, 1..=4, 8..=10] {
-            queue.give_back(part.map(Position).collect());
+            queue.push_returned(part.map(RecordPosition).collect());
         }
         assert_eq!(positions(&queue), (1..=300).collect::<Vec<_>>());
         let part = queue.part(0, 1000);
@@ -304,29 +309,29 @@ mod tests {
         assert_eq!(
             queue.part(0, 1000)[..],
             part[110..],
-            "as if the others had not been taken"
+            "the other positions are unchanged"
         );
     }
 
     #[test]
-    fn what_has_no_position_stays_in_memory_with_all_behind_it() {
+    fn messages_after_one_without_position_stay_in_memory() {
         let mut queue = GroupQueue::default();
         queue.push(message(1));
-        queue.push(Publication::of_server("t", b"p").to_message());
+        queue.push(Publication::from_server("t", b"p").to_message());
         queue.push(message(2));
-        queue.cool(0);
+        queue.evict(0);
         assert_eq!((queue.part(0, 9).len(), queue.warm_len()), (1, 2));
     }
 
     #[test]
-    fn only_the_numbers_asked_for_are_moved() {
+    fn only_the_requested_numbers_are_moved() {
         let mut queue = GroupQueue::default();
-        queue.push_cold((1..=200).map(Position).collect());
+        queue.push_cold((1..=200).map(RecordPosition).collect());
         let part = queue.part(0, 1000);
         let numbers = part[70].0..=part[140].0;
-        let moved = queue.moved(numbers, |old| (old.0 % 2 == 1).then_some(Position(old.0 + 1000)));
+        let moved = queue.moved(numbers, |old| (old.0 % 2 == 1).then_some(RecordPosition(old.0 + 1000)));
         assert_eq!(moved.len(), 36);
-        assert_eq!(moved[0], (Position(71), Position(1071)));
+        assert_eq!(moved[0], (RecordPosition(71), RecordPosition(1071)));
         let expected = (1..=200).map(|at| at + 1000 * u64::from((71..=141).contains(&at) && at % 2 == 1));
         assert!(expected.eq(positions(&queue)));
     }

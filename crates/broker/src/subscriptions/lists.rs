@@ -1,46 +1,54 @@
-//! The entries of each filter: one inline, several in a Vec, many with an index from key to position.
+//! The entries of each filter: one inline, several in a Vec, many with an additional index from key to position.
 //!
-//! Most filters of a large broker have one subscriber, so a list of one is 20 bytes (of a 12-byte entry) and nothing
-//! else. A list past [`INDEXED_FROM`] entries finds a key in constant time, so that 100,000 subscribers of one filter
-//! leave in linear time altogether. Removal swaps the last entry in: entries have no order.
+//! Most filters of a large broker have one subscriber, so a list of one is 20 bytes (with a 12-byte entry) and nothing
+//! else. A list with more than [`INDEXED_FROM`] entries finds a key in constant time, so that removing 100,000
+//! subscribers of one filter takes linear time. Removal moves the last entry into the gap, so entries have no order.
 //!
-//! Invariants: a live list has at least one entry; keys are unique in a list; `place` is where the trie or the
-//! literal table refers to the list from.
+//! Invariants: a live list has at least one entry; keys are unique in a list; `place` is where the trie or the literal
+//! table stores the list's id.
 
-use super::slab::{Slab, Slot};
-use super::{Entry, ListId, Place};
+use super::slab::{Slab, SlabSlot};
+use super::{ListId, ListLocation, SubscriptionEntry};
 use crate::id_table::IdTable;
 
 pub(super) struct Lists<T> {
     lists: Slab<List<T>>,
-    many: Slab<Many<T>>,
+    many: Slab<EntrySlot<T>>,
     entries: usize,
 }
 
 enum List<T> {
-    Vacant { next: u32 },
-    One { place: Place, entry: Entry<T> },
-    Many { place: Place, many: u32 },
+    Vacant {
+        next: u32,
+    },
+    One {
+        place: ListLocation,
+        entry: SubscriptionEntry<T>,
+    },
+    Many {
+        place: ListLocation,
+        many: u32,
+    },
 }
 
-enum Many<T> {
+enum EntrySlot<T> {
     Vacant {
         next: u32,
     },
     Entries {
-        entries: Vec<Entry<T>>,
+        entries: Vec<SubscriptionEntry<T>>,
         index: Option<Box<IdTable>>,
     },
 }
 
-/// A list with more entries than this has an index; it loses it at half of this.
+/// A list with more entries than this has an index. The index is dropped below half of this.
 const INDEXED_FROM: usize = 64;
 
-/// What [`Lists::remove`] took out.
-pub(super) struct Taken<T> {
+/// Result of [`Lists::remove`].
+pub(super) struct RemovedEntry<T> {
     pub(super) value: T,
-    /// Where the list was, if that was its last entry and the list is gone.
-    pub(super) abandoned: Option<Place>,
+    /// Place of the list, if its last entry was removed.
+    pub(super) abandoned: Option<ListLocation>,
 }
 
 impl<T: Copy> Lists<T> {
@@ -56,17 +64,17 @@ impl<T: Copy> Lists<T> {
         self.lists.len()
     }
 
-    /// Entries over all lists.
+    /// Returns the number of entries in all lists.
     pub(super) fn entry_count(&self) -> usize {
         self.entries
     }
 
-    pub(super) fn create(&mut self, place: Place, entry: Entry<T>) -> ListId {
+    pub(super) fn create(&mut self, place: ListLocation, entry: SubscriptionEntry<T>) -> ListId {
         self.entries += 1;
         ListId(self.lists.insert(List::One { place, entry }))
     }
 
-    pub(super) fn entries(&self, id: ListId) -> &[Entry<T>] {
+    pub(super) fn entries(&self, id: ListId) -> &[SubscriptionEntry<T>] {
         match self.lists.get(id.0) {
             List::One { entry, .. } => std::slice::from_ref(entry),
             List::Many { many, .. } => self.many.get(*many).entries(),
@@ -82,15 +90,15 @@ impl<T: Copy> Lists<T> {
         }
     }
 
-    pub(super) fn insert(&mut self, id: ListId, entry: Entry<T>) -> Option<T> {
+    pub(super) fn insert(&mut self, id: ListId, entry: SubscriptionEntry<T>) -> Option<T> {
         let replaced = match self.lists.get_mut(id.0) {
             List::Many { many, .. } => self.many.get_mut(*many).insert(entry),
             List::One { entry: present, .. } if present.key == entry.key => {
                 Some(std::mem::replace(&mut present.value, entry.value))
             }
             one @ List::One { .. } => {
-                let (place, first) = one.as_one().expect("matched");
-                let many = self.many.insert(Many::of(first, entry));
+                let (place, first) = one.single_entry().expect("matched");
+                let many = self.many.insert(EntrySlot::of(first, entry));
                 *one = List::Many { place, many };
                 None
             }
@@ -100,10 +108,10 @@ impl<T: Copy> Lists<T> {
         replaced
     }
 
-    pub(super) fn remove(&mut self, id: ListId, key: u32) -> Option<Taken<T>> {
+    pub(super) fn remove(&mut self, id: ListId, key: u32) -> Option<RemovedEntry<T>> {
         let taken = match self.lists.get_mut(id.0) {
             List::One { place, entry } if entry.key == key => {
-                let taken = Taken {
+                let taken = RemovedEntry {
                     value: entry.value,
                     abandoned: Some(*place),
                 };
@@ -116,7 +124,7 @@ impl<T: Copy> Lists<T> {
                     self.many.remove(many);
                     *self.lists.get_mut(id.0) = List::One { place, entry };
                 }
-                Taken { value, abandoned: None }
+                RemovedEntry { value, abandoned: None }
             }
             List::One { .. } | List::Vacant { .. } => return None,
         };
@@ -124,28 +132,28 @@ impl<T: Copy> Lists<T> {
         Some(taken)
     }
 
-    pub(super) fn place(&self, id: ListId) -> Place {
+    pub(super) fn place(&self, id: ListId) -> ListLocation {
         match self.lists.get(id.0) {
             List::One { place, .. } | List::Many { place, .. } => *place,
             List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
         }
     }
 
-    pub(super) fn set_place(&mut self, id: ListId, to: Place) {
+    pub(super) fn set_place(&mut self, id: ListId, to: ListLocation) {
         match self.lists.get_mut(id.0) {
             List::One { place, .. } | List::Many { place, .. } => *place = to,
             List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
         }
     }
 
-    /// The first live list at or after `from`.
+    /// Returns the first live list at or after `from`.
     pub(super) fn next(&self, from: u32) -> Option<ListId> {
         self.lists.next_occupied(from).map(ListId)
     }
 }
 
 impl<T: Copy> List<T> {
-    fn as_one(&self) -> Option<(Place, Entry<T>)> {
+    fn single_entry(&self) -> Option<(ListLocation, SubscriptionEntry<T>)> {
         match self {
             List::One { place, entry } => Some((*place, *entry)),
             List::Many { .. } | List::Vacant { .. } => None,
@@ -153,23 +161,23 @@ impl<T: Copy> List<T> {
     }
 }
 
-impl<T: Copy> Many<T> {
-    fn of(first: Entry<T>, second: Entry<T>) -> Self {
-        Many::Entries {
+impl<T: Copy> EntrySlot<T> {
+    fn of(first: SubscriptionEntry<T>, second: SubscriptionEntry<T>) -> Self {
+        EntrySlot::Entries {
             entries: vec![first, second],
             index: None,
         }
     }
 
-    fn entries(&self) -> &[Entry<T>] {
+    fn entries(&self) -> &[SubscriptionEntry<T>] {
         match self {
-            Many::Entries { entries, .. } => entries,
-            Many::Vacant { .. } => &[],
+            EntrySlot::Entries { entries, .. } => entries,
+            EntrySlot::Vacant { .. } => &[],
         }
     }
 
     fn position(&self, key: u32) -> Option<usize> {
-        let Many::Entries { entries, index } = self else {
+        let EntrySlot::Entries { entries, index } = self else {
             return None;
         };
         match index {
@@ -184,9 +192,9 @@ impl<T: Copy> Many<T> {
         self.position(key).map(|at| self.entries()[at].value)
     }
 
-    fn insert(&mut self, entry: Entry<T>) -> Option<T> {
+    fn insert(&mut self, entry: SubscriptionEntry<T>) -> Option<T> {
         let present = self.position(entry.key);
-        let Many::Entries { entries, index } = self else {
+        let EntrySlot::Entries { entries, index } = self else {
             unreachable!("lists refer to live entries")
         };
         if let Some(at) = present {
@@ -204,7 +212,7 @@ impl<T: Copy> Many<T> {
 
     fn remove(&mut self, key: u32) -> Option<T> {
         let at = self.position(key)?;
-        let Many::Entries { entries, index } = self else {
+        let EntrySlot::Entries { entries, index } = self else {
             return None;
         };
         let removed = entries.swap_remove(at);
@@ -224,7 +232,7 @@ impl<T: Copy> Many<T> {
     }
 }
 
-fn indexed<T>(entries: &[Entry<T>]) -> IdTable {
+fn indexed<T>(entries: &[SubscriptionEntry<T>]) -> IdTable {
     let mut index = IdTable::default();
     for (at, entry) in entries.iter().enumerate() {
         index.insert(hash(entry.key), at as u32);
@@ -232,12 +240,12 @@ fn indexed<T>(entries: &[Entry<T>]) -> IdTable {
     index
 }
 
-/// One-to-one, and spreads consecutive keys: keys are session numbers that the broker itself gives out.
+/// A bijection that spreads consecutive keys. Keys are session numbers that the broker assigns.
 fn hash(key: u32) -> u32 {
     key.wrapping_mul(0x9E37_79B1)
 }
 
-impl<T> Slot for List<T> {
+impl<T> SlabSlot for List<T> {
     fn vacant(next: u32) -> Self {
         List::Vacant { next }
     }
@@ -250,15 +258,15 @@ impl<T> Slot for List<T> {
     }
 }
 
-impl<T> Slot for Many<T> {
+impl<T> SlabSlot for EntrySlot<T> {
     fn vacant(next: u32) -> Self {
-        Many::Vacant { next }
+        EntrySlot::Vacant { next }
     }
 
     fn next_vacant(&self) -> Option<u32> {
         match self {
-            Many::Vacant { next } => Some(*next),
-            Many::Entries { .. } => None,
+            EntrySlot::Vacant { next } => Some(*next),
+            EntrySlot::Entries { .. } => None,
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Slots with stable u32 ids in pages of 256: no copy and no slack when a million more arrive, and a page whose slots
-//! are all vacant gives its memory back.
+//! Slots with stable u32 ids in pages of 256. Growth by a million copies nothing and leaves no slack, and a page whose
+//! slots are all vacant frees its memory.
 //!
 //! Invariants: a page that is not full is in `open` exactly once; a vacant slot is on its page's free list.
 
-/// A slot type that can say of itself that it is vacant, so that no tag is spent on it.
-pub(super) trait Slot {
+/// A slot type that can represent a vacant slot itself, so that no tag is needed.
+pub(super) trait SlabSlot {
     fn vacant(next: u32) -> Self;
-    /// The argument of [`Slot::vacant`] if this is a vacant slot.
+    /// Returns the argument of [`SlabSlot::vacant`] if the slot is vacant.
     fn next_vacant(&self) -> Option<u32>;
 }
 
 pub(super) struct Slab<S> {
-    pages: Vec<Page<S>>,
+    pages: Vec<SlabPage<S>>,
     open: Vec<u32>,
     len: usize,
 }
 
-struct Page<S> {
+struct SlabPage<S> {
     slots: Vec<S>,
     live: u16,
     free: u16,
@@ -25,10 +25,10 @@ struct Page<S> {
 const PAGE_BITS: u32 = 8;
 const PAGE_SLOTS: usize = 1 << PAGE_BITS;
 const NO_SLOT: u16 = u16::MAX;
-/// Ids stay below this, so that their owners have a bit to spare.
+/// Ids are below this, so that owners can use the highest bit.
 pub(super) const ID_LIMIT: u32 = (1 << 31) - 1;
 
-impl<S: Slot> Slab<S> {
+impl<S: SlabSlot> Slab<S> {
     pub(super) fn new() -> Self {
         Self {
             pages: Vec::new(),
@@ -51,7 +51,7 @@ impl<S: Slot> Slab<S> {
         &mut self.pages[page].slots[slot]
     }
 
-    /// Panics at 2^31 slots, tens of gigabytes beyond the subscription limits of any configuration.
+    /// Panics at 2^31 slots, which is tens of gigabytes beyond the subscription limit of any configuration.
     pub(super) fn insert(&mut self, value: S) -> u32 {
         let page_id = self.open_page();
         let page = &mut self.pages[page_id as usize];
@@ -81,7 +81,7 @@ impl<S: Slot> Slab<S> {
         value
     }
 
-    /// The first occupied slot at or after `from`.
+    /// Returns the first occupied slot at or after `from`.
     pub(super) fn next_occupied(&self, from: u32) -> Option<u32> {
         let (first, mut start) = split(from);
         for (page_id, page) in self.pages.iter().enumerate().skip(first) {
@@ -100,7 +100,7 @@ impl<S: Slot> Slab<S> {
         }
         let page = self.pages.len() as u32;
         assert!(page < ID_LIMIT >> PAGE_BITS, "more than 2^31 slots");
-        self.pages.push(Page {
+        self.pages.push(SlabPage {
             slots: Vec::new(),
             live: 0,
             free: NO_SLOT,
@@ -110,7 +110,7 @@ impl<S: Slot> Slab<S> {
     }
 }
 
-impl<S: Slot> Page<S> {
+impl<S: SlabSlot> SlabPage<S> {
     fn take_slot(&mut self, value: S) -> u16 {
         self.live += 1;
         if self.free != NO_SLOT {
@@ -123,15 +123,16 @@ impl<S: Slot> Page<S> {
             return slot;
         }
         if self.slots.len() == self.slots.capacity() {
-            self.slots.reserve_exact(growth(self.slots.len(), PAGE_SLOTS));
+            self.slots.reserve_exact(slots_to_add(self.slots.len(), PAGE_SLOTS));
         }
         self.slots.push(value);
         (self.slots.len() - 1) as u16
     }
 }
 
-/// How many slots to add to a page that holds `len`: small brokers get small pages, full pages have no slack.
-pub(super) fn growth(len: usize, max: usize) -> usize {
+/// Returns how many slots to add to a page with `len` slots. Small brokers get small pages, and full pages have no
+/// slack.
+pub(super) fn slots_to_add(len: usize, max: usize) -> usize {
     (3 * len).max(4).min(max - len)
 }
 

@@ -1,4 +1,4 @@
-//! The subscription tree against a naive matcher: matching, stability of lists, and memory.
+//! Compares the subscription tree with a naive matcher: matching, stability of lists, and memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The rules of MQTT 5 chapter 4.7, as slowly and plainly as they read.
+/// The rules of MQTT 5 section 4.7, implemented literally.
 pub(crate) fn naive_matches(filter: &str, topic: &str) -> bool {
     // [MQTT-4.7.2-1]
     if topic.starts_with('$') && (filter.starts_with('+') || filter.starts_with('#')) {
@@ -109,7 +109,10 @@ fn replacing_keeps_one_entry_per_key() {
         assert_eq!(inserted.is_new_filter, value == 0);
     }
     assert_eq!((tree.filters(), tree.subscriptions(), tree.generation()), (1, 1, 1));
-    assert_eq!(tree.entries(tree.find("#").unwrap()), [Entry { key: 7, value: 999 }]);
+    assert_eq!(
+        tree.entries(tree.find("#").unwrap()),
+        [SubscriptionEntry { key: 7, value: 999 }]
+    );
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn wildcards_within_a_level_are_ordinary_characters() {
 }
 
 #[test]
-fn filter_of_32767_levels_neither_overflows_nor_stays() {
+fn filter_of_32767_levels_is_added_and_removed() {
     let deep = "/".repeat(65_534);
     let plus = vec!["+"; 32_767].join("/");
     let hash = format!("{}#", "/".repeat(32_766));
@@ -134,7 +137,7 @@ fn filter_of_32767_levels_neither_overflows_nor_stays() {
 }
 
 #[test]
-fn plus_at_every_level_visits_no_more_than_the_nodes_there_are() {
+fn plus_at_every_level_visits_each_node_at_most_once() {
     let mut tree = SubscriptionTree::new();
     for mask in 0..2048u32 {
         tree.insert(&masked(mask), mask, 0);
@@ -146,11 +149,11 @@ fn plus_at_every_level_visits_no_more_than_the_nodes_there_are() {
         tree.matching(&topic, &mut lists);
         assert_eq!(lists.len(), 2048);
     }
-    // One node per combination and depth, and a list instead of a node for each last "+".
+    // One node per combination and depth, and a list instead of a node for each final "+".
     assert!(tree.trie_nodes() <= 4096 - 1024);
 }
 
-/// Eleven levels, those in `mask` a "+".
+/// Eleven levels; the ones in `mask` are a "+".
 fn masked(mask: u32) -> String {
     let level = |at: u32| {
         if mask >> at & 1 == 1 {
@@ -163,7 +166,7 @@ fn masked(mask: u32) -> String {
 }
 
 #[test]
-fn twenty_thousand_filters_of_one_key_come_and_go() {
+fn many_filters_of_one_key_are_added_and_removed() {
     let mut tree = SubscriptionTree::new();
     let filters: Vec<String> = (0..20_000)
         .map(|n| format!("site/{}/device/{n}/{}", n % 100, ["#", "x", "+/y"][n % 3]))
@@ -184,7 +187,7 @@ fn twenty_thousand_filters_of_one_key_come_and_go() {
 }
 
 #[test]
-fn hundred_thousand_subscribers_of_one_filter_leave_in_any_order() {
+fn many_subscribers_of_one_filter_leave_in_any_order() {
     let mut tree = SubscriptionTree::new();
     let list = tree.insert("fan/out", 0, 0u64).list;
     for key in 1..100_000 {
@@ -220,7 +223,7 @@ fn listing_survives_changes_between_calls() {
 }
 
 #[test]
-fn emptied_tree_holds_no_memory_of_its_filters() {
+fn emptied_tree_frees_its_memory() {
     let mut tree = SubscriptionTree::new();
     for round in 0..3u32 {
         for n in 0..5000u32 {
@@ -246,7 +249,7 @@ fn assert_is_empty(tree: &SubscriptionTree<u64>) {
     assert_eq!(tree.text_page_bytes(), 0);
 }
 
-/// Few distinct levels, so that filters overlap, share nodes and come again.
+/// Few distinct levels, so that filters overlap, share nodes and repeat.
 pub(crate) fn any_filter() -> impl Strategy<Value = String> {
     let level = prop_oneof![
         Just("+"),
@@ -279,44 +282,44 @@ pub(crate) fn any_topic() -> impl Strategy<Value = String> {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SubscriptionStep {
     Insert(String, u32, u64),
     Remove(String, u32),
-    /// The n-th of the filters present, so that removals often hit.
+    /// Removes the n-th of the present filters, so that removals often succeed.
     RemovePresent(usize),
     Match(String),
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = SubscriptionStep> {
     prop_oneof![
-        4 => (any_filter(), 0..4u32, any::<u64>()).prop_map(|(filter, key, value)| Step::Insert(filter, key, value)),
-        1 => (any_filter(), 0..4u32).prop_map(|(filter, key)| Step::Remove(filter, key)),
-        3 => any::<usize>().prop_map(Step::RemovePresent),
-        3 => any_topic().prop_map(Step::Match),
+        4 => (any_filter(), 0..4u32, any::<u64>()).prop_map(|(filter, key, value)| SubscriptionStep::Insert(filter, key, value)),
+        1 => (any_filter(), 0..4u32).prop_map(|(filter, key)| SubscriptionStep::Remove(filter, key)),
+        3 => any::<usize>().prop_map(SubscriptionStep::RemovePresent),
+        3 => any_topic().prop_map(SubscriptionStep::Match),
     ]
 }
 
-/// The tree beside a map of (filter, key).
+/// The tree and a map of (filter, key).
 #[derive(Default)]
-struct Pair {
+struct TreeAndModel {
     tree: SubscriptionTree<u64>,
     model: BTreeMap<(String, u32), u64>,
     lists: BTreeMap<String, ListId>,
 }
 
-impl Pair {
-    fn apply(&mut self, step: Step) {
+impl TreeAndModel {
+    fn apply(&mut self, step: SubscriptionStep) {
         let generation = self.tree.generation();
         let filters = self.filters();
         match step {
-            Step::Insert(filter, key, value) => self.insert(filter, key, value),
-            Step::Remove(filter, key) => self.remove(filter, key),
-            Step::RemovePresent(n) => {
+            SubscriptionStep::Insert(filter, key, value) => self.insert(filter, key, value),
+            SubscriptionStep::Remove(filter, key) => self.remove(filter, key),
+            SubscriptionStep::RemovePresent(n) => {
                 if let Some((filter, key)) = self.model.keys().nth(n % self.model.len().max(1)).cloned() {
                     self.remove(filter, key);
                 }
             }
-            Step::Match(topic) => self.check_match(&topic),
+            SubscriptionStep::Match(topic) => self.check_match(&topic),
         }
         assert_eq!(self.tree.generation() != generation, self.filters() != filters);
         assert_eq!(self.tree.filters(), self.filters().len());
@@ -334,7 +337,7 @@ impl Pair {
         let list = *self.lists.entry(filter).or_insert(inserted.list);
         assert_eq!(
             inserted,
-            Inserted {
+            InsertedSubscription {
                 list,
                 replaced,
                 is_new_filter
@@ -348,7 +351,7 @@ impl Pair {
         assert_eq!(self.tree.get(&filter, key), value);
         assert_eq!(
             self.tree.remove(&filter, key),
-            value.map(|value| Removed { value, was_last })
+            value.map(|value| RemovedSubscription { value, was_last })
         );
         if was_last {
             self.lists.remove(&filter);
@@ -389,7 +392,7 @@ proptest! {
 
     #[test]
     fn behaves_like_a_list_of_filters(steps in prop::collection::vec(any_step(), 1..120)) {
-        let mut pair = Pair::default();
+        let mut pair = TreeAndModel::default();
         for step in steps {
             pair.apply(step);
         }
@@ -421,7 +424,7 @@ proptest! {
         let mut table = crate::id_table::IdTable::default();
         let mut model = BTreeSet::new();
         for (hash, id, is_insert) in steps {
-            // Both ends of the range, and hashes that collide.
+            // Both ends of the range, and colliding hashes.
             let hash = if hash % 2 == 0 { u32::MAX - hash / 4 } else { hash * 0x0300_0000 };
             prop_assert_eq!(table.find(hash, |found| found == id).is_some(), model.contains(&(hash, id)));
             if is_insert {
@@ -439,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_come_back_as_they_went_in(texts in prop::collection::vec("[a-z/é]{0,400}", 1..60)) {
+    fn texts_survive_a_round_trip(texts in prop::collection::vec("[a-z/é]{0,400}", 1..60)) {
         let mut store = texts::Texts::default();
         let ids: Vec<u32> = texts.iter().enumerate().map(|(tag, text)| store.insert(text.as_bytes(), tag as u32)).collect();
         for (tag, (&id, text)) in ids.iter().zip(&texts).enumerate() {

@@ -1,21 +1,20 @@
-//! Short texts, each with a 4-byte tag of its owner, in pages of equal slots: an id is 4 bytes, a text costs its length
-//! rounded up to 4 plus 4 for the tag, and no call of the allocator. A `Box<str>` costs some 30 bytes more.
+//! Short texts, each with a 4-byte tag of its owner, in pages of equal slots. An id is 4 bytes. A text takes its length
+//! rounded up to 4, plus 4 for the tag, and no allocator call. A `Box<str>` takes some 30 bytes more.
 //!
-//! Slot layout: `tag: u32 LE | text | 0xFF ...`. 0xFF occurs in no UTF-8, so no length is stored. A vacant slot's tag is
-//! the next vacant slot of its page.
-//! Invariants: a page serves one slot size; a page that is not full is in `open[class]` at `open_at`; a page without
-//! texts has no memory and is in `vacant`.
+//! Slot layout: `tag: u32 LE | text | 0xFF ...`. 0xFF does not occur in UTF-8, so no length is stored. The tag of a
+//! vacant slot is the next vacant slot of its page. Invariants: a page has one slot size; a page that is not full is in
+//! `open[class]` at `open_at`; a page without texts has no memory and is in `vacant`.
 
-use super::slab::{ID_LIMIT, growth};
+use super::slab::{ID_LIMIT, slots_to_add};
 
 #[derive(Default)]
 pub(super) struct Texts {
-    pages: Vec<Page>,
+    pages: Vec<TextPage>,
     open: Vec<Vec<u32>>,
     vacant: Vec<u32>,
 }
 
-struct Page {
+struct TextPage {
     bytes: Vec<u8>,
     slot_bytes: u32,
     class: u16,
@@ -108,7 +107,7 @@ impl Texts {
             return page;
         }
         let open = &mut self.open[class.number];
-        let page = Page {
+        let page = TextPage {
             bytes: Vec::new(),
             slot_bytes: class.slot_bytes as u32,
             class: class.number as u16,
@@ -144,7 +143,7 @@ impl Texts {
     }
 }
 
-impl Page {
+impl TextPage {
     fn slots_max(&self) -> usize {
         (PAGE_BYTES / self.slot_bytes as usize).clamp(1, PAGE_SLOTS)
     }
@@ -164,7 +163,8 @@ impl Page {
         let slot_bytes = self.slot_bytes as usize;
         let slot = self.bytes.len() / slot_bytes;
         if self.bytes.len() == self.bytes.capacity() {
-            self.bytes.reserve_exact(growth(slot, self.slots_max()) * slot_bytes);
+            self.bytes
+                .reserve_exact(slots_to_add(slot, self.slots_max()) * slot_bytes);
         }
         self.bytes.resize(self.bytes.len() + slot_bytes, PADDING);
         slot as u16
@@ -176,7 +176,7 @@ impl Page {
     }
 }
 
-/// Slot sizes: multiples of 4 up to 128 bytes, then eight sizes to each power of two.
+/// Slot sizes: multiples of 4 up to 128 bytes, then eight sizes per power of two.
 struct SlotClass {
     number: usize,
     slot_bytes: usize,

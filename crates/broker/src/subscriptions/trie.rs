@@ -1,35 +1,35 @@
 //! Filters with wildcards: a trie over interned levels.
 //!
-//! A level's text is stored once, whatever the number of filters it occurs in, and is looked up once per level of a
-//! topic. A node finds its child of a given level in one hash table over (node, symbol); its `+` and `#` children are in
-//! the node itself. A `+` that ends a filter and has nothing below it, and every `#`, is the list's id instead of a node.
-//! Matching goes down level by level with the set of nodes reached, so its cost is the number of nodes visited and its
-//! depth costs no stack.
+//! The text of a level is stored once, whatever the number of filters that contain it, and is looked up once per level
+//! of a topic. A node finds its child for a level in one hash table over (node, symbol); its `+` and `#` children are
+//! stored in the node itself. A `+` that ends a filter and has no children, and every `#`, is stored as the list's id
+//! instead of a node. Matching descends level by level with the set of reached nodes, so its cost is the number of
+//! visited nodes, and depth needs no stack.
 //!
-//! Invariants: every node but the root leads to a list; a symbol's tag counts the nodes that it names; a `+` node with
-//! neither children nor `#` nor `+` below it is folded into its parent.
+//! Invariants: every node but the root leads to a list; the tag of a symbol counts the nodes that it names; a `+` node
+//! with neither children nor `#` nor `+` below it is folded into its parent.
 
 use std::cell::Cell;
 
 use foldhash::quality::RandomState;
 
 use super::lists::Lists;
-use super::slab::{Slab, Slot};
+use super::slab::{Slab, SlabSlot};
 use super::texts::Texts;
-use super::{ListId, Place, levels};
+use super::{ListId, ListLocation, levels};
 use crate::id_table::{IdMap, hash_text};
 
 pub(super) struct Trie {
-    nodes: Slab<Node>,
+    nodes: Slab<TrieNode>,
     children: IdMap,
     symbols: Texts,
     symbol_ids: IdMap,
     hashing: RandomState,
     child_seed: u64,
-    reached: Cell<Reached>,
+    reached: Cell<ReachedNodes>,
 }
 
-struct Node {
+struct TrieNode {
     parent: u32,
     symbol: u32,
     plus: Plus,
@@ -38,7 +38,7 @@ struct Node {
     children: u32,
 }
 
-/// The `+` child: none, the list of a filter that ends here, or a node. Ids leave the highest bit free.
+/// The `+` child: none, the list of a filter that ends here, or a node. Ids do not use the highest bit.
 #[derive(Clone, Copy, PartialEq)]
 struct Plus(u32);
 
@@ -48,25 +48,25 @@ enum PlusChild {
     Node(u32),
 }
 
-/// The nodes reached at the present level and at the next.
+/// The nodes reached at the current level and at the next.
 #[derive(Default)]
-struct Reached {
+struct ReachedNodes {
     here: Vec<u32>,
     below: Vec<u32>,
 }
 
 const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
-/// Symbols that are no text.
+/// Symbols that are not texts.
 const PLUS: u32 = u32::MAX;
 const VACANT: u32 = u32::MAX - 1;
-/// A scratch buffer that grew past this is given back.
-const REACHED_KEPT: usize = 4096;
+/// A scratch buffer that has grown past this is freed.
+const REACHED_MAX: usize = 4096;
 
 impl Trie {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::new();
-        let root = nodes.insert(Node::new(NONE, VACANT - 1));
+        let root = nodes.insert(TrieNode::new(NONE, VACANT - 1));
         debug_assert_eq!(root, ROOT);
         let hashing = RandomState::default();
         Self {
@@ -100,7 +100,7 @@ impl Trie {
     pub(super) fn matching(&self, topic: &str, out: &mut Vec<ListId>) {
         let mut reached = self.reached.take();
         reached.here.push(ROOT);
-        // [MQTT-4.7.2-1]: a leading wildcard matches no topic that begins with $.
+        // A leading wildcard does not match topics that start with $ [MQTT-4.7.2-1].
         let mut is_wildcard_barred = topic.starts_with('$');
         for (level, is_last) in levels(topic) {
             self.descend(&mut reached, level, is_last, is_wildcard_barred, out);
@@ -114,13 +114,13 @@ impl Trie {
             // "a/#" matches "a" as well.
             out.extend([node.list, node.hash].into_iter().filter_map(list_id));
         }
-        if reached.here.capacity() + reached.below.capacity() <= 2 * REACHED_KEPT {
+        if reached.here.capacity() + reached.below.capacity() <= 2 * REACHED_MAX {
             self.reached.set(reached);
         }
     }
 
-    fn descend(&self, reached: &mut Reached, level: &[u8], is_last: bool, is_barred: bool, out: &mut Vec<ListId>) {
-        let Reached { here, below } = reached;
+    fn descend(&self, reached: &mut ReachedNodes, level: &[u8], is_last: bool, is_barred: bool, out: &mut Vec<ListId>) {
+        let ReachedNodes { here, below } = reached;
         let mut symbol = Symbol::Unknown;
         for node_id in here.drain(..) {
             let node = self.nodes.get(node_id);
@@ -140,76 +140,76 @@ impl Trie {
         std::mem::swap(here, below);
     }
 
-    /// Makes the nodes of a filter and says where its list belongs.
-    pub(super) fn make_place<T: Copy>(&mut self, filter: &str, lists: &mut Lists<T>) -> Place {
+    /// Creates the nodes of a filter. Returns the place of its list.
+    pub(super) fn make_place<T: Copy>(&mut self, filter: &str, lists: &mut Lists<T>) -> ListLocation {
         let mut node = ROOT;
         for (level, is_last) in levels(filter) {
             match level {
-                b"#" if is_last => return Place::Hash(node),
+                b"#" if is_last => return ListLocation::Hash(node),
                 b"+" => match self.nodes.get(node).plus.child() {
                     PlusChild::Node(child) => node = child,
-                    PlusChild::Leaf(_) | PlusChild::None if is_last => return Place::Plus(node),
+                    PlusChild::Leaf(_) | PlusChild::None if is_last => return ListLocation::Plus(node),
                     PlusChild::Leaf(list) => node = self.unfold(node, list, lists),
                     PlusChild::None => node = self.add_plus(node),
                 },
                 _ => node = self.child_or_new(node, level),
             }
         }
-        Place::Node(node)
+        ListLocation::Node(node)
     }
 
-    pub(super) fn list_at(&self, place: Place) -> Option<ListId> {
+    pub(super) fn list_at(&self, place: ListLocation) -> Option<ListId> {
         match place {
-            Place::Node(node) => list_id(self.nodes.get(node).list),
-            Place::Hash(node) => list_id(self.nodes.get(node).hash),
-            Place::Plus(node) => match self.nodes.get(node).plus.child() {
+            ListLocation::Node(node) => list_id(self.nodes.get(node).list),
+            ListLocation::Hash(node) => list_id(self.nodes.get(node).hash),
+            ListLocation::Plus(node) => match self.nodes.get(node).plus.child() {
                 PlusChild::Leaf(list) => Some(list),
                 PlusChild::Node(_) | PlusChild::None => None,
             },
-            Place::Literal(_) => None,
+            ListLocation::Literal(_) => None,
         }
     }
 
-    pub(super) fn attach(&mut self, place: Place, list: ListId) {
+    pub(super) fn attach(&mut self, place: ListLocation, list: ListId) {
         match place {
-            Place::Node(node) => self.nodes.get_mut(node).list = list.0,
-            Place::Hash(node) => self.nodes.get_mut(node).hash = list.0,
-            Place::Plus(node) => self.nodes.get_mut(node).plus = Plus::leaf(list),
-            Place::Literal(_) => unreachable!("literal filters are not in the trie"),
+            ListLocation::Node(node) => self.nodes.get_mut(node).list = list.0,
+            ListLocation::Hash(node) => self.nodes.get_mut(node).hash = list.0,
+            ListLocation::Plus(node) => self.nodes.get_mut(node).plus = Plus::leaf(list),
+            ListLocation::Literal(_) => unreachable!("literal filters are not in the trie"),
         }
     }
 
-    /// Forgets the list at `place` and the nodes that led to nothing else.
-    pub(super) fn detach<T: Copy>(&mut self, place: Place, lists: &mut Lists<T>) {
+    /// Removes the list at `place`, and the nodes that led only to it.
+    pub(super) fn detach<T: Copy>(&mut self, place: ListLocation, lists: &mut Lists<T>) {
         let node = match place {
-            Place::Node(node) => {
+            ListLocation::Node(node) => {
                 self.nodes.get_mut(node).list = NONE;
                 node
             }
-            Place::Hash(node) => {
+            ListLocation::Hash(node) => {
                 self.nodes.get_mut(node).hash = NONE;
                 node
             }
-            Place::Plus(node) => {
+            ListLocation::Plus(node) => {
                 self.nodes.get_mut(node).plus = Plus::NONE;
                 node
             }
-            Place::Literal(_) => unreachable!("literal filters are not in the trie"),
+            ListLocation::Literal(_) => unreachable!("literal filters are not in the trie"),
         };
         self.prune(node, lists);
     }
 
     /// Appends the filter whose list is at `place`.
-    pub(super) fn write_filter(&self, place: Place, filter: &mut String) {
+    pub(super) fn write_filter(&self, place: ListLocation, filter: &mut String) {
         let (mut node, last) = match place {
-            Place::Node(node) => (node, None),
-            Place::Hash(node) => (node, Some("#")),
-            Place::Plus(node) => (node, Some("+")),
-            Place::Literal(_) => unreachable!("literal filters are not in the trie"),
+            ListLocation::Node(node) => (node, None),
+            ListLocation::Hash(node) => (node, Some("#")),
+            ListLocation::Plus(node) => (node, Some("+")),
+            ListLocation::Literal(_) => unreachable!("literal filters are not in the trie"),
         };
         let mut path: Vec<&str> = last.into_iter().collect();
         while node != ROOT {
-            let Node { parent, symbol, .. } = *self.nodes.get(node);
+            let TrieNode { parent, symbol, .. } = *self.nodes.get(node);
             path.push(if symbol == PLUS { "+" } else { self.symbols.text(symbol) });
             node = parent;
         }
@@ -233,7 +233,7 @@ impl Trie {
 
     fn prune<T: Copy>(&mut self, mut node: u32, lists: &mut Lists<T>) {
         while node != ROOT {
-            let Node {
+            let TrieNode {
                 parent,
                 symbol,
                 plus,
@@ -266,22 +266,22 @@ impl Trie {
         self.release_symbol(symbol);
     }
 
-    /// A `+` node with nothing but a list becomes a leaf of its parent.
+    /// Turns a `+` node that has only a list into a leaf of its parent.
     fn fold<T: Copy>(&mut self, node: u32, parent: u32, list: ListId, lists: &mut Lists<T>) {
         self.nodes.remove(node);
         self.nodes.get_mut(parent).plus = Plus::leaf(list);
-        lists.set_place(list, Place::Plus(parent));
+        lists.set_place(list, ListLocation::Plus(parent));
     }
 
     fn unfold<T: Copy>(&mut self, parent: u32, list: ListId, lists: &mut Lists<T>) -> u32 {
         let node = self.add_plus(parent);
         self.nodes.get_mut(node).list = list.0;
-        lists.set_place(list, Place::Node(node));
+        lists.set_place(list, ListLocation::Node(node));
         node
     }
 
     fn add_plus(&mut self, parent: u32) -> u32 {
-        let node = self.nodes.insert(Node::new(parent, PLUS));
+        let node = self.nodes.insert(TrieNode::new(parent, PLUS));
         self.nodes.get_mut(parent).plus = Plus(node);
         node
     }
@@ -292,7 +292,7 @@ impl Trie {
             return child;
         }
         let symbol = self.acquire_symbol(level, known);
-        let node = self.nodes.insert(Node::new(parent, symbol));
+        let node = self.nodes.insert(TrieNode::new(parent, symbol));
         self.children.insert(self.hash_child(parent, symbol), node);
         self.nodes.get_mut(parent).children += 1;
         node
@@ -331,7 +331,7 @@ impl Trie {
         self.symbols.remove(symbol);
     }
 
-    /// Both numbers are given out here; the seed keeps a client from learning which of its filters meet in the table.
+    /// Both numbers are assigned here. The seed prevents clients from constructing filters that collide in the table.
     fn hash_child(&self, parent: u32, symbol: u32) -> u64 {
         let pair = (parent as u64) << 32 | symbol as u64;
         let product = (pair ^ self.child_seed) as u128 * 0x9E37_79B9_7F4A_7C15_u128;
@@ -339,7 +339,7 @@ impl Trie {
     }
 }
 
-/// A level's symbol, looked up when the first node with children asks for it.
+/// Symbol of a level, looked up when the first node with children needs it.
 enum Symbol {
     Unknown,
     Found(Option<u32>),
@@ -375,7 +375,7 @@ impl Plus {
     }
 }
 
-impl Node {
+impl TrieNode {
     fn new(parent: u32, symbol: u32) -> Self {
         Self {
             parent,
@@ -388,7 +388,7 @@ impl Node {
     }
 }
 
-impl Slot for Node {
+impl SlabSlot for TrieNode {
     fn vacant(next: u32) -> Self {
         Self::new(next, VACANT)
     }

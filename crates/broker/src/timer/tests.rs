@@ -1,4 +1,4 @@
-//! The timer wheel: never early, at most a tick late, in order, and memory.
+//! Tests of the timer wheel: never early, at most a tick late, in order, and memory.
 
 use proptest::prelude::*;
 
@@ -73,10 +73,10 @@ fn waking_at_next_deadline_fires_each_in_time() {
 }
 
 #[test]
-fn memory_goes_back_after_a_burst() {
+fn memory_is_freed_after_a_burst() {
     let mut wheel = TimerWheel::new(0);
     (0..200_000u64).for_each(|n| wheel.insert(60_000 + n % 3000, n));
-    let bytes = capacity(&wheel) * size_of::<Timer<u64>>();
+    let bytes = capacity(&wheel) * size_of::<WheelTimer<u64>>();
     assert!(bytes <= 200_000 * 24, "{bytes}");
     assert_eq!(advance(&mut wheel, 70_000).len(), 200_000);
     assert_eq!(capacity(&wheel), 0);
@@ -88,42 +88,42 @@ fn capacity(wheel: &TimerWheel<u64>) -> usize {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum WheelStep {
     Insert(u64),
     Advance(u64),
     Wake,
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = WheelStep> {
     let delay = prop_oneof![0..200u64, 0..100_000u64, 0..10 * YEAR_MS];
     let jump = prop_oneof![0..40u64, 0..5_000u64, 0..10_000_000u64, 0..YEAR_MS];
     prop_oneof![
-        4 => delay.prop_map(Step::Insert),
-        2 => jump.prop_map(Step::Advance),
-        2 => Just(Step::Wake),
+        4 => delay.prop_map(WheelStep::Insert),
+        2 => jump.prop_map(WheelStep::Advance),
+        2 => Just(WheelStep::Wake),
     ]
 }
 
-/// Fires into a sorted list of (deadline, number) and compares.
-struct Pair {
+/// Compares the wheel with a sorted list of (deadline, number).
+struct WheelAndModel {
     wheel: TimerWheel<u64>,
     model: Vec<(u64, u64)>,
     now_ms: u64,
     inserted: u64,
 }
 
-impl Pair {
-    fn apply(&mut self, step: Step) {
+impl WheelAndModel {
+    fn apply(&mut self, step: WheelStep) {
         match step {
-            Step::Insert(delay) => {
-                // Half of them in the past.
+            WheelStep::Insert(delay) => {
+                // Half of them are in the past.
                 let deadline = (self.now_ms + delay).saturating_sub(if delay % 2 == 0 { 0 } else { 100 });
                 self.wheel.insert(deadline, self.inserted);
                 self.model.push((deadline, self.inserted));
                 self.inserted += 1;
             }
-            Step::Advance(jump) => self.advance(self.now_ms + jump),
-            Step::Wake => match self.wheel.next_deadline() {
+            WheelStep::Advance(jump) => self.advance(self.now_ms + jump),
+            WheelStep::Wake => match self.wheel.next_deadline() {
                 None => assert!(self.model.is_empty()),
                 Some(wake) => {
                     let earliest = self.model.iter().map(|timer| timer.0).min().unwrap();
@@ -163,7 +163,7 @@ proptest! {
 
     #[test]
     fn behaves_like_a_sorted_list(start in 0..3 * YEAR_MS, steps in prop::collection::vec(any_step(), 1..200)) {
-        let mut pair = Pair { wheel: TimerWheel::new(start), model: Vec::new(), now_ms: start, inserted: 0 };
+        let mut pair = WheelAndModel { wheel: TimerWheel::new(start), model: Vec::new(), now_ms: start, inserted: 0 };
         for step in steps {
             pair.apply(step);
         }

@@ -1,18 +1,19 @@
-//! Bytes as they come from a network: cut anywhere they mean the same, and mutilated they do no harm.
+//! Tests bytes as a network delivers them: packets split at any position have the same effect, and malformed bytes do
+//! no harm.
 
 use std::sync::Arc;
 
 use mqtt::*;
 use tidewire_broker::*;
 
-use crate::run::check_empty;
+use super::run::check_empty;
+use super::{Random, cases, seed};
 use crate::world::{World, connect_packet};
-use crate::{Random, cases, seed};
 
 const TOPICS: [&str; 5] = ["a", "a/b", "a/c", "$delayed/1/a", "$exclusive/a"];
 const FILTERS: [&str; 7] = ["#", "a/+", "a/b", "$share/g/a/#", "$queue/a", "$exclusive/a", "$SYS/#"];
 
-/// The packets of one client, CONNECT first.
+/// Generates the packets of one client, CONNECT first.
 fn packets(random: &mut Random, client_id: &str) -> Vec<Vec<u8>> {
     let version = ProtocolVersion::ALL[random.below(3)];
     let mut packets = vec![connect(random, version, client_id)];
@@ -149,13 +150,13 @@ fn publish(random: &mut Random, version: ProtocolVersion, id: PacketId) -> Vec<u
     encoded(version, &Packet::Publish(packet))
 }
 
-/// One of many ways to configure a node that is short of everything.
+/// Generates a configuration with small limits.
 fn narrow_config(random: &mut Random) -> ShardConfig {
     ShardConfig {
         output_buffer_bytes: [300, 1 << 20][random.below(2)],
         queued_messages_max: [2, 1000][random.below(2)],
         is_qos0_queued: random.one_in(2),
-        queue_drop: [QueueDrop::Oldest, QueueDrop::Newest][random.below(2)],
+        queue_drop: [QueueDropPolicy::Oldest, QueueDropPolicy::Newest][random.below(2)],
         share_strategy: [ShareStrategy::RoundRobin, ShareStrategy::LeastInflight][random.below(2)],
         delayed_messages_max: 3,
         retry_interval_ms: [None, Some(500)][random.below(2)],
@@ -164,11 +165,11 @@ fn narrow_config(random: &mut Random) -> ShardConfig {
 }
 
 #[test]
-fn bytes_mean_the_same_however_they_are_cut() {
+fn split_packets_give_the_same_answers() {
     for n in 0..u64::from(cases(1500)) {
         let mut random = Random::new(seed() * 1_000_003 + n);
         let bytes = packets(&mut random, "me").concat();
-        // With more shards, or less room, it depends on time what is sent between what.
+        // With several shards or smaller limits, the order of packets depends on timing.
         let world = || World::with(1, ShardConfig::default(), Arc::new(OpenAccess));
         let mut whole = world();
         let client = whole.open();
@@ -189,7 +190,7 @@ fn bytes_mean_the_same_however_they_are_cut() {
     }
 }
 
-/// One of the ways in which bytes go wrong.
+/// Corrupts bytes in one of several ways.
 fn mutilate(random: &mut Random, bytes: &mut Vec<u8>) {
     if bytes.is_empty() {
         return;
@@ -209,7 +210,7 @@ fn mutilate(random: &mut Random, bytes: &mut Vec<u8>) {
 }
 
 #[test]
-fn mutilated_bytes_leave_nothing_behind() {
+fn malformed_bytes_leave_no_state() {
     for n in 0..u64::from(cases(2000)) {
         let mut random = Random::new(seed() * 1_000_003 + n);
         let shards = 1 + random.below(3) as u16;
@@ -238,7 +239,7 @@ fn mutilated_bytes_leave_nothing_behind() {
     }
 }
 
-/// Connections break, what is delayed comes due, and an operator ends the sessions that are left.
+/// Closes the connections, lets delayed messages become due, and ends the remaining sessions as an operator.
 fn end_everything(world: &mut World, clients: &[usize]) {
     for client in clients {
         world.cut(*client);
@@ -251,7 +252,7 @@ fn end_everything(world: &mut World, clients: &[usize]) {
         }
     }
     world.settle();
-    // A mutilated topic may be delayed for long: time jumps.
+    // A corrupted topic may have a long delay, so the time jumps.
     world.now.monotonic_ms += 1 << 40;
     world.settle();
 }

@@ -1,28 +1,29 @@
-//! A client's own side: what it may believe about identifiers, windows and aliases, checked with every packet it gets.
+//! The state of a client: packet identifiers, receive windows and topic aliases. Each received packet is checked
+//! against it.
 
 use std::collections::HashMap;
 
 use mqtt::*;
 
-use crate::node::Source;
+use super::node::Source;
 
 /// A connection as its client sees it.
 pub struct Conn {
-    /// Of the world.
+    /// Index of the client in `World`.
     pub wire: usize,
     pub version: ProtocolVersion,
     pub window: usize,
     pub maximum_packet_size: usize,
     pub alias_max: u16,
     pub is_blocked: bool,
-    /// Bytes of a packet that has not come whole.
+    /// Bytes of an incomplete packet.
     pub unread: Vec<u8>,
     aliases: HashMap<u16, String>,
     /// Identifiers of PUBLISH packets of this connection that are not completed.
     open: Vec<u16>,
     /// Answers that the client owes, oldest first.
     pub answers: Vec<Answer>,
-    /// What is no PUBLISH and no part of an exchange of the server's, for whoever waits for it.
+    /// Received packets other than PUBLISH and the server's QoS exchanges. The test that expects them reads them here.
     pub said: Vec<Said>,
 }
 
@@ -41,7 +42,7 @@ pub enum Said {
     Disconnect(ReasonCode),
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Debug)]
 pub struct Came {
     pub topic: String,
@@ -54,7 +55,7 @@ pub struct Came {
     pub expiry_s: Option<u32>,
 }
 
-/// What outlives the connection: messages in the client's hands.
+/// A message that the client holds. It outlives the connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub serial: u64,
@@ -86,12 +87,12 @@ impl Conn {
         }
     }
 
-    /// Nothing is withheld from a client like this.
+    /// Returns a connection without limits.
     pub fn is_idle(&self) -> bool {
         !self.is_blocked && self.answers.is_empty()
     }
 
-    /// Takes bytes and hands out the messages in them.
+    /// Reads bytes and returns the messages in them.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Came> {
         self.unread.extend_from_slice(bytes);
         let whole = std::mem::take(&mut self.unread);
@@ -109,7 +110,7 @@ impl Conn {
                     rest = &rest[size..];
                 }
                 Ok(Decoded::Incomplete { .. }) => break,
-                Err(error) => panic!("the server sent nonsense: {error:?} of {rest:02x?}"),
+                Err(error) => panic!("the server sent a malformed packet: {error:?} in {rest:02x?}"),
             }
         }
         self.unread = rest.to_vec();
@@ -130,7 +131,7 @@ impl Conn {
             Packet::SubAck(p) => self.said.push(Said::SubAck(p.reasons.to_vec())),
             Packet::UnsubAck(_) => self.said.push(Said::UnsubAck),
             Packet::Disconnect(p) => self.said.push(Said::Disconnect(p.reason)),
-            other => panic!("a client is not sent {other:?}"),
+            other => panic!("a client must not receive {other:?}"),
         }
         None
     }
@@ -143,9 +144,11 @@ impl Conn {
             }
         }
         let topic = match publish.properties.topic_alias() {
-            Some(alias) if publish.topic.is_empty() => {
-                self.aliases.get(&alias).expect("an alias that was told").clone()
-            }
+            Some(alias) if publish.topic.is_empty() => self
+                .aliases
+                .get(&alias)
+                .expect("the server has defined the topic alias")
+                .clone(),
             _ => publish.topic.to_owned(),
         };
         let id = publish.packet_id.map(PacketId::get);
@@ -192,7 +195,7 @@ impl Conn {
         }
     }
 
-    /// The exchange of this identifier is over.
+    /// The exchange with this identifier is complete.
     pub fn completed(&mut self, id: u16) {
         self.open.retain(|open| *open != id);
     }

@@ -1,16 +1,16 @@
-//! What comes, held against what the model says is owed. Every error is a panic that cites the statement.
+//! Compares received packets with the deliveries that the model expects. An error panics and cites the MQTT statement.
 
 use mqtt::*;
 
-use crate::client::{Came, Conn, Held};
-use crate::node::{GroupOwed, Message, Node, Owed, Source, Taker};
+use super::client::{Came, Conn, Held};
+use super::node::{GroupOwed, Message, Node, Owed, Source, Taker};
 
-/// How a copy looked to whoever got it.
+/// The properties of a copy that its receiver saw.
 #[derive(Clone, Debug)]
 pub struct Copied {
     qos: QoS,
     retain: bool,
-    /// Only MQTT 5 shows them.
+    /// Only MQTT 5 clients receive them.
     identifiers: Option<Vec<u32>>,
 }
 
@@ -29,7 +29,7 @@ impl GroupOwed {
 }
 
 impl Node {
-    /// A client got a message. Panics if it should not have.
+    /// Checks a message that a client received. Panics if the delivery is not allowed.
     pub fn came(&mut self, client: usize, came: &Came) {
         let session = self.session(client);
         let held = came.id.and_then(|id| session.held.get(&id).copied());
@@ -46,7 +46,7 @@ impl Node {
         }
         assert!(
             !came.dup || session.has_lost_bytes,
-            "DUP on what was never seen: {came:?}"
+            "DUP is set on a message that the client has never received: {came:?}"
         );
         let source = if serial == 0 {
             Source::Nameless
@@ -143,7 +143,8 @@ impl Node {
         Source::Group(at)
     }
 
-    /// What was taken for the client's own copy was that of a group, went to another member, and this is its own.
+    /// Returns whether this is the client's own copy. The copy that was matched as its own then belonged to a group,
+    /// and was sent to another member.
     fn is_twin(&self, client: usize, serial: u64, came: &Came) -> bool {
         let is_tangled =
             |o: &GroupOwed| o.is_tangled && o.message.serial == serial && o.terms.iter().any(|(c, ..)| *c == client);
@@ -152,8 +153,8 @@ impl Node {
         is_own && came.qos == QoS::AtLeastOnce && self.shared.iter().any(is_tangled)
     }
 
-    /// Whether the copy can still be taken. If a client has got it that may as well have got its copy from another group, it is
-    /// taken for that: who is in several groups cannot tell.
+    /// Returns whether the copy is free or can be freed. If its receiver is a member of several groups, the delivery
+    /// can also be matched to the copy of another group, because the client cannot distinguish them.
     fn make_free(&mut self, at: usize, visited: &mut Vec<usize>) -> bool {
         visited.push(at);
         let is_tangled = self.shared[at].is_tangled;
@@ -205,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Whoever reads and has answered everything has been sent everything.
+    /// Checks that each client that reads and has acknowledged all packets has received all its messages.
     pub fn check_nothing_withheld(&mut self) {
         let now = self.now;
         let is_alive = |m: &Message| m.expires_at.is_none_or(|at| at > now);
@@ -218,7 +219,7 @@ impl Node {
                 .owed
                 .iter()
                 .find(|o| o.must && !o.is_seen && is_alive(&o.message));
-            assert!(missing.is_none(), "client {client} was not sent {missing:?}");
+            assert!(missing.is_none(), "client {client} did not receive {missing:?}");
             session.replays.clear();
             session.owed.retain(|o| o.replay.is_none() || o.must);
         }
@@ -234,14 +235,15 @@ impl Node {
                 .find(|o| o.must && o.takers.is_empty() && is_alive(&o.message));
             assert!(
                 missing.is_none(),
-                "nobody of the group was sent {:?}",
+                "no member of the group received {:?}",
                 missing.map(|o| (&o.message, o.group, &o.terms))
             );
         }
     }
 }
 
-/// What comes late was sent in time: it is a repetition, or waited for its socket.
+/// Checks the Message Expiry Interval. A late message was sent in time: it is a retransmission, or it waited for its
+/// socket.
 fn check_expiry(now: u64, expires_at: Option<u64>, came: &Came, is_v5: bool, is_late: bool) {
     let Some(at) = expires_at else {
         return assert_eq!(came.expiry_s, None);

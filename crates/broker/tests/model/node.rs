@@ -1,16 +1,16 @@
-//! The model: a node as plain lists. It says who is owed what; `judge` compares what comes.
+//! The model: a node as plain lists. It computes the expected deliveries; `judge` compares them with received packets.
 //!
-//! A message is known by its serial number, which is its payload. Where the specification or the limits leave a choice, what is
-//! owed is not a duty (`must` is false) but only allowed; whatever comes without being owed is an error.
+//! The payload of a message is its serial number. If the specification or the limits leave a choice, a delivery is
+//! allowed but not required (`must` is false). A delivery that the model does not expect is an error.
 
 use std::collections::HashMap;
 
 use mqtt::*;
-use tidewire_broker::Overlapping;
+use tidewire_broker::OverlappingDelivery;
 
-use crate::client::{Conn, Held};
-use crate::judge::Copied;
-use crate::script::{CLIENTS, FILTERS, WillTerms};
+use super::client::{Conn, Held};
+use super::judge::Copied;
+use super::script::{CLIENTS, FILTERS, WillTerms};
 
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -26,36 +26,37 @@ pub struct Message {
 #[derive(Clone, Debug)]
 pub struct Subscription {
     pub filter: &'static str,
-    /// What topics are matched with.
+    /// The topic filter without the `$share` prefix.
     pub bare: &'static str,
     pub share: Option<&'static str>,
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
 }
 
-/// One copy of a message that a session is to get.
+/// One copy of a message that is owed to a session.
 #[derive(Clone, Debug)]
 pub struct Owed {
     pub message: Message,
     pub qos: QoS,
     pub retain: bool,
     pub identifiers: Vec<u32>,
-    /// The filter whose replay of retained messages it belongs to.
+    /// The filter whose retained replay includes the message.
     pub replay: Option<&'static str>,
     pub must: bool,
     pub is_seen: bool,
-    /// It came when the client spoke a version that does not show identifiers, so that it may have been its twin.
+    /// Received over a protocol version without subscription identifiers, so another copy may have been meant.
     pub is_seen_blindly: bool,
 }
 
-/// One copy of a message that one member of a group is to get.
+/// One copy of a message that is owed to one member of a share group.
 pub struct GroupOwed {
     pub message: Message,
     pub group: &'static str,
-    /// On which terms which clients may take it.
+    /// Clients that may receive it, with their subscription options and identifiers.
     pub terms: Vec<(usize, SubscriptionOptions, Option<u32>)>,
     pub must: bool,
-    /// A member is owed the same message by another way too, and cannot tell the copies apart: which was which cannot be judged.
+    /// A member is also owed another copy of the same message. The copies are indistinguishable, so the model cannot
+    /// assign them.
     pub is_tangled: bool,
     pub takers: Vec<Taker>,
 }
@@ -83,7 +84,7 @@ pub struct WillModel {
     pub terms: WillTerms,
 }
 
-/// Everything that lives as long as the session.
+/// State with the lifetime of the session.
 pub struct Session {
     pub version: ProtocolVersion,
     pub conn: Option<Conn>,
@@ -91,15 +92,15 @@ pub struct Session {
     pub maximum_packet_size: usize,
     pub subscriptions: Vec<Subscription>,
     pub owed: Vec<Owed>,
-    /// Filters whose retained messages may still be on their way.
+    /// Filters whose retained messages may still be in transit.
     pub replays: Vec<Subscription>,
     pub held: HashMap<u16, Held>,
     pub will: Option<WillModel>,
     pub will_at: Option<u64>,
     pub expires_at: Option<u64>,
-    /// Bytes were lost with a connection, so that a repetition may be the first that is seen.
+    /// A connection lost bytes, so the client may see a retransmission first.
     pub has_lost_bytes: bool,
-    /// By publisher, topic, and whether it was QoS 0.
+    /// Last received serial by publisher, topic, and whether it was QoS 0.
     pub last_serial: HashMap<(Option<usize>, String, bool), u64>,
     /// QoS 2 messages of the client that are not released: identifier and the bytes of the packet.
     pub unreleased: Vec<(u16, Vec<u8>)>,
@@ -107,8 +108,8 @@ pub struct Session {
 
 pub struct Node {
     pub now: u64,
-    pub overlapping: Overlapping,
-    /// Two copies of a message do not fit into one tick.
+    pub overlapping: OverlappingDelivery,
+    /// The output buffer is smaller than two copies of a message in one tick.
     pub is_buffer_small: bool,
     pub sessions: Vec<Option<Session>>,
     pub shared: Vec<GroupOwed>,
@@ -137,7 +138,7 @@ impl Session {
     }
 
     fn is_too_large(&self, message: &Message) -> bool {
-        // With room for all that may be added to it.
+        // Includes space for everything that may be added to it.
         self.maximum_packet_size < message.payload_bytes + message.topic.len() + 40
     }
 
@@ -165,7 +166,7 @@ pub fn taken_apart(filter: usize) -> (&'static str, &'static str, Option<&'stati
 }
 
 impl Node {
-    pub fn new(now: u64, overlapping: Overlapping, is_buffer_small: bool) -> Node {
+    pub fn new(now: u64, overlapping: OverlappingDelivery, is_buffer_small: bool) -> Node {
         Node {
             now,
             overlapping,
@@ -192,7 +193,7 @@ impl Node {
 
     // --- messages ---
 
-    /// A message is accepted: from now on it is owed to everybody who wants it.
+    /// Accepts a message, and expects its delivery to all matching subscribers.
     pub fn publish(&mut self, message: &Message) {
         if message.retain {
             self.retain(message);
@@ -222,7 +223,7 @@ impl Node {
         if matching.is_empty() {
             return;
         }
-        let is_merged = session.version == ProtocolVersion::V5 || overlapping == Overlapping::DeliverOnce;
+        let is_merged = session.version == ProtocolVersion::V5 || overlapping == OverlappingDelivery::DeliverOnce;
         let copies: Vec<&[Subscription]> = if is_merged {
             vec![&matching[..]]
         } else {
@@ -234,7 +235,7 @@ impl Node {
                 .iter()
                 .map(|s| s.options.maximum_qos)
                 .max()
-                .expect("no copy of nothing");
+                .expect("a group message has copies");
             let qos = granted.min(message.qos);
             let mut identifiers: Vec<u32> = copy.iter().filter_map(|s| s.identifier).collect();
             identifiers.sort_unstable();
@@ -286,7 +287,7 @@ impl Node {
         }
     }
 
-    /// Finds the messages that have come to be owed to one client in several ways.
+    /// Finds the messages that are owed to one client in several ways.
     fn mark_tangled(&mut self) {
         for at in 0..self.shared.len() {
             let owed = &self.shared[at];
@@ -383,7 +384,9 @@ impl Node {
                 let options = subscription.options;
                 owed.terms.push((client, options, subscription.identifier));
                 owed.must &= options.maximum_qos.min(owed.message.qos) != QoS::AtMostOnce;
-                let session = self.sessions[client].as_ref().expect("it subscribes");
+                let session = self.sessions[client]
+                    .as_ref()
+                    .expect("a subscribing client has a session");
                 owed.must &= !session.is_too_large(&owed.message);
             }
             self.mark_tangled();
@@ -399,12 +402,12 @@ impl Node {
         session.forget_replay(filter);
         session.replays.retain(|s| s.filter != filter);
         if subscription.share.is_some() {
-            self.member_gone(client, filter);
+            self.remove_member(client, filter);
         }
     }
 
-    /// A member is gone for good, or at least from the group.
-    fn member_gone(&mut self, client: usize, group: &'static str) {
+    /// A member has left the group, or its session has ended.
+    fn remove_member(&mut self, client: usize, group: &'static str) {
         let is_empty = self.members(group).next().is_none();
         for owed in self
             .shared
@@ -412,7 +415,7 @@ impl Node {
             .filter(|o| o.group == group && o.takers.is_empty())
         {
             let had = owed.terms.iter().filter(|(c, ..)| *c == client);
-            // What was in flight to it at QoS 2 goes to nobody else [MQTT-4.8.2-5].
+            // A QoS 2 message in flight to this member must not go to another member [MQTT-4.8.2-5].
             let is_exact = had
                 .map(|(_, options, _)| options.maximum_qos.min(owed.message.qos))
                 .any(|q| q == QoS::ExactlyOnce);
@@ -422,14 +425,14 @@ impl Node {
 
     // --- connections ---
 
-    /// The session goes on on a new connection.
+    /// The session continues on a new connection.
     pub fn resume(&mut self, client: usize) {
         let session = self.session(client);
         session.will = None;
         session.will_at = None;
         session.expires_at = None;
         session.forgive_too_large();
-        let session = self.sessions[client].as_ref().expect("it resumes");
+        let session = self.sessions[client].as_ref().expect("a resuming client has a session");
         let groups: Vec<&str> = session
             .subscriptions
             .iter()
@@ -441,13 +444,13 @@ impl Node {
         }
     }
 
-    /// The connection is gone, however that came about, with its last words if any are due.
+    /// The connection has closed for any reason. Its will may be due.
     pub fn away(&mut self, client: usize, has_lost_bytes: bool) {
         let now = self.now;
         let session = self.session(client);
         session.conn = None;
         session.has_lost_bytes |= has_lost_bytes;
-        // What was sent at QoS 0 and not read is lost, except that a replay may go on.
+        // QoS 0 messages that were sent and not read are lost, but a replay can continue.
         session
             .owed
             .retain(|o| o.is_seen || o.qos != QoS::AtMostOnce || o.replay.is_some());
@@ -488,9 +491,9 @@ impl Node {
             taker.has_left |= !taker.is_acknowledged;
         }
         for subscription in subscriptions.iter().filter(|s| s.share.is_some()) {
-            self.member_gone(client, subscription.filter);
+            self.remove_member(client, subscription.filter);
         }
-        // It may have kept messages of groups that it had left.
+        // The session can still hold messages of groups that it has left.
         let groups: Vec<&'static str> = self.shared.iter().map(|o| o.group).collect();
         for (at, group) in groups.into_iter().enumerate() {
             let is_exact = |q: QoS| q == QoS::ExactlyOnce;
@@ -522,7 +525,7 @@ impl Node {
         });
     }
 
-    /// Time passes up to `now`.
+    /// Advances the time to `now`.
     pub fn pass(&mut self, now: u64) {
         loop {
             let due = |at: Option<u64>, client| at.filter(|at| *at <= now).map(|at| (at, client));
@@ -561,7 +564,7 @@ impl Node {
 }
 
 impl Session {
-    /// A replay begins anew or is given up: what it has not sent is not owed.
+    /// A replay restarts or is cancelled. Its unsent messages are no longer expected.
     fn forget_replay(&mut self, filter: &str) {
         for owed in self.owed.iter_mut().filter(|o| o.replay == Some(filter)) {
             owed.must = false;

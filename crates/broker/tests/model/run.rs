@@ -1,4 +1,4 @@
-//! Performs a script on a world and on the model at once, and compares after every step.
+//! Runs a script on a world and on the model, and compares them after every step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use mqtt::*;
 use tidewire_broker::*;
 
-use crate::client::{Conn, Said};
-use crate::node::{Message, Node, Session, Subscription, WillModel, payload, taken_apart};
-use crate::script::{CLIENTS, FILTERS, Op, Script, Setup, TOPICS, Terms};
+use super::client::{Conn, Said};
+use super::node::{Message, Node, Session, Subscription, WillModel, payload, taken_apart};
+use super::script::{CLIENTS, FILTERS, Op, Script, Setup, TOPICS, Terms};
 use crate::world::World;
 
-/// Every byte that was sent, by step and client.
+/// All sent bytes, by step and client.
 pub type Trace = Vec<(usize, usize, Vec<u8>)>;
 
 struct Run {
@@ -49,7 +49,7 @@ impl Run {
         if let Some(client) = op.actor()
             && self.node.conn(client).is_none_or(|conn| conn.is_blocked)
         {
-            // It is not there, or waits for its socket.
+            // The client is offline, or its socket is blocked.
             return;
         }
         match *op {
@@ -133,7 +133,7 @@ impl Run {
         assert_eq!(self.heard(client), [expected], "[MQTT-3.2.2-2], [MQTT-3.2.2-3]");
     }
 
-    /// What the CONNECT does to the session that is there.
+    /// Applies the effect of a CONNECT to the existing session.
     fn take_over(&mut self, client: usize, clean_start: bool) {
         let Some(session) = &mut self.node.sessions[client] else {
             return;
@@ -196,7 +196,7 @@ impl Run {
     }
 
     fn cut(&mut self, client: usize) {
-        // Also a connection that is blocked can break.
+        // A blocked connection can also break.
         let Some(conn) = self.node.conn(client) else { return };
         let (wire, has_lost_bytes) = (conn.wire, conn.is_blocked);
         self.node.away(client, has_lost_bytes);
@@ -250,9 +250,12 @@ impl Run {
             return self.drain();
         }
         self.world.unblock(wire);
-        // What comes now may have waited long.
+        // Packets that arrive now may have been buffered for a long time.
         self.drain();
-        self.node.conn(client).expect("it was only blocked").is_blocked = false;
+        self.node
+            .conn(client)
+            .expect("a blocked client is connected")
+            .is_blocked = false;
     }
 
     fn pass(&mut self, ms: u64) {
@@ -395,7 +398,7 @@ impl Run {
             ..
         }) = decode(&bytes, version, 1 << 20)
         else {
-            // It came back with another version, in which the packet would read differently.
+            // The client reconnected with another protocol version, which encodes the packet differently.
             return;
         };
         bytes[0] |= 0b1000;
@@ -448,7 +451,7 @@ impl Run {
             }
             self.answer(client, 0, false);
         }
-        panic!("it never ends");
+        panic!("the exchange does not end");
     }
 
     // --- comparing ---
@@ -467,7 +470,10 @@ impl Run {
                 self.node.came(client, message);
             }
             let said = &self.node.conn(client).expect("as before").said;
-            assert!(!self.world.is_closed(wire), "client {client} was sent away: {said:?}");
+            assert!(
+                !self.world.is_closed(wire),
+                "the server disconnected client {client}: {said:?}"
+            );
         }
     }
 
@@ -527,7 +533,7 @@ impl Run {
         assert_eq!(have, expected, "retained messages");
     }
 
-    /// The sums that the shards keep are the sums of what their sessions say.
+    /// Checks that the totals of the shards equal the sums over their sessions.
     fn check_totals(&self) {
         let views = self
             .world
@@ -556,7 +562,7 @@ impl Run {
         );
     }
 
-    /// Everybody comes back and takes what is owed; then everybody goes for good.
+    /// All clients reconnect and receive the expected messages. Then all sessions end.
     fn finish(&mut self) {
         for client in 0..CLIENTS {
             self.unblock(client, usize::MAX);
@@ -591,7 +597,7 @@ fn last_terms(clean_start: bool, expiry_s: u32) -> Terms {
     }
 }
 
-/// Nothing is left of clients that are gone.
+/// Checks that ended sessions leave no state.
 pub fn check_empty(world: &World) {
     let stats = world.stats();
     let left: HashMap<&str, u64> = HashMap::from([
@@ -617,7 +623,7 @@ pub fn check_empty(world: &World) {
 }
 
 impl Op {
-    /// The client that must be there and able to send.
+    /// Returns the client if it is connected and can send.
     fn actor(&self) -> Option<usize> {
         match *self {
             Op::Connect { .. } | Op::Pass { .. } | Op::Unblock { .. } | Op::Trickle { .. } | Op::Cut { .. } => None,

@@ -1,11 +1,11 @@
-//! Random scripts: what some clients do, and how the node is configured.
+//! Random scripts: the actions of some clients, and the configuration of the node.
 
 use std::fmt;
 
 use mqtt::{ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidewire_broker::{Overlapping, ShardConfig, ShareStrategy};
+use tidewire_broker::{OverlappingDelivery, ShardConfig, ShareStrategy};
 
 pub const CLIENTS: usize = 4;
 
@@ -37,7 +37,7 @@ pub struct Script {
     pub ops: Vec<Op>,
 }
 
-/// One line per step, also when asked for many.
+/// Prints one line per step, also in the alternate form.
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.setup)?;
@@ -49,7 +49,7 @@ impl fmt::Debug for Script {
 pub struct Setup {
     pub shards: u16,
     pub strategy: ShareStrategy,
-    pub overlapping: Overlapping,
+    pub overlapping: OverlappingDelivery,
     pub output_buffer_bytes: usize,
     pub inflight_max: u16,
 }
@@ -114,14 +114,14 @@ pub enum Op {
         is_empty: bool,
         is_large: bool,
     },
-    /// Sends the last QoS 2 message that is not released once more.
+    /// Resends the last unreleased QoS 2 message.
     Repeat {
         client: usize,
     },
     Release {
         client: usize,
     },
-    /// Answers one packet, any of those that wait.
+    /// Answers any one of the unanswered packets.
     Answer {
         client: usize,
         which: usize,
@@ -144,7 +144,7 @@ pub enum Op {
     Unblock {
         client: usize,
     },
-    /// The socket of a blocked client takes some bytes.
+    /// The socket of a blocked client accepts some bytes.
     Trickle {
         client: usize,
         bytes: usize,
@@ -246,7 +246,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     (
         1u16..=3,
         select(vec![RoundRobin, Random, Sticky, HashClient, HashTopic, LeastInflight]),
-        select(vec![Overlapping::DeliverOnce, Overlapping::DeliverEach]),
+        select(vec![OverlappingDelivery::DeliverOnce, OverlappingDelivery::DeliverEach]),
         select(vec![200usize, 1024 * 1024]),
         select(vec![2u16, 128]),
     )
@@ -263,7 +263,7 @@ fn setup() -> impl Strategy<Value = Setup> {
 
 pub fn script() -> impl Strategy<Value = Script> {
     (setup(), prop::collection::vec(op(), 1..70)).prop_map(|(setup, mut ops)| {
-        // Everybody is there at first, so that no script is wasted on clients that never connect.
+        // All clients connect at first, so that no script has clients that never connect.
         let begin = |client| {
             let version = if client % 2 == 0 {
                 ProtocolVersion::V5

@@ -1,5 +1,6 @@
-//! A publisher, a node and a subscriber over links that break at any byte: QoS 2 arrives exactly once, QoS 1 at least once and
-//! in order. Both clients are whole state machines with the persistence that the specification asks of them [MQTT-4.1.0-1].
+//! Tests a publisher, a node and a subscriber over links that break at any byte: QoS 2 arrives exactly once, QoS 1 at
+//! least once and in order. Both clients are complete state machines with the persistence that the standard requires
+//! [MQTT-4.1.0-1].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,15 +8,15 @@ use std::sync::Arc;
 use mqtt::*;
 use tidewire_broker::*;
 
-use crate::run::check_empty;
+use super::run::check_empty;
+use super::{Random, cases, seed};
 use crate::world::{World, connect_packet};
-use crate::{Random, cases, seed};
 
 const MESSAGES: u32 = 12;
 /// Steps after which a link no longer breaks, so that every run ends.
 const STEPS: usize = 400;
 
-/// One client's connection: bytes that are under way in both directions.
+/// One client's connection, with the bytes in transit in both directions.
 struct Link {
     wire: Option<usize>,
     up: VecDeque<u8>,
@@ -56,7 +57,7 @@ impl Link {
         )));
     }
 
-    /// What is under way is lost.
+    /// Breaks the link. Bytes in transit are lost.
     fn cut(&mut self, world: &mut World) {
         self.up.clear();
         self.down.clear();
@@ -65,13 +66,13 @@ impl Link {
         }
     }
 
-    /// Some bytes arrive at either end; those for the client are handed out packet by packet.
+    /// Transfers some bytes in both directions. `packet` is called for each complete packet to the client.
     fn carry(&mut self, world: &mut World, random: &mut Random, mut packet: impl FnMut(&mut Link, &Packet<'_>)) {
         let Some(wire) = self.wire else { return };
         let n = random.below(60).min(self.up.len());
         let bytes: Vec<u8> = self.up.drain(..n).collect();
         world.send_bytes(wire, &bytes);
-        // The rest of what was sent waits in the network, and is lost when the link breaks.
+        // The remaining bytes stay in the network, and are lost if the link breaks.
         self.down.extend(world.take_bytes(wire));
         let visible = random.below(self.down.len() + 1);
         let mut used = 0;
@@ -84,13 +85,13 @@ impl Link {
     }
 }
 
-/// Sends numbered messages, and keeps each until it is acknowledged [MQTT-4.3.2-3], [MQTT-4.3.3-1].
+/// Sends numbered messages, and stores each until it is acknowledged [MQTT-4.3.2-3], [MQTT-4.3.3-1].
 struct Publisher {
     link: Link,
     qos: QoS,
     next: u32,
     next_id: u16,
-    /// Identifier, number, and whether PUBREC has come; in the order of sending.
+    /// Identifier, number, and whether PUBREC has arrived, in the order of sending.
     inflight: VecDeque<(u16, u32, bool)>,
     is_connected: bool,
 }
@@ -131,7 +132,7 @@ impl Publisher {
             Packet::PubAck(ack) => came.push((PacketType::PubAck, ack.packet_id.get())),
             Packet::PubRec(ack) => came.push((PacketType::PubRec, ack.packet_id.get())),
             Packet::PubComp(ack) => came.push((PacketType::PubComp, ack.packet_id.get())),
-            other => panic!("a publisher is not sent {other:?}"),
+            other => panic!("a publisher must not receive {other:?}"),
         });
         for (kind, id) in came {
             match kind {
@@ -147,7 +148,7 @@ impl Publisher {
         }
     }
 
-    /// Everything that is not finished again, in order [MQTT-4.4.0-1], [MQTT-4.6.0-1].
+    /// Resends all incomplete messages in order [MQTT-4.4.0-1], [MQTT-4.6.0-1].
     fn connected(&mut self) {
         self.is_connected = true;
         for (id, number, is_received) in self.inflight.clone() {
@@ -162,10 +163,10 @@ impl Publisher {
 
 struct Subscriber {
     link: Link,
-    /// Identifiers of QoS 2 messages that were taken and not released [MQTT-4.3.3-10].
+    /// Identifiers of QoS 2 messages that were received and not released [MQTT-4.3.3-10].
     unreleased: Vec<u16>,
     got: Vec<u32>,
-    /// Answers are not always given at once, nor in order where that is allowed.
+    /// Pending answers. They may be delayed, and reordered where the standard allows it.
     answers: Vec<(PacketType, u16)>,
     is_granted: bool,
 }
@@ -206,7 +207,7 @@ impl Subscriber {
                 unreleased.retain(|have| *have != id);
                 answers.push((PacketType::PubComp, id));
             }
-            other => panic!("a subscriber is not sent {other:?}"),
+            other => panic!("a subscriber must not receive {other:?}"),
         });
         while !answers.is_empty() && !random.one_in(3) {
             let (kind, id) = answers.remove(random.below(answers.len()));
@@ -248,7 +249,7 @@ fn link(random: &mut Random, name: &str) -> Link {
     }
 }
 
-/// Runs publisher and subscribers until every message is done with; what each subscriber got.
+/// Runs publisher and subscribers until every message is complete. Returns the messages of each subscriber.
 fn torture(seed: u64, qos: QoS, names: &[&str]) -> Vec<Vec<u32>> {
     let mut random = Random::new(seed);
     let shards = 1 + random.below(3) as u16;
@@ -283,7 +284,7 @@ fn torture(seed: u64, qos: QoS, names: &[&str]) -> Vec<Vec<u32>> {
         if !is_stormy && step > STEPS + 2000 && publisher.is_done() {
             break;
         }
-        assert!(step < 20_000, "it never ends: {:?}", publisher.inflight);
+        assert!(step < 20_000, "the run does not end: {:?}", publisher.inflight);
     }
     check_done(world, &publisher, &subscribers);
     subscribers.into_iter().map(|s| s.got).collect()
@@ -311,7 +312,7 @@ fn step_links(
         match subscriber.link.wire {
             None => subscriber.link.open(world),
             Some(_) if is_stormy && random.one_in(25) => subscriber.link.cut(world),
-            // A second connection while the first is there.
+            // The client opens a second connection while the first is open.
             Some(_) if is_stormy && random.one_in(60) => {
                 subscriber.link.up.clear();
                 subscriber.link.down.clear();
@@ -325,7 +326,7 @@ fn step_links(
     }
 }
 
-/// All is acknowledged, and nothing is left when the sessions have ended.
+/// Checks that all messages are acknowledged and that ended sessions leave no state.
 fn check_done(mut world: World, publisher: &Publisher, subscribers: &[Subscriber]) {
     world.release_mail();
     let stats = world.stats();
@@ -354,7 +355,7 @@ fn all() -> Vec<u32> {
     (0..MESSAGES).collect()
 }
 
-/// The order in which each was first seen.
+/// Returns the first copies in their order of arrival.
 fn firsts(got: &[u32]) -> Vec<u32> {
     let mut firsts = Vec::new();
     for number in got {
@@ -366,7 +367,7 @@ fn firsts(got: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn qos2_arrives_exactly_once_whatever_the_links_do() {
+fn qos2_arrives_exactly_once_over_broken_links() {
     for n in 0..u64::from(cases(1000)) {
         let got = torture(seed() * 1_000_003 + n, QoS::ExactlyOnce, &["sub"]);
         assert_eq!(got, [all()], "case {n}");
@@ -382,7 +383,7 @@ fn qos1_arrives_at_least_once_and_in_order() {
 }
 
 #[test]
-fn a_group_gets_every_message_and_at_qos2_once_whatever_its_members_do() {
+fn group_gets_every_message_and_at_qos2_once() {
     for n in 0..u64::from(cases(500)) {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let mut got = torture(seed() * 1_000_003 + n, qos, &["member-a", "member-b", "member-c"]).concat();
@@ -396,7 +397,7 @@ fn a_group_gets_every_message_and_at_qos2_once_whatever_its_members_do() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_course() {
+fn same_seed_gives_the_same_run() {
     for n in 0..20 {
         let run = || torture(n, QoS::AtLeastOnce, &["member-a", "member-b", "sub"]);
         assert_eq!(run(), run());

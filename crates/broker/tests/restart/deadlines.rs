@@ -1,4 +1,5 @@
-//! What is due for many at once: a batch of the journal has a limit.
+//! Tests many sessions or messages that become due at the same time. Their records are split, because a journal batch
+//! has a size limit.
 
 use std::sync::Arc;
 
@@ -8,17 +9,17 @@ use tidewire_broker::durable::recovery::Recovery;
 use tidewire_broker::durable::restore::restore;
 use tidewire_broker::*;
 
-use crate::node::Node;
-use crate::{NOW, append, journal, session};
+use super::node::Node;
+use super::{NOW, append, journal, session};
 
 const WILLS: usize = 200;
 static PAYLOAD: [u8; 64 * 1024] = [7; 64 * 1024];
 const BATCH_BYTES_MAX: usize = 6 << 20;
 
 #[test]
-fn a_start_writes_the_wills_of_many_clients_in_parts() {
+fn start_writes_many_wills_in_several_batches() {
     let names: Vec<String> = (0..WILLS).map(|number| format!("client {number}")).collect();
-    let Record::Session(one) = session(1, "t") else {
+    let JournalRecord::Session(one) = session(1, "t") else {
         unreachable!()
     };
     let of = |(number, name)| {
@@ -34,9 +35,9 @@ fn a_start_writes_the_wills_of_many_clients_in_parts() {
             delay_s: 0,
             message_expiry_s: None,
         });
-        Record::Session(session)
+        JournalRecord::Session(session)
     };
-    let list: Vec<Record<'_>> = names.iter().map(String::as_str).enumerate().map(of).collect();
+    let list: Vec<JournalRecord<'_>> = names.iter().map(String::as_str).enumerate().map(of).collect();
     let mut recovery = Recovery::new();
     for (position, bytes) in &journal(&list) {
         recovery.record(*position, bytes).unwrap();
@@ -46,7 +47,7 @@ fn a_start_writes_the_wills_of_many_clients_in_parts() {
     let new = |id| {
         let config = Arc::new(ShardConfig::default());
         let mut shard = Shard::new(NOW, ShardId(id), 2, config, Arc::new(OpenAccess), node.clone(), 1);
-        shard.keep_journal(recovered.last_key);
+        shard.start_journaling(recovered.last_key);
         shard
     };
     let mut shards: Vec<Shard> = (0..2).map(new).collect();
@@ -62,7 +63,7 @@ fn a_start_writes_the_wills_of_many_clients_in_parts() {
 }
 
 #[test]
-fn what_many_timers_record_at_once_is_spread_over_ticks() {
+fn records_of_many_timers_are_spread_over_ticks() {
     let mut node = Node::new("timers", ShardConfig::default());
     let mut properties = Vec::new();
     PropertyWriter::new(&mut properties).put(Property::WillDelayInterval(1));
@@ -103,7 +104,7 @@ fn what_many_timers_record_at_once_is_spread_over_ticks() {
 
 /// All filters of a session are one record.
 #[test]
-fn the_filters_of_a_session_have_a_limit_in_bytes() {
+fn filters_of_a_session_have_a_byte_limit() {
     const FILTER_BYTES: usize = 65_000;
     let mut node = Node::new("filters", ShardConfig::default());
     let client = node.connect("client", true, 1000);
@@ -114,7 +115,7 @@ fn the_filters_of_a_session_have_a_limit_in_bytes() {
     let most = (16 << 20) / FILTER_BYTES;
     assert_eq!(node.shard.stats().subscriptions, most as u64);
     assert_eq!(node.sent_reasons(client)[most - 1..=most], [1, 0x97]);
-    // One that is there may have other options, and makes room when it goes.
+    // Subscribing again to an existing filter is allowed at the limit; unsubscribing frees a place.
     node.subscribe(client, &filter(0));
     node.unsubscribe(client, &filter(0));
     node.subscribe(client, &filter(300));

@@ -1,18 +1,18 @@
-//! What a durable group holds, gives out and takes back, and what of that is there after a crash.
+//! Tests durable share groups: queued messages, deliveries to members, returned messages, and recovery after a crash.
 
 use tidewire_broker::durable::moves::MovePart;
-use tidewire_broker::durable::recovery::Recovered;
+use tidewire_broker::durable::recovery::RecoveredState;
 use tidewire_broker::*;
 
-use crate::NOW;
-use crate::node::{Node, publication};
+use super::NOW;
+use super::node::{Node, publication};
 
-fn held(recovered: &Recovered) -> usize {
+fn held(recovered: &RecoveredState) -> usize {
     recovered.groups.iter().map(|group| group.messages.len()).sum()
 }
 
 #[test]
-fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_after_a_crash() {
+fn group_message_of_a_transient_member_survives_a_crash() {
     let mut node = Node::new("lent", ShardConfig::default());
     let away = node.connect("away", true, 1000);
     node.join(away);
@@ -26,18 +26,18 @@ fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_af
     node.end_tick();
     let recovered = node.recovered_after_a_crash();
     let held = held(&recovered);
-    // The member's session ends when the node starts, and gives back what it has.
+    // The member's session ends when the node starts, and its messages return to the group.
     let given = recovered.sessions.iter().filter(|session| session.terms.expiry_s == 0);
     let given: usize = given.map(|session| session.entries.len()).sum();
     assert_eq!(
         (held, given),
         (0, 1),
-        "the publisher has its PUBACK, and nobody else has the message"
+        "the publisher has received PUBACK, so the message must not be lost"
     );
 }
 
-/// One message is in flight to a member that leaves, two wait; the session keeps their positions only. Then another member comes.
-/// Returns how many messages the group and the other member have after a crash.
+/// A member leaves with one message in flight and two queued. Its session has only their journal positions. Then
+/// another member joins. Returns the number of messages of the group and of the other member after a crash.
 fn left_behind(name: &str, is_read: bool) -> (usize, usize) {
     let config = ShardConfig {
         inflight_max: 1,
@@ -67,16 +67,16 @@ fn left_behind(name: &str, is_read: bool) -> (usize, usize) {
 }
 
 #[test]
-fn what_a_member_has_in_the_journal_only_goes_to_the_member_that_comes() {
+fn journal_only_messages_go_to_the_next_member() {
     assert_eq!(left_behind("comes", true), (0, 3));
 }
 
 #[test]
-fn what_a_member_gives_back_is_the_groups_before_it_has_been_read() {
+fn returned_messages_belong_to_the_group_before_a_read() {
     assert_eq!(left_behind("unread", false), (3, 0));
 }
 
-/// Nine messages wait for a group whose member is away, in a queue with a window of two.
+/// Queues nine messages for a group whose member is offline. The in-memory window of the queue is two.
 fn long_queue(name: &str, config: ShardConfig) -> (Node, ConnSlot) {
     let config = ShardConfig {
         group_window: 2,
@@ -95,7 +95,7 @@ fn long_queue(name: &str, config: ShardConfig) -> (Node, ConnSlot) {
 }
 
 #[test]
-fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
+fn group_queue_has_only_the_newest_messages_in_memory() {
     let (mut node, _) = long_queue("held", ShardConfig::default());
     let views = node.shard.shared_groups(1);
     let bytes_of_one = views[0].queued_bytes / 3;
@@ -106,13 +106,13 @@ fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
         (stats.queued_messages, stats.queued_bytes),
         (9, 3 * bytes_of_one as u64)
     );
-    assert_eq!(node.asked_for(), 0, "nobody is there to get it");
+    assert_eq!(node.asked_for(), 0, "no member is connected");
     let recovered = node.recovered_after_a_crash();
     assert_eq!(recovered.groups[0].messages.len(), 9);
 }
 
 #[test]
-fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_behind_it() {
+fn group_queue_is_dispatched_in_parts_before_new_messages() {
     let (mut node, publisher) = long_queue("parts", ShardConfig::default());
     let member = node.connect("member", false, 1000);
     let mut left = Vec::new();
@@ -127,14 +127,14 @@ fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_be
             assert_eq!(
                 node.shard.shared_groups(1)[0].queued,
                 queued + 1,
-                "not to the member yet"
+                "the member has not received it yet"
             );
         }
         node.read();
         node.shard.run_timers(NOW);
         node.end_tick();
     }
-    // What has been read, and then what is in memory.
+    // First the messages that were read from the journal, then those in memory.
     assert!(left.windows(2).all(|pair| pair[0] <= pair[1] + 2 + 2), "{left:?}");
     let sent = node.sent(member);
     assert_eq!(sent, (1..=10).collect::<Vec<_>>());
@@ -142,12 +142,12 @@ fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_be
 }
 
 #[test]
-fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
+fn group_queue_stays_in_order_when_its_member_leaves() {
     let (mut node, _) = long_queue("goes", ShardConfig::default());
     let member = node.connect("member", false, 1000);
     node.read();
     assert_eq!(node.sent(member), [1, 2]);
-    // The next two are being read.
+    // The journal is reading the next two messages.
     node.shard.closed(NOW, member, CloseCause::Network);
     node.read();
     node.end_tick();
@@ -161,7 +161,7 @@ fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
 }
 
 #[test]
-fn a_member_that_is_away_gives_back_what_it_has_in_parts() {
+fn offline_member_returns_its_queue_in_parts() {
     let config = ShardConfig {
         inflight_max: 1,
         group_window: 1,
@@ -179,7 +179,7 @@ fn a_member_that_is_away_gives_back_what_it_has_in_parts() {
     assert_eq!(
         node.shard.shared_groups(1)[0].queued,
         8,
-        "of a member's queue in one tick"
+        "messages of a member's queue in one tick"
     );
     while node.read() || node.shard.next_deadline() == Some(0) {
         node.shard.run_timers(NOW);
@@ -204,9 +204,9 @@ fn a_member_that_is_away_gives_back_what_it_has_in_parts() {
     );
 }
 
-/// The group that a session gives back to is another one in the journal than that which it was given the message by.
+/// The journal has a new group with the same name when the session returns the message of the old one.
 #[test]
-fn a_message_that_a_group_gave_before_it_became_durable_anew_is_there_after_a_crash() {
+fn message_of_a_recreated_durable_group_survives_a_crash() {
     let mut node = Node::new("anew", ShardConfig::default());
     let member = node.connect("member", true, 1000);
     node.join(member);
@@ -222,12 +222,12 @@ fn a_message_that_a_group_gave_before_it_became_durable_anew_is_there_after_a_cr
     node.end_tick();
     let recovered = node.recovered_after_a_crash();
     let entries: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
-    assert_eq!((held(&recovered), entries), (1, 0), "the publisher has its PUBACK");
+    assert_eq!((held(&recovered), entries), (1, 0), "the publisher has received PUBACK");
 }
 
-/// The member that comes back first has no space for all that the others had in their queues.
+/// The member that reconnects first has no space for all messages of the other queues.
 #[test]
-fn what_members_give_back_waits_in_the_group_until_somebody_has_space() {
+fn returned_messages_wait_for_a_member_with_space() {
     let config = ShardConfig {
         queued_messages_max: 5,
         inflight_max: 1,
@@ -267,9 +267,9 @@ fn what_members_give_back_waits_in_the_group_until_somebody_has_space() {
     assert_eq!(got, (1..=15).collect::<Vec<_>>());
 }
 
-/// Publishers are faster than a part of the queue in each tick.
+/// In each tick, clients publish more messages than the group dispatches.
 #[test]
-fn a_queue_ends_although_more_is_published_in_each_tick_than_a_part_of_it() {
+fn group_queue_drains_despite_fast_publishers() {
     let config = ShardConfig {
         group_window: 2,
         queued_messages_max: 10,
@@ -298,7 +298,8 @@ fn a_queue_ends_although_more_is_published_in_each_tick_than_a_part_of_it() {
     assert!(node.shard.shared_groups(1)[0].queued <= 3);
 }
 
-/// Members that take one message and leave one in their queue, and so many more that acknowledge: who is in the way of whom.
+/// Connects members that hold one message and leave one in their queue, and `count` members that acknowledge. Tests
+/// check whether the first block the others.
 fn crowd(name: &str, strategy: ShareStrategy, count: usize) -> (Node, Vec<ConnSlot>, ConnSlot) {
     let config = ShardConfig {
         share_strategy: strategy,
@@ -317,7 +318,7 @@ fn crowd(name: &str, strategy: ShareStrategy, count: usize) -> (Node, Vec<ConnSl
 }
 
 #[test]
-fn members_that_do_not_acknowledge_are_in_nobodys_way_however_many_they_are() {
+fn stalled_members_do_not_block_other_members() {
     let (mut node, _, publisher) = crowd("crowd", ShareStrategy::RoundRobin, 20);
     (1..=40).for_each(|id| node.publish(publisher, id));
     node.end_tick();
@@ -348,9 +349,9 @@ fn members_that_do_not_acknowledge_are_in_nobodys_way_however_many_they_are() {
 
 /// All messages of one topic begin with the same member.
 #[test]
-fn a_message_finds_the_member_with_space_behind_many_that_have_none() {
+fn dispatch_finds_a_member_with_space_among_full_ones() {
     let (mut node, members, publisher) = crowd("topic", ShareStrategy::HashTopic, 40);
-    // Sixteen have one and another that waits, and so have those behind them, one after the other.
+    // Sixteen members have one message in flight and one queued, and so have the members after them.
     (1..=40).for_each(|id| node.publish(publisher, id));
     node.shard.run_timers(NOW);
     node.end_tick();
@@ -359,14 +360,18 @@ fn a_message_finds_the_member_with_space_behind_many_that_have_none() {
     assert_eq!(
         (queued, sent),
         (0, 20),
-        "the group has nothing that somebody could take"
+        "the group has no message that a member could receive"
     );
-    assert_ne!(node.shard.next_deadline(), Some(0), "nothing is left to do");
+    assert_ne!(
+        node.shard.next_deadline(),
+        Some(0),
+        "the group has messages to dispatch"
+    );
 }
 
-/// A client that is the only one of its group comes and goes: nobody has anything to give it.
+/// The only member of a group connects and disconnects repeatedly. No other session holds a message of the group.
 #[test]
-fn sessions_that_hold_nothing_of_a_group_are_not_looked_at_again_and_again() {
+fn sessions_without_group_messages_are_not_scanned_repeatedly() {
     for has_own in [false, true] {
         let config = ShardConfig {
             group_window: 1,
@@ -396,15 +401,15 @@ fn sessions_that_hold_nothing_of_a_group_are_not_looked_at_again_and_again() {
             node.end_tick();
             ticks += 1;
         }
-        // Eight in a tick.
+        // Eight messages per tick.
         assert!(ticks <= if has_own { 100 / 8 + 1 } else { 0 }, "{ticks} ticks");
         std::fs::remove_dir_all(node.crash()).unwrap();
     }
 }
 
-/// The member's limit in bytes lies anywhere around what two messages take, with and without what a session keeps with them.
+/// The byte limit of the member varies around the size of two messages, with and without the overhead of the session.
 #[test]
-fn whether_a_member_has_space_is_measured_as_its_queue_is() {
+fn member_space_is_measured_like_its_queue() {
     let (node, _) = long_queue("measured", ShardConfig::default());
     let bytes_of_one = node.shard.shared_groups(1)[0].queued_bytes / 3;
     std::fs::remove_dir_all(node.crash()).unwrap();
@@ -421,7 +426,7 @@ fn whether_a_member_has_space_is_measured_as_its_queue_is() {
             let mut reads = 0;
             while node.read() {
                 reads += 1;
-                assert!(reads < 10, "read round and round with {beyond} bytes");
+                assert!(reads < 10, "the same messages are read repeatedly with {beyond} bytes");
                 node.end_tick();
             }
             let now = Now {
@@ -441,9 +446,9 @@ fn whether_a_member_has_space_is_measured_as_its_queue_is() {
     }
 }
 
-/// What is in memory is written once more by a checkpoint that does not come to its end, and then one of the groups gives it out.
+/// An unfinished checkpoint rewrites a message that is in memory. Then one of the groups delivers it.
 #[test]
-fn a_message_that_two_groups_hold_is_moved_for_both() {
+fn message_of_two_groups_is_rewritten_for_both() {
     let mut node = Node::new("both", ShardConfig::default());
     for group in ["g", "h"] {
         let member = node.connect(group, true, 1000);
@@ -460,8 +465,8 @@ fn a_message_that_two_groups_hold_is_moved_for_both() {
     node.shard.begin_checkpoint(NOW, part);
     node.end_tick();
     let mut moved_bytes = None;
-    while node.shard.is_walking() && moved_bytes.is_none() {
-        moved_bytes = node.shard.walk_on(NOW).map(|done| done.moved_bytes);
+    while node.shard.is_checkpoint_active() && moved_bytes.is_none() {
+        moved_bytes = node.shard.continue_checkpoint(NOW).map(|done| done.moved_bytes);
         node.end_tick();
     }
     assert!(moved_bytes.is_some_and(|bytes| bytes > 0));
@@ -481,9 +486,10 @@ fn a_message_that_two_groups_hold_is_moved_for_both() {
     assert_eq!((of("g"), of("h"), entries), (3, 0, 0));
 }
 
-/// What a session drops of a group's, it has not got any more: a group that counts chooses it as often as others.
+/// A group message that a session drops is no longer counted as in flight, so a group that counts selects the session
+/// as often as the others.
 #[test]
-fn what_is_dropped_from_a_queue_in_the_journal_is_not_in_flight() {
+fn message_dropped_from_a_journal_queue_is_not_in_flight() {
     let config = ShardConfig {
         share_strategy: ShareStrategy::LeastInflight,
         inflight_max: 4,

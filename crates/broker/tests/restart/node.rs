@@ -1,24 +1,24 @@
-//! One shard whose records go to a log, with clients of MQTT 5.
+//! A test node: one shard with a log, and MQTT 5 clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use journal::{Directory, Log, LogConfig, Lsn, Policy};
+use journal::{FlushPolicy, LogConfig, Lsn, RecordLog, StorageDirectory};
 use mqtt::{
     Connect, Decoded, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe, SubscribeFilter,
     SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, Will,
 };
 use tidewire_broker::durable::record::*;
-use tidewire_broker::durable::recovery::{Recovered, Recovery};
+use tidewire_broker::durable::recovery::{RecoveredState, Recovery};
 use tidewire_broker::*;
 
-use crate::NOW;
+use super::NOW;
 
-/// A shard whose records go to a log.
+/// A shard whose records are written to a log.
 pub struct Node {
     pub shard: Shard,
-    log: Log,
+    log: RecordLog,
     directory: PathBuf,
     connections: u32,
 }
@@ -30,7 +30,7 @@ impl Node {
         let log = open(&directory, &mut |_, _| ());
         let node = Arc::new(NodeState::new(1, 1));
         let mut shard = Shard::new(NOW, ShardId(0), 1, Arc::new(config), Arc::new(OpenAccess), node, 1);
-        shard.keep_journal(0);
+        shard.start_journaling(0);
         Node {
             shard,
             log,
@@ -60,7 +60,7 @@ impl Node {
         send(&mut self.shard, conn, packet);
     }
 
-    /// The tick ends: what it has recorded is kept.
+    /// Ends the tick and commits its records.
     pub fn end_tick(&mut self) {
         if let Some(batch) = self.shard.journal_batch() {
             let at = self.log.append(batch);
@@ -70,12 +70,12 @@ impl Node {
         self.shard.committed(NOW, self.log.committed().0);
     }
 
-    /// Where the next record comes.
-    pub fn log_end(&self) -> Position {
-        Position(self.log.committed().0)
+    /// Returns the position of the next record.
+    pub fn log_end(&self) -> RecordPosition {
+        RecordPosition(self.log.committed().0)
     }
 
-    /// Reads what is asked for. False if nothing is.
+    /// Answers the shard's read requests. Returns false if there are none.
     pub fn read(&mut self) -> bool {
         let mut effects = Vec::new();
         self.shard.take_effects(&mut effects);
@@ -103,13 +103,13 @@ impl Node {
         self.send(publisher, &publication("t", id, &id.to_be_bytes(), false));
     }
 
-    /// And the tick ends.
+    /// Publishes a retained message and ends the tick.
     pub fn retain(&mut self, publisher: ConnSlot, topic: &str, payload: &[u8]) {
         self.send(publisher, &publication(topic, 1, payload, true));
         self.end_tick();
     }
 
-    /// Messages that the shard wants to read.
+    /// Returns the number of messages that the shard has requested from the journal.
     pub fn asked_for(&mut self) -> usize {
         let mut effects = Vec::new();
         self.shard.take_effects(&mut effects);
@@ -120,7 +120,7 @@ impl Node {
         fetched.sum()
     }
 
-    /// Identifiers with which those messages were published that a client has been sent.
+    /// Returns the messages that a client has been sent, by the Packet Identifiers of their publisher.
     pub fn sent(&mut self, conn: ConnSlot) -> Vec<u16> {
         publications(&self.written(conn))
             .into_iter()
@@ -128,10 +128,10 @@ impl Node {
             .collect()
     }
 
-    /// Since it was asked last: Packet Identifiers, and those with which the messages were published.
+    /// Returns the messages since the last call: their Packet Identifiers, and those of their publisher.
     pub fn received(&mut self, conn: ConnSlot) -> Vec<(PacketId, u16)> {
         let bytes = self.written(conn);
-        self.shard.outbox().wrote(conn, bytes.len());
+        self.shard.outbox().record_written(conn, bytes.len());
         publications(&bytes)
     }
 
@@ -150,7 +150,7 @@ impl Node {
         self.send(conn, &Packet::PubAck(puback));
     }
 
-    /// To `$share/g/t`.
+    /// Subscribes to `$share/g/t`.
     pub fn join(&mut self, conn: ConnSlot) {
         self.subscribe(conn, "$share/g/t");
     }
@@ -159,7 +159,7 @@ impl Node {
         self.send(conn, &subscription(filter, &mut Vec::new()));
     }
 
-    /// From `$share/g/t`.
+    /// Unsubscribes from `$share/g/t`.
     pub fn leave(&mut self, conn: ConnSlot) {
         self.unsubscribe(conn, "$share/g/t");
     }
@@ -174,7 +174,7 @@ impl Node {
         self.send(conn, &unsubscribe);
     }
 
-    /// What the subscriptions of a client have been answered.
+    /// Returns the reason codes of the SUBACK packets that a client has received.
     pub fn sent_reasons(&mut self, conn: ConnSlot) -> Vec<u8> {
         self.end_tick();
         let bytes = self.written(conn);
@@ -189,12 +189,12 @@ impl Node {
         reasons
     }
 
-    /// The process ends; where the log is.
+    /// Ends the process. Returns the directory of the log.
     pub fn crash(self) -> PathBuf {
         self.directory
     }
 
-    pub fn recovered_after_a_crash(self) -> Recovered {
+    pub fn recovered_after_a_crash(self) -> RecoveredState {
         drop(self.log);
         let mut recovery = Recovery::new();
         open(&self.directory, &mut |position, bytes| {
@@ -205,7 +205,7 @@ impl Node {
     }
 }
 
-/// Of MQTT 5.
+/// Connects a client with MQTT 5.
 pub fn connect(
     shard: &mut Shard,
     conn: ConnSlot,
@@ -245,7 +245,7 @@ pub fn send(shard: &mut Shard, conn: ConnSlot, packet: &Packet<'_>) {
     shard.receive(NOW, conn, &bytes);
 }
 
-/// At QoS 1.
+/// Uses QoS 1.
 pub fn publication<'a>(topic: &'a str, id: u16, payload: &'a [u8], retain: bool) -> Packet<'a> {
     Packet::Publish(Publish {
         dup: false,
@@ -258,7 +258,7 @@ pub fn publication<'a>(topic: &'a str, id: u16, payload: &'a [u8], retain: bool)
     })
 }
 
-/// At QoS 1.
+/// Uses QoS 1.
 pub fn subscription<'a>(filter: &str, bytes: &'a mut Vec<u8>) -> Packet<'a> {
     let filter = SubscribeFilter {
         filter,
@@ -285,19 +285,19 @@ fn publications(bytes: &[u8]) -> Vec<(PacketId, u16)> {
     found
 }
 
-pub fn open(directory: &Path, record: &mut dyn FnMut(Position, &[u8])) -> Log {
+pub fn open(directory: &Path, record: &mut dyn FnMut(RecordPosition, &[u8])) -> RecordLog {
     let config = LogConfig {
-        policy: Policy::Fsync,
+        policy: FlushPolicy::Fsync,
         segment_bytes: 1 << 20,
         max_bytes: 64 << 20,
         reserve_bytes: 0,
     };
     let mut replay = |position: Lsn, bytes: &[u8]| {
-        record(Position(position.0), bytes);
+        record(RecordPosition(position.0), bytes);
         Ok(())
     };
-    let directory = Directory::open(directory, journal::DIRECTORY_NAME).unwrap();
-    Log::open(Arc::new(directory), config, &mut replay, &mut |_, _| {})
+    let directory = StorageDirectory::open(directory, journal::DIRECTORY_NAME).unwrap();
+    RecordLog::open(Arc::new(directory), config, &mut replay, &mut |_, _| {})
         .unwrap()
         .0
 }

@@ -1,23 +1,24 @@
-//! Two shards with one log: what is on its way between them while a checkpoint is written, and what they decide for each other.
+//! Tests two shards with one log: messages in transit between them during a checkpoint, and decisions that one shard
+//! makes for the other.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use journal::{Log, Lsn};
+use journal::{Lsn, RecordLog};
 use tidewire_broker::durable::moves::MovePart;
-use tidewire_broker::durable::record::Position;
-use tidewire_broker::durable::recovery::{Recovered, Recovery};
+use tidewire_broker::durable::record::RecordPosition;
+use tidewire_broker::durable::recovery::{RecoveredState, Recovery};
 use tidewire_broker::*;
 
-use crate::NOW;
-use crate::node::{connect, open, publication, send, subscription};
+use super::NOW;
+use super::node::{connect, open, publication, send, subscription};
 
 struct Pair {
     shards: Vec<Shard>,
-    log: Log,
+    log: RecordLog,
     directory: PathBuf,
     connections: u32,
-    /// By the shard that it is from.
+    /// Mail in transit, by sending shard.
     mail: [Vec<Mail>; 2],
 }
 
@@ -30,7 +31,7 @@ impl Pair {
         let new = |id| {
             let (config, node) = (config.clone(), node.clone());
             let mut shard = Shard::new(NOW, ShardId(id), 2, config, Arc::new(OpenAccess), node, 1);
-            shard.keep_journal(0);
+            shard.start_journaling(0);
             shard
         };
         Pair {
@@ -42,11 +43,11 @@ impl Pair {
         }
     }
 
-    /// A client whose home is this shard.
+    /// Connects a client that belongs to this shard.
     fn connect(&mut self, home: usize, expiry_s: u32) -> ConnSlot {
         let mut names = (0..).map(|number| format!("client {number}"));
         let name = names
-            .find(|name| Shard::home(name, 2) == Some(ShardId(home as u16)))
+            .find(|name| Shard::home_shard(name, 2) == Some(ShardId(home as u16)))
             .unwrap();
         let conn = ConnSlot(self.connections);
         self.connections += 1;
@@ -54,7 +55,7 @@ impl Pair {
         conn
     }
 
-    /// A tick of one shard ends. Returns where its batch begins, if it has recorded anything.
+    /// Ends a tick of one shard. Returns the position of its batch, if it has recorded anything.
     fn end_tick(&mut self, of: usize) -> Option<u64> {
         let shard = &mut self.shards[of];
         let at = shard.journal_batch().map(|batch| self.log.append(batch));
@@ -70,7 +71,7 @@ impl Pair {
         at.map(|at| at.base.0)
     }
 
-    /// The other shard takes what one has written to it.
+    /// Delivers the messages of shard `from` to the other shard.
     fn deliver(&mut self, from: usize) -> bool {
         let mail = std::mem::take(&mut self.mail[from]);
         let is_any = !mail.is_empty();
@@ -87,21 +88,21 @@ impl Pair {
         }
     }
 
-    /// Goes on with a checkpoint as far as that is possible without the other shard. True when it has ended.
+    /// Continues a checkpoint as far as possible without the other shard. Returns true when it is complete.
     fn walk(&mut self, of: usize) -> bool {
         let mut has_ended = false;
-        while self.shards[of].is_walking() {
-            has_ended |= self.shards[of].walk_on(NOW).is_some();
+        while self.shards[of].is_checkpoint_active() {
+            has_ended |= self.shards[of].continue_checkpoint(NOW).is_some();
             self.end_tick(of);
         }
         has_ended
     }
 
-    fn recovered_after_a_crash(self, from: u64) -> Recovered {
+    fn recovered_after_a_crash(self, from: u64) -> RecoveredState {
         drop(self.log);
         let mut recovery = Recovery::new();
         open(&self.directory, &mut |position, bytes| {
-            if position >= Position(from) {
+            if position >= RecordPosition(from) {
                 recovery.record(position, bytes).unwrap();
             }
         });
@@ -110,16 +111,17 @@ impl Pair {
     }
 }
 
-/// The group has been written when its message comes back, and the member that had no space for it has not been when it came.
+/// The checkpoint has already written the group when its message returns. It had not written the member, which had no
+/// space, when the message arrived there.
 #[test]
-fn what_a_full_member_of_another_shard_sends_back_is_in_the_checkpoint_that_is_written() {
+fn message_returned_by_another_shard_is_in_the_checkpoint() {
     let config = ShardConfig {
         inflight_max: 1,
         queued_messages_max: 1,
         ..ShardConfig::default()
     };
     let mut pair = Pair::new("back", config);
-    let group = usize::from(Shard::home_of_group("g", "t", 2).0);
+    let group = usize::from(Shard::group_home_shard("g", "t", 2).0);
     let other = 1 - group;
     let member = pair.connect(other, 1000);
     send(
@@ -154,7 +156,7 @@ fn what_a_full_member_of_another_shard_sends_back_is_in_the_checkpoint_that_is_w
 }
 
 #[test]
-fn what_the_shard_of_a_topic_does_not_retain_is_not_retained_after_a_crash() {
+fn message_not_retained_by_its_shard_is_not_recovered() {
     let config = ShardConfig {
         retained_payload_max: 1,
         ..ShardConfig::default()
@@ -164,7 +166,7 @@ fn what_the_shard_of_a_topic_does_not_retain_is_not_retained_after_a_crash() {
         let publisher = pair.connect(1 - owner, 0);
         let mut topics = ["a", "b", "c", "d", "e", "f"].into_iter();
         let topic = topics
-            .find(|topic| Shard::home(topic, 2) == Some(ShardId(owner as u16)))
+            .find(|topic| Shard::home_shard(topic, 2) == Some(ShardId(owner as u16)))
             .unwrap();
         send(
             &mut pair.shards[1 - owner],

@@ -1,20 +1,21 @@
-//! Retained messages at a start: those that were there, whatever was refused before and whatever the limits are now.
+//! Tests the recovery of retained messages: all are restored, independent of earlier rejections and of the current
+//! limits.
 
 use std::collections::HashMap;
 
-use tidewire_broker::durable::record::Record;
+use tidewire_broker::durable::record::JournalRecord;
 use tidewire_broker::durable::recovery::Recovery;
 use tidewire_broker::*;
 
-use crate::node::{Node, open, publication, send};
-use crate::{NOW, start_with};
+use super::node::{Node, open, publication, send};
+use super::{NOW, start_with};
 
-/// What is retained after a crash: topics and payloads.
+/// Returns the topics and payloads of the retained messages after a crash.
 fn after_a_crash(node: Node) -> Vec<(String, Vec<u8>)> {
     let directory = node.crash();
     let (mut recovery, mut payloads) = (Recovery::new(), HashMap::new());
     open(&directory, &mut |position, bytes| {
-        if let Ok(Record::Message(message)) = Record::read(bytes) {
+        if let Ok(JournalRecord::Message(message)) = JournalRecord::read(bytes) {
             payloads.insert(position, message.payload.to_vec());
         }
         recovery.record(position, bytes).unwrap();
@@ -35,7 +36,7 @@ fn topics(all: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_topic_that_found_no_room_takes_none_from_another_after_a_crash() {
+fn rejected_retained_message_uses_no_space_after_a_crash() {
     let config = ShardConfig {
         retained_messages_max: 2,
         ..ShardConfig::default()
@@ -50,7 +51,7 @@ fn a_topic_that_found_no_room_takes_none_from_another_after_a_crash() {
 }
 
 #[test]
-fn a_topic_keeps_what_it_has_when_what_comes_is_too_large() {
+fn oversized_message_leaves_the_retained_one() {
     let config = ShardConfig {
         retained_payload_max: 1,
         ..ShardConfig::default()
@@ -63,7 +64,7 @@ fn a_topic_keeps_what_it_has_when_what_comes_is_too_large() {
 }
 
 #[test]
-fn a_topic_that_is_cleared_although_the_store_is_full_is_clear_after_a_crash() {
+fn topic_cleared_in_a_full_store_stays_clear_after_a_crash() {
     let config = ShardConfig {
         retained_messages_max: 1,
         ..ShardConfig::default()
@@ -76,10 +77,10 @@ fn a_topic_that_is_cleared_although_the_store_is_full_is_clear_after_a_crash() {
     assert_eq!(after_a_crash(node), topics(&[("b", b"2")]));
 }
 
-/// Each shard has a part of the limits, and topics are where their hash says: a start with more shards, or with lower limits, finds
-/// more than it would take.
+/// Each shard has a part of the limits, and a topic belongs to a shard by its hash. After a start with more shards or
+/// lower limits, a shard may have more retained messages than its limit.
 #[test]
-fn a_start_keeps_what_is_retained_beyond_its_limits_and_takes_nothing_new() {
+fn start_restores_retained_messages_beyond_its_limits() {
     let mut node = Node::new("beyond", ShardConfig::default());
     let publisher = node.connect("publisher", true, 0);
     for topic in ["a", "b", "c", "d"] {
@@ -104,7 +105,7 @@ fn a_start_keeps_what_is_retained_beyond_its_limits_and_takes_nothing_new() {
         let mut shards = start_with(&directory, 1, usize::MAX, limits);
         assert_eq!(shards[0].stats().retained_messages, 4);
         assert_eq!(shards[0].stats().drops[DropReason::RetainedFull as usize], 0);
-        crate::node::connect(&mut shards[0], ConnSlot(0), "publisher", true, 0, None);
+        super::node::connect(&mut shards[0], ConnSlot(0), "publisher", true, 0, None);
         send(&mut shards[0], ConnSlot(0), &publication("e", 1, b"payload", true));
         assert_eq!(shards[0].stats().retained_messages, 4, "at {NOW:?}");
     }

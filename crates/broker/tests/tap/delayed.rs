@@ -1,26 +1,26 @@
-//! `$delayed` messages and a tap that has to keep them: subscribers get them once, the tap at least once.
+//! Tests `$delayed` messages with a tap that persists them: subscribers receive them once, the tap at least once.
 
 use std::sync::Arc;
 
-use journal::Batch;
+use journal::LogBatch;
 use mqtt::QoS::AtLeastOnce;
-use tidewire_broker::durable::record::{MessageRecord, Position, Record, Targets, WITH_TAP};
+use tidewire_broker::durable::record::{JournalRecord, MessageRecord, RecordPosition, Targets, WITH_TAP};
 use tidewire_broker::durable::recovery::Recovery;
 use tidewire_broker::durable::restore::restore;
 use tidewire_broker::provenance::Provenance;
-use tidewire_broker::tap::Wants;
+use tidewire_broker::tap::TapEventMask;
 use tidewire_broker::*;
 
-use crate::recorder::Recorder;
+use super::recorder::Recorder;
 
 const NOW: Now = Now {
     monotonic_ms: 1 << 42,
     unix_ms: 1_700_000_000_000,
 };
 
-/// A start from a message that is due, and what the journal says of it; with a tap that keeps what is below `kept/`.
-fn start(topic: &str, later: &[Record<'_>]) -> (Shard, Recorder) {
-    let message = Record::Message(MessageRecord {
+/// Starts a shard from the journal records of a due message. The tap persists messages on topics below `kept/`.
+fn start(topic: &str, later: &[JournalRecord<'_>]) -> (Shard, Recorder) {
+    let message = JournalRecord::Message(MessageRecord {
         topic,
         payload: b"p",
         properties: b"",
@@ -36,24 +36,24 @@ fn start(topic: &str, later: &[Record<'_>]) -> (Shard, Recorder) {
         provenance: Provenance::NONE,
         targets: Targets::default(),
     });
-    let bytes = |record: &Record<'_>| {
+    let bytes = |record: &JournalRecord<'_>| {
         let mut bytes = Vec::new();
         record.put(&mut bytes);
         bytes
     };
     let mut recovery = Recovery::new();
-    recovery.record(Position(100), &bytes(&message)).unwrap();
+    recovery.record(RecordPosition(100), &bytes(&message)).unwrap();
     for (at, record) in (101..).zip(later) {
-        recovery.record(Position(at), &bytes(record)).unwrap();
+        recovery.record(RecordPosition(at), &bytes(record)).unwrap();
     }
     let node = Arc::new(NodeState::new(1, 1));
     let mut shard = Shard::new(NOW, ShardId(0), 1, Arc::default(), Arc::new(OpenAccess), node, 1);
-    shard.keep_journal(1);
+    shard.start_journaling(1);
     let record = bytes(&message);
-    let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
+    let mut read = |positions: &[RecordPosition], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
         (0..positions.len()).for_each(|at| each(at, Some(&record)));
     };
-    let mut append = |batch: &mut Batch| {
+    let mut append = |batch: &mut LogBatch| {
         batch.clear();
         (1000, 1000)
     };
@@ -61,14 +61,14 @@ fn start(topic: &str, later: &[Record<'_>]) -> (Shard, Recorder) {
     restore(NOW, shards, recovery.finish(), &mut read, &mut append);
     let tap = Recorder::keeping("kept/");
     shard.set_tap(Box::new(tap.clone()));
-    tap.0.lock().unwrap().wants = Wants::MESSAGES;
+    tap.0.lock().unwrap().wants = TapEventMask::MESSAGES;
     shard.begin_tap_tick(NOW);
     shard.run_timers(NOW);
     shard.end_tap_tick(NOW);
     (shard, tap)
 }
 
-/// Records of a tick, and whether the message has been routed: nobody has subscribed.
+/// Returns the number of records of a tick, and whether the message has been routed. There are no subscribers.
 fn recorded(shard: &mut Shard) -> (u32, bool) {
     let records = shard.journal_batch().map_or(0, |batch| {
         let records = batch.records();
@@ -80,38 +80,38 @@ fn recorded(shard: &mut Shard) -> (u32, bool) {
 }
 
 #[test]
-fn the_journal_forgets_it_when_the_tap_has_kept_it() {
+fn journal_discards_a_message_persisted_by_the_tap() {
     let (mut shard, tap) = start("kept/1", &[]);
     assert_eq!(tap.seen(), ["server kept/1 p"]);
     assert_eq!(
         recorded(&mut shard),
         (1, true),
-        "that only the tap has still to keep it"
+        "one record: only the tap must still persist the message"
     );
     assert_eq!(shard.stats().delayed_messages, 1);
     tap.0.lock().unwrap().keep_all();
-    shard.look_at_tap();
-    assert_eq!(recorded(&mut shard).0, 1, "that it is done");
+    shard.run_stored_actions();
+    assert_eq!(recorded(&mut shard).0, 1, "one record: the message is complete");
     assert_eq!(shard.stats().delayed_messages, 0);
 }
 
 #[test]
-fn one_that_has_been_routed_is_given_to_the_tap_again_and_to_nobody_else() {
-    let known = Record::Delayed {
-        message: Position(100),
+fn routed_delayed_message_is_replayed_only_to_the_tap() {
+    let known = JournalRecord::Delayed {
+        message: RecordPosition(100),
         due_unix_ms: WITH_TAP,
     };
     let (mut shard, tap) = start("kept/1", &[known]);
     assert_eq!(tap.seen(), ["server kept/1 p"]);
     assert_eq!(recorded(&mut shard), (1, false));
     tap.0.lock().unwrap().keep_all();
-    shard.look_at_tap();
+    shard.run_stored_actions();
     assert_eq!(recorded(&mut shard), (1, false));
     assert_eq!(shard.stats().delayed_messages, 0);
 }
 
 #[test]
-fn one_that_no_tap_keeps_is_done_when_it_is_routed() {
+fn delayed_message_without_a_tap_is_done_when_routed() {
     let (mut shard, tap) = start("passed/1", &[]);
     assert_eq!(tap.seen(), ["server passed/1 p"]);
     assert_eq!(recorded(&mut shard), (1, true));

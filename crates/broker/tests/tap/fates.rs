@@ -1,4 +1,4 @@
-//! What a tap is told of deliveries: sent, acknowledged, given up; and who had published the message.
+//! Tests delivery events of a tap: sent, acknowledged and dropped messages, each with its publisher.
 
 use mqtt::PacketType::{PubAck, PubRec};
 use mqtt::ProtocolVersion::{V3_1_1, V5};
@@ -7,15 +7,15 @@ use mqtt::{Packet, Properties, Property};
 use tidewire_broker::tap::*;
 use tidewire_broker::*;
 
-use crate::recorder::{Recorder, world};
+use super::recorder::{Recorder, world};
 use crate::world::{World, connect_packet};
 
-fn all() -> Wants {
-    Wants::DELIVERED | Wants::ACKED | Wants::DELIVERY_DROPPED
+fn all() -> TapEventMask {
+    TapEventMask::DELIVERED | TapEventMask::ACKED | TapEventMask::DELIVERY_DROPPED
 }
 
 #[test]
-fn a_delivery_is_told_with_its_publisher_and_then_its_acknowledgement() {
+fn tap_receives_delivery_and_acknowledgement_with_publisher() {
     let (mut w, tap) = world("kept/");
     tap.wants(&mut w, all());
     let source = w.open();
@@ -47,7 +47,7 @@ fn a_delivery_is_told_with_its_publisher_and_then_its_acknowledgement() {
 }
 
 #[test]
-fn a_subscription_of_lower_qos_is_told_as_it_is_served() {
+fn delivery_event_has_the_granted_qos() {
     let (mut w, tap) = world("kept/");
     tap.wants(&mut w, all());
     let source = w.connect(V3_1_1, "source", true, &[]);
@@ -62,13 +62,13 @@ fn a_subscription_of_lower_qos_is_told_as_it_is_served() {
     assert_eq!(
         seen.len(),
         6,
-        "also of a run that goes to all in the same bytes: {seen:?}"
+        "also for a batch with the same bytes for all subscribers: {seen:?}"
     );
     assert_eq!(w.payloads(first), ["1", "2", "3"]);
 }
 
 #[test]
-fn a_message_that_came_before_anybody_wanted_to_know_has_no_publisher() {
+fn message_before_the_first_interest_has_no_publisher() {
     let (mut w, tap) = world("kept/");
     let source = w.connect(V5, "source", true, &[]);
     let sink = w.connect(V5, "sink", true, &[]);
@@ -87,7 +87,7 @@ fn a_message_that_came_before_anybody_wanted_to_know_has_no_publisher() {
 }
 
 #[test]
-fn a_message_that_is_sent_again_is_told_again() {
+fn resent_message_is_another_delivery_event() {
     let (mut w, tap) = world("kept/");
     tap.wants(&mut w, all());
     let source = w.connect(V5, "source", true, &[]);
@@ -104,12 +104,12 @@ fn a_message_that_is_sent_again_is_told_again() {
 }
 
 #[test]
-fn what_a_client_does_not_get_is_told_with_the_reason() {
+fn tap_receives_dropped_deliveries_with_reason() {
     let mut w = World::with(
         1,
         ShardConfig {
             queued_messages_max: 1,
-            queue_drop: QueueDrop::Oldest,
+            queue_drop: QueueDropPolicy::Oldest,
             ..ShardConfig::default()
         },
         std::sync::Arc::new(OpenAccess),
@@ -138,9 +138,9 @@ fn what_a_client_does_not_get_is_told_with_the_reason() {
     assert_eq!(tap.seen(), ["away: missed source/- t 2 q1 session_ended"]);
 }
 
-/// Messages of other shards come with what is known of them.
+/// Messages from other shards carry the metadata of their publisher.
 #[test]
-fn a_publisher_on_another_shard_is_known_too() {
+fn delivery_event_names_a_publisher_of_another_shard() {
     let mut w = World::new(2);
     let taps = [Recorder::keeping("kept/"), Recorder::keeping("kept/")];
     for (shard, tap) in taps.iter().enumerate() {
@@ -151,7 +151,7 @@ fn a_publisher_on_another_shard_is_known_too() {
     let on = |shard: u16| {
         (0..)
             .map(|n| format!("client-{n}"))
-            .find(move |id| Shard::home(id, 2) == Some(ShardId(shard)))
+            .find(move |id| Shard::home_shard(id, 2) == Some(ShardId(shard)))
     };
     let (here, there) = (on(0).unwrap(), on(1).unwrap());
     let source = w.connect(V5, &here, true, &[]);
@@ -165,7 +165,7 @@ fn a_publisher_on_another_shard_is_known_too() {
 #[test]
 fn a_delivered_message_has_the_identifier_that_it_was_published_with() {
     let (mut w, tap) = world("kept/");
-    tap.wants(&mut w, all() | Wants::MESSAGES);
+    tap.wants(&mut w, all() | TapEventMask::MESSAGES);
     let client = w.connect(V5, "c", true, &[]);
     w.subscribe(client, "t", AtMostOnce);
     w.publish(client, "t", "x", AtMostOnce);
@@ -175,9 +175,9 @@ fn a_delivered_message_has_the_identifier_that_it_was_published_with() {
 }
 
 #[test]
-fn logins_and_pings_are_told() {
+fn tap_receives_logins_and_pings() {
     let (mut w, tap) = world("kept/");
-    tap.wants(&mut w, Wants::AUTHENTICATED | Wants::PING);
+    tap.wants(&mut w, TapEventMask::AUTHENTICATED | TapEventMask::PING);
     let client = w.open();
     let mut connect = connect_packet(V5, "c", true, Properties::EMPTY, None);
     connect.user_name = Some("farm");

@@ -1,5 +1,6 @@
-//! A tap that writes down what it is told.
+//! A tap that records the events that it receives.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use mqtt::QoS::AtLeastOnce;
@@ -10,10 +11,10 @@ use crate::world::World;
 
 pub const BOTH: u16 = 0;
 const FAST: u16 = 1;
-/// Of topics below `slow/`.
+/// Used for messages on topics below `slow/`.
 const SLOW: u16 = 2;
 
-/// What a delivery is known to be: its publisher, topic, payload, QoS and flags.
+/// Describes the message of a delivery: its publisher, topic, payload, QoS and flags.
 fn whence(message: &TapMessage<'_>) -> String {
     let known = match (message.id, message.received_at_ms) {
         (0, 0) => "?",
@@ -31,15 +32,17 @@ fn whence(message: &TapMessage<'_>) -> String {
 
 #[derive(Default)]
 pub struct Script {
-    pub wants: Wants,
-    /// Messages on topics below this are kept.
+    pub wants: TapEventMask,
+    /// The tap persists messages on topics below this prefix.
     pub keeps: &'static str,
     seen: Vec<String>,
-    /// Of messages, in the order in which they were told.
+    /// Message IDs, in the order of the events.
     pub ids: Vec<u128>,
-    made: Vec<MadeMessage>,
+    made: Vec<TapPublication>,
+    /// Results of work on other threads, each with a message that it publishes.
+    offloaded: VecDeque<(OffloadedResult, TapPublication)>,
     ticks: u64,
-    /// How far the two lanes are.
+    /// Progress of the two lanes.
     kept: [u64; 2],
 }
 
@@ -53,7 +56,7 @@ impl Script {
 pub struct Recorder(pub Arc<Mutex<Script>>);
 
 impl Tap for Recorder {
-    fn begin_tick(&mut self, _: Now) -> Wants {
+    fn begin_tick(&mut self, _: Now) -> TapEventMask {
         self.0.lock().unwrap().wants
     }
 
@@ -61,14 +64,14 @@ impl Tap for Recorder {
         message.topic.starts_with(self.0.lock().unwrap().keeps)
     }
 
-    fn message(&mut self, _: Now, message: &TapMessage<'_>) -> Tapped {
+    fn message(&mut self, _: Now, message: &TapMessage<'_>) -> TapResult {
         let mut script = self.0.lock().unwrap();
         script.ids.push(message.id);
         let payload = String::from_utf8_lossy(message.payload);
         let by = message.client.map_or("server", |client| client.client_id);
         script.seen.push(format!("{by} {} {payload}", message.topic));
         if message.topic.starts_with("again/") {
-            script.made.push(MadeMessage {
+            script.made.push(TapPublication {
                 topic: "made".into(),
                 payload: message.payload.into(),
                 properties: Vec::new(),
@@ -83,34 +86,34 @@ impl Tap for Recorder {
         }
         let number = script.ticks + 1;
         if message.topic.starts_with("slow/") {
-            return Tapped::Kept(Receipt::new(SLOW, number));
+            return TapResult::AckWhenStored(Receipt::new(SLOW, number));
         }
         match message.topic.starts_with(script.keeps) {
-            true => Tapped::Kept(Receipt::new(FAST, number)),
-            false => Tapped::Passed,
+            true => TapResult::AckWhenStored(Receipt::new(FAST, number)),
+            false => TapResult::AckNow,
         }
     }
 
-    fn happened(&mut self, _: Now, client: TapClient<'_>, what: &Happening<'_>) {
+    fn client_event(&mut self, _: Now, client: TapClient<'_>, what: &TapEvent<'_>) {
         let id = what.message().map(|message| message.id);
         self.0.lock().unwrap().ids.extend(id);
         let what = match what {
-            Happening::Connected { session_present, .. } => format!("connected {session_present}"),
-            Happening::Disconnected { reason, .. } => format!("disconnected {}", reason.name()),
-            Happening::ConnAck { reason, .. } => format!("connack {reason:?}"),
-            Happening::Authorized { topic, is_allowed, .. } => format!("authorized {topic} {is_allowed}"),
-            Happening::Subscribed { filter, qos, .. } => format!("subscribed {filter} {}", *qos as u8),
-            Happening::Unsubscribed { filter, .. } => format!("unsubscribed {filter}"),
-            Happening::Authenticated {
+            TapEvent::Connected { session_present, .. } => format!("connected {session_present}"),
+            TapEvent::Disconnected { reason, .. } => format!("disconnected {}", reason.name()),
+            TapEvent::ConnAck { reason, .. } => format!("connack {reason:?}"),
+            TapEvent::Authorized { topic, is_allowed, .. } => format!("authorized {topic} {is_allowed}"),
+            TapEvent::Subscribed { filter, qos, .. } => format!("subscribed {filter} {}", *qos as u8),
+            TapEvent::Unsubscribed { filter, .. } => format!("unsubscribed {filter}"),
+            TapEvent::Authenticated {
                 reason,
                 is_superuser,
                 is_anonymous,
             } => format!("authenticated {reason:?} {is_superuser} {is_anonymous}"),
-            Happening::Ping { keep_alive_s, .. } => format!("ping {keep_alive_s}"),
-            Happening::Dropped { message, reason } => format!("dropped {} {}", message.topic, reason.name()),
-            Happening::Delivered { message } => format!("delivered {}", whence(message)),
-            Happening::Acked { message, properties } => format!("acked {} {}", whence(message), properties.len()),
-            Happening::DeliveryDropped { message, reason } => {
+            TapEvent::Ping { keep_alive_s, .. } => format!("ping {keep_alive_s}"),
+            TapEvent::Dropped { message, reason } => format!("dropped {} {}", message.topic, reason.name()),
+            TapEvent::Delivered { message } => format!("delivered {}", whence(message)),
+            TapEvent::Acked { message, properties } => format!("acked {} {}", whence(message), properties.len()),
+            TapEvent::DeliveryDropped { message, reason } => {
                 let message = message.as_ref().map_or("what the journal has".to_owned(), whence);
                 format!("missed {message} {}", reason.name())
             }
@@ -122,8 +125,19 @@ impl Tap for Recorder {
             .push(format!("{}: {what}", client.client_id));
     }
 
-    fn take_made(&mut self) -> Vec<MadeMessage> {
+    fn take_publications(&mut self) -> Vec<TapPublication> {
         std::mem::take(&mut self.0.lock().unwrap().made)
+    }
+
+    fn is_offloading(&self) -> bool {
+        !self.0.lock().unwrap().offloaded.is_empty()
+    }
+
+    fn take_offloaded(&mut self, _: Now) -> Option<OffloadedResult> {
+        let mut script = self.0.lock().unwrap();
+        let (result, made) = script.offloaded.pop_front()?;
+        script.made.push(made);
+        Some(result)
     }
 
     fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
@@ -134,7 +148,7 @@ impl Tap for Recorder {
         self.0.lock().unwrap().ticks += 1;
     }
 
-    fn kept(&mut self, lane: u16) -> u64 {
+    fn stored_up_to(&mut self, lane: u16) -> u64 {
         let kept = self.0.lock().unwrap().kept;
         match lane {
             FAST => kept[0],
@@ -145,14 +159,14 @@ impl Tap for Recorder {
 }
 
 impl Recorder {
-    /// Keeps messages on topics below this.
+    /// Sets the prefix of the topics whose messages the tap persists.
     pub fn keeping(keeps: &'static str) -> Recorder {
         let recorder = Recorder::default();
         recorder.0.lock().unwrap().keeps = keeps;
         recorder
     }
 
-    pub fn wants(&self, w: &mut World, wants: Wants) {
+    pub fn wants(&self, w: &mut World, wants: TapEventMask) {
         self.0.lock().unwrap().wants = wants;
         w.shards[0].begin_tap_tick(w.now);
     }
@@ -161,25 +175,43 @@ impl Recorder {
         std::mem::take(&mut self.0.lock().unwrap().seen)
     }
 
-    /// The end of a tick.
+    /// Completes work on another thread, which publishes a message on this topic.
+    pub fn offload(&self, topic: &str, when_durable: impl FnOnce() + Send + 'static) {
+        let made = TapPublication {
+            topic: topic.into(),
+            payload: b"made".into(),
+            properties: Vec::new(),
+            qos: AtLeastOnce,
+            retain: false,
+            expiry_s: None,
+            mark: 9,
+        };
+        let result = OffloadedResult {
+            receipt: None,
+            on_durable: Some(Box::new(when_durable)),
+        };
+        self.0.lock().unwrap().offloaded.push_back((result, made));
+    }
+
+    /// Ends the tick.
     pub fn end_tick(&self, w: &mut World) {
         w.shards[0].end_tap_tick(w.now);
         if let Some(batch) = w.shards[0].journal_batch() {
-            assert!(batch.is_empty(), "nothing here is durable");
+            assert!(batch.is_empty(), "these tests write no durable records");
         }
     }
 
-    /// All that it has taken is kept.
+    /// Marks all messages that the tap has accepted as persisted.
     pub fn keep(&self, w: &mut World) {
         self.end_tick(w);
         let ticks = self.0.lock().unwrap().ticks;
         self.keep_up_to(w, [ticks, ticks]);
     }
 
-    /// The lanes are so far.
+    /// Sets the progress of the lanes.
     pub fn keep_up_to(&self, w: &mut World, kept: [u64; 2]) {
         self.0.lock().unwrap().kept = kept;
-        w.shards[0].look_at_tap();
+        w.shards[0].run_stored_actions();
         w.settle();
     }
 }
@@ -188,7 +220,7 @@ impl Recorder {
 pub fn world(keeps: &'static str) -> (World, Recorder) {
     let mut w = World::new(1);
     let recorder = Recorder::keeping(keeps);
-    w.shards[0].keep_journal(0);
+    w.shards[0].start_journaling(0);
     w.shards[0].set_tap(Box::new(recorder.clone()));
     (w, recorder)
 }

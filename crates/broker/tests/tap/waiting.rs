@@ -1,4 +1,4 @@
-//! Who waits for what a tap has to keep, and for nothing else.
+//! Tests that acknowledgements wait until the tap has persisted the message, and that no other packet waits.
 
 use mqtt::PacketType::PubRel;
 use mqtt::Property;
@@ -7,13 +7,13 @@ use mqtt::QoS::{AtLeastOnce, ExactlyOnce};
 use tidewire_broker::tap::*;
 use tidewire_broker::*;
 
-use crate::recorder::{Recorder, world};
+use super::recorder::{Recorder, world};
 use crate::world::World;
 
 #[test]
-fn only_those_whose_message_waits_for_a_slow_action_wait_for_it() {
+fn slow_action_delays_only_its_messages() {
     let (mut w, tap) = world("kept/");
-    tap.wants(&mut w, Wants::MESSAGES);
+    tap.wants(&mut w, TapEventMask::MESSAGES);
     let patient = w.connect(V5, "patient", true, &[]);
     let quick = w.connect(V5, "quick", true, &[]);
     let other = w.connect(V3_1_1, "other", true, &[]);
@@ -34,9 +34,9 @@ fn only_those_whose_message_waits_for_a_slow_action_wait_for_it() {
 }
 
 #[test]
-fn what_is_behind_a_slow_one_waits_for_its_own_receipt_too() {
+fn later_acknowledgement_also_waits_for_its_own_receipt() {
     let (mut w, tap) = world("kept/");
-    tap.wants(&mut w, Wants::MESSAGES);
+    tap.wants(&mut w, TapEventMask::MESSAGES);
     let client = w.connect(V5, "c", true, &[]);
     w.publish_with(client, "slow/1", "x", AtLeastOnce, false, 1, false, &[]);
     tap.end_tick(&mut w);
@@ -51,13 +51,13 @@ fn what_is_behind_a_slow_one_waits_for_its_own_receipt_too() {
     assert_eq!(w.take(client), ["PUBACK 3 NoMatchingSubscribers"]);
 }
 
-/// A buffer on the disk is a promise of its own.
+/// A disk buffer is durable by itself.
 #[test]
-fn without_a_journal_acknowledgements_wait_for_the_tap_as_well() {
+fn acknowledgements_wait_for_the_tap_without_a_journal() {
     let mut w = World::new(1);
     let tap = Recorder::keeping("kept/");
     w.shards[0].set_tap(Box::new(tap.clone()));
-    tap.wants(&mut w, Wants::MESSAGES);
+    tap.wants(&mut w, TapEventMask::MESSAGES);
     let client = w.connect(V5, "c", true, &[]);
     w.publish(client, "kept/1", "x", ExactlyOnce);
     assert_eq!(w.take(client), [""; 0]);
@@ -68,11 +68,11 @@ fn without_a_journal_acknowledgements_wait_for_the_tap_as_well() {
 }
 
 #[test]
-fn a_qos_2_message_that_comes_again_waits_for_what_it_waited_for() {
+fn resent_qos_2_message_waits_for_the_same_receipt() {
     let mut w = World::new(1);
     let tap = Recorder::keeping("kept/");
     w.shards[0].set_tap(Box::new(tap.clone()));
-    tap.wants(&mut w, Wants::MESSAGES);
+    tap.wants(&mut w, TapEventMask::MESSAGES);
     let expiry = [Property::SessionExpiryInterval(100)];
     let client = w.connect(V5, "c", false, &expiry);
     w.publish(client, "kept/1", "x", ExactlyOnce);
@@ -89,9 +89,9 @@ fn a_qos_2_message_that_comes_again_waits_for_what_it_waited_for() {
 }
 
 #[test]
-fn acknowledgements_of_a_connection_that_is_gone_are_forgotten() {
+fn acknowledgements_of_a_closed_connection_are_dropped() {
     let (mut w, tap) = world("kept/");
-    tap.wants(&mut w, Wants::MESSAGES);
+    tap.wants(&mut w, TapEventMask::MESSAGES);
     let gone = w.connect(V5, "c", true, &[]);
     for n in 1..=3 {
         w.publish_with(gone, "kept/1", "x", AtLeastOnce, false, n, false, &[]);
@@ -103,13 +103,53 @@ fn acknowledgements_of_a_connection_that_is_gone_are_forgotten() {
     assert!(!w.shards[0].is_waiting_for_tap());
 }
 
+/// A republished message may match another rule with a slow action.
 #[test]
-fn whoever_publishes_from_outside_hears_when_it_is_kept() {
+fn offloaded_result_is_durable_when_its_messages_are() {
     let (mut w, tap) = world("kept/");
-    tap.wants(&mut w, Wants::MESSAGES);
+    tap.wants(&mut w, TapEventMask::MESSAGES);
+    let subscriber = w.connect(V5, "subscriber", true, &[]);
+    w.subscribe(subscriber, "#", AtLeastOnce);
+    w.take(subscriber);
+    let (told, hears) = std::sync::mpsc::channel();
+    for topic in ["passed", "kept/1"] {
+        let told = told.clone();
+        tap.offload(topic, move || told.send(topic).unwrap());
+    }
+    assert!(w.shards[0].is_tap_offloading());
+    w.shards[0].take_offloaded(w.now);
+    w.settle();
+    assert_eq!(w.take(subscriber).len(), 2, "both messages are published");
+    assert_eq!(hears.try_iter().collect::<Vec<_>>(), ["passed"]);
+    tap.keep(&mut w);
+    assert_eq!(hears.try_iter().collect::<Vec<_>>(), ["kept/1"]);
+}
+
+/// The tap completes the receipt of the first message in the callback of a result.
+#[test]
+fn acknowledgement_follows_a_result_without_another_tick() {
+    let (mut w, tap) = world("kept/");
+    tap.wants(&mut w, TapEventMask::MESSAGES);
+    let client = w.connect(V5, "c", true, &[]);
+    w.publish(client, "slow/1", "x", AtLeastOnce);
+    tap.end_tick(&mut w);
+    let script = std::sync::Arc::clone(&tap.0);
+    tap.offload("kept/1", move || script.lock().unwrap().keep_all());
+    w.shards[0].take_offloaded(w.now);
+    tap.end_tick(&mut w);
+    assert_eq!(w.take(client), [""; 0]);
+    // The republished message is durable now.
+    tap.keep_up_to(&mut w, [2, 0]);
+    assert_eq!(w.take(client), ["PUBACK 1 NoMatchingSubscribers"]);
+}
+
+#[test]
+fn outside_publisher_is_notified_when_the_message_is_durable() {
+    let (mut w, tap) = world("kept/");
+    tap.wants(&mut w, TapEventMask::MESSAGES);
     let (told, hears) = std::sync::mpsc::channel();
     for topic in ["slow/1", "kept/1", "passed"] {
-        tap.wants(&mut w, Wants::MESSAGES);
+        tap.wants(&mut w, TapEventMask::MESSAGES);
         let message = ServerMessage {
             topic,
             qos: AtLeastOnce,
@@ -117,7 +157,7 @@ fn whoever_publishes_from_outside_hears_when_it_is_kept() {
         };
         w.shards[0].publish_from_server(w.now, message);
         let told = told.clone();
-        w.shards[0].when_kept(Box::new(move || told.send(topic).unwrap()));
+        w.shards[0].call_when_stored(Box::new(move || told.send(topic).unwrap()));
     }
     let heard = |hears: &std::sync::mpsc::Receiver<&'static str>| hears.try_iter().collect::<Vec<_>>();
     assert_eq!(heard(&hears), ["passed"]);

@@ -1,7 +1,8 @@
-//! A whole node in one thread on virtual time: some shards, the mail between them, and clients that speak packets.
+//! A complete node in one thread on virtual time: shards, the mail between them, and clients that exchange packets.
 //!
-//! The driver of these tests. It does what the real one does, in the same order: hand over bytes, deliver mail until there
-//! is none, collect what each connection would have been sent. Nothing waits: time passes when a test says so.
+//! This is the driver of these tests. It works in the same order as the production driver: it passes received bytes to
+//! the shards, delivers the messages between shards until there are none, and collects the output of each connection.
+//! Time passes only when a test advances it.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -18,16 +19,16 @@ pub struct World {
     connections: HashMap<usize, Wire>,
     slots: Vec<Vec<Option<usize>>>,
     next: usize,
-    pub events: Vec<Event>,
-    pub authentications: Vec<(usize, u32, Credentials)>,
-    /// Connections whose socket takes nothing.
+    pub events: Vec<ConnectionEvent>,
+    pub authentications: Vec<(usize, u32, ConnectCredentials)>,
+    /// Connections whose socket accepts no bytes.
     pub blocked: Vec<usize>,
     pub node: Arc<NodeState>,
-    /// Of any shard in any tick.
+    /// The maximum over all shards and ticks.
     pub largest_arena_bytes: usize,
     /// Mail between shards stays in `post` until a test delivers it.
     pub is_mail_held: bool,
-    /// From, to, and what, oldest first.
+    /// Sender, receiver and content of mail, oldest first.
     post: VecDeque<(usize, usize, Mail)>,
 }
 
@@ -39,7 +40,7 @@ struct Wire {
     version: ProtocolVersion,
 }
 
-/// A packet as a client got it, owned.
+/// A received PUBLISH, as owned values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Got {
     pub topic: String,
@@ -56,7 +57,7 @@ impl World {
         World::with(shards, ShardConfig::default(), Arc::new(OpenAccess))
     }
 
-    pub fn with(shards: u16, config: ShardConfig, access: Arc<dyn Access>) -> World {
+    pub fn with(shards: u16, config: ShardConfig, access: Arc<dyn AccessControl>) -> World {
         let now = Now {
             monotonic_ms: 1_000_000,
             unix_ms: 1_700_000_000_000,
@@ -103,7 +104,7 @@ impl World {
         self.next
     }
 
-    /// Bytes from a client, as they are.
+    /// Sends raw bytes from a client.
     pub fn send_bytes(&mut self, client: usize, bytes: &[u8]) {
         let shards = self.shards.len() as u16;
         let wire = self.connections.get_mut(&client).unwrap();
@@ -113,7 +114,7 @@ impl World {
                 Ok(Decoded::Incomplete { .. }) => return,
                 Ok(Decoded::Complete { packet, .. }) => {
                     wire.version = packet.version;
-                    Shard::home(packet.client_id, shards).unwrap_or(ShardId(0))
+                    Shard::home_shard(packet.client_id, shards).unwrap_or(ShardId(0))
                 }
                 Err(_) => ShardId(0),
             };
@@ -155,8 +156,8 @@ impl World {
             let got = self.shards[shard].receive(self.now, conn, &wire.unread);
             wire.unread.drain(..got.consumed);
             match got.next {
-                Next::Flush => self.flush(shard),
-                Next::Read { .. } | Next::Pause | Next::Closed => return,
+                NextAction::Flush => self.flush(shard),
+                NextAction::Read { .. } | NextAction::Pause | NextAction::Closed => return,
             }
         }
     }
@@ -185,7 +186,7 @@ impl World {
             outbox.slices(conn, usize::MAX, &mut slices);
             let bytes = slices.concat();
             let had_backlog = outbox.has_backlog(conn);
-            outbox.wrote(conn, bytes.len());
+            outbox.record_written(conn, bytes.len());
             self.connections
                 .get_mut(&client)
                 .unwrap()
@@ -201,15 +202,15 @@ impl World {
         }
     }
 
-    /// The socket takes bytes again.
+    /// The socket accepts bytes again.
     pub fn unblock(&mut self, client: usize) {
         self.blocked.retain(|c| *c != client);
         self.unblock_partly(client, usize::MAX);
     }
 
-    /// The socket takes up to so many bytes of what waits.
+    /// The socket accepts up to `limit` of the buffered bytes.
     pub fn unblock_partly(&mut self, client: usize, limit: usize) {
-        // Before CONNECT no shard has anything for it.
+        // Before CONNECT no shard has output for the connection.
         let Some((shard, conn)) = self.connections[&client].shard else {
             return;
         };
@@ -218,7 +219,7 @@ impl World {
         outbox.slices(conn, usize::MAX, &mut slices);
         let mut bytes = slices.concat();
         bytes.truncate(limit);
-        outbox.wrote(conn, bytes.len());
+        outbox.record_written(conn, bytes.len());
         let wire = self.connections.get_mut(&client).unwrap();
         wire.received.extend_from_slice(&bytes);
         outbox.end_tick();
@@ -229,7 +230,7 @@ impl World {
         self.settle();
     }
 
-    /// Runs until nothing is left to do at this instant.
+    /// Runs until all work at the current time is done.
     pub fn settle(&mut self) {
         loop {
             let mut has_moved = false;
@@ -243,7 +244,7 @@ impl World {
                 }
                 for to in 0..self.shards.len() {
                     if let Some(mail) = self.shards[shard].take_mail(ShardId(to as u16)) {
-                        assert_ne!(to, shard, "a shard has no need to write to itself");
+                        assert_ne!(to, shard, "a shard sends no mail to itself");
                         self.post.push_back((shard, to, mail));
                     }
                 }
@@ -264,13 +265,13 @@ impl World {
         }
     }
 
-    /// How many pieces of mail wait.
+    /// Returns the amount of undelivered mail.
     pub fn mail_waiting(&self) -> usize {
         self.post.len()
     }
 
-    /// Delivers one piece of mail: the oldest of the pair of shards that piece `choice` is of, for mail of one pair stays in
-    /// order. False when there is none.
+    /// Delivers one message between shards: the oldest of the pair of shards that message `choice` belongs to, because
+    /// the messages of a pair stay in order. Returns false if there is none.
     fn hand_over(&mut self, choice: usize) -> bool {
         if self.post.is_empty() {
             return false;
@@ -286,14 +287,14 @@ impl World {
         true
     }
 
-    /// Delivers one piece of held mail and what that sets off on the shards.
+    /// Delivers one piece of held mail and runs the resulting work of the shards.
     pub fn deliver_mail(&mut self, choice: usize) -> bool {
         let is_any = self.hand_over(choice);
         self.settle();
         is_any
     }
 
-    /// Delivers all mail, and from now on at once.
+    /// Delivers all mail, and stops holding it.
     pub fn release_mail(&mut self) {
         self.is_mail_held = false;
         self.settle();
@@ -308,7 +309,7 @@ impl World {
                     self.end(client, CloseCause::Requested);
                 }
             }
-            Effect::Fetch { .. } => panic!("there is no journal to read from"),
+            Effect::Fetch { .. } => panic!("this node has no journal"),
             Effect::Resume { conn } => {
                 if let Some(client) = client_of(self, conn) {
                     self.feed(client);
@@ -345,7 +346,7 @@ impl World {
         }
     }
 
-    /// The network connection breaks.
+    /// Breaks the network connection.
     pub fn cut(&mut self, client: usize) {
         self.end(client, CloseCause::Network);
         self.settle();
@@ -365,12 +366,12 @@ impl World {
         }
     }
 
-    /// The raw bytes that a client has been sent since it last looked.
+    /// Returns the raw bytes sent to a client since the last call.
     pub fn take_bytes(&mut self, client: usize) -> Vec<u8> {
         std::mem::take(&mut self.connections.get_mut(&client).unwrap().received)
     }
 
-    /// What a client has been sent, one line per packet in debug form.
+    /// Returns the packets that a client has received, one line per packet in debug form.
     pub fn take(&mut self, client: usize) -> Vec<String> {
         let bytes = self.take_bytes(client);
         let version = self.connections[&client].version;
@@ -382,13 +383,13 @@ impl World {
                     packets.push(describe(&packet));
                     rest = &rest[size..];
                 }
-                other => panic!("the server sent nonsense: {other:?} of {rest:02x?}"),
+                other => panic!("the server sent a malformed packet: {other:?} in {rest:02x?}"),
             }
         }
         packets
     }
 
-    /// The PUBLISH packets among what a client has been sent; the others are discarded.
+    /// Returns the PUBLISH packets sent to a client, and discards all other packets.
     pub fn messages(&mut self, client: usize) -> Vec<Got> {
         let bytes = self.take_bytes(client);
         let version = self.connections[&client].version;
@@ -396,7 +397,7 @@ impl World {
         let mut messages = Vec::new();
         while !rest.is_empty() {
             let Ok(Decoded::Complete { packet, size }) = decode(rest, version, usize::MAX) else {
-                panic!("the server sent nonsense: {rest:02x?}");
+                panic!("the server sent a malformed packet: {rest:02x?}");
             };
             if let Packet::Publish(p) = packet {
                 let identifiers = p.properties.iter().filter_map(|p| match p {
@@ -547,8 +548,8 @@ impl World {
         );
     }
 
-    pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
+    pub fn stats(&self) -> ShardStats {
+        let mut sum = ShardStats::default();
         for shard in &self.shards {
             sum.add(&shard.stats());
         }

@@ -1,11 +1,13 @@
-//! What was set aside: records that the target turns away, and what waits behind them. They are in a file of their own, so that the
-//! cursor can go on: the journal is cut behind them, and what was sent after them is not sent again.
+//! The side file of a buffer: records that the target rejected repeatedly, and later records with the same key.
 //!
-//! The file is written whole and takes the place of the one before when it is on the disk; the cursor moves after that. A crash in between
-//! leaves records that are in the journal, too: these are left out.
+//! The pump *sets records aside* so that the cursor can pass them. The journal can then be truncated, and records sent
+//! after them are not sent again.
+//!
+//! The file is written as a whole and replaced atomically. The cursor moves after that. After a crash in between,
+//! records are in the file and in the journal; loading skips those in the journal.
 //!
 //! ```text
-//! file    "tidewire aside 1" | entry ... | SHA-256 of all before
+//! file    "tidewire aside 1" | entry ... | SHA-256 of the preceding bytes
 //! entry   position u64, little-endian | record, as in a chunk
 //! ```
 
@@ -25,12 +27,12 @@ const HEAD: &[u8; 16] = b"tidewire aside 1";
 const POSITION_BYTES: usize = 8;
 const HASH_BYTES: usize = 32;
 
-/// Where a buffer with a journal keeps them.
+/// Returns the path of the side file of a buffer with a journal.
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(NAME)
 }
 
-/// The records as they are to be written, and shared by [`read`] with nothing else: what their chunks have beside goes.
+/// Copies the records into the format of the file, so that they no longer share the memory of their chunks.
 pub(super) fn copy(records: &[Record]) -> Arc<Vec<u8>> {
     let bytes = records
         .iter()
@@ -45,7 +47,7 @@ pub(super) fn copy(records: &[Record]) -> Arc<Vec<u8>> {
     Arc::new(copy)
 }
 
-/// The records of a copy, in their order. `None`: it is none.
+/// Returns the records of a copy in order, or `None` if the bytes are invalid.
 pub(super) fn read(copy: &Arc<Vec<u8>>) -> Option<Vec<Record>> {
     let mut at = copy.starts_with(HEAD).then_some(HEAD.len())?;
     let mut records = Vec::new();
@@ -58,12 +60,12 @@ pub(super) fn read(copy: &Arc<Vec<u8>>) -> Option<Vec<Record>> {
     Some(records)
 }
 
-/// After a crash there is the old file or this one.
+/// Replaces the file. After a crash the old or the new file exists.
 pub(super) fn save(path: &Path, copy: &[u8]) -> io::Result<()> {
     storage::copy::replace(path, &[copy, &Sha256::digest(copy)].concat())
 }
 
-/// Nothing is aside any more.
+/// Deletes the file.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -71,7 +73,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What an earlier process left, without what stands in `in_journal`.
+/// Loads the records that an earlier process set aside, without those within `in_journal`.
 pub(super) fn load(path: &Path, in_journal: &Range<u64>) -> Result<Vec<Record>, BufferError> {
     let mut bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -88,10 +90,10 @@ pub(super) fn load(path: &Path, in_journal: &Range<u64>) -> Result<Vec<Record>, 
     })?;
     records.retain(|record| !in_journal.contains(&record.position()));
     if records.iter().any(|record| record.position() >= in_journal.end) {
-        // The journal is an older one, from a backup: others will stand there.
+        // The journal was restored from an older backup and will reuse these positions.
         records
             .iter_mut()
-            .for_each(|record| record.forget_position(in_journal.end));
+            .for_each(|record| record.reset_position(in_journal.end));
         save(path, &copy(&records)).map_err(|source| BufferError::Aside {
             path: path.display().to_string(),
             source,

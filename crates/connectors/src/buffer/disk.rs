@@ -1,16 +1,18 @@
-//! The journal of a buffer: opening it, finding out what waits in it, and where the cursor stands.
+//! The journal of a buffer: opens it, and recovers the waiting records and the cursor.
 //!
-//! A chunk is one record of the journal, alone in its block. Between chunks stand notes for the next start:
+//! Each chunk is one journal record, alone in its block. Between chunks stand recovery records:
 //!
 //! ```text
 //! cursor  kind u8 = 2 | zeros to 8 | base u64 | records u64 | position u64
-//! index   kind u8 = 3 | zeros to 8 | cursor as above, without kind | records u64 | a base u64 and records u64 for each mark
+//! index   kind u8 = 3 | zeros to 8 | cursor as above, without kind | records u64 | mark ...
+//! mark    base u64 | records u64
 //! ```
 //!
-//! `records`: how many were appended before that block since the log began. The last cursor or index in the log says what is done
-//! with; what it did not say yet before a crash is sent once more. The journal's checkpoint stands at an index, or at the
-//! beginning where there is none yet, and what waits may stand before it: a start reads no more than what was
-//! appended since.
+//! `records` is the number of records appended before that block since the log began. The last cursor or index in the
+//! log marks the finished records. Records finished after it are sent again after a crash.
+//!
+//! The journal's checkpoint is at an index, or at the beginning of the log if there is none yet. Waiting records may
+//! precede the checkpoint, so that opening reads only the records appended since the last index.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,12 +21,12 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use journal::{
-    Batch, DIRECTORY_NAME, Directory, DirectoryError, FlushError, Journal, Log, LogConfig, Lsn, OpenError, Policy,
-    ReadError, ReplayError,
+    DIRECTORY_NAME, DirectoryError, FlushError, FlushPolicy, Journal, LogBatch, LogConfig, Lsn, OpenError, ReadError,
+    RecordLog, ReplayError, StorageDirectory,
 };
 
 use super::aside;
-use super::queue::{Cursor, FRAME_BYTES, Place, Queue};
+use super::queue::{BlockStart, BufferCursor, BufferQueue, FRAME_BYTES};
 use crate::config::{BufferConfig, Overflow, SyncMode};
 use crate::record;
 
@@ -34,11 +36,12 @@ const KIND_BYTES: usize = 8;
 const CURSOR_BYTES: usize = 24;
 const RECORDS_BYTES: usize = 8;
 const MARK_BYTES: usize = 16;
-/// What comes within this shares a commit: it costs a sync, and wakes the pump and those who wait for acknowledgements.
+/// Appends within this interval share a commit. A commit costs a sync, and wakes the pump and the threads that wait for
+/// acknowledgements.
 const COMMIT_EVERY: Duration = Duration::from_millis(2);
-/// Beyond the quota, for what stands in segments that cannot go yet.
+/// Space above the quota for segments that cannot be deleted yet.
 const SLACK_SEGMENTS: u64 = 6;
-/// Free space of the disk that is left alone.
+/// Free disk space that a buffer never uses.
 const RESERVE_BYTES: u64 = 256 << 20;
 
 /// Why a buffer cannot be opened, read or closed.
@@ -52,12 +55,12 @@ pub enum BufferError {
     Open(OpenError),
     Threads(io::Error),
     Read(ReadError),
-    /// The journal has a record that this version does not know.
+    /// The journal has a record of an unknown kind.
     Unknown {
         position: u64,
     },
     Close(FlushError),
-    /// What was set aside cannot be read.
+    /// The side file cannot be read.
     Aside {
         path: String,
         source: io::Error,
@@ -70,20 +73,20 @@ pub enum BufferError {
 impl fmt::Display for BufferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BufferError::Directory(_) => f.write_str("opening the directory of the buffer"),
-            BufferError::Create { path, .. } => write!(f, "creating the directory {path} for the buffer"),
-            BufferError::Open(_) => f.write_str("opening the buffer's journal"),
-            BufferError::Threads(_) => f.write_str("starting the threads of the buffer's journal"),
-            BufferError::Read(_) => f.write_str("reading the buffer's journal"),
+            BufferError::Directory(_) => f.write_str("cannot open the buffer's directory"),
+            BufferError::Create { path, .. } => write!(f, "cannot create the buffer's directory {path}"),
+            BufferError::Open(_) => f.write_str("cannot open the buffer's journal"),
+            BufferError::Threads(_) => f.write_str("cannot start the threads of the buffer's journal"),
+            BufferError::Read(_) => f.write_str("cannot read the buffer's journal"),
             BufferError::Unknown { position } => write!(
                 f,
-                "the buffer has something at position {position} that this version does not know: was it written by a newer one?"
+                "the buffer's journal has an unknown record at position {position}; it may come from a newer version"
             ),
-            BufferError::Close(_) => f.write_str("closing the buffer's journal"),
-            BufferError::Aside { path, .. } => write!(f, "reading the messages that were set aside in {path}"),
+            BufferError::Close(_) => f.write_str("cannot close the buffer's journal"),
+            BufferError::Aside { path, .. } => write!(f, "cannot read the messages that were set aside in {path}"),
             BufferError::AsideDamaged { path } => write!(
                 f,
-                "the messages that were set aside in {path} are damaged: what follows them is untouched; move the file away to go on without them"
+                "the file {path} with messages that were set aside is damaged; later messages are intact; move the file away to continue without its messages"
             ),
         }
     }
@@ -103,11 +106,11 @@ impl std::error::Error for BufferError {
     }
 }
 
-/// Opens the journal in `directory`, or creates it, and finds what waits there.
-pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queue), BufferError> {
+/// Opens or creates the journal in `directory`, and recovers the waiting records.
+pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(RecordLog, BufferQueue), BufferError> {
     create(directory)?;
-    let storage = Directory::open(directory, DIRECTORY_NAME).map_err(BufferError::Directory)?;
-    let mut found = Found {
+    let storage = StorageDirectory::open(directory, DIRECTORY_NAME).map_err(BufferError::Directory)?;
+    let mut found = ReplayState {
         queue: None,
         unknown: None,
         quota_bytes: config.quota_bytes(),
@@ -116,13 +119,13 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queu
         found.record(position, payload);
         Ok::<(), ReplayError>(())
     };
-    let opened = Log::open(Arc::new(storage), log_config(config), &mut replay, &mut |_, _| ());
+    let opened = RecordLog::open(Arc::new(storage), log_config(config), &mut replay, &mut |_, _| ());
     let (log, opened) = opened.map_err(BufferError::Open)?;
     let queue = found.queue(opened.next.0)?;
     Ok((log, queue))
 }
 
-/// Empties the directory of a buffer whose contents end with the process.
+/// Deletes the contents of a non-durable buffer's directory.
 pub(super) fn wipe(directory: &Path) -> Result<(), BufferError> {
     let path = aside::path(directory);
     aside::remove(&path).map_err(|source| BufferError::Aside {
@@ -139,11 +142,11 @@ pub(super) fn wipe(directory: &Path) -> Result<(), BufferError> {
     }
 }
 
-pub(super) fn start(log: Log, on_commit: impl Fn() + Send + Sync + 'static) -> Result<Journal, BufferError> {
+pub(super) fn start(log: RecordLog, on_commit: impl Fn() + Send + Sync + 'static) -> Result<Journal, BufferError> {
     Journal::start_paced(log, COMMIT_EVERY, on_commit).map_err(BufferError::Threads)
 }
 
-/// The new names survive a crash.
+/// Creates the directory and syncs its parents, so that the new names survive a crash.
 fn create(directory: &Path) -> Result<(), BufferError> {
     let make = || -> io::Result<()> {
         if directory.is_dir() {
@@ -167,25 +170,25 @@ fn create(directory: &Path) -> Result<(), BufferError> {
 }
 
 fn log_config(config: &BufferConfig) -> LogConfig {
-    let given_up = match config.overflow {
-        Overflow::DropOldest => super::given_up_bytes_max(config.max_bytes),
+    let evicted = match config.overflow {
+        Overflow::DropOldest => super::evicted_bytes_max(config.max_bytes),
         Overflow::BackPressure | Overflow::DropNewest => 0,
     };
     LogConfig {
         policy: match config.sync {
-            SyncMode::Fsync => Policy::Fsync,
-            SyncMode::Os => Policy::Os,
+            SyncMode::Fsync => FlushPolicy::Fsync,
+            SyncMode::Os => FlushPolicy::Os,
         },
         segment_bytes: config.file_bytes(),
         max_bytes: config
             .max_bytes
-            .saturating_add(given_up + SLACK_SEGMENTS * config.file_bytes()),
+            .saturating_add(evicted + SLACK_SEGMENTS * config.file_bytes()),
         reserve_bytes: RESERVE_BYTES,
     }
 }
 
-pub(super) fn cursor_batch(cursor: Cursor) -> Batch {
-    let mut batch = Batch::new();
+pub(super) fn cursor_batch(cursor: BufferCursor) -> LogBatch {
+    let mut batch = LogBatch::new();
     batch.record(|bytes| {
         bytes.extend_from_slice(&[KIND_CURSOR, 0, 0, 0, 0, 0, 0, 0]);
         write_cursor(bytes, cursor);
@@ -193,68 +196,68 @@ pub(super) fn cursor_batch(cursor: Cursor) -> Batch {
     batch
 }
 
-/// All that a start has to know of what stands before.
-pub(super) fn index_batch(queue: &Queue) -> Batch {
-    let mut batch = Batch::new();
+/// Builds the record with all state that recovery needs from before it.
+pub(super) fn index_batch(queue: &BufferQueue) -> LogBatch {
+    let mut batch = LogBatch::new();
     batch.record(|bytes| {
         bytes.extend_from_slice(&[KIND_INDEX, 0, 0, 0, 0, 0, 0, 0]);
         write_cursor(bytes, queue.cursor);
         bytes.extend_from_slice(&queue.next.records.to_le_bytes());
         for mark in queue.marks() {
-            write_place(bytes, *mark);
+            write_block_start(bytes, *mark);
         }
     });
     batch
 }
 
-fn write_cursor(bytes: &mut Vec<u8>, cursor: Cursor) {
-    write_place(bytes, cursor.place);
+fn write_cursor(bytes: &mut Vec<u8>, cursor: BufferCursor) {
+    write_block_start(bytes, cursor.block);
     bytes.extend_from_slice(&cursor.position.to_le_bytes());
 }
 
-fn write_place(bytes: &mut Vec<u8>, place: Place) {
-    bytes.extend_from_slice(&place.base.to_le_bytes());
-    bytes.extend_from_slice(&place.records.to_le_bytes());
+fn write_block_start(bytes: &mut Vec<u8>, block: BlockStart) {
+    bytes.extend_from_slice(&block.base.to_le_bytes());
+    bytes.extend_from_slice(&block.records.to_le_bytes());
 }
 
-/// What the log has for the next start.
-enum Note {
-    Cursor(Cursor),
+/// A record for recovery.
+enum RecoveryRecord {
+    Cursor(BufferCursor),
     Index {
-        cursor: Cursor,
+        cursor: BufferCursor,
         records: u64,
-        marks: VecDeque<Place>,
+        marks: VecDeque<BlockStart>,
     },
 }
 
-pub(super) fn is_note(payload: &[u8]) -> bool {
-    note(payload).is_some()
+pub(super) fn is_recovery_record(payload: &[u8]) -> bool {
+    parse_recovery_record(payload).is_some()
 }
 
-fn note(payload: &[u8]) -> Option<Note> {
+fn parse_recovery_record(payload: &[u8]) -> Option<RecoveryRecord> {
     let (kind, rest) = payload.split_first_chunk::<KIND_BYTES>()?;
     let (cursor, rest) = rest.split_first_chunk::<CURSOR_BYTES>()?;
-    let cursor = Cursor {
-        place: place(cursor),
+    let cursor = BufferCursor {
+        block: block_start(cursor),
         position: u64_at(cursor, MARK_BYTES),
     };
     match kind[0] {
-        KIND_CURSOR if rest.is_empty() => Some(Note::Cursor(cursor)),
+        KIND_CURSOR if rest.is_empty() => Some(RecoveryRecord::Cursor(cursor)),
         KIND_INDEX => {
             let (records, marks) = rest.split_first_chunk::<RECORDS_BYTES>()?;
             let (marks, odd) = marks.as_chunks::<MARK_BYTES>();
-            odd.is_empty().then(|| Note::Index {
+            odd.is_empty().then(|| RecoveryRecord::Index {
                 cursor,
                 records: u64::from_le_bytes(*records),
-                marks: marks.iter().map(|mark| place(mark)).collect(),
+                marks: marks.iter().map(|mark| block_start(mark)).collect(),
             })
         }
         _ => None,
     }
 }
 
-fn place(bytes: &[u8]) -> Place {
-    Place {
+fn block_start(bytes: &[u8]) -> BlockStart {
+    BlockStart {
         base: u64_at(bytes, 0),
         records: u64_at(bytes, 8),
     }
@@ -264,51 +267,51 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(
         *bytes[at..]
             .first_chunk()
-            .expect("`note` has cut as many bytes as are read"),
+            .expect("the caller has split off enough bytes"),
     )
 }
 
-/// What replay finds.
-struct Found {
-    queue: Option<Queue>,
+/// The state that replay has recovered so far.
+struct ReplayState {
+    queue: Option<BufferQueue>,
     unknown: Option<u64>,
     quota_bytes: u64,
 }
 
-impl Found {
+impl ReplayState {
     fn record(&mut self, position: Lsn, payload: &[u8]) {
         let base = position.0 - (FRAME_BYTES - journal::RECORD_HEADER_BYTES as u64);
-        let (note, records) = (note(payload), record::count(payload));
-        if let (None, Some(Note::Index { cursor, records, marks })) = (&self.queue, &note) {
-            let next = Place {
+        let (recovery_record, records) = (parse_recovery_record(payload), record::count(payload));
+        if let (None, Some(RecoveryRecord::Index { cursor, records, marks })) = (&self.queue, &recovery_record) {
+            let next = BlockStart {
                 base,
                 records: *records,
             };
-            self.queue = Some(Queue::restored(next, *cursor, marks.clone(), self.quota_bytes));
+            self.queue = Some(BufferQueue::restored(next, *cursor, marks.clone(), self.quota_bytes));
         }
-        let start = Place { base, records: 0 };
+        let start = BlockStart { base, records: 0 };
         let quota_bytes = self.quota_bytes;
-        let queue = self.queue.get_or_insert_with(|| Queue::new(start, quota_bytes));
-        // A block without records may stand before.
+        let queue = self.queue.get_or_insert_with(|| BufferQueue::new(start, quota_bytes));
+        // A block without records may precede this one.
         queue.next.base = base;
         queue.extend(base + FRAME_BYTES + payload.len() as u64, records.map_or(0, u64::from));
-        match note {
-            Some(Note::Cursor(cursor) | Note::Index { cursor, .. }) => queue.set_cursor(cursor),
+        match recovery_record {
+            Some(RecoveryRecord::Cursor(cursor) | RecoveryRecord::Index { cursor, .. }) => queue.set_cursor(cursor),
             None if records.is_none() => _ = self.unknown.get_or_insert(position.0),
             None => {}
         }
     }
 
-    /// Without what the last cursor says is done with.
-    fn queue(self, next: u64) -> Result<Queue, BufferError> {
+    /// Returns the queue without the records that the last cursor marks as finished.
+    fn queue(self, next: u64) -> Result<BufferQueue, BufferError> {
         if let Some(position) = self.unknown {
             return Err(BufferError::Unknown { position });
         }
-        let start = Place { base: next, records: 0 };
-        let mut queue = self.queue.unwrap_or_else(|| Queue::new(start, self.quota_bytes));
+        let start = BlockStart { base: next, records: 0 };
+        let mut queue = self.queue.unwrap_or_else(|| BufferQueue::new(start, self.quota_bytes));
         queue.next.base = next;
-        queue.read = queue.cursor.place;
-        // What follows the cursor is no more than notes.
+        queue.read = queue.cursor.block;
+        // Only recovery records follow the cursor.
         if queue.read.records == queue.next.records && queue.cursor.position == queue.read.base {
             queue.read = queue.next;
             queue.set_cursor(queue.at_read());

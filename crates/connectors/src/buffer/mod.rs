@@ -1,17 +1,21 @@
-//! The buffer of an action: what was published and is not yet confirmed by the sink.
+//! The buffer of an action: messages that the sink has not confirmed yet.
 //!
-//! Threads of the data plane append the records of a tick at once; one reader, the pump's, takes them in the same order and moves
-//! the cursor behind what is done. With `disk` every chunk goes to a journal of the action's own, and the newest ones stay in
-//! memory too, so that a pump that keeps up reads no disk. With `hybrid` chunks go to memory first and to the disk
-//! beyond a size; then all go there until the disk has been read empty, which keeps the order.
+//! Data-plane threads append the records of a tick together. The pump is the only reader: it reads chunks in the same
+//! order and moves the cursor behind finished records.
 //!
-//! What the overflow policy drops is gone, unless fallback actions are to get it: then the newest wait in memory (`dropped.rs`) and the
-//! oldest where they are until the pump has handed them over. Tickets of such records are due when that is done.
+//! - `disk`: each chunk is written to the action's own journal. The newest chunks stay in memory as well, so that a
+//!   pump that keeps up reads no disk.
+//! - `hybrid`: chunks stay in memory up to a limit. Beyond it, all chunks go to the disk until the pump has read the
+//!   disk part completely, which preserves the order.
 //!
-//! What the target turns away again and again is *set aside* by the pump, so that it does not hold what comes later (`aside.rs`).
+//! The overflow policy drops records. If fallback actions are to receive them, the newest wait in memory
+//! (`dropped.rs`), and the oldest stay in the buffer until the pump has passed them on. Their tickets are due after
+//! that.
 //!
-//! Appending takes one short mutex per call and never waits for the disk. Whoever was told [`Full`] is woken by the
-//! callback of [`Buffer::open`], which also tells that more is committed.
+//! The pump *sets aside* records that the target rejects repeatedly, so that they do not block later ones (`aside.rs`).
+//!
+//! Appending takes one short mutex per call and never waits for the disk. After [`BufferFull`], the callback of
+//! [`ActionBuffer::open`] signals when to retry. It also signals commits.
 
 mod aside;
 mod disk;
@@ -22,113 +26,128 @@ mod reader;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fmt, io};
 
-use journal::{Appended, Batch, Health, Journal, Lsn, State};
+use journal::{Appended, DIRECTORY_NAME, Journal, LogBatch, LogHealth, LogState, Lsn};
 use tokio::sync::Notify;
 
 pub use disk::BufferError;
 pub(crate) use dropped::DroppedChunk;
-pub use dropped::NoRoom;
-pub(crate) use queue::{Chunk, Cursor, Place};
-pub(crate) use reader::{Reader, Returned};
+pub use dropped::FallbackQueueFull;
+pub(crate) use queue::{BlockStart, BufferCursor, RecordChunk};
+pub(crate) use reader::{BufferReader, ReturnedRecord};
 
 use crate::config::{BufferConfig, BufferMode, Overflow, QueryMode};
 use crate::record::{Record, Records};
-use dropped::Dropped;
-use queue::{FRAME_BYTES, Noted, Queue};
+use dropped::FallbackQueue;
+use queue::{BufferQueue, FRAME_BYTES, LastRecoveryRecord};
 
-/// Appended and not yet written: beyond it appending waits for the disk.
+/// Maximum size of appended and unwritten data. Beyond it, appending fails with [`BufferFull::DiskTooSlow`].
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// What was given up in favour of what came later may take this, and an eighth of the quota, until the pump has got rid of it.
-const GIVEN_UP_BYTES: u64 = 2 << 20;
+/// Space for evicted records that the pump has not removed yet, in addition to an eighth of the quota.
+const EVICTED_BYTES: u64 = 2 << 20;
 
-/// Between two indexes, at least; with large segments it is half a segment.
+/// Minimum distance of two indexes. With large segments it is half a segment.
 const INDEX_EVERY_MIN: u64 = 256 << 10;
 
-/// A publish that was appended may be acknowledged when [`Buffer::committed`] is at or above this.
+/// Ticket of an append. Its publish may be acknowledged when [`ActionBuffer::committed`] has reached it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct AppendTicket(pub u64);
 
-/// Nothing was appended, because there is no room now. The callback tells when to try again.
+/// The buffer has no space. Nothing was appended. The callback signals when to retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum BufferFull {
     Quota {
         max_bytes: u64,
     },
-    /// The disk does not take what was appended fast enough.
-    Behind,
+    /// The disk is slower than the appends.
+    DiskTooSlow,
     Disk {
-        because: String,
+        reason: String,
     },
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for BufferFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Full::Quota { max_bytes } => write!(f, "the buffer has reached its limit of {max_bytes} bytes"),
-            Full::Behind => f.write_str("the disk is slower than what is published"),
-            Full::Disk { because } => write!(f, "the disk does not take more: {because}"),
+            BufferFull::Quota { max_bytes } => write!(f, "the buffer has reached its limit of {max_bytes} bytes"),
+            BufferFull::DiskTooSlow => f.write_str("the disk is slower than the incoming messages"),
+            BufferFull::Disk { reason } => write!(f, "the disk accepts no more data: {reason}"),
         }
     }
 }
 
-impl std::error::Error for Full {}
+impl std::error::Error for BufferFull {}
 
-/// Numbers of a buffer. All but `queued_*` count from its opening.
+/// Counters and gauges of a buffer. Counters start when the buffer opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
     pub appended_records: u64,
     pub appended_bytes: u64,
-    /// Not yet read by the pump.
+    /// Records that the pump has not read yet.
     pub unread_records: u64,
-    /// Not yet confirmed, with what they take beside.
+    /// Size of unconfirmed records, including their overhead.
     pub queued_bytes: u64,
     pub dropped_oldest: u64,
     pub dropped_newest: u64,
     pub dropped_disk: u64,
-    /// Records for fallback actions for which there was no room either.
-    pub undiverted: u64,
-    /// Appends that were told [`Full`].
+    /// Dropped records for which the queue of fallback actions was full.
+    pub not_diverted: u64,
+    /// Appends that failed with [`BufferFull`].
     pub refused_appends: u64,
-    /// Of the files on the disk.
+    /// Size of the files on the disk.
     pub file_bytes: u64,
 }
 
-/// Cheap to clone.
+/// A handle to the buffer. Cheap to clone.
 #[derive(Clone)]
-pub struct Buffer {
-    inner: Arc<Inner>,
+pub struct ActionBuffer {
+    inner: Arc<BufferInner>,
 }
 
-struct Inner {
+struct BufferInner {
+    directory: PathBuf,
+    /// Why the buffer could not be opened.
+    unavailable: Option<String>,
+    restored: OnceLock<Restored>,
     config: BufferConfig,
     query_mode: QueryMode,
-    queue: Mutex<Queue>,
+    queue: Mutex<BufferQueue>,
     journal: Option<Journal>,
-    /// Of `hybrid`: where in the queue and in the journal the part on the disk begins.
+    /// For `hybrid`: where the part on the disk begins.
     spill: Mutex<Option<Spill>>,
     signals: Arc<Signals>,
-    counters: Counters,
-    /// Ends what is done with, for tickets of [`QueryMode::Sync`].
+    counters: BufferCounters,
+    /// End of the confirmed records, for tickets of [`QueryMode::Sync`].
     confirmed: AtomicU64,
     appended: AtomicU64,
-    /// Up to where the last index was written.
+    /// End of the last index record.
     indexed: AtomicU64,
     was_refused: AtomicBool,
-    reader: Mutex<Option<Reader>>,
-    /// Fallback actions are to get what is dropped.
-    keeps_dropped: AtomicBool,
-    dropped: Dropped,
-    /// Where that is kept which was set aside, with [`BufferMode::Disk`].
+    reader: Mutex<Option<BufferReader>>,
+    /// Whether fallback actions receive dropped records.
+    diverts_dropped: AtomicBool,
+    dropped: FallbackQueue,
+    /// Path of the side file with [`BufferMode::Disk`].
     aside_path: Option<PathBuf>,
     has_aside: AtomicBool,
-    /// Of what was set aside and is not done with.
+    /// Size of the unfinished records that were set aside.
     aside_bytes: AtomicU64,
 }
 
+/// Records of a previous buffer with the same files, which that one had not committed.
+struct Restored {
+    /// Previous tickets up to this one were committed when this buffer was opened.
+    opened_at: u64,
+    /// The later ones are committed with this ticket.
+    end: u64,
+    /// Records that could not be appended, because this buffer could not be opened.
+    waiting: Vec<RecordChunk>,
+}
+
+/// Start of the part on the disk, as positions in the queue and in the journal.
 #[derive(Clone, Copy, Debug)]
 struct Spill {
     queue_base: u64,
@@ -138,43 +157,39 @@ struct Spill {
 struct Signals {
     /// There may be more to read.
     readable: Notify,
-    /// The journal has been asked to give back space.
+    /// A truncation of the journal is in progress.
     is_releasing: AtomicBool,
-    /// Where the index stands with which the next start begins.
+    /// Position of the index that recovery begins with.
     checkpoint: AtomicU64,
     on_progress: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
-struct Counters {
+struct BufferCounters {
     appended_records: AtomicU64,
     appended_bytes: AtomicU64,
     dropped_oldest: AtomicU64,
     dropped_newest: AtomicU64,
     dropped_disk: AtomicU64,
-    undiverted: AtomicU64,
+    not_diverted: AtomicU64,
     refused_appends: AtomicU64,
 }
 
-impl Buffer {
-    /// Opens what is in `directory`, or begins there; with [`BufferMode::Memory`] it is not touched. `on_progress` is called when
-    /// [`Buffer::committed`] has grown and when there is room again for whoever was told [`Full`], on any thread; it should only wake others.
+impl ActionBuffer {
+    /// Opens the buffer in `directory`, or creates it. With [`BufferMode::Memory`] the directory is not used.
+    ///
+    /// `on_progress` is called on any thread when [`ActionBuffer::committed`] has grown, and when there is space again
+    /// after [`BufferFull`]. It should only wake other tasks.
     pub fn open(
         directory: &Path,
         config: &BufferConfig,
         query_mode: QueryMode,
         on_progress: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Buffer, BufferError> {
-        let signals = Arc::new(Signals {
-            readable: Notify::new(),
-            is_releasing: AtomicBool::new(false),
-            checkpoint: AtomicU64::new(0),
-            on_progress: Box::new(on_progress),
-        });
-        let aside_path = (config.mode == BufferMode::Disk).then(|| aside::path(directory));
+    ) -> Result<ActionBuffer, BufferError> {
+        let signals = Signals::new(on_progress);
         let mut aside = Vec::new();
         let (journal, queue) = match config.mode {
-            BufferMode::Memory => (None, Queue::new(Place::default(), config.quota_bytes())),
+            BufferMode::Memory => (None, BufferQueue::new(BlockStart::default(), config.quota_bytes())),
             BufferMode::Disk => {
                 let (log, queue) = disk::open(directory, config)?;
                 let in_journal = queue.cursor.position..queue.next.base;
@@ -186,13 +201,46 @@ impl Buffer {
                 let (log, _) = disk::open(directory, config)?;
                 (
                     Some(start(log, &signals)?),
-                    Queue::new(Place::default(), config.quota_bytes()),
+                    BufferQueue::new(BlockStart::default(), config.quota_bytes()),
                 )
             }
         };
+        let content = Content { journal, queue, aside };
+        Ok(ActionBuffer::new(directory, config, query_mode, signals, Ok(content)))
+    }
+
+    /// Creates a replacement for a buffer that cannot be opened for this reason. Every append fails with
+    /// [`BufferFull::Disk`], so that the overflow policy applies. The files are not touched.
+    pub fn unavailable(
+        directory: &Path,
+        config: &BufferConfig,
+        query_mode: QueryMode,
+        reason: String,
+        on_progress: impl Fn() + Send + Sync + 'static,
+    ) -> ActionBuffer {
+        let signals = Signals::new(on_progress);
+        ActionBuffer::new(directory, config, query_mode, signals, Err(reason))
+    }
+
+    fn new(
+        directory: &Path,
+        config: &BufferConfig,
+        query_mode: QueryMode,
+        signals: Arc<Signals>,
+        content: Result<Content, String>,
+    ) -> ActionBuffer {
+        let aside_path = (content.is_ok() && config.mode == BufferMode::Disk).then(|| aside::path(directory));
+        let (content, unavailable) = match content {
+            Ok(content) => (content, None),
+            Err(reason) => (Content::empty(config), Some(reason)),
+        };
+        let Content { journal, queue, aside } = content;
         let aside_bytes = aside.iter().map(|record| record.len() as u64).sum::<u64>();
-        let reader = Reader::new(journal.as_ref().map(Journal::reader), queue.cursor, aside);
-        let inner = Inner {
+        let reader = BufferReader::new(journal.as_ref().map(Journal::reader), queue.cursor, aside);
+        let inner = BufferInner {
+            directory: directory.to_owned(),
+            unavailable,
+            restored: OnceLock::new(),
             config: config.clone(),
             query_mode,
             confirmed: AtomicU64::new(queue.cursor.position),
@@ -202,23 +250,23 @@ impl Buffer {
             journal,
             spill: Mutex::new(None),
             signals,
-            counters: Counters::default(),
+            counters: BufferCounters::default(),
             was_refused: AtomicBool::new(false),
             reader: Mutex::new(Some(reader)),
-            keeps_dropped: AtomicBool::new(false),
-            dropped: Dropped::default(),
+            diverts_dropped: AtomicBool::new(false),
+            dropped: FallbackQueue::default(),
             aside_path,
             has_aside: AtomicBool::new(aside_bytes > 0),
             aside_bytes: AtomicU64::new(aside_bytes),
         };
-        Ok(Buffer { inner: Arc::new(inner) })
+        ActionBuffer { inner: Arc::new(inner) }
     }
 
-    /// Takes all of the records, leaving `records` empty, or none of them. What is dropped by the overflow policy counts as
-    /// taken; when fallback actions are to get it and there is no room for what they have not taken yet, nothing is.
-    pub fn append(&self, records: &mut Records) -> Result<Ticket, Full> {
+    /// Appends all of the records and empties `records`, or appends none. Records that the overflow policy drops count
+    /// as accepted. If fallback actions are to receive them and their queue is full, the append fails.
+    pub fn append(&self, records: &mut Records) -> Result<AppendTicket, BufferFull> {
         if records.is_empty() {
-            return Ok(Ticket(self.inner.appended.load(Acquire)));
+            return Ok(AppendTicket(self.inner.appended.load(Acquire)));
         }
         match self.inner.append(records) {
             Ok(ticket) => Ok(ticket),
@@ -226,46 +274,123 @@ impl Buffer {
         }
     }
 
-    /// All tickets up to this may be acknowledged.
-    pub fn committed(&self) -> Ticket {
+    /// Returns the highest ticket that may be acknowledged.
+    pub fn committed(&self) -> AppendTicket {
         let stored = self.stored();
         match self.inner.query_mode {
             QueryMode::Async => stored,
-            QueryMode::Sync => stored.min(Ticket(self.inner.confirmed.load(Acquire))),
+            QueryMode::Sync => stored.min(AppendTicket(self.inner.confirmed.load(Acquire))),
         }
     }
 
-    /// The buffer has all up to this where it keeps it, whatever the target has confirmed.
-    pub fn stored(&self) -> Ticket {
+    /// Returns the highest ticket whose records are stored, whether or not the target has confirmed them.
+    pub fn stored(&self) -> AppendTicket {
         let inner = &*self.inner;
         let stored = match &inner.journal {
             Some(journal) if inner.config.mode == BufferMode::Disk => journal.committed().0,
             _ => inner.appended.load(Acquire),
         };
-        Ticket(stored.min(inner.dropped.due_before()))
+        AppendTicket(stored.min(inner.dropped.due_before()))
     }
 
-    /// So many bytes would be taken now, if nobody else gives it any.
-    pub fn has_room_for(&self, bytes: u64) -> bool {
+    /// Returns why the buffer accepts no records until it is opened again: it could not be opened, or its journal has
+    /// failed. The text names the files, and the remedy if [`ActionBuffer::can_reopen`] is false.
+    pub fn failure(&self) -> Option<String> {
         let inner = &*self.inner;
-        match inner.config.overflow {
-            Overflow::BackPressure => inner.obstacle(&inner.queue(), bytes).is_none(),
-            Overflow::DropOldest | Overflow::DropNewest => inner.dropped.has_room_for(bytes as usize),
+        let reason = match (&inner.unavailable, &inner.journal) {
+            (Some(reason), _) => reason.clone(),
+            (None, Some(journal)) if journal.health() == LogHealth::Failed => match journal.state() {
+                LogState::Failed { reason } => reason,
+                LogState::Ok | LogState::Full { .. } => return None,
+            },
+            (None, _) => return None,
+        };
+        let remedy = match self.can_reopen() {
+            true => "",
+            false => "; restart the action to delete the messages of its buffer and continue",
+        };
+        Some(format!(
+            "{}: {reason}{remedy}",
+            inner.directory.join(DIRECTORY_NAME).display()
+        ))
+    }
+
+    /// Returns whether [`ActionBuffer::open`] would find everything that this buffer has accepted, apart from what
+    /// [`ActionBuffer::restore`] adds. Opening a hybrid buffer deletes its files.
+    pub fn can_reopen(&self) -> bool {
+        self.inner.unavailable.is_some() || self.inner.config.mode == BufferMode::Disk
+    }
+
+    /// Appends the records that `previous`, a closed buffer with the same files, could not commit. Call it once, before
+    /// anything is appended. Opening the files has rewritten and synced their content.
+    pub fn restore(&self, previous: &ActionBuffer) {
+        let inner = &*self.inner;
+        if inner.config.mode != BufferMode::Disk {
+            return;
+        }
+        let mut queue = inner.queue();
+        let opened_at = queue.next.base;
+        let mut waiting = previous.uncommitted();
+        if inner.unavailable.is_none() {
+            for chunk in waiting.drain(..).filter(|chunk| chunk.end > opened_at) {
+                inner.put(&mut queue, inner.batch(&chunk.bytes), (chunk.records, chunk.bytes));
+            }
+        }
+        let end = queue.next.base;
+        let restored = Restored {
+            opened_at,
+            end,
+            waiting,
+        };
+        // A second call has no effect.
+        let _ = inner.restored.set(restored);
+    }
+
+    fn uncommitted(&self) -> Vec<RecordChunk> {
+        let inner = &*self.inner;
+        let Some(journal) = inner.journal.as_ref().filter(|_| inner.config.mode == BufferMode::Disk) else {
+            return inner.restored.get().map(|it| it.waiting.clone()).unwrap_or_default();
+        };
+        let committed = journal.committed().0;
+        let queue = inner.queue();
+        let chunks = queue
+            .in_memory
+            .iter()
+            .filter(|chunk| chunk.records > 0 && chunk.end > committed);
+        chunks.cloned().collect()
+    }
+
+    /// Returns the ticket here for one of the previous buffer with the same files. `None` if its records are lost, as
+    /// in memory.
+    pub fn ticket_of_previous(&self, ticket: AppendTicket) -> Option<AppendTicket> {
+        let inner = &*self.inner;
+        match inner.restored.get() {
+            _ if inner.unavailable.is_some() && inner.config.mode == BufferMode::Disk => Some(ticket),
+            Some(restored) if ticket.0 > restored.opened_at => Some(AppendTicket(restored.end)),
+            _ => (ticket <= self.stored()).then_some(ticket),
         }
     }
 
-    /// Records that will never be tried, and of which fallback actions are to get what they carry. Takes all of them, leaving
-    /// `records` empty, or none.
-    pub fn divert(&self, records: &mut Records) -> Result<Ticket, NoRoom> {
-        let ticket = self.inner.appended.load(Acquire);
-        self.inner.dropped.keep(records, ticket)?;
-        self.inner.signals.readable.notify_one();
-        Ok(Ticket(ticket))
+    /// Returns whether an append of this size would succeed now, if no other thread appends before.
+    pub fn has_space_for(&self, bytes: u64) -> bool {
+        let inner = &*self.inner;
+        match inner.config.overflow {
+            Overflow::BackPressure => inner.obstacle(&inner.queue(), bytes).is_none(),
+            Overflow::DropOldest | Overflow::DropNewest => inner.dropped.has_space_for(bytes as usize),
+        }
     }
 
-    /// There was no room for so many records that were to be diverted.
-    pub fn could_not_divert(&self, records: u64) {
-        self.inner.counters.undiverted.fetch_add(records, Relaxed);
+    /// Passes records to fallback actions without sending them. Accepts all of them and empties `records`, or none.
+    pub fn divert(&self, records: &mut Records) -> Result<AppendTicket, FallbackQueueFull> {
+        let ticket = self.inner.appended.load(Acquire);
+        self.inner.dropped.push(records, ticket)?;
+        self.inner.signals.readable.notify_one();
+        Ok(AppendTicket(ticket))
+    }
+
+    /// Counts records that could not be diverted because the queue was full.
+    pub fn count_rejected_diversions(&self, records: u64) {
+        self.inner.counters.not_diverted.fetch_add(records, Relaxed);
     }
 
     pub fn stats(&self) -> BufferStats {
@@ -284,15 +409,15 @@ impl Buffer {
             dropped_oldest: counters.dropped_oldest.load(Relaxed),
             dropped_newest: counters.dropped_newest.load(Relaxed),
             dropped_disk: counters.dropped_disk.load(Relaxed),
-            undiverted: counters.undiverted.load(Relaxed),
+            not_diverted: counters.not_diverted.load(Relaxed),
             refused_appends: counters.refused_appends.load(Relaxed),
             file_bytes: inner.journal.as_ref().map_or(0, |journal| journal.stats().file_bytes),
         }
     }
 
-    /// Saves the cursor and, with `disk`, syncs all that was appended. What is appended later is lost.
+    /// Saves the cursor and, with `disk`, syncs all appended records. Records appended later are lost.
     pub fn shut_down(&self) -> Result<(), BufferError> {
-        self.could_not_divert(self.inner.dropped.clear());
+        self.count_rejected_diversions(self.inner.dropped.clear());
         self.save_cursor();
         match &self.inner.journal {
             Some(journal) => journal.clone().shut_down().map_err(BufferError::Close),
@@ -300,12 +425,12 @@ impl Buffer {
         }
     }
 
-    /// There is one; `None` while somebody has it.
-    pub(crate) fn take_reader(&self) -> Option<Reader> {
+    /// Takes the only reader. Returns `None` while another pump has it.
+    pub(crate) fn take_reader(&self) -> Option<BufferReader> {
         self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn put_back(&self, reader: Reader) {
+    pub(crate) fn return_reader(&self, reader: BufferReader) {
         *self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader);
     }
 
@@ -313,8 +438,9 @@ impl Buffer {
         self.inner.signals.readable.notified().await;
     }
 
-    /// All before the cursor is done with; `None`: all that was read. In memory only, until [`Buffer::save_cursor`].
-    pub(crate) fn confirm(&self, cursor: Option<Cursor>) {
+    /// Marks everything before the cursor as finished; with `None`, everything that was read. The mark is in memory
+    /// until [`ActionBuffer::save_cursor`].
+    pub(crate) fn confirm(&self, cursor: Option<BufferCursor>) {
         let inner = &*self.inner;
         {
             let mut queue = inner.queue();
@@ -330,13 +456,13 @@ impl Buffer {
         }
     }
 
-    /// Leaves the cursor in the journal, if it is not there: at a crash from now on nothing before it is sent again.
+    /// Writes the cursor to the journal if it has moved. After a crash, records before it are not sent again.
     pub(crate) fn save_cursor(&self) {
         let inner = &*self.inner;
         if let (Some(journal), BufferMode::Disk) = (&inner.journal, inner.config.mode) {
             let mut queue = inner.queue();
-            if queue.cursor.position > queue.noted.position {
-                inner.note_cursor(&mut queue, journal);
+            if queue.cursor.position > queue.last_recovery_record.position {
+                inner.append_cursor(&mut queue, journal);
             }
         }
     }
@@ -345,13 +471,13 @@ impl Buffer {
         self.inner.config.quota_bytes()
     }
 
-    /// A ticket of [`QueryMode::Sync`] is due when all before it is confirmed: nothing can be set aside.
+    /// Returns false for [`QueryMode::Sync`]: its tickets are due in order, so that no record may be passed over.
     pub(crate) fn can_set_aside(&self) -> bool {
         self.inner.query_mode == QueryMode::Async
     }
 
-    /// The cursor may move beyond these, in their order, and beyond nothing else that was set aside before. Returns them without what else
-    /// their chunks have. Waits for the disk.
+    /// Replaces the set of records that are set aside. The cursor may then pass them. Returns copies that do not share
+    /// the memory of their chunks. Waits for the disk.
     pub(crate) fn set_aside(&self, records: &[Record]) -> io::Result<Vec<Record>> {
         let inner = &*self.inner;
         let copy = aside::copy(records);
@@ -362,31 +488,31 @@ impl Buffer {
             }
         }
         inner.has_aside.store(!records.is_empty(), Relaxed);
-        aside::read(&copy).ok_or_else(|| io::Error::other("what was written is no copy of the records"))
+        aside::read(&copy).ok_or_else(|| io::Error::other("the written copy of the records is invalid"))
     }
 
-    /// So many bytes of what was set aside are not done with.
+    /// Sets the size of the unfinished records that are set aside.
     pub(crate) fn count_aside(&self, bytes: usize) {
         self.inner.aside_bytes.store(bytes as u64, Relaxed);
     }
 
-    /// Nothing that was set aside is left.
-    pub(crate) fn forget_aside(&self) {
+    /// Deletes the side file after its last record is finished.
+    pub(crate) fn clear_aside(&self) {
         self.count_aside(0);
         if !self.inner.has_aside.load(Relaxed) {
             return;
         }
         if let Err(error) = self.set_aside(&[]) {
-            tracing::warn!(%error, "messages that were set aside and are done with may come once more after a restart");
+            tracing::warn!(%error, "deleting the side file failed; its messages may be sent again after a restart");
         }
     }
 
-    /// Gives back the space of what is done with.
+    /// Frees the space of finished records.
     pub(crate) fn release(&self) {
         self.inner.release();
     }
 
-    /// Drops all that nobody has read yet, or that nobody has any more who had read it. Returns how many records it was.
+    /// Drops all records that are unread, or that a stopped pump has returned. Returns their number.
     pub(crate) fn purge(&self) -> u64 {
         let unread = self.inner.queue().skip_unread();
         let mut reader = self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -396,23 +522,23 @@ impl Buffer {
         let returned = std::mem::take(&mut reader.returned).len();
         if returned > 0 {
             self.confirm(None);
-            self.forget_aside();
+            self.clear_aside();
         }
         unread + returned as u64
     }
 
-    /// From now on fallback actions are to get what is dropped.
-    pub(crate) fn keep_dropped(&self) {
-        self.inner.keeps_dropped.store(true, Release);
+    /// Passes dropped records to fallback actions from now on.
+    pub(crate) fn divert_dropped(&self) {
+        self.inner.diverts_dropped.store(true, Release);
     }
 
-    /// What stands before this was given up in favour of what came later.
-    pub(crate) fn given_up_before(&self) -> u64 {
-        self.inner.queue().given_up.base
+    /// Returns the position before which records are evicted in favour of later ones.
+    pub(crate) fn evicted_before(&self) -> u64 {
+        self.inner.queue().evicted.base
     }
 
-    /// The pump has got rid of so many that were given up.
-    pub(crate) fn count_given_up(&self, records: u64) {
+    /// Counts evicted records that the pump has removed.
+    pub(crate) fn count_evicted(&self, records: u64) {
         self.inner.counters.dropped_oldest.fetch_add(records, Relaxed);
     }
 
@@ -420,29 +546,58 @@ impl Buffer {
         self.inner.dropped.due_before() < u64::MAX
     }
 
-    /// What fallback actions are to get of what there was no room for. Say [`Buffer::took_dropped`] or [`Buffer::return_dropped`] before
-    /// the next ones.
+    /// Returns the dropped records for fallback actions. Call [`ActionBuffer::finish_dropped`] or
+    /// [`ActionBuffer::return_dropped`] before the next call.
     pub(crate) fn take_dropped(&self) -> Vec<DroppedChunk> {
         self.inner.dropped.take()
     }
 
-    /// They have it, or nothing can be done with it.
-    pub(crate) fn took_dropped(&self) {
-        self.inner.dropped.took();
+    /// Removes the records that [`ActionBuffer::take_dropped`] returned.
+    pub(crate) fn finish_dropped(&self) {
+        self.inner.dropped.remove_taken();
         (self.inner.signals.on_progress)();
     }
 
     pub(crate) fn return_dropped(&self) {
-        self.inner.dropped.put_back();
+        self.inner.dropped.return_taken();
     }
 }
 
-/// Above the quota, when the oldest are dropped: for what was given up and is still there.
-fn given_up_bytes_max(max_bytes: u64) -> u64 {
-    max_bytes / 8 + GIVEN_UP_BYTES
+/// Returns the space above the quota for evicted records that are not removed yet.
+fn evicted_bytes_max(max_bytes: u64) -> u64 {
+    max_bytes / 8 + EVICTED_BYTES
 }
 
-fn start(log: journal::Log, signals: &Arc<Signals>) -> Result<Journal, BufferError> {
+/// The stored records that opening a buffer has found.
+struct Content {
+    journal: Option<Journal>,
+    queue: BufferQueue,
+    /// Records that were set aside.
+    aside: Vec<Record>,
+}
+
+impl Content {
+    fn empty(config: &BufferConfig) -> Content {
+        Content {
+            journal: None,
+            queue: BufferQueue::new(BlockStart::default(), config.quota_bytes()),
+            aside: Vec::new(),
+        }
+    }
+}
+
+impl Signals {
+    fn new(on_progress: impl Fn() + Send + Sync + 'static) -> Arc<Signals> {
+        Arc::new(Signals {
+            readable: Notify::new(),
+            is_releasing: AtomicBool::new(false),
+            checkpoint: AtomicU64::new(0),
+            on_progress: Box::new(on_progress),
+        })
+    }
+}
+
+fn start(log: journal::RecordLog, signals: &Arc<Signals>) -> Result<Journal, BufferError> {
     let signals = Arc::clone(signals);
     disk::start(log, move || {
         signals.readable.notify_one();
@@ -450,140 +605,155 @@ fn start(log: journal::Log, signals: &Arc<Signals>) -> Result<Journal, BufferErr
     })
 }
 
-impl Inner {
-    fn append(&self, records: &mut Records) -> Result<Ticket, Full> {
+impl BufferInner {
+    fn append(&self, records: &mut Records) -> Result<AppendTicket, BufferFull> {
         let log_bytes = FRAME_BYTES + records.len() as u64;
         let count = u64::from(records.count());
-        let mut batch = self.batch(records);
+        let batch = self.batch(records.bytes());
         let mut queue = self.queue();
         if let Some(full) = self.obstacle(&queue, log_bytes) {
             return Err(full);
         }
-        let mut chunk = Chunk {
-            place: queue.next,
-            end: queue.next.base + log_bytes,
-            records: records.count(),
-            bytes: Arc::new(records.take()),
-        };
-        let end = match &self.journal {
-            Some(journal) if self.config.mode == BufferMode::Disk => {
-                self.note_cursor_if_due(&mut queue, journal);
-                chunk.place = queue.next;
-                let appended = journal.append(&mut batch);
-                self.keep_hot(&mut queue, chunk, appended.end.0);
-                self.index_if_due(&mut queue, journal);
-                appended.end.0
-            }
-            Some(journal) => self.keep_or_spill(&mut queue, chunk, journal),
-            None => {
-                queue.extend(chunk.end, count);
-                let end = chunk.end;
-                queue.keep(chunk);
-                end
-            }
-        };
-        self.appended.store(end, Release);
+        if let (Some(journal), BufferMode::Disk) = (&self.journal, self.config.mode) {
+            self.append_cursor_if_due(&mut queue, journal);
+        }
+        let records = (records.count(), Arc::new(records.take()));
+        let end = self.put(&mut queue, batch, records);
         drop(queue);
         self.counters.appended_records.fetch_add(count, Relaxed);
         self.counters.appended_bytes.fetch_add(log_bytes, Relaxed);
         if self.config.mode != BufferMode::Disk {
             self.signals.readable.notify_one();
         }
-        Ok(Ticket(end))
+        Ok(AppendTicket(end))
     }
 
-    /// The chunk as the journal gets it, made before the mutex is taken.
-    fn batch(&self, records: &Records) -> Batch {
-        let mut batch = Batch::new();
+    /// Appends a chunk without checking for space. Returns its end.
+    fn put(&self, queue: &mut BufferQueue, mut batch: LogBatch, (records, bytes): (u32, Arc<Vec<u8>>)) -> u64 {
+        let chunk = RecordChunk {
+            block: queue.next,
+            end: queue.next.base + FRAME_BYTES + bytes.len() as u64,
+            records,
+            bytes,
+        };
+        let end = match &self.journal {
+            Some(journal) if self.config.mode == BufferMode::Disk => {
+                let appended = journal.append(&mut batch);
+                self.store_hot(queue, chunk, appended.end.0, journal.committed().0);
+                self.index_if_due(queue, journal);
+                appended.end.0
+            }
+            Some(journal) => self.store_or_spill(queue, chunk, journal),
+            None => {
+                queue.extend(chunk.end, u64::from(records));
+                let end = chunk.end;
+                queue.push_hot(chunk);
+                end
+            }
+        };
+        self.appended.store(end, Release);
+        end
+    }
+
+    /// Builds the journal record of a chunk, before the mutex is taken.
+    fn batch(&self, records: &[u8]) -> LogBatch {
+        let mut batch = LogBatch::new();
         if self.config.mode == BufferMode::Disk {
-            batch.record(|bytes| bytes.extend_from_slice(records.bytes()));
+            batch.record(|bytes| bytes.extend_from_slice(records));
         }
         batch
     }
 
-    fn keep_hot(&self, queue: &mut Queue, mut chunk: Chunk, end: u64) {
+    /// Chunks stay in memory until they are committed, for [`ActionBuffer::restore`].
+    fn store_hot(&self, queue: &mut BufferQueue, mut chunk: RecordChunk, end: u64, committed: u64) {
         chunk.end = end;
         queue.extend(end, u64::from(chunk.records));
-        queue.keep(chunk);
-        queue.shrink_hot(self.config.memory_bytes as usize);
+        queue.push_hot(chunk);
+        queue.shrink_hot(self.config.memory_bytes as usize, committed);
     }
 
-    fn keep_or_spill(&self, queue: &mut Queue, chunk: Chunk, journal: &Journal) -> u64 {
+    fn store_or_spill(&self, queue: &mut BufferQueue, chunk: RecordChunk, journal: &Journal) -> u64 {
         let mut spill = self.spill();
         let end = chunk.end;
         queue.extend(end, u64::from(chunk.records));
         if spill.is_none() && queue.hot_bytes + chunk.bytes.capacity() <= self.config.memory_bytes as usize {
-            queue.keep(chunk);
+            queue.push_hot(chunk);
             return end;
         }
-        let mut batch = Batch::new();
+        let mut batch = LogBatch::new();
         batch.record(|bytes| bytes.extend_from_slice(&chunk.bytes));
         let appended = journal.append(&mut batch);
         spill.get_or_insert(Spill {
-            queue_base: chunk.place.base,
+            queue_base: chunk.block.base,
             log_base: appended.base.0,
         });
         end
     }
 
-    /// Why `bytes` more cannot be taken.
-    fn obstacle(&self, queue: &Queue, bytes: u64) -> Option<Full> {
+    /// Returns why `bytes` more cannot be appended.
+    fn obstacle(&self, queue: &BufferQueue, bytes: u64) -> Option<BufferFull> {
+        if let Some(reason) = &self.unavailable {
+            return Some(BufferFull::Disk { reason: reason.clone() });
+        }
         let max_bytes = self.config.quota_bytes();
-        let (used, kept) = (queue.used_bytes(), queue.kept_bytes());
-        // A buffer that is empty takes anything: otherwise a long message would wait for ever.
+        let (used, kept) = (queue.used_bytes(), queue.stored_bytes());
+        // An empty buffer accepts a chunk of any size. Otherwise a long message would wait for ever.
         let is_above = used >= max_bytes || (used > 0 && used + bytes > max_bytes);
-        if is_above || (kept > used && kept + bytes > max_bytes + given_up_bytes_max(max_bytes)) {
-            return Some(Full::Quota { max_bytes });
+        if is_above || (kept > used && kept + bytes > max_bytes + evicted_bytes_max(max_bytes)) {
+            return Some(BufferFull::Quota { max_bytes });
         }
         let journal = self.journal.as_ref()?;
-        if journal.health() != Health::Ok {
+        if journal.health() != LogHealth::Ok {
             return match journal.state() {
-                State::Ok => None,
-                State::Full { because } | State::Failed { because } => Some(Full::Disk { because }),
+                LogState::Ok => None,
+                LogState::Full { reason: because } | LogState::Failed { reason: because } => {
+                    Some(BufferFull::Disk { reason: because })
+                }
             };
         }
-        (journal.backlog_bytes() > BACKLOG_BYTES_MAX).then_some(Full::Behind)
+        (journal.backlog_bytes() > BACKLOG_BYTES_MAX).then_some(BufferFull::DiskTooSlow)
     }
 
-    fn overflow(&self, records: &mut Records, full: Full) -> Result<Ticket, Full> {
+    fn overflow(&self, records: &mut Records, full: BufferFull) -> Result<AppendTicket, BufferFull> {
         let counters = &self.counters;
         let counter = match (self.config.overflow, &full) {
             (Overflow::BackPressure, _) => return self.refuse(full),
-            (Overflow::DropOldest, Full::Quota { .. }) => {
-                self.give_up_oldest(FRAME_BYTES + records.len() as u64);
+            (Overflow::DropOldest, BufferFull::Quota { .. }) => {
+                self.evict_oldest(FRAME_BYTES + records.len() as u64);
                 if let Ok(ticket) = self.append(records) {
                     return Ok(ticket);
                 }
                 &counters.dropped_newest
             }
-            (Overflow::DropNewest, Full::Quota { .. }) => &counters.dropped_newest,
-            (_, Full::Behind | Full::Disk { .. }) => &counters.dropped_disk,
+            (Overflow::DropNewest, BufferFull::Quota { .. }) => &counters.dropped_newest,
+            (_, BufferFull::DiskTooSlow | BufferFull::Disk { .. }) => &counters.dropped_disk,
         };
         let (count, ticket) = (u64::from(records.count()), self.appended.load(Acquire));
-        if self.keeps_dropped.load(Acquire) {
-            if self.dropped.keep(records, ticket).is_err() {
+        if self.diverts_dropped.load(Acquire) {
+            if self.dropped.push(records, ticket).is_err() {
                 return self.refuse(full);
             }
             self.signals.readable.notify_one();
         }
         counter.fetch_add(count, Relaxed);
         records.clear();
-        Ok(Ticket(ticket))
+        Ok(AppendTicket(ticket))
     }
 
-    fn refuse(&self, full: Full) -> Result<Ticket, Full> {
+    fn refuse(&self, full: BufferFull) -> Result<AppendTicket, BufferFull> {
         self.counters.refused_appends.fetch_add(1, Relaxed);
         self.was_refused.store(true, Release);
         Err(full)
     }
 
-    /// What the pump has, it gives up itself; also what it has not read, if that goes to fallback actions.
-    fn give_up_oldest(&self, bytes: u64) {
+    /// Evicts the oldest records. The pump removes the evicted records that it has read, and all evicted records if
+    /// fallback actions receive them.
+    fn evict_oldest(&self, bytes: u64) {
         {
             let mut queue = self.queue();
-            queue.give_up_oldest(bytes);
-            if !self.keeps_dropped.load(Acquire) {
-                let skipped = queue.skip_given_up();
+            queue.evict_oldest(bytes);
+            if !self.diverts_dropped.load(Acquire) {
+                let skipped = queue.skip_evicted();
                 self.counters.dropped_oldest.fetch_add(skipped, Relaxed);
             }
         }
@@ -591,7 +761,7 @@ impl Inner {
         self.release();
     }
 
-    /// Gives back the space of what is done with.
+    /// Frees the space of finished records.
     fn release(&self) {
         let Some(journal) = &self.journal else {
             return;
@@ -604,35 +774,35 @@ impl Inner {
             return;
         }
         match self.config.mode {
-            // A start finds the records and the cursor by an index, which therefore stays.
+            // Recovery needs an index before the oldest record, so that this index must not be deleted.
             BufferMode::Disk if signals.checkpoint.load(Acquire) < done.0 => self.index(&mut self.queue(), journal),
             BufferMode::Disk => {}
             BufferMode::Memory | BufferMode::Hybrid => journal.set_checkpoint(done, |_| ()),
         }
         journal.truncate_before(done, move |result| {
             if let Err(error) = result {
-                tracing::warn!(position = done.0, %error, "space of an action's buffer could not be given back; it is tried again");
+                tracing::warn!(position = done.0, %error, "freeing space of the action's buffer failed, retrying");
             }
             signals.is_releasing.store(false, Release);
             (signals.on_progress)();
         });
     }
 
-    /// Keeps short what a start has to read, however much waits.
-    fn index_if_due(&self, queue: &mut Queue, journal: &Journal) {
+    /// Writes an index at regular distances, which bounds the data that recovery reads.
+    fn index_if_due(&self, queue: &mut BufferQueue, journal: &Journal) {
         let every = (self.config.file_bytes() / 2).max(INDEX_EVERY_MIN);
         if queue.next.base - self.indexed.load(Relaxed) >= every {
             self.index(queue, journal);
         }
     }
 
-    /// Writes an index into the journal, with which the next start begins as soon as it is on the disk.
-    fn index(&self, queue: &mut Queue, journal: &Journal) {
+    /// Appends an index. Recovery begins there once it is committed.
+    fn index(&self, queue: &mut BufferQueue, journal: &Journal) {
         let batch = disk::index_batch(queue);
-        let appended = self.append_note(queue, journal, batch);
+        let appended = self.append_recovery_record(queue, journal, batch);
         self.indexed.store(appended.end.0, Relaxed);
         let signals = Arc::clone(&self.signals);
-        // While the disk is full it fails; the one before is good enough.
+        // This fails while the disk is full. The previous index remains valid.
         journal.set_checkpoint_at(appended, move |result| {
             if result.is_ok() {
                 signals.checkpoint.store(appended.base.0, Release);
@@ -640,37 +810,39 @@ impl Inner {
         });
     }
 
-    /// With what is appended, once per commit: so it costs neither a sync nor a clock.
-    fn note_cursor_if_due(&self, queue: &mut Queue, journal: &Journal) {
-        if queue.cursor.position > queue.noted.position && queue.noted.end <= journal.committed().0 {
-            self.note_cursor(queue, journal);
+    /// Saves the cursor with the appended records, at most once per commit. This costs neither a sync nor a clock.
+    fn append_cursor_if_due(&self, queue: &mut BufferQueue, journal: &Journal) {
+        if queue.cursor.position > queue.last_recovery_record.position
+            && queue.last_recovery_record.end <= journal.committed().0
+        {
+            self.append_cursor(queue, journal);
         }
     }
 
-    fn note_cursor(&self, queue: &mut Queue, journal: &Journal) {
+    fn append_cursor(&self, queue: &mut BufferQueue, journal: &Journal) {
         let batch = disk::cursor_batch(queue.cursor);
-        self.append_note(queue, journal, batch);
+        self.append_recovery_record(queue, journal, batch);
     }
 
-    /// What stands in the log for the next start, the cursor among it, and of which nothing waits.
-    fn append_note(&self, queue: &mut Queue, journal: &Journal, mut batch: Batch) -> Appended {
+    /// Appends a recovery record, which contains the cursor and no waiting records.
+    fn append_recovery_record(&self, queue: &mut BufferQueue, journal: &Journal, mut batch: LogBatch) -> Appended {
         let appended = journal.append(&mut batch);
-        let (place, end) = (queue.next, appended.end.0);
+        let (block, end) = (queue.next, appended.end.0);
         queue.extend(end, 0);
-        if queue.read.base < place.base {
-            queue.keep(Chunk {
-                place,
+        if queue.read.base < block.base {
+            queue.push_hot(RecordChunk {
+                block,
                 end,
                 records: 0,
                 bytes: Arc::default(),
             });
         } else {
             queue.advance(end, 0);
-            if queue.cursor.place == place {
+            if queue.cursor.block == block {
                 queue.set_cursor(queue.at_read());
             }
         }
-        queue.noted = Noted {
+        queue.last_recovery_record = LastRecoveryRecord {
             position: queue.cursor.position,
             end,
         };
@@ -678,12 +850,12 @@ impl Inner {
         appended
     }
 
-    /// Where the journal may be cut.
+    /// Returns the position before which the journal may be truncated.
     fn done_in_log(&self) -> Option<Lsn> {
         let queue = self.queue();
         match (self.config.mode, *self.spill()) {
-            (BufferMode::Disk, _) => Some(Lsn(queue.cursor.place.base)),
-            // Nothing of it is left to be read: what is being sent is in memory.
+            (BufferMode::Disk, _) => Some(Lsn(queue.cursor.block.base)),
+            // No record in the journal is unread; records in flight are in memory.
             (_, None) => self.journal.as_ref().map(Journal::committed),
             (_, Some(spill)) => queue
                 .read
@@ -693,7 +865,7 @@ impl Inner {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, BufferQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

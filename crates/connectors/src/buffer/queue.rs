@@ -1,22 +1,23 @@
-//! What waits, as numbers and as the chunks that are in memory: plain data behind the buffer's mutex.
+//! The waiting records as counters and in-memory chunks. Plain data behind the buffer's mutex.
 //!
-//! Positions grow by the bytes that chunks take in a log, also when there is none. `cursor <= read <= next`: before
-//! `cursor` all is done with, before `read` it was handed to the pump, `next` is where the next chunk goes.
-//! `hot` holds chunks that nobody has read yet, in order; what stands before the first of them is on the disk. Marks say how
-//! many records had been appended when the log was so long, so that the oldest can be dropped without reading it. There are
-//! never more than some thousands, however much waits: then they stand further apart.
+//! Positions grow by the bytes that chunks take in a log, even without a journal. `cursor <= read <= next`: records
+//! before `cursor` are finished, records before `read` were passed to the pump, and the next chunk goes to `next`.
+//! `in_memory` holds unread chunks in order; unread chunks before its first one are on the disk only.
 //!
-//! What stands before `given_up` counts no longer as waiting, though it is there until the pump has got rid of it.
+//! *Marks* are sparse samples of position and record count. They allow evicting the oldest records without reading
+//! them. At most [`MARKS_MAX`] exist; in a longer queue they are further apart.
+//!
+//! Records before `evicted` no longer count as waiting, although they stay until the pump has removed them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use journal::{BLOCK_HEADER_BYTES, RECORD_HEADER_BYTES};
 
-/// From where a chunk's block begins to the chunk.
+/// Distance from the beginning of a block to its chunk.
 pub(super) const FRAME_BYTES: u64 = (BLOCK_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
-/// Between two marks, at least: a part of the quota, so that dropping the oldest drops little more than it must, and never more than
-/// this, nor less than that.
+/// The distance of two marks is this part of the quota, within the limits below. It bounds how many records too many an
+/// eviction drops.
 const MARKS_OF_QUOTA: u64 = 64;
 const MARK_EVERY_MAX: u64 = 1 << 20;
 const MARK_EVERY_MIN: u64 = 1 << 10;
@@ -24,107 +25,111 @@ const MARKS_MAX: usize = 4096;
 
 /// The records of one append.
 #[derive(Clone, Debug)]
-pub(crate) struct Chunk {
-    pub place: Place,
+pub(crate) struct RecordChunk {
+    pub block: BlockStart,
     pub end: u64,
     pub records: u32,
     pub bytes: Arc<Vec<u8>>,
 }
 
-impl Chunk {
-    /// Where the chunk itself begins.
+impl RecordChunk {
+    /// Returns the position of the chunk itself.
     pub fn position(&self) -> u64 {
-        self.place.base + FRAME_BYTES
+        self.block.base + FRAME_BYTES
     }
 }
 
-/// Where a block begins.
+/// The beginning of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockStart {
     pub base: u64,
-    /// How many records were appended before it, since the log began.
+    /// Number of records appended before it since the log began.
     pub records: u64,
 }
 
-/// What is done with.
+/// The end of the finished records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cursor {
-    /// Of the block that has `position`.
-    pub place: Place,
-    /// All before it is done with.
+pub(crate) struct BufferCursor {
+    /// The block that contains `position`.
+    pub block: BlockStart,
+    /// Everything before this position is finished.
     pub position: u64,
 }
 
-/// A note for the next start.
+/// The last recovery record.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Noted {
-    /// Of its cursor.
+pub(super) struct LastRecoveryRecord {
+    /// Position of the cursor in the record.
     pub position: u64,
-    /// Of the note itself.
+    /// End of the record itself.
     pub end: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub next: Place,
-    pub read: Place,
-    pub cursor: Cursor,
-    /// What is older has been dropped in favour of what came later. It may be behind the cursor.
-    pub given_up: Place,
-    pub hot: VecDeque<Chunk>,
+pub(super) struct BufferQueue {
+    pub next: BlockStart,
+    pub read: BlockStart,
+    pub cursor: BufferCursor,
+    /// Records before it are evicted in favour of later ones. It may be behind the cursor.
+    pub evicted: BlockStart,
+    pub in_memory: VecDeque<RecordChunk>,
     pub hot_bytes: usize,
-    /// The last one.
-    pub noted: Noted,
-    /// From the cursor on.
-    marks: VecDeque<Place>,
+    pub last_recovery_record: LastRecoveryRecord,
+    /// Marks from the cursor on.
+    marks: VecDeque<BlockStart>,
     mark_every: u64,
-    /// While there are few marks.
+    /// Distance of marks while there are few of them.
     mark_every_least: u64,
 }
 
-impl Queue {
-    pub fn new(start: Place, quota_bytes: u64) -> Queue {
+impl BufferQueue {
+    pub fn new(start: BlockStart, quota_bytes: u64) -> BufferQueue {
         let mark_every = (quota_bytes / MARKS_OF_QUOTA).clamp(MARK_EVERY_MIN, MARK_EVERY_MAX);
-        Queue {
+        BufferQueue {
             next: start,
             read: start,
-            cursor: Cursor {
-                place: start,
+            cursor: BufferCursor {
+                block: start,
                 position: start.base,
             },
-            given_up: Place::default(),
-            hot: VecDeque::new(),
+            evicted: BlockStart::default(),
+            in_memory: VecDeque::new(),
             hot_bytes: 0,
-            noted: Noted::default(),
+            last_recovery_record: LastRecoveryRecord::default(),
             marks: VecDeque::new(),
             mark_every,
             mark_every_least: mark_every,
         }
     }
 
-    /// With marks that were written to the log; nothing has been read since `cursor`.
-    pub fn restored(next: Place, cursor: Cursor, marks: VecDeque<Place>, quota_bytes: u64) -> Queue {
-        let mut queue = Queue::new(cursor.place, quota_bytes);
+    /// Creates a queue from marks in the log. Nothing has been read since `cursor`.
+    pub fn restored(
+        next: BlockStart,
+        cursor: BufferCursor,
+        marks: VecDeque<BlockStart>,
+        quota_bytes: u64,
+    ) -> BufferQueue {
+        let mut queue = BufferQueue::new(cursor.block, quota_bytes);
         (queue.next, queue.marks) = (next, marks);
         queue.set_cursor(cursor);
         queue
     }
 
-    /// What waits or is being sent, as it counts against the quota.
+    /// Returns the size of waiting and in-flight records, which counts against the quota.
     pub fn used_bytes(&self) -> u64 {
         self.next.base - self.oldest().base
     }
 
-    /// With what was given up and is still there.
-    pub fn kept_bytes(&self) -> u64 {
-        self.next.base - self.cursor.place.base
+    /// Returns the size including evicted records that are not removed yet.
+    pub fn stored_bytes(&self) -> u64 {
+        self.next.base - self.cursor.block.base
     }
 
-    /// Where what waits or is being sent begins.
-    fn oldest(&self) -> Place {
-        match self.given_up.base > self.cursor.place.base {
-            true => self.given_up,
-            false => self.cursor.place,
+    /// Returns the beginning of the oldest record that counts.
+    fn oldest(&self) -> BlockStart {
+        match self.evicted.base > self.cursor.block.base {
+            true => self.evicted,
+            false => self.cursor.block,
         }
     }
 
@@ -132,17 +137,17 @@ impl Queue {
         self.next.records - self.read.records
     }
 
-    pub fn marks(&self) -> &VecDeque<Place> {
+    pub fn marks(&self) -> &VecDeque<BlockStart> {
         &self.marks
     }
 
-    /// A block with so many records stands at `next` now.
+    /// Appends a block that ends at `end` and has `records` records.
     pub fn extend(&mut self, end: u64, records: u64) {
-        let is_far = |last: &Place| self.next.base - last.base >= self.mark_every;
+        let is_far = |last: &BlockStart| self.next.base - last.base >= self.mark_every;
         if self.marks.back().is_none_or(is_far) {
             self.mark();
         }
-        self.next = Place {
+        self.next = BlockStart {
             base: end,
             records: self.next.records + records,
         };
@@ -160,20 +165,23 @@ impl Queue {
         self.marks.push_back(self.next);
     }
 
-    pub fn keep(&mut self, chunk: Chunk) {
+    pub fn push_hot(&mut self, chunk: RecordChunk) {
         self.hot_bytes += chunk.bytes.capacity();
-        self.hot.push_back(chunk);
+        self.in_memory.push_back(chunk);
     }
 
-    /// The oldest ones go, which the disk has too.
-    pub fn shrink_hot(&mut self, bytes_max: usize) {
-        while self.hot_bytes > bytes_max && self.pop_hot().is_some() {}
+    /// Removes the oldest chunks from memory. They remain on the disk.
+    pub fn shrink_hot(&mut self, bytes_max: usize, committed: u64) {
+        let is_committed = |chunk: &RecordChunk| chunk.end <= committed;
+        while self.hot_bytes > bytes_max && self.in_memory.front().is_some_and(is_committed) {
+            self.pop_hot();
+        }
     }
 
-    /// The chunk that is to be read next, if it is in memory and ends at or before `committed`.
-    pub fn take_hot(&mut self, committed: u64) -> Option<Chunk> {
-        let front = self.hot.front()?;
-        if front.place.base != self.read.base || front.end > committed {
+    /// Returns the next chunk to read if it is in memory and ends at or before `committed`.
+    pub fn take_hot(&mut self, committed: u64) -> Option<RecordChunk> {
+        let front = self.in_memory.front()?;
+        if front.block.base != self.read.base || front.end > committed {
             return None;
         }
         let chunk = self.pop_hot()?;
@@ -181,62 +189,66 @@ impl Queue {
         Some(chunk)
     }
 
-    /// What stands before `end` has been read; it was so many records.
+    /// Marks everything before `end` as read. It contained `records` records.
     pub fn advance(&mut self, end: u64, records: u64) {
-        self.go_to(Place {
+        self.go_to(BlockStart {
             base: end,
             records: self.read.records + records,
         });
     }
 
-    /// Gives up the oldest, at least `bytes` if there are so many.
-    pub fn give_up_oldest(&mut self, bytes: u64) {
+    /// Evicts at least `bytes` of the oldest records, or all of them.
+    pub fn evict_oldest(&mut self, bytes: u64) {
         let target = self.oldest().base + bytes;
         let mark = self.marks.iter().find(|mark| mark.base >= target);
-        self.given_up = mark.copied().unwrap_or(self.next);
+        self.evicted = mark.copied().unwrap_or(self.next);
     }
 
-    /// Nobody is to read what was given up. Returns how many records it was.
-    pub fn skip_given_up(&mut self) -> u64 {
-        match self.given_up.base > self.read.base {
-            true => self.skip_to(self.given_up),
+    /// Skips evicted records that are unread. Returns their number.
+    pub fn skip_evicted(&mut self) -> u64 {
+        match self.evicted.base > self.read.base {
+            true => self.skip_to(self.evicted),
             false => 0,
         }
     }
 
-    /// Drops all that nobody has read yet. Returns how many records it was.
+    /// Skips all unread records. Returns their number.
     pub fn skip_unread(&mut self) -> u64 {
         self.skip_to(self.next)
     }
 
-    fn skip_to(&mut self, place: Place) -> u64 {
+    fn skip_to(&mut self, block: BlockStart) -> u64 {
         let from = self.read;
-        self.go_to(place);
-        // Without anything being sent, nobody would move the cursor.
-        if self.cursor.place.base == from.base {
+        self.go_to(block);
+        // With nothing in flight, no confirmation would move the cursor.
+        if self.cursor.block.base == from.base {
             self.set_cursor(self.at_read());
         }
-        place.records - from.records
+        block.records - from.records
     }
 
-    fn go_to(&mut self, place: Place) {
-        self.read = place;
-        while self.hot.front().is_some_and(|chunk| chunk.place.base < place.base) {
+    fn go_to(&mut self, block: BlockStart) {
+        self.read = block;
+        while self
+            .in_memory
+            .front()
+            .is_some_and(|chunk| chunk.block.base < block.base)
+        {
             self.pop_hot();
         }
     }
 
-    /// The cursor when nothing is being sent.
-    pub fn at_read(&self) -> Cursor {
-        Cursor {
-            place: self.read,
+    /// Returns the cursor for the case that nothing is in flight.
+    pub fn at_read(&self) -> BufferCursor {
+        BufferCursor {
+            block: self.read,
             position: self.read.base,
         }
     }
 
-    pub fn set_cursor(&mut self, cursor: Cursor) {
+    pub fn set_cursor(&mut self, cursor: BufferCursor) {
         self.cursor = cursor;
-        while self.marks.get(1).is_some_and(|mark| mark.base <= cursor.place.base) {
+        while self.marks.get(1).is_some_and(|mark| mark.base <= cursor.block.base) {
             self.marks.pop_front();
         }
         if self.marks.len() <= 1 {
@@ -244,8 +256,8 @@ impl Queue {
         }
     }
 
-    fn pop_hot(&mut self) -> Option<Chunk> {
-        let chunk = self.hot.pop_front()?;
+    fn pop_hot(&mut self) -> Option<RecordChunk> {
+        let chunk = self.in_memory.pop_front()?;
         self.hot_bytes -= chunk.bytes.capacity();
         Some(chunk)
     }

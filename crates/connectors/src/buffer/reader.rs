@@ -1,48 +1,48 @@
-//! The one reader of a buffer: chunks in the order in which they were appended, from memory while it keeps up, otherwise
-//! from the disk. It may wait for the disk.
+//! The only reader of a buffer. It reads chunks in the order of appending: from memory while it keeps up, otherwise
+//! from the disk. Reading may wait for the disk.
 
 use std::sync::Arc;
 
-use journal::{BlockRange, Follower, LogReader, Lsn, ReadError};
+use journal::{BlockFollower, BlockRange, LogReader, Lsn, ReadError};
 
-use super::{Buffer, BufferError, BufferMode, Chunk, Cursor, Place, disk};
+use super::{ActionBuffer, BlockStart, BufferCursor, BufferError, BufferMode, RecordChunk, disk};
 use crate::record::{self, Record};
 
-/// Belongs to a buffer, which lends it to one pump after the other.
-pub(crate) struct Reader {
-    follower: Option<Follower>,
-    /// Records before it are done with, though the chunk is not.
-    done_before: u64,
-    /// What a pump had read and did not get rid of, in order: comes before all else.
-    pub returned: Vec<Returned>,
+/// Belongs to a buffer, which lends it to one pump at a time.
+pub(crate) struct BufferReader {
+    follower: Option<BlockFollower>,
+    /// Records before it are finished, although their chunk is not.
+    finished_before: u64,
+    /// Records that the previous pump read and did not finish, in order. They precede everything else.
+    pub returned: Vec<ReturnedRecord>,
 }
 
-pub(crate) struct Returned {
+pub(crate) struct ReturnedRecord {
     pub record: Record,
-    /// `None`: it was set aside.
-    pub place: Option<Place>,
+    /// `None` if the record is set aside.
+    pub block: Option<BlockStart>,
 }
 
-/// What stands where the reader is.
-enum Step {
-    Chunk(Chunk),
-    /// Nothing that concerns a reader, or it was dropped meanwhile.
+/// Result of reading one block.
+enum BlockRead {
+    Chunk(RecordChunk),
+    /// A block without waiting records, or one that was dropped during the read.
     Skipped,
     End,
 }
 
-impl Reader {
-    pub fn new(log: Option<LogReader>, cursor: Cursor, aside: Vec<Record>) -> Reader {
-        let returned = aside.into_iter().map(|record| Returned { record, place: None });
-        Reader {
-            follower: log.map(|log| Follower::new(log, Lsn(cursor.place.base))),
-            done_before: cursor.position,
+impl BufferReader {
+    pub fn new(log: Option<LogReader>, cursor: BufferCursor, aside: Vec<Record>) -> BufferReader {
+        let returned = aside.into_iter().map(|record| ReturnedRecord { record, block: None });
+        BufferReader {
+            follower: log.map(|log| BlockFollower::new(log, Lsn(cursor.block.base))),
+            finished_before: cursor.position,
             returned: returned.collect(),
         }
     }
 
-    /// The next chunk that is committed.
-    pub fn next_chunk(&mut self, buffer: &Buffer) -> Result<Option<Chunk>, BufferError> {
+    /// Reads the next committed chunk.
+    pub fn next_chunk(&mut self, buffer: &ActionBuffer) -> Result<Option<RecordChunk>, BufferError> {
         loop {
             let committed = match &buffer.inner.journal {
                 Some(journal) if buffer.inner.config.mode == BufferMode::Disk => journal.committed().0,
@@ -51,7 +51,7 @@ impl Reader {
             let from = {
                 let mut queue = buffer.inner.queue();
                 match queue.take_hot(committed) {
-                    // A note for the next start.
+                    // A recovery record.
                     Some(chunk) if chunk.records == 0 => continue,
                     Some(chunk) => return Ok(Some(chunk)),
                     None => {}
@@ -62,31 +62,31 @@ impl Reader {
                 queue.read
             };
             match self.step(buffer, from)? {
-                Step::Chunk(chunk) => return Ok(Some(chunk)),
-                Step::Skipped => {}
-                Step::End => return Ok(None),
+                BlockRead::Chunk(chunk) => return Ok(Some(chunk)),
+                BlockRead::Skipped => {}
+                BlockRead::End => return Ok(None),
             }
         }
     }
 
-    /// The records of a chunk that are not done with.
-    pub fn records(&self, chunk: &Chunk, each: &mut dyn FnMut(Record)) -> Result<(), BufferError> {
+    /// Calls `each` for the unfinished records of a chunk.
+    pub fn records(&self, chunk: &RecordChunk, each: &mut dyn FnMut(Record)) -> Result<(), BufferError> {
         let position = chunk.position();
         let read = record::records(&chunk.bytes, position, &mut |record| {
-            if record.position() >= self.done_before {
+            if record.position() >= self.finished_before {
                 each(record);
             }
         });
         read.ok_or(BufferError::Unknown { position })
     }
 
-    /// Reads the block at `from` from the disk.
-    fn step(&mut self, buffer: &Buffer, place: Place) -> Result<Step, BufferError> {
+    /// Reads the block at `block` from the disk.
+    fn step(&mut self, buffer: &ActionBuffer, block: BlockStart) -> Result<BlockRead, BufferError> {
         let Some(follower) = &mut self.follower else {
-            return Ok(Step::End);
+            return Ok(BlockRead::End);
         };
         let inner = &buffer.inner;
-        let from = place.base;
+        let from = block.base;
         let at = match *inner.spill() {
             Some(spill) => spill.log_base + (from - spill.queue_base),
             None => from,
@@ -99,16 +99,16 @@ impl Reader {
         let mut read_block = || follower_read(follower, &mut payload);
         let read = match is_read_ahead {
             true => read_block(),
-            // Other tasks of this thread go on meanwhile.
+            // Other tasks of this thread continue on another thread.
             false => tokio::task::block_in_place(read_block),
         };
         let mut queue = inner.queue();
         if queue.read.base != from {
-            return Ok(Step::Skipped);
+            return Ok(BlockRead::Skipped);
         }
         let range = match read {
             Ok(Some(range)) => range,
-            Ok(None) | Err(ReadError::NotWritten { .. }) => return Ok(Step::End),
+            Ok(None) | Err(ReadError::NotWritten { .. }) => return Ok(BlockRead::End),
             Err(error) => return Err(BufferError::Read(error)),
         };
         let end = from + (range.end.0 - range.base.0);
@@ -119,24 +119,24 @@ impl Reader {
             *inner.spill() = None;
         }
         Ok(match payload {
-            Some(bytes) if records > 0 => Step::Chunk(Chunk {
-                place,
+            Some(bytes) if records > 0 => BlockRead::Chunk(RecordChunk {
+                block,
                 end,
                 records,
                 bytes: Arc::new(bytes),
             }),
-            _ => Step::Skipped,
+            _ => BlockRead::Skipped,
         })
     }
 }
 
-fn follower_read(follower: &mut Follower, payload: &mut Option<Vec<u8>>) -> Result<Option<BlockRange>, ReadError> {
+fn follower_read(follower: &mut BlockFollower, payload: &mut Option<Vec<u8>>) -> Result<Option<BlockRange>, ReadError> {
     follower.read_block(|_, bytes| *payload = Some(bytes.to_vec()))
 }
 
-/// `None`: neither a chunk nor a note for the next start.
+/// Returns the number of records in the payload; 0 for a recovery record, `None` for any other data.
 fn records_in(payload: &[u8]) -> Option<u32> {
-    match disk::is_note(payload) {
+    match disk::is_recovery_record(payload) {
         true => Some(0),
         false => record::count(payload),
     }

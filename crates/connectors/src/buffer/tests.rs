@@ -1,4 +1,5 @@
-//! The buffer: order, at least once over restarts and crashes, quota and its policies, hybrid.
+//! Tests of the buffer: order, at-least-once delivery over restarts and crashes, quota and overflow policies, hybrid
+//! mode.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
@@ -11,47 +12,47 @@ use crate::record::Record;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Scratch(PathBuf);
+struct BufferTestDirectory(PathBuf);
 
-impl Scratch {
-    fn new() -> Scratch {
+impl BufferTestDirectory {
+    fn new() -> BufferTestDirectory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tidewire-buffer-{}-{}", process::id(), COUNT.fetch_add(1, Relaxed));
         let path = env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+        BufferTestDirectory(path)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for BufferTestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A buffer, and what tells that it went on.
-struct Opened {
-    buffer: Buffer,
+/// A buffer with its progress signals.
+struct OpenedBuffer {
+    buffer: ActionBuffer,
     progress: Receiver<()>,
-    reader: Option<Reader>,
+    reader: Option<BufferReader>,
 }
 
-impl Opened {
-    fn new(scratch: &Scratch, config: &BufferConfig) -> Opened {
-        let (told, progress) = channel();
+impl OpenedBuffer {
+    fn new(scratch: &BufferTestDirectory, config: &BufferConfig) -> OpenedBuffer {
+        let (signal, progress) = channel();
         let on_progress = move || {
-            let _ = told.send(());
+            let _ = signal.send(());
         };
-        let buffer = Buffer::open(&scratch.0, config, QueryMode::Async, on_progress).unwrap();
+        let buffer = ActionBuffer::open(&scratch.0, config, QueryMode::Async, on_progress).unwrap();
         let reader = buffer.take_reader();
-        Opened {
+        OpenedBuffer {
             buffer,
             progress,
             reader,
         }
     }
 
-    fn append(&self, numbers: std::ops::Range<u32>) -> Result<Ticket, Full> {
+    fn append(&self, numbers: std::ops::Range<u32>) -> Result<AppendTicket, BufferFull> {
         let mut records = Records::new();
         for number in numbers {
             records.push(u64::from(number), 0, &[Some(&number.to_le_bytes()), Some(&[7; 100])]);
@@ -59,28 +60,28 @@ impl Opened {
         self.buffer.append(&mut records)
     }
 
-    /// Waits while there is no room.
-    fn append_patiently(&self, numbers: std::ops::Range<u32>) -> Ticket {
+    /// Retries until the buffer has space.
+    fn append_patiently(&self, numbers: std::ops::Range<u32>) -> AppendTicket {
         loop {
             match self.append(numbers.clone()) {
                 Ok(ticket) => return ticket,
-                Err(_) => self.progress.recv_timeout(PATIENCE).expect("room"),
+                Err(_) => self.progress.recv_timeout(PATIENCE).expect("space"),
             }
         }
     }
 
-    fn wait(&self, ticket: Ticket) {
+    fn wait(&self, ticket: AppendTicket) {
         while self.buffer.committed() < ticket {
             self.progress.recv_timeout(PATIENCE).expect("a commit");
         }
     }
 
-    /// All that can be read now, as numbers and records.
-    fn read(&mut self) -> Vec<(u32, Record, Place)> {
+    /// Reads all committed records.
+    fn read(&mut self) -> Vec<(u32, Record, BlockStart)> {
         let reader = self.reader.as_mut().unwrap();
         let mut read = Vec::new();
         while let Some(chunk) = reader.next_chunk(&self.buffer).unwrap() {
-            let mut each = |record: Record| read.push((number(&record), record, chunk.place));
+            let mut each = |record: Record| read.push((number(&record), record, chunk.block));
             reader.records(&chunk, &mut each).unwrap();
         }
         read
@@ -110,13 +111,13 @@ fn range(numbers: std::ops::Range<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_appended_is_read_in_order_from_memory_and_from_the_disk() {
+fn records_are_read_in_order_in_every_mode() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
-        let scratch = Scratch::new();
-        let mut opened = Opened::new(&scratch, &config(mode));
-        let mut ticket = Ticket(0);
+        let scratch = BufferTestDirectory::new();
+        let mut opened = OpenedBuffer::new(&scratch, &config(mode));
+        let mut ticket = AppendTicket(0);
         for round in 0..4 {
-            // Far more than memory holds, where there is a disk.
+            // With a disk, far more than the memory limit.
             let rounds = if mode == BufferMode::Memory { 10 } else { 100 };
             let mut expected = Vec::new();
             for part in 0..rounds {
@@ -140,25 +141,25 @@ fn what_is_appended_is_read_in_order_from_memory_and_from_the_disk() {
 }
 
 #[test]
-fn a_reopened_buffer_goes_on_at_the_cursor() {
-    let scratch = Scratch::new();
-    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+fn a_reopened_buffer_continues_at_the_cursor() {
+    let scratch = BufferTestDirectory::new();
+    let mut opened = OpenedBuffer::new(&scratch, &config(BufferMode::Disk));
     for part in 0..100 {
         opened.append(part * 10..part * 10 + 10).unwrap();
     }
     let ticket = opened.append(1000..1010).unwrap();
     opened.wait(ticket);
     let read = opened.read();
-    let (_, record, place) = &read[456];
-    opened.buffer.confirm(Some(Cursor {
-        place: *place,
+    let (_, record, block) = &read[456];
+    opened.buffer.confirm(Some(BufferCursor {
+        block: *block,
         position: record.position(),
     }));
     opened.buffer.shut_down().unwrap();
     drop(opened);
     for _ in 0..2 {
-        let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
-        // The chunk of which a part is done counts as a whole until it is read.
+        let mut opened = OpenedBuffer::new(&scratch, &config(BufferMode::Disk));
+        // A partly finished chunk counts with all of its records until it is read.
         assert_eq!(opened.buffer.stats().unread_records, 1010 - 450);
         assert_eq!(opened.numbers(), range(456..1010));
         assert_eq!(opened.buffer.stats().unread_records, 0);
@@ -166,21 +167,21 @@ fn a_reopened_buffer_goes_on_at_the_cursor() {
     }
 }
 
-/// The process ends without a word: what was committed is there, what the last saved cursor says is done is not.
+/// After a crash, all committed records exist, without those before the last saved cursor.
 #[test]
-fn after_a_crash_nothing_committed_is_missing() {
-    let scratch = Scratch::new();
-    let copy = Scratch::new();
-    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+fn committed_records_survive_a_crash() {
+    let scratch = BufferTestDirectory::new();
+    let copy = BufferTestDirectory::new();
+    let mut opened = OpenedBuffer::new(&scratch, &config(BufferMode::Disk));
     let mut saved = 0;
     for part in 0..200 {
         let ticket = opened.append(part * 10..part * 10 + 10).unwrap();
         opened.wait(ticket);
         if part % 7 == 3 {
             let read = opened.read();
-            let (number, record, place) = &read[read.len() / 2];
-            opened.buffer.confirm(Some(Cursor {
-                place: *place,
+            let (number, record, block) = &read[read.len() / 2];
+            opened.buffer.confirm(Some(BufferCursor {
+                block: *block,
                 position: record.position(),
             }));
             opened.buffer.save_cursor();
@@ -188,25 +189,56 @@ fn after_a_crash_nothing_committed_is_missing() {
             saved = *number;
         }
     }
-    // The last saved cursor is on the disk too once something after it is.
+    // The last saved cursor is on the disk once a later record is.
     let ticket = opened.append(2000..2001).unwrap();
     opened.wait(ticket);
     copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
-    let mut crashed = Opened::new(&copy, &config(BufferMode::Disk));
+    let mut crashed = OpenedBuffer::new(&copy, &config(BufferMode::Disk));
     assert_eq!(crashed.numbers(), range(saved..2001));
 }
 
-/// What the target has confirmed goes to the disk with what is appended next, without being asked to.
+/// The journal of the previous buffer failed before it committed its last records, and the first reopening failed.
 #[test]
-fn after_a_crash_only_what_was_not_confirmed_at_the_last_commit_comes_again() {
-    let scratch = Scratch::new();
-    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+fn uncommitted_records_are_restored_after_a_reopen() {
+    let (scratch, copy) = (BufferTestDirectory::new(), BufferTestDirectory::new());
+    let config = config(BufferMode::Disk);
+    let opened = OpenedBuffer::new(&scratch, &config);
+    let committed = opened.append(0..10).unwrap();
+    opened.wait(committed);
+    copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
+    let uncommitted = opened.append(10..20).unwrap();
+    let waiting: Vec<RecordChunk> = opened.buffer.inner.queue().in_memory.iter().cloned().collect();
+    let failed = ActionBuffer::unavailable(&copy.0, &config, QueryMode::Async, "damaged".to_owned(), || ());
+    let restored = Restored {
+        opened_at: 0,
+        end: 0,
+        waiting,
+    };
+    assert!(failed.inner.restored.set(restored).is_ok());
+    assert!(failed.failure().unwrap().contains("journal: damaged"));
+    let mut records = Records::new();
+    records.push(0, 0, &[Some(b"x")]);
+    assert!(matches!(failed.append(&mut records), Err(BufferFull::Disk { .. })));
+    let ticket = failed.ticket_of_previous(uncommitted).unwrap();
+    assert!(ticket > failed.committed(), "its publisher waits");
+    let mut reopened = OpenedBuffer::new(&copy, &config);
+    reopened.buffer.restore(&failed);
+    assert_eq!(reopened.buffer.ticket_of_previous(committed), Some(committed));
+    reopened.wait(reopened.buffer.ticket_of_previous(uncommitted).unwrap());
+    assert_eq!(reopened.numbers(), range(0..20));
+}
+
+/// The cursor is written with the next appended records, without an explicit save.
+#[test]
+fn records_confirmed_before_a_commit_are_not_sent_again() {
+    let scratch = BufferTestDirectory::new();
+    let mut opened = OpenedBuffer::new(&scratch, &config(BufferMode::Disk));
     for part in 0..50 {
         let ticket = opened.append(part * 10..part * 10 + 10).unwrap();
         opened.wait(ticket);
-        let copy = Scratch::new();
+        let copy = BufferTestDirectory::new();
         copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
-        let mut crashed = Opened::new(&copy, &config(BufferMode::Disk));
+        let mut crashed = OpenedBuffer::new(&copy, &config(BufferMode::Disk));
         assert_eq!(crashed.numbers(), range(part * 10..part * 10 + 10));
         opened.numbers();
         opened.buffer.confirm(None);
@@ -222,10 +254,10 @@ fn copy_directory(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_full_buffer_holds_back_and_tells_when_there_is_room() {
+fn a_full_buffer_signals_when_it_has_space() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
-        let scratch = Scratch::new();
-        let mut opened = Opened::new(&scratch, &config(mode));
+        let scratch = BufferTestDirectory::new();
+        let mut opened = OpenedBuffer::new(&scratch, &config(mode));
         let mut taken = 0;
         let full = loop {
             match opened.append(taken..taken + 50) {
@@ -233,7 +265,7 @@ fn a_full_buffer_holds_back_and_tells_when_there_is_room() {
                 Err(full) => break full,
             }
         };
-        assert!(matches!(full, Full::Quota { .. }), "{mode:?}: {full}");
+        assert!(matches!(full, BufferFull::Quota { .. }), "{mode:?}: {full}");
         assert_eq!(opened.buffer.stats().refused_appends, 1);
         let mut read = opened.numbers();
         while read.len() < taken as usize {
@@ -246,17 +278,17 @@ fn a_full_buffer_holds_back_and_tells_when_there_is_room() {
         opened
             .progress
             .recv_timeout(PATIENCE)
-            .expect("a word that there is room");
+            .expect("a signal that there is space");
         opened.append(taken..taken + 50).unwrap();
     }
 }
 
 #[test]
-fn the_policies_drop_what_they_say_and_count_it() {
+fn overflow_policies_drop_and_count_records() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
         for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
-            let scratch = Scratch::new();
-            let mut opened = Opened::new(
+            let scratch = BufferTestDirectory::new();
+            let mut opened = OpenedBuffer::new(
                 &scratch,
                 &BufferConfig {
                     overflow,
@@ -267,7 +299,7 @@ fn the_policies_drop_what_they_say_and_count_it() {
             let total = 60_000;
             for first in (0..total).step_by(50) {
                 let ticket = opened.append(first..first + 50).unwrap();
-                // Otherwise the disk, not the quota, decides.
+                // Otherwise the disk would be the limit instead of the quota.
                 opened.wait(ticket);
             }
             let stats = opened.buffer.stats();
@@ -293,16 +325,16 @@ fn the_policies_drop_what_they_say_and_count_it() {
 }
 
 #[test]
-fn a_small_buffer_drops_a_part_of_what_it_has_not_all() {
+fn a_small_buffer_evicts_only_a_part_of_its_records() {
     for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
-        let scratch = Scratch::new();
+        let scratch = BufferTestDirectory::new();
         let small = BufferConfig {
             overflow: Overflow::DropOldest,
             max_bytes: 256 << 10,
             memory_bytes: 256 << 10,
             ..config(mode)
         };
-        let opened = Opened::new(&scratch, &small);
+        let opened = OpenedBuffer::new(&scratch, &small);
         let before = loop {
             let unread = opened.buffer.stats().unread_records;
             let ticket = opened.append(0..50).unwrap();
@@ -317,15 +349,15 @@ fn a_small_buffer_drops_a_part_of_what_it_has_not_all() {
 }
 
 #[test]
-fn with_sync_a_ticket_is_due_when_the_sink_has_confirmed() {
-    let scratch = Scratch::new();
-    let (told, progress) = channel();
+fn sync_tickets_are_due_after_the_sink_confirms() {
+    let scratch = BufferTestDirectory::new();
+    let (signal, progress) = channel();
     let on_progress = move || {
-        let _ = told.send(());
+        let _ = signal.send(());
     };
-    let buffer = Buffer::open(&scratch.0, &config(BufferMode::Disk), QueryMode::Sync, on_progress).unwrap();
+    let buffer = ActionBuffer::open(&scratch.0, &config(BufferMode::Disk), QueryMode::Sync, on_progress).unwrap();
     let reader = buffer.take_reader();
-    let mut opened = Opened {
+    let mut opened = OpenedBuffer {
         buffer,
         progress,
         reader,
@@ -341,13 +373,13 @@ fn with_sync_a_ticket_is_due_when_the_sink_has_confirmed() {
     assert!(opened.buffer.committed() >= ticket);
 }
 
-/// Fills segments of 64 KiB, and returns how many numbers are in them.
-fn fill(scratch: &Scratch, bytes: u64) -> u32 {
+/// Fills segments of 64 KiB. Returns the number of records.
+fn fill(scratch: &BufferTestDirectory, bytes: u64) -> u32 {
     let config = BufferConfig {
         max_bytes: 1 << 30,
         ..config(BufferMode::Disk)
     };
-    let opened = Opened::new(scratch, &config);
+    let opened = OpenedBuffer::new(scratch, &config);
     let mut next = 0;
     while opened.buffer.stats().appended_bytes < bytes {
         let ticket = opened.append(next..next + 100).unwrap();
@@ -359,14 +391,14 @@ fn fill(scratch: &Scratch, bytes: u64) -> u32 {
 }
 
 #[test]
-fn a_start_reads_the_newest_of_what_waits_and_knows_the_rest() {
-    let scratch = Scratch::new();
+fn recovery_reads_only_the_end_of_a_long_buffer() {
+    let scratch = BufferTestDirectory::new();
     let count = fill(&scratch, 8 << 20);
     let config = BufferConfig {
         max_bytes: 1 << 30,
         ..config(BufferMode::Disk)
     };
-    let mut opened = Opened::new(&scratch, &config);
+    let mut opened = OpenedBuffer::new(&scratch, &config);
     assert_eq!(opened.buffer.stats().unread_records, u64::from(count));
     assert_eq!(opened.numbers(), range(0..count));
     opened.buffer.confirm(None);
@@ -374,16 +406,16 @@ fn a_start_reads_the_newest_of_what_waits_and_knows_the_rest() {
     opened.buffer.release();
     opened.buffer.shut_down().unwrap();
     drop(opened);
-    let mut opened = Opened::new(&scratch, &config);
+    let mut opened = OpenedBuffer::new(&scratch, &config);
     assert_eq!(opened.buffer.stats().unread_records, 0);
     assert!(opened.numbers().is_empty());
-    assert!(opened.buffer.stats().file_bytes < 1 << 20, "space was given back");
+    assert!(opened.buffer.stats().file_bytes < 1 << 20, "space was freed");
 }
 
-/// What is not read at the start is checked when it is read.
+/// Segments that recovery skips are checked when they are read.
 #[test]
-fn damage_far_behind_is_told_when_it_is_read() {
-    let scratch = Scratch::new();
+fn damage_in_an_old_segment_is_reported_when_read() {
+    let scratch = BufferTestDirectory::new();
     let count = fill(&scratch, 4 << 20);
     let mut segments: Vec<PathBuf> = fs::read_dir(scratch.0.join("journal"))
         .unwrap()
@@ -396,12 +428,12 @@ fn damage_far_behind_is_told_when_it_is_read() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(damaged, bytes).unwrap();
-    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+    let mut opened = OpenedBuffer::new(&scratch, &config(BufferMode::Disk));
     assert_eq!(opened.buffer.stats().unread_records, u64::from(count));
     let reader = opened.reader.as_mut().unwrap();
     let error = loop {
         match reader.next_chunk(&opened.buffer) {
-            Ok(chunk) => assert!(chunk.is_some(), "it is not skipped"),
+            Ok(chunk) => assert!(chunk.is_some(), "the damaged chunk is not skipped"),
             Err(error) => break error,
         }
     };
@@ -413,24 +445,24 @@ fn damage_far_behind_is_told_when_it_is_read() {
 }
 
 #[test]
-fn marks_are_no_more_than_some_thousands_and_still_tell_what_is_dropped() {
+fn marks_are_bounded_and_count_evicted_records() {
     const BLOCK: u64 = 1 << 20;
-    let mut queue = Queue::new(Place::default(), u64::MAX);
+    let mut queue = BufferQueue::new(BlockStart::default(), u64::MAX);
     for number in 1..=100_000 {
         queue.extend(number * BLOCK, 10);
     }
     assert!((1000..5000).contains(&queue.marks().len()), "{}", queue.marks().len());
-    queue.give_up_oldest(50_000 * BLOCK);
-    let dropped = queue.skip_given_up();
+    queue.evict_oldest(50_000 * BLOCK);
+    let dropped = queue.skip_evicted();
     assert!((500_000..510_000).contains(&dropped), "{dropped}");
     assert_eq!(queue.read.base, dropped / 10 * BLOCK);
     assert_eq!(queue.unread_records() + dropped, 1_000_000);
 }
 
 #[test]
-fn purging_drops_what_nobody_has_read() {
-    let scratch = Scratch::new();
-    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+fn purge_drops_unread_records() {
+    let scratch = BufferTestDirectory::new();
+    let mut opened = OpenedBuffer::new(&scratch, &config(BufferMode::Disk));
     let ticket = opened.append(0..10).unwrap();
     opened.wait(ticket);
     assert_eq!(opened.numbers().len(), 10);
@@ -442,13 +474,13 @@ fn purging_drops_what_nobody_has_read() {
 }
 
 #[test]
-fn threads_append_side_by_side_and_each_keeps_its_order() {
-    let scratch = Scratch::new();
+fn concurrent_appends_keep_the_order_of_each_thread() {
+    let scratch = BufferTestDirectory::new();
     let config = BufferConfig {
         max_bytes: 1 << 30,
         ..config(BufferMode::Disk)
     };
-    let mut opened = Opened::new(&scratch, &config);
+    let mut opened = OpenedBuffer::new(&scratch, &config);
     const EACH: u32 = 5000;
     let buffer = &opened.buffer;
     std::thread::scope(|scope| {
@@ -466,7 +498,7 @@ fn threads_append_side_by_side_and_each_keeps_its_order() {
             });
         }
     });
-    let ticket = Ticket(opened.buffer.inner.appended.load(Acquire));
+    let ticket = AppendTicket(opened.buffer.inner.appended.load(Acquire));
     opened.wait(ticket);
     let read = opened.numbers();
     for thread in 0..4 {

@@ -1,4 +1,4 @@
-//! Options of the file action. It has no connector: the file is here.
+//! Options of the file action. It has no connector, because it writes local files.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,29 +6,29 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{at_least, out_of_range};
-use crate::sink::Template;
+use crate::sink::FieldTemplate;
 
-/// Where lines go.
+/// Files that the action writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileActionConfig {
-    /// Made if it is missing.
+    /// Absolute path of the directory. It is created if it does not exist.
     pub directory: PathBuf,
-    /// The file that is written is `NAME.jsonl`; full ones are `NAME-TIME.jsonl`.
+    /// Name of the files. The current file is `NAME.jsonl`; completed files are `NAME-TIME.jsonl`.
     #[serde(default = "name")]
     pub name: String,
-    /// Template. Must give JSON.
+    /// Template of a line. It must yield JSON.
     #[serde(default = "line")]
     pub line: String,
-    /// A file that has so many bytes is full.
+    /// Size in bytes at which a file is complete and a new one begins.
     #[serde(default = "file_bytes_max")]
     #[schemars(range(min = 1024))]
     pub file_bytes_max: u64,
-    /// A file that is so old is full, in seconds. None: whatever its age.
+    /// Age in seconds at which a file is complete and a new one begins. Default: no limit.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub file_age_max_s: Option<u64>,
-    /// Files that are kept; the oldest are removed.
+    /// Maximum number of files. The oldest files are deleted.
     #[serde(default = "files_max")]
     #[schemars(range(min = 2, max = 10_000))]
     pub files_max: u32,
@@ -40,10 +40,10 @@ pub struct FileActionConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileSync {
-    /// On the disk: survives a power cut.
+    /// Synced to the disk. Survives a power failure.
     #[default]
     Fsync,
-    /// With the operating system: survives the end of the process.
+    /// Handed to the operating system. Survives a crash of the process, but not a power failure.
     Os,
 }
 
@@ -64,7 +64,7 @@ fn files_max() -> u32 {
 }
 
 impl FileActionConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !self.directory.is_absolute() {
@@ -74,7 +74,7 @@ impl FileActionConfig {
         let is_name =
             matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == self.name.as_str());
         if !is_name || self.name.contains('\0') {
-            problems.push("name: must be the name of a file, without directories".to_owned());
+            problems.push("name: must be a file name without directories".to_owned());
         }
         problems.extend(out_of_range([
             ("file_bytes_max", self.file_bytes_max, at_least(1024)),
@@ -84,7 +84,7 @@ impl FileActionConfig {
         problems
     }
 
-    pub fn templates(&self) -> Vec<Template> {
-        vec![Template::new("line", &self.line)]
+    pub fn templates(&self) -> Vec<FieldTemplate> {
+        vec![FieldTemplate::document("line", &self.line)]
     }
 }

@@ -1,66 +1,69 @@
-//! The action: a batch is appended at once. Waiting for the disk happens on threads that may wait.
+//! The file action: appends a batch at once. Blocking file operations run on the runtime's blocking threads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use super::config::FileActionConfig;
-use super::writer::Writer;
+use super::writer::RotatingWriter;
 use crate::record::Record;
-use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, FieldTemplate, Sink};
 
 pub struct FileSink {
-    writer: Arc<Mutex<Writer>>,
-    templates: Vec<Template>,
+    writer: Arc<Mutex<RotatingWriter>>,
+    templates: Vec<FieldTemplate>,
 }
 
 impl FileSink {
-    /// The errors name the fields.
+    /// Creates the sink. The errors name the fields.
     pub fn new(config: &FileActionConfig) -> Result<FileSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(problems);
         }
         Ok(FileSink {
-            writer: Arc::new(Mutex::new(Writer::new(config))),
+            writer: Arc::new(Mutex::new(RotatingWriter::new(config))),
             templates: config.templates(),
         })
     }
 
-    pub fn templates(&self) -> &[Template] {
+    pub fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 
-    async fn send_all(&self, batch: &[Record]) -> Outcome {
+    async fn send_all(&self, batch: &[Record]) -> BatchOutcome {
         let mut lines = Vec::with_capacity(batch.iter().map(Record::len).sum());
-        let mut outcome: Outcome = batch.iter().map(|record| put_line(record, &mut lines)).collect();
+        let mut outcome: BatchOutcome = batch.iter().map(|record| put_line(record, &mut lines)).collect();
         if let Err(reason) = self.wait(move |writer| writer.append(&lines, SystemTime::now())).await {
             let taken = outcome.iter_mut().filter(|result| result.is_ok());
-            taken.for_each(|result| *result = Err(Failure::Away(reason.clone())));
+            taken.for_each(|result| *result = Err(DeliveryFailure::Unreachable(reason.clone())));
         }
         outcome
     }
 
-    async fn wait(&self, work: impl FnOnce(&mut Writer) -> Result<(), String> + Send + 'static) -> Result<(), String> {
+    async fn wait(
+        &self,
+        work: impl FnOnce(&mut RotatingWriter) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), String> {
         let writer = Arc::clone(&self.writer);
         let work = move || work(&mut writer.lock().unwrap_or_else(PoisonError::into_inner));
         let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|_| Err("the server is ending".to_owned()))
+        done.unwrap_or_else(|_| Err("the server is shutting down".to_owned()))
     }
 }
 
-fn put_line(record: &Record, lines: &mut Vec<u8>) -> Result<(), Failure> {
+fn put_line(record: &Record, lines: &mut Vec<u8>) -> Result<(), DeliveryFailure> {
     let json = record.field(0).unwrap_or(b"null");
     if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(json) {
-        return Err(Failure::Refused(format!("line: is no JSON: {error}")));
+        return Err(DeliveryFailure::Refused(format!("line: not valid JSON: {error}")));
     }
-    // Between the values of valid JSON line breaks mean nothing, and inside of them there are none.
+    // Valid JSON has line breaks only between values, where they have no meaning.
     lines.extend(json.iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
     lines.push(b'\n');
     Ok(())
 }
 
 impl Sink for FileSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(self.send_all(batch))
     }
 
@@ -71,7 +74,7 @@ impl Sink for FileSink {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             // Closing cannot fail.
-            let close = |writer: &mut Writer| {
+            let close = |writer: &mut RotatingWriter| {
                 writer.close();
                 Ok(())
             };

@@ -1,8 +1,8 @@
-//! The files: appending whole lines, beginning another file, removing the oldest. Blocks; no async.
+//! Writes the files: appends whole lines, starts new files, deletes the oldest. Blocking.
 //!
-//! - A file holds whole lines. What a crash or a full disk has left of a line is cut off.
-//! - The file that is written is locked: no other process or action writes it.
-//! - Full files are named by the time at which they were full, so that their names sort by age.
+//! - A file contains whole lines. A partial line after a crash or a full disk is truncated.
+//! - The current file is locked against other processes and actions.
+//! - Completed files are named by their completion time, so that their names sort by age.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,29 +14,29 @@ use chrono::{DateTime, Utc};
 use super::config::{FileActionConfig, FileSync};
 
 const EXTENSION: &str = "jsonl";
-/// Bytes that are read at a time to find the end of the last whole line.
+/// Size of the blocks that are read backwards to find the end of the last whole line.
 const TAIL_BYTES: u64 = 4096;
 
-pub(super) struct Writer {
+pub(super) struct RotatingWriter {
     directory: PathBuf,
     name: String,
     bytes_max: u64,
     age_max: Option<Duration>,
     files_max: usize,
     sync: FileSync,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
-struct Open {
+struct OpenFile {
     file: File,
-    /// Of whole lines.
+    /// Size of the whole lines in the file.
     bytes: u64,
     since: SystemTime,
 }
 
-impl Writer {
-    pub fn new(config: &FileActionConfig) -> Writer {
-        Writer {
+impl RotatingWriter {
+    pub fn new(config: &FileActionConfig) -> RotatingWriter {
+        RotatingWriter {
             directory: config.directory.clone(),
             name: config.name.clone(),
             bytes_max: config.file_bytes_max,
@@ -47,21 +47,21 @@ impl Writer {
         }
     }
 
-    /// Appends whole lines. After an error none of them counts as written, and the file is opened anew.
+    /// Appends whole lines. After an error none of them counts as written, and the file is opened again.
     pub fn append(&mut self, lines: &[u8], now: SystemTime) -> Result<(), String> {
-        self.rotate_if_full(now)?;
+        self.rotate_if_due(now)?;
         let sync = self.sync;
         let path = self.path();
         let open = self.open(now)?;
         let written = open.append(lines, sync);
         if let Err(error) = written {
             self.open = None;
-            return Err(at(&path, "cannot be written to", &error));
+            return Err(failure("write to", &path, &error));
         }
         Ok(())
     }
 
-    /// Whether the file can be written to.
+    /// Checks that the file can be opened for writing.
     pub fn check(&mut self, now: SystemTime) -> Result<(), String> {
         self.open(now).map(drop)
     }
@@ -74,16 +74,16 @@ impl Writer {
         self.directory.join(format!("{}.{EXTENSION}", self.name))
     }
 
-    fn open(&mut self, now: SystemTime) -> Result<&mut Open, String> {
+    fn open(&mut self, now: SystemTime) -> Result<&mut OpenFile, String> {
         if self.open.is_none() {
-            fs::create_dir_all(&self.directory).map_err(|error| at(&self.directory, "cannot be made", &error))?;
+            fs::create_dir_all(&self.directory).map_err(|error| failure("create", &self.directory, &error))?;
             let path = self.path();
-            self.open = Some(Open::existing_or_new(&path, now).map_err(|error| at(&path, "cannot be opened", &error))?);
+            self.open = Some(OpenFile::existing_or_new(&path, now).map_err(|error| failure("open", &path, &error))?);
         }
         Ok(self.open.as_mut().expect("it was opened above"))
     }
 
-    fn rotate_if_full(&mut self, now: SystemTime) -> Result<(), String> {
+    fn rotate_if_due(&mut self, now: SystemTime) -> Result<(), String> {
         let (bytes_max, age_max) = (self.bytes_max, self.age_max);
         let open = self.open(now)?;
         let age = now.duration_since(open.since).unwrap_or_default();
@@ -91,15 +91,15 @@ impl Writer {
         if open.bytes == 0 || !(open.bytes >= bytes_max || is_old) {
             return Ok(());
         }
-        let (from, to) = (self.path(), self.full_path(now));
+        let (from, to) = (self.path(), self.completed_path(now));
         self.open = None;
-        fs::rename(&from, &to).map_err(|error| at(&from, "cannot be renamed", &error))?;
+        fs::rename(&from, &to).map_err(|error| failure("rename", &from, &error))?;
         self.sync_directory()?;
         self.remove_oldest()
     }
 
-    /// A name that sorts behind those of the files that were full before.
-    fn full_path(&self, now: SystemTime) -> PathBuf {
+    /// Returns a name that sorts behind those of all completed files.
+    fn completed_path(&self, now: SystemTime) -> PathBuf {
         let time = DateTime::<Utc>::from(now).format("%Y%m%dT%H%M%S%.6fZ");
         let mut path = self.directory.join(format!("{}-{time}.{EXTENSION}", self.name));
         let mut number = 1;
@@ -117,27 +117,27 @@ impl Writer {
             FileSync::Os => Ok(()),
             FileSync::Fsync => File::open(&self.directory)
                 .and_then(|directory| directory.sync_all())
-                .map_err(|error| at(&self.directory, "cannot be synced", &error)),
+                .map_err(|error| failure("sync", &self.directory, &error)),
         }
     }
 
     fn remove_oldest(&self) -> Result<(), String> {
-        let mut full = self
-            .full_files()
-            .map_err(|error| at(&self.directory, "cannot be read", &error))?;
-        full.sort();
-        // One place is for the file that is written.
-        let excess = (full.len() + 1).saturating_sub(self.files_max);
-        for path in &full[..excess] {
-            fs::remove_file(path).map_err(|error| at(path, "cannot be removed", &error))?;
+        let mut completed = self
+            .completed_files()
+            .map_err(|error| failure("read", &self.directory, &error))?;
+        completed.sort();
+        // The current file counts as well.
+        let excess = (completed.len() + 1).saturating_sub(self.files_max);
+        for path in &completed[..excess] {
+            fs::remove_file(path).map_err(|error| failure("delete", path, &error))?;
         }
         Ok(())
     }
 
-    fn full_files(&self) -> io::Result<Vec<PathBuf>> {
+    fn completed_files(&self) -> io::Result<Vec<PathBuf>> {
         let (prefix, suffix) = (format!("{}-", self.name), format!("Z.{EXTENSION}"));
-        // `name-20260102T030405.000000Z.jsonl`, perhaps with `-0001` behind the Z: nobody else's files.
-        let is_ours = |path: &PathBuf| {
+        // Matches `name-20260102T030405.000000Z.jsonl`, or with `-0001` behind the Z, and no files of other programs.
+        let is_completed = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Some(time) = name.strip_prefix(&prefix) else {
                 return false;
@@ -150,13 +150,13 @@ impl Writer {
         Ok(paths
             .collect::<io::Result<Vec<_>>>()?
             .into_iter()
-            .filter(is_ours)
+            .filter(is_completed)
             .collect())
     }
 }
 
-impl Open {
-    fn existing_or_new(path: &Path, now: SystemTime) -> io::Result<Open> {
+impl OpenFile {
+    fn existing_or_new(path: &Path, now: SystemTime) -> io::Result<OpenFile> {
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -165,7 +165,7 @@ impl Open {
             .open(path)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
-                io::Error::other("another action or process writes it; give this one another name")
+                io::Error::other("another action or process writes to it; change the option `name`")
             }
             TryLockError::Error(error) => error,
         })?;
@@ -179,7 +179,7 @@ impl Open {
             0 => now,
             _ => metadata.created().unwrap_or(now),
         };
-        Ok(Open { file, bytes, since })
+        Ok(OpenFile { file, bytes, since })
     }
 
     fn append(&mut self, lines: &[u8], sync: FileSync) -> io::Result<()> {
@@ -188,7 +188,7 @@ impl Open {
             FileSync::Os => Ok(()),
         });
         if result.is_err() {
-            // What is left of a line would be cut off when the file is opened; this takes off whole lines too, which are sent again.
+            // Removes the failed lines, which are sent again. Opening the file would truncate only a partial line.
             let _ = self.file.set_len(self.bytes);
         } else {
             self.bytes += lines.len() as u64;
@@ -213,8 +213,8 @@ fn end_of_last_line(file: &mut File, length: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-fn at(path: &Path, what: &str, error: &io::Error) -> String {
-    format!("{} {what}: {error}", path.display())
+fn failure(operation: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {operation} {}: {error}", path.display())
 }
 
 #[cfg(test)]
@@ -222,11 +222,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_put_away_when_it_is_old_and_not_before() {
+    fn a_file_is_completed_at_its_age_limit() {
         let directory = std::env::temp_dir().join(format!("tidewire-file-age-{}", std::process::id()));
         let config = serde_json::json!({"directory": directory, "file_age_max_s": 60});
-        let config = serde_json::from_value(config).expect("sound options");
-        let mut writer = Writer::new(&config);
+        let config = serde_json::from_value(config).expect("valid options");
+        let mut writer = RotatingWriter::new(&config);
         let begin = SystemTime::now();
         let mut write = |text: &str, after_s| {
             writer
@@ -238,9 +238,9 @@ mod tests {
         write("3\n", 60);
         write("4\n", 119);
         let current = directory.join("messages.jsonl");
-        let full = writer.full_files().expect("it is readable");
+        let completed = writer.completed_files().expect("it is readable");
         let read = |path: &Path| fs::read_to_string(path).expect("it is there");
-        assert_eq!(full.iter().map(|path| read(path)).collect::<Vec<_>>(), ["1\n2\n"]);
+        assert_eq!(completed.iter().map(|path| read(path)).collect::<Vec<_>>(), ["1\n2\n"]);
         assert_eq!(read(&current), "3\n4\n");
         fs::remove_dir_all(directory).expect("it was made above");
     }

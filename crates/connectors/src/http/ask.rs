@@ -1,39 +1,40 @@
-//! A request of its own, beside those of actions: for whoever goes on with the answer.
+//! Single HTTP requests outside of actions, for callers that need the response.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request};
 
-use super::client::{HttpConnector, NoAnswer};
-use super::request::uri;
+use super::client::{HttpConnector, RequestFailure};
+use super::config::framing_problem;
+use super::url::{BaseUrl, UrlPart};
 
-/// What is asked of a connector's server.
+/// A request to the connector's server.
 pub struct HttpQuestion {
-    /// In capitals.
+    /// Method in capitals.
     pub method: String,
-    /// Appended to the connector's URL. Bytes that no URL may have are percent-encoded.
-    pub path: String,
+    /// Appended to the connector's URL.
+    pub path: Vec<UrlPart<String, String>>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub timeout: Duration,
-    /// A longer answer is an error.
+    /// Maximum length of the response body. A longer response is an error.
     pub answer_bytes_max: usize,
 }
 
-/// What it says.
+/// A response.
 #[derive(Debug)]
 pub struct HttpAnswer {
     pub status: u16,
-    /// `Not Found`.
+    /// Reason phrase, for example `Not Found`.
     pub reason: &'static str,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl HttpConnector {
-    /// Asks once. The error says why there is no answer.
+    /// Sends the request once. The error says why there is no response.
     pub async fn ask(&self, question: HttpQuestion) -> Result<HttpAnswer, String> {
         let request = question.request(self.base())?;
         let (until, bytes_max) = (Instant::now() + question.timeout, question.answer_bytes_max);
@@ -41,11 +42,13 @@ impl HttpConnector {
             .request(request, until, question.timeout, bytes_max.saturating_add(1))
             .await;
         let answer = answer.map_err(|none| match none {
-            NoAnswer::NotBegun => format!("no connection was free within {} ms", question.timeout.as_millis()),
-            NoAnswer::Unreachable(reason) | NoAnswer::Lost(reason) | NoAnswer::Late(reason) => reason,
+            RequestFailure::NotStarted => format!("no connection was free within {} ms", question.timeout.as_millis()),
+            RequestFailure::Unreachable(reason)
+            | RequestFailure::ConnectionLost(reason)
+            | RequestFailure::TimedOut(reason) => reason,
         })?;
         if answer.start.len() > bytes_max {
-            return Err(format!("the answer has more than {bytes_max} bytes"));
+            return Err(format!("the response has more than {bytes_max} bytes"));
         }
         let response = &answer.response;
         let header = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
@@ -64,14 +67,21 @@ impl HttpConnector {
 }
 
 impl HttpQuestion {
-    fn request(&self, base: &Uri) -> Result<Request<Full<Bytes>>, String> {
+    fn request(&self, base: &BaseUrl) -> Result<Request<Full<Bytes>>, String> {
         let method = Method::from_bytes(self.method.as_bytes()).map_err(|error| error.to_string())?;
-        let mut request = Request::builder().method(method).uri(uri(base, self.path.as_bytes())?);
+        let parts = self.path.iter().map(|part| match part {
+            UrlPart::Literal(text) => UrlPart::Literal(text.as_str()),
+            UrlPart::Value(value) => UrlPart::Value(value.as_deref().map(str::as_bytes)),
+        });
+        let mut request = Request::builder().method(method).uri(base.join(parts)?);
         for (name, value) in &self.headers {
+            if let Some(problem) = framing_problem(name) {
+                return Err(problem);
+            }
             request = request.header(name, value);
         }
         request
             .body(Full::new(self.body.clone().into()))
-            .map_err(|error| format!("no request can be made of this: {error}"))
+            .map_err(|error| format!("invalid request: {error}"))
     }
 }

@@ -2,38 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::Statuses;
+use super::url::{BaseUrl, PathTemplate};
 use crate::config::{at_least, out_of_range};
 use crate::secret::Secret;
-use crate::sink::Template;
+use crate::sink::FieldTemplate;
 use crate::tls::TlsConfig;
 
-/// Where requests go.
+/// Connection to an HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HttpConnectorConfig {
-    /// `http://host:port/path` or `https://…`. The actions' paths are appended.
+    /// Base URL, for example `https://example.org:8443/api`. The action's path is appended.
     pub url: String,
-    /// Headers of every request, such as `authorization`. They are never shown.
+    /// Headers of every request, such as `authorization`. The values are never shown.
     #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
-    /// Connections at a time, and so requests at a time.
+    /// Maximum number of connections, which also limits the concurrent requests.
     #[serde(default = "connections_max")]
     #[schemars(range(min = 1, max = 1024))]
     pub connections_max: u32,
-    /// How long connecting may take, in milliseconds.
+    /// Maximum time to connect, in milliseconds.
     #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
-    /// How long a connection is kept that nobody uses, in milliseconds.
+    /// How long an idle connection stays open, in milliseconds.
     #[serde(default = "idle_timeout_ms")]
     pub idle_timeout_ms: u64,
-    /// TLS, for `https`.
+    /// TLS settings for `https`.
     #[serde(default)]
     pub tls: TlsConfig,
 }
@@ -46,28 +46,34 @@ fn idle_timeout_ms() -> u64 {
     30_000
 }
 
-/// What is requested for each message.
+/// Requests that the action sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpActionConfig {
+    /// Method of the request.
     pub method: HttpMethod,
-    /// Template. Appended to the connector's URL; may hold a query. Bytes that no URL may have are percent-encoded.
+    /// Template of the path, for example `/devices/${clientid}?t=${payload.t}`. It begins with `/` or `?` and is
+    /// appended to the connector's URL. Values are percent-encoded, including `/`, so that a value cannot add a
+    /// segment, parameter or host. A message is rejected if a value in the path is missing or empty, or yields the
+    /// segment `.` or `..`.
     pub path: String,
-    /// Templates of headers. A header whose template gives null is left out.
+    /// Templates of headers. A header is omitted if its template yields null.
     pub headers: BTreeMap<String, String>,
-    /// Template. The body of the request, or one part of it in a batch.
+    /// Template of the body. In a batch, each message yields a part of the body.
     pub body: String,
+    /// `Content-Type` of the request.
     pub content_type: String,
     pub batch: HttpBatch,
-    /// How long the server may take to answer, in milliseconds.
+    /// How long the server may take to respond, in milliseconds.
     #[schemars(range(min = 1))]
     pub timeout_ms: u64,
-    /// Bytes of an answer that are read. A connection that answers more is closed.
+    /// Maximum number of bytes of a response that are read. After a longer response the connection is closed.
     pub answer_bytes_max: u64,
-    /// Statuses, such as `429`, and classes of them, such as `5xx`, after which a message is sent again. After 401, 407, 429, 502, 503 and 504
-    /// all wait until the server is there for us, after the others only this message. What is not named here is refused for ever.
+    /// Status codes, such as `429`, and classes, such as `5xx`, after which a message is retried. After 401, 407, 429,
+    /// 502, 503 and 504 all messages wait until the server accepts requests again. After other codes only the affected
+    /// message waits. Messages are rejected permanently after codes that are not listed here.
     pub retry_statuses: Vec<String>,
-    /// Signs bodies, so that the receiver can tell that they are ours.
+    /// Signs bodies, so that the receiver can verify their origin.
     pub sign: Option<HttpSignConfig>,
 }
 
@@ -99,24 +105,26 @@ pub enum HttpMethod {
     Get,
 }
 
-/// How the messages of a batch become requests.
+/// How messages are combined into requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HttpBatch {
-    /// A request for each message.
+    /// One request per message.
     #[default]
     None,
-    /// One request with a JSON array. Each body must be JSON.
+    /// One request per batch with a JSON array. Each body must be JSON.
     JsonArray,
-    /// One request with a line for each message (NDJSON). Each body must be JSON.
+    /// One request per batch with a line for each message (NDJSON). Each body must be JSON.
     Ndjson,
 }
 
-/// A header `sha256=<HMAC-SHA256 of the body, in hexadecimal>`.
+/// Adds a header `sha256=<HMAC-SHA256 of the body, in hexadecimal>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSignConfig {
+    /// Key of the HMAC.
     pub secret: Secret,
+    /// Name of the header.
     #[serde(default = "sign_header")]
     pub header: String,
 }
@@ -125,8 +133,9 @@ fn sign_header() -> String {
     "x-signature-256".to_owned()
 }
 
-/// Headers that say where a request ends and how long its connection lives are the client's own [RFC 9110, 7.6.1; RFC 9112, 6].
-fn framing_problem(name: &str) -> Option<String> {
+/// Rejects headers that the HTTP client sets itself: message framing and connection management [RFC 9110, 7.6.1; RFC
+/// 9112, 6].
+pub(super) fn framing_problem(name: &str) -> Option<String> {
     const OWN: [&str; 7] = [
         "content-length",
         "transfer-encoding",
@@ -137,11 +146,17 @@ fn framing_problem(name: &str) -> Option<String> {
         "upgrade",
     ];
     let is_own = OWN.iter().any(|own| name.eq_ignore_ascii_case(own));
-    is_own.then(|| format!("headers.{name}: is set by the HTTP client itself"))
+    is_own.then(|| format!("headers.{name}: is reserved for the HTTP client"))
+}
+
+/// Servers and proxies select a site by this header. Therefore a message must not set it.
+fn host_problem(name: &str, template: &str) -> Option<String> {
+    let is_open = name.eq_ignore_ascii_case("host") && template.contains("${");
+    is_open.then(|| format!("headers.{name}: found a template, expected a fixed host"))
 }
 
 impl HttpConnectorConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Err(problem) = self.base() {
@@ -150,7 +165,7 @@ impl HttpConnectorConfig {
         for (name, value) in &self.headers {
             let value = HeaderValue::from_str(value.expose());
             if HeaderName::from_bytes(name.as_bytes()).is_err() || value.is_err() {
-                problems.push(format!("headers.{name}: is no HTTP header"));
+                problems.push(format!("headers.{name}: is not a valid HTTP header"));
             }
             problems.extend(framing_problem(name));
         }
@@ -162,60 +177,50 @@ impl HttpConnectorConfig {
         problems
     }
 
-    /// The URL without a `/` at its end.
-    pub(super) fn base(&self) -> Result<Uri, String> {
-        let expected = "url: must be http://host:port/path or https://host:port/path";
-        let uri: Uri = self
-            .url
-            .trim_end_matches('/')
-            .parse()
-            .map_err(|error| format!("{expected}: {error}"))?;
-        let authority = uri.authority().ok_or(expected)?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
-            return Err(expected.to_owned());
-        }
-        if authority.as_str().contains('@') {
-            return Err("url: must not hold a password; use headers.authorization".to_owned());
-        }
-        Ok(uri)
+    pub(super) fn base(&self) -> Result<BaseUrl, String> {
+        BaseUrl::parse(&self.url)
     }
 }
 
 impl HttpActionConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let fixed = [("content-type", "content_type")];
-        for name in self.headers.keys() {
+        for (name, value) in &self.headers {
             if HeaderName::from_bytes(name.as_bytes()).is_err() {
-                problems.push(format!("headers.{name}: is no name of an HTTP header"));
+                problems.push(format!("headers.{name}: is not a valid HTTP header name"));
             }
             problems.extend(framing_problem(name));
+            problems.extend(host_problem(name, value));
             if let Some((_, field)) = fixed.iter().find(|(fixed, _)| name.eq_ignore_ascii_case(fixed)) {
-                problems.push(format!("headers.{name}: use the field {field}"));
+                problems.push(format!("headers.{name}: use the option {field} instead"));
             }
         }
         if HeaderValue::from_str(&self.content_type).is_err() {
-            problems.push("content_type: is no value of an HTTP header".to_owned());
+            problems.push("content_type: is not a valid HTTP header value".to_owned());
         }
         problems.extend(out_of_range([("timeout_ms", self.timeout_ms, at_least(1))]));
         problems.extend(Statuses::new(&self.retry_statuses).err().into_iter().flatten());
         if let Some(sign) = &self.sign
             && (HeaderName::from_bytes(sign.header.as_bytes()).is_err() || sign.secret.expose().is_empty())
         {
-            problems.push("sign: needs the name of an HTTP header and a secret".to_owned());
+            problems.push("sign: needs a valid HTTP header name and a secret".to_owned());
         }
-        if !self.path.is_empty() && !self.path.starts_with(['/', '?', '$']) {
-            problems.push("path: must begin with / or ?".to_owned());
-        }
+        problems.extend(PathTemplate::parse(&self.path).err());
         problems
     }
 
-    /// The templates to fill in for each message: path, body, then the headers by name.
-    pub fn templates(&self) -> Vec<Template> {
-        let mut templates = vec![Template::new("path", &self.path), Template::new("body", &self.body)];
-        let header = |(name, text): (&String, &String)| Template::new(format!("headers.{name}"), text);
+    /// Returns the templates: an unused one, the body, the headers by name, then each value of the path.
+    pub fn templates(&self) -> Vec<FieldTemplate> {
+        let mut templates = vec![
+            FieldTemplate::new("path", ""),
+            FieldTemplate::document("body", &self.body),
+        ];
+        let header = |(name, text): (&String, &String)| FieldTemplate::new(format!("headers.{name}"), text);
         templates.extend(self.headers.iter().map(header));
+        let path = PathTemplate::parse(&self.path).unwrap_or_default();
+        templates.extend(path.values().map(|text| FieldTemplate::new("path", text)));
         templates
     }
 }

@@ -1,4 +1,4 @@
-//! From records to requests: URL, headers, body, signature.
+//! Builds requests from records: URL, headers, body, signature.
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
@@ -9,25 +9,27 @@ use sha2::Sha256;
 
 use super::client::HttpConnector;
 use super::config::{HttpActionConfig, HttpBatch, HttpMethod};
+use super::url::{BaseUrl, PathTemplate};
 use crate::record::Record;
 
-/// Order of the action's templates.
-const PATH: usize = 0;
+/// Order of the fields. Field 0 is empty: earlier versions stored the whole path in it. Records that such a version has
+/// buffered have no path values behind the headers.
 const BODY: usize = 1;
 const HEADERS: usize = 2;
 
-/// The parts of a request that are the same for every record.
-pub(super) struct Form {
+/// The parts of a request that do not depend on the record.
+pub(super) struct RequestTemplate {
     method: Method,
+    path: PathTemplate,
     content_type: HeaderValue,
     headers: Vec<HeaderName>,
     batch: HttpBatch,
     sign: Option<(HeaderName, Hmac<Sha256>)>,
 }
 
-impl Form {
-    /// `None`: the configuration has problems.
-    pub fn new(config: &HttpActionConfig) -> Option<Form> {
+impl RequestTemplate {
+    /// Returns `None` if the configuration is invalid.
+    pub fn new(config: &HttpActionConfig) -> Option<RequestTemplate> {
         let name = |name: &String| HeaderName::from_bytes(name.as_bytes()).ok();
         let sign = match &config.sign {
             None => None,
@@ -36,8 +38,9 @@ impl Form {
                 Hmac::new_from_slice(sign.secret.expose().as_bytes()).ok()?,
             )),
         };
-        Some(Form {
+        Some(RequestTemplate {
             method: method(config.method),
+            path: PathTemplate::parse(&config.path).ok()?,
             content_type: HeaderValue::from_str(&config.content_type).ok()?,
             headers: config.headers.keys().map(name).collect::<Option<_>>()?,
             batch: config.batch,
@@ -45,18 +48,22 @@ impl Form {
         })
     }
 
-    /// Whether both can be in one request.
-    pub fn fit_together(&self, one: &Record, other: &Record) -> bool {
-        let same = |field: usize| one.field(field) == other.field(field);
-        self.batch != HttpBatch::None && same(PATH) && (0..self.headers.len()).all(|header| same(HEADERS + header))
+    /// Returns whether both records can share a request.
+    pub fn can_share_request(&self, one: &Record, other: &Record) -> bool {
+        let fields = self.headers.len() + self.path.values().count();
+        let is_same = |field: usize| one.field(HEADERS + field) == other.field(HEADERS + field);
+        self.batch != HttpBatch::None && (0..fields).all(is_same)
     }
 
-    /// Why a record cannot be in any request.
-    pub fn refusal(&self, record: &Record) -> Option<String> {
+    /// Returns why no request can contain the record.
+    pub fn refusal(&self, base: &BaseUrl, record: &Record) -> Option<String> {
         if self.batch != HttpBatch::None
             && let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(body(record))
         {
-            return Some(format!("body: is no JSON, which a batch is made of: {error}"));
+            return Some(format!("body: is not valid JSON, which batches need: {error}"));
+        }
+        if let Err(reason) = self.uri(base, record) {
+            return Some(reason);
         }
         let bad_header = |index: &usize| {
             let value = record.field(HEADERS + index).unwrap_or_default();
@@ -64,16 +71,16 @@ impl Form {
         };
         (0..self.headers.len()).find(bad_header).map(|index| {
             format!(
-                "headers.{}: has characters that no header may have",
+                "headers.{}: has characters that are not allowed in a header",
                 self.headers[index]
             )
         })
     }
 
-    /// The request for `records`, which fit together and none of which is refused; not empty.
+    /// Builds the request for `records`, which must not be empty, share one request and have no refusal.
     pub fn request(&self, connector: &HttpConnector, records: &[Record]) -> Result<Request<Full<Bytes>>, String> {
         let first = &records[0];
-        let uri = uri(connector.base(), first.field(PATH).unwrap_or_default())?;
+        let uri = self.uri(connector.base(), first)?;
         let body = self.body(records);
         let mut request = Request::builder().method(self.method.clone()).uri(uri);
         for (name, value) in connector.headers() {
@@ -90,7 +97,12 @@ impl Form {
         request = request.header(CONTENT_TYPE, &self.content_type);
         request
             .body(Full::new(body.into()))
-            .map_err(|error| format!("no request can be made of this: {error}"))
+            .map_err(|error| format!("invalid request: {error}"))
+    }
+
+    fn uri(&self, base: &BaseUrl, record: &Record) -> Result<Uri, String> {
+        let first = HEADERS + self.headers.len();
+        base.join(self.path.fill(|index| record.field(first + index)))
     }
 
     fn body(&self, records: &[Record]) -> Vec<u8> {
@@ -106,7 +118,7 @@ impl Form {
             }
             HttpBatch::Ndjson => {
                 for record in records {
-                    // Between the values of valid JSON line breaks mean nothing, and inside of them there are none.
+                    // Valid JSON has line breaks only between values, where they have no meaning.
                     out.extend(body(record).iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
                     out.push(b'\n');
                 }
@@ -130,21 +142,6 @@ fn method(method: HttpMethod) -> Method {
     }
 }
 
-pub(super) fn uri(base: &Uri, path: &[u8]) -> Result<Uri, String> {
-    let mut text = base.to_string();
-    if !path.is_empty() || base.path() == "/" {
-        text.truncate(text.trim_end_matches('/').len());
-    }
-    for &byte in path {
-        if byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte) {
-            text.push(byte.into());
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text.parse().map_err(|error| format!("path: makes no URL: {error}"))
-}
-
 fn signature(mut key: Hmac<Sha256>, body: &[u8]) -> String {
     key.update(body);
     let mut text = "sha256=".to_owned();
@@ -158,23 +155,9 @@ fn signature(mut key: Hmac<Sha256>, body: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// The example of GitHub's documentation of webhooks, whose format receivers know.
     #[test]
-    fn paths_make_urls() {
-        let base: Uri = "http://host:80/base".parse().expect("a URL");
-        for (path, expected) in [
-            ("", "http://host:80/base"),
-            ("/a/b?x=1&y=%20", "http://host:80/base/a/b?x=1&y=%20"),
-            ("/with space/ü#", "http://host:80/base/with%20space/%C3%BC%23"),
-        ] {
-            assert_eq!(uri(&base, path.as_bytes()).expect(path).to_string(), expected);
-        }
-        let bare: Uri = "http://host:80".parse().expect("a URL");
-        assert_eq!(uri(&bare, b"/x").expect("a URL").to_string(), "http://host:80/x");
-    }
-
-    /// The example of GitHub's documentation of webhooks, from which receivers know the form.
-    #[test]
-    fn bodies_are_signed_as_receivers_expect() {
+    fn bodies_are_signed_as_in_github_webhooks() {
         let key = Hmac::new_from_slice(b"It's a Secret to Everybody").expect("any length");
         let expected = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         assert_eq!(signature(key, b"Hello, World!"), expected);

@@ -1,6 +1,7 @@
-//! The action: which records share a request, and what goes on at a time.
+//! The HTTP action: assigns records to requests, and limits the concurrency.
 //!
-//! Records of one ordering key go one request after the other; keys go side by side, as far as the connector has connections.
+//! Requests with the same ordering key are sent one after another. Requests with different keys are sent concurrently,
+//! up to the number of connections.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,28 +10,28 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
-use super::client::{HttpConnector, NoAnswer};
+use super::client::{HttpConnector, RequestFailure};
 use super::config::HttpActionConfig;
-use super::request::Form;
-use super::status::{Statuses, Verdict, verdict};
-use crate::isolate::{Part, ROUND, held_back, isolate};
+use super::request::RequestTemplate;
+use super::status::{StatusResult, Statuses, classify};
+use crate::isolate::{BATCH_TIME_MAX, PartResult, failure_of_unsent, isolate};
 use crate::record::Record;
-use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, FieldTemplate, Sink};
 
 pub struct HttpSink {
     connector: Arc<HttpConnector>,
-    form: Form,
-    templates: Vec<Template>,
+    form: RequestTemplate,
+    templates: Vec<FieldTemplate>,
     timeout: Duration,
     answer_bytes_max: usize,
     retried: Statuses,
 }
 
 impl HttpSink {
-    /// The errors name the fields.
+    /// Creates the sink. The errors name the fields.
     pub fn new(connector: Arc<HttpConnector>, config: &HttpActionConfig) -> Result<HttpSink, Vec<String>> {
         let problems = config.problems();
-        let form = match Form::new(config) {
+        let form = match RequestTemplate::new(config) {
             Some(form) if problems.is_empty() => form,
             _ => return Err(problems),
         };
@@ -44,21 +45,21 @@ impl HttpSink {
         })
     }
 
-    pub fn templates(&self) -> &[Template] {
+    pub fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 
-    async fn send_all(&self, batch: &[Record]) -> Outcome {
-        let mut outcome: Outcome = vec![Ok(()); batch.len()];
+    async fn send_all(&self, batch: &[Record]) -> BatchOutcome {
+        let mut outcome: BatchOutcome = vec![Ok(()); batch.len()];
         let mut good = Vec::with_capacity(batch.len());
         for (index, record) in batch.iter().enumerate() {
-            match self.form.refusal(record) {
-                Some(reason) => outcome[index] = Err(Failure::Refused(reason)),
+            match self.form.refusal(self.connector.base(), record) {
+                Some(reason) => outcome[index] = Err(DeliveryFailure::Refused(reason)),
                 None => good.push(index),
             }
         }
-        let round = Instant::now() + ROUND;
-        let lanes = lanes(batch, &good, |one, other| self.form.fit_together(one, other));
+        let round = Instant::now() + BATCH_TIME_MAX;
+        let lanes = lanes(batch, &good, |one, other| self.form.can_share_request(one, other));
         let results = join_all(lanes.iter().map(|lane| self.send_lane(batch, lane, round))).await;
         for (index, result) in results.into_iter().flatten() {
             outcome[index] = result;
@@ -66,25 +67,30 @@ impl HttpSink {
         outcome
     }
 
-    /// One request after the other. Behind one that is to be sent again the rest of the lane waits: it must not overtake.
+    /// Sends requests one after another. After a request that must be retried, the rest of the lane waits, so that it
+    /// does not overtake.
     async fn send_lane(
         &self,
         batch: &[Record],
         lane: &[Vec<usize>],
         round: Instant,
-    ) -> Vec<(usize, Result<(), Failure>)> {
+    ) -> Vec<(usize, Result<(), DeliveryFailure>)> {
         let mut results = Vec::new();
-        let mut stopped: Option<Failure> = None;
+        let mut stopped: Option<DeliveryFailure> = None;
         for group in lane {
             if let Some(failure) = &stopped {
-                results.extend(group.iter().map(|&index| (index, Err(held_back(failure)))));
+                results.extend(group.iter().map(|&index| (index, Err(failure_of_unsent(failure)))));
                 continue;
             }
             let records: Vec<Record> = group.iter().map(|&index| batch[index].clone()).collect();
             let key = |index: usize| records[index].key_hash();
             let outcome = isolate(records.len(), key, |part| self.attempt(&records, part, round)).await;
-            let again = |result: &Result<(), Failure>| match result {
-                Err(failure @ (Failure::Away(_) | Failure::Busy(_) | Failure::Untried)) => Some(failure.clone()),
+            let again = |result: &Result<(), DeliveryFailure>| match result {
+                Err(
+                    failure @ (DeliveryFailure::Unreachable(_)
+                    | DeliveryFailure::Temporary(_)
+                    | DeliveryFailure::NotSent),
+                ) => Some(failure.clone()),
                 _ => None,
             };
             stopped = outcome.iter().find_map(again);
@@ -93,49 +99,51 @@ impl HttpSink {
         results
     }
 
-    fn attempt<'a>(&'a self, records: &[Record], part: Range<usize>, round: Instant) -> BoxFuture<'a, Part> {
+    fn attempt<'a>(&'a self, records: &[Record], part: Range<usize>, round: Instant) -> BoxFuture<'a, PartResult> {
         let request = self.form.request(&self.connector, &records[part]);
         Box::pin(async move {
             let request = match request {
                 Ok(request) => request,
-                Err(reason) => return Part::Poisoned { at: None, reason },
+                Err(reason) => return PartResult::Rejected { at: None, reason },
             };
-            if let Some(reason) = self.connector.silence() {
-                return Part::Failed(Failure::Away(reason));
+            if let Some(reason) = self.connector.pause_reason() {
+                return PartResult::Failed(DeliveryFailure::Unreachable(reason));
             }
             let answer = self
                 .connector
                 .request(request, round, self.timeout, self.answer_bytes_max)
                 .await;
-            match answer.map(|answer| verdict(&answer, &self.retried)) {
-                Ok(verdict) => self.part(verdict),
-                Err(NoAnswer::NotBegun) => Part::Failed(Failure::Untried),
-                Err(NoAnswer::Unreachable(reason)) => Part::Failed(Failure::Away(reason)),
-                Err(NoAnswer::Lost(reason) | NoAnswer::Late(reason)) => Part::Failed(Failure::Busy(reason)),
+            match answer.map(|answer| classify(&answer, &self.retried)) {
+                Ok(result) => self.part(result),
+                Err(RequestFailure::NotStarted) => PartResult::Failed(DeliveryFailure::NotSent),
+                Err(RequestFailure::Unreachable(reason)) => PartResult::Failed(DeliveryFailure::Unreachable(reason)),
+                Err(RequestFailure::ConnectionLost(reason) | RequestFailure::TimedOut(reason)) => {
+                    PartResult::Failed(DeliveryFailure::Temporary(reason))
+                }
             }
         })
     }
 
-    fn part(&self, verdict: Verdict) -> Part {
-        match verdict {
-            Verdict::Taken => Part::Taken,
-            Verdict::Away { reason, pause } => {
+    fn part(&self, result: StatusResult) -> PartResult {
+        match result {
+            StatusResult::Accepted => PartResult::Accepted,
+            StatusResult::Unreachable { reason, pause } => {
                 if let Some(pause) = pause {
-                    self.connector.be_silent_for(pause);
+                    self.connector.pause_for(pause);
                 }
-                Part::Failed(Failure::Away(reason))
+                PartResult::Failed(DeliveryFailure::Unreachable(reason))
             }
-            Verdict::Busy(reason) => Part::Stumbled(reason),
-            Verdict::Refused(reason) => Part::Failed(Failure::Refused(reason)),
-            Verdict::Poisoned(reason) => Part::Poisoned { at: None, reason },
+            StatusResult::Temporary(reason) => PartResult::Temporary(reason),
+            StatusResult::Rejected(reason) => PartResult::Failed(DeliveryFailure::Refused(reason)),
+            StatusResult::RecordRejected(reason) => PartResult::Rejected { at: None, reason },
         }
     }
 }
 
-/// Indexes of records: lanes that may run side by side, of groups that share a request.
+/// Returns lanes, which may run concurrently, of groups, which share a request. A group consists of record indexes.
 ///
-/// Without batches a lane is an ordering key, and a group one record. With batches records that fit together share a
-/// group whatever their key; then there is one lane, as a key may be in any group.
+/// Without batches a lane is an ordering key, and a group one record. With batches, neighbouring records that fit
+/// together share a group regardless of their key. There is one lane then, because each group may contain any key.
 fn lanes(batch: &[Record], good: &[usize], fit: impl Fn(&Record, &Record) -> bool) -> Vec<Vec<Vec<usize>>> {
     let is_batched = good.first().is_some_and(|&first| fit(&batch[first], &batch[first]));
     if is_batched {
@@ -161,7 +169,7 @@ fn lanes(batch: &[Record], good: &[usize], fit: impl Fn(&Record, &Record) -> boo
 }
 
 impl Sink for HttpSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(self.send_all(batch))
     }
 

@@ -1,51 +1,51 @@
-//! What an answer means for the records of its request.
+//! Classifies responses.
 //!
-//! | status | means |
+//! | status | result |
 //! |---|---|
-//! | 2xx | taken |
-//! | 401, 407, 429, 502, 503, 504 | the server is away, or not for us: everything waits, as long as `retry-after` says |
-//! | 408, 425, other 5xx | not this one now: it is sent again, others go on |
-//! | 400, 409, 413, 422 | refused; in a batch, the bad records are looked for |
-//! | other 3xx, 4xx | refused |
+//! | 2xx | accepted |
+//! | 401, 407, 429, 502, 503, 504 | server unavailable or credentials rejected: all records wait for `retry-after` |
+//! | 408, 425, other 5xx | temporary error of this record: it is retried, others continue |
+//! | 400, 409, 413, 422 | rejected; in a batch, the bad records are isolated |
+//! | other 3xx, 4xx | rejected |
 //!
-//! The second and the third line are of statuses that are retried, which the action's configuration names. Others of these are refused, 5xx
-//! as 400 is.
+//! The second and third line apply to the status codes in `retry_statuses`. Other codes of these lines are rejected,
+//! 5xx like 400.
 
 use std::time::{Duration, SystemTime};
 
 use hyper::header::RETRY_AFTER;
 use hyper::{HeaderMap, StatusCode};
 
-use super::client::Answer;
+use super::client::ResponseStart;
 
-/// No server may silence us for longer.
+/// Maximum pause that a server can request.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
-/// Bytes of an answer that an error shows.
+/// Maximum number of bytes of a response in an error.
 const SHOWN_BYTES: usize = 200;
 
-pub(super) enum Verdict {
-    Taken,
-    Away {
+pub(super) enum StatusResult {
+    Accepted,
+    Unreachable {
         reason: String,
         pause: Option<Duration>,
     },
-    Busy(String),
-    /// For the whole request.
-    Refused(String),
-    /// For one record at least of the request.
-    Poisoned(String),
+    Temporary(String),
+    /// The whole request was rejected.
+    Rejected(String),
+    /// At least one record of the request was rejected.
+    RecordRejected(String),
 }
 
-/// Those after which a message is sent again.
+/// Status codes after which a message is retried.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Statuses {
     single: Vec<u16>,
-    /// First digits.
+    /// First digits of the classes.
     classes: Vec<u16>,
 }
 
 impl Statuses {
-    /// The errors name the field.
+    /// Parses codes and classes. The errors name the field.
     pub fn new(texts: &[String]) -> Result<Statuses, Vec<String>> {
         let (mut statuses, mut problems) = (Statuses::default(), Vec::new());
         for (index, text) in texts.iter().enumerate() {
@@ -68,20 +68,20 @@ impl Statuses {
     }
 }
 
-pub(super) fn verdict(answer: &Answer, retried: &Statuses) -> Verdict {
+pub(super) fn classify(answer: &ResponseStart, retried: &Statuses) -> StatusResult {
     let status = answer.response.status();
     if status.is_success() {
-        return Verdict::Taken;
+        return StatusResult::Accepted;
     }
     let reason = describe(status, &answer.start);
     match status.as_u16() {
-        401 | 407 | 429 | 502..=504 if retried.has(status.as_u16()) => Verdict::Away {
+        401 | 407 | 429 | 502..=504 if retried.has(status.as_u16()) => StatusResult::Unreachable {
             reason,
             pause: pause(answer.response.headers(), SystemTime::now()),
         },
-        again if retried.has(again) => Verdict::Busy(reason),
-        400 | 409 | 413 | 422 | 500..=599 => Verdict::Poisoned(reason),
-        _ => Verdict::Refused(reason),
+        again if retried.has(again) => StatusResult::Temporary(reason),
+        400 | 409 | 413 | 422 | 500..=599 => StatusResult::RecordRejected(reason),
+        _ => StatusResult::Rejected(reason),
     }
 }
 
@@ -94,7 +94,7 @@ fn describe(status: StatusCode, start: &[u8]) -> String {
     }
 }
 
-/// `retry-after`: seconds, or a date.
+/// Parses `retry-after`: seconds or a date.
 fn pause(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let pause = match text.parse() {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn statuses_are_numbers_or_classes() {
         let given = |texts: &[&str]| Statuses::new(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
-        let statuses = given(&["404", "5xx"]).expect("good ones");
+        let statuses = given(&["404", "5xx"]).expect("valid codes");
         let has: Vec<u16> = [400, 404, 409, 500, 599]
             .into_iter()
             .filter(|it| statuses.has(*it))

@@ -1,4 +1,4 @@
-//! What producers and consumers have in common: options of librdkafka, what it tells us, and what its errors mean.
+//! Shared by producers and consumers: options of librdkafka, its logs and errors, and the classification of errors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,32 +11,37 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::producer::BaseProducer;
 
 use super::config::{Authentication, KafkaConnectorConfig};
-use crate::sink::Failure;
+use crate::config::{address, out_of_range};
+use crate::sink::DeliveryFailure;
+
+/// The option with the bootstrap brokers.
+pub(super) const BOOTSTRAP: &str = "bootstrap.servers";
 
 impl KafkaConnectorConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for host in self.bootstrap_hosts.split(',') {
-            let port = host.trim().rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-            if !matches!(port, Some(Ok(1..))) {
-                problems.push(format!("bootstrap_hosts: {host:?} is not host:port"));
+            if address(host.trim()).is_none() {
+                problems.push(format!("bootstrap_hosts: found {host:?}, expected host:port"));
             }
         }
-        if self.connect_timeout_ms < 1000 || self.request_timeout_ms < 1000 {
-            problems.push("connect_timeout_ms, request_timeout_ms: must be at least 1000".to_owned());
-        }
+        // Limits of librdkafka.
+        problems.extend(out_of_range([
+            ("connect_timeout_ms", self.connect_timeout_ms, 1000..=i32::MAX as u64),
+            ("request_timeout_ms", self.request_timeout_ms, 1000..=300_000),
+        ]));
         problems.extend(self.authentication.problems());
         if let Some(tls) = &self.tls
             && tls.cert_file.is_some() != tls.key_file.is_some()
         {
-            problems.push("tls: cert_file and key_file go together".to_owned());
+            problems.push("tls: cert_file and key_file must be set together".to_owned());
         }
         problems
     }
 
-    /// What librdkafka says of it, files of certificates included. Nothing is connected to; it takes some milliseconds.
-    pub fn try_out(&self) -> Result<(), String> {
+    /// Checks the options with librdkafka, including certificate files. Opens no connection; takes some milliseconds.
+    pub fn check_options(&self) -> Result<(), String> {
         let tried: Result<BaseProducer, KafkaError> = self.options().create();
         let field = if self.tls.is_some() { "tls" } else { "authentication" };
         tried.map(drop).map_err(|error| format!("{field}: {error}"))
@@ -45,7 +50,7 @@ impl KafkaConnectorConfig {
     pub(super) fn options(&self) -> ClientConfig {
         let mut options = ClientConfig::new();
         options
-            .set("bootstrap.servers", &self.bootstrap_hosts)
+            .set(BOOTSTRAP, &self.bootstrap_hosts)
             .set("client.id", &self.client_id)
             .set(
                 "socket.connection.setup.timeout.ms",
@@ -53,8 +58,8 @@ impl KafkaConnectorConfig {
             )
             .set("socket.timeout.ms", self.request_timeout_ms.to_string())
             .set("socket.nagle.disable", "true")
-            // Of a broker. While nothing is connected and somebody waits, librdkafka tries twice as often as the first says, and
-            // does not mind the second.
+            // Reconnect delays per broker. While nothing is connected and requests wait, librdkafka uses half of the
+            // first and ignores the second.
             .set("reconnect.backoff.ms", "1000")
             .set("reconnect.backoff.max.ms", "2000")
             .set_log_level(RDKafkaLogLevel::Warning);
@@ -131,32 +136,33 @@ impl Authentication {
         };
         let mut problems = Vec::new();
         if !cfg!(feature = "gssapi") {
-            problems.push("authentication: this build has no Kerberos; build with the feature gssapi".to_owned());
+            problems
+                .push("authentication: this build does not support Kerberos; build with the feature gssapi".to_owned());
         }
-        // librdkafka puts them into a command line for a shell: `kinit -t "KEYTAB" -k PRINCIPAL`.
+        // librdkafka inserts these values into a shell command: `kinit -t "KEYTAB" -k PRINCIPAL`.
         let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '@');
         for (field, name) in [("service_name", service_name), ("principal", principal)] {
             if name.is_empty() || name.starts_with('-') || !name.chars().all(is_of_a_name) {
                 problems.push(format!(
-                    "authentication.{field}: {name:?} may have letters, digits and . _ - / @ only, and begins with no dash"
+                    "authentication.{field}: {name:?} may contain only letters, digits and . _ - / @, and must not begin with a dash"
                 ));
             }
         }
         let is_of_a_shell = |c: char| c.is_control() || matches!(c, '"' | '\\' | '$' | '`' | '%');
         if keytab_file.is_empty() || keytab_file.chars().any(is_of_a_shell) {
             problems.push(format!(
-                "authentication.keytab_file: {keytab_file:?} must be a path without quotes, backslashes, $, ` and %"
+                "authentication.keytab_file: {keytab_file:?} must be a path without quotes, backslashes, $, ` or %"
             ));
         }
         problems
     }
 }
 
-/// What librdkafka last said about its connections: its own errors are often no more than "timed out".
+/// The last connection error of librdkafka. Errors of requests often say only "timed out".
 #[derive(Clone, Default)]
-pub(super) struct LastError(Arc<Mutex<Option<String>>>);
+pub(super) struct LastConnectionError(Arc<Mutex<Option<String>>>);
 
-impl LastError {
+impl LastConnectionError {
     pub fn set(&self, error: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
@@ -165,7 +171,7 @@ impl LastError {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// `error`, with what is known beside it.
+    /// Returns the text of `error`, preceded by the last connection error.
     pub fn explain(&self, error: &KafkaError) -> String {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match last {
@@ -175,13 +181,13 @@ impl LastError {
     }
 }
 
-/// The part of a context that both directions share.
+/// The context of clients that need no further state.
 #[derive(Clone, Default)]
-pub(super) struct Context {
-    pub last_error: LastError,
+pub(super) struct PlainClientContext {
+    pub last_error: LastConnectionError,
 }
 
-impl ClientContext for Context {
+impl ClientContext for PlainClientContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(level, facility, message);
     }
@@ -200,9 +206,9 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     }
 }
 
-pub(super) fn remember(last_error: &LastError, error: &KafkaError, reason: &str) {
+pub(super) fn remember(last_error: &LastConnectionError, error: &KafkaError, reason: &str) {
     tracing::debug!(%error, reason, "Kafka");
-    // That no broker is left says less than why the last one went.
+    // "All brokers down" is less useful than the reason of the previous error.
     if !matches!(code(error), Some(Code::AllBrokersDown)) {
         last_error.set(reason.to_owned());
     }
@@ -212,7 +218,7 @@ pub(super) fn code(error: &KafkaError) -> Option<Code> {
     error.rdkafka_error_code()
 }
 
-/// For operators.
+/// Returns the error as a text for operators.
 pub(super) fn text(error: &KafkaError) -> String {
     match code(error) {
         Some(code) => code.to_string(),
@@ -220,9 +226,9 @@ pub(super) fn text(error: &KafkaError) -> String {
     }
 }
 
-/// What a message that was not delivered means for it and for the others.
-pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastError) -> Failure {
-    let about = |what: &str| format!("Kafka topic {kafka_topic:?}: {what}");
+/// Classifies the error of an undelivered message.
+pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastConnectionError) -> DeliveryFailure {
+    let about = |problem: &str| format!("Kafka topic {kafka_topic:?}: {problem}");
     match code(error) {
         Some(
             code @ (Code::MessageSizeTooLarge
@@ -234,14 +240,16 @@ pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastEr
             | Code::InvalidTopic
             | Code::PolicyViolation
             | Code::UnsupportedForMessageFormat),
-        ) => Failure::Refused(about(&code.to_string())),
-        Some(Code::InvalidDifferentRecord | Code::UnknownPartition) => Failure::Busy(about(&text(error))),
-        Some(Code::PurgeQueue | Code::PurgeInflight) => Failure::Away("the action was stopped".to_owned()),
-        _ => Failure::Away(about(&last_error.explain(error))),
+        ) => DeliveryFailure::Refused(about(&code.to_string())),
+        Some(Code::InvalidDifferentRecord | Code::UnknownPartition) => DeliveryFailure::Temporary(about(&text(error))),
+        Some(Code::PurgeQueue | Code::PurgeInflight) => {
+            DeliveryFailure::Unreachable("the action was stopped".to_owned())
+        }
+        _ => DeliveryFailure::Unreachable(about(&last_error.explain(error))),
     }
 }
 
-/// `max.message.bytes` of a topic, which is the limit of a batch, if we may know it. Blocks.
+/// Returns `max.message.bytes` of a topic, which limits a batch, or `None` without permission to read it. Blocks.
 pub(super) fn batch_limit(options: &ClientConfig, kafka_topic: &str, timeout: Duration) -> Option<u32> {
     let admin: AdminClient<DefaultClientContext> = options.create().ok()?;
     let asked = [ResourceSpecifier::Topic(kafka_topic)];
@@ -251,7 +259,7 @@ pub(super) fn batch_limit(options: &ClientConfig, kafka_topic: &str, timeout: Du
     described.get("max.message.bytes")?.value.as_deref()?.parse().ok()
 }
 
-/// The message, or the batch that it was in.
+/// Returns whether the message or its batch was too large.
 pub(super) fn is_too_large(error: &KafkaError) -> bool {
     matches!(
         code(error),
@@ -259,12 +267,12 @@ pub(super) fn is_too_large(error: &KafkaError) -> bool {
     )
 }
 
-/// The topic is not there.
+/// Returns whether the topic does not exist.
 pub(super) fn is_topic_unknown(error: &KafkaError) -> bool {
     matches!(code(error), Some(Code::UnknownTopic | Code::UnknownTopicOrPartition))
 }
 
-/// The producer cannot go on: another one is needed.
+/// Returns whether the producer is unusable and must be replaced.
 pub(super) fn is_fatal(error: &KafkaError) -> bool {
     matches!(
         code(error),
@@ -289,14 +297,14 @@ mod tests {
         let authentication = json!({
             "mechanism": "gssapi", "service_name": "kafka", "principal": principal, "keytab_file": keytab_file,
         });
-        let authentication: Authentication = serde_json::from_value(authentication).expect("sound JSON");
+        let authentication: Authentication = serde_json::from_value(authentication).expect("valid JSON");
         let mut problems = authentication.problems();
-        problems.retain(|problem| !problem.contains("this build has no Kerberos"));
+        problems.retain(|problem| !problem.contains("this build does not support Kerberos"));
         problems
     }
 
     #[test]
-    fn nothing_of_kerberos_reaches_a_shell_but_names_and_a_path() {
+    fn kerberos_options_reject_shell_characters() {
         assert!(kerberos_problems("tidewire/host-1.example.org@EXAMPLE.ORG", "/etc/tide wire/a.keytab").is_empty());
         for principal in ["", "a b", "a;reboot", "$(reboot)", "-c", "a\nb"] {
             let problems = kerberos_problems(principal, "/etc/a.keytab");

@@ -1,32 +1,35 @@
-//! What a user says about Kafka: the connector, the action, the source. The doc comments are what forms and reference pages show.
+//! Options of the Kafka connector, action and source. The console's forms and the reference pages show the doc
+//! comments.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{BatchConfig, DeliveryConfig, at_least, out_of_range};
 use crate::secret::Secret;
-use crate::sink::Template;
+use crate::sink::FieldTemplate;
 
-/// Where Kafka is.
+/// Connection to a Kafka cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KafkaConnectorConfig {
-    /// Some of the brokers, `host:port`, separated by commas. The others are found through them.
+    /// Bootstrap brokers as `host:port`, separated by commas, for example `kafka1:9092,kafka2:9092`. The client
+    /// discovers the other brokers through them.
     pub bootstrap_hosts: String,
     #[serde(default)]
     pub authentication: Authentication,
-    /// Without, the connection is not encrypted.
+    /// TLS settings. Without them, the connection is not encrypted.
     #[serde(default)]
     pub tls: Option<KafkaTls>,
-    /// How long a connection may take, with authentication, in milliseconds.
+    /// Maximum time to connect and authenticate, in milliseconds.
     #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1000))]
     pub connect_timeout_ms: u64,
-    /// How long a broker may take to answer, in milliseconds. Then the connection is closed and the request sent again.
+    /// How long the client waits for a broker's response, in milliseconds. Afterwards it closes the connection and
+    /// repeats the request.
     #[serde(default = "request_timeout_ms")]
     #[schemars(range(min = 1000))]
     pub request_timeout_ms: u64,
-    /// How brokers call us in their logs and quotas.
+    /// Client ID in the brokers' logs and quotas.
     #[serde(default = "client_id")]
     pub client_id: String,
 }
@@ -39,13 +42,13 @@ fn client_id() -> String {
     "tidewire".to_owned()
 }
 
-/// How we prove who we are.
+/// How the client authenticates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "mechanism", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Authentication {
     #[default]
     None,
-    /// The password goes over the wire: use it with TLS only.
+    /// SASL PLAIN. The password is sent in clear text: use it only with TLS.
     Plain {
         username: String,
         password: Secret,
@@ -58,11 +61,11 @@ pub enum Authentication {
         username: String,
         password: Secret,
     },
-    /// Kerberos; only in builds with it.
+    /// Kerberos. Available only in builds with the feature `gssapi`.
     Gssapi {
-        /// Of the brokers.
+        /// Kerberos service name of the brokers.
         service_name: String,
-        /// Ours.
+        /// Kerberos principal of this client.
         principal: String,
         keytab_file: String,
     },
@@ -71,15 +74,17 @@ pub enum Authentication {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaTls {
-    /// File with the certificates to trust, in PEM. None: those that the operating system trusts.
+    /// File with the trusted CA certificates, in PEM format. Default: the certificates that the operating system
+    /// trusts.
     pub ca_file: Option<String>,
-    /// File with our certificate, in PEM, for brokers that ask for one. Needs `key_file`.
+    /// File with the client certificate, in PEM format, for brokers that require one. Needs `key_file`.
     pub cert_file: Option<String>,
-    /// File with the key of our certificate, in PEM.
+    /// File with the private key of the client certificate, in PEM format.
     pub key_file: Option<String>,
-    /// Of the key file.
+    /// Password of the key file.
     pub key_password: Option<Secret>,
-    /// Whether the broker's certificate and its name are checked. Without, anybody on the way can read and change everything.
+    /// Whether the broker's certificate and host name are verified. Without verification, an attacker on the network
+    /// path can read and change all messages.
     pub verify: bool,
 }
 
@@ -95,56 +100,63 @@ impl Default for KafkaTls {
     }
 }
 
-/// What is sent to Kafka for a message, and how.
+/// Records that the action produces, and how it sends them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KafkaActionConfig {
-    /// Template of the Kafka topic, or its plain name.
+    /// Name of the Kafka topic, or a template of it.
     pub kafka_topic: String,
-    /// Template of the key. A key that is not defined is null.
+    /// Template of the record's key. An undefined key becomes null.
     #[serde(default = "key")]
     pub key: String,
-    /// Template of the value. A value that is not defined is null.
+    /// Template of the record's value. An undefined value becomes null.
     #[serde(default = "value")]
     pub value: String,
-    /// Template of the timestamp, in milliseconds since 1970. What is no number becomes the time of arrival.
+    /// Template of the record's timestamp, in Unix milliseconds. Default, and for values that are not numbers: the
+    /// arrival time of the message.
     #[serde(default)]
     pub timestamp: Option<String>,
+    /// Headers of the record.
     #[serde(default)]
-    pub headers: Vec<Header>,
+    pub headers: Vec<KafkaHeaderConfig>,
+    /// How the action selects the partition of a message.
     #[serde(default)]
     pub partition_strategy: PartitionStrategy,
-    /// How often the number of partitions is looked up, in milliseconds: new ones are used from then on.
+    /// How often the client updates the number of partitions, in milliseconds. It uses new partitions after an update.
     #[serde(default = "partition_refresh_ms")]
     #[schemars(range(min = 1000))]
     pub partition_refresh_ms: u64,
+    /// Which replicas must have a record before it is confirmed.
     #[serde(default)]
     pub required_acks: RequiredAcks,
-    /// Whether brokers recognize a message that was sent twice after a lost answer. Needs `required_acks` all.
+    /// Whether brokers detect messages that were sent twice after a lost response. Needs `required_acks` all.
     #[serde(default = "yes")]
     pub idempotence: bool,
+    /// Compression of batches.
     #[serde(default)]
     pub compression: Compression,
-    /// How long a batch for a partition waits for more messages, in milliseconds. Each batch is a request to Kafka; publishers
-    /// wait for it with `query_mode` sync only.
+    /// How long a batch for a partition waits for more messages, in milliseconds. A longer time means fewer and larger
+    /// requests. Publishers wait for it only with `query_mode` sync.
     #[serde(default = "linger_ms")]
     pub linger_ms: u64,
-    /// Bytes of a batch for a partition.
+    /// Maximum size of a batch for a partition, in bytes.
     #[serde(default = "batch_bytes_max")]
     #[schemars(range(min = 1024, max = 2_147_483_647))]
     pub batch_bytes_max: u32,
-    /// Bytes of the largest request; the brokers' `message.max.bytes` has to allow it. A longer message is refused.
+    /// Maximum size of a request in bytes. The brokers' `message.max.bytes` must allow it. Longer messages are
+    /// rejected.
     #[serde(default = "message_bytes_max")]
     #[schemars(range(min = 1024, max = 1_000_000_000))]
     pub message_bytes_max: u32,
-    /// Requests that are sent to a broker before it has answered the first. With idempotence at most 5.
+    /// Maximum number of unanswered requests per broker. With idempotence at most 5.
     #[serde(default = "requests_in_flight")]
     #[schemars(range(min = 1, max = 1000))]
     pub requests_in_flight: u32,
-    /// What happens to messages for a Kafka topic that does not exist. Default: `wait` for a plain name, `refuse` for a template.
+    /// How to treat messages for a Kafka topic that does not exist. Default: `wait` for a plain name, `refuse` for a
+    /// template.
     #[serde(default)]
     pub unknown_topic: Option<UnknownTopic>,
-    /// Whether Kafka may create topics that do not exist, if the brokers do that.
+    /// Whether the brokers may create missing topics, if they support it.
     #[serde(default)]
     pub allow_auto_topic_creation: bool,
 }
@@ -183,69 +195,79 @@ fn requests_in_flight() -> u32 {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+#[schemars(rename = "Header")]
+pub struct KafkaHeaderConfig {
+    /// Name of the header.
     pub name: String,
-    /// Template. A value that is not defined leaves the header out.
+    /// Template of the header's value. The header is omitted if the value is undefined.
     pub value: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionStrategy {
-    /// By the hash of the key that Kafka's own clients use. Messages without a key go anywhere.
+    /// By the hash of the key, as in Kafka's Java client. Messages without a key go to any partition.
     #[default]
     KeyHash,
-    /// In turn.
+    /// To each partition in turn.
     RoundRobin,
+    /// To a random partition.
     Random,
-    /// All messages of a client to one partition, whatever the key.
+    /// All messages of an MQTT client to the same partition, for any key.
     Client,
-    /// All messages of an MQTT topic to one partition, whatever the key.
+    /// All messages of an MQTT topic to the same partition, for any key.
     Topic,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RequiredAcks {
-    /// All replicas that are in sync.
+    /// All in-sync replicas.
     #[default]
     All,
+    /// The leader of the partition.
     Leader,
-    /// Messages may be lost without anybody noticing.
+    /// No acknowledgement. Messages may be lost without an error.
     None,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
+    /// No compression.
     #[default]
     None,
+    /// gzip.
     Gzip,
+    /// Snappy.
     Snappy,
+    /// LZ4.
     Lz4,
+    /// Zstandard.
     Zstd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownTopic {
-    /// All wait until it is there.
+    /// All messages of the action wait until the topic exists.
     Wait,
     /// The message counts as failed.
     Refuse,
 }
 
-/// What is fetched from Kafka.
+/// Which records the source consumes, and how it fetches them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KafkaSourceConfig {
+    /// Kafka topics that the source reads.
     pub kafka_topics: Vec<String>,
-    /// Consumer group. Sources of the same group share the partitions.
+    /// Consumer group. Sources with the same group share the partitions.
     pub group_id: String,
-    /// Where to begin when the group has no offset yet.
+    /// Where the source begins if the group has no committed offset.
     #[serde(default)]
     pub offset_reset: OffsetReset,
-    /// Messages that are handed over together.
+    /// Maximum number of messages that are processed together.
     #[serde(default = "batch_records_max")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_records_max: u32,
@@ -253,11 +275,12 @@ pub struct KafkaSourceConfig {
     #[serde(default = "commit_interval_ms")]
     #[schemars(range(min = 10))]
     pub commit_interval_ms: u64,
-    /// Kafka gives our partitions to others when it has not heard of us for so long, in milliseconds.
+    /// Session timeout of the consumer group, in milliseconds. If Kafka receives no heartbeat for this time, it assigns
+    /// the partitions to other members.
     #[serde(default = "session_timeout_ms")]
     #[schemars(range(min = 6000, max = 3_600_000))]
     pub session_timeout_ms: u64,
-    /// Bytes that are fetched ahead.
+    /// Maximum size of prefetched messages in bytes.
     #[serde(default = "fetch_bytes_max")]
     #[schemars(range(min = 65536, max = 1_073_741_824))]
     pub fetch_bytes_max: u64,
@@ -282,16 +305,16 @@ fn fetch_bytes_max() -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OffsetReset {
-    /// What is written from now on.
+    /// Only new messages.
     #[default]
     Latest,
-    /// All that Kafka still has.
+    /// All messages that Kafka still stores.
     Earliest,
 }
 
-/// Which field of a record is what.
+/// Indexes of the record's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(super) struct FieldIndexes {
     pub kafka_topic: Option<usize>,
     pub timestamp: Option<usize>,
     pub partition_key: Option<usize>,
@@ -302,16 +325,16 @@ pub(super) const VALUE: usize = 0;
 pub(super) const KEY: usize = 1;
 
 impl KafkaActionConfig {
-    /// In the order in which records have their fields.
-    pub fn templates(&self) -> Vec<Template> {
+    /// Returns the templates in the order of the record's fields.
+    pub fn templates(&self) -> Vec<FieldTemplate> {
         self.layout().0
     }
 
-    pub(super) fn fields(&self) -> Fields {
+    pub(super) fn fields(&self) -> FieldIndexes {
         self.layout().1
     }
 
-    /// The Kafka topic is made from each message.
+    /// Returns whether the Kafka topic is a template.
     pub fn is_topic_dynamic(&self) -> bool {
         self.kafka_topic.contains("${")
     }
@@ -323,7 +346,8 @@ impl KafkaActionConfig {
         })
     }
 
-    /// What suits Kafka: many batches on their way, which are not worth a look for a message each.
+    /// Returns delivery settings for Kafka: many batches in flight, and a linger time so that small batches do not
+    /// dominate.
     pub fn default_delivery() -> DeliveryConfig {
         DeliveryConfig {
             in_flight: 32,
@@ -336,7 +360,7 @@ impl KafkaActionConfig {
         }
     }
 
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !self.is_topic_dynamic()
@@ -345,7 +369,9 @@ impl KafkaActionConfig {
             problems.push(format!("kafka_topic: {problem}"));
         }
         if self.idempotence && self.required_acks != RequiredAcks::All {
-            problems.push("required_acks: must be all with idempotence; set idempotence to false for less".to_owned());
+            problems.push(
+                "required_acks: must be all with idempotence; set idempotence to false to use another value".to_owned(),
+            );
         }
         if self.idempotence && self.requests_in_flight > 5 {
             problems.push(format!(
@@ -353,7 +379,7 @@ impl KafkaActionConfig {
                 self.requests_in_flight
             ));
         }
-        // librdkafka's own limits.
+        // Limits of librdkafka.
         problems.extend(out_of_range([
             ("requests_in_flight", self.requests_in_flight.into(), 1..=1000),
             ("partition_refresh_ms", self.partition_refresh_ms, at_least(1000)),
@@ -363,18 +389,19 @@ impl KafkaActionConfig {
         ]));
         for (index, header) in self.headers.iter().enumerate() {
             if header.name.is_empty() || header.name.contains('\0') {
-                problems.push(format!(
-                    "headers[{index}].name: must be a text that is not empty, without NUL"
-                ));
+                problems.push(format!("headers[{index}].name: must not be empty or contain NUL"));
             }
         }
         problems
     }
 
-    fn layout(&self) -> (Vec<Template>, Fields) {
-        let mut templates = vec![Template::new("value", &self.value), Template::new("key", &self.key)];
+    fn layout(&self) -> (Vec<FieldTemplate>, FieldIndexes) {
+        let mut templates = vec![
+            FieldTemplate::document("value", &self.value),
+            FieldTemplate::new("key", &self.key),
+        ];
         let mut add = |field: &str, text: &str| {
-            templates.push(Template::new(field, text));
+            templates.push(FieldTemplate::new(field, text));
             templates.len() - 1
         };
         let kafka_topic = self.is_topic_dynamic().then(|| add("kafka_topic", &self.kafka_topic));
@@ -386,9 +413,9 @@ impl KafkaActionConfig {
         };
         let headers = templates.len();
         for (index, header) in self.headers.iter().enumerate() {
-            templates.push(Template::new(format!("headers[{index}].value"), &header.value));
+            templates.push(FieldTemplate::new(format!("headers[{index}].value"), &header.value));
         }
-        let fields = Fields {
+        let fields = FieldIndexes {
             kafka_topic,
             timestamp,
             partition_key,
@@ -398,12 +425,12 @@ impl KafkaActionConfig {
     }
 }
 
-/// Kafka's rule for names of topics.
+/// Checks Kafka's rule for topic names.
 pub(super) fn check_topic(name: &str) -> Result<(), String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if name.is_empty() || name.len() > 249 || name == "." || name == ".." || !name.bytes().all(is_allowed) {
         return Err(format!(
-            "{name:?} is no name of a Kafka topic: it has 1 to 249 letters, digits, dots, underscores and dashes"
+            "{name:?} is not a valid Kafka topic name: use 1 to 249 letters, digits, dots, underscores and dashes"
         ));
     }
     Ok(())

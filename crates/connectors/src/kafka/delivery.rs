@@ -1,49 +1,49 @@
-//! Counts the deliveries of a batch: one word per message says which batch it belongs to and where it stands there.
+//! Delivery results of the messages of a batch. A token per message identifies its batch and its index.
 //!
-//! A future per message, as the usual producer has it, costs more than the message. Here a batch has a slot, and the
-//! callback of librdkafka, on the thread that polls it, writes the result into the slot; the last one resolves the batch.
+//! A future per message would cost more than the message itself. Instead, each batch has a slot. The callback of
+//! librdkafka, on its polling thread, writes results into the slot; the last result resolves the batch.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::sink::{Failure, Outcome};
+use crate::sink::{BatchOutcome, DeliveryFailure};
 
 #[derive(Default)]
 pub(super) struct Deliveries {
-    slots: Mutex<Slots>,
+    slots: Mutex<BatchSlots>,
 }
 
 #[derive(Default)]
-struct Slots {
-    batches: Vec<Option<Batch>>,
+struct BatchSlots {
+    batches: Vec<Option<PendingBatch>>,
     free: Vec<u32>,
 }
 
-struct Batch {
+struct PendingBatch {
     left: usize,
-    outcome: Outcome,
-    done: oneshot::Sender<Outcome>,
+    outcome: BatchOutcome,
+    done: oneshot::Sender<BatchOutcome>,
 }
 
 /// A batch that is being sent.
-pub(super) struct Ticket {
+pub(super) struct BatchTicket {
     slot: u32,
-    pub done: oneshot::Receiver<Outcome>,
+    pub done: oneshot::Receiver<BatchOutcome>,
 }
 
-impl Ticket {
-    /// Identifies a message of the batch.
+impl BatchTicket {
+    /// Returns the token of a message of the batch.
     pub fn token(&self, index: usize) -> usize {
         (self.slot as usize) << 32 | index
     }
 }
 
 impl Deliveries {
-    /// A batch of so many messages: each of them has to be settled once.
-    pub fn begin(&self, messages: usize) -> Ticket {
+    /// Starts a batch of messages. Each message must be settled once.
+    pub fn begin(&self, messages: usize) -> BatchTicket {
         let (sender, done) = oneshot::channel();
-        let batch = Batch {
+        let batch = PendingBatch {
             left: messages,
             outcome: vec![Ok(()); messages],
             done: sender,
@@ -54,17 +54,17 @@ impl Deliveries {
             slots.batches.len() as u32 - 1
         });
         slots.batches[slot as usize] = Some(batch);
-        Ticket { slot, done }
+        BatchTicket { slot, done }
     }
 
-    pub fn settle(&self, token: usize, result: Result<(), Failure>) {
+    pub fn settle(&self, token: usize, result: Result<(), DeliveryFailure>) {
         let (slot, index) = (token >> 32, token & 0xffff_ffff);
         let mut slots = self.slots();
         let Some(Some(batch)) = slots.batches.get_mut(slot) else {
             return;
         };
-        if let (Err(failure), Some(place)) = (result, batch.outcome.get_mut(index)) {
-            *place = Err(failure);
+        if let (Err(failure), Some(entry)) = (result, batch.outcome.get_mut(index)) {
+            *entry = Err(failure);
         }
         batch.left -= 1;
         if batch.left > 0 {
@@ -74,12 +74,12 @@ impl Deliveries {
         slots.free.push(slot as u32);
         drop(slots);
         if let Some(batch) = batch {
-            // Nobody waits any more: the pump has given the batch up.
+            // An error means that the pump has abandoned the batch.
             let _ = batch.done.send(batch.outcome);
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    fn slots(&self) -> MutexGuard<'_, BatchSlots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
-//! A producer that librdkafka has given up for good is replaced, and what it had on its way is sent by the next one.
+//! A producer with a fatal error is replaced, and the next producer sends its in-flight messages.
 //!
-//! No broker can be made to do that at will: librdkafka's own brokers and its own way to raise such an error are used.
+//! A real broker cannot be made to cause such an error on demand, so the test uses librdkafka's mock cluster and its
+//! function for test errors.
 #![allow(unsafe_code)]
 
 use std::time::Instant;
@@ -14,32 +15,32 @@ use crate::record::sample;
 
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+async fn until(condition: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !is_so().await {
-        assert!(started.elapsed() < WAIT_MAX, "in vain: {what}");
+        assert!(started.elapsed() < WAIT_MAX, "timed out waiting until {condition}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_producer_that_has_failed_for_good_is_replaced() {
-    let cluster = MockCluster::new(1).expect("librdkafka has one");
+async fn a_producer_with_a_fatal_error_is_replaced() {
+    let cluster = MockCluster::new(1).expect("a mock cluster");
     cluster.create_topic("t", 4, 1).expect("a topic");
     let connector = serde_json::json!({"bootstrap_hosts": cluster.bootstrap_servers()});
     let config = serde_json::json!({"kafka_topic": "t", "key": "${id}", "linger_ms": 0});
     let connector = serde_json::from_value(connector).expect("a configuration");
     let config = serde_json::from_value(config).expect("a configuration");
-    let sink = Arc::new(KafkaSink::new(&connector, &config).expect("sound"));
+    let sink = Arc::new(KafkaSink::new(&connector, &config).expect("valid options"));
     let records = sample(0, &[&[Some(b"a"), Some(b"1")], &[Some(b"b"), Some(b"2")]]);
-    until("messages go", async || {
+    until("messages are delivered", async || {
         sink.send(&records).await.iter().all(Result::is_ok)
     })
     .await;
 
-    cluster.broker_down(1).expect("there is one");
-    let failed = sink.inner.producer().expect("it works");
-    let ticket = sink.inner.hand_over(&records).expect("they are on their way");
+    cluster.broker_down(1).expect("the broker exists");
+    let failed = sink.inner.producer().expect("a producer");
+    let ticket = sink.inner.enqueue_batch(&records).expect("messages are in flight");
     let pending = tokio::spawn({
         let (sink, records) = (Arc::clone(&sink), records.clone());
         async move { sink.inner.wait(&records, ticket).await }
@@ -50,22 +51,24 @@ async fn a_producer_that_has_failed_for_good_is_replaced() {
         rd_kafka_test_fatal_error(failed.client().native_ptr(), error, c"raised by a test".as_ptr())
     };
     assert_eq!(raised, RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR);
-    // As the pump does it.
-    until("they come back", async || {
+    // As the pump does.
+    until("the messages are returned", async || {
         let _ = sink.check().await;
         pending.is_finished()
     })
     .await;
-    let outcome = pending.await.expect("it does not panic");
+    let outcome = pending.await.expect("no panic");
     assert!(
-        outcome.iter().all(|result| matches!(result, Err(Failure::Away(_)))),
+        outcome
+            .iter()
+            .all(|result| matches!(result, Err(DeliveryFailure::Unreachable(_)))),
         "{outcome:?}"
     );
-    cluster.broker_up(1).expect("there is one");
+    cluster.broker_up(1).expect("the broker exists");
     until("the next producer sends them", async || {
         sink.check().await.is_ok() && sink.send(&records).await.iter().all(Result::is_ok)
     })
     .await;
-    let works = sink.inner.producer().expect("it works");
-    assert!(!Arc::ptr_eq(&failed, &works), "it is another one");
+    let works = sink.inner.producer().expect("a producer");
+    assert!(!Arc::ptr_eq(&failed, &works), "the producer was not replaced");
 }

@@ -1,10 +1,11 @@
-//! Partitions without a leader: nothing can be written to them, and what librdkafka is given for them stays there.
+//! Partitions without a leader. Messages for them cannot be written and would stay in librdkafka.
 //!
-//! It tells nobody, and holds up the batches that such messages came in. So Kafka is asked when a batch takes long, and while a partition
-//! has no leader its messages are turned back before librdkafka has them. Those of other partitions go on.
+//! librdkafka does not report them, and they delay the other messages of their batch. Therefore the sink queries Kafka
+//! when a batch takes long. While a partition has no leader, its messages are returned before they reach librdkafka;
+//! messages of other partitions continue.
 //!
-//! Nothing is overtaken: what librdkafka has already goes before what is turned back, and that a partition has a leader again counts only
-//! once all that was sent has come back ([`Leaders::are_now`]).
+//! Order is preserved: messages that librdkafka already has precede the returned ones. A recovered leader counts only
+//! after all sent messages have returned ([`Leaders::set`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -12,12 +13,12 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether there is a leader again.
+/// How often the sink checks for a new leader.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The partitions of a Kafka topic, as Kafka told.
+/// The partitions of a Kafka topic, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct TopicPartitions {
     pub partitions: u32,
     pub without_leader: BTreeSet<i32>,
 }
@@ -25,20 +26,20 @@ pub(super) struct Layout {
 #[derive(Default)]
 pub(super) struct Leaders {
     is_any_missing: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<LeadersState>,
 }
 
 #[derive(Default)]
-struct State {
-    missing: BTreeMap<String, Layout>,
-    /// librdkafka may have messages for one that has lost its leader.
+struct LeadersState {
+    missing: BTreeMap<String, TopicPartitions>,
+    /// librdkafka may have messages for a partition that has lost its leader.
     has_lost: bool,
-    looked: Option<Instant>,
+    looked_up_at: Option<Instant>,
 }
 
 impl Leaders {
     #[inline]
-    pub fn are_all_there(&self) -> bool {
+    pub fn are_complete(&self) -> bool {
         !self.is_any_missing.load(Relaxed)
     }
 
@@ -48,15 +49,15 @@ impl Leaders {
         layout.is_none_or(|layout| !layout.without_leader.contains(&partition))
     }
 
-    /// Nothing can be written to this Kafka topic at all.
+    /// Returns whether no partition of this Kafka topic can be written to.
     pub fn has_none(&self, kafka_topic: &str) -> bool {
         let state = self.state();
         let layout = state.missing.get(kafka_topic);
         layout.is_some_and(|layout| layout.without_leader.len() >= layout.partitions as usize)
     }
 
-    /// Takes notice of those that have lost their leaders. If one has a leader again: says so.
-    pub fn look(&self, kafka_topic: &str, now: &Layout) -> Option<String> {
+    /// Records partitions that have lost their leader. Returns a text if a partition has a leader again.
+    pub fn update(&self, kafka_topic: &str, now: &TopicPartitions) -> Option<String> {
         let mut state = self.state();
         let known = state.missing.get(kafka_topic);
         let before = known.map(|known| known.without_leader.clone()).unwrap_or_default();
@@ -64,21 +65,21 @@ impl Leaders {
         if lost > 0 {
             state.has_lost = true;
             let without_leader = before.union(&now.without_leader).copied().collect();
-            let layout = Layout { without_leader, ..*now };
+            let layout = TopicPartitions { without_leader, ..*now };
             let reason = reason(kafka_topic, &layout);
-            tracing::warn!(reason, "Kafka");
+            tracing::warn!(reason, "Kafka partitions have no leader");
             state.missing.insert(kafka_topic.to_owned(), layout);
             self.is_any_missing.store(true, Release);
         }
         let back: Vec<i32> = before.difference(&now.without_leader).copied().collect();
         (!back.is_empty()).then(|| {
-            let (partitions, have) = spelled(&back, "has", "have");
-            format!("Kafka topic {kafka_topic:?}: {partitions} {have} a leader again; what waited for it goes first")
+            let (partitions, have) = format_partitions(&back, "has", "have");
+            format!("Kafka topic {kafka_topic:?}: {partitions} {have} a leader again; waiting messages are sent first")
         })
     }
 
-    /// What was sent has come back: from now on it is as Kafka told. None: the topic is gone.
-    pub fn are_now(&self, kafka_topic: &str, now: Option<Layout>) {
+    /// Sets the current metadata, after all sent messages have returned. `None` means that the topic was deleted.
+    pub fn set(&self, kafka_topic: &str, now: Option<TopicPartitions>) {
         let mut state = self.state();
         match now.filter(|now| !now.without_leader.is_empty()) {
             Some(now) => _ = state.missing.insert(kafka_topic.to_owned(), now),
@@ -87,32 +88,32 @@ impl Leaders {
         self.is_any_missing.store(!state.missing.is_empty(), Release);
     }
 
-    /// Kafka topics with such partitions.
+    /// Returns the Kafka topics with partitions that have no leader.
     pub fn kafka_topics(&self) -> Vec<String> {
         self.state().missing.keys().cloned().collect()
     }
 
-    /// The same, now and then.
-    pub fn to_look_at(&self, now: Instant) -> Vec<String> {
+    /// Like [`Leaders::kafka_topics`], but at most once per interval; empty in between.
+    pub fn due_for_check(&self, now: Instant) -> Vec<String> {
         let mut state = self.state();
         if state
-            .looked
+            .looked_up_at
             .is_some_and(|at| now.saturating_duration_since(at) < LOOK_EVERY)
         {
             return Vec::new();
         }
-        state.looked = Some(now);
+        state.looked_up_at = Some(now);
         state.missing.keys().cloned().collect()
     }
 
-    /// Whether one has lost its leader since this was asked.
-    pub fn take_lost(&self) -> bool {
+    /// Returns whether a partition has lost its leader since the last call.
+    pub fn take_has_lost(&self) -> bool {
         std::mem::take(&mut self.state().has_lost)
     }
 
-    /// For operators.
+    /// Returns the affected partitions as a text for operators.
     pub fn reason(&self) -> Option<String> {
-        if self.are_all_there() {
+        if self.are_complete() {
             return None;
         }
         let state = self.state();
@@ -124,22 +125,22 @@ impl Leaders {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeadersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn reason(kafka_topic: &str, layout: &Layout) -> String {
+fn reason(kafka_topic: &str, layout: &TopicPartitions) -> String {
     let without: Vec<i32> = layout.without_leader.iter().copied().collect();
-    let (partitions, have) = spelled(&without, "has", "have");
+    let (partitions, have) = format_partitions(&without, "has", "have");
     format!(
-        "Kafka topic {kafka_topic:?}: {partitions} of {} {have} no leader; what is for it waits",
+        "Kafka topic {kafka_topic:?}: {partitions} of {} {have} no leader; their messages wait",
         layout.partitions
     )
 }
 
-/// Some numbers of many are enough.
-fn spelled(partitions: &[i32], one: &'static str, many: &'static str) -> (String, &'static str) {
+/// Lists at most 20 partitions, with the verb form that fits.
+fn format_partitions(partitions: &[i32], one: &'static str, many: &'static str) -> (String, &'static str) {
     const SHOWN_MAX: usize = 20;
     if let [partition] = partitions {
         return (format!("partition {partition}"), one);
@@ -158,32 +159,32 @@ fn spelled(partitions: &[i32], one: &'static str, many: &'static str) -> (String
 mod tests {
     use super::*;
 
-    fn layout(without_leader: &[i32]) -> Layout {
-        Layout {
+    fn layout(without_leader: &[i32]) -> TopicPartitions {
+        TopicPartitions {
             partitions: 3,
             without_leader: without_leader.iter().copied().collect(),
         }
     }
 
     #[test]
-    fn a_leader_that_is_back_counts_when_all_has_come_back() {
+    fn a_recovered_leader_counts_after_messages_returned() {
         let leaders = Leaders::default();
-        assert_eq!(leaders.look("t", &layout(&[])), None);
-        assert!(leaders.are_all_there() && leaders.reason().is_none());
-        assert_eq!(leaders.look("t", &layout(&[1])), None);
-        assert!(leaders.take_lost() && !leaders.take_lost());
+        assert_eq!(leaders.update("t", &layout(&[])), None);
+        assert!(leaders.are_complete() && leaders.reason().is_none());
+        assert_eq!(leaders.update("t", &layout(&[1])), None);
+        assert!(leaders.take_has_lost() && !leaders.take_has_lost());
         assert!(leaders.has("t", 0) && !leaders.has("t", 1) && leaders.has("other", 1));
-        let reason = "Kafka topic \"t\": partition 1 of 3 has no leader; what is for it waits";
+        let reason = "Kafka topic \"t\": partition 1 of 3 has no leader; their messages wait";
         assert_eq!(leaders.reason().as_deref(), Some(reason));
-        // Another one goes, and the first one is back.
-        let back = leaders.look("t", &layout(&[0, 2])).expect("it is told");
+        // Another one is lost, and the first one recovers.
+        let back = leaders.update("t", &layout(&[0, 2])).expect("a recovered leader");
         assert!(back.contains("partition 1 has a leader again"), "{back}");
-        assert!(leaders.take_lost() && leaders.has_none("t") && !leaders.has("t", 1));
-        leaders.are_now("t", Some(layout(&[0, 2])));
+        assert!(leaders.take_has_lost() && leaders.has_none("t") && !leaders.has("t", 1));
+        leaders.set("t", Some(layout(&[0, 2])));
         assert!(leaders.has("t", 1) && !leaders.has_none("t"));
-        let reason = leaders.reason().expect("there is one");
+        let reason = leaders.reason().expect("a reason");
         assert!(reason.contains("partitions 0, 2 of 3 have no leader"), "{reason}");
-        leaders.are_now("t", Some(layout(&[])));
-        assert!(leaders.are_all_there() && leaders.reason().is_none());
+        leaders.set("t", Some(layout(&[])));
+        assert!(leaders.are_complete() && leaders.reason().is_none());
     }
 }

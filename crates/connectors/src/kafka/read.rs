@@ -1,7 +1,7 @@
-//! The source: a consumer group whose offsets are committed only when the receiver has the messages.
+//! The Kafka source: a consumer group member that commits offsets only after the receiver has accepted the messages.
 //!
-//! A thread polls librdkafka, as it has to be polled also while nobody takes anything: then it pauses the partitions.
-//! Batches go to the task of [`KafkaSource::run`], which hands them over one after the other and stores their offsets.
+//! A thread polls librdkafka. It must poll even while the receiver is busy; it pauses the partitions then. It sends
+//! batches to the task of [`KafkaSource::run`], which passes them to the receiver in order and stores their offsets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver as Batches, Sender, channel};
 use tokio::time::timeout;
 
-use super::client::{self, LastError};
+use super::client::{self, LastConnectionError};
 use super::config::{KafkaConnectorConfig, KafkaSourceConfig, OffsetReset, check_topic};
 use crate::backoff::Backoff;
 use crate::config::{RetryConfig, at_least, out_of_range};
 use crate::health::HealthCell;
 use crate::sink::BoxFuture;
-use crate::source::{Incoming, Origin, Receiver, Source, StampedBy, Stop};
+use crate::source::{Receiver, Source, SourceMessage, SourceOrigin, StopSignal, TimestampSource};
 
-/// Batches that wait for the receiver.
+/// Maximum number of batches that wait for the receiver.
 const BATCHES: usize = 2;
 const POLL: Duration = Duration::from_millis(100);
-/// How often brokers are asked for that have been away: librdkafka says that they are gone, and not that they are back.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often unreachable brokers are queried: librdkafka reports that brokers are down, but not that they are up again.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long the receiver may take before partitions are paused.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE_AFTER: Duration = Duration::from_secs(2);
 
 pub struct KafkaSource {
     options: ClientConfig,
@@ -42,7 +42,7 @@ pub struct KafkaSource {
 }
 
 impl KafkaSource {
-    /// Connects to nobody yet. `health` is told how it goes. The errors name the fields.
+    /// Creates a source without connecting. It updates `health`. The errors name the fields.
     pub fn new(
         connector: &KafkaConnectorConfig,
         config: &KafkaSourceConfig,
@@ -62,11 +62,11 @@ impl KafkaSource {
         })
     }
 
-    fn consumer(&self) -> Result<Arc<Polled>, KafkaError> {
-        let context = Watch {
-            last_error: LastError::default(),
+    fn consumer(&self) -> Result<Arc<KafkaConsumer>, KafkaError> {
+        let context = ConsumerMonitor {
+            last_error: LastConnectionError::default(),
             health: self.health.clone(),
-            is_away: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
             is_member: AtomicBool::new(false),
         };
         let consumer = BaseConsumer::from_config_and_context(&self.options, context)?;
@@ -75,13 +75,13 @@ impl KafkaSource {
         Ok(Arc::new(consumer))
     }
 
-    /// Hands over batches until the thread or `stop` ends it.
-    async fn hand_over(
+    /// Passes batches to the receiver until the thread ends or `stop` is signalled.
+    async fn pass_batches(
         &self,
-        consumer: &Polled,
-        mut batches: Batches<Vec<Incoming>>,
+        consumer: &KafkaConsumer,
+        mut batches: Batches<Vec<SourceMessage>>,
         receiver: &dyn Receiver,
-        mut stop: Stop,
+        mut stop: StopSignal,
     ) {
         let retry = RetryConfig::default();
         let mut backoff = Backoff::new(&retry);
@@ -97,7 +97,8 @@ impl KafkaSource {
                 received = receiver.receive(&batch) => received,
                 () = stop.stopped() => return,
             } {
-                self.health.error(format!("the messages were not accepted: {error}"));
+                self.health
+                    .error(format!("processing the messages failed, retrying: {error}"));
                 tokio::select! {
                     () = tokio::time::sleep(backoff.pause()) => {}
                     () = stop.stopped() => return,
@@ -110,11 +111,11 @@ impl KafkaSource {
 }
 
 impl KafkaSourceConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.kafka_topics.is_empty() {
-            problems.push("kafka_topics: at least one is needed".to_owned());
+            problems.push("kafka_topics: must name at least one topic".to_owned());
         }
         for (index, name) in self.kafka_topics.iter().enumerate() {
             if let Err(problem) = check_topic(name) {
@@ -144,7 +145,7 @@ fn set_options(options: &mut ClientConfig, config: &KafkaSourceConfig) {
         .set("auto.offset.reset", reset)
         .set("enable.auto.commit", "true")
         .set("auto.commit.interval.ms", config.commit_interval_ms.to_string())
-        // Offsets are stored when the receiver has the messages.
+        // Offsets are stored after the receiver has accepted the messages.
         .set("enable.auto.offset.store", "false")
         .set("session.timeout.ms", config.session_timeout_ms.to_string())
         .set("partition.assignment.strategy", "cooperative-sticky")
@@ -155,26 +156,26 @@ fn set_options(options: &mut ClientConfig, config: &KafkaSourceConfig) {
         .set("allow.auto.create.topics", "false");
 }
 
-type Polled = BaseConsumer<Watch>;
+type KafkaConsumer = BaseConsumer<ConsumerMonitor>;
 
-struct Watch {
-    last_error: LastError,
+struct ConsumerMonitor {
+    last_error: LastConnectionError,
     health: HealthCell,
-    /// All brokers, since partitions were assigned.
-    is_away: AtomicBool,
-    /// The group has let it in, be it without partitions.
+    /// All brokers are down, since partitions were assigned.
+    is_down: AtomicBool,
+    /// The group has accepted this member, possibly without partitions.
     is_member: AtomicBool,
 }
 
-impl Watch {
-    fn is_here(&self) {
-        self.is_away.store(false, Ordering::Relaxed);
+impl ConsumerMonitor {
+    fn recovered(&self) {
+        self.is_down.store(false, Ordering::Relaxed);
         self.last_error.clear();
         self.health.connected();
     }
 }
 
-impl ClientContext for Watch {
+impl ClientContext for ConsumerMonitor {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         client::log(level, facility, message);
     }
@@ -182,23 +183,23 @@ impl ClientContext for Watch {
     fn error(&self, error: KafkaError, reason: &str) {
         client::remember(&self.last_error, &error, reason);
         if client::code(&error) == Some(RDKafkaErrorCode::AllBrokersDown) {
-            self.is_away.store(true, Ordering::Relaxed);
+            self.is_down.store(true, Ordering::Relaxed);
             self.health.disconnected(self.last_error.explain(&error));
         }
     }
 }
 
-impl ConsumerContext for Watch {
+impl ConsumerContext for ConsumerMonitor {
     fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(_) = rebalance {
             self.is_member.store(true, Ordering::Relaxed);
-            self.is_here();
+            self.recovered();
         }
     }
 }
 
 impl Source for KafkaSource {
-    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: Stop) -> BoxFuture<'a, ()> {
+    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: StopSignal) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.health.connecting();
             let consumer = match self.consumer() {
@@ -216,16 +217,16 @@ impl Source for KafkaSource {
                 health: self.health.clone(),
                 records_max: self.config.batch_records_max as usize,
                 is_paused: false,
-                looked: Instant::now(),
+                checked: Instant::now(),
                 topic: self.config.kafka_topics[0].clone(),
             };
             let polling = tokio::task::spawn_blocking(move || poller.run());
-            self.hand_over(&consumer, batches, receiver, stop).await;
-            // The thread ends when nobody takes its batches any more.
+            self.pass_batches(&consumer, batches, receiver, stop).await;
+            // The thread ends after `pass_batches` has dropped the receiving end.
             let _ = polling.await;
-            // Leaves the group, and commits what was stored.
+            // Leaves the group, and commits stored offsets.
             let _ = tokio::task::spawn_blocking(move || drop(consumer)).await;
-            self.health.disconnected_by_order();
+            self.health.disconnected_on_request();
         })
     }
 
@@ -242,16 +243,16 @@ impl Source for KafkaSource {
     }
 }
 
-/// Blocks.
+/// Checks that the topics can be read. Blocks.
 fn check(options: &ClientConfig, topics: &[String], timeout: Duration) -> Result<(), String> {
-    let context = client::Context::default();
+    let context = client::PlainClientContext::default();
     let last_error = context.last_error.clone();
     let explain = |error: &KafkaError| last_error.explain(error);
     let mut options = options.clone();
-    // Only looks: not a member of the group.
+    // The check does not join the group.
     options.remove("group.id");
-    let consumer: BaseConsumer<Look> =
-        BaseConsumer::from_config_and_context(&options, Look(context)).map_err(|error| error.to_string())?;
+    let consumer: BaseConsumer<LookupContext> =
+        BaseConsumer::from_config_and_context(&options, LookupContext(context)).map_err(|error| error.to_string())?;
     for topic in topics {
         let metadata = consumer
             .fetch_metadata(Some(topic), timeout)
@@ -262,16 +263,16 @@ fn check(options: &ClientConfig, topics: &[String], timeout: Duration) -> Result
             .any(|found| found.name() == topic && found.error().is_none());
         if !found {
             return Err(format!(
-                "the Kafka topic {topic:?} does not exist, or we may not read it"
+                "the Kafka topic {topic:?} does not exist, or the client may not read it"
             ));
         }
     }
     Ok(())
 }
 
-struct Look(client::Context);
+struct LookupContext(client::PlainClientContext);
 
-impl ClientContext for Look {
+impl ClientContext for LookupContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.0.log(level, facility, message);
     }
@@ -281,38 +282,38 @@ impl ClientContext for Look {
     }
 }
 
-impl ConsumerContext for Look {}
+impl ConsumerContext for LookupContext {}
 
-/// The messages of a batch are with the receiver.
-fn store(consumer: &Polled, batch: &[Incoming]) {
+/// Stores the offsets of a batch that the receiver has accepted.
+fn store(consumer: &KafkaConsumer, batch: &[SourceMessage]) {
     let mut ends = BTreeMap::new();
     for message in batch {
-        if let Origin::Kafka { partition, offset, .. } = message.origin {
+        if let SourceOrigin::Kafka { partition, offset, .. } = message.origin {
             ends.insert((&*message.topic, partition), offset + 1);
         }
     }
     let mut offsets = TopicPartitionList::new();
     for ((kafka_topic, partition), end) in ends {
-        // Only what is no offset at all is refused.
+        // Only invalid offsets fail.
         let _ = offsets.add_partition_offset(kafka_topic, partition, Offset::Offset(end));
     }
     if let Err(error) = consumer.store_offsets(&offsets) {
-        // The partition went to another member of the group, who gets the messages once more.
-        tracing::debug!(%error, "offsets could not be stored");
+        // The partition was assigned to another member, which receives the messages again.
+        tracing::debug!(%error, "storing offsets failed");
     }
 }
 
-/// The thread that polls.
+/// The polling thread.
 struct Poller {
-    consumer: Arc<Polled>,
-    sender: Sender<Vec<Incoming>>,
+    consumer: Arc<KafkaConsumer>,
+    sender: Sender<Vec<SourceMessage>>,
     runtime: Handle,
     health: HealthCell,
     records_max: usize,
     is_paused: bool,
-    /// When brokers that are away were last asked for.
-    looked: Instant,
-    /// By which brokers are asked for.
+    /// Time of the last query of unreachable brokers.
+    checked: Instant,
+    /// The topic whose metadata is queried.
     topic: String,
 }
 
@@ -320,30 +321,32 @@ impl Poller {
     fn run(mut self) {
         let mut batch = Vec::new();
         while !self.sender.is_closed() {
-            self.look_for_brokers();
+            self.check_brokers();
             self.poll(&mut batch, POLL);
             while !batch.is_empty() && batch.len() < self.records_max && self.poll(&mut batch, Duration::ZERO) {}
             if !batch.is_empty() {
-                self.hand_over(&mut batch);
+                self.pass_batch(&mut batch);
             }
         }
     }
 
-    /// After a short outage the partitions are still ours, and nobody assigns them again.
-    fn look_for_brokers(&mut self) {
+    /// After a short outage the partitions are still assigned, so that no rebalance reports the recovery.
+    fn check_brokers(&mut self) {
         let context = self.consumer.context();
-        if !context.is_away.load(Ordering::Relaxed) || self.looked.elapsed() < LOOK {
+        if !context.is_down.load(Ordering::Relaxed) || self.checked.elapsed() < CHECK_EVERY {
             return;
         }
-        self.looked = Instant::now();
-        // A member of the group that has been given no partitions is connected as well.
-        if context.is_member.load(Ordering::Relaxed) && self.consumer.fetch_metadata(Some(&self.topic), LOOK).is_ok() {
-            context.is_here();
+        self.checked = Instant::now();
+        // A group member without partitions counts as connected.
+        if context.is_member.load(Ordering::Relaxed)
+            && self.consumer.fetch_metadata(Some(&self.topic), CHECK_EVERY).is_ok()
+        {
+            context.recovered();
         }
     }
 
-    /// Whether there was a message.
-    fn poll(&self, batch: &mut Vec<Incoming>, timeout: Duration) -> bool {
+    /// Polls once. Returns whether there was a message.
+    fn poll(&self, batch: &mut Vec<SourceMessage>, timeout: Duration) -> bool {
         match self.consumer.poll(timeout) {
             None => false,
             Some(Ok(message)) => {
@@ -357,8 +360,9 @@ impl Poller {
         }
     }
 
-    /// Waits for room; polls meanwhile, so that Kafka does not think we are gone.
-    fn hand_over(&mut self, batch: &mut Vec<Incoming>) {
+    /// Waits until the receiver accepts the batch. Polls in the meantime, because Kafka would otherwise remove the
+    /// member.
+    fn pass_batch(&mut self, batch: &mut Vec<SourceMessage>) {
         let since = Instant::now();
         loop {
             match self.runtime.block_on(timeout(POLL, self.sender.reserve())) {
@@ -369,9 +373,9 @@ impl Poller {
                 Ok(Err(_)) => return,
                 Err(_) => {}
             };
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > PAUSE_AFTER {
                 self.pause();
-                // What arrived before the pause took effect.
+                // Messages that arrived before the pause took effect.
                 self.poll(batch, Duration::ZERO);
             }
         }
@@ -379,7 +383,7 @@ impl Poller {
     }
 
     fn pause(&mut self) {
-        // Also those that were assigned since the last time.
+        // Includes partitions that were assigned since the last pause.
         if let Ok(assigned) = self.consumer.assignment()
             && self.consumer.pause(&assigned).is_ok()
         {
@@ -397,26 +401,26 @@ impl Poller {
     }
 }
 
-fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
+fn incoming(message: &BorrowedMessage<'_>) -> SourceMessage {
     let headers = message.headers().map(|headers| {
         let each = headers.iter();
         each.map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
             .collect()
     });
-    Incoming {
+    SourceMessage {
         topic: message.topic().to_owned(),
         key: message.key().map(<[u8]>::to_vec),
         payload: message.payload().map(<[u8]>::to_vec),
         headers: headers.unwrap_or_default(),
         properties: Vec::new(),
         unix_ms: message.timestamp().to_millis().map(|ms| ms.max(0) as u64),
-        origin: Origin::Kafka {
+        origin: SourceOrigin::Kafka {
             partition: message.partition(),
             offset: message.offset(),
             stamped_by: match message.timestamp() {
-                Timestamp::NotAvailable => StampedBy::Nobody,
-                Timestamp::CreateTime(_) => StampedBy::Producer,
-                Timestamp::LogAppendTime(_) => StampedBy::Broker,
+                Timestamp::NotAvailable => TimestampSource::Unset,
+                Timestamp::CreateTime(_) => TimestampSource::Producer,
+                Timestamp::LogAppendTime(_) => TimestampSource::Broker,
             },
         },
     }

@@ -1,4 +1,4 @@
-//! How many partitions the Kafka topics have that we send to, and which of them have no leader.
+//! Caches the number of partitions of the Kafka topics that the sink writes to.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,55 +8,57 @@ use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::MetadataTopic;
 
-use super::leaders::Layout;
+use super::leaders::TopicPartitions;
 
-/// Topics of which something is known; with more, all is looked up again.
+/// Maximum number of cached topics. The cache is cleared when it is full.
 const TOPICS_MAX: usize = 10_000;
 /// How long a topic counts as missing before it is looked up again.
 const MISSING: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
-struct Known {
-    /// `None`: there is no such topic.
+struct KnownTopic {
+    /// `None` if the topic does not exist.
     partitions: Option<u32>,
     at: Instant,
 }
 
-pub(super) struct Topics {
-    known: Mutex<HashMap<Arc<str>, Known>>,
+pub(super) struct TopicCache {
+    known: Mutex<HashMap<Arc<str>, KnownTopic>>,
     refresh: Duration,
 }
 
-/// What is known of a topic.
+/// The cached state of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Partitions {
-    Some(u32),
-    /// There are so many, or were some time ago.
+pub(super) enum CachedPartitions {
+    Known(u32),
+    /// The number may be outdated.
     Stale(u32),
     Missing,
     Unknown,
 }
 
-impl Topics {
-    pub fn new(refresh: Duration) -> Topics {
-        Topics {
+impl TopicCache {
+    pub fn new(refresh: Duration) -> TopicCache {
+        TopicCache {
             known: Mutex::default(),
             refresh,
         }
     }
 
-    pub fn get(&self, name: &str, now: Instant) -> Partitions {
+    pub fn get(&self, name: &str, now: Instant) -> CachedPartitions {
         match self.known().get(name) {
-            Some(Known {
+            Some(KnownTopic {
                 partitions: Some(count),
                 at,
-            }) if now.saturating_duration_since(*at) < self.refresh => Partitions::Some(*count),
-            Some(Known {
+            }) if now.saturating_duration_since(*at) < self.refresh => CachedPartitions::Known(*count),
+            Some(KnownTopic {
                 partitions: Some(count),
                 ..
-            }) => Partitions::Stale(*count),
-            Some(Known { partitions: None, at }) if now.saturating_duration_since(*at) < MISSING => Partitions::Missing,
-            _ => Partitions::Unknown,
+            }) => CachedPartitions::Stale(*count),
+            Some(KnownTopic { partitions: None, at }) if now.saturating_duration_since(*at) < MISSING => {
+                CachedPartitions::Missing
+            }
+            _ => CachedPartitions::Unknown,
         }
     }
 
@@ -64,13 +66,13 @@ impl Topics {
         self.known().remove(name);
     }
 
-    /// Asks Kafka; waits for the answer. `Ok(None)`: there is no such topic.
+    /// Queries Kafka and waits for the response. Returns `Ok(None)` if the topic does not exist.
     pub fn look_up<C: ClientContext>(
         &self,
         client: &Client<C>,
         name: &str,
         timeout: Duration,
-    ) -> Result<Option<Layout>, KafkaError> {
+    ) -> Result<Option<TopicPartitions>, KafkaError> {
         let metadata = client.fetch_metadata(Some(name), timeout)?;
         let topic = metadata.topics().iter().find(|topic| topic.name() == name);
         let layout = match topic {
@@ -87,18 +89,18 @@ impl Topics {
         }
         let at = Instant::now();
         let partitions = layout.as_ref().map(|layout| layout.partitions);
-        known.insert(name.into(), Known { partitions, at });
+        known.insert(name.into(), KnownTopic { partitions, at });
         Ok(layout)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Arc<str>, KnownTopic>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn layout(topic: &MetadataTopic) -> Layout {
+fn layout(topic: &MetadataTopic) -> TopicPartitions {
     let without_leader = topic.partitions().iter().filter(|partition| partition.leader() < 0);
-    Layout {
+    TopicPartitions {
         partitions: topic.partitions().len() as u32,
         without_leader: without_leader.map(|partition| partition.id()).collect(),
     }

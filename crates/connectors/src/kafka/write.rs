@@ -1,8 +1,8 @@
-//! The sink: records into librdkafka, deliveries back.
+//! The Kafka sink: passes records to librdkafka and returns their delivery results.
 //!
-//! librdkafka keeps the order of a partition and sends again by itself for ever; a message comes back only delivered, refused,
-//! or because its topic is gone or the producer has to be replaced. `send` enqueues the whole batch when it is polled
-//! for the first time, so batches go in the order of the pump.
+//! librdkafka preserves the order within a partition and retries without limit. A message returns only if it is
+//! delivered or rejected, its topic was deleted, or the producer is replaced. `send` enqueues the whole batch when it
+//! is first polled, so that batches keep the order of the pump.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -18,74 +18,76 @@ use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, P
 
 use tokio::sync::Notify;
 
-use super::client::{self, LastError};
+use super::client::{self, LastConnectionError};
 use super::config::{
-    Compression, Fields, KEY, KafkaActionConfig, KafkaConnectorConfig, RequiredAcks, UnknownTopic, VALUE, check_topic,
+    Compression, FieldIndexes, KEY, KafkaActionConfig, KafkaConnectorConfig, RequiredAcks, UnknownTopic, VALUE,
+    check_topic,
 };
-use super::delivery::{Deliveries, Ticket};
+use super::delivery::{BatchTicket, Deliveries};
 use super::leaders::Leaders;
-use super::partition::Chooser;
-use super::topics::{Partitions, Topics};
-use super::turned_away::{self, TurnedAway};
+use super::partition::PartitionSelector;
+use super::rejections::{self, Rejections};
+use super::topics::{CachedPartitions, TopicCache};
 use crate::record::Record;
-use crate::sink::{BoxFuture, Failure, Order, Outcome, Sink, all};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, OrderGuarantee, Sink, all};
 
-/// A batch that is not back then may be for a partition that has no leader.
-const LONG: Duration = Duration::from_secs(5);
-/// Kafka's batches are made smaller by this when a topic does not take them.
-const SMALLER: u32 = 4;
-/// Below, each message goes alone.
+/// A batch that takes longer may contain messages for a partition without a leader.
+const SLOW_BATCH: Duration = Duration::from_secs(5);
+/// Divisor of the batch size after a topic has rejected a batch as too large.
+const BATCH_DIVISOR: u32 = 4;
+/// Below this size, each message is sent alone.
 const BATCH_BYTES_MIN: u32 = 1024;
 
 pub struct KafkaSink {
-    inner: Arc<Inner>,
+    inner: Arc<KafkaSinkInner>,
 }
 
-struct Inner {
+struct KafkaSinkInner {
     options: ClientConfig,
     config: KafkaActionConfig,
-    fields: Fields,
-    /// Replaced after a fatal error, and when something was taken back from it.
-    producer: RwLock<Arc<ThreadedProducer<Deliver>>>,
-    shared: Arc<Shared>,
-    chooser: Chooser,
+    fields: FieldIndexes,
+    /// Replaced after a fatal error, and after it was retired.
+    producer: RwLock<Arc<ThreadedProducer<DeliveryContext>>>,
+    shared: Arc<KafkaSinkShared>,
+    chooser: PartitionSelector,
     lookup_timeout: Duration,
-    /// Held while messages are given to the producer, or taken back.
-    gate: Mutex<()>,
-    /// Batches are no larger than the only topic takes.
-    is_fitted: AtomicBool,
+    /// Held while messages are passed to the producer or purged from it.
+    producer_lock: Mutex<()>,
+    /// Whether the batch size respects the limit of the topic. True for a template as topic.
+    is_batch_size_set: AtomicBool,
 }
 
-/// What the producer's callbacks reach.
-struct Shared {
-    last_error: LastError,
-    topics: Topics,
+/// State shared with the producer's callbacks.
+struct KafkaSinkShared {
+    last_error: LastConnectionError,
+    topics: TopicCache,
     unknown_topic: UnknownTopic,
     is_broken: AtomicBool,
     is_refreshing: AtomicBool,
-    /// Why something could not be sent since Kafka was last asked: until then nothing else goes, or it would overtake.
-    away: Mutex<Option<String>>,
-    turned_away: TurnedAway,
+    /// Reason of the first failure since the last check. Until the next check nothing is sent, because later messages
+    /// would overtake the failed ones.
+    unreachable: Mutex<Option<String>>,
+    rejections: Rejections,
     leaders: Leaders,
-    /// The producer gets nothing more, and is replaced when nothing of it is on its way any more.
+    /// The producer accepts no more messages. It is replaced when it has none in flight.
     is_retired: AtomicBool,
-    /// What waits in it is to be taken back at once.
-    take_back: Notify,
-    /// Of Kafka's batches, for the next producer.
+    /// Signals that the producer's queue must be purged.
+    purge_queue: Notify,
+    /// Batch size of the next producer.
     batch_bytes: AtomicU32,
 }
 
-struct Deliver {
-    shared: Arc<Shared>,
+struct DeliveryContext {
+    shared: Arc<KafkaSinkShared>,
     deliveries: Deliveries,
-    /// Of its batches, unless a message alone has more.
+    /// Batch size of this producer. A single longer message exceeds it.
     batch_bytes: u32,
 }
 
-impl ClientContext for Deliver {
+impl ClientContext for DeliveryContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         match level {
-            RDKafkaLogLevel::Debug => self.shared.turned_away.hear(facility, message),
+            RDKafkaLogLevel::Debug => self.shared.rejections.parse_log(facility, message),
             RDKafkaLogLevel::Info | RDKafkaLogLevel::Notice => {}
             _ => client::log(level, facility, message),
         }
@@ -99,13 +101,13 @@ impl ClientContext for Deliver {
     }
 }
 
-impl ProducerContext for Deliver {
+impl ProducerContext for DeliveryContext {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, token: usize) {
         let result = match result {
             Ok(_) => {
-                self.shared.turned_away.delivered();
+                self.shared.rejections.delivered();
                 Ok(())
             }
             Err((error, message)) if client::is_too_large(error) => Err(self.too_large(error, message)),
@@ -115,17 +117,17 @@ impl ProducerContext for Deliver {
     }
 }
 
-impl Deliver {
-    /// The error is that of the whole batch in which librdkafka sent the message.
-    fn too_large(&self, error: &KafkaError, message: &BorrowedMessage<'_>) -> Failure {
+impl DeliveryContext {
+    /// Classifies a size error, which applies to the whole batch of the message.
+    fn too_large(&self, error: &KafkaError, message: &BorrowedMessage<'_>) -> DeliveryFailure {
         let (kafka_topic, batch_bytes) = (message.topic(), self.batch_bytes);
         if batch_bytes < BATCH_BYTES_MIN || bytes(message) >= batch_bytes as usize {
             let error = client::text(error);
-            return Failure::Refused(format!(
-                "Kafka topic {kafka_topic:?} takes no message as large as this one, see its max.message.bytes: {error}"
+            return DeliveryFailure::Refused(format!(
+                "Kafka topic {kafka_topic:?}: the message exceeds the topic's max.message.bytes: {error}"
             ));
         }
-        let smaller = match batch_bytes / SMALLER {
+        let smaller = match batch_bytes / BATCH_DIVISOR {
             smaller if smaller < BATCH_BYTES_MIN => 1,
             smaller => smaller,
         };
@@ -134,18 +136,18 @@ impl Deliver {
                 kafka_topic,
                 batch_bytes,
                 smaller,
-                "a Kafka topic takes no batches as large as this: they are made smaller"
+                "a batch exceeds the Kafka topic's max.message.bytes; the batch size is reduced"
             );
         }
         let failure = self.shared.retire(format!(
-            "Kafka topic {kafka_topic:?} takes no batches of {batch_bytes} bytes: they are made smaller"
+            "Kafka topic {kafka_topic:?}: batches of {batch_bytes} bytes exceed its max.message.bytes; the batch size is reduced"
         ));
-        self.shared.take_back.notify_one();
+        self.shared.purge_queue.notify_one();
         failure
     }
 }
 
-/// At least.
+/// Returns a lower bound of the message's size.
 fn bytes(message: &BorrowedMessage<'_>) -> usize {
     let headers = message.headers();
     let headers = headers.iter().flat_map(|headers| headers.iter());
@@ -155,8 +157,8 @@ fn bytes(message: &BorrowedMessage<'_>) -> usize {
     message.payload_len() + message.key_len() + headers
 }
 
-impl Shared {
-    fn failure(&self, error: &KafkaError, kafka_topic: &str) -> Failure {
+impl KafkaSinkShared {
+    fn failure(&self, error: &KafkaError, kafka_topic: &str) -> DeliveryFailure {
         if client::is_fatal(error) {
             self.is_broken.store(true, Release);
         }
@@ -165,37 +167,37 @@ impl Shared {
         {
             self.topics.forget(kafka_topic);
         }
-        // With access rules Kafka says of a topic that is not there, too, that we may not write to it.
+        // With access rules, Kafka reports missing write permission also for a topic that does not exist.
         let is_denied = client::code(error) == Some(rdkafka::error::RDKafkaErrorCode::TopicAuthorizationFailed);
         match (client::is_topic_unknown(error), is_denied, self.unknown_topic) {
             (true, ..) => self.unknown(kafka_topic),
-            (_, true, UnknownTopic::Refuse) => Failure::Refused(denied(kafka_topic)),
+            (_, true, UnknownTopic::Refuse) => DeliveryFailure::Refused(denied(kafka_topic)),
             _ => self.note(client::failure(error, kafka_topic, &self.last_error)),
         }
     }
 
-    fn unknown(&self, kafka_topic: &str) -> Failure {
+    fn unknown(&self, kafka_topic: &str) -> DeliveryFailure {
         let reason = missing(kafka_topic);
         match self.unknown_topic {
-            UnknownTopic::Wait => self.note(Failure::Away(reason)),
-            UnknownTopic::Refuse => Failure::Refused(reason),
+            UnknownTopic::Wait => self.note(DeliveryFailure::Unreachable(reason)),
+            UnknownTopic::Refuse => DeliveryFailure::Refused(reason),
         }
     }
 
-    /// The producer gets nothing more, and is to be taken back from.
-    fn retire(&self, reason: String) -> Failure {
+    /// Retires the producer: it accepts no more messages, and its queue is to be purged.
+    fn retire(&self, reason: String) -> DeliveryFailure {
         self.is_retired.store(true, Release);
-        self.note(Failure::Away(reason))
+        self.note(DeliveryFailure::Unreachable(reason))
     }
 
-    fn note(&self, failure: Failure) -> Failure {
-        if let Failure::Away(reason) = &failure {
-            self.away().get_or_insert_with(|| reason.clone());
+    fn note(&self, failure: DeliveryFailure) -> DeliveryFailure {
+        if let DeliveryFailure::Unreachable(reason) = &failure {
+            self.unreachable().get_or_insert_with(|| reason.clone());
         }
         failure
     }
 
-    /// Asks Kafka, and takes notice of partitions that have lost their leaders or have one again.
+    /// Queries the topic's metadata, and updates which partitions have no leader.
     fn look_up<C: ClientContext>(
         &self,
         client: &Client<C>,
@@ -205,40 +207,40 @@ impl Shared {
         let Some(layout) = self.topics.look_up(client, kafka_topic, timeout)? else {
             return Ok(None);
         };
-        if let Some(back) = self.leaders.look(kafka_topic, &layout) {
-            self.note(Failure::Away(back));
+        if let Some(back) = self.leaders.update(kafka_topic, &layout) {
+            self.note(DeliveryFailure::Unreachable(back));
         }
         Ok(Some(layout.partitions))
     }
 
-    /// The same for some; `is_refreshing` is set.
-    fn look_at<'a, C: ClientContext>(
+    /// Queries several topics. `is_refreshing` must be set; it is cleared at the end.
+    fn refresh<'a, C: ClientContext>(
         &self,
         client: &Client<C>,
         kafka_topics: impl IntoIterator<Item = &'a String>,
         timeout: Duration,
     ) {
         let mut kafka_topics = kafka_topics.into_iter();
-        // An error leaves what was known: who needs to know asks again. Others would get the same one.
+        // After an error the cached state remains and the next user queries again. The other topics would fail as well.
         _ = kafka_topics.try_for_each(|kafka_topic| self.look_up(client, kafka_topic, timeout).map(drop));
         self.is_refreshing.store(false, Release);
     }
 
-    fn away(&self) -> MutexGuard<'_, Option<String>> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unreachable(&self) -> MutexGuard<'_, Option<String>> {
+        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn denied(kafka_topic: &str) -> String {
-    format!("Kafka topic {kafka_topic:?}: we may not write to it")
+    format!("Kafka topic {kafka_topic:?}: no permission to write")
 }
 
 fn missing(kafka_topic: &str) -> String {
-    format!("the Kafka topic {kafka_topic:?} does not exist: create it, or correct kafka_topic of the action")
+    format!("the Kafka topic {kafka_topic:?} does not exist: create it, or correct the action's kafka_topic")
 }
 
 impl KafkaSink {
-    /// Connects to nobody yet. The errors name the fields.
+    /// Creates a sink without connecting. The errors name the fields.
     pub fn new(connector: &KafkaConnectorConfig, config: &KafkaActionConfig) -> Result<KafkaSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -246,41 +248,44 @@ impl KafkaSink {
         }
         let mut options = connector.options();
         set_options(&mut options, config);
-        let shared = Arc::new(Shared {
-            last_error: LastError::default(),
-            topics: Topics::new(Duration::from_millis(config.partition_refresh_ms)),
+        let shared = Arc::new(KafkaSinkShared {
+            last_error: LastConnectionError::default(),
+            topics: TopicCache::new(Duration::from_millis(config.partition_refresh_ms)),
             unknown_topic: config.unknown_topic(),
             is_broken: AtomicBool::new(false),
             is_refreshing: AtomicBool::new(false),
-            away: Mutex::default(),
-            turned_away: TurnedAway::default(),
+            unreachable: Mutex::default(),
+            rejections: Rejections::default(),
             leaders: Leaders::default(),
-            take_back: Notify::new(),
+            purge_queue: Notify::new(),
             is_retired: AtomicBool::new(false),
             batch_bytes: AtomicU32::new(config.batch_bytes_max),
         });
         let producer =
-            producer(&options, &shared).map_err(|error| vec![format!("librdkafka takes no such options: {error}")])?;
-        let inner = Inner {
+            producer(&options, &shared).map_err(|error| vec![format!("librdkafka rejects the options: {error}")])?;
+        let inner = KafkaSinkInner {
             options,
             fields: config.fields(),
-            chooser: Chooser::new(config.partition_strategy),
+            chooser: PartitionSelector::new(config.partition_strategy),
             config: config.clone(),
             producer: RwLock::new(producer),
             shared,
             lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
-            gate: Mutex::default(),
-            is_fitted: AtomicBool::new(config.fields().kafka_topic.is_some()),
+            producer_lock: Mutex::default(),
+            is_batch_size_set: AtomicBool::new(config.fields().kafka_topic.is_some()),
         };
         Ok(KafkaSink { inner: Arc::new(inner) })
     }
 }
 
-fn producer(options: &ClientConfig, shared: &Arc<Shared>) -> Result<Arc<ThreadedProducer<Deliver>>, KafkaError> {
+fn producer(
+    options: &ClientConfig,
+    shared: &Arc<KafkaSinkShared>,
+) -> Result<Arc<ThreadedProducer<DeliveryContext>>, KafkaError> {
     let batch_bytes = shared.batch_bytes.load(Acquire);
     let mut options = options.clone();
     options.set("batch.size", batch_bytes.to_string());
-    let context = Deliver {
+    let context = DeliveryContext {
         shared: Arc::clone(shared),
         deliveries: Deliveries::default(),
         batch_bytes,
@@ -312,7 +317,7 @@ fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
             "max.in.flight.requests.per.connection",
             config.requests_in_flight.to_string(),
         )
-        // The pump bounds what waits, and nothing is given up here.
+        // The pump limits the queue, and librdkafka must not drop anything.
         .set("message.timeout.ms", "0")
         .set("queue.buffering.max.messages", "0")
         .set("queue.buffering.max.kbytes", "2147483647")
@@ -322,16 +327,16 @@ fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
             config.partition_refresh_ms.to_string(),
         )
         .set("allow.auto.create.topics", config.allow_auto_topic_creation.to_string())
-        .set("debug", turned_away::DEBUG)
+        .set("debug", rejections::DEBUG)
         .set_log_level(RDKafkaLogLevel::Debug);
 }
 
 impl Sink for KafkaSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(async move {
-            match self.inner.hand_over(batch) {
+            match self.inner.enqueue_batch(batch) {
                 Ok(ticket) => self.inner.wait(batch, ticket).await,
-                Err(reason) => all(batch, Err(Failure::Away(reason))),
+                Err(reason) => all(batch, Err(DeliveryFailure::Unreachable(reason))),
             }
         })
     }
@@ -344,13 +349,13 @@ impl Sink for KafkaSink {
         })
     }
 
-    fn turned_away(&self) -> Option<String> {
+    fn rejection(&self) -> Option<String> {
         let shared = &self.inner.shared;
-        shared.turned_away.reason().or_else(|| shared.leaders.reason())
+        shared.rejections.reason().or_else(|| shared.leaders.reason())
     }
 
-    fn order(&self) -> Order {
-        Order::BySink
+    fn order(&self) -> OrderGuarantee {
+        OrderGuarantee::BySink
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -362,43 +367,43 @@ impl Sink for KafkaSink {
     }
 }
 
-/// The topic of the record before, which is most often that of the next one.
+/// The previous record's topic and number of partitions. The next record usually has the same topic.
 type LastTopic<'a> = Option<(std::borrow::Cow<'a, str>, u32)>;
 
-impl Inner {
-    /// All of a batch into librdkafka.
-    fn hand_over(self: &Arc<Self>, batch: &[Record]) -> Result<Ticket, String> {
-        let _gate = self.gate();
-        if let Some(away) = self.shared.away().clone() {
-            return Err(away);
+impl KafkaSinkInner {
+    /// Enqueues a whole batch in librdkafka.
+    fn enqueue_batch(self: &Arc<Self>, batch: &[Record]) -> Result<BatchTicket, String> {
+        let _gate = self.lock_producer();
+        if let Some(unreachable) = self.shared.unreachable().clone() {
+            return Err(unreachable);
         }
-        if !self.is_fitted.load(Acquire) {
-            tokio::task::block_in_place(|| self.fit_batches());
+        if !self.is_batch_size_set.load(Acquire) {
+            tokio::task::block_in_place(|| self.limit_batch_size());
         }
         if self.shared.is_retired.load(Acquire) {
-            return Err("what was sent comes back first".to_owned());
+            return Err("the Kafka producer is being replaced".to_owned());
         }
         let producer = self.producer()?;
         let ticket = producer.context().deliveries.begin(batch.len());
         let now = Instant::now();
-        if !self.shared.leaders.are_all_there() {
-            self.look_at(self.shared.leaders.to_look_at(now), &producer);
+        if !self.shared.leaders.are_complete() {
+            self.refresh(self.shared.leaders.due_for_check(now), &producer);
         }
-        let (mut away, mut last) = (None, None);
-        // Ordering keys of which something was turned back: what comes behind it must not overtake it.
+        let (mut unreachable, mut last) = (None, None);
+        // Ordering keys with a returned record. Later records with these keys must not overtake it.
         let mut held = HashSet::new();
         for (index, record) in batch.iter().enumerate() {
             let token = ticket.token(index);
-            let enqueued = match &away {
-                Some(away) => Err(Failure::clone(away)),
-                None if !held.is_empty() && held.contains(&record.key_hash()) => Err(Failure::Untried),
+            let enqueued = match &unreachable {
+                Some(unreachable) => Err(DeliveryFailure::clone(unreachable)),
+                None if !held.is_empty() && held.contains(&record.key_hash()) => Err(DeliveryFailure::NotSent),
                 None => self.enqueue(&producer, record, token, now, &mut last),
             };
             if let Err(failure) = enqueued {
                 match &failure {
-                    Failure::Away(_) => away = Some(failure.clone()),
-                    Failure::Busy(_) => _ = held.insert(record.key_hash()),
-                    Failure::Refused(_) | Failure::Untried => {}
+                    DeliveryFailure::Unreachable(_) => unreachable = Some(failure.clone()),
+                    DeliveryFailure::Temporary(_) => _ = held.insert(record.key_hash()),
+                    DeliveryFailure::Refused(_) | DeliveryFailure::NotSent => {}
                 }
                 producer.context().deliveries.settle(token, Err(failure));
             }
@@ -406,21 +411,21 @@ impl Inner {
         Ok(ticket)
     }
 
-    async fn wait(self: &Arc<Self>, batch: &[Record], mut ticket: Ticket) -> Outcome {
+    async fn wait(self: &Arc<Self>, batch: &[Record], mut ticket: BatchTicket) -> BatchOutcome {
         loop {
             tokio::select! {
                 outcome = &mut ticket.done => {
-                    let gone = |_| all(batch, Err(Failure::Away("the producer was replaced".to_owned())));
+                    let gone = |_| all(batch, Err(DeliveryFailure::Unreachable("the producer was replaced".to_owned())));
                     return outcome.unwrap_or_else(gone);
                 }
-                () = self.shared.take_back.notified() => tokio::task::block_in_place(|| self.take_back()),
-                () = tokio::time::sleep(LONG) => self.takes_long(batch).await,
+                () = self.shared.purge_queue.notified() => tokio::task::block_in_place(|| self.purge_queue()),
+                () = tokio::time::sleep(SLOW_BATCH) => self.check_leaders(batch).await,
             }
         }
     }
 
-    /// Perhaps because a partition has no leader.
-    async fn takes_long(self: &Arc<Self>, batch: &[Record]) {
+    /// Checks whether a partition without a leader delays the batch.
+    async fn check_leaders(self: &Arc<Self>, batch: &[Record]) {
         let kafka_topics: HashSet<String> = match self.fields.kafka_topic {
             None => HashSet::from([self.config.kafka_topic.clone()]),
             Some(field) => batch
@@ -435,38 +440,40 @@ impl Inner {
         let looking = tokio::task::spawn_blocking(move || {
             inner
                 .shared
-                .look_at(inner.current().client(), &kafka_topics, inner.lookup_timeout);
+                .refresh(inner.current().client(), &kafka_topics, inner.lookup_timeout);
             let leaders = &inner.shared.leaders;
-            if let Some(reason) = leaders.reason().filter(|_| leaders.take_lost()) {
+            if let Some(reason) = leaders.reason().filter(|_| leaders.take_has_lost()) {
                 inner.shared.retire(reason);
-                inner.take_back();
+                inner.purge_queue();
             }
         });
-        // It does not panic; if it did the next look would.
+        // An error would be a panic of the task; the next check repeats it.
         let _ = looking.await;
     }
 
-    /// What waits in librdkafka comes back; what is on its way to a broker is waited for.
-    fn take_back(&self) {
-        let _gate = self.gate();
+    /// Purges the messages that wait in librdkafka. Messages in flight to a broker remain.
+    fn purge_queue(&self) {
+        let _gate = self.lock_producer();
         if !self.shared.is_retired.load(Acquire) {
-            // Somebody else has done so, and all has come back since.
+            // Another task has purged the queue, and the producer was replaced since.
             return;
         }
         self.current().purge(PurgeConfig::default().queue());
     }
 
-    /// Replaces a producer from which something was taken back. Blocks.
+    /// Replaces a retired producer after its messages have returned. Blocks.
     fn replace_retired(&self) -> Result<(), String> {
         if !self.shared.is_retired.load(Acquire) {
             return Ok(());
         }
         let producer = self.current();
         if producer.in_flight_count() > 0 {
-            // What a broker has not answered is put in the queue again.
+            // librdkafka puts unanswered messages into its queue again.
             producer.purge(PurgeConfig::default().queue());
-            let reason = self.shared.away().clone();
-            return Err(reason.unwrap_or_else(|| "messages are on their way still".to_owned()));
+            let reason = self.shared.unreachable().clone();
+            return Err(
+                reason.unwrap_or_else(|| "messages of the previous Kafka producer are still in flight".to_owned())
+            );
         }
         drop(producer);
         self.replace_producer()?;
@@ -475,24 +482,24 @@ impl Inner {
         Ok(())
     }
 
-    fn gate(&self) -> MutexGuard<'_, ()> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_producer(&self) -> MutexGuard<'_, ()> {
+        self.producer_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current(&self) -> Arc<ThreadedProducer<Deliver>> {
+    fn current(&self) -> Arc<ThreadedProducer<DeliveryContext>> {
         Arc::clone(&self.producer.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A producer that works.
-    fn producer(&self) -> Result<Arc<ThreadedProducer<Deliver>>, String> {
+    /// Returns the producer, after replacing a failed one.
+    fn producer(&self) -> Result<Arc<ThreadedProducer<DeliveryContext>>, String> {
         if self.shared.is_broken.swap(false, AcqRel) {
-            tracing::warn!("the Kafka producer has failed for good and is replaced");
+            tracing::warn!("the Kafka producer had a fatal error and is replaced");
             self.replace_producer()?;
         }
         Ok(self.current())
     }
 
-    /// What the old one had on its way comes back as not sent, and is sent again by the new one.
+    /// Replaces the producer. Messages in flight in the old one return as not sent; the pump sends them again.
     fn replace_producer(&self) -> Result<(), String> {
         let new = producer(&self.options, &self.shared).map_err(|error| {
             self.shared.is_broken.store(true, Release);
@@ -502,23 +509,24 @@ impl Inner {
         let old = std::mem::replace(&mut *producer, new);
         drop(producer);
         old.purge(PurgeConfig::default().queue().inflight());
-        // Dropping it waits for its thread.
+        // Dropping it joins its thread.
         tokio::task::spawn_blocking(move || drop(old));
         Ok(())
     }
 
-    /// Before anything is sent: a batch that Kafka refuses is sent again, and what came behind it may be there already. Blocks.
-    fn fit_batches(&self) {
+    /// Reduces the batch size to the limit of the topic before the first message is sent. A rejected batch is retried,
+    /// and later messages would overtake it. Blocks.
+    fn limit_batch_size(&self) {
         let kafka_topic = &self.config.kafka_topic;
         let is_there = self
             .shared
             .look_up(self.current().client(), kafka_topic, self.lookup_timeout)
             .is_ok_and(|partitions| partitions.is_some());
         if !is_there {
-            // Whoever sends next meets the same, and says so.
+            // The next sender gets the same error and reports it.
             return;
         }
-        self.is_fitted.store(true, Release);
+        self.is_batch_size_set.store(true, Release);
         let limit = client::batch_limit(&self.options, kafka_topic, self.lookup_timeout);
         let Some(limit) = limit.filter(|limit| *limit < self.shared.batch_bytes.load(Acquire)) else {
             return;
@@ -526,22 +534,22 @@ impl Inner {
         tracing::info!(
             kafka_topic,
             limit,
-            "batches are no larger than the topic's max.message.bytes"
+            "batch size reduced to the topic's max.message.bytes"
         );
         self.shared.batch_bytes.fetch_min(limit, AcqRel);
         if let Err(reason) = self.replace_producer() {
-            tracing::warn!(reason, "the Kafka producer cannot be replaced");
+            tracing::warn!(reason, "replacing the Kafka producer failed");
         }
     }
 
     fn enqueue<'a>(
         &'a self,
-        producer: &Arc<ThreadedProducer<Deliver>>,
+        producer: &Arc<ThreadedProducer<DeliveryContext>>,
         record: &'a Record,
         token: usize,
         now: Instant,
         last: &mut LastTopic<'a>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DeliveryFailure> {
         let kafka_topic = match self.fields.kafka_topic {
             None => std::borrow::Cow::Borrowed(self.config.kafka_topic.as_str()),
             Some(field) => record.text(field).unwrap_or_default(),
@@ -553,7 +561,7 @@ impl Inner {
         let key = record.field(KEY);
         let partition_key = self.fields.partition_key.map_or(key, |field| record.field(field));
         let leaders = &self.shared.leaders;
-        let has_leader = |partition| leaders.are_all_there() || leaders.has(&kafka_topic, partition);
+        let has_leader = |partition| leaders.are_complete() || leaders.has(&kafka_topic, partition);
         let partition = self.chooser.choose(partition_key, partitions, has_leader);
         if !has_leader(partition) {
             let failure = self.without_leader(&kafka_topic);
@@ -576,36 +584,36 @@ impl Inner {
         sent
     }
 
-    /// Others go on, if there are any.
-    fn without_leader(&self, kafka_topic: &str) -> Failure {
+    /// Returns a failure of all records if no partition has a leader, otherwise of this record.
+    fn without_leader(&self, kafka_topic: &str) -> DeliveryFailure {
         let leaders = &self.shared.leaders;
         let reason = leaders
             .reason()
             .unwrap_or_else(|| "a partition has no leader".to_owned());
         let is_all = self.fields.kafka_topic.is_none() && leaders.has_none(kafka_topic);
         match is_all {
-            true => self.shared.note(Failure::Away(reason)),
-            false => Failure::Busy(reason),
+            true => self.shared.note(DeliveryFailure::Unreachable(reason)),
+            false => DeliveryFailure::Temporary(reason),
         }
     }
 
     fn partitions(
         &self,
-        producer: &Arc<ThreadedProducer<Deliver>>,
+        producer: &Arc<ThreadedProducer<DeliveryContext>>,
         kafka_topic: &str,
         now: Instant,
-    ) -> Result<u32, Failure> {
+    ) -> Result<u32, DeliveryFailure> {
         match self.shared.topics.get(kafka_topic, now) {
-            Partitions::Some(count) => return Ok(count),
-            Partitions::Stale(count) => {
-                self.look_at(vec![kafka_topic.to_owned()], producer);
+            CachedPartitions::Known(count) => return Ok(count),
+            CachedPartitions::Stale(count) => {
+                self.refresh(vec![kafka_topic.to_owned()], producer);
                 return Ok(count);
             }
-            Partitions::Missing => return Err(self.shared.unknown(kafka_topic)),
-            Partitions::Unknown => {}
+            CachedPartitions::Missing => return Err(self.shared.unknown(kafka_topic)),
+            CachedPartitions::Unknown => {}
         }
-        check_topic(kafka_topic).map_err(Failure::Refused)?;
-        // Later batches wait for this one: otherwise they would overtake it.
+        check_topic(kafka_topic).map_err(DeliveryFailure::Refused)?;
+        // Later batches wait for this query. Otherwise they would overtake this one.
         let shared = &self.shared;
         let looked_up =
             tokio::task::block_in_place(|| shared.look_up(producer.client(), kafka_topic, self.lookup_timeout));
@@ -616,13 +624,13 @@ impl Inner {
         }
     }
 
-    /// Looks for new partitions, and for leaders, while what is known is used.
-    fn look_at(&self, kafka_topics: Vec<String>, producer: &Arc<ThreadedProducer<Deliver>>) {
+    /// Queries partitions and leaders in the background, while the cached state is used.
+    fn refresh(&self, kafka_topics: Vec<String>, producer: &Arc<ThreadedProducer<DeliveryContext>>) {
         if kafka_topics.is_empty() || self.shared.is_refreshing.swap(true, AcqRel) {
             return;
         }
         let (producer, shared, timeout) = (Arc::clone(producer), Arc::clone(&self.shared), self.lookup_timeout);
-        tokio::task::spawn_blocking(move || shared.look_at(producer.client(), &kafka_topics, timeout));
+        tokio::task::spawn_blocking(move || shared.refresh(producer.client(), &kafka_topics, timeout));
     }
 
     fn timestamp(&self, record: &Record) -> i64 {
@@ -649,13 +657,13 @@ impl Inner {
         Some(headers)
     }
 
-    /// Blocks.
+    /// Checks the topic, after replacing a retired or failed producer. Blocks.
     fn check(&self) -> Result<(), String> {
         self.replace_retired()?;
         let producer = self.producer()?;
-        // Nothing is sent then before all has come back.
-        let is_away = self.shared.away().is_some();
-        match self.is_topic_there(producer.client(), is_away) {
+        // Nothing is sent until all messages have returned.
+        let is_unreachable = self.shared.unreachable().is_some();
+        match self.topic_exists(producer.client(), is_unreachable) {
             Ok(true) => {}
             Ok(false) => return Err(missing(&self.config.kafka_topic)),
             Err(error) => {
@@ -671,17 +679,17 @@ impl Inner {
             return Err(leaders.reason().unwrap_or_default());
         }
         self.shared.last_error.clear();
-        match &mut *self.shared.away() {
-            // Only now: all has to come back first.
-            Some(reason) if !is_away => Err(reason.clone()),
-            away => {
-                *away = None;
+        match &mut *self.shared.unreachable() {
+            // A failure occurred during the check. All messages have to return before the next check.
+            Some(reason) if !is_unreachable => Err(reason.clone()),
+            unreachable => {
+                *unreachable = None;
                 Ok(())
             }
         }
     }
 
-    fn is_topic_there<C: ClientContext>(&self, client: &Client<C>, is_away: bool) -> Result<bool, KafkaError> {
+    fn topic_exists<C: ClientContext>(&self, client: &Client<C>, is_unreachable: bool) -> Result<bool, KafkaError> {
         let (shared, timeout) = (&self.shared, self.lookup_timeout);
         let mut kafka_topics = shared.leaders.kafka_topics();
         if self.fields.kafka_topic.is_some() {
@@ -695,10 +703,10 @@ impl Inner {
             is_there &= layout.is_some() || self.fields.kafka_topic.is_some() || self.config.allow_auto_topic_creation;
             let back = layout
                 .as_ref()
-                .and_then(|layout| shared.leaders.look(kafka_topic, layout));
+                .and_then(|layout| shared.leaders.update(kafka_topic, layout));
             match back {
-                Some(reason) if !is_away => _ = shared.note(Failure::Away(reason)),
-                _ if is_away => shared.leaders.are_now(kafka_topic, layout),
+                Some(reason) if !is_unreachable => _ = shared.note(DeliveryFailure::Unreachable(reason)),
+                _ if is_unreachable => shared.leaders.set(kafka_topic, layout),
                 _ => {}
             }
         }

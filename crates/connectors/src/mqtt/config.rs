@@ -2,71 +2,78 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::{ProtocolVersion, SharedFilter, filters_overlap, validate_filter};
+use mqtt::{ProtocolVersion, SharedFilter, filters_overlap, validate_filter, validate_topic_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::properties::{self, UserProperties};
+use super::properties::{self, PublishUserProperties};
 use crate::config::{RetryConfig, address, at_least, out_of_range};
 use crate::secret::Secret;
-use crate::sink::Template;
+use crate::sink::FieldTemplate;
 use crate::tls::TlsConfig;
 
-/// Packet identifiers above are for SUBSCRIBE and UNSUBSCRIBE.
+/// SUBSCRIBE and UNSUBSCRIBE use the packet identifiers above.
 pub(super) const IN_FLIGHT_MAX: u16 = 60_000;
 
-/// Which broker, and as whom.
+/// Connection to another MQTT broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MqttConnectorConfig {
-    /// `host:port`.
+    /// Address of the broker as `host:port`.
     pub server: String,
+    /// Version of the protocol.
     #[serde(default)]
     pub version: MqttVersion,
-    /// Must be nobody else's: the broker knows the session by it.
+    /// Client identifier. It must be unique at the broker, because it identifies the session.
     pub client_id: String,
+    /// User name.
     #[serde(default)]
     pub user: Option<String>,
+    /// Password.
     #[serde(default)]
     pub password: Option<Secret>,
-    /// Forget the session when connecting. Without, the broker keeps what arrives for the sources while we are away.
+    /// Whether to discard the session when connecting. By default the broker stores messages for the sources while the
+    /// connection is down.
     #[serde(default)]
     pub clean_start: bool,
-    /// How long the broker keeps the session while we are away, in seconds. MQTT 5 only; before, it is for ever.
+    /// How long the broker stores the session while the connection is down, in seconds. MQTT 5 only; in older versions
+    /// the session never expires.
     #[serde(default = "session_expiry_s")]
     pub session_expiry_s: u32,
-    /// Seconds of silence after which one side asks whether the other is there. 0: never.
+    /// Keep-alive interval in seconds. 0 disables it.
     #[serde(default = "keep_alive_s")]
     pub keep_alive_s: u16,
-    /// Messages sent and not yet confirmed. The broker may allow fewer.
+    /// Maximum number of unacknowledged outgoing messages. The broker may allow fewer.
     #[serde(default = "in_flight_max")]
     #[schemars(range(min = 1, max = 60_000))]
     pub in_flight_max: u16,
-    /// Messages received at QoS 1 and 2 and not yet accepted.
+    /// Maximum number of QoS 1 and 2 messages that are received and not yet accepted.
     #[serde(default = "receive_max")]
     #[schemars(range(min = 1))]
     pub receive_max: u16,
-    /// Bytes of a packet that is received. A broker that sends a longer one is disconnected.
+    /// Maximum size of a received packet in bytes. The connection is closed if the broker sends a longer packet.
     #[serde(default = "packet_bytes_max")]
     #[schemars(range(min = 1024))]
     pub packet_bytes_max: u32,
-    /// Loop protection. MQTT 5: messages that go through here, in either direction, carry a user property `tidewire-bridge` that names
-    /// us. What comes back with it is not taken in, and not sent once more. Before: tells the broker that we are a bridge, in the way of Mosquitto; it then sends us nothing that came
-    /// from us. A broker that does not know this is told no more.
+    /// Prevents message loops between brokers. With MQTT 5, messages in both directions carry the user property
+    /// `tidewire-bridge` with an identifier of this connector. Messages that return with it are dropped and not sent
+    /// again. With older versions, the connection sets the bridge flag of Mosquitto, so that the broker does not return
+    /// our own messages. For brokers that do not support the flag, it connects again without the flag.
     #[serde(default = "yes")]
     pub loop_protection: bool,
-    /// How long connecting may take, in milliseconds.
+    /// Maximum time to connect, in milliseconds.
     #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
-    /// How long the broker may take to confirm a message, in milliseconds. Then the connection counts as lost.
+    /// How long the broker may take to acknowledge a message, in milliseconds. Afterwards the connection is closed and
+    /// established again.
     #[serde(default = "answer_timeout_ms")]
     #[schemars(range(min = 1))]
     pub answer_timeout_ms: u64,
-    /// Pauses between tries to connect. `tries_max` has no meaning here.
+    /// Pauses between connection attempts. `tries_max` has no effect.
     #[serde(default)]
     pub reconnect: RetryConfig,
-    /// TLS. None: what is sent, the password included, can be read on the way.
+    /// TLS settings. Without them, all data including the password is sent unencrypted.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
 }
@@ -120,22 +127,24 @@ fn answer_timeout_ms() -> u64 {
     30_000
 }
 
-/// What is published for each message.
+/// Messages that the action publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MqttActionConfig {
-    /// Template. `site/7/${topic}` puts a prefix before the topic.
+    /// Template of the topic. For example, `site/7/${topic}` adds a prefix.
     pub topic: String,
-    /// Template.
+    /// Template of the payload.
     pub payload: String,
-    /// Template that gives 0, 1 or 2.
+    /// Template of the QoS: 0, 1 or 2.
     pub qos: String,
-    /// Template that gives true or false, or 1 or 0.
+    /// Template of the retain flag: true or false, or 1 or 0.
     pub retain: String,
-    /// MQTT 5 only. One whose template gives null is left out. By default those that the message has, where the rule puts out `pub_props`.
-    pub user_properties: UserProperties,
-    /// Templates of `Content-Type`, `Correlation-Data`, `Message-Expiry-Interval`, `Payload-Format-Indicator` and `Response-Topic`; the same
-    /// holds for them. Of the expiry interval the time is taken off that the message has waited here.
+    /// Templates of the user properties. MQTT 5 only. A property is omitted if its template yields null. Default: the
+    /// user properties of the message, if the rule outputs `pub_props`.
+    pub user_properties: PublishUserProperties,
+    /// Templates of `Content-Type`, `Correlation-Data`, `Message-Expiry-Interval`, `Payload-Format-Indicator` and
+    /// `Response-Topic`. MQTT 5 only. A property is omitted if its template yields null. The time that a message waited
+    /// in the buffer is subtracted from its expiry interval.
     pub mqtt_properties: BTreeMap<String, String>,
 }
 
@@ -146,22 +155,23 @@ impl Default for MqttActionConfig {
             payload: "${payload}".to_owned(),
             qos: "${qos}".to_owned(),
             retain: "${flags.retain}".to_owned(),
-            user_properties: properties::user_properties_of_the_message(),
-            mqtt_properties: properties::properties_of_the_message(),
+            user_properties: properties::message_user_properties(),
+            mqtt_properties: properties::message_properties(),
         }
     }
 }
 
-/// What is subscribed to, and how its topics are rewritten.
+/// Topics that the source subscribes to, and how it rewrites them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MqttSourceConfig {
-    /// Those of the sources of one connector must not overlap: the sources share a session, in which a message comes once.
+    /// Subscriptions. Subscriptions of the sources on one connector must not overlap: the sources share a session,
+    /// which receives each message once.
     pub subscriptions: Vec<MqttSubscription>,
-    /// Taken off the front of topics that begin with it.
+    /// Prefix that is removed from topics that begin with it.
     #[serde(default)]
     pub strip_prefix: String,
-    /// Put before topics, after `strip_prefix`.
+    /// Prefix that is added to topics, after `strip_prefix` was removed.
     #[serde(default)]
     pub add_prefix: String,
 }
@@ -169,8 +179,9 @@ pub struct MqttSourceConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MqttSubscription {
-    /// `$share/GROUP/FILTER` shares the messages with other subscribers.
+    /// Topic filter. `$share/GROUP/FILTER` shares the messages with other subscribers.
     pub filter: String,
+    /// Highest QoS of the subscription.
     #[serde(default = "one")]
     #[schemars(range(max = 2))]
     pub qos: u8,
@@ -181,20 +192,20 @@ fn one() -> u8 {
 }
 
 impl MqttConnectorConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.address().is_none() {
-            problems.push("server: must be host:port".to_owned());
+            problems.push(format!("server: found {:?}, expected host:port", self.server));
         }
         if self.client_id.is_empty() || self.client_id.len() > 65_535 || self.client_id.contains('\0') {
-            problems.push("client_id: must have 1 to 65535 bytes and no zero byte".to_owned());
+            problems.push("client_id: must have 1 to 65535 bytes without NUL".to_owned());
         }
         if self.version == MqttVersion::V3_1 && self.client_id.len() > 23 {
-            problems.push("client_id: must have 23 bytes at most in MQTT 3.1".to_owned());
+            problems.push("client_id: must have at most 23 bytes in MQTT 3.1".to_owned());
         }
         if self.user.is_none() && self.password.is_some() && self.version != MqttVersion::V5 {
-            problems.push("user: is missing; before MQTT 5 a password needs it".to_owned());
+            problems.push("user: missing; before MQTT 5 a password needs a user".to_owned());
         }
         problems.extend(out_of_range([
             ("in_flight_max", self.in_flight_max.into(), 1..=IN_FLIGHT_MAX.into()),
@@ -213,49 +224,65 @@ impl MqttConnectorConfig {
 }
 
 impl MqttActionConfig {
-    /// The templates to fill in for each message: topic, payload, QoS, retain, then properties.
-    pub fn templates(&self) -> Vec<Template> {
+    /// Returns the templates: topic, payload, QoS, retain, then properties.
+    pub fn templates(&self) -> Vec<FieldTemplate> {
         let mut templates = vec![
-            Template::new("topic", &self.topic),
-            Template::new("payload", &self.payload),
-            Template::new("qos", &self.qos),
-            Template::new("retain", &self.retain),
+            FieldTemplate::new("topic", &self.topic),
+            FieldTemplate::document("payload", &self.payload),
+            FieldTemplate::new("qos", &self.qos),
+            FieldTemplate::new("retain", &self.retain),
         ];
         templates.extend(self.slots().0);
         templates
     }
 
-    pub(super) fn slots(&self) -> (Vec<Template>, Vec<properties::Slot>) {
+    pub(super) fn slots(&self) -> (Vec<FieldTemplate>, Vec<properties::FieldRole>) {
         properties::slots(&self.user_properties, &self.mqtt_properties)
     }
 
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::from_iter(properties::problem(&self.mqtt_properties));
-        if self.topic.is_empty() {
-            problems.push("topic: must not be empty".to_owned());
+        // Checks the fixed part of the topic.
+        if let Err(error) = validate_topic_name(&literal(&self.topic)) {
+            problems.push(format!("topic: {error}"));
         }
         let is_fixed = |text: &str| !text.contains("${");
         if is_fixed(&self.qos) && !matches!(self.qos.as_str(), "0" | "1" | "2") {
-            problems.push(format!("qos: is `{}`, must give 0, 1 or 2", self.qos));
+            problems.push(format!("qos: is `{}`, must be 0, 1 or 2", self.qos));
         }
         if is_fixed(&self.retain) && !matches!(self.retain.as_str(), "true" | "false" | "1" | "0") {
-            problems.push(format!("retain: is `{}`, must give true or false", self.retain));
+            problems.push(format!("retain: is `{}`, must be true or false", self.retain));
         }
         problems
     }
 }
 
+/// Returns the text with each placeholder replaced by a letter.
+fn literal(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, template)) = rest.split_once("${") {
+        let Some((name, after)) = template.split_once('}') else {
+            break;
+        };
+        out.push_str(before);
+        out.push(if name == "$" { '$' } else { 'x' });
+        rest = after;
+    }
+    out + rest
+}
+
 impl MqttSourceConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.subscriptions.is_empty() {
-            problems.push("subscriptions: must have one at least".to_owned());
+            problems.push("subscriptions: must name at least one topic filter".to_owned());
         }
         for MqttSubscription { filter, qos } in &self.subscriptions {
             if validate_filter(filter).is_err() || SharedFilter::parse(filter).is_err() {
-                problems.push(format!("subscriptions: `{filter}` is no topic filter"));
+                problems.push(format!("subscriptions: `{filter}` is not a valid topic filter"));
             }
             if *qos > 2 {
                 problems.push(format!(
@@ -263,17 +290,19 @@ impl MqttSourceConfig {
                 ));
             }
         }
-        if mqtt::has_wildcards(&self.add_prefix) {
-            problems.push("add_prefix: must have no wildcard".to_owned());
+        if self.add_prefix.contains(['+', '#', '\0']) {
+            problems.push("add_prefix: must not contain +, # or NUL".to_owned());
         }
         problems
     }
 
-    /// The first of its subscriptions that fits a topic which one of the other's fits too, and the filter of that one.
+    /// Returns the index of the first subscription that overlaps one of `other`, and that one's filter.
     pub fn overlap<'a>(&self, other: &'a MqttSourceConfig) -> Option<(usize, &'a str)> {
         let mine = self.subscriptions.iter().enumerate();
         mine.flat_map(|(index, mine)| other.subscriptions.iter().map(move |theirs| (index, mine, theirs)))
-            .find(|(_, mine, theirs)| filters_overlap(bare(&mine.filter), bare(&theirs.filter)))
+            .find(|(_, mine, theirs)| {
+                filters_overlap(without_share_prefix(&mine.filter), without_share_prefix(&theirs.filter))
+            })
             .map(|(index, _, theirs)| (index, theirs.filter.as_str()))
     }
 
@@ -283,8 +312,8 @@ impl MqttSourceConfig {
     }
 }
 
-/// Without `$share/GROUP/`.
-pub(super) fn bare(filter: &str) -> &str {
+/// Returns the filter without `$share/GROUP/`.
+pub(super) fn without_share_prefix(filter: &str) -> &str {
     match SharedFilter::parse(filter) {
         Ok(Some(shared)) => shared.filter,
         _ => filter,

@@ -1,4 +1,4 @@
-//! From nothing to CONNACK.
+//! Establishes an MQTT connection, up to CONNACK.
 
 use std::time::Duration;
 
@@ -9,69 +9,73 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::config::MqttConnectorConfig;
-use super::outgoing::{Limits, LoopMark};
-use crate::stream::{Stream, connect};
+use super::outgoing::{BrokerLimits, LoopMark};
+use crate::stream::{ConnectorStream, DialOptions};
 
 /// A connection that the broker has accepted.
 pub(super) struct Connected {
-    pub stream: Stream,
-    /// Read and not decoded yet.
+    pub stream: ConnectorStream,
+    /// Bytes that are read and not decoded yet.
     pub input: Vec<u8>,
     pub is_session_present: bool,
-    pub limits: Limits,
+    pub limits: BrokerLimits,
     pub keep_alive: Duration,
 }
 
-/// Why there is none.
+/// Why connecting failed.
 pub(super) struct NotConnected {
     pub reason: String,
-    /// Perhaps the broker does not know the bridge bit.
-    pub may_be_bridge_bit: bool,
+    /// The broker may not support the bridge flag.
+    pub may_reject_bridge_flag: bool,
 }
 
-/// Who we say we are.
+/// How the connection protects against message loops.
 #[derive(Clone, Copy)]
-pub(super) struct Guise<'a> {
-    /// With the bit that Mosquitto's bridges set.
+pub(super) struct BridgeMark<'a> {
+    /// Set the bridge flag of Mosquitto in CONNECT.
     pub is_bridge: bool,
-    /// What messages that go through here are marked with.
+    /// Marks of messages that pass through this connector.
     pub mark: &'a LoopMark,
 }
 
-/// Connects and says CONNECT.
+/// Connects and performs the CONNECT handshake.
 pub(super) async fn connect_mqtt(
     config: &MqttConnectorConfig,
-    tls: Option<&std::sync::Arc<rustls::ClientConfig>>,
-    guise: Guise<'_>,
+    dialing: &DialOptions,
+    bridge_mark: BridgeMark<'_>,
 ) -> Result<Connected, NotConnected> {
-    let limit = Duration::from_millis(config.connect_timeout_ms);
-    let plainly = |reason| NotConnected {
+    let limit = dialing.limit;
+    let failed = |reason| NotConnected {
         reason,
-        may_be_bridge_bit: false,
+        may_reject_bridge_flag: false,
     };
     let (host, port) = config
         .address()
-        .ok_or_else(|| plainly("server: must be host:port".to_owned()))?;
-    let stream = connect(host, port, tls, limit).await.map_err(plainly)?;
-    let greeted = timeout(limit, greet(config, stream, guise)).await;
-    greeted.unwrap_or_else(|_| {
+        .ok_or_else(|| failed("server: expected host:port".to_owned()))?;
+    let stream = dialing.connect(host, port).await.map_err(failed)?;
+    let connected = timeout(limit, handshake(config, stream, bridge_mark)).await;
+    connected.unwrap_or_else(|_| {
         let reason = format!(
-            "{} accepts connections, but does not answer CONNECT within {} ms",
+            "{} accepted the connection, but sent no CONNACK within {} ms",
             config.server,
             limit.as_millis()
         );
-        Err(plainly(reason))
+        Err(failed(reason))
     })
 }
 
-async fn greet(config: &MqttConnectorConfig, mut stream: Stream, guise: Guise<'_>) -> Result<Connected, NotConnected> {
+async fn handshake(
+    config: &MqttConnectorConfig,
+    mut stream: ConnectorStream,
+    bridge_mark: BridgeMark<'_>,
+) -> Result<Connected, NotConnected> {
     let server = &config.server;
     let lost = |error: std::io::Error| NotConnected {
-        reason: format!("{server} closed the connection instead of answering CONNECT: {error}"),
-        may_be_bridge_bit: guise.is_bridge,
+        reason: format!("{server} closed the connection before CONNACK: {error}"),
+        may_reject_bridge_flag: bridge_mark.is_bridge,
     };
     let mut out = Vec::new();
-    put_connect(config, guise.is_bridge, &mut out);
+    put_connect(config, bridge_mark.is_bridge, &mut out);
     stream.write_all(&out).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
     let version = ProtocolVersion::from(config.version);
@@ -80,20 +84,20 @@ async fn greet(config: &MqttConnectorConfig, mut stream: Stream, guise: Guise<'_
         if stream.read_buf(&mut input).await.map_err(lost)? == 0 {
             return Err(lost(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        let garbled = |text: String| NotConnected {
+        let invalid = |text: String| NotConnected {
             reason: format!("{server} does not speak MQTT {version}: {text}"),
-            may_be_bridge_bit: false,
+            may_reject_bridge_flag: false,
         };
         let (connected, size) = match decode(&input, version, config.packet_bytes_max as usize) {
             Ok(Decoded::Incomplete { .. }) => continue,
             Ok(Decoded::Complete {
                 packet: Packet::ConnAck(connack),
                 size,
-            }) => (accepted(config, &connack, guise)?, size),
+            }) => (accepted(config, &connack, bridge_mark)?, size),
             Ok(Decoded::Complete { packet, .. }) => {
-                return Err(garbled(format!("it answers with {}", packet.packet_type())));
+                return Err(invalid(format!("expected CONNACK, received {}", packet.packet_type())));
             }
-            Err(error) => return Err(garbled(error.to_string())),
+            Err(error) => return Err(invalid(error.to_string())),
         };
         let (is_session_present, limits, keep_alive) = connected;
         input.drain(..size);
@@ -137,23 +141,23 @@ fn put_connect(config: &MqttConnectorConfig, is_bridge: bool, out: &mut Vec<u8>)
 fn accepted(
     config: &MqttConnectorConfig,
     connack: &ConnAck<'_>,
-    guise: Guise<'_>,
-) -> Result<(bool, Limits, Duration), NotConnected> {
+    bridge_mark: BridgeMark<'_>,
+) -> Result<(bool, BrokerLimits, Duration), NotConnected> {
     if connack.reason != ReasonCode::Success {
-        let said = connack.properties.reason_string().map(|text| format!(": {text}"));
+        let detail = connack.properties.reason_string().map(|text| format!(": {text}"));
         return Err(NotConnected {
             reason: format!(
-                "{} refuses us: {}{}",
+                "{} refused the connection: {}{}",
                 config.server,
                 connack.reason.name(),
-                said.unwrap_or_default()
+                detail.unwrap_or_default()
             ),
-            may_be_bridge_bit: guise.is_bridge && connack.reason == ReasonCode::UnsupportedProtocolVersion,
+            may_reject_bridge_flag: bridge_mark.is_bridge && connack.reason == ReasonCode::UnsupportedProtocolVersion,
         });
     }
     let properties = &connack.properties;
     let version = ProtocolVersion::from(config.version);
-    let limits = Limits {
+    let limits = BrokerLimits {
         version,
         window: config
             .in_flight_max
@@ -166,7 +170,7 @@ fn accepted(
         packet_bytes_max: properties
             .maximum_packet_size()
             .map_or(268_435_455, |bytes| bytes as usize),
-        loop_mark: (config.loop_protection && version.has_properties()).then(|| guise.mark.clone()),
+        loop_mark: (config.loop_protection && version.has_properties()).then(|| bridge_mark.mark.clone()),
     };
     let keep_alive = properties.server_keep_alive().unwrap_or(config.keep_alive_s);
     Ok((connack.session_present, limits, Duration::from_secs(keep_alive.into())))

@@ -1,8 +1,8 @@
-//! What has come from the broker and is not acknowledged yet. No I/O.
+//! Messages received from the broker and not acknowledged yet. No I/O.
 //!
-//! Acknowledgements leave in the order of the messages [MQTT-4.6.0-2], however the receivers accept them. A message at
-//! QoS 2 is handed over once while the broker keeps the session, over lost connections too: what is known of its packet
-//! identifier is carried from connection to connection.
+//! Acknowledgements are sent in the order of the messages [MQTT-4.6.0-2], even if receivers accept them in another
+//! order. A QoS 2 message is delivered once as long as the broker stores the session. Therefore the state of its packet
+//! identifier survives lost connections.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqtt::{PacketId, PacketType, Publish, QoS, encode_bare_ack, filter_matches};
 use tokio::sync::mpsc;
 
-use super::config::{MqttSourceConfig, bare};
+use super::config::{MqttSourceConfig, without_share_prefix};
 use super::outgoing::{LOOP_PROPERTY, LoopMark};
-use crate::source::{Incoming as Message, Origin};
+use crate::source::{SourceMessage as Message, SourceOrigin};
 
-/// Names a message towards the receiver; `None` at QoS 0.
-pub(super) type Ticket = Option<u64>;
+/// Identifies a message for its receiver; `None` at QoS 0.
+pub(super) type DeliveryTicket = Option<u64>;
 
-pub(super) struct Delivery {
+pub(super) struct SourceDelivery {
     pub message: Message,
-    pub ticket: Ticket,
+    pub ticket: DeliveryTicket,
 }
 
-/// A source as the link sees it.
+/// A source that is registered with the link.
 pub(super) struct Registration {
     pub config: MqttSourceConfig,
-    pub queue: mpsc::Sender<Delivery>,
-    /// What the broker said to the subscriptions, if it refused one.
+    pub queue: mpsc::Sender<SourceDelivery>,
+    /// The broker's response if it rejected a subscription.
     pub refusal: std::sync::Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct IncomingCounters {
     pub dropped_loop: AtomicU64,
     pub dropped_no_source: AtomicU64,
 }
 
-struct Entry {
+struct UnacknowledgedMessage {
     id: PacketId,
     qos: QoS,
     ticket: u64,
@@ -45,30 +45,30 @@ struct Entry {
 }
 
 #[derive(Default)]
-pub(super) struct Incoming {
-    /// In the order in which they came on this connection.
-    unacknowledged: VecDeque<Entry>,
-    /// QoS 2: of an earlier connection; the broker will send them again.
-    carried: HashMap<PacketId, Entry>,
-    /// QoS 2: acknowledged with PUBREC; PUBREL is missing.
+pub(super) struct IncomingState {
+    /// In the order of arrival on this connection.
+    unacknowledged: VecDeque<UnacknowledgedMessage>,
+    /// QoS 2 messages of an earlier connection, which the broker will send again.
+    from_previous_connection: HashMap<PacketId, UnacknowledgedMessage>,
+    /// QoS 2 messages acknowledged with PUBREC whose PUBREL is missing.
     unreleased: HashSet<PacketId>,
     ticket: u64,
 }
 
-/// Where a message goes and what is done with it on the way.
-pub(super) struct Post<'a> {
+/// Delivers messages to sources.
+pub(super) struct Dispatch<'a> {
     pub sources: &'a [Arc<Registration>],
-    pub counters: &'a Counters,
-    /// What own messages are marked with.
+    pub counters: &'a IncomingCounters,
+    /// The mark of our own messages.
     pub loop_mark: Option<&'a LoopMark>,
 }
 
-impl Incoming {
-    /// A new connection.
+impl IncomingState {
+    /// Starts a new connection.
     pub fn connected(&mut self, is_session_present: bool) {
         if !is_session_present {
             self.unacknowledged.clear();
-            self.carried.clear();
+            self.from_previous_connection.clear();
             self.unreleased.clear();
             return;
         }
@@ -77,7 +77,7 @@ impl Incoming {
             .drain(..)
             .filter(|entry| entry.qos == QoS::ExactlyOnce)
         {
-            self.carried.insert(entry.id, entry);
+            self.from_previous_connection.insert(entry.id, entry);
         }
     }
 
@@ -85,9 +85,9 @@ impl Incoming {
         self.unacknowledged.len()
     }
 
-    pub fn publish(&mut self, publish: &Publish<'_>, post: &Post<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+    pub fn publish(&mut self, publish: &Publish<'_>, dispatch: &Dispatch<'_>, out: &mut Vec<u8>) -> Result<(), String> {
         let Some(id) = publish.packet_id else {
-            post.deliver(publish, None)?;
+            dispatch.deliver(publish, None)?;
             return Ok(());
         };
         if publish.qos == QoS::ExactlyOnce {
@@ -95,15 +95,15 @@ impl Incoming {
                 encode_bare_ack(PacketType::PubRec, id, out);
                 return Ok(());
             }
-            if let Some(entry) = self.carried.remove(&id) {
+            if let Some(entry) = self.from_previous_connection.remove(&id) {
                 self.unacknowledged.push_back(entry);
                 self.acknowledge(out);
                 return Ok(());
             }
         }
         self.ticket += 1;
-        let is_delivered = post.deliver(publish, Some(self.ticket))?;
-        self.unacknowledged.push_back(Entry {
+        let is_delivered = dispatch.deliver(publish, Some(self.ticket))?;
+        self.unacknowledged.push_back(UnacknowledgedMessage {
             id,
             qos: publish.qos,
             ticket: self.ticket,
@@ -118,10 +118,15 @@ impl Incoming {
         encode_bare_ack(PacketType::PubComp, id, out);
     }
 
-    /// A receiver has these. Tickets of connections before are no longer known, and need not be.
+    /// Marks messages as accepted by a receiver. Tickets of earlier connections are ignored unless their message is
+    /// carried over.
     pub fn accepted(&mut self, tickets: &[u64], out: &mut Vec<u8>) {
         let tickets: HashSet<u64> = tickets.iter().copied().collect();
-        for entry in self.unacknowledged.iter_mut().chain(self.carried.values_mut()) {
+        for entry in self
+            .unacknowledged
+            .iter_mut()
+            .chain(self.from_previous_connection.values_mut())
+        {
             entry.is_accepted |= tickets.contains(&entry.ticket);
         }
         self.acknowledge(out);
@@ -139,35 +144,38 @@ impl Incoming {
     }
 }
 
-impl Post<'_> {
-    /// Whether a receiver will say something about it. An error: there is no room; nothing should have been read.
-    fn deliver(&self, publish: &Publish<'_>, ticket: Ticket) -> Result<bool, String> {
+impl Dispatch<'_> {
+    /// Returns whether a receiver will accept the message later. An error means that the queue is full; such a message
+    /// should not have been read.
+    fn deliver(&self, publish: &Publish<'_>, ticket: DeliveryTicket) -> Result<bool, String> {
         if self.loop_mark.is_some_and(|mark| is_marked(publish, mark)) {
             self.counters.dropped_loop.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         }
-        let Some(source) = self.sources.iter().find(|source| source.wants(publish.topic)) else {
+        let Some(source) = self.sources.iter().find(|source| source.matches_topic(publish.topic)) else {
             self.counters.dropped_no_source.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         };
         let mut message = message(publish, &source.config);
         if let Some(mark) = self.loop_mark {
-            let value = Some(mark.taken.as_bytes().to_vec());
+            let value = Some(mark.received.as_bytes().to_vec());
             message.headers.push((LOOP_PROPERTY.to_owned(), value));
         }
-        match source.queue.try_send(Delivery { message, ticket }) {
+        match source.queue.try_send(SourceDelivery { message, ticket }) {
             Ok(()) => Ok(true),
-            Err(mpsc::error::TrySendError::Full(_)) => Err("a message was read for which there is no room".to_owned()),
-            // The source has ended: nobody has the message, so that it is not acknowledged and the broker keeps it.
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                Err("a message was read although the queue of its source is full".to_owned())
+            }
+            // The source has ended. The message is not acknowledged, so that the broker sends it again.
             Err(mpsc::error::TrySendError::Closed(_)) => Ok(true),
         }
     }
 }
 
 impl Registration {
-    fn wants(&self, topic: &str) -> bool {
+    fn matches_topic(&self, topic: &str) -> bool {
         let mut subscriptions = self.config.subscriptions.iter();
-        subscriptions.any(|subscription| filter_matches(bare(&subscription.filter), topic))
+        subscriptions.any(|subscription| filter_matches(without_share_prefix(&subscription.filter), topic))
     }
 }
 
@@ -186,7 +194,7 @@ fn message(publish: &Publish<'_>, config: &MqttSourceConfig) -> Message {
         headers: headers.map(header).collect(),
         properties: publish.properties.as_bytes().to_vec(),
         unix_ms: None,
-        origin: Origin::Mqtt {
+        origin: SourceOrigin::Mqtt {
             qos: publish.qos as u8,
             is_retained: publish.retain,
             is_duplicate: publish.dup,

@@ -1,7 +1,8 @@
-//! The connector and the task behind it, which owns the socket.
+//! The connector and its task, which owns the socket.
 //!
-//! The task begins when somebody first needs it, and ends with the last of connector, sinks and sources. It connects, with
-//! back-off; what is sent to it while there is no connection fails at once, for the pump to send again.
+//! The task starts at the first use of the connector. It ends when the connector and its sinks and sources are dropped.
+//! It connects with back-off. Batches that arrive while there is no connection fail immediately; the pump sends them
+//! again.
 
 mod task;
 
@@ -9,83 +10,95 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+use trust::Targets;
 
 use super::config::{MqttConnectorConfig, MqttSourceConfig, MqttVersion};
-use super::incoming::{Counters, Delivery, Registration};
-use super::outgoing::{Batch, LoopMark};
+use super::incoming::{IncomingCounters, Registration, SourceDelivery};
+use super::outgoing::{LoopMark, PublishBatch};
+use crate::stream::DialOptions;
 
-/// Batches and acceptances that wait for the task.
+/// Maximum number of commands that wait for the task.
 const COMMANDS_MAX: usize = 64;
 
-/// Shared by the actions and sources on one broker.
+/// A connection to one broker, shared by its actions and sources.
 pub struct MqttConnector {
-    shared: Arc<Shared>,
-    /// Made with the task.
-    commands: OnceLock<mpsc::Sender<Command>>,
+    shared: Arc<MqttConnectorShared>,
+    /// Created with the task.
+    commands: OnceLock<mpsc::Sender<LinkCommand>>,
 }
 
-/// What connector and task both see.
-pub(super) struct Shared {
+/// State shared by the connector and its task.
+pub(super) struct MqttConnectorShared {
     config: MqttConnectorConfig,
-    tls: Option<Arc<ClientConfig>>,
+    dialing: DialOptions,
     sources: Mutex<Vec<Arc<Registration>>>,
-    counters: Counters,
-    state: watch::Sender<State>,
-    /// By which we know messages that have been here.
+    counters: IncomingCounters,
+    state: watch::Sender<LinkState>,
+    /// Identifies messages that have passed through this connector.
     mark: LoopMark,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum LinkState {
     Connecting,
     Connected,
-    /// And will try again.
+    /// The task will retry.
     Failed(String),
 }
 
-pub(super) enum Command {
-    Publish(Batch),
+pub(super) enum LinkCommand {
+    Publish(PublishBatch),
     Accepted(Vec<u64>),
-    /// Sources have come or gone. `has_left_messages`: one that went has not accepted all that it was given.
+    /// Sources were added or removed. `has_left_messages` is true if a removed source did not accept all of its
+    /// messages.
     Sources {
         has_left_messages: bool,
     },
 }
 
-/// Messages that were received and dropped, by reason.
+/// Received messages that were dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MqttCounters {
-    /// They were ours, and have come back.
+    /// Our own messages that returned.
     pub dropped_loop: u64,
-    /// No source wants them: a subscription of an earlier configuration, in a session that the broker has kept.
+    /// Messages without a matching source, from a subscription of an earlier configuration in a stored session.
     pub dropped_no_source: u64,
 }
 
 impl MqttConnector {
-    /// The errors name the fields.
+    /// Creates a connector. The errors name the fields.
     pub fn new(config: &MqttConnectorConfig) -> Result<MqttConnector, Vec<String>> {
+        MqttConnector::with_targets(config, None)
+    }
+
+    /// Creates a connector that only connects to addresses that `targets` allows.
+    pub fn with_targets(config: &MqttConnectorConfig, targets: Option<Targets>) -> Result<MqttConnector, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(problems);
         }
         let tls = config.tls.as_ref().map(|tls| tls.client()).transpose();
         Ok(MqttConnector {
-            shared: Arc::new(Shared {
+            shared: Arc::new(MqttConnectorShared {
                 config: config.clone(),
-                tls: tls.map_err(|problem| vec![problem])?,
+                dialing: DialOptions {
+                    tls: tls.map_err(|problem| vec![problem])?,
+                    limit: Duration::from_millis(config.connect_timeout_ms),
+                    targets,
+                },
                 sources: Mutex::new(Vec::new()),
-                counters: Counters::default(),
-                state: watch::channel(State::Connecting).0,
+                counters: IncomingCounters::default(),
+                state: watch::channel(LinkState::Connecting).0,
                 mark: LoopMark::new(&mark(&config.client_id).map_err(|error| vec![error])?),
             }),
             commands: OnceLock::new(),
         })
     }
 
-    /// What user properties of the name [`super::LOOP_PROPERTY`] say of messages that have gone out through here. None: nothing is marked.
+    /// Returns the value of the user property [`super::LOOP_PROPERTY`] of messages sent through this connector, or
+    /// `None` if messages are not marked.
     pub fn sent_mark(&self) -> Option<&str> {
         let config = &self.shared.config;
         let has_properties = config.version == MqttVersion::V5;
@@ -100,8 +113,8 @@ impl MqttConnector {
         }
     }
 
-    /// The way to the task; starts it. Must be called on a tokio runtime.
-    pub(super) fn commands(&self) -> &mpsc::Sender<Command> {
+    /// Returns the command channel of the task, and starts the task if needed. Must be called on a tokio runtime.
+    pub(super) fn commands(&self) -> &mpsc::Sender<LinkCommand> {
         self.commands.get_or_init(|| {
             let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
             tokio::spawn(task::run(Arc::clone(&self.shared), receiver));
@@ -109,23 +122,23 @@ impl MqttConnector {
         })
     }
 
-    /// Whether there is a connection; waits for a try that is under way.
+    /// Returns whether the task is connected. Waits for a connection attempt in progress.
     pub(super) async fn check(&self) -> Result<(), String> {
         self.commands();
         let mut state = self.shared.state.subscribe();
-        // Connecting and CONNECT have a limit each.
-        let limit = Duration::from_millis(2 * self.shared.config.connect_timeout_ms);
-        let decided = timeout(limit, state.wait_for(|state| *state != State::Connecting)).await;
+        // Connecting and the CONNECT handshake have a limit each.
+        let limit = Duration::from_millis(self.shared.config.connect_timeout_ms.saturating_mul(2));
+        let decided = timeout(limit, state.wait_for(|state| *state != LinkState::Connecting)).await;
         match decided.ok().and_then(Result::ok).as_deref() {
-            Some(State::Connected) => Ok(()),
-            Some(State::Failed(reason)) => Err(reason.clone()),
+            Some(LinkState::Connected) => Ok(()),
+            Some(LinkState::Failed(reason)) => Err(reason.clone()),
             _ => Err(format!("still connecting to {}", self.shared.config.server)),
         }
     }
 
-    /// Takes messages in from now on. Before the first use of the connector this keeps those from being dropped that the broker has
-    /// kept for us.
-    pub(super) fn register(&self, config: &MqttSourceConfig) -> (Arc<Registration>, mpsc::Receiver<Delivery>) {
+    /// Registers a source. Register sources before the first use of the connector: otherwise messages of a stored
+    /// session are dropped.
+    pub(super) fn register(&self, config: &MqttSourceConfig) -> (Arc<Registration>, mpsc::Receiver<SourceDelivery>) {
         let (queue, receiver) = mpsc::channel(self.shared.config.receive_max.into());
         let registration = Arc::new(Registration {
             config: config.clone(),
@@ -134,23 +147,24 @@ impl MqttConnector {
         });
         self.shared
             .with_sources(|sources| sources.push(Arc::clone(&registration)));
-        self.tell_sources(false);
+        self.notify_sources(false);
         (registration, receiver)
     }
 
-    /// Unsubscribes.
+    /// Unregisters a source and unsubscribes.
     pub(super) fn unregister(&self, registration: &Arc<Registration>, has_left_messages: bool) {
         self.shared
             .with_sources(|sources| sources.retain(|other| !Arc::ptr_eq(other, registration)));
-        self.tell_sources(has_left_messages);
+        self.notify_sources(has_left_messages);
     }
 
-    /// If there is no task yet it will find out by itself. If its queue is full it is told later, by a task of its own.
-    fn tell_sources(&self, has_left_messages: bool) {
+    /// Notifies the task of changed sources. A task that has not started reads them by itself. If the channel is full,
+    /// the command is sent by a spawned task.
+    fn notify_sources(&self, has_left_messages: bool) {
         let Some(commands) = self.commands.get() else {
             return;
         };
-        let command = Command::Sources { has_left_messages };
+        let command = LinkCommand::Sources { has_left_messages };
         if let Err(mpsc::error::TrySendError::Full(command)) = commands.try_send(command) {
             let commands = commands.clone();
             tokio::spawn(async move { commands.send(command).await });
@@ -158,14 +172,14 @@ impl MqttConnector {
     }
 }
 
-/// Client ids need not differ between brokers, this does.
+/// Creates a unique mark. Client identifiers alone may be equal at different brokers.
 fn mark(client_id: &str) -> Result<String, String> {
     let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| format!("no random number: {error}"))?;
+    getrandom::fill(&mut random).map_err(|error| format!("cannot generate a random number: {error}"))?;
     Ok(format!("{client_id}/{:016x}", u64::from_le_bytes(random)))
 }
 
-impl Shared {
+impl MqttConnectorShared {
     fn with_sources<T>(&self, work: impl FnOnce(&mut Vec<Arc<Registration>>) -> T) -> T {
         work(&mut self.sources.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,13 +1,14 @@
-//! What is on its way to the broker: batches of the actions, and the window of messages that are sent and not yet confirmed.
-//! No I/O; time is passed in, but for what is left of a message's expiry interval.
+//! Outgoing messages of a connection: batches of the actions, and the window of unacknowledged messages. No I/O. Time
+//! is passed in, except for the remaining message expiry interval.
 //!
-//! Packet identifiers are `1..=window`. A broker that has kept our session may hold identifiers at QoS 2 from before: a new
-//! message with one of them would count as a repetition and be lost. So before the first QoS 2 message of a kept
-//! session all identifiers are released, with PUBREL.
+//! Packet identifiers are `1..=window`. A broker with a stored session may still hold QoS 2 identifiers of an earlier
+//! connection. It would take a new message with such an identifier for a repetition and drop it. Therefore all
+//! identifiers are released with PUBREL before the first QoS 2 message of a stored session.
 //!
-//! Some brokers answer a message that they do not take by closing the connection. To find it among those on their way, fewer go at a time
-//! after each connection that was lost with some on their way, and more with each that is confirmed. One that has lost the connection
-//! while it was the only one is turned back, and the others go on.
+//! Some brokers close the connection when they receive a message that they do not accept. To find it, the limit of
+//! in-flight messages is reduced after each connection that was lost with messages in flight, and grows with each
+//! acknowledged message. If the connection is lost with a single message in flight, that message is returned and the
+//! others continue.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use mqtt::{
 };
 use tokio::sync::oneshot;
 
-use super::properties::{self, Slot};
+use super::properties::{self, FieldRole};
 use crate::record::Record;
-use crate::sink::{Failure, Outcome};
+use crate::sink::{BatchOutcome, DeliveryFailure};
 
-/// Bytes that wait for the socket before no more is encoded.
+/// No further message is encoded while this much output waits for the socket.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// The user property by which a bridge knows messages that have come through it. Records carry under this name what else is to stand there:
-/// the marks of the bridges that the message has gone through before.
+/// The user property with which a bridge marks messages that pass through it. A record carries, under this name, the
+/// marks of the bridges that the message has passed before.
 pub const LOOP_PROPERTY: &str = "tidewire-bridge";
 
 const TOPIC: usize = 0;
@@ -37,20 +38,20 @@ const PROPERTIES: usize = 4;
 
 /// Bytes for the socket.
 #[derive(Default)]
-pub(super) struct Output {
-    /// Not written yet.
+pub(super) struct OutputBuffer {
+    /// Bytes that are not written yet.
     pub bytes: Vec<u8>,
-    /// How many were written before them.
+    /// Number of bytes written before them.
     written: u64,
 }
 
-impl Output {
-    /// How many bytes there will have been with the last one here.
+impl OutputBuffer {
+    /// Returns the number of bytes written after all present output.
     fn end(&self) -> u64 {
         self.written + self.bytes.len() as u64
     }
 
-    /// The socket has taken the first ones.
+    /// Removes bytes that the socket has accepted.
     pub fn take(&mut self, count: usize) {
         self.bytes.drain(..count);
         self.written += count as u64;
@@ -58,56 +59,56 @@ impl Output {
 }
 
 /// A batch of an action.
-pub(super) struct Batch {
+pub(super) struct PublishBatch {
     pub records: Vec<Record>,
-    /// What the fields from the fifth on are for.
-    pub properties: Arc<[Slot]>,
-    pub reply: oneshot::Sender<Outcome>,
+    /// Meaning of the fields from the fifth on.
+    pub properties: Arc<[FieldRole]>,
+    pub reply: oneshot::Sender<BatchOutcome>,
 }
 
-/// What the broker allows; from CONNACK.
+/// Limits of the broker, from CONNACK.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct BrokerLimits {
     pub version: ProtocolVersion,
     pub window: u16,
     pub maximum_qos: QoS,
     pub is_retain_available: bool,
     pub packet_bytes_max: usize,
-    /// What own messages are marked with.
+    /// The mark of our own messages.
     pub loop_mark: Option<LoopMark>,
 }
 
-/// How a connector marks what goes through it.
+/// Marks of the messages that pass through a connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoopMark {
-    /// What it has taken in.
-    pub taken: String,
-    /// What it has sent.
+    /// Mark of received messages.
+    pub received: String,
+    /// Mark of sent messages.
     pub sent: String,
 }
 
 impl LoopMark {
     pub fn new(connector: &str) -> LoopMark {
         LoopMark {
-            taken: connector.to_owned(),
+            received: connector.to_owned(),
             sent: format!("{connector}/out"),
         }
     }
 
     pub fn is(&self, mark: &str) -> bool {
-        mark == self.taken || mark == self.sent
+        mark == self.received || mark == self.sent
     }
 }
 
-struct Pending {
-    batch: Batch,
+struct UnfinishedBatch {
+    batch: PublishBatch,
     next: usize,
-    results: Vec<Option<Result<(), Failure>>>,
+    results: Vec<Option<Result<(), DeliveryFailure>>>,
     left: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Flight {
+struct InFlightMessage {
     batch: u64,
     index: usize,
     qos: QoS,
@@ -117,43 +118,44 @@ struct Flight {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Release {
-    /// Nothing of another time.
+    /// No identifier of an earlier connection is in use.
     Done,
     Needed,
-    /// So many PUBCOMP are missing.
+    /// PUBREL was sent for all identifiers; `left` PUBCOMP are missing.
     Waiting {
         left: u16,
         since: Instant,
     },
 }
 
-pub(super) struct Outgoing {
-    limits: Limits,
-    batches: HashMap<u64, Pending>,
-    /// Batches with records that are not sent yet, in their order.
+pub(super) struct OutgoingState {
+    limits: BrokerLimits,
+    batches: HashMap<u64, UnfinishedBatch>,
+    /// Batches with unsent records, in order.
     order: VecDeque<u64>,
     number: u64,
-    flights: Vec<Option<Flight>>,
+    flights: Vec<Option<InFlightMessage>>,
     free: VecDeque<u16>,
-    /// Messages that may be on their way now, at most.
-    courage: usize,
+    /// Current limit of in-flight messages.
+    in_flight_max: usize,
     release: Release,
-    /// QoS 0: bytes that have to be written, batch and index.
+    /// QoS 0 messages: end of the message in the output, batch and index.
     unwritten: VecDeque<(u64, u64, usize)>,
 }
 
-impl Outgoing {
-    /// Of a connection. `courage`: what `lost` said of the one before.
-    pub fn new(limits: Limits, is_session_present: bool, courage: usize) -> Outgoing {
+impl OutgoingState {
+    /// Creates the state of a connection. `in_flight_max` is the result of [`OutgoingState::connection_lost`] for the
+    /// previous one.
+    pub fn new(limits: BrokerLimits, is_session_present: bool, in_flight_max: usize) -> OutgoingState {
         let window = limits.window;
-        Outgoing {
+        OutgoingState {
             limits,
             batches: HashMap::new(),
             order: VecDeque::new(),
             number: 0,
             flights: vec![None; usize::from(window) + 1],
             free: (1..=window).collect(),
-            courage,
+            in_flight_max,
             release: if is_session_present {
                 Release::Needed
             } else {
@@ -163,11 +165,11 @@ impl Outgoing {
         }
     }
 
-    pub fn push(&mut self, batch: Batch) {
+    pub fn push(&mut self, batch: PublishBatch) {
         let count = batch.records.len();
         self.number += 1;
         self.order.push_back(self.number);
-        let pending = Pending {
+        let pending = UnfinishedBatch {
             batch,
             next: 0,
             results: vec![None; count],
@@ -176,13 +178,13 @@ impl Outgoing {
         self.batches.insert(self.number, pending);
     }
 
-    /// Batches that are not done.
+    /// Returns the number of unfinished batches.
     pub fn waiting(&self) -> usize {
         self.batches.len()
     }
 
-    /// Encodes as much as window and output have room for.
-    pub fn fill(&mut self, out: &mut Output, now: Instant) {
+    /// Encodes messages up to the limits of window and output.
+    pub fn fill(&mut self, out: &mut OutputBuffer, now: Instant) {
         while out.bytes.len() < OUTPUT_BYTES_MAX
             && let Some(&number) = self.order.front()
         {
@@ -199,7 +201,7 @@ impl Outgoing {
             match self.send(number, index, out, now) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(reason) => self.done(number, index, Err(Failure::Refused(reason))),
+                Err(reason) => self.done(number, index, Err(DeliveryFailure::Refused(reason))),
             }
             if let Some(pending) = self.batches.get_mut(&number) {
                 pending.next = index + 1;
@@ -207,14 +209,14 @@ impl Outgoing {
         }
     }
 
-    /// `false`: there is no room now. An error: the record can never be sent.
-    fn send(&mut self, number: u64, index: usize, out: &mut Output, now: Instant) -> Result<bool, String> {
+    /// Encodes a message. Returns false if a limit is reached, and an error if the record can never be sent.
+    fn send(&mut self, number: u64, index: usize, out: &mut OutputBuffer, now: Instant) -> Result<bool, String> {
         let Some(pending) = self.batches.get(&number) else {
             return Ok(true);
         };
         let record = &pending.batch.records[index];
         let topic = record.field(TOPIC).unwrap_or_default();
-        let topic = std::str::from_utf8(topic).map_err(|_| "topic: is no UTF-8 text".to_owned())?;
+        let topic = std::str::from_utf8(topic).map_err(|_| "topic: is not valid UTF-8".to_owned())?;
         mqtt::validate_topic_name(topic).map_err(|error| format!("topic: {error}"))?;
         let qos = qos(record)?.min(self.limits.maximum_qos);
         let retain = retain(record)? && self.limits.is_retain_available;
@@ -232,7 +234,7 @@ impl Outgoing {
         if size > self.limits.packet_bytes_max {
             let most = self.limits.packet_bytes_max;
             return Err(format!(
-                "the packet has {size} bytes, and the broker takes {most} at most"
+                "the packet has {size} bytes; the broker accepts at most {most}"
             ));
         }
         if qos == QoS::AtMostOnce {
@@ -244,7 +246,7 @@ impl Outgoing {
             self.start_release(out, now);
             return Ok(false);
         }
-        if self.in_flight() >= self.courage {
+        if self.in_flight() >= self.in_flight_max {
             return Ok(false);
         }
         let Some(id) = self.free.pop_front() else {
@@ -252,7 +254,7 @@ impl Outgoing {
         };
         publish.packet_id = PacketId::new(id);
         encode_publish(&publish, PublishExtras::default(), self.limits.version, &mut out.bytes);
-        self.flights[usize::from(id)] = Some(Flight {
+        self.flights[usize::from(id)] = Some(InFlightMessage {
             batch: number,
             index,
             qos,
@@ -266,8 +268,9 @@ impl Outgoing {
         self.flights.len() - 1 - self.free.len()
     }
 
-    fn start_release(&mut self, out: &mut Output, now: Instant) {
-        // Identifiers in flight are new ones at QoS 1; waiting for them keeps this simple.
+    fn start_release(&mut self, out: &mut OutputBuffer, now: Instant) {
+        // Identifiers in flight belong to QoS 1 messages of this connection. Waiting for them avoids tracking which
+        // ones to release.
         if self.release == Release::Needed && self.in_flight() == 0 {
             for id in (1..=self.limits.window).filter_map(PacketId::new) {
                 encode_bare_ack(PacketType::PubRel, id, &mut out.bytes);
@@ -279,8 +282,8 @@ impl Outgoing {
         }
     }
 
-    /// The socket has taken more: QoS 0 knows no other confirmation.
-    pub fn written(&mut self, out: &Output) {
+    /// Confirms QoS 0 messages that the socket has accepted. They have no other confirmation.
+    pub fn written(&mut self, out: &OutputBuffer) {
         while let Some(&(end, number, index)) = self.unwritten.front()
             && end <= out.written
         {
@@ -289,12 +292,12 @@ impl Outgoing {
         }
     }
 
-    /// PUBACK, PUBREC or PUBCOMP. An error: the broker does not keep to the protocol.
+    /// Handles PUBACK, PUBREC or PUBCOMP. An error means a protocol violation of the broker.
     pub fn acknowledged(
         &mut self,
         kind: PacketType,
         ack: &Ack<'_>,
-        out: &mut Output,
+        out: &mut OutputBuffer,
         now: Instant,
     ) -> Result<(), String> {
         let id = ack.packet_id.get();
@@ -308,7 +311,9 @@ impl Outgoing {
             return Ok(());
         }
         let Some(Some(flight)) = self.flights.get(usize::from(id)).copied() else {
-            return Err(format!("the broker sent {kind} for packet {id}, which was not sent"));
+            return Err(format!(
+                "the broker sent {kind} for packet {id}, which is not in flight"
+            ));
         };
         let is_expected = match kind {
             PacketType::PubAck => flight.qos == QoS::AtLeastOnce,
@@ -317,11 +322,11 @@ impl Outgoing {
         };
         if !is_expected {
             return Err(format!(
-                "the broker sent {kind} for packet {id}, which was sent in another way"
+                "the broker sent {kind} for packet {id}, which does not fit its QoS"
             ));
         }
         if kind == PacketType::PubRec && !ack.reason.is_error() {
-            self.flights[usize::from(id)] = Some(Flight {
+            self.flights[usize::from(id)] = Some(InFlightMessage {
                 is_received: true,
                 since: now,
                 ..flight
@@ -331,17 +336,17 @@ impl Outgoing {
         }
         self.flights[usize::from(id)] = None;
         self.free.push_back(id);
-        self.courage = self.courage.saturating_add(1);
-        // The broker has the message since PUBREC: what PUBCOMP says changes nothing.
+        self.in_flight_max = self.in_flight_max.saturating_add(1);
+        // The broker has owned the message since PUBREC; the reason code of PUBCOMP changes nothing.
         let result = match kind {
             PacketType::PubComp => Ok(()),
-            _ => verdict(ack),
+            _ => result_of(ack),
         };
         self.done(flight.batch, flight.index, result);
         Ok(())
     }
 
-    fn done(&mut self, number: u64, index: usize, result: Result<(), Failure>) {
+    fn done(&mut self, number: u64, index: usize, result: Result<(), DeliveryFailure>) {
         if let Some(pending) = self.batches.get_mut(&number)
             && pending.results[index].replace(result).is_none()
         {
@@ -358,7 +363,7 @@ impl Outgoing {
         }
     }
 
-    /// Since when the broker owes an answer.
+    /// Returns when the oldest unanswered packet was sent.
     pub fn oldest(&self) -> Option<Instant> {
         let flights = self.flights.iter().flatten().map(|flight| flight.since);
         let release = match self.release {
@@ -368,33 +373,33 @@ impl Outgoing {
         flights.chain(release).min()
     }
 
-    /// The connection is gone: what is not confirmed is sent again another time. Returns how many may be on their way at the beginning
-    /// of the next one.
-    pub fn lost(mut self, reason: &str) -> usize {
-        let courage = match self.in_flight() {
-            0 => self.courage,
+    /// Ends the connection. Unacknowledged messages fail and are sent again later. Returns the initial limit of
+    /// in-flight messages for the next connection.
+    pub fn connection_lost(mut self, reason: &str) -> usize {
+        let in_flight_max = match self.in_flight() {
+            0 => self.in_flight_max,
             count => (count / 4).max(1),
         };
         let mut flights = self.flights.iter().flatten().filter(|flight| !flight.is_received);
-        if self.courage == 1
+        if self.in_flight_max == 1
             && let Some(alone) = flights.next()
             && let Some(pending) = self.batches.get_mut(&alone.batch)
         {
-            let reason = format!("the connection was lost when only this message was on its way: {reason}");
-            pending.results[alone.index] = Some(Err(Failure::Busy(reason)));
+            let reason = format!("the connection was lost with only this message in flight: {reason}");
+            pending.results[alone.index] = Some(Err(DeliveryFailure::Temporary(reason)));
         }
         for pending in self.batches.into_values() {
             pending.answer(reason);
         }
-        courage
+        in_flight_max
     }
 }
 
-impl Pending {
-    /// `reason`: for those that have no result.
+impl UnfinishedBatch {
+    /// Sends the results. Records without a result fail with `reason`.
     fn answer(self, reason: &str) {
-        let result = |result: Option<_>| result.unwrap_or_else(|| Err(Failure::Away(reason.to_owned())));
-        // Who no longer waits needs no answer.
+        let result = |result: Option<_>| result.unwrap_or_else(|| Err(DeliveryFailure::Unreachable(reason.to_owned())));
+        // The pump may no longer wait for the result.
         let _ = self.batch.reply.send(self.results.into_iter().map(result).collect());
     }
 }
@@ -423,9 +428,9 @@ fn retain(record: &Record) -> Result<bool, String> {
 }
 
 fn put_properties<'a>(
-    limits: &Limits,
+    limits: &BrokerLimits,
     record: &Record,
-    slots: &[Slot],
+    slots: &[FieldRole],
     out: &'a mut Vec<u8>,
 ) -> Result<Properties<'a>, String> {
     if !limits.version.has_properties() {
@@ -445,8 +450,8 @@ fn put_properties<'a>(
     Ok(writer.finish())
 }
 
-/// What a reason code of MQTT 5 means for a message; before, there is only success.
-fn verdict(ack: &Ack<'_>) -> Result<(), Failure> {
+/// Classifies the reason code of an acknowledgement. Before MQTT 5 it is always success.
+fn result_of(ack: &Ack<'_>) -> Result<(), DeliveryFailure> {
     if !ack.reason.is_error() {
         return Ok(());
     }
@@ -456,8 +461,8 @@ fn verdict(ack: &Ack<'_>) -> Result<(), Failure> {
     }
     Err(match ack.reason {
         ReasonCode::NotAuthorized | ReasonCode::TopicNameInvalid | ReasonCode::PayloadFormatInvalid => {
-            Failure::Refused(text)
+            DeliveryFailure::Refused(text)
         }
-        _ => Failure::Busy(text),
+        _ => DeliveryFailure::Temporary(text),
     })
 }

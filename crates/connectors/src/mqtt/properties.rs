@@ -1,4 +1,4 @@
-//! The properties of MQTT 5 that a message goes out with: what their templates give, by default what it came with.
+//! The MQTT 5 properties of a published message, from templates. By default they equal those of the received message.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,27 +10,29 @@ use serde_json::Value;
 
 use super::outgoing::LOOP_PROPERTY;
 use crate::record::Record;
-use crate::sink::Template;
+use crate::sink::FieldTemplate;
 
-/// Of a message.
+/// User properties of a published message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum UserProperties {
-    /// Templates by name.
+#[schemars(rename = "UserProperties")]
+pub enum PublishUserProperties {
+    /// Templates by property name.
     Each(BTreeMap<String, String>),
-    /// A template that gives a map, or a list of objects with `key` and `value`, such as `${pub_props.User-Property}`; empty: there are none.
+    /// A template that yields a map, or a list of objects with `key` and `value`, for example
+    /// `${pub_props.User-Property}`. An empty template yields no properties.
     All(String),
 }
 
-impl Default for UserProperties {
-    fn default() -> UserProperties {
-        UserProperties::Each(BTreeMap::new())
+impl Default for PublishUserProperties {
+    fn default() -> PublishUserProperties {
+        PublishUserProperties::Each(BTreeMap::new())
     }
 }
 
-/// By EMQX's names, which are the standard's.
+/// Property names of EMQX, which follow the MQTT standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum PropertyName {
     ContentType,
     CorrelationData,
     MessageExpiryInterval,
@@ -38,71 +40,78 @@ pub(super) enum Name {
     ResponseTopic,
 }
 
-const NAMES: [(&str, Name); 5] = [
-    ("Content-Type", Name::ContentType),
-    ("Correlation-Data", Name::CorrelationData),
-    ("Message-Expiry-Interval", Name::MessageExpiryInterval),
-    ("Payload-Format-Indicator", Name::PayloadFormatIndicator),
-    ("Response-Topic", Name::ResponseTopic),
+const NAMES: [(&str, PropertyName); 5] = [
+    ("Content-Type", PropertyName::ContentType),
+    ("Correlation-Data", PropertyName::CorrelationData),
+    ("Message-Expiry-Interval", PropertyName::MessageExpiryInterval),
+    ("Payload-Format-Indicator", PropertyName::PayloadFormatIndicator),
+    ("Response-Topic", PropertyName::ResponseTopic),
 ];
 
-/// What a field of a record is for.
+/// Meaning of a record's field.
 #[derive(Clone, Debug)]
-pub(super) enum Slot {
+pub(super) enum FieldRole {
     User(String),
     AllUsers,
-    Named(&'static str, Name),
+    Named(&'static str, PropertyName),
 }
 
-/// Templates of those that the message has, if the rule puts out `pub_props`.
-pub fn user_properties_of_the_message() -> UserProperties {
-    UserProperties::All("${pub_props.User-Property-Pairs}".to_owned())
+/// Returns the template of the received message's user properties, which needs `pub_props` in the rule's output.
+pub fn message_user_properties() -> PublishUserProperties {
+    PublishUserProperties::All("${pub_props.User-Property-Pairs}".to_owned())
 }
 
-/// As [`user_properties_of_the_message`].
-pub fn properties_of_the_message() -> BTreeMap<String, String> {
+/// Like [`message_user_properties`], for the other properties.
+pub fn message_properties() -> BTreeMap<String, String> {
     let template = |(name, _)| (String::from(name), format!("${{pub_props.{name}}}"));
     NAMES.map(template).into()
 }
 
-/// The templates of an action's properties, and what each is for. Fields of user properties come first, as in records of versions that had no others.
-pub(super) fn slots(user: &UserProperties, named: &BTreeMap<String, String>) -> (Vec<Template>, Vec<Slot>) {
+/// Returns the templates of an action's properties and their meaning. User properties come first, as in records of
+/// earlier versions, which had only these.
+pub(super) fn slots(
+    user: &PublishUserProperties,
+    named: &BTreeMap<String, String>,
+) -> (Vec<FieldTemplate>, Vec<FieldRole>) {
     let users = match user {
-        UserProperties::Each(each) => {
+        PublishUserProperties::Each(each) => {
             let slot = |(name, text): (&String, &String)| {
                 (
-                    Template::new(format!("user_properties.{name}"), text),
-                    Slot::User(name.clone()),
+                    FieldTemplate::new(format!("user_properties.{name}"), text),
+                    FieldRole::User(name.clone()),
                 )
             };
             each.iter().map(slot).collect()
         }
-        UserProperties::All(text) if text.is_empty() => Vec::new(),
-        UserProperties::All(text) => vec![(Template::new("user_properties", text), Slot::AllUsers)],
+        PublishUserProperties::All(text) if text.is_empty() => Vec::new(),
+        PublishUserProperties::All(text) => vec![(FieldTemplate::new("user_properties", text), FieldRole::AllUsers)],
     };
     let known = NAMES.iter().filter_map(|&(name, slot)| {
         let text = named.get(name)?;
         Some((
-            Template::new(format!("mqtt_properties.{name}"), text),
-            Slot::Named(name, slot),
+            FieldTemplate::new(format!("mqtt_properties.{name}"), text),
+            FieldRole::Named(name, slot),
         ))
     });
     users.into_iter().chain(known).unzip()
 }
 
-/// What is wrong with the names, if anything.
+/// Returns the problem of an unknown property name.
 pub(super) fn problem(named: &BTreeMap<String, String>) -> Option<String> {
     let unknown = named
         .keys()
         .find(|name| !NAMES.iter().any(|(known, _)| known == name))?;
     let known = NAMES.map(|(name, _)| name).join(", ");
-    Some(format!("mqtt_properties: `{unknown}` is none of {known}"))
+    Some(format!(
+        "mqtt_properties: `{unknown}` is unknown, must be one of {known}"
+    ))
 }
 
-/// Writes what the fields of a record from `first` on say. `unix_ms`: now. An error: the message can never be sent.
+/// Writes the properties from the fields of a record, beginning at `first`. `unix_ms` is the current time. An error
+/// means that the message can never be sent.
 pub(super) fn put(
     writer: &mut PropertyWriter<'_>,
-    slots: &[Slot],
+    slots: &[FieldRole],
     record: &Record,
     first: usize,
     unix_ms: u64,
@@ -112,11 +121,15 @@ pub(super) fn put(
             continue;
         };
         match slot {
-            Slot::User(name) => {
-                writer.put(Property::UserProperty(name, &String::from_utf8_lossy(value)));
+            FieldRole::User(name) => {
+                let value = String::from_utf8_lossy(value);
+                for text in [name, &*value] {
+                    check_string(text).map_err(|problem| format!("user_properties.{name}: {problem}"))?;
+                }
+                writer.put(Property::UserProperty(name, &value));
             }
-            Slot::AllUsers => put_users(writer, value)?,
-            Slot::Named(name, kind) => {
+            FieldRole::AllUsers => put_users(writer, value)?,
+            FieldRole::Named(name, kind) => {
                 let waited_s = unix_ms.saturating_sub(record.unix_ms()) / 1000;
                 put_named(writer, *kind, value, waited_s)
                     .map_err(|problem| format!("mqtt_properties.{name}: {problem}"))?;
@@ -126,58 +139,76 @@ pub(super) fn put(
     Ok(())
 }
 
-fn put_named(writer: &mut PropertyWriter<'_>, name: Name, value: &[u8], waited_s: u64) -> Result<(), String> {
-    let text = || std::str::from_utf8(value).map_err(|_| "is no UTF-8 text".to_owned());
+fn put_named(writer: &mut PropertyWriter<'_>, name: PropertyName, value: &[u8], waited_s: u64) -> Result<(), String> {
+    let text = || std::str::from_utf8(value).map_err(|_| "is not valid UTF-8".to_owned());
     let fits = value.len() <= usize::from(u16::MAX);
     if !fits {
-        return Err(format!("has {} bytes, must have 65535 at most", value.len()));
+        return Err(format!("has {} bytes, must have at most 65535", value.len()));
     }
     match name {
-        Name::ContentType => writer.put(Property::ContentType(text()?)),
-        Name::CorrelationData => writer.put(Property::CorrelationData(value)),
-        Name::ResponseTopic => {
+        PropertyName::ContentType => {
+            let kind = text()?;
+            check_string(kind)?;
+            writer.put(Property::ContentType(kind))
+        }
+        PropertyName::CorrelationData => writer.put(Property::CorrelationData(value)),
+        PropertyName::ResponseTopic => {
             let topic = text()?;
             validate_topic_name(topic).map_err(|error| format!("`{topic}`: {error}"))?; // [MQTT-3.3.2-14]
             writer.put(Property::ResponseTopic(topic))
         }
-        Name::PayloadFormatIndicator => match value {
+        PropertyName::PayloadFormatIndicator => match value {
             b"1" | b"true" => writer.put(Property::PayloadFormatIndicator(1)),
             b"0" | b"false" => writer,
             _ => return Err(format!("is `{}`, must be 0 or 1", String::from_utf8_lossy(value))),
         },
-        Name::MessageExpiryInterval => {
+        PropertyName::MessageExpiryInterval => {
             let seconds = text()?.parse::<u32>();
             let seconds =
                 seconds.map_err(|_| format!("is `{}`, must be a number of seconds", String::from_utf8_lossy(value)))?;
-            // As of a server that has held the message back [MQTT-3.3.2-6].
+            // The waiting time is subtracted, as the standard requires of a server [MQTT-3.3.2-6].
             let left = u64::from(seconds)
                 .checked_sub(waited_s)
-                .ok_or("has passed while the message waited")?;
+                .ok_or("expired while the message waited")?;
             writer.put(Property::MessageExpiryInterval(left as u32))
         }
     };
     Ok(())
 }
 
-/// Marks of bridges among them are left out: what is to stand there of them is known from elsewhere.
+/// Checks a string for characters that MQTT forbids. The broker would close the connection [MQTT-1.5.4-2].
+fn check_string(text: &str) -> Result<(), String> {
+    if text.len() > usize::from(u16::MAX) {
+        return Err(format!("has {} bytes, must have at most 65535", text.len()));
+    }
+    match text.contains('\0') {
+        true => Err("must not contain NUL".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Writes user properties. Bridge marks among them are omitted; they come from the record's carried fields.
 fn put_users(writer: &mut PropertyWriter<'_>, json: &[u8]) -> Result<(), String> {
-    let wrong = || "user_properties: must give a map of texts, or a list of objects with key and value".to_owned();
+    let invalid = || "user_properties: must yield a map of strings, or a list of objects with key and value".to_owned();
     let mut put = |name: &str, value: &Value| {
         let text = match value {
             Value::String(text) => Cow::from(text),
             Value::Number(_) | Value::Bool(_) => Cow::from(value.to_string()),
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
+        for text in [name, &text] {
+            check_string(text).map_err(|problem| format!("user_properties: {problem}"))?;
+        }
         if name != LOOP_PROPERTY {
             writer.put(Property::UserProperty(name, &text));
         }
         Ok(())
     };
-    match serde_json::from_slice(json).map_err(|_| wrong())? {
+    match serde_json::from_slice(json).map_err(|_| invalid())? {
         Value::Object(map) => {
             for (name, value) in &map {
                 match value {
-                    // A list stands for a property that is there several times.
+                    // A list is a property that occurs several times.
                     Value::Array(several) => several.iter().try_for_each(|value| put(name, value))?,
                     one => put(name, one)?,
                 }
@@ -185,11 +216,11 @@ fn put_users(writer: &mut PropertyWriter<'_>, json: &[u8]) -> Result<(), String>
         }
         Value::Array(pairs) => {
             for pair in &pairs {
-                let name = pair["key"].as_str().ok_or_else(wrong)?;
+                let name = pair["key"].as_str().ok_or_else(invalid)?;
                 put(name, &pair["value"])?;
             }
         }
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     }
     Ok(())
 }

@@ -1,24 +1,24 @@
-//! The action: publishes, and waits for the broker's word.
+//! The MQTT action: publishes messages and waits for their acknowledgements.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::config::MqttActionConfig;
-use super::link::{Command, MqttConnector};
-use super::outgoing::Batch;
-use super::properties::Slot;
+use super::link::{LinkCommand, MqttConnector};
+use super::outgoing::PublishBatch;
+use super::properties::FieldRole;
 use crate::record::Record;
-use crate::sink::{BoxFuture, Failure, Order, Outcome, Sink, Template, all};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, FieldTemplate, OrderGuarantee, Sink, all};
 
 pub struct MqttSink {
     connector: Arc<MqttConnector>,
-    templates: Vec<Template>,
-    properties: Arc<[Slot]>,
+    templates: Vec<FieldTemplate>,
+    properties: Arc<[FieldRole]>,
 }
 
 impl MqttSink {
-    /// The errors name the fields.
+    /// Creates the sink. The errors name the fields.
     pub fn new(connector: Arc<MqttConnector>, config: &MqttActionConfig) -> Result<MqttSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -31,27 +31,30 @@ impl MqttSink {
         })
     }
 
-    pub fn templates(&self) -> &[Template] {
+    pub fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 
-    async fn send_all(&self, batch: &[Record]) -> Outcome {
+    async fn send_all(&self, batch: &[Record]) -> BatchOutcome {
         let (reply, outcome) = oneshot::channel();
-        let command = Command::Publish(Batch {
+        let command = LinkCommand::Publish(PublishBatch {
             records: batch.to_vec(),
             properties: Arc::clone(&self.properties),
             reply,
         });
-        // The task ends after all that could ask it.
+        // An error means that the task has ended; it outlives the connector otherwise.
         let _ = self.connector.commands().send(command).await;
-        outcome
-            .await
-            .unwrap_or_else(|_| all(batch, Err(Failure::Away("the server is ending".to_owned()))))
+        outcome.await.unwrap_or_else(|_| {
+            all(
+                batch,
+                Err(DeliveryFailure::Unreachable("the server is shutting down".to_owned())),
+            )
+        })
     }
 }
 
 impl Sink for MqttSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(self.send_all(batch))
     }
 
@@ -59,8 +62,8 @@ impl Sink for MqttSink {
         Box::pin(self.connector.check())
     }
 
-    /// One connection carries everything, in the order in which it was asked to.
-    fn order(&self) -> Order {
-        Order::BySink
+    /// One connection carries all messages in the order of their commands.
+    fn order(&self) -> OrderGuarantee {
+        OrderGuarantee::BySink
     }
 }

@@ -1,4 +1,4 @@
-//! The source: hands over what the subscriptions bring, and has it acknowledged when the receiver has it.
+//! The MQTT source: passes received messages to the receiver, and acknowledges them after it has accepted them.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -6,37 +6,37 @@ use std::sync::PoisonError;
 use tokio::sync::{Mutex, mpsc};
 
 use super::config::MqttSourceConfig;
-use super::incoming::{Delivery, Registration};
-use super::link::{Command, MqttConnector};
+use super::incoming::{Registration, SourceDelivery};
+use super::link::{LinkCommand, MqttConnector};
 use crate::backoff::Backoff;
 use crate::config::RetryConfig;
 use crate::sink::BoxFuture;
-use crate::source::{Incoming, Receiver, Source, Stop};
+use crate::source::{Receiver, Source, SourceMessage, StopSignal};
 
-/// Messages that are handed over at once.
+/// Maximum number of messages per call of the receiver.
 const BATCH_MAX: usize = 256;
 
-/// Made before the connector is used for the first time it misses nothing that the broker has kept. While it exists
-/// messages are taken in; `run` hands them over.
+/// A source receives messages as long as it exists; `run` passes them to the receiver. Create it before the first use
+/// of the connector, so that no message of a stored session is missed.
 ///
-/// When it is dropped the subscription stays in the session: the broker keeps what arrives until the source is made again, with
-/// this connector or after a start. Until then what it has not accepted holds back the acknowledgements of the connector's other
-/// sources. A source that is not to come back is ended with [`MqttSource::unsubscribe`].
+/// Dropping it does not unsubscribe: the broker stores messages for the session until the source is created again, with
+/// this connector or after a restart. Until then, its unaccepted messages delay the acknowledgements of the connector's
+/// other sources. Call [`MqttSource::unsubscribe`] to remove a source permanently.
 pub struct MqttSource {
     connector: Arc<MqttConnector>,
     registration: Arc<Registration>,
-    queue: Mutex<Queue>,
+    queue: Mutex<DeliveryQueue>,
 }
 
-struct Queue {
-    receiver: mpsc::Receiver<Delivery>,
-    /// Handed over and not accepted; the next `run` hands them over again.
-    messages: Vec<Incoming>,
+struct DeliveryQueue {
+    receiver: mpsc::Receiver<SourceDelivery>,
+    /// Messages passed to the receiver and not accepted. The next `run` passes them again.
+    messages: Vec<SourceMessage>,
     tickets: Vec<u64>,
 }
 
 impl MqttSource {
-    /// The errors name the fields.
+    /// Creates the source and registers it. The errors name the fields.
     pub fn new(connector: Arc<MqttConnector>, config: &MqttSourceConfig) -> Result<MqttSource, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -46,7 +46,7 @@ impl MqttSource {
         Ok(MqttSource {
             connector,
             registration,
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(DeliveryQueue {
                 receiver,
                 messages: Vec::new(),
                 tickets: Vec::new(),
@@ -54,14 +54,14 @@ impl MqttSource {
         })
     }
 
-    /// Ends the source for good.
+    /// Removes the source permanently.
     pub fn unsubscribe(mut self) {
         let queue = self.queue.get_mut();
         let has_left_messages = !queue.tickets.is_empty() || !queue.receiver.is_empty();
         self.connector.unregister(&self.registration, has_left_messages);
     }
 
-    async fn run_until(&self, receiver: &dyn Receiver, mut stop: Stop) {
+    async fn run_until(&self, receiver: &dyn Receiver, mut stop: StopSignal) {
         let mut queue = self.queue.lock().await;
         let commands = self.connector.commands();
         let mut backoff = Backoff::new(&RetryConfig::default());
@@ -72,12 +72,12 @@ impl MqttSource {
                     () = stop.stopped() => return,
                 }
             }
-            let taken = tokio::select! {
-                taken = receiver.receive(&queue.messages) => taken,
+            let received = tokio::select! {
+                received = receiver.receive(&queue.messages) => received,
                 () = stop.stopped() => return,
             };
-            if let Err(reason) = taken {
-                tracing::info!(reason, "messages of an MQTT source are not accepted yet");
+            if let Err(reason) = received {
+                tracing::info!(reason, "processing messages of an MQTT source failed, retrying");
                 tokio::select! {
                     () = tokio::time::sleep(backoff.pause()) => continue,
                     () = stop.stopped() => return,
@@ -85,8 +85,8 @@ impl MqttSource {
             }
             backoff.reset();
             queue.messages.clear();
-            let accepted = Command::Accepted(std::mem::take(&mut queue.tickets));
-            // The task ends after all that could ask it.
+            let accepted = LinkCommand::Accepted(std::mem::take(&mut queue.tickets));
+            // An error means that the task has ended; it outlives the connector otherwise.
             let _ = commands.send(accepted).await;
         }
     }
@@ -100,8 +100,8 @@ impl MqttSource {
     }
 }
 
-impl Queue {
-    /// Waits for one message and takes what else is there. `false`: there will be none. Losing the future loses nothing.
+impl DeliveryQueue {
+    /// Waits for a message and adds further available ones. Returns false if there will be none. Cancel-safe.
     async fn fill(&mut self) -> bool {
         let Some(first) = self.receiver.recv().await else {
             return false;
@@ -115,7 +115,7 @@ impl Queue {
         true
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn take(&mut self, delivery: SourceDelivery) {
         self.tickets.extend(delivery.ticket);
         self.messages.push(delivery.message);
     }
@@ -128,14 +128,14 @@ impl Registration {
 
     pub(super) fn set_refusal(&self, refusal: Option<String>) {
         if let Some(refusal) = &refusal {
-            tracing::warn!(refusal, "an MQTT source gets nothing");
+            tracing::warn!(refusal, "a subscription of an MQTT source was rejected");
         }
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
     }
 }
 
 impl Source for MqttSource {
-    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: Stop) -> BoxFuture<'a, ()> {
+    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: StopSignal) -> BoxFuture<'a, ()> {
         Box::pin(self.run_until(receiver, stop))
     }
 

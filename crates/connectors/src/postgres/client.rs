@@ -1,5 +1,5 @@
-//! The connections to one database. A connection is taken out for a transaction and comes back only when that ended cleanly:
-//! one that failed, or whose user gave up in the middle, is closed, and the database rolls back.
+//! The connections to one database. A connection leaves the pool for a transaction, and returns only after the
+//! transaction ended cleanly. Otherwise it is closed, and the database rolls back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,32 +15,32 @@ use super::config::PostgresConnectorConfig;
 use super::error::describe;
 use super::tls::MakeTls;
 
-/// Shared by the actions on one database.
+/// A database with its connection pool, shared by its actions.
 pub struct PostgresConnector {
     config: Config,
     tls: Option<Arc<ClientConfig>>,
     limit: Duration,
     address: String,
-    /// One permit for each connection.
+    /// One permit per connection.
     permits: Semaphore,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<PostgresConnection>>,
 }
 
-/// A connection, with the statements that it has prepared.
-pub(super) struct Connection {
+/// A connection with its prepared statements.
+pub(super) struct PostgresConnection {
     pub client: Client,
     prepared: HashMap<String, Statement>,
 }
 
-/// A connection out of the pool.
-pub(super) struct Taken<'a> {
-    pub connection: Connection,
+/// A connection that is taken from the pool.
+pub(super) struct PooledConnection<'a> {
+    pub connection: PostgresConnection,
     pool: &'a PostgresConnector,
     _permit: SemaphorePermit<'a>,
 }
 
 impl PostgresConnector {
-    /// The errors name the fields.
+    /// Creates the connector. The errors name the fields.
     pub fn new(options: &PostgresConnectorConfig) -> Result<PostgresConnector, Vec<String>> {
         let problems = options.problems();
         if !problems.is_empty() {
@@ -75,8 +75,8 @@ impl PostgresConnector {
         })
     }
 
-    /// Waits for a connection; makes one if there is room.
-    pub(super) async fn take(&self) -> Result<Taken<'_>, String> {
+    /// Takes a connection from the pool, or opens one. Waits if all connections are in use.
+    pub(super) async fn take(&self) -> Result<PooledConnection<'_>, String> {
         let permit = self
             .permits
             .acquire()
@@ -86,20 +86,20 @@ impl PostgresConnector {
             Some(connection) => connection,
             None => self.connect().await?,
         };
-        Ok(Taken {
+        Ok(PooledConnection {
             connection,
             pool: self,
             _permit: permit,
         })
     }
 
-    fn idle_connection(&self) -> Option<Connection> {
+    fn idle_connection(&self) -> Option<PostgresConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|connection| !connection.client.is_closed());
         idle.pop()
     }
 
-    async fn connect(&self) -> Result<Connection, String> {
+    async fn connect(&self) -> Result<PostgresConnection, String> {
         let connecting = async {
             match &self.tls {
                 Some(tls) => self
@@ -107,7 +107,7 @@ impl PostgresConnector {
                     .connect(MakeTls(Arc::clone(tls)))
                     .await
                     .map(|(client, task)| {
-                        // Ends when the client is dropped, or the connection is lost, which the client's user is told.
+                        // The task ends when the client is dropped or the connection is lost, which the client reports.
                         tokio::spawn(task);
                         client
                     }),
@@ -122,36 +122,42 @@ impl PostgresConnector {
             .await
             .map_err(|_| {
                 format!(
-                    "cannot connect to {address}: no answer within {} ms",
+                    "cannot connect to {address}: no response within {} ms (connect_timeout_ms)",
                     self.limit.as_millis()
                 )
             })?
             .map_err(|error| format!("cannot connect to {address}: {}", describe(&error)))?;
-        Ok(Connection {
+        Ok(PostgresConnection {
             client,
             prepared: HashMap::new(),
         })
     }
 
-    /// Whether the database answers.
+    /// Checks that the database responds.
     pub(super) async fn check(&self) -> Result<(), String> {
         let taken = self.take().await?;
         let answer = timeout(self.limit, taken.connection.client.simple_query("")).await;
         answer
-            .map_err(|_| format!("{} does not answer within {} ms", self.address, self.limit.as_millis()))?
+            .map_err(|_| {
+                format!(
+                    "no response from {} within {} ms (connect_timeout_ms)",
+                    self.address,
+                    self.limit.as_millis()
+                )
+            })?
             .map_err(|error| describe(&error))?;
-        taken.give_back();
+        taken.release();
         Ok(())
     }
 
-    /// Closes what nobody uses.
+    /// Closes idle connections.
     pub(super) fn close(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-impl Connection {
-    /// Prepared once for each connection.
+impl PostgresConnection {
+    /// Returns a prepared statement. Each connection prepares it once.
     pub async fn prepared(&mut self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
         if let Some(statement) = self.prepared.get(sql) {
             return Ok(statement.clone());
@@ -162,9 +168,9 @@ impl Connection {
     }
 }
 
-impl Taken<'_> {
-    /// The transaction has ended.
-    pub fn give_back(self) {
+impl PooledConnection<'_> {
+    /// Returns the connection to the pool, after its transaction ended.
+    pub fn release(self) {
         let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push(self.connection);
     }

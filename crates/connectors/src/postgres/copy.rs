@@ -1,4 +1,5 @@
-//! Rows as COPY takes them: a line each, fields between tabs, `\N` for null; and what its errors say of a line.
+//! Encodes rows in the text format of COPY: one line per row, tabs between fields, `\N` for null. Parses the line
+//! number from its errors.
 
 use tokio_postgres::Error;
 
@@ -30,13 +31,13 @@ fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The line of the data, counted from 0, that the server found wrong: it says `COPY t, line 3, column a: "x"`.
+/// Returns the number of the rejected line, from 0, that the server names as in `COPY t, line 3, column a: "x"`.
 pub(super) fn line_of(error: &Error) -> Option<usize> {
     line_in(error.as_db_error()?.where_()?)
 }
 
 fn line_in(context: &str) -> Option<usize> {
-    // The first line speaks of the row; below it may be what called.
+    // The context may have further lines about calling functions.
     let (_, after) = context
         .lines()
         .find(|line| line.starts_with("COPY "))?
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_found() {
+    fn the_line_number_of_an_error_is_found() {
         assert_eq!(line_in("COPY t, line 3, column a: \"x, line 9\""), Some(2));
         assert_eq!(
             line_in("SQL statement \"x\"\nPL/pgSQL function f()\nCOPY t, line 12: \"x\""),

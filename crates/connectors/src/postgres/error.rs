@@ -1,38 +1,39 @@
-//! What an error of PostgreSQL means for a record, by its code (SQLSTATE).
+//! Classifies errors of PostgreSQL by their SQLSTATE code.
 //!
-//! | code | means |
+//! | code | result |
 //! |---|---|
-//! | 21, 22, 23, 44, 54, P0 | the row's fault: refused |
-//! | 40, 55, 57014 | another transaction's, or time is over: sent again, others go on |
-//! | 42, 28, 3D, 3F, 08, 25, 53, 57, 58, all others; no code | not now: the table is missing, the user may not, the server is going, ...: everything waits |
+//! | 21, 22, 23, 44, 54, P0 | error of the row: rejected |
+//! | 40, 55, 57014 | conflict with another transaction, or timeout: retried, other records continue |
+//! | 42, 28, 3D, 3F, 08, 25, 53, 57, 58, all others; no code | setup or server error: all records wait |
 //!
-//! A statement that is wrong for every row does not refuse rows one by one: nothing is lost until somebody mends it.
+//! A statement that fails for every row does not reject the rows one by one: they wait until the statement or the table
+//! is corrected.
 
 use std::error::Error as _;
 
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use crate::isolate::Part;
-use crate::sink::Failure;
+use crate::isolate::PartResult;
+use crate::sink::DeliveryFailure;
 
-/// What it means for a part of a batch. `at`: the record that failed, if that is known.
-pub(super) fn part(error: &Error, at: Option<usize>) -> Part {
+/// Returns the result for a part of a batch. `at` is the failed record, if it is known.
+pub(super) fn part(error: &Error, at: Option<usize>) -> PartResult {
     let reason = describe(error);
     let Some(state) = error.code() else {
-        return Part::Failed(Failure::Away(reason));
+        return PartResult::Failed(DeliveryFailure::Unreachable(reason));
     };
     if *state == SqlState::QUERY_CANCELED {
-        return Part::Failed(Failure::Busy(reason));
+        return PartResult::Failed(DeliveryFailure::Temporary(reason));
     }
     match &state.code()[..2] {
-        "21" | "22" | "23" | "44" | "54" | "P0" => Part::Poisoned { at, reason },
-        "40" | "55" => Part::Failed(Failure::Busy(reason)),
-        _ => Part::Failed(Failure::Away(reason)),
+        "21" | "22" | "23" | "44" | "54" | "P0" => PartResult::Rejected { at, reason },
+        "40" | "55" => PartResult::Failed(DeliveryFailure::Temporary(reason)),
+        _ => PartResult::Failed(DeliveryFailure::Unreachable(reason)),
     }
 }
 
-/// For an operator: the server's words and code, or what happened below.
+/// Returns the error as a text for operators: the server's message and code, or the client's error.
 pub(super) fn describe(error: &Error) -> String {
     let Some(server) = error.as_db_error() else {
         return match error.source() {
@@ -41,7 +42,7 @@ pub(super) fn describe(error: &Error) -> String {
         };
     };
     let mut text = format!("{} (SQLSTATE {})", server.message(), server.code().code());
-    // The detail of a violated constraint shows the values, which is what an operator needs to find the message.
+    // The detail of a violated constraint shows the values, with which an operator can find the message.
     for more in [server.detail(), server.hint()].into_iter().flatten() {
         text.push_str("; ");
         text.push_str(more);

@@ -1,4 +1,4 @@
-//! The action: a batch as one transaction.
+//! The PostgreSQL action: sends a batch as one transaction.
 
 use std::error::Error as StdError;
 use std::ops::Range;
@@ -12,44 +12,44 @@ use futures_util::{FutureExt, SinkExt};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use tokio_postgres::{Client, Error};
 
-use super::client::{Connection, PostgresConnector};
+use super::client::{PostgresConnection, PostgresConnector};
 use super::config::PostgresActionConfig;
 use super::copy::{line_of, put_line};
 use super::error::{describe, part};
-use super::statement::Statement;
-use crate::isolate::{Part, ROUND, isolate};
+use super::statement::SqlTemplate;
+use crate::isolate::{BATCH_TIME_MAX, PartResult, isolate};
 use crate::record::Record;
-use crate::sink::{BoxFuture, Outcome, Sink, Template};
+use crate::sink::{BatchOutcome, BoxFuture, FieldTemplate, Sink};
 
-/// Bytes of COPY data that are handed over at once.
+/// Size of a chunk of COPY data.
 const COPY_CHUNK_BYTES: usize = 64 << 10;
 
 pub struct PostgresSink {
     connector: Arc<PostgresConnector>,
-    way: Way,
-    templates: Vec<Template>,
+    mode: StatementMode,
+    templates: Vec<FieldTemplate>,
 }
 
-enum Way {
+enum StatementMode {
     Execute { sql: String, parameters: usize },
     Copy { sql: String, columns: usize },
 }
 
 impl PostgresSink {
-    /// The errors name the fields.
+    /// Creates the sink. The errors name the fields.
     pub fn new(connector: Arc<PostgresConnector>, config: &PostgresActionConfig) -> Result<PostgresSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(problems);
         }
         let templates = config.templates();
-        let way = match &config.copy {
-            Some(copy) => Way::Copy {
+        let mode = match &config.copy {
+            Some(copy) => StatementMode::Copy {
                 sql: copy.sql(),
                 columns: templates.len(),
             },
-            None => Way::Execute {
-                sql: Statement::parse(config.sql.as_deref().unwrap_or_default())
+            None => StatementMode::Execute {
+                sql: SqlTemplate::parse(config.sql.as_deref().unwrap_or_default())
                     .map_err(|problem| vec![problem])?
                     .sql,
                 parameters: templates.len(),
@@ -57,48 +57,50 @@ impl PostgresSink {
         };
         Ok(PostgresSink {
             connector,
-            way,
+            mode,
             templates,
         })
     }
 
-    pub fn templates(&self) -> &[Template] {
+    pub fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 
-    async fn attempt(&self, batch: &[Record], range: Range<usize>, round: Instant) -> Part {
+    async fn attempt(&self, batch: &[Record], range: Range<usize>, round: Instant) -> PartResult {
         if Instant::now() >= round {
-            return Part::Failed(crate::Failure::Untried);
+            return PartResult::Failed(crate::DeliveryFailure::NotSent);
         }
         let mut taken = match self.connector.take().await {
             Ok(taken) => taken,
-            Err(reason) => return Part::Failed(crate::Failure::Away(reason)),
+            Err(reason) => return PartResult::Failed(crate::DeliveryFailure::Unreachable(reason)),
         };
         let records = &batch[range.clone()];
-        let result = match &self.way {
-            Way::Execute { sql, parameters } => execute(&mut taken.connection, sql, *parameters, records).await,
-            Way::Copy { sql, columns } => copy(&taken.connection, sql, *columns, records).await,
+        let result = match &self.mode {
+            StatementMode::Execute { sql, parameters } => {
+                execute(&mut taken.connection, sql, *parameters, records).await
+            }
+            StatementMode::Copy { sql, columns } => copy(&taken.connection, sql, *columns, records).await,
         };
         match result {
             Ok(()) => {
-                taken.give_back();
-                Part::Taken
+                taken.release();
+                PartResult::Accepted
             }
             Err((error, at)) => {
                 let part = part(&error, at.map(|at| range.start + at));
-                // Otherwise what is prepared may be what is wrong, or the connection is lost.
-                if matches!(part, Part::Poisoned { .. }) {
-                    taken.give_back();
+                // After other errors, the prepared statement may be outdated or the connection lost.
+                if matches!(part, PartResult::Rejected { .. }) {
+                    taken.release();
                 }
                 part
             }
         }
     }
 
-    /// Connects, and has the database look at the statement.
+    /// Connects, and prepares the statement.
     async fn check_all(&self) -> Result<(), String> {
         self.connector.check().await?;
-        let Way::Execute { sql, .. } = &self.way else {
+        let StatementMode::Execute { sql, .. } = &self.mode else {
             return Ok(());
         };
         let mut taken = self.connector.take().await?;
@@ -107,26 +109,31 @@ impl PostgresSink {
             .prepared(sql)
             .await
             .map_err(|error| format!("sql: {}", describe(&error)))?;
-        taken.give_back();
+        taken.release();
         Ok(())
     }
 }
 
-/// What went wrong, and at which record, if that is known. The transaction is over.
-type Failed = (Error, Option<usize>);
+/// The error and the failed record, if it is known. The transaction has ended.
+type StatementFailure = (Error, Option<usize>);
 
-/// All in one transaction, without waiting for answers in between. After a failure the database skips the rest up to the
-/// COMMIT, which then rolls back.
-async fn execute(connection: &mut Connection, sql: &str, parameters: usize, records: &[Record]) -> Result<(), Failed> {
+/// Runs all rows in one pipelined transaction. After a failure the database skips the rest up to COMMIT, which then
+/// rolls back.
+async fn execute(
+    connection: &mut PostgresConnection,
+    sql: &str,
+    parameters: usize,
+    records: &[Record],
+) -> Result<(), StatementFailure> {
     let statement = connection.prepared(sql).await.map_err(|error| (error, None))?;
     let client = &connection.client;
     let rows = records.iter().map(|record| {
-        let values = (0..parameters).map(|index| Value(record.field(index)));
-        let values: Vec<Value<'_>> = values.collect();
+        let values = (0..parameters).map(|index| TextParameter(record.field(index)));
+        let values: Vec<TextParameter<'_>> = values.collect();
         let statement = &statement;
         async move { client.execute_raw(statement, values).await }.boxed()
     });
-    // Requests are written in the order in which the futures are polled first.
+    // Requests are written in the order in which their futures are first polled.
     let mut begin = pin!(client.batch_execute("BEGIN"));
     let mut commit = pin!(client.batch_execute("COMMIT"));
     let begun = begin.as_mut().now_or_never();
@@ -145,12 +152,12 @@ async fn execute(connection: &mut Connection, sql: &str, parameters: usize, reco
     let committed = finish(committed, commit).await;
     match failed {
         Some(failed) => Err(failed),
-        // A constraint that is checked at the end does not say whose fault it is.
+        // The error of a deferred constraint does not name the row.
         None => committed.map_err(|error| (error, None)),
     }
 }
 
-/// A future that may have resolved when it was polled first.
+/// Returns the result of a future that may have resolved at its first poll.
 async fn finish<F: Future>(early: Option<F::Output>, future: F) -> F::Output {
     match early {
         Some(output) => output,
@@ -158,14 +165,19 @@ async fn finish<F: Future>(early: Option<F::Output>, future: F) -> F::Output {
     }
 }
 
-/// In a transaction of its own making: without one the database would say that it has the rows before it has committed them.
-async fn copy(connection: &Connection, sql: &str, columns: usize, records: &[Record]) -> Result<(), Failed> {
+/// Copies rows in an explicit transaction. Without it, the database would confirm the rows before it commits them.
+async fn copy(
+    connection: &PostgresConnection,
+    sql: &str,
+    columns: usize,
+    records: &[Record],
+) -> Result<(), StatementFailure> {
     let client = &connection.client;
     let nowhere = |error| (error, None);
     client.batch_execute("BEGIN").await.map_err(nowhere)?;
     if let Err(error) = copy_rows(client, sql, columns, records).await {
         let at = line_of(&error);
-        // Where this fails too the connection is lost, and with it the transaction.
+        // If the rollback fails as well, the connection is lost and the database rolls back.
         let _ = client.batch_execute("ROLLBACK").await;
         return Err((error, at));
     }
@@ -184,12 +196,12 @@ async fn copy_rows(client: &Client, sql: &str, columns: usize, records: &[Record
     rows.finish().await.map(drop)
 }
 
-/// A parameter as text, which the database reads itself: it knows every type, also those made by its users, and says
-/// what is wrong with a text. Only bytes have a form of their own.
+/// A parameter in text format, which the database parses itself. It knows all types, including user-defined ones, and
+/// reports invalid values. Only `bytea` uses the binary format.
 #[derive(Debug)]
-struct Value<'a>(Option<&'a [u8]>);
+struct TextParameter<'a>(Option<&'a [u8]>);
 
-impl ToSql for Value<'_> {
+impl ToSql for TextParameter<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
         let Some(bytes) = self.0 else {
             return Ok(IsNull::Yes);
@@ -215,10 +227,10 @@ impl ToSql for Value<'_> {
 }
 
 impl Sink for PostgresSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         let key = |index: usize| batch[index].key_hash();
         Box::pin(async move {
-            let round = Instant::now() + ROUND;
+            let round = Instant::now() + BATCH_TIME_MAX;
             isolate(batch.len(), key, |range| self.attempt(batch, range, round).boxed()).await
         })
     }

@@ -1,19 +1,19 @@
-//! A statement with templates in it, and the same with numbered parameters.
+//! Parses a statement with templates into one with numbered parameters.
 //!
-//! `VALUES (${a}, '${b}')` becomes `VALUES ($1, $2)`. Quotes around a single template are taken off, because statements
-//! written for products that paste text have them. Elsewhere in a string, an identifier or a comment a template is an error: there can be no
-//! parameter.
+//! `VALUES (${a}, '${b}')` becomes `VALUES ($1, $2)`. Quotes around a single template are removed, because statements
+//! for products that paste text have them. Anywhere else in a string, an identifier or a comment a template is an
+//! error, because a parameter is impossible there.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
+pub(super) struct SqlTemplate {
     pub sql: String,
-    /// The template of each parameter, in their order.
+    /// The template of each parameter, in order.
     pub templates: Vec<String>,
 }
 
-impl Statement {
-    pub fn parse(text: &str) -> Result<Statement, String> {
-        let mut statement = Statement {
+impl SqlTemplate {
+    pub fn parse(text: &str) -> Result<SqlTemplate, String> {
+        let mut statement = SqlTemplate {
             sql: String::with_capacity(text.len()),
             templates: Vec::new(),
         };
@@ -30,7 +30,7 @@ impl Statement {
                 if let Some(at) = part.find("${").filter(|_| length > first.len_utf8()) {
                     let near: String = part[at..].chars().take(40).collect();
                     return Err(format!(
-                        "sql: `{near}` stands in quotes or in a comment; take it out of them"
+                        "sql: `{near}` is inside quotes or a comment; remove the quotes or the comment"
                     ));
                 }
                 statement.sql.push_str(part);
@@ -42,34 +42,38 @@ impl Statement {
     }
 
     fn parameter(&mut self, rest: &str) -> Result<usize, String> {
-        let length = template_length(rest)
-            .ok_or_else(|| format!("sql: `{}` has no `}}`", rest.chars().take(40).collect::<String>()))?;
+        let length = template_length(rest).ok_or_else(|| {
+            format!(
+                "sql: `{}` has no closing `}}`",
+                rest.chars().take(40).collect::<String>()
+            )
+        })?;
         self.push_parameter(&rest[..length]);
         Ok(length)
     }
 
     fn push_parameter(&mut self, template: &str) {
-        // One that stands twice is one parameter only where both have one type, which nobody knows here.
+        // A repeated template gets a parameter of its own, because its type may differ.
         self.templates.push(template.to_owned());
         self.sql.push_str(&format!("${}", self.templates.len()));
     }
 
-    fn check(self) -> Result<Statement, String> {
+    fn check(self) -> Result<SqlTemplate, String> {
         match self.templates.len() {
             _ if self.sql.trim().is_empty() => Err("sql: must not be empty".to_owned()),
-            0 => Err("sql: has no template such as ${payload}".to_owned()),
+            0 => Err("sql: needs at least one template, for example ${payload}".to_owned()),
             1..=65535 => Ok(self),
-            more => Err(format!("sql: has {more} templates; PostgreSQL takes 65535 at most")),
+            more => Err(format!("sql: has {more} templates; PostgreSQL allows at most 65535")),
         }
     }
 }
 
-/// `'${x}'` and nothing else between the quotes: the template.
+/// Returns the template of `'${x}'` without anything else between the quotes.
 fn quoted_template(rest: &str) -> Option<&str> {
     let inner = rest.strip_prefix('\'')?;
     let length = inner.starts_with("${").then(|| template_length(inner))??;
     let after = &inner[length..];
-    // Two quotes are an escaped one.
+    // Two quotes are an escaped quote.
     (after.starts_with('\'') && !after.starts_with("''")).then_some(&inner[..length])
 }
 
@@ -77,7 +81,8 @@ fn template_length(rest: &str) -> Option<usize> {
     Some(rest.find('}')? + 1)
 }
 
-/// The length of the string, identifier or comment that begins here; all of the rest if it does not end.
+/// Returns the length of the string, identifier or comment at the beginning of `rest`; the whole length if it is not
+/// closed.
 fn literal_length(rest: &str) -> Option<usize> {
     let end_of = |open: usize, close: &str| {
         rest[open..]
@@ -85,7 +90,7 @@ fn literal_length(rest: &str) -> Option<usize> {
             .map_or(rest.len(), |at| open + at + close.len())
     };
     match rest.as_bytes() {
-        // An escaped quote begins the next literal, which comes to the same.
+        // An escaped quote begins another literal, with the same result.
         [b'\'', ..] => Some(end_of(1, "'")),
         [b'"', ..] => Some(end_of(1, "\"")),
         [b'-', b'-', ..] => Some(end_of(2, "\n")),
@@ -117,7 +122,7 @@ mod tests {
                 vec!["${ü}", "${y}"],
             ),
         ] {
-            let statement = Statement::parse(text).expect(text);
+            let statement = SqlTemplate::parse(text).expect(text);
             assert_eq!(
                 (statement.sql.as_str(), statement.templates),
                 (sql, templates.iter().map(|t| t.to_string()).collect())
@@ -126,19 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn where_no_parameter_can_be_is_told() {
-        for (text, told) in [
+    fn templates_in_strings_and_comments_are_errors() {
+        for (text, reason) in [
             ("SELECT 'x ${a}'", "quotes"),
             ("SELECT '${a}'''", "quotes"),
             ("SELECT \"${a}\"", "quotes"),
             ("SELECT 1 -- ${a}", "comment"),
             ("SELECT 1 /* ${a} */", "comment"),
-            ("SELECT ${a", "no `}`"),
-            ("SELECT 1", "no template"),
+            ("SELECT ${a", "no closing `}`"),
+            ("SELECT 1", "at least one template"),
             (" ", "empty"),
         ] {
-            let error = Statement::parse(text).expect_err(text);
-            assert!(error.starts_with("sql: ") && error.contains(told), "{text}: {error}");
+            let error = SqlTemplate::parse(text).expect_err(text);
+            assert!(error.starts_with("sql: ") && error.contains(reason), "{text}: {error}");
         }
     }
 }

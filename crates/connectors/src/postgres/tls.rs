@@ -1,4 +1,4 @@
-//! rustls below tokio-postgres.
+//! TLS for tokio-postgres with rustls.
 
 use std::future::Future;
 use std::io;
@@ -16,50 +16,50 @@ use tokio_rustls::TlsConnector;
 #[derive(Clone)]
 pub(super) struct MakeTls(pub Arc<ClientConfig>);
 
-pub(super) struct Tls {
+pub(super) struct PostgresTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-pub(super) struct Encrypted(tokio_rustls::client::TlsStream<Socket>);
+pub(super) struct PostgresTlsStream(tokio_rustls::client::TlsStream<Socket>);
 
 impl MakeTlsConnect<Socket> for MakeTls {
-    type Stream = Encrypted;
-    type TlsConnect = Tls;
+    type Stream = PostgresTlsStream;
+    type TlsConnect = PostgresTls;
     type Error = rustls::pki_types::InvalidDnsNameError;
 
-    fn make_tls_connect(&mut self, host: &str) -> Result<Tls, Self::Error> {
-        Ok(Tls {
+    fn make_tls_connect(&mut self, host: &str) -> Result<PostgresTls, Self::Error> {
+        Ok(PostgresTls {
             config: Arc::clone(&self.0),
             name: ServerName::try_from(host.to_owned())?,
         })
     }
 }
 
-impl TlsConnect<Socket> for Tls {
-    type Stream = Encrypted;
+impl TlsConnect<Socket> for PostgresTls {
+    type Stream = PostgresTlsStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
 
     fn connect(self, stream: Socket) -> Self::Future {
         let connecting = TlsConnector::from(self.config).connect(self.name, stream);
-        Box::pin(async move { connecting.await.map(Encrypted) })
+        Box::pin(async move { connecting.await.map(PostgresTlsStream) })
     }
 }
 
-impl TlsStream for Encrypted {
+impl TlsStream for PostgresTlsStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for PostgresTlsStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for PostgresTlsStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }

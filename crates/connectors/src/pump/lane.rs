@@ -1,8 +1,9 @@
-//! A lane: records that go one after the other. The ordering key of a record chooses its lane, so a key is never in two.
+//! A lane: a queue of records that are sent one batch after another. A record's ordering key selects its lane, so that
+//! each key is in one lane only.
 //!
-//! A lane of [`crate::Order::ByPump`] has one batch in flight. What the target could not be given at all goes back to the
-//! front, once nothing is in flight any more. What it turned away while it took others is *parked* with all later records
-//! of the same key, and the others overtake it.
+//! With [`crate::Order::ByPump`] a lane has one batch in flight. Records of a failed batch return to the front of the
+//! queue when nothing is in flight. Records that the target rejects while it accepts others are *parked*, together with
+//! all later records of the same key. Records of other keys overtake them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -13,58 +14,58 @@ use crate::backoff::Backoff;
 use crate::config::DeliveryConfig;
 use crate::record::Record;
 
-pub(super) struct Entry {
+pub(super) struct LaneEntry {
     pub sequence: u64,
     pub tries: u32,
     pub record: Record,
 }
 
-pub(super) struct Lane {
-    queue: VecDeque<Entry>,
+pub(super) struct PumpLane {
+    queue: VecDeque<LaneEntry>,
     bytes: usize,
-    /// When the first of the queue came there.
+    /// When the queue last became non-empty.
     since: Instant,
-    /// To be put back when nothing is in flight.
-    back: Vec<Entry>,
-    /// What is parked goes back as well.
-    unparks: bool,
-    parked: VecDeque<Entry>,
+    /// Records to put back in front of the queue when nothing is in flight.
+    requeue: Vec<LaneEntry>,
+    /// Whether parked records are put back as well.
+    requeues_parked: bool,
+    parked: VecDeque<LaneEntry>,
     parked_keys: HashSet<u64>,
     parked_until: Instant,
     hold_until: Option<Instant>,
     backoff: Backoff,
     pub in_flight: u32,
-    /// Resolves when the batch before has been handed to the sink.
+    /// Resolves when the previous batch has been passed to the sink.
     pub turn: Option<oneshot::Receiver<()>>,
 }
 
-/// Limits of what goes at once.
+/// Limits of a batch and of a lane.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct LaneLimits {
     pub records_max: usize,
     pub bytes_max: usize,
     pub linger: Duration,
-    /// Batches of one lane.
+    /// Maximum number of batches in flight per lane.
     pub in_flight_max: u32,
 }
 
-/// Whether a lane has something to send.
+/// When a lane has something to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readiness {
+pub(super) enum LaneReadiness {
     Now,
     At(Instant),
-    /// Not before something else happens.
+    /// Not before another event.
     Never,
 }
 
-impl Lane {
-    pub fn new(config: &DeliveryConfig, now: Instant) -> Lane {
-        Lane {
+impl PumpLane {
+    pub fn new(config: &DeliveryConfig, now: Instant) -> PumpLane {
+        PumpLane {
             queue: VecDeque::new(),
             bytes: 0,
             since: now,
-            back: Vec::new(),
-            unparks: false,
+            requeue: Vec::new(),
+            requeues_parked: false,
             parked: VecDeque::new(),
             parked_keys: HashSet::new(),
             parked_until: now,
@@ -75,7 +76,7 @@ impl Lane {
         }
     }
 
-    pub fn push(&mut self, entry: Entry, now: Instant) {
+    pub fn push(&mut self, entry: LaneEntry, now: Instant) {
         if self.queue.is_empty() {
             self.since = now;
         }
@@ -83,19 +84,19 @@ impl Lane {
         self.queue.push_back(entry);
     }
 
-    /// Nothing waits and nothing is in flight.
+    /// Returns whether nothing waits and nothing is in flight.
     pub fn is_idle(&self) -> bool {
-        self.in_flight == 0 && self.queue.is_empty() && self.back.is_empty() && self.parked.is_empty()
+        self.in_flight == 0 && self.queue.is_empty() && self.requeue.is_empty() && self.parked.is_empty()
     }
 
-    /// Some that were turned away wait until they are tried again.
-    pub fn has_turned_away(&self) -> bool {
+    /// Returns whether rejected records wait for a retry.
+    pub fn is_retrying(&self) -> bool {
         !self.parked.is_empty() || self.hold_until.is_some()
     }
 
-    /// Of what waits, the records of `copies` take the place of those that have their sequence.
+    /// Replaces waiting records by their copies, which are given by sequence number.
     pub fn replace(&mut self, copies: &HashMap<u64, Record>) {
-        let waiting = self.queue.iter_mut().chain(&mut self.back).chain(&mut self.parked);
+        let waiting = self.queue.iter_mut().chain(&mut self.requeue).chain(&mut self.parked);
         for entry in waiting {
             if let Some(copy) = copies.get(&entry.sequence) {
                 entry.record = copy.clone();
@@ -103,38 +104,38 @@ impl Lane {
         }
     }
 
-    /// It will send what it has when that is old enough.
-    pub fn is_gathering(&self, limits: &Limits) -> bool {
-        self.in_flight < limits.in_flight_max && !self.queue.is_empty() && self.back.is_empty()
+    /// Returns whether the lane waits for its batch to fill or its linger time to end.
+    pub fn is_gathering(&self, limits: &LaneLimits) -> bool {
+        self.in_flight < limits.in_flight_max && !self.queue.is_empty() && self.requeue.is_empty()
     }
 
-    pub fn readiness(&self, limits: &Limits, is_flushing: bool, now: Instant) -> Readiness {
-        if self.in_flight >= limits.in_flight_max || !self.back.is_empty() {
-            return Readiness::Never;
+    pub fn readiness(&self, limits: &LaneLimits, is_flushing: bool, now: Instant) -> LaneReadiness {
+        if self.in_flight >= limits.in_flight_max || !self.requeue.is_empty() {
+            return LaneReadiness::Never;
         }
         if let Some(until) = self.hold_until.filter(|until| *until > now) {
-            return Readiness::At(until);
+            return LaneReadiness::At(until);
         }
         let of_parked = match self.parked.is_empty() {
-            true => Readiness::Never,
-            false => Readiness::due(self.parked_until, now),
+            true => LaneReadiness::Never,
+            false => LaneReadiness::due(self.parked_until, now),
         };
         let of_queue = match self.queue.len() {
-            0 => Readiness::Never,
-            len if len >= limits.records_max || self.bytes >= limits.bytes_max || is_flushing => Readiness::Now,
-            _ => Readiness::due(self.since + limits.linger, now),
+            0 => LaneReadiness::Never,
+            len if len >= limits.records_max || self.bytes >= limits.bytes_max || is_flushing => LaneReadiness::Now,
+            _ => LaneReadiness::due(self.since + limits.linger, now),
         };
         of_parked.earlier(of_queue)
     }
 
-    /// The next batch, in the order in which it was read. Empty: all that waits is parked.
-    pub fn cut(&mut self, limits: &Limits, now: Instant) -> Vec<Entry> {
+    /// Removes the next batch from the queue, in reading order. The batch is empty if all waiting records are parked.
+    pub fn take_batch(&mut self, limits: &LaneLimits, now: Instant) -> Vec<LaneEntry> {
         self.hold_until = None;
-        let mut cut = Cut::new(limits);
+        let mut cut = BatchBuilder::new(limits);
         if self.parked_until <= now && !self.parked.is_empty() {
-            self.cut_parked(&mut cut);
+            self.take_parked(&mut cut);
         }
-        while let Some(entry) = self.queue.pop_front_if(|entry| cut.has_room(entry)) {
+        while let Some(entry) = self.queue.pop_front_if(|entry| cut.has_space(entry)) {
             self.bytes -= entry.record.len();
             self.take_or_park(entry, &mut cut);
         }
@@ -142,18 +143,19 @@ impl Lane {
         cut.entries
     }
 
-    fn cut_parked(&mut self, cut: &mut Cut<'_>) {
+    fn take_parked(&mut self, cut: &mut BatchBuilder<'_>) {
         self.parked_keys.clear();
         for entry in std::mem::take(&mut self.parked) {
             self.take_or_park(entry, cut);
         }
     }
 
-    /// A record that was turned away goes without those behind it that have its key: it may be turned away again.
-    fn take_or_park(&mut self, entry: Entry, cut: &mut Cut<'_>) {
+    /// Adds the record to the batch, or parks it. A retried record is sent without later records of its key, because
+    /// the target may reject it again.
+    fn take_or_park(&mut self, entry: LaneEntry, cut: &mut BatchBuilder<'_>) {
         let key = entry.record.key_hash();
         let is_behind = !self.parked_keys.is_empty() && self.parked_keys.contains(&key);
-        if is_behind || !cut.has_room(&entry) {
+        if is_behind || !cut.has_space(&entry) {
             self.parked_keys.insert(key);
             self.parked.push_back(entry);
             return;
@@ -164,22 +166,23 @@ impl Lane {
         cut.push(entry);
     }
 
-    /// All of these could not be sent now; `pause` tells whether the lane itself has to wait, or somebody above it waits.
-    pub fn put_back(&mut self, entries: impl IntoIterator<Item = Entry>, pauses: bool, now: Instant) {
-        let before = self.back.len();
-        self.back.extend(entries);
-        self.unparks |= self.back.len() > before;
+    /// Puts back records that could not be sent now. With `pauses`, the lane waits for its back-off; otherwise the pump
+    /// waits.
+    pub fn put_back(&mut self, entries: impl IntoIterator<Item = LaneEntry>, pauses: bool, now: Instant) {
+        let before = self.requeue.len();
+        self.requeue.extend(entries);
+        self.requeues_parked |= self.requeue.len() > before;
         if pauses {
             self.hold_until = Some(now + self.backoff.pause());
         }
     }
 
-    /// These were not sent: those whose key is parked wait with it, the others go first the next time.
-    pub fn put_back_untried(&mut self, entries: Vec<Entry>) {
+    /// Puts back records that were not sent. Records with a parked key are parked; the others are sent first.
+    pub fn put_back_not_sent(&mut self, entries: Vec<LaneEntry>) {
         for entry in entries {
             match self.parked_keys.contains(&entry.record.key_hash()) {
                 true => self.parked.push_back(entry),
-                false => self.back.push(entry),
+                false => self.requeue.push(entry),
             }
         }
         self.sort_parked();
@@ -190,8 +193,8 @@ impl Lane {
         parked.sort_unstable_by_key(|entry| entry.sequence);
     }
 
-    /// These were turned away while others were taken.
-    pub fn park(&mut self, entries: Vec<Entry>, now: Instant) {
+    /// Parks records that the target rejected while it accepted others.
+    pub fn park(&mut self, entries: Vec<LaneEntry>, now: Instant) {
         if entries.is_empty() {
             return;
         }
@@ -202,34 +205,34 @@ impl Lane {
         self.parked_until = now + self.backoff.pause();
     }
 
-    pub fn went_well(&mut self) {
+    pub fn reset_backoff(&mut self) {
         if self.parked.is_empty() {
             self.backoff.reset();
         }
     }
 
-    /// A batch has come back.
+    /// Ends a batch in flight.
     pub fn settle(&mut self) {
         self.in_flight -= 1;
-        if self.in_flight > 0 || self.back.is_empty() {
+        if self.in_flight > 0 || self.requeue.is_empty() {
             return;
         }
-        // All of it was read before what is in the queue.
-        if std::mem::take(&mut self.unparks) {
-            self.back.extend(self.parked.drain(..));
+        // All of these records were read before those in the queue.
+        if std::mem::take(&mut self.requeues_parked) {
+            self.requeue.extend(self.parked.drain(..));
             self.parked_keys.clear();
         }
-        self.back.sort_unstable_by_key(|entry| entry.sequence);
-        while let Some(entry) = self.back.pop() {
+        self.requeue.sort_unstable_by_key(|entry| entry.sequence);
+        while let Some(entry) = self.requeue.pop() {
             self.bytes += entry.record.len();
             self.queue.push_front(entry);
         }
     }
 
-    /// Takes out what stands before this in the buffer and is not in flight.
-    pub fn take_before(&mut self, position: u64) -> Vec<Entry> {
-        let is_before = |entry: &Entry| entry.record.position() < position;
-        let mut taken: Vec<Entry> = self.back.extract_if(.., |entry| is_before(entry)).collect();
+    /// Removes the records before `position` that are not in flight.
+    pub fn take_before(&mut self, position: u64) -> Vec<LaneEntry> {
+        let is_before = |entry: &LaneEntry| entry.record.position() < position;
+        let mut taken: Vec<LaneEntry> = self.requeue.extract_if(.., |entry| is_before(entry)).collect();
         let parked = self.parked.len();
         for entry in std::mem::take(&mut self.parked) {
             match is_before(&entry) {
@@ -247,11 +250,11 @@ impl Lane {
         taken
     }
 
-    /// Takes out what is not in flight.
-    pub fn clear(&mut self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.queue.drain(..).collect();
-        entries.append(&mut self.back);
-        self.unparks = false;
+    /// Removes all records that are not in flight.
+    pub fn clear(&mut self) -> Vec<LaneEntry> {
+        let mut entries: Vec<LaneEntry> = self.queue.drain(..).collect();
+        entries.append(&mut self.requeue);
+        self.requeues_parked = false;
         entries.extend(self.parked.drain(..));
         self.parked_keys.clear();
         self.bytes = 0;
@@ -259,41 +262,45 @@ impl Lane {
     }
 }
 
-impl Readiness {
-    fn due(at: Instant, now: Instant) -> Readiness {
-        if at <= now { Readiness::Now } else { Readiness::At(at) }
+impl LaneReadiness {
+    fn due(at: Instant, now: Instant) -> LaneReadiness {
+        if at <= now {
+            LaneReadiness::Now
+        } else {
+            LaneReadiness::At(at)
+        }
     }
 
-    pub fn earlier(self, other: Readiness) -> Readiness {
+    pub fn earlier(self, other: LaneReadiness) -> LaneReadiness {
         match (self, other) {
-            (Readiness::Now, _) | (_, Readiness::Now) => Readiness::Now,
-            (Readiness::Never, other) | (other, Readiness::Never) => other,
-            (Readiness::At(one), Readiness::At(other)) => Readiness::At(one.min(other)),
+            (LaneReadiness::Now, _) | (_, LaneReadiness::Now) => LaneReadiness::Now,
+            (LaneReadiness::Never, other) | (other, LaneReadiness::Never) => other,
+            (LaneReadiness::At(one), LaneReadiness::At(other)) => LaneReadiness::At(one.min(other)),
         }
     }
 }
 
-struct Cut<'a> {
-    limits: &'a Limits,
-    entries: Vec<Entry>,
+struct BatchBuilder<'a> {
+    limits: &'a LaneLimits,
+    entries: Vec<LaneEntry>,
     bytes: usize,
 }
 
-impl Cut<'_> {
-    fn new(limits: &Limits) -> Cut<'_> {
-        Cut {
+impl BatchBuilder<'_> {
+    fn new(limits: &LaneLimits) -> BatchBuilder<'_> {
+        BatchBuilder {
             limits,
             entries: Vec::new(),
             bytes: 0,
         }
     }
 
-    fn has_room(&self, entry: &Entry) -> bool {
+    fn has_space(&self, entry: &LaneEntry) -> bool {
         let fits = self.bytes + entry.record.len() <= self.limits.bytes_max;
         self.entries.is_empty() || (fits && self.entries.len() < self.limits.records_max)
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: LaneEntry) {
         self.bytes += entry.record.len();
         self.entries.push(entry);
     }

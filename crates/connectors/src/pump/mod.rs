@@ -1,8 +1,9 @@
-//! An action at work: its buffer, its sink, and the pump that takes records from one to the other.
+//! An action: its buffer, its sink, and the pump that moves records from the buffer to the sink.
 //!
-//! The pump is one task; batches are tasks of their own. It reads the buffer in order, deals records out to lanes by
-//! ordering key, sends batches, and moves the cursor behind the oldest that is not done with. When the target is away
-//! everything waits and the target is asked with back-off; a record that is refused is counted and told, and stops nothing.
+//! The pump is one task; each batch is another. The pump reads the buffer in order, assigns records to lanes by
+//! ordering key, sends batches, and moves the cursor to the oldest unfinished record. While the target is unreachable,
+//! all records wait and the pump checks the target with back-off. A rejected record is counted and reported, and does
+//! not block others.
 
 mod lane;
 mod run;
@@ -18,64 +19,64 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::buffer::Buffer;
+use crate::buffer::ActionBuffer;
 use crate::config::DeliveryConfig;
 use crate::fallback::Fallback;
-use crate::health::{Health, HealthCell};
+use crate::health::{ConnectionHealth, HealthCell};
 use crate::metrics::{ActionStats, Metrics};
 use crate::sink::Sink;
 
-/// An action by its name, with its buffer. Sends nothing until it is started.
+/// An action with its buffer. It sends nothing until it is started.
 pub struct Action {
-    shared: Arc<Shared>,
+    shared: Arc<ActionShared>,
     is_paused: AtomicBool,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningPump>>,
 }
 
-struct Shared {
+struct ActionShared {
     name: String,
-    buffer: Buffer,
+    buffer: ActionBuffer,
     metrics: Metrics,
     health: HealthCell,
     fallback: Option<Arc<dyn Fallback>>,
 }
 
-struct Running {
-    control: watch::Sender<Control>,
+struct RunningPump {
+    control: watch::Sender<PumpControl>,
     task: JoinHandle<()>,
 }
 
-/// What the pump is told to do.
+/// Commands to the pump.
 #[derive(Clone, Copy, Debug, Default)]
-struct Control {
+struct PumpControl {
     is_paused: bool,
-    /// How long what was read may still be sent.
+    /// Time to send the records that were already read.
     stop_within: Option<Duration>,
-    /// How often it was told to throw away what waits.
+    /// Number of purge requests so far.
     purges: u64,
 }
 
 impl Action {
-    /// `name`: for the log.
-    pub fn new(name: impl Into<String>, buffer: Buffer) -> Action {
+    /// Creates an action. `name` appears in the log.
+    pub fn new(name: impl Into<String>, buffer: ActionBuffer) -> Action {
         Action::with_fallback(name, buffer, None, ActionStats::default())
     }
 
-    /// `fallback` gets what the action gives up. `earlier`: what counters go on from.
+    /// Creates an action whose dropped and failed records go to `fallback`. Its counters continue from `earlier`.
     pub fn with_fallback(
         name: impl Into<String>,
-        buffer: Buffer,
+        buffer: ActionBuffer,
         fallback: Option<Arc<dyn Fallback>>,
         earlier: ActionStats,
     ) -> Action {
         if fallback.is_some() {
-            buffer.keep_dropped();
+            buffer.divert_dropped();
         }
         Action {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ActionShared {
                 name: name.into(),
                 buffer,
-                metrics: Metrics::after(earlier),
+                metrics: Metrics::continuing(earlier),
                 health: HealthCell::new(),
                 fallback,
             }),
@@ -84,23 +85,24 @@ impl Action {
         }
     }
 
-    /// Begins to send, on a multi-threaded runtime. Does nothing if the action is running: stop it first. Sink and configuration may
-    /// be other ones than before.
+    /// Starts the pump on a multi-threaded runtime. Does nothing if the action is running. Sink and configuration may
+    /// differ from those of the previous start.
     pub fn start(&self, sink: Arc<dyn Sink>, config: &DeliveryConfig, runtime: &Handle) {
         let mut running = self.running();
         if running.is_some() {
             return;
         }
-        let (control, controlled) = watch::channel(Control {
+        let (control, controlled) = watch::channel(PumpControl {
             is_paused: self.is_paused(),
-            ..Control::default()
+            ..PumpControl::default()
         });
         let pump = run::Pump::new(Arc::clone(&self.shared), sink, config.clone(), controlled);
         let task = runtime.spawn(pump.run());
-        *running = Some(Running { control, task });
+        *running = Some(RunningPump { control, task });
     }
 
-    /// Ends sending: what was read is still sent if that takes no longer than `within`; the rest stays in the buffer.
+    /// Stops the pump. It still sends the records that it has read, for at most `within`. The other records stay in the
+    /// buffer.
     pub async fn stop(&self, within: Duration) {
         let running = self.running().take();
         let Some(running) = running else {
@@ -116,7 +118,7 @@ impl Action {
         }
     }
 
-    /// Nothing is sent until [`Action::resume`], also by one that is started later; what is on its way comes back.
+    /// Stops sending until [`Action::resume`], also after a restart of the pump. Batches in flight complete.
     pub fn pause(&self) {
         self.set_paused(true);
     }
@@ -141,7 +143,7 @@ impl Action {
         self.running().is_some()
     }
 
-    /// Throws away what waits and is not being sent, and counts it.
+    /// Drops and counts all records that are not in flight.
     pub fn purge(&self) {
         let is_running = self.control(|control| control.purges += 1);
         if !is_running {
@@ -150,11 +152,11 @@ impl Action {
         }
     }
 
-    pub fn buffer(&self) -> &Buffer {
+    pub fn buffer(&self) -> &ActionBuffer {
         &self.shared.buffer
     }
 
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> ConnectionHealth {
         self.shared.health.get()
     }
 
@@ -162,7 +164,7 @@ impl Action {
         self.shared.metrics.stats(&self.shared.buffer.stats())
     }
 
-    fn control(&self, change: impl FnOnce(&mut Control)) -> bool {
+    fn control(&self, change: impl FnOnce(&mut PumpControl)) -> bool {
         let running = self.running();
         if let Some(running) = &*running {
             running.control.send_modify(change);
@@ -170,7 +172,7 @@ impl Action {
         running.is_some()
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Option<RunningPump>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

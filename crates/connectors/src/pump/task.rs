@@ -1,4 +1,4 @@
-//! What runs beside the pump: a batch on its way, or a look whether the target is there.
+//! The tasks that the pump spawns: sending a batch, checking the target, calling the fallback.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,43 +8,44 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::lane::Entry;
+use super::lane::LaneEntry;
 use crate::buffer::DroppedChunk;
-use crate::fallback::{Fallback, FellBack};
+use crate::fallback::{Fallback, FallbackOutcome};
 use crate::record::Record;
-use crate::sink::{Failure, Outcome, Sink};
+use crate::sink::{BatchOutcome, DeliveryFailure, Sink};
 
-pub(super) enum Done {
-    Batch(Batch),
+pub(super) enum FinishedTask {
+    Batch(FinishedBatch),
     Check(Result<(), String>),
-    /// These were given up, and the fallback has done with them what it can.
-    FellBack(Vec<Entry>, FellBack),
-    /// The fallback has done what it can with what had no room in the buffer.
-    Diverted(FellBack),
+    /// The fallback has processed these entries.
+    FallbackFinished(Vec<LaneEntry>, FallbackOutcome),
+    /// The fallback has processed the records that the buffer dropped.
+    DiversionFinished(FallbackOutcome),
 }
 
-/// A batch that came back.
-pub(super) struct Batch {
+/// A batch with its results.
+pub(super) struct FinishedBatch {
     pub lane: usize,
-    pub entries: Vec<Entry>,
-    pub outcome: Outcome,
-    pub took: Duration,
+    pub entries: Vec<LaneEntry>,
+    pub outcome: BatchOutcome,
+    pub duration: Duration,
 }
 
-/// When a batch may be handed to a sink that keeps the order.
-pub(super) struct Turn {
-    pub before: Option<oneshot::Receiver<()>>,
-    pub mine: oneshot::Sender<()>,
+/// Orders the batches of a sink that preserves order: each is passed after the previous one.
+pub(super) struct SendTurn {
+    pub previous: Option<oneshot::Receiver<()>>,
+    pub passed: oneshot::Sender<()>,
 }
 
-/// `turn`: the sink keeps the order, and sees to time limits itself. `time_limit`: none if the sink limits each request.
+/// Sends a batch. With `turn`, the sink preserves the order and limits the time itself. `time_limit` is `None` if the
+/// sink limits each request.
 pub(super) async fn send(
     sink: Arc<dyn Sink>,
     lane: usize,
-    entries: Vec<Entry>,
+    entries: Vec<LaneEntry>,
     time_limit: Option<Duration>,
-    turn: Option<Turn>,
-) -> Done {
+    turn: Option<SendTurn>,
+) -> FinishedTask {
     let started = Instant::now();
     let records: Vec<Record> = entries.iter().map(|entry| entry.record.clone()).collect();
     let outcome = match (turn, time_limit) {
@@ -53,53 +54,56 @@ pub(super) async fn send(
         (None, Some(time_limit)) => match timeout(time_limit, sink.send(&records)).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let reason = format!("the target has not answered within {} ms", time_limit.as_millis());
-                crate::sink::all(&records, Err(Failure::Busy(reason)))
+                let reason = format!(
+                    "no response from the target within {} ms (request_timeout_ms)",
+                    time_limit.as_millis()
+                );
+                crate::sink::all(&records, Err(DeliveryFailure::Temporary(reason)))
             }
         },
     };
-    Done::Batch(Batch {
+    FinishedTask::Batch(FinishedBatch {
         lane,
         entries,
         outcome,
-        took: started.elapsed(),
+        duration: started.elapsed(),
     })
 }
 
-async fn send_in_turn(sink: &dyn Sink, records: &[Record], turn: Turn) -> Outcome {
-    if let Some(before) = turn.before {
-        // An error: the batch before was given up.
+async fn send_in_turn(sink: &dyn Sink, records: &[Record], turn: SendTurn) -> BatchOutcome {
+    if let Some(before) = turn.previous {
+        // An error means that the previous batch was abandoned.
         let _ = before.await;
     }
     let mut sending = sink.send(records);
     let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-    // Nobody may wait for it.
-    let _ = turn.mine.send(());
+    // There may be no next batch.
+    let _ = turn.passed.send(());
     match first {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => sending.await,
     }
 }
 
-pub(super) async fn fall_back(fallback: Arc<dyn Fallback>, entries: Vec<Entry>) -> Done {
+pub(super) async fn fall_back(fallback: Arc<dyn Fallback>, entries: Vec<LaneEntry>) -> FinishedTask {
     let records: Vec<Record> = entries.iter().map(|entry| entry.record.clone()).collect();
     let fell_back = fallback.take(&records).await;
-    Done::FellBack(entries, fell_back)
+    FinishedTask::FallbackFinished(entries, fell_back)
 }
 
-pub(super) async fn divert(fallback: Arc<dyn Fallback>, chunks: Vec<DroppedChunk>) -> Done {
+pub(super) async fn divert(fallback: Arc<dyn Fallback>, chunks: Vec<DroppedChunk>) -> FinishedTask {
     let mut records = Vec::new();
     for chunk in chunks {
         chunk.records(&mut |record| records.push(record));
     }
-    Done::Diverted(fallback.take(&records).await)
+    FinishedTask::DiversionFinished(fallback.take(&records).await)
 }
 
-pub(super) async fn check(sink: Arc<dyn Sink>, time_limit: Duration) -> Done {
+pub(super) async fn check(sink: Arc<dyn Sink>, time_limit: Duration) -> FinishedTask {
     let answer = timeout(time_limit, sink.check()).await;
-    Done::Check(answer.unwrap_or_else(|_| {
+    FinishedTask::Check(answer.unwrap_or_else(|_| {
         Err(format!(
-            "the target has not answered within {} ms",
+            "no response from the target within {} ms (request_timeout_ms)",
             time_limit.as_millis()
         ))
     }))

@@ -1,4 +1,4 @@
-//! The pump with a sink that does as a script says: failures, order per key, poison, quota, stops.
+//! Tests of the pump with a scripted sink: failures, order per key, rejected records, quota, stops.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,36 +9,36 @@ use std::{env, fs, process};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::buffer::Full;
+use crate::buffer::BufferFull;
 use crate::config::{BatchConfig, BufferConfig, BufferMode, Overflow, QueryMode, RetryConfig};
-use crate::fallback::{Fallback, FellBack};
+use crate::fallback::{Fallback, FallbackOutcome};
 use crate::health::HealthState;
 use crate::record::{Record, Records};
-use crate::sink::{BoxFuture, Failure, Order, Outcome};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, OrderGuarantee};
 
 mod aside;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Answer = Box<dyn Fn(u32, u32) -> Result<(), Failure> + Send + Sync>;
+type AnswerFunction = Box<dyn Fn(u32, u32) -> Result<(), DeliveryFailure> + Send + Sync>;
 
-/// Answers each record by its number and how often it has come.
-struct Script {
-    answer: Answer,
-    order: Order,
-    /// A permit for each batch that may be answered.
+/// A sink that answers each record by its number and attempt.
+struct ScriptedSink {
+    answer: AnswerFunction,
+    order: OrderGuarantee,
+    /// Holds a permit for each batch that may be answered.
     gate: Semaphore,
-    seen: Mutex<Seen>,
-    is_there: std::sync::atomic::AtomicBool,
-    turned_away: Mutex<Option<String>>,
+    seen: Mutex<SinkObservations>,
+    is_reachable: std::sync::atomic::AtomicBool,
+    rejection: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct SinkObservations {
     tries: BTreeMap<u32, u32>,
-    /// Numbers in the order in which they were taken.
+    /// Accepted numbers in order.
     taken: Vec<u32>,
-    /// Numbers in the order in which they came, each time.
+    /// Received numbers in order, including repetitions.
     came: Vec<u32>,
     in_flight: u32,
     in_flight_max: u32,
@@ -46,28 +46,28 @@ struct Seen {
     largest_batch: usize,
 }
 
-impl Script {
-    fn new(answer: impl Fn(u32, u32) -> Result<(), Failure> + Send + Sync + 'static) -> Script {
-        Script {
+impl ScriptedSink {
+    fn new(answer: impl Fn(u32, u32) -> Result<(), DeliveryFailure> + Send + Sync + 'static) -> ScriptedSink {
+        ScriptedSink {
             answer: Box::new(answer),
-            order: Order::ByPump,
+            order: OrderGuarantee::ByPump,
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             seen: Mutex::default(),
-            is_there: true.into(),
-            turned_away: Mutex::default(),
+            is_reachable: true.into(),
+            rejection: Mutex::default(),
         }
     }
 
-    fn taking() -> Script {
-        Script::new(|_, _| Ok(()))
+    fn accepting() -> ScriptedSink {
+        ScriptedSink::new(|_, _| Ok(()))
     }
 
-    fn gated(self) -> Script {
+    fn gated(self) -> ScriptedSink {
         let gate = Semaphore::new(0);
-        Script { gate, ..self }
+        ScriptedSink { gate, ..self }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, SinkObservations> {
         self.seen.lock().unwrap()
     }
 
@@ -75,7 +75,7 @@ impl Script {
         self.seen().taken.clone()
     }
 
-    fn answer(&self, batch: &[Record]) -> Outcome {
+    fn answer(&self, batch: &[Record]) -> BatchOutcome {
         let mut seen = self.seen();
         let answered = batch.iter().map(|record| {
             let number = number(record);
@@ -91,8 +91,8 @@ impl Script {
     }
 }
 
-impl Sink for Script {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+impl Sink for ScriptedSink {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(async move {
             {
                 let mut seen = self.seen();
@@ -111,21 +111,21 @@ impl Sink for Script {
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
         self.seen().checks += 1;
-        let is_there = self.is_there.load(Relaxed);
+        let is_reachable = self.is_reachable.load(Relaxed);
         Box::pin(async move {
-            if is_there {
+            if is_reachable {
                 Ok(())
             } else {
-                Err("nobody there".to_owned())
+                Err("connection refused".to_owned())
             }
         })
     }
 
-    fn turned_away(&self) -> Option<String> {
-        self.turned_away.lock().unwrap().clone()
+    fn rejection(&self) -> Option<String> {
+        self.rejection.lock().unwrap().clone()
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> OrderGuarantee {
         self.order
     }
 }
@@ -134,27 +134,27 @@ fn number(record: &Record) -> u32 {
     u32::from_le_bytes(record.field(0).unwrap().try_into().unwrap())
 }
 
-struct Scratch(PathBuf);
+struct PumpTestDirectory(PathBuf);
 
-impl Drop for Scratch {
+impl Drop for PumpTestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn scratch() -> Scratch {
+fn scratch() -> PumpTestDirectory {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("tidewire-pump-{}-{}", process::id(), COUNT.fetch_add(1, Relaxed));
-    Scratch(env::temp_dir().join(name))
+    PumpTestDirectory(env::temp_dir().join(name))
 }
 
-fn open(scratch: &Scratch, mode: BufferMode) -> Buffer {
+fn open(scratch: &PumpTestDirectory, mode: BufferMode) -> ActionBuffer {
     let config = BufferConfig {
         mode,
         segment_bytes: 1 << 20,
         ..BufferConfig::default()
     };
-    Buffer::open(&scratch.0, &config, QueryMode::Async, || ()).unwrap()
+    ActionBuffer::open(&scratch.0, &config, QueryMode::Async, || ()).unwrap()
 }
 
 fn config() -> DeliveryConfig {
@@ -175,7 +175,7 @@ fn config() -> DeliveryConfig {
 }
 
 /// Appends numbers as records of `keys` keys, in batches of 25.
-fn append(buffer: &Buffer, numbers: std::ops::Range<u32>, keys: u32) {
+fn append(buffer: &ActionBuffer, numbers: std::ops::Range<u32>, keys: u32) {
     let mut records = Records::new();
     for number in numbers {
         let payload = [9; 50];
@@ -191,16 +191,16 @@ fn append(buffer: &Buffer, numbers: std::ops::Range<u32>, keys: u32) {
     buffer.append(&mut records).unwrap();
 }
 
-fn start(buffer: &Buffer, sink: &Arc<Script>, config: &DeliveryConfig) -> Action {
+fn start(buffer: &ActionBuffer, sink: &Arc<ScriptedSink>, config: &DeliveryConfig) -> Action {
     let action = Action::new("test", buffer.clone());
     action.start(Arc::clone(sink) as Arc<dyn Sink>, config, &Handle::current());
     action
 }
 
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+async fn until(condition: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(started.elapsed() < PATIENCE, "timed out waiting until {condition}");
         tokio::task::yield_now().await;
     }
 }
@@ -213,11 +213,11 @@ fn assert_order_per_key(taken: &[u32], keys: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_is_sent_once_side_by_side_and_in_order_per_key() {
+async fn records_are_sent_once_in_order_per_key() {
     for mode in [BufferMode::Disk, BufferMode::Memory, BufferMode::Hybrid] {
         let scratch = scratch();
         let buffer = open(&scratch, mode);
-        let sink = Arc::new(Script::taking());
+        let sink = Arc::new(ScriptedSink::accepting());
         let action = start(&buffer, &sink, &config());
         append(&buffer, 0..20_000, 100);
         until("all is sent", || action.stats().sent == 20_000).await;
@@ -240,11 +240,11 @@ async fn all_is_sent_once_side_by_side_and_in_order_per_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn poison_is_counted_and_stops_nothing() {
+async fn rejected_records_are_counted_and_do_not_block() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script::new(|number, _| match number % 1000 {
-        13 => Err(Failure::Refused("value out of range".to_owned())),
+    let sink = Arc::new(ScriptedSink::new(|number, _| match number % 1000 {
+        13 => Err(DeliveryFailure::Refused("value out of range".to_owned())),
         _ => Ok(()),
     }));
     let action = start(&buffer, &sink, &config());
@@ -257,18 +257,18 @@ async fn poison_is_counted_and_stops_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_one_before_it_neither_counts_a_try_nor_holds_up_others() {
+async fn untried_records_count_no_attempt_and_do_not_block() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
     let is_free = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let is_taken = Arc::clone(&is_free);
-    let sink = Arc::new(Script::new(move |number, tries| match (number, number % 10) {
-        (13, _) if tries < 6 => Err(Failure::Busy("locked".to_owned())),
+    let sink = Arc::new(ScriptedSink::new(move |number, tries| match (number, number % 10) {
+        (13, _) if tries < 6 => Err(DeliveryFailure::Temporary("locked".to_owned())),
         (13, _) => {
             is_taken.store(true, Relaxed);
             Ok(())
         }
-        (14.., 3) if !is_taken.load(Relaxed) => Err(Failure::Untried),
+        (14.., 3) if !is_taken.load(Relaxed) => Err(DeliveryFailure::NotSent),
         _ => Ok(()),
     }));
     let config = DeliveryConfig {
@@ -292,7 +292,7 @@ async fn what_waits_for_one_before_it_neither_counts_a_try_nor_holds_up_others()
     action.stop(PATIENCE).await;
 }
 
-/// Takes what a gate lets through.
+/// A fallback that accepts as many batches as its gate permits.
 struct Collector {
     gate: Semaphore,
     taken: Mutex<Vec<u32>>,
@@ -315,25 +315,25 @@ impl Collector {
 }
 
 impl Fallback for Collector {
-    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FellBack> {
+    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FallbackOutcome> {
         Box::pin(async move {
             self.gate.acquire().await.unwrap().forget();
             self.taken.lock().unwrap().extend(given_up.iter().map(number));
-            FellBack {
+            FallbackOutcome {
                 taken: given_up.len() as u64,
-                ..FellBack::default()
+                ..FallbackOutcome::default()
             }
         })
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_given_up_is_done_with_when_the_fallback_has_it() {
+async fn failed_records_finish_after_the_fallback_has_them() {
     let scratch = scratch();
     let refuse_thirteens = || {
-        Arc::new(Script::new(|number, tries| match (number % 1000, tries) {
-            (13, _) => Err(Failure::Refused("value out of range".to_owned())),
-            (14, _) => Err(Failure::Busy("locked".to_owned())),
+        Arc::new(ScriptedSink::new(|number, tries| match (number % 1000, tries) {
+            (13, _) => Err(DeliveryFailure::Refused("value out of range".to_owned())),
+            (14, _) => Err(DeliveryFailure::Temporary("locked".to_owned())),
             _ => Ok(()),
         }))
     };
@@ -350,7 +350,7 @@ async fn what_is_given_up_is_done_with_when_the_fallback_has_it() {
             append(&buffer, 0..5000, 7);
         }
         until("all is given up", || action.stats().failed == 10).await;
-        until("the fallback has what it takes", || {
+        until("the fallback has received its batches", || {
             action.stats().queued_messages <= queued
         })
         .await;
@@ -364,11 +364,11 @@ async fn what_is_given_up_is_done_with_when_the_fallback_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_turned_away_is_tried_again_and_overtaken_by_other_keys_only() {
+async fn rejected_records_are_overtaken_by_other_keys_only() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script::new(|number, tries| match (number, tries) {
-        (40, 1..=30) => Err(Failure::Busy("locked".to_owned())),
+    let sink = Arc::new(ScriptedSink::new(|number, tries| match (number, tries) {
+        (40, 1..=30) => Err(DeliveryFailure::Temporary("locked".to_owned())),
         _ => Ok(()),
     }));
     let one_lane = DeliveryConfig {
@@ -387,11 +387,11 @@ async fn what_is_turned_away_is_tried_again_and_overtaken_by_other_keys_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tries_are_limited_if_wanted() {
+async fn tries_max_limits_the_attempts() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script::new(|number, _| match number {
-        5 => Err(Failure::Busy("locked".to_owned())),
+    let sink = Arc::new(ScriptedSink::new(|number, _| match number {
+        5 => Err(DeliveryFailure::Temporary("locked".to_owned())),
         _ => Ok(()),
     }));
     let mut config = config();
@@ -401,30 +401,33 @@ async fn tries_are_limited_if_wanted() {
     until("all is done", || action.stats().sent + action.stats().failed == 100).await;
     assert_eq!((action.stats().failed, sink.seen().tries[&5]), (1, 3));
     let error = action.health().last_error.unwrap();
-    assert!(error.contains("3 tries") && error.contains("locked"), "{error}");
+    assert!(error.contains("3 attempts") && error.contains("locked"), "{error}");
     action.stop(PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_target_is_away_everything_waits_and_nothing_is_lost() {
-    for order in [Order::ByPump, Order::BySink] {
+async fn no_record_is_lost_while_the_target_is_unreachable() {
+    for order in [OrderGuarantee::ByPump, OrderGuarantee::BySink] {
         let scratch = scratch();
         let buffer = open(&scratch, BufferMode::Disk);
-        let sink = Arc::new(Script {
+        let sink = Arc::new(ScriptedSink {
             order,
-            ..Script::new(|number, tries| match tries {
-                1 if number >= 500 => Err(Failure::Away("connection refused".to_owned())),
+            ..ScriptedSink::new(|number, tries| match tries {
+                1 if number >= 500 => Err(DeliveryFailure::Unreachable("connection refused".to_owned())),
                 _ => Ok(()),
             })
         });
-        sink.is_there.store(false, Relaxed);
+        sink.is_reachable.store(false, Relaxed);
         let action = start(&buffer, &sink, &config());
-        until("it is away", || action.health().state == HealthState::Disconnected).await;
+        until("it is disconnected", || {
+            action.health().state == HealthState::Disconnected
+        })
+        .await;
         append(&buffer, 0..1000, 10);
         let checks = sink.seen().checks;
-        until("it was asked several times", || sink.seen().checks > checks + 3).await;
+        until("it was checked several times", || sink.seen().checks > checks + 3).await;
         assert_eq!(action.stats().sent, 0);
-        sink.is_there.store(true, Relaxed);
+        sink.is_reachable.store(true, Relaxed);
         until("all is sent", || action.stats().sent == 1000).await;
         assert_order_per_key(&sink.taken(), 10);
         assert_eq!(
@@ -436,25 +439,25 @@ async fn while_the_target_is_away_everything_waits_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_target_turns_away_is_told_and_stops_nothing_else() {
+async fn a_rejecting_target_is_reported_and_sending_continues() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script {
-        order: Order::BySink,
-        ..Script::taking().gated()
+    let sink = Arc::new(ScriptedSink {
+        order: OrderGuarantee::BySink,
+        ..ScriptedSink::accepting().gated()
     });
     let action = start(&buffer, &sink, &config());
     append(&buffer, 0..10, 1);
-    until("the first batch is on its way", || sink.seen().in_flight == 1).await;
-    *sink.turned_away.lock().unwrap() = Some("too few replicas".to_owned());
-    until("it is told", || {
+    until("the first batch is in flight", || sink.seen().in_flight == 1).await;
+    *sink.rejection.lock().unwrap() = Some("too few replicas".to_owned());
+    until("it is reported", || {
         let health = action.health();
         health.state == HealthState::Disconnected && health.last_error.as_deref() == Some("too few replicas")
     })
     .await;
     append(&buffer, 10..20, 1);
-    until("the second one is on its way, too", || sink.seen().in_flight == 2).await;
-    *sink.turned_away.lock().unwrap() = None;
+    until("the second batch is in flight", || sink.seen().in_flight == 2).await;
+    *sink.rejection.lock().unwrap() = None;
     sink.gate.add_permits(2);
     until("all is sent", || action.stats().sent == 20).await;
     assert_eq!(action.health().state, HealthState::Connected);
@@ -462,12 +465,12 @@ async fn what_a_target_turns_away_is_told_and_stops_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sink_that_keeps_the_order_gets_several_batches_in_their_order() {
+async fn an_ordered_sink_receives_several_batches_in_order() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script {
-        order: Order::BySink,
-        ..Script::taking().gated()
+    let sink = Arc::new(ScriptedSink {
+        order: OrderGuarantee::BySink,
+        ..ScriptedSink::accepting().gated()
     });
     let action = start(&buffer, &sink, &config());
     append(&buffer, 0..500, 500);
@@ -480,11 +483,11 @@ async fn a_sink_that_keeps_the_order_gets_several_batches_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_not_confirmed_is_sent_by_the_next_pump_or_the_next_process() {
+async fn unconfirmed_records_are_sent_after_a_restart() {
     for mode in [BufferMode::Disk, BufferMode::Memory] {
         let scratch = scratch();
         let mut buffer = open(&scratch, mode);
-        let stuck = Arc::new(Script::taking().gated());
+        let stuck = Arc::new(ScriptedSink::accepting().gated());
         let action = start(&buffer, &stuck, &config());
         append(&buffer, 0..1000, 10);
         until("batches are in flight", || stuck.seen().in_flight == 8).await;
@@ -501,7 +504,7 @@ async fn what_was_not_confirmed_is_sent_by_the_next_pump_or_the_next_process() {
             drop(buffer);
             buffer = open(&scratch, mode);
         }
-        let sink = Arc::new(Script::taking());
+        let sink = Arc::new(ScriptedSink::accepting());
         let action = start(&buffer, &sink, &config());
         let mut all = stuck.taken();
         until("the rest is sent", || {
@@ -519,9 +522,9 @@ async fn what_was_not_confirmed_is_sent_by_the_next_pump_or_the_next_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clean_stop_sends_nothing_twice() {
+async fn a_clean_stop_causes_no_duplicates() {
     let scratch = scratch();
-    let sink = Arc::new(Script::taking());
+    let sink = Arc::new(ScriptedSink::accepting());
     for round in 0..5 {
         let buffer = open(&scratch, BufferMode::Disk);
         let action = start(&buffer, &sink, &config());
@@ -540,17 +543,17 @@ async fn a_clean_stop_sends_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_that_does_not_answer_gets_the_request_again() {
+async fn a_request_is_repeated_after_its_timeout() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script::taking().gated());
+    let sink = Arc::new(ScriptedSink::accepting().gated());
     let impatient = DeliveryConfig {
         request_timeout_ms: 30,
         ..config()
     };
     let action = start(&buffer, &sink, &impatient);
     append(&buffer, 0..5, 1);
-    until("it came twice", || sink.seen().came.len() >= 10).await;
+    until("it was received twice", || sink.seen().came.len() >= 10).await;
     sink.gate.add_permits(1 << 20);
     until("all is sent", || action.stats().sent == 5).await;
     let error = action.health().last_error.unwrap();
@@ -559,28 +562,28 @@ async fn a_target_that_does_not_answer_gets_the_request_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pause_holds_and_purge_throws_away() {
+async fn pause_stops_sending_and_purge_drops_records() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script::taking());
+    let sink = Arc::new(ScriptedSink::accepting());
     let action = start(&buffer, &sink, &config());
     action.pause();
     append(&buffer, 0..1000, 10);
     until("it has read them", || action.stats().queued_messages == 1000).await;
     assert_eq!(action.stats().sent, 0);
     action.purge();
-    until("they are gone", || action.stats().dropped.purged == 1000).await;
+    until("they are dropped", || action.stats().dropped.purged == 1000).await;
     action.resume();
     append(&buffer, 1000..1100, 10);
     until("the new ones are sent", || action.stats().sent == 100).await;
     assert!(sink.taken().iter().all(|number| *number >= 1000));
-    // The cursor follows what was counted as sent.
+    // The cursor is updated after the `sent` counter.
     until("nothing waits", || action.stats().queued_messages == 0).await;
     action.stop(PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_old_is_dropped_as_expired() {
+async fn records_older_than_the_ttl_are_dropped() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
     let mut records = Records::new();
@@ -589,7 +592,7 @@ async fn what_is_too_old_is_dropped_as_expired() {
     }
     buffer.append(&mut records).unwrap();
     append(&buffer, 10..20, 10);
-    let sink = Arc::new(Script::taking());
+    let sink = Arc::new(ScriptedSink::accepting());
     let with_ttl = DeliveryConfig {
         request_ttl_ms: Some(3_600_000),
         ..config()
@@ -607,10 +610,10 @@ async fn what_is_too_old_is_dropped_as_expired() {
 async fn memory_is_bounded_while_the_target_hangs() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
-    let sink = Arc::new(Script::taking().gated());
+    let sink = Arc::new(ScriptedSink::accepting().gated());
     let action = start(&buffer, &sink, &config());
     append(&buffer, 0..200_000, 10);
-    until("it has read what it may", || {
+    until("the window is full", || {
         action.shared.metrics.held.load(Relaxed) >= 64 << 10
     })
     .await;
@@ -622,11 +625,11 @@ async fn memory_is_bounded_while_the_target_hangs() {
     action.stop(PATIENCE).await;
 }
 
-/// More of the records below than this have no room in a small buffer.
+/// A small buffer holds fewer records than this.
 const FIT: u64 = 40_000;
 
-/// So small that some ten thousand records fill it.
-fn open_small(scratch: &Scratch, mode: BufferMode, overflow: Overflow) -> Buffer {
+/// Opens a buffer that a few ten thousand records fill.
+fn open_small(scratch: &PumpTestDirectory, mode: BufferMode, overflow: Overflow) -> ActionBuffer {
     let config = BufferConfig {
         mode,
         overflow,
@@ -635,11 +638,11 @@ fn open_small(scratch: &Scratch, mode: BufferMode, overflow: Overflow) -> Buffer
         segment_bytes: 256 << 10,
         ..BufferConfig::default()
     };
-    Buffer::open(&scratch.0, &config, QueryMode::Async, || ()).unwrap()
+    ActionBuffer::open(&scratch.0, &config, QueryMode::Async, || ()).unwrap()
 }
 
-/// Until then somebody may wait for room.
-async fn append_slowly(buffer: &Buffer, numbers: std::ops::Range<u32>) {
+/// Appends records and waits for each commit, and for space.
+async fn append_slowly(buffer: &ActionBuffer, numbers: std::ops::Range<u32>) {
     for first in numbers.clone().step_by(25) {
         let mut records = Records::new();
         for number in first..(first + 25).min(numbers.end) {
@@ -650,31 +653,34 @@ async fn append_slowly(buffer: &Buffer, numbers: std::ops::Range<u32>) {
             );
         }
         let mut ticket = None;
-        until("there is room", || {
+        until("there is space", || {
             ticket = buffer.append(&mut records).ok();
             ticket.is_some()
         })
         .await;
-        // Otherwise the disk, not the quota, decides.
+        // Otherwise the disk would be the limit instead of the quota.
         until("it is committed", || Some(buffer.committed()) >= ticket).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_full_buffer_drops_reaches_the_fallback() {
+async fn records_dropped_by_a_full_buffer_reach_the_fallback() {
     const TOTAL: u32 = 60_000;
     for mode in [BufferMode::Disk, BufferMode::Memory, BufferMode::Hybrid] {
         for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
             let scratch = scratch();
             let buffer = open_small(&scratch, mode, overflow);
-            let sink = Arc::new(Script::taking());
-            sink.is_there.store(false, Relaxed);
-            let (away, collector) = (Arc::new(AwayUntilThere(sink.clone())), Collector::new(usize::MAX >> 4));
+            let sink = Arc::new(ScriptedSink::accepting());
+            sink.is_reachable.store(false, Relaxed);
+            let (unreachable, collector) = (
+                Arc::new(UnreachableAtFirst(sink.clone())),
+                Collector::new(usize::MAX >> 4),
+            );
             let fallback: Arc<dyn Fallback> = collector.clone();
             let action = Action::with_fallback("test", buffer.clone(), Some(fallback), ActionStats::default());
-            action.start(away, &config(), &Handle::current());
+            action.start(unreachable, &config(), &Handle::current());
             append_slowly(&buffer, 0..TOTAL).await;
-            until("all that is dropped is counted", || {
+            until("all dropped records are counted", || {
                 let stats = action.stats();
                 stats.queued_messages < FIT
                     && stats.queued_messages + stats.dropped.total() == u64::from(TOTAL)
@@ -691,7 +697,7 @@ async fn what_a_full_buffer_drops_reaches_the_fallback() {
                 Overflow::DropOldest => assert_eq!(dropped, (0..dropped.len() as u32).collect::<Vec<_>>()),
                 _ => assert_eq!(dropped.last(), Some(&(TOTAL - 1))),
             }
-            sink.is_there.store(true, Relaxed);
+            sink.is_reachable.store(true, Relaxed);
             let has_all = || collector.taken().len() + sink.taken().len() >= TOTAL as usize;
             until("the rest is sent", || action.stats().queued_messages == 0 && has_all()).await;
             let mut all = [collector.taken(), sink.taken()].concat();
@@ -704,18 +710,22 @@ async fn what_a_full_buffer_drops_reaches_the_fallback() {
     }
 }
 
-/// With nobody to have them, the oldest go, also those that the pump has read; the newest stay.
+/// Without a fallback, a full buffer drops the oldest records, including those that the pump has read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_target_is_away_the_newest_stay_and_the_oldest_go() {
+async fn a_full_buffer_drops_the_oldest_and_keeps_the_newest() {
     const TOTAL: u32 = 100_000;
     let scratch = scratch();
     let buffer = open_small(&scratch, BufferMode::Disk, Overflow::DropOldest);
-    let sink = Arc::new(Script::taking());
-    sink.is_there.store(false, Relaxed);
+    let sink = Arc::new(ScriptedSink::accepting());
+    sink.is_reachable.store(false, Relaxed);
     let action = Action::new("test", buffer.clone());
-    action.start(Arc::new(AwayUntilThere(sink.clone())), &config(), &Handle::current());
+    action.start(
+        Arc::new(UnreachableAtFirst(sink.clone())),
+        &config(),
+        &Handle::current(),
+    );
     append_slowly(&buffer, 0..TOTAL).await;
-    until("all that is dropped is counted", || {
+    until("all dropped records are counted", || {
         let stats = action.stats();
         stats.queued_messages < FIT && stats.queued_messages + stats.dropped.total() == u64::from(TOTAL)
     })
@@ -723,27 +733,39 @@ async fn while_the_target_is_away_the_newest_stay_and_the_oldest_go() {
     let stats = action.stats();
     assert_eq!(stats.dropped.overflow_newest, 0);
     assert!(stats.queued_bytes > 1 << 20, "{stats:?}");
-    sink.is_there.store(true, Relaxed);
+    sink.is_reachable.store(true, Relaxed);
     let has_all = || sink.taken().len() as u64 >= stats.queued_messages;
     until("the rest is sent", || action.stats().queued_messages == 0 && has_all()).await;
     let mut taken = sink.taken();
     taken.sort_unstable();
-    let first = TOTAL - stats.queued_messages as u32;
+    let first = taken.first().copied().unwrap_or(TOTAL);
     assert_eq!(taken, (first..TOTAL).collect::<Vec<_>>());
+    // Records that were in flight when the buffer evicted them are sent as well.
+    let oldest_queued = TOTAL - stats.queued_messages as u32;
+    let in_flight_max = config().in_flight * config().batch.records_max;
+    assert!(
+        (oldest_queued.saturating_sub(in_flight_max)..=oldest_queued).contains(&first),
+        "{first} {oldest_queued}"
+    );
     action.stop(PATIENCE).await;
 }
 
-/// Whoever published what had no room waits until the fallback has it, and the others wait when there is too much of it.
+/// The publisher of a dropped record waits until the fallback has it. Others wait while the queue of the fallback is
+/// full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_dropped_is_acknowledged_when_the_fallback_has_it() {
+async fn dropped_records_are_due_after_the_fallback_has_them() {
     let scratch = scratch();
     let buffer = open_small(&scratch, BufferMode::Disk, Overflow::DropNewest);
-    let sink = Arc::new(Script::taking());
-    sink.is_there.store(false, Relaxed);
+    let sink = Arc::new(ScriptedSink::accepting());
+    sink.is_reachable.store(false, Relaxed);
     let collector = Collector::new(0);
     let fallback: Arc<dyn Fallback> = collector.clone();
     let action = Action::with_fallback("test", buffer.clone(), Some(fallback), ActionStats::default());
-    action.start(Arc::new(AwayUntilThere(sink.clone())), &config(), &Handle::current());
+    action.start(
+        Arc::new(UnreachableAtFirst(sink.clone())),
+        &config(),
+        &Handle::current(),
+    );
     let (mut number, mut records) = (0_u32, Records::new());
     let full = loop {
         records.clear();
@@ -755,35 +777,40 @@ async fn what_is_dropped_is_acknowledged_when_the_fallback_has_it() {
             Ok(ticket) if action.stats().dropped.total() == 0 => {
                 until("it is committed", || buffer.committed() >= ticket).await;
             }
-            Ok(ticket) => assert!(buffer.committed() < ticket, "nobody has it"),
+            Ok(ticket) => assert!(buffer.committed() < ticket, "the fallback does not have it yet"),
             Err(full) => break full,
         }
-        assert!(number < 1_000_000, "it takes more and more");
+        assert!(number < 1_000_000, "the queue of the fallback is not bounded");
     };
-    assert!(matches!(full, Full::Quota { .. }) && !buffer.has_room_for(1 << 20));
+    assert!(matches!(full, BufferFull::Quota { .. }) && !buffer.has_space_for(1 << 20));
     let ticket = buffer.append(&mut Records::new()).unwrap();
     assert!(buffer.committed() < ticket);
     collector.gate.add_permits(1 << 20);
     until("the fallback has it", || buffer.committed() >= ticket).await;
     let dropped = action.stats().dropped.overflow_newest;
     until("all of it is counted", || action.stats().fallen_back == dropped).await;
-    buffer.append(&mut records).expect("there is room again");
+    buffer.append(&mut records).expect("there is space again");
     action.stop(PATIENCE).await;
     assert_eq!(
         action.stats().fallen_back,
         dropped + 100,
-        "a stop waits for what is in memory only"
+        "a stop waits for records that are in memory only"
     );
 }
 
-/// The script's sink, away until it is there.
-struct AwayUntilThere(Arc<Script>);
+/// The script's sink, unreachable until `is_reachable` is set.
+struct UnreachableAtFirst(Arc<ScriptedSink>);
 
-impl Sink for AwayUntilThere {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
-        match self.0.is_there.load(Relaxed) {
+impl Sink for UnreachableAtFirst {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
+        match self.0.is_reachable.load(Relaxed) {
             true => self.0.send(batch),
-            false => Box::pin(async move { crate::sink::all(batch, Err(Failure::Away("nobody there".to_owned()))) }),
+            false => Box::pin(async move {
+                crate::sink::all(
+                    batch,
+                    Err(DeliveryFailure::Unreachable("connection refused".to_owned())),
+                )
+            }),
         }
     }
 

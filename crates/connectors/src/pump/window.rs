@@ -1,36 +1,36 @@
-//! What was read from the buffer and is not done with: finds out how far the cursor may move.
+//! The unfinished records that the pump has read. Determines how far the cursor may move.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::buffer::{Cursor, Place, Returned};
+use crate::buffer::{BlockStart, BufferCursor, ReturnedRecord};
 use crate::record::Record;
 
-/// Records in the order in which they were read; `sequence` numbers them.
+/// Records in reading order, numbered by `sequence`.
 #[derive(Default)]
-pub(super) struct Window {
-    /// Set aside and not done with: the cursor does not wait for them. All of them were read before `first`.
+pub(super) struct RecordWindow {
+    /// Unfinished records that are set aside. The cursor does not wait for them. All of them were read before `first`.
     aside: BTreeMap<u64, Record>,
     aside_bytes: usize,
-    /// How many were aside when that was last written down.
-    aside_kept: usize,
+    /// Number of records in the last side file.
+    side_file_records: usize,
     first: u64,
-    slots: VecDeque<Slot>,
-    /// Of all records that are not done with.
+    slots: VecDeque<WindowSlot>,
+    /// Size of the unfinished records.
     bytes: usize,
     open: usize,
-    /// Of those done with behind one that is not.
+    /// Size of the finished records behind an unfinished one.
     done_bytes: usize,
 }
 
-struct Slot {
-    /// `None`: done with.
+struct WindowSlot {
+    /// `None` if the record is finished.
     record: Option<Record>,
-    place: Place,
+    block: BlockStart,
     bytes: u32,
 }
 
-impl Window {
-    /// Records, done with or not: what bounds the memory.
+impl RecordWindow {
+    /// Returns the number of records, finished or not, which bounds the memory.
     pub fn len(&self) -> usize {
         self.aside.len() + self.slots.len()
     }
@@ -39,37 +39,37 @@ impl Window {
         self.bytes
     }
 
-    /// Records that are not done with.
+    /// Returns the number of unfinished records.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// Records that are done with behind one that is not, and their bytes.
-    pub fn done_behind(&self) -> (usize, usize) {
+    /// Returns the number and size of the finished records behind an unfinished one.
+    pub fn finished_behind(&self) -> (usize, usize) {
         (self.len() - self.open, self.done_bytes)
     }
 
-    /// The sequence of what is pushed next.
+    /// Returns the sequence of the next record.
     pub fn next(&self) -> u64 {
         self.first + self.slots.len() as u64
     }
 
-    /// `place`: of the record's block; `None`: it was set aside. Returns its sequence.
-    pub fn push(&mut self, record: Record, place: Option<Place>) -> u64 {
+    /// Adds a record and returns its sequence. `block` is the record's block, or `None` if it is set aside.
+    pub fn push(&mut self, record: Record, block: Option<BlockStart>) -> u64 {
         self.bytes += record.len();
         self.open += 1;
-        let Some(place) = place else {
-            debug_assert!(self.slots.is_empty(), "what was set aside comes before all else");
+        let Some(block) = block else {
+            debug_assert!(self.slots.is_empty(), "records that were set aside come first");
             self.aside_bytes += record.len();
             self.aside.insert(self.first, record);
-            self.aside_kept += 1;
+            self.side_file_records += 1;
             self.first += 1;
             return self.first - 1;
         };
         let bytes = record.len() as u32;
-        self.slots.push_back(Slot {
+        self.slots.push_back(WindowSlot {
             record: Some(record),
-            place,
+            block,
             bytes,
         });
         self.next() - 1
@@ -99,32 +99,32 @@ impl Window {
         }
     }
 
-    /// The oldest that is not done with.
+    /// Returns the oldest unfinished record.
     pub fn oldest(&self) -> Option<&Record> {
         let aside = self.aside.first_key_value().map(|(_, record)| record);
         aside.or_else(|| self.slots.front().and_then(|slot| slot.record.as_ref()))
     }
 
-    /// `None`: all that was read is done with, or aside.
-    pub fn cursor(&self) -> Option<Cursor> {
+    /// Returns the new cursor, or `None` if all records are finished or set aside.
+    pub fn cursor(&self) -> Option<BufferCursor> {
         let slot = self.slots.front()?;
         let record = slot.record.as_ref()?;
-        Some(Cursor {
-            place: slot.place,
+        Some(BufferCursor {
+            block: slot.block,
             position: record.position(),
         })
     }
 
-    /// Fewer are aside than were written down.
-    pub fn has_done_aside(&self) -> bool {
-        self.aside.len() < self.aside_kept
+    /// Returns whether records of the last side file are finished.
+    pub fn has_finished_aside(&self) -> bool {
+        self.aside.len() < self.side_file_records
     }
 
     pub fn aside_bytes(&self) -> usize {
         self.aside_bytes
     }
 
-    /// What is not done with, in order, with its sequence.
+    /// Returns the unfinished records in order, with their sequences.
     pub fn open_records(&self) -> (Vec<u64>, Vec<Record>) {
         let aside = self.aside.iter().map(|(sequence, record)| (*sequence, record.clone()));
         let slots = (self.first..).zip(&self.slots);
@@ -132,22 +132,25 @@ impl Window {
         aside.chain(slots).unzip()
     }
 
-    /// All that is not done with is aside now; these are its records, in order.
+    /// Marks all unfinished records as set aside. `records` are their copies, in order.
     pub fn set_aside(&mut self, records: impl Iterator<Item = (u64, Record)>) {
         self.first += self.slots.len() as u64;
         self.slots.clear();
         self.done_bytes = 0;
         self.aside = records.collect();
         self.aside_bytes = self.bytes;
-        self.aside_kept = self.aside.len();
+        self.side_file_records = self.aside.len();
     }
 
-    /// What is not done with, in order.
-    pub fn into_open(self) -> Vec<Returned> {
-        let aside = self.aside.into_values().map(|record| Returned { record, place: None });
+    /// Returns the unfinished records in order.
+    pub fn into_open(self) -> Vec<ReturnedRecord> {
+        let aside = self
+            .aside
+            .into_values()
+            .map(|record| ReturnedRecord { record, block: None });
         let slots = self.slots.into_iter().filter_map(|slot| {
-            let place = Some(slot.place);
-            slot.record.map(|record| Returned { record, place })
+            let block = Some(slot.block);
+            slot.record.map(|record| ReturnedRecord { record, block })
         });
         aside.chain(slots).collect()
     }

@@ -1,4 +1,5 @@
-//! The connection to Redis. One carries the batches of all actions; one that failed is thrown away, and the next batch makes another.
+//! The connection to Redis, which carries the batches of all actions. A failed connection is discarded, and the next
+//! batch opens another one.
 
 use std::time::Duration;
 
@@ -17,14 +18,14 @@ use super::config::{RedisConnectorConfig, RedisMode};
 use super::error::describe;
 use crate::config::address;
 
-/// Shared by the actions on one Redis.
+/// A Redis server or cluster, shared by its actions.
 pub struct RedisConnector {
     client: AnyClient,
     connect_limit: Duration,
     answer_limit: Duration,
-    /// For errors.
+    /// The addresses, for errors.
     servers: String,
-    connection: Mutex<Option<Numbered>>,
+    connection: Mutex<Option<NumberedConnection>>,
 }
 
 enum AnyClient {
@@ -39,15 +40,15 @@ enum AnyConnection {
     Cluster(ClusterConnection),
 }
 
-/// A connection with a number, so that who found it broken throws away that one and not its successor.
+/// A connection with a number, so that a user who found it broken discards this connection and not its successor.
 #[derive(Clone)]
-pub(super) struct Numbered {
+pub(super) struct NumberedConnection {
     number: u64,
     connection: AnyConnection,
 }
 
 impl RedisConnector {
-    /// The errors name the fields.
+    /// Creates the connector. The errors name the fields.
     pub fn new(config: &RedisConnectorConfig) -> Result<RedisConnector, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -63,8 +64,8 @@ impl RedisConnector {
         })
     }
 
-    /// The connection, made if there is none.
-    pub(super) async fn connection(&self) -> Result<Numbered, String> {
+    /// Returns the connection, and opens it if needed.
+    pub(super) async fn connection(&self) -> Result<NumberedConnection, String> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = &*slot {
             return Ok(connection.clone());
@@ -74,13 +75,13 @@ impl RedisConnector {
             .await
             .map_err(|_| {
                 format!(
-                    "cannot connect to {}: no answer within {} ms",
+                    "cannot connect to {}: no response within {} ms (connect_timeout_ms)",
                     self.servers,
                     limit.as_millis()
                 )
             })?
             .map_err(|error| format!("cannot connect to {}: {}", self.servers, describe(&error)))?;
-        let numbered = Numbered {
+        let numbered = NumberedConnection {
             number: getrandom::u64().unwrap_or_default(),
             connection,
         };
@@ -104,8 +105,8 @@ impl RedisConnector {
         })
     }
 
-    /// The connection is of no use any more.
-    pub(super) async fn discard(&self, broken: &Numbered) {
+    /// Discards a broken connection.
+    pub(super) async fn discard(&self, broken: &NumberedConnection) {
         let mut slot = self.connection.lock().await;
         if slot.as_ref().is_some_and(|current| current.number == broken.number) {
             *slot = None;
@@ -113,8 +114,8 @@ impl RedisConnector {
     }
 }
 
-impl Numbered {
-    /// The answers of a pipeline, one for each command; errors of single commands are among them.
+impl NumberedConnection {
+    /// Runs a pipeline. Returns one response per command; errors of single commands are among them.
     pub async fn pipeline(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let count = pipeline.len();
         match &mut self.connection {
@@ -136,7 +137,7 @@ impl Numbered {
 }
 
 fn client(config: &RedisConnectorConfig) -> Result<AnyClient, String> {
-    let wrong = |error: RedisError| format!("servers: {}", describe(&error));
+    let invalid = |error: RedisError| format!("servers: {}", describe(&error));
     let addresses = config.servers.iter().filter_map(|server| address(server));
     let addresses: Vec<ConnectionAddr> = addresses
         .map(|(host, port)| connection_addr(config, host, port))
@@ -145,18 +146,20 @@ fn client(config: &RedisConnectorConfig) -> Result<AnyClient, String> {
     match config.mode {
         RedisMode::Single => {
             let info = addresses.into_iter().next().ok_or("servers: must not be empty")?;
-            let info = connection_info(config, info).map_err(wrong)?;
+            let info = connection_info(config, info).map_err(invalid)?;
             let client = match certificates {
                 Some(certificates) => Client::build_with_tls(info, certificates),
                 None => Client::open(info),
             };
-            client.map(|client| AnyClient::Single(Box::new(client))).map_err(wrong)
+            client
+                .map(|client| AnyClient::Single(Box::new(client)))
+                .map_err(invalid)
         }
         RedisMode::Cluster => cluster(config, addresses)
             .map(|client| AnyClient::Cluster(Box::new(client)))
-            .map_err(wrong),
+            .map_err(invalid),
         RedisMode::Sentinel => {
-            let client = sentinel(config, addresses).map_err(wrong)?;
+            let client = sentinel(config, addresses).map_err(invalid)?;
             Ok(AnyClient::Sentinel(Box::new(Mutex::new(client))))
         }
     }
@@ -204,7 +207,7 @@ fn cluster(config: &RedisConnectorConfig, nodes: Vec<ConnectionAddr>) -> Result<
     builder.build()
 }
 
-/// User, password and certificates are shown to the master and to the sentinels.
+/// User, password and certificates are used for the master; the certificates also for the sentinels.
 fn sentinel(config: &RedisConnectorConfig, sentinels: Vec<ConnectionAddr>) -> Result<SentinelClient, RedisError> {
     let master = config.sentinel_master.clone().unwrap_or_default();
     let mut builder = SentinelClientBuilder::new(sentinels, master, SentinelServerType::Master)?;

@@ -8,36 +8,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{address, at_least, out_of_range};
 use crate::secret::Secret;
-use crate::sink::Template;
+use crate::sink::FieldTemplate;
 use crate::tls::TlsConfig;
 
-/// Which Redis.
+/// Connection to Redis or Valkey.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConnectorConfig {
+    /// Kind of installation.
     #[serde(default)]
     pub mode: RedisMode,
-    /// `host:port` of the server, of some nodes of the cluster, or of the sentinels.
+    /// Addresses as `host:port`: of the server, of some nodes of the cluster, or of the sentinels.
     pub servers: Vec<String>,
-    /// The name by which the sentinels know the master.
+    /// Name of the master at the sentinels.
     #[serde(default)]
     pub sentinel_master: Option<String>,
+    /// User name, for servers with access control lists.
     #[serde(default)]
     pub user: Option<String>,
+    /// Password of the user.
     #[serde(default)]
     pub password: Option<Secret>,
-    /// Number of the database. A cluster has only 0.
+    /// Number of the database. A cluster has only database 0.
     #[serde(default)]
     pub database: u32,
-    /// How long connecting may take, in milliseconds.
+    /// Maximum time to connect, in milliseconds.
     #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
-    /// How long the server may take to answer a batch, in milliseconds.
+    /// How long the server may take to respond to a batch, in milliseconds.
     #[serde(default = "answer_timeout_ms")]
     #[schemars(range(min = 1))]
     pub answer_timeout_ms: u64,
-    /// TLS. None: what is sent, the password included, can be read on the way.
+    /// TLS settings. Without them, all data including the password is sent unencrypted.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
 }
@@ -45,9 +48,12 @@ pub struct RedisConnectorConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RedisMode {
+    /// One server.
     #[default]
     Single,
+    /// A cluster.
     Cluster,
+    /// A master that sentinels monitor.
     Sentinel,
 }
 
@@ -55,35 +61,35 @@ fn answer_timeout_ms() -> u64 {
     10_000
 }
 
-/// The command for each message.
+/// Command that the action runs for each message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RedisActionConfig {
-    /// The command and its arguments, such as `["HSET", "device:${clientid}", "temp", "${payload.temp}"]`. The arguments are
-    /// templates. Nothing in a message can become another argument or command.
+    /// The command and its arguments, for example `["HSET", "device:${clientid}", "temp", "${payload.temp}"]`.
+    /// Arguments may be templates. A message can never add an argument or command.
     pub command: Vec<String>,
 }
 
 impl RedisConnectorConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.servers.is_empty() || (self.mode == RedisMode::Single && self.servers.len() > 1) {
-            problems.push("servers: must name one host:port, and may name more for a cluster or sentinels".to_owned());
+            problems.push("servers: must name one host:port; a cluster or sentinels may have more".to_owned());
         }
         for server in &self.servers {
             if address(server).is_none() {
-                problems.push(format!("servers: `{server}` must be host:port"));
+                problems.push(format!("servers: found {server:?}, expected host:port"));
             }
         }
         if (self.mode == RedisMode::Sentinel) != self.sentinel_master.is_some() {
-            problems.push("sentinel_master: must be given exactly if mode is sentinel".to_owned());
+            problems.push("sentinel_master: must be set if and only if mode is sentinel".to_owned());
         }
         if self.mode == RedisMode::Cluster && self.database != 0 {
-            problems.push("database: must be 0, which is all that a cluster has".to_owned());
+            problems.push("database: must be 0, the only database of a cluster".to_owned());
         }
         if self.user.is_some() && self.password.is_none() {
-            problems.push("password: is missing; user needs it".to_owned());
+            problems.push("password: missing; user needs a password".to_owned());
         }
         problems.extend(out_of_range([
             ("connect_timeout_ms", self.connect_timeout_ms, at_least(1)),
@@ -93,12 +99,12 @@ impl RedisConnectorConfig {
         problems
     }
 
-    /// The files of `tls`, which the client wants as text.
+    /// Reads the files of `tls`, as the Redis client needs their content.
     pub(super) fn certificates(&self) -> Result<Option<TlsCertificates>, String> {
         let Some(tls) = &self.tls else {
             return Ok(None);
         };
-        // Says what is wrong in the words of the other connectors.
+        // Checks the files with the same errors as the other connectors.
         tls.client()?;
         let read =
             |file: &Path| std::fs::read(file).map_err(|error| format!("tls: cannot read {}: {error}", file.display()));
@@ -115,15 +121,15 @@ impl RedisConnectorConfig {
 }
 
 impl RedisActionConfig {
-    /// All that is wrong with it: the field and what it should be.
+    /// Returns one message per invalid field: the field, its value and the expected value.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         match self.command.first().map(String::as_str) {
-            None | Some("") => problems.push("command: must begin with the name of a command".to_owned()),
-            Some(name) if is_template(name) => problems.push("command: its name must not be a template".to_owned()),
+            None | Some("") => problems.push("command: must begin with a command name".to_owned()),
+            Some(name) if is_template(name) => problems.push("command: the name must not be a template".to_owned()),
             Some(name) if CONNECTION_COMMANDS.iter().any(|other| name.eq_ignore_ascii_case(other)) => {
                 problems.push(format!(
-                    "command: {name} changes the connection, which all actions share"
+                    "command: {name} is not allowed, because it changes or blocks the shared connection"
                 ));
             }
             Some(_) => {}
@@ -131,22 +137,22 @@ impl RedisActionConfig {
         problems
     }
 
-    /// The templates to fill in for each message: the arguments that are templates, in their order.
-    pub fn templates(&self) -> Vec<Template> {
+    /// Returns the arguments that are templates, in order.
+    pub fn templates(&self) -> Vec<FieldTemplate> {
         let arguments = self.command.iter().enumerate().skip(1);
         arguments
             .filter(|(_, text)| is_template(text))
-            .map(|(index, text)| Template::new(format!("command[{index}]"), text))
+            .map(|(index, text)| FieldTemplate::document(format!("command[{index}]"), text))
             .collect()
     }
 }
 
-/// Others are the same for every message and are not kept with it.
+/// Returns whether an argument is a template. Other arguments are constant and not stored in records.
 pub(super) fn is_template(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Commands after which the connection is another one, or is blocked, for everybody.
+/// Commands that change or block the connection for all actions.
 const CONNECTION_COMMANDS: &[&str] = &[
     "AUTH",
     "BLMOVE",

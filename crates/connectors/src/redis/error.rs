@@ -1,29 +1,32 @@
-//! What an error of Redis means for a record.
+//! Classifies errors of Redis.
 //!
-//! | answer begins with | means |
+//! | response begins with | result |
 //! |---|---|
-//! | WRONGTYPE, CROSSSLOT, NOPERM, ERR | refused |
-//! | TRYAGAIN, ASK | sent again, others go on |
-//! | MOVED, READONLY, LOADING, MASTERDOWN, CLUSTERDOWN, OOM, MISCONF, BUSY, NOREPLICAS, NOAUTH, WRONGPASS, all others; no answer | everything waits |
+//! | WRONGTYPE, CROSSSLOT, NOPERM, ERR | rejected |
+//! | TRYAGAIN, ASK | retried, other records continue |
+//! | MOVED, READONLY, LOADING, MASTERDOWN, CLUSTERDOWN, OOM, MISCONF, BUSY | all records wait |
+//! | NOREPLICAS, NOAUTH, WRONGPASS, all others; no response | all records wait |
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::sink::Failure;
+use crate::sink::DeliveryFailure;
 
-pub(super) fn failure(error: &RedisError) -> Failure {
+pub(super) fn failure(error: &RedisError) -> DeliveryFailure {
     let reason = describe(error);
     match error.kind() {
-        ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::NoPerm) => Failure::Refused(reason),
-        ErrorKind::Server(ServerErrorKind::TryAgain | ServerErrorKind::Ask) => Failure::Busy(reason),
-        // Sometimes the client has cut off the code that says what it is.
-        ErrorKind::Server(ServerErrorKind::ResponseError) if !is_of_the_server(error) => Failure::Refused(reason),
-        _ if matches!(error.code(), Some("WRONGTYPE" | "ERR")) => Failure::Refused(reason),
-        _ => Failure::Away(reason),
+        ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::NoPerm) => DeliveryFailure::Refused(reason),
+        ErrorKind::Server(ServerErrorKind::TryAgain | ServerErrorKind::Ask) => DeliveryFailure::Temporary(reason),
+        // The client sometimes removes the error code.
+        ErrorKind::Server(ServerErrorKind::ResponseError) if !is_server_error(error) => {
+            DeliveryFailure::Refused(reason)
+        }
+        _ if matches!(error.code(), Some("WRONGTYPE" | "ERR")) => DeliveryFailure::Refused(reason),
+        _ => DeliveryFailure::Unreachable(reason),
     }
 }
 
-/// An `ERR` that says something of the server, not of the command.
-fn is_of_the_server(error: &RedisError) -> bool {
+/// Returns whether an `ERR` concerns the server instead of the command.
+fn is_server_error(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     [
         "max number of clients",
@@ -35,7 +38,7 @@ fn is_of_the_server(error: &RedisError) -> bool {
     .any(|text| detail.contains(text))
 }
 
-/// For an operator: the server's words, or what happened below.
+/// Returns the error as a text for operators: the server's message, or the client's.
 pub(super) fn describe(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) if !detail.starts_with(code) => format!("{code} {detail}"),

@@ -1,27 +1,27 @@
-//! The action: a batch as a pipeline.
+//! The Redis action: sends a batch as a pipeline.
 //!
-//! A pipeline runs to its end: where one of its commands is to be sent again, those behind it have been done before it. Errors of
-//! that kind (a cluster that moves a slot) are rare, and Redis knows no way to stop at them.
+//! A pipeline always runs to its end. If one of its commands must be retried, later commands have already run. Such
+//! errors, for example a slot that moves in a cluster, are rare, and Redis cannot stop a pipeline at them.
 
 use std::sync::Arc;
 
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::client::{Numbered, RedisConnector};
+use super::client::{NumberedConnection, RedisConnector};
 use super::config::{RedisActionConfig, is_template};
 use super::error::{describe, failure};
 use crate::record::Record;
-use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template, all};
+use crate::sink::{BatchOutcome, BoxFuture, DeliveryFailure, FieldTemplate, Sink, all};
 
 pub struct RedisSink {
     connector: Arc<RedisConnector>,
-    /// The name first.
+    /// The command name and its arguments.
     command: Vec<String>,
-    templates: Vec<Template>,
+    templates: Vec<FieldTemplate>,
 }
 
 impl RedisSink {
-    /// The errors name the fields.
+    /// Creates the sink. The errors name the fields.
     pub fn new(connector: Arc<RedisConnector>, config: &RedisActionConfig) -> Result<RedisSink, Vec<String>> {
         let problems = config.problems();
         if !problems.is_empty() {
@@ -34,14 +34,14 @@ impl RedisSink {
         })
     }
 
-    pub fn templates(&self) -> &[Template] {
+    pub fn templates(&self) -> &[FieldTemplate] {
         &self.templates
     }
 
-    async fn send_all(&self, batch: &[Record]) -> Outcome {
+    async fn send_all(&self, batch: &[Record]) -> BatchOutcome {
         let mut connection = match self.connector.connection().await {
             Ok(connection) => connection,
-            Err(reason) => return all(batch, Err(Failure::Away(reason))),
+            Err(reason) => return all(batch, Err(DeliveryFailure::Unreachable(reason))),
         };
         let mut pipeline = Pipeline::with_capacity(batch.len());
         for record in batch {
@@ -50,28 +50,36 @@ impl RedisSink {
         let outcome = match connection.pipeline(&pipeline).await {
             Ok(answers) if answers.len() == batch.len() => answers.into_iter().map(result).collect(),
             Ok(answers) => {
-                let reason = format!("the server gave {} answers to {} commands", answers.len(), batch.len());
-                all(batch, Err(Failure::Away(reason)))
+                let reason = format!(
+                    "the server sent {} responses to {} commands",
+                    answers.len(),
+                    batch.len()
+                );
+                all(batch, Err(DeliveryFailure::Unreachable(reason)))
             }
-            // The client gives up a pipeline as a whole when a node of a cluster is away, or sends commands elsewhere.
+            // The client fails a whole pipeline when a cluster node is unreachable or commands are redirected.
             Err(error) if connection.is_cluster() && !error.is_unrecoverable_error() => {
                 self.send_each(&mut connection, batch).await
             }
-            Err(error) => all(batch, Err(away(&error))),
+            Err(error) => all(batch, Err(unreachable(&error))),
         };
-        if outcome.iter().any(|result| matches!(result, Err(Failure::Away(_)))) {
-            // What is wrong may be wrong with this connection: a master that became a replica stays connected.
+        if outcome
+            .iter()
+            .any(|result| matches!(result, Err(DeliveryFailure::Unreachable(_))))
+        {
+            // The connection itself may be the cause: after a failover it may still lead to a server that is now a
+            // replica.
             self.connector.discard(&connection).await;
         }
         outcome
     }
 
-    /// One after the other, to learn how each goes.
-    async fn send_each(&self, connection: &mut Numbered, batch: &[Record]) -> Outcome {
-        let mut outcome = Outcome::with_capacity(batch.len());
+    /// Sends records one by one, to get a result for each.
+    async fn send_each(&self, connection: &mut NumberedConnection, batch: &[Record]) -> BatchOutcome {
+        let mut outcome = BatchOutcome::with_capacity(batch.len());
         for record in batch {
             let result = match outcome.last() {
-                Some(Err(failure @ Failure::Away(_))) => Err(Failure::clone(failure)),
+                Some(Err(failure @ DeliveryFailure::Unreachable(_))) => Err(DeliveryFailure::clone(failure)),
                 _ => {
                     let answer = connection.command(&self.command(record)).await;
                     answer.map_err(|error| failure(&error)).and_then(result)
@@ -82,7 +90,7 @@ impl RedisSink {
         outcome
     }
 
-    /// Null becomes an empty argument: Redis has no null.
+    /// Builds the command of a record. Null becomes an empty argument, because Redis has no null.
     fn command(&self, record: &Record) -> Cmd {
         let mut command = Cmd::new();
         let mut field = 0;
@@ -97,7 +105,7 @@ impl RedisSink {
         command
     }
 
-    /// Connects, and asks whether there is such a command.
+    /// Connects, and checks that the server has the command.
     async fn check_all(&self) -> Result<(), String> {
         let mut connection = self.connector.connection().await?;
         let name = &self.command[0];
@@ -105,11 +113,11 @@ impl RedisSink {
         ask.arg("INFO").arg(name);
         match connection.command(&ask).await.and_then(Value::extract_error) {
             Ok(Value::Array(found)) if matches!(found.as_slice(), [Value::Nil]) => {
-                Err(format!("command: the server does not know {name}"))
+                Err(format!("command: the server has no command {name}"))
             }
             Ok(_) => Ok(()),
-            // Who may not ask may still be allowed the command itself.
-            Err(error) if matches!(failure(&error), Failure::Refused(_)) => Ok(()),
+            // A user without permission for COMMAND INFO may still be allowed to run the command.
+            Err(error) if matches!(failure(&error), DeliveryFailure::Refused(_)) => Ok(()),
             Err(error) => {
                 self.connector.discard(&connection).await;
                 Err(describe(&error))
@@ -118,11 +126,11 @@ impl RedisSink {
     }
 }
 
-fn away(error: &RedisError) -> Failure {
-    Failure::Away(failure(error).reason().to_owned())
+fn unreachable(error: &RedisError) -> DeliveryFailure {
+    DeliveryFailure::Unreachable(failure(error).reason().to_owned())
 }
 
-fn result(answer: Value) -> Result<(), Failure> {
+fn result(answer: Value) -> Result<(), DeliveryFailure> {
     match answer.extract_error() {
         Ok(_) => Ok(()),
         Err(error) => Err(failure(&error)),
@@ -130,7 +138,7 @@ fn result(answer: Value) -> Result<(), Failure> {
 }
 
 impl Sink for RedisSink {
-    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, BatchOutcome> {
         Box::pin(self.send_all(batch))
     }
 

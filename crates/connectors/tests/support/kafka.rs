@@ -1,4 +1,5 @@
-//! What the tests against a real Kafka share: topics, what is in them, an action with its buffer, and whether all of it arrived in order.
+//! Helpers of the tests with real Kafka nodes: topics and their contents, an action with its buffer, and a check that
+//! all messages arrived in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink};
-use connectors::{Action, ActionStats, Buffer, BufferConfig, DeliveryConfig, QueryMode, Records, RetryConfig};
+use connectors::{Action, ActionBuffer, ActionStats, BufferConfig, DeliveryConfig, QueryMode, Records, RetryConfig};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
@@ -48,7 +49,7 @@ pub fn connector(hosts: &str) -> KafkaConnectorConfig {
     serde_json::from_value(json!({"bootstrap_hosts": hosts})).expect("a configuration")
 }
 
-/// An action on `kafka_topic`, changed by `with`.
+/// Returns the configuration of an action on `kafka_topic`, changed by `with`.
 pub fn action(kafka_topic: &str, with: Value) -> KafkaActionConfig {
     let mut config = json!({"kafka_topic": kafka_topic, "partition_refresh_ms": 1000});
     let fields = with.as_object().expect("an object").clone();
@@ -57,7 +58,7 @@ pub fn action(kafka_topic: &str, with: Value) -> KafkaActionConfig {
 }
 
 pub fn sink(hosts: &str, config: &KafkaActionConfig) -> KafkaSink {
-    KafkaSink::new(&connector(hosts), config).expect("a sound configuration")
+    KafkaSink::new(&connector(hosts), config).expect("a valid configuration")
 }
 
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Found {
     }
 }
 
-/// All that a topic has.
+/// Reads all messages of a topic.
 pub async fn read_all(hosts: &str, name: &str) -> Vec<Found> {
     let (hosts, name) = (hosts.to_owned(), name.to_owned());
     tokio::task::spawn_blocking(move || read_all_blocking(&hosts, &name))
@@ -92,10 +93,12 @@ pub fn read_all_blocking(hosts: &str, name: &str) -> Vec<Found> {
         .set("group.id", "reads-all")
         .set("enable.auto.commit", "false");
     let consumer: BaseConsumer = config.create().expect("valid options");
-    // A leader that has just come back may not know yet how far its followers are.
+    // A leader that has just restarted may not know yet how far its followers are.
     let end = Instant::now() + PATIENCE;
     let partitions = loop {
-        let metadata = consumer.fetch_metadata(Some(name), PATIENCE).expect("Kafka is there");
+        let metadata = consumer
+            .fetch_metadata(Some(name), PATIENCE)
+            .expect("Kafka is reachable");
         let partitions = metadata.topics()[0].partitions();
         let is_settled =
             |partition: &rdkafka::metadata::MetadataPartition| partition.isr().len() == partition.replicas().len();
@@ -105,20 +108,20 @@ pub fn read_all_blocking(hosts: &str, name: &str) -> Vec<Found> {
         assert!(Instant::now() < end, "the replicas of {name} do not catch up");
         std::thread::sleep(Duration::from_millis(100));
     };
-    let (mut places, mut left) = (TopicPartitionList::new(), 0);
+    let (mut offsets, mut left) = (TopicPartitionList::new(), 0);
     for partition in partitions {
         let (low, high) = consumer
             .fetch_watermarks(name, partition, PATIENCE)
-            .expect("Kafka is there");
+            .expect("Kafka is reachable");
         left += high - low;
-        places
+        offsets
             .add_partition_offset(name, partition, Offset::Beginning)
             .expect("an offset");
     }
-    consumer.assign(&places).expect("partitions");
+    consumer.assign(&offsets).expect("partitions");
     let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
     while left > 0 {
-        assert!(Instant::now() < end, "{left} messages do not come");
+        assert!(Instant::now() < end, "{left} messages are missing");
         let Some(Ok(message)) = consumer.poll(Duration::from_millis(200)) else {
             continue;
         };
@@ -139,7 +142,7 @@ pub fn read_all_blocking(hosts: &str, name: &str) -> Vec<Found> {
     found
 }
 
-/// An action with its buffer on the disk, and publishers that wait for it.
+/// An action with its disk buffer.
 pub struct Bridge {
     pub directory: Directory,
     pub action: Action,
@@ -155,7 +158,7 @@ impl Bridge {
 
     pub fn start_with(hosts: &str, config: &KafkaActionConfig, delivery: DeliveryConfig) -> Bridge {
         let directory = Directory::new("kafka-buffer");
-        let buffer = Buffer::open(directory.path(), &BufferConfig::default(), QueryMode::Async, || ());
+        let buffer = ActionBuffer::open(directory.path(), &BufferConfig::default(), QueryMode::Async, || ());
         let action = Action::new("test", buffer.expect("a directory that can be written to"));
         let delivery = DeliveryConfig {
             retry: RetryConfig {
@@ -174,7 +177,7 @@ impl Bridge {
         }
     }
 
-    /// Publishes so many messages of 50 keys, and says how many there are now.
+    /// Publishes `count` messages with 50 keys. Returns the number of messages so far.
     pub fn publish(&mut self, count: u32) -> u32 {
         self.publish_sized(count, 80)
     }
@@ -189,7 +192,7 @@ impl Bridge {
                 &[Some(value.as_bytes()), Some(key.as_bytes())],
             );
         }
-        self.action.buffer().append(&mut records).expect("room");
+        self.action.buffer().append(&mut records).expect("space");
         self.next += count;
         self.next
     }
@@ -207,7 +210,8 @@ impl Bridge {
     }
 }
 
-/// All numbers are there; first arrivals of a key are in order. Returns how many came more than once.
+/// Asserts that all numbers arrived, and that the first arrivals of each key are in order. Returns the number of
+/// duplicates.
 pub fn reconcile(found: &[Found], numbers: Range<u32>) -> usize {
     let mut first_of_key: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -224,7 +228,7 @@ pub fn reconcile(found: &[Found], numbers: Range<u32>) -> usize {
     }
     assert!(
         missing.is_empty(),
-        "{} missing, {:?} to {:?}; there are, by partition: {of_partition:?}",
+        "{} missing, {:?} to {:?}; stored per partition: {of_partition:?}",
         missing.len(),
         missing.first(),
         missing.last()

@@ -1,9 +1,11 @@
-//! What the tests against real servers share: temporary directories, certificates, the scripts in `dev/`, records with
-//! numbers in them, and a loop that sends until everything is taken.
+//! Helpers of the tests with real servers: temporary directories, certificates, the scripts in `dev/`, numbered
+//! records, and a loop that sends until everything is accepted.
 #![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
 #[path = "../../../../tests/support/ports.rs"]
 mod ports;
+#[path = "../../../../tests/support/shared.rs"]
+pub mod shared;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use connectors::{Failure, Record, Sink, sample};
+use connectors::{DeliveryFailure, Record, Sink, sample};
 
 pub use ports::free_port;
 
-/// Long enough for a slow machine; tests wait for conditions, not for times.
+/// A generous limit for slow machines. Tests wait for conditions, not for times.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory that is removed at the end, reachable for other users.
+/// A temporary directory that other users can read. It is removed when dropped.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -57,12 +59,12 @@ pub struct Server {
     script: PathBuf,
     verb: String,
     pub directory: Directory,
-    /// The first value of what the script prints.
+    /// The first value that the script prints.
     pub address: String,
 }
 
 impl Server {
-    /// `options`: as the script takes them.
+    /// Starts the script with its `options`.
     pub fn start(script: &str, verb: &str, options: &[&str]) -> Server {
         Server::start_in(Directory::new(script), script, verb, options)
     }
@@ -75,8 +77,8 @@ impl Server {
             directory,
             address: String::new(),
         };
-        let said = server.run(verb, options);
-        let first = said.lines().next().and_then(|line| line.split_once('='));
+        let output = server.run(verb, options);
+        let first = output.lines().next().and_then(|line| line.split_once('='));
         server.address = first.expect("the script prints NAME=VALUE").1.to_owned();
         server
     }
@@ -86,17 +88,19 @@ impl Server {
         port.parse().expect("an address ends with a port")
     }
 
-    /// Kills the server and starts it again at its old address; others go on meanwhile.
+    /// Kills the server and restarts it at its old address after a second, so that clients notice. Does not block other
+    /// tasks.
     pub async fn crash_and_return(server: &Arc<Server>) {
         let server = Arc::clone(server);
         let restart = move || {
             server.run("kill", &[]);
+            std::thread::sleep(Duration::from_secs(1));
             server.run(&server.verb, &[]);
         };
         tokio::task::spawn_blocking(restart).await.expect("the scripts succeed");
     }
 
-    /// Calls the script; others go on meanwhile.
+    /// Calls the script without blocking other tasks.
     pub async fn run_in_background(self: &Arc<Self>, verb: &str, options: &[&str]) {
         let (server, verb) = (Arc::clone(self), verb.to_owned());
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
@@ -111,8 +115,8 @@ impl Server {
         let mut command = Command::new(&self.script);
         command.arg(verb).arg(self.directory.path()).args(options);
         let output = command.output().expect("the script can be run");
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{} {verb}: {complaint}", self.script.display());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {verb}: {errors}", self.script.display());
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
@@ -126,8 +130,8 @@ impl Drop for Server {
     }
 }
 
-/// Files `ca.pem`, `cert.pem` and `key.pem` for a server at 127.0.0.1 and localhost. Issuer and certificate have names of their own:
-/// OpenSSL takes what has its issuer's name for its own issuer.
+/// Writes `ca.pem`, `cert.pem` and `key.pem` for a server at 127.0.0.1 and localhost. Issuer and certificate have
+/// different names, because OpenSSL treats a certificate with its issuer's name as self-issued.
 pub fn certificates(directory: &Directory) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::default();
@@ -144,7 +148,7 @@ pub fn certificates(directory: &Directory) {
     directory.write("key.pem", key.serialize_pem());
 }
 
-/// A record for each number, its fields made by `fields`.
+/// Creates a record for each number from `fields`.
 pub fn numbered(numbers: std::ops::Range<u32>, fields: impl Fn(u32) -> Vec<Option<Vec<u8>>>) -> Vec<Record> {
     let owned: Vec<Vec<Option<Vec<u8>>>> = numbers.map(fields).collect();
     let borrowed: Vec<Vec<Option<&[u8]>>> = owned
@@ -159,8 +163,8 @@ pub fn text(text: impl Into<String>) -> Option<Vec<u8>> {
     Some(text.into().into_bytes())
 }
 
-/// Sends what is not taken again and again until all is. `between` is called after each round with the number of records
-/// that wait. Returns how many tries failed.
+/// Sends records until all are accepted. Calls `between` after each round with the number of waiting records. Returns
+/// the number of failed rounds.
 pub async fn deliver(sink: &dyn Sink, records: &[Record], mut between: impl FnMut(usize)) -> usize {
     let end = Instant::now() + PATIENCE;
     let mut waiting = records.to_vec();
@@ -169,9 +173,9 @@ pub async fn deliver(sink: &dyn Sink, records: &[Record], mut between: impl FnMu
         assert!(Instant::now() < end, "{} records still wait: {last:?}", waiting.len());
         let outcome = sink.send(&waiting).await;
         assert_eq!(outcome.len(), waiting.len());
-        let mut again = |(record, result): (&Record, &Result<(), Failure>)| match result {
+        let mut again = |(record, result): (&Record, &Result<(), DeliveryFailure>)| match result {
             Ok(()) => None,
-            Err(Failure::Refused(reason)) => panic!("refused: {reason}"),
+            Err(DeliveryFailure::Refused(reason)) => panic!("rejected: {reason}"),
             Err(failure) => {
                 last = Some(failure.clone());
                 Some(record.clone())
@@ -187,8 +191,8 @@ pub async fn deliver(sink: &dyn Sink, records: &[Record], mut between: impl FnMu
     failures
 }
 
-/// Delivers batches of new records, numbered from 0, while `fault` runs and a little longer. Returns how many records
-/// were delivered and how many tries failed.
+/// Delivers batches of new records, numbered from 0, during `fault` and a little longer. Returns the number of
+/// delivered records and of failed rounds.
 pub async fn deliver_during(
     fault: impl Future<Output = ()>,
     sink: &dyn Sink,
@@ -213,10 +217,10 @@ pub async fn deliver_during(
 }
 
 /// Waits until the condition holds.
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub async fn until(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds().await {
-        assert!(Instant::now() < end, "in vain: {what}");
+        assert!(Instant::now() < end, "timed out waiting until {condition}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

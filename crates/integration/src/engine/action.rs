@@ -1,4 +1,4 @@
-//! Actions: made, changed, deleted; their buffers and pumps.
+//! Creates, changes and deletes actions, with their buffers and pumps.
 
 use super::*;
 
@@ -23,90 +23,99 @@ impl Engine {
         Ok(state.action_view(definition))
     }
 
-    /// Makes or changes one. What waits in its buffer stays there.
+    /// Creates or changes an action. Its buffer is preserved.
     pub fn put_action(&self, mut definition: ActionDefinition) -> Result<ActionView, EngineError> {
         let mut store = self.changes();
         let id = definition.id();
         {
             let state = self.state();
-            let kept = &state.kept.definitions.actions;
-            free("action", &id, &state.origins.actions)?;
-            let old = kept.get(&id).map(|old| &old.parameters);
+            let stored = &state.stored.definitions.actions;
+            check_not_pinned("action", &id, &state.origins.actions)?;
+            let old = stored.get(&id).map(|old| &old.parameters);
             let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
             problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
             problems.extend(action_problems(&definition, Some(state.target(&definition))));
             problems.extend(state.fallback_problems(&definition));
-            room("actions", kept, &id, &mut problems);
-            valid(problems)?;
+            check_limit("actions", stored, &id, &mut problems);
+            check_valid(problems)?;
         }
-        self.keep(&mut store, &Change::Action(id.clone(), Some(definition.clone())))?;
+        self.store_change(
+            &mut store,
+            &DefinitionChange::Action(id.clone(), Some(definition.clone())),
+        )?;
         self.change_action(&definition);
         self.action(&id)
     }
 
-    /// Deletes it with all that waits in its buffer.
+    /// Deletes an action and all messages in its buffer.
     pub fn delete_action(&self, id: &str) -> Result<(), EngineError> {
         let mut store = self.changes();
         {
             let state = self.state();
-            free("action", id, &state.origins.actions)?;
-            if !state.kept.definitions.actions.contains_key(id) {
+            check_not_pinned("action", id, &state.origins.actions)?;
+            if !state.stored.definitions.actions.contains_key(id) {
                 return Err(not_found("action", id));
             }
-            for (what, users) in [("rules", state.rules_of(id)), ("actions", state.falling_back_to(id))] {
+            for (kind, users) in [
+                ("rules", state.rules_of(id)),
+                ("actions", state.actions_with_fallback(id)),
+            ] {
                 if !users.is_empty() {
                     let users = users.join(", ");
-                    let message = format!("action {id} is used by the {what} {users}: change them first");
+                    let message = format!("action {id} is used by the {kind} {users}; change them first");
                     return Err(EngineError::Conflict(message));
                 }
             }
         }
-        self.keep(&mut store, &Change::Action(id.to_owned(), None))?;
+        self.store_change(&mut store, &DefinitionChange::Action(id.to_owned(), None))?;
         self.stop_action(id);
-        self.enforce_actions();
+        self.apply_actions();
         let directory = self.buffer_directory(id);
         if let Err(error) = std::fs::remove_dir_all(&directory)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             let directory = directory.display();
-            tracing::warn!(action = id, %directory, %error, "the buffer of a deleted action cannot be removed");
+            tracing::warn!(action = id, %directory, %error, "deleting the buffer of a deleted action failed");
         }
         Ok(())
     }
 
-    /// Starts or stops it. What waits in its buffer stays there.
+    /// Enables or disables an action. Its buffer is preserved.
     pub fn enable_action(&self, id: &str, enable: bool) -> Result<ActionView, EngineError> {
         let mut store = self.changes();
         let definition = {
             let state = self.state();
-            free("action", id, &state.origins.actions)?;
-            let definition = state.kept.definitions.actions.get(id);
+            check_not_pinned("action", id, &state.origins.actions)?;
+            let definition = state.stored.definitions.actions.get(id);
             let definition = definition.cloned().ok_or_else(|| not_found("action", id))?;
             ActionDefinition { enable, ..definition }
         };
-        self.keep(&mut store, &Change::Action(id.to_owned(), Some(definition.clone())))?;
+        self.store_change(
+            &mut store,
+            &DefinitionChange::Action(id.to_owned(), Some(definition.clone())),
+        )?;
         self.change_action(&definition);
         self.action(id)
     }
 
-    /// Runs `with` on an action that runs.
+    /// Calls `with` on a running action.
     pub fn with_action<R>(&self, id: &str, with: impl FnOnce(&Action) -> R) -> Result<R, EngineError> {
         let action = match self.state().actions.get(id) {
             Some(Ok(running)) => running.action.clone(),
             _ => {
                 return Err(EngineError::NotFound(format!(
-                    "action {id} does not exist or does not run"
+                    "action {id} does not exist or is not running"
                 )));
             }
         };
         Ok(with(&action))
     }
 
-    /// Nothing is sent until it is resumed or disabled, also after a restart of the server.
+    /// Pauses or resumes sending. A paused action stays paused over restarts of the server.
     pub fn pause_action(&self, id: &str, is_paused: bool) -> Result<ActionView, EngineError> {
         let mut store = self.changes();
         self.with_action(id, |_| ())?;
-        self.keep(&mut store, &Change::Paused(id.to_owned(), is_paused))?;
+        self.store_change(&mut store, &DefinitionChange::Paused(id.to_owned(), is_paused))?;
         self.with_action(id, |action| match is_paused {
             true => action.pause(),
             false => action.resume(),
@@ -114,7 +123,7 @@ impl Engine {
         self.action(id)
     }
 
-    /// Stops and starts it: connections are made anew.
+    /// Restarts an action with new connections.
     pub fn restart_action(&self, id: &str) -> Result<(), EngineError> {
         let _changes = self.changes();
         let definition = self.state().definitions.actions.get(id).cloned();
@@ -122,39 +131,41 @@ impl Engine {
         Ok(())
     }
 
-    fn change_action(&self, definition: &ActionDefinition) {
+    pub(super) fn change_action(&self, definition: &ActionDefinition) {
         self.close_action(&definition.id());
         self.start_action(definition);
-        self.enforce_actions();
+        self.apply_actions();
     }
 
-    /// As it is defined now: running, or not if it is not enabled.
+    /// Starts an action as it is currently defined, if it is enabled.
     pub(super) fn start_action(&self, definition: &ActionDefinition) {
         let id = definition.id();
         if !definition.enable {
             self.state().actions.remove(&id);
             return;
         }
-        // What an operator has paused stays so, whatever is changed.
-        let is_paused = self.state().kept.paused.contains(&id);
+        // A paused action stays paused over all changes.
+        let is_paused = self.state().stored.paused.contains(&id);
         let running = self.run_action(definition, is_paused);
         match &running {
+            // `reopen` logs it.
+            Ok(running) if running.action.buffer().failure().is_some() => {}
             Ok(running) if running.problems.is_empty() => {}
             Ok(running) => {
                 let problems = running.problems.join("; ");
-                tracing::error!(action = %id, problems, "an action cannot send: what rules have for it is kept in its buffer");
+                tracing::error!(action = %id, problems, "an action cannot send; its messages wait in its buffer");
             }
-            Err(problems) => tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run"),
+            Err(problems) => tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot start"),
         }
         self.state().actions.insert(id, running);
     }
 
-    fn run_action(&self, definition: &ActionDefinition, is_paused: bool) -> Result<Running, Problems> {
+    fn run_action(&self, definition: &ActionDefinition, is_paused: bool) -> Result<ActionEntry, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
         let (target, problems) = match self.state().target(definition) {
             Ok(target) => (target, Problems::new()),
-            Err(problems) => (kinds::stand_in(definition, &problems)?, problems),
+            Err(problems) => (kinds::unavailable_target(definition, &problems)?, problems),
         };
         let templates = templates(&target)?;
         let delivery = &kinds::delivery(&definition.kind, &definition.delivery)?;
@@ -163,17 +174,19 @@ impl Engine {
         let (net, progress) = (self.inner.net.clone(), self.inner.progress.clone());
         let on_progress = move || {
             if let Some(net) = net.get() {
-                net.wake_waiting();
+                net.wake_tap_waiters();
             }
             progress.notify_waiters();
         };
-        let buffer = Buffer::open(
-            &self.buffer_directory(&id),
-            &delivery.buffer,
-            delivery.query_mode,
-            on_progress,
-        )
-        .map_err(|error| vec![format!("buffer: {error}")])?;
+        let (directory, config, mode) = (&self.buffer_directory(&id), &delivery.buffer, delivery.query_mode);
+        let buffer = ActionBuffer::open(directory, config, mode, on_progress.clone()).unwrap_or_else(|error| {
+            ActionBuffer::unavailable(directory, config, mode, with_causes(&error), on_progress)
+        });
+        let running = |it: &Result<ActionEntry, Problems>| it.as_ref().ok().map(|running| running.action.clone());
+        let previous = self.state().actions.get(&id).and_then(running);
+        if let Some(previous) = previous {
+            buffer.restore(previous.buffer());
+        }
         let earlier = self.state().action_counts.get(&id).cloned().unwrap_or_default();
         let fallback = self.fallback(&fallbacks);
         let action = Arc::new(Action::with_fallback(&id, buffer, fallback, earlier));
@@ -181,14 +194,14 @@ impl Engine {
             action.pause();
         }
         action.start(target.sink, delivery, &self.inner.runtime_handle);
-        Ok(Running {
+        Ok(ActionEntry {
             action,
             problems,
             templates,
             ordering_key,
-            is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
-            // What is dropped for others waits for these.
-            headroom: (delivery.buffer.overflow == Overflow::BackPressure || !fallbacks.is_empty())
+            is_awaited: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
+            // With fallbacks, dropped messages wait as well until the fallback has them.
+            free_bytes_min: (delivery.buffer.overflow == Overflow::BackPressure || !fallbacks.is_empty())
                 .then(|| HEADROOM_MAX.min(delivery.buffer.quota_bytes() / 8)),
             fallbacks,
             is_open: true,
@@ -196,7 +209,7 @@ impl Engine {
         })
     }
 
-    /// Ends it for good, as far as rules are concerned.
+    /// Stops an action and removes its state.
     pub(super) fn stop_action(&self, id: &str) {
         self.close_action(id);
         let mut state = self.state();
@@ -204,8 +217,8 @@ impl Engine {
         state.action_counts.remove(id);
     }
 
-    /// Its buffer is closed when this returns. Taps keep what rules have for it until `start_action` or `stop_action` has been called
-    /// and the result is in force.
+    /// Closes the buffer of an action. Taps keep records for it until `start_action` or `stop_action` has been called
+    /// and the result has taken effect.
     pub(super) fn close_action(&self, id: &str) {
         let action = match self.state().actions.get_mut(id) {
             Some(Ok(running)) => {
@@ -214,7 +227,7 @@ impl Engine {
             }
             _ => return,
         };
-        self.enforce_actions();
+        self.apply_actions();
         self.wait_for_shards();
         self.inner.runtime_handle.block_on(action.stop(STOP_WITHIN));
         close_buffer(id, &action);
@@ -229,7 +242,14 @@ impl Engine {
     }
 }
 
-impl Running {
+impl ActionEntry {
+    /// Returns why the action cannot send or accept messages.
+    pub(super) fn problems(&self) -> Problems {
+        let failure = self.action.buffer().failure();
+        let failure = failure.map(|failure| format!("buffer: {failure}"));
+        self.problems.iter().cloned().chain(failure).collect()
+    }
+
     pub(super) fn live(&self, id: &str, fallbacks: Vec<LiveFallback>) -> LiveAction {
         LiveAction {
             id: id.to_owned(),
@@ -237,33 +257,48 @@ impl Running {
             templates: self.templates.clone(),
             ordering_key: self.ordering_key.clone(),
             fallbacks,
-            is_kept: self.is_kept,
-            headroom: self.headroom,
+            is_awaited: self.is_awaited,
+            free_bytes_min: self.free_bytes_min,
             is_open: self.is_open,
             bridge: self.bridge.clone(),
         }
     }
 }
 
-/// What is wrong with a definition; `target`: what it sends to, if that can be told.
-pub fn action_problems(definition: &ActionDefinition, target: Option<Result<Target, Problems>>) -> Problems {
+/// The text of an error with those of its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+/// Returns the problems of a definition. `target` is its target, if it can be determined.
+pub fn action_problems(definition: &ActionDefinition, target: Option<Result<ActionTarget, Problems>>) -> Problems {
     let mut problems = fallback::targets(definition).err().unwrap_or_default();
     match kinds::delivery(&definition.kind, &definition.delivery) {
         Ok(delivery) => problems.extend(ordering_key(&delivery).err()),
-        Err(wrong) => problems.extend(wrong),
+        Err(invalid) => problems.extend(invalid),
     }
     match target {
         Some(Ok(target)) => problems.extend(templates(&target).err().into_iter().flatten()),
-        Some(Err(wrong)) => problems.extend(wrong),
+        Some(Err(invalid)) => problems.extend(invalid),
         None => {}
     }
     problems
 }
 
-pub(super) fn templates(target: &Target) -> Result<Vec<Template>, Problems> {
+pub(super) fn templates(target: &ActionTarget) -> Result<Vec<Template>, Problems> {
     let (mut templates, mut problems) = (Vec::new(), Vec::new());
     for wanted in &target.templates {
-        match template(&wanted.field, &wanted.text) {
+        let compiled = match wanted.is_document {
+            true => document(&wanted.field, &wanted.text),
+            false => template(&wanted.field, &wanted.text),
+        };
+        match compiled {
             Ok(template) => templates.push(template),
             Err(problem) => problems.push(format!("parameters.{problem}")),
         }

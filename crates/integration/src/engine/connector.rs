@@ -1,4 +1,4 @@
-//! Connectors: made, changed, deleted.
+//! Creates, changes and deletes connectors.
 
 use std::time::Instant;
 
@@ -6,15 +6,15 @@ use connectors::Sink;
 
 use super::*;
 
-/// For a test; a request of the API has a little longer.
+/// Maximum time for a test. It is shorter than the limit of an API request.
 const TEST_WITHIN: Duration = Duration::from_secs(15);
 
-/// Whether the target of a connector answers.
+/// Result of a connection test.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConnectorTest {
-    /// It can be reached and takes our credentials.
+    /// Whether the target is reachable and accepts the credentials.
     pub is_reachable: bool,
-    /// Why not.
+    /// Why the test failed.
     pub error: Option<String>,
     pub took_ms: u64,
 }
@@ -40,43 +40,50 @@ impl Engine {
         Ok(state.connector_view(definition))
     }
 
-    /// Makes or changes one. Actions and sources that use it are started anew.
+    /// Creates or changes a connector. Actions and sources that use it are restarted.
     pub fn put_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorView, EngineError> {
         let mut store = self.changes();
         let name = definition.name.clone();
         let mut problems: Problems = name_problem("name", &name).into_iter().collect();
         let users = {
             let state = self.state();
-            let kept = &state.kept.definitions.connectors;
-            free("connector", &name, &state.origins.connectors)?;
-            let old = kept.get(&name).map(|old| &old.config);
+            let stored = &state.stored.definitions.connectors;
+            check_not_pinned("connector", &name, &state.origins.connectors)?;
+            let old = stored.get(&name).map(|old| &old.config);
             problems.extend(restore_secrets("config", &mut definition.config, old));
-            room("connectors", kept, &name, &mut problems);
-            Users::of(&state, &name)
+            check_limit("connectors", stored, &name, &mut problems);
+            ConnectorUsers::of(&state, &name)
         };
         problems.extend(self.new_connector(&definition).err().into_iter().flatten());
         if let Some((id, kind)) = users.kinds().find(|(_, kind)| *kind != definition.kind) {
-            problems.push(format!("type: {id} needs it to be {kind:?}"));
+            problems.push(format!("type: must be {kind:?}, because {id} uses the connector"));
         }
-        valid(problems)?;
-        self.keep(&mut store, &Change::Connector(name.clone(), Some(definition.clone())))?;
+        check_valid(problems)?;
+        self.store_change(
+            &mut store,
+            &DefinitionChange::Connector(name.clone(), Some(definition.clone())),
+        )?;
         self.replace_connector(&definition, &users);
         self.connector(&name)
     }
 
-    /// Actions of a connector that is not enabled keep what they are given; its sources do not run.
+    /// Enables or disables a connector. While it is disabled, its actions buffer their messages, and its sources do not
+    /// run.
     pub fn enable_connector(&self, name: &str, enable: bool) -> Result<ConnectorView, EngineError> {
         let mut store = self.changes();
         let (definition, users) = {
             let state = self.state();
-            free("connector", name, &state.origins.connectors)?;
-            let definition = state.kept.definitions.connectors.get(name);
+            check_not_pinned("connector", name, &state.origins.connectors)?;
+            let definition = state.stored.definitions.connectors.get(name);
             let definition = definition.cloned().ok_or_else(|| not_found("connector", name))?;
-            (ConnectorDefinition { enable, ..definition }, Users::of(&state, name))
+            (
+                ConnectorDefinition { enable, ..definition },
+                ConnectorUsers::of(&state, name),
+            )
         };
-        self.keep(
+        self.store_change(
             &mut store,
-            &Change::Connector(name.to_owned(), Some(definition.clone())),
+            &DefinitionChange::Connector(name.to_owned(), Some(definition.clone())),
         )?;
         self.replace_connector(&definition, &users);
         self.connector(name)
@@ -86,24 +93,24 @@ impl Engine {
         let mut store = self.changes();
         {
             let state = self.state();
-            free("connector", name, &state.origins.connectors)?;
-            if !state.kept.definitions.connectors.contains_key(name) {
+            check_not_pinned("connector", name, &state.origins.connectors)?;
+            if !state.stored.definitions.connectors.contains_key(name) {
                 return Err(not_found("connector", name));
             }
-            let users: Vec<String> = Users::of(&state, name).kinds().map(|(id, _)| id).collect();
+            let users: Vec<String> = ConnectorUsers::of(&state, name).kinds().map(|(id, _)| id).collect();
             if !users.is_empty() {
                 let users = users.join(", ");
                 return Err(EngineError::Conflict(format!(
-                    "connector {name} is used by {users}: delete them first"
+                    "connector {name} is used by {users}; delete them first"
                 )));
             }
         }
-        self.keep(&mut store, &Change::Connector(name.to_owned(), None))?;
+        self.store_change(&mut store, &DefinitionChange::Connector(name.to_owned(), None))?;
         self.state().connectors.remove(name);
         Ok(())
     }
 
-    /// Whether a connector's target can be reached and takes our credentials.
+    /// Tests whether the target of a connector is reachable and accepts the credentials.
     pub fn test_connector(&self, name: &str) -> Result<ConnectorTest, EngineError> {
         let probe = {
             let state = self.state();
@@ -113,26 +120,26 @@ impl Engine {
             let _runtime = self.inner.runtime_handle.enter();
             kinds::probe(kind, connector).map_err(EngineError::Invalid)?
         };
-        Ok(self.ask(&*probe))
+        Ok(self.probe(&*probe))
     }
 
-    /// The same for a connector that is not defined, or not yet with these values. Nothing is kept.
+    /// Tests a connector that is not defined, or with changed options. Stores nothing.
     pub fn try_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorTest, EngineError> {
         let problems = {
             let state = self.state();
             let old = state.definitions.connectors.get(&definition.name);
             restore_secrets("config", &mut definition.config, old.map(|old| &old.config))
         };
-        valid(problems)?;
+        check_valid(problems)?;
         let connector = self.new_connector(&definition).map_err(EngineError::Invalid)?;
         let _runtime = self.inner.runtime_handle.enter();
         let probe = kinds::probe(&definition.kind, &connector).map_err(EngineError::Invalid)?;
-        Ok(self.ask(&*probe))
+        Ok(self.probe(&*probe))
     }
 
-    fn ask(&self, probe: &dyn Sink) -> ConnectorTest {
-        let begun = Instant::now();
-        let late = || Err(format!("no answer within {} s", TEST_WITHIN.as_secs()));
+    fn probe(&self, probe: &dyn Sink) -> ConnectorTest {
+        let started = Instant::now();
+        let late = || Err(format!("no response within {} s", TEST_WITHIN.as_secs()));
         let runtime = &self.inner.runtime_handle;
         let result = runtime.block_on(async {
             let checked = tokio::time::timeout(TEST_WITHIN, probe.check()).await;
@@ -142,11 +149,11 @@ impl Engine {
         ConnectorTest {
             is_reachable: result.is_ok(),
             error: result.err(),
-            took_ms: begun.elapsed().as_millis() as u64,
+            took_ms: started.elapsed().as_millis() as u64,
         }
     }
 
-    fn replace_connector(&self, definition: &ConnectorDefinition, users: &Users) {
+    fn replace_connector(&self, definition: &ConnectorDefinition, users: &ConnectorUsers) {
         for action in &users.actions {
             self.close_action(&action.id());
         }
@@ -155,7 +162,7 @@ impl Engine {
         }
         self.start_connector(definition);
         for source in &users.sources {
-            self.make_source(source);
+            self.create_source(source);
         }
         for action in &users.actions {
             self.start_action(action);
@@ -163,7 +170,7 @@ impl Engine {
         for source in &users.sources {
             self.run_source(source);
         }
-        self.enforce_actions();
+        self.apply_actions();
     }
 
     fn new_connector(&self, definition: &ConnectorDefinition) -> Result<Connector, Problems> {
@@ -174,27 +181,27 @@ impl Engine {
     pub(super) fn start_connector(&self, definition: &ConnectorDefinition) {
         let connector = self.new_connector(definition);
         if let Err(problems) = &connector {
-            tracing::error!(connector = %definition.name, problems = %problems.join("; "), "a connector cannot run");
+            tracing::error!(connector = %definition.name, problems = %problems.join("; "), "a connector cannot start");
         }
         self.state().connectors.insert(definition.name.clone(), connector);
     }
 }
 
-/// What uses a connector.
-struct Users {
+/// The actions and sources that use a connector.
+struct ConnectorUsers {
     actions: Vec<ActionDefinition>,
     sources: Vec<SourceDefinition>,
 }
 
-impl Users {
-    fn of(state: &State, connector: &str) -> Users {
-        Users {
+impl ConnectorUsers {
+    fn of(state: &EngineState, connector: &str) -> ConnectorUsers {
+        ConnectorUsers {
             actions: state.actions_of(connector),
             sources: state.sources_of(connector),
         }
     }
 
-    /// Ids and types.
+    /// Returns ids and types.
     fn kinds(&self) -> impl Iterator<Item = (String, &str)> {
         let actions = self.actions.iter().map(|action| (action.id(), action.kind.as_str()));
         let sources = self.sources.iter().map(|source| (source.id(), source.kind.as_str()));

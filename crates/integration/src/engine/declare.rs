@@ -1,15 +1,16 @@
-//! A new configuration while the engine runs: what it declares comes, changes and goes; everything else runs on.
+//! Applies a changed configuration to the running engine. Definitions that are unchanged keep running.
 
 use super::*;
 
 impl Engine {
-    /// Takes over what is declared now, which has been looked at (`Declared::problems`). The buffer of an action that is declared no more
-    /// stays on the disk, for when it comes back.
-    pub fn declare(&self, declared: Declared) {
+    /// Applies declarations that [`DeclaredDefinitions::problems`] has checked. The buffer of an action that is no
+    /// longer declared stays on the disk, for the case that it is declared again.
+    pub fn declare(&self, declared: DeclaredDefinitions) {
         let _changes = self.changes();
+        self.inner.active_rules.put_rule_time(declared.rule_time);
         let (before, now) = {
             let mut state = self.state();
-            let now = declared.over(&state.kept.definitions);
+            let now = declared.override_stored(&state.stored.definitions);
             let before = std::mem::replace(&mut state.definitions, now.clone());
             state.origins = declared.origins();
             (before, now)
@@ -17,15 +18,15 @@ impl Engine {
         let change = Difference::between(&before, &now);
         let old_sources = self.stop_changed(&before, &now, &change);
         self.start_changed(&now, &change);
-        // What a new source subscribes to, too, stays subscribed.
-        old_sources.into_iter().for_each(kinds::Origin::end);
-        self.enforce_actions();
+        // Subscriptions that a new source also has stay subscribed.
+        old_sources.into_iter().for_each(kinds::SourceHandle::end);
+        self.apply_actions();
         for id in &change.rules {
             self.change_rule(&now, id);
         }
     }
 
-    fn stop_changed(&self, before: &Definitions, now: &Definitions, change: &Difference) -> Vec<kinds::Origin> {
+    fn stop_changed(&self, before: &Definitions, now: &Definitions, change: &Difference) -> Vec<kinds::SourceHandle> {
         for id in change.actions.iter().filter(|id| before.actions.contains_key(*id)) {
             match now.actions.contains_key(id) {
                 true => self.close_action(id),
@@ -41,14 +42,14 @@ impl Engine {
         sources
     }
 
-    /// Sources before actions, which use connectors.
+    /// Starts sources before actions, because actions begin to use connectors.
     fn start_changed(&self, now: &Definitions, change: &Difference) {
         for definition in change.connectors.iter().filter_map(|name| now.connectors.get(name)) {
             self.start_connector(definition);
         }
         let sources = || change.sources.iter().filter_map(|id| now.sources.get(id));
         for definition in sources() {
-            self.make_source(definition);
+            self.create_source(definition);
         }
         for definition in change.actions.iter().filter_map(|id| now.actions.get(id)) {
             self.start_action(definition);
@@ -67,11 +68,11 @@ impl Engine {
                 }
             }
         }
-        self.enforce_rule(&self.state(), id);
+        self.apply_rule(&self.state(), id);
     }
 }
 
-/// What is not as it was; of actions and sources also those whose connector is not.
+/// Names of changed definitions, including actions and sources whose connector has changed.
 struct Difference {
     connectors: BTreeSet<String>,
     actions: BTreeSet<String>,
@@ -98,7 +99,7 @@ impl Difference {
     }
 }
 
-/// Names of those that only one has, or that are different.
+/// Returns the names that exist on one side only or whose values differ.
 fn differing<T: PartialEq>(before: &BTreeMap<String, T>, now: &BTreeMap<String, T>) -> BTreeSet<String> {
     let names = before.keys().chain(now.keys());
     names

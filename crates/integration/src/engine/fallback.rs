@@ -1,47 +1,47 @@
-//! Fallback actions: what may be one, and how what an action gives up reaches it.
+//! Fallback actions: validation, and delivery of the messages that an action gives up.
 
 use super::*;
 use crate::definition::{FallbackAction, FallbackKind};
-use crate::fallback::{FallbackActions, Target};
-use crate::set::{Fill, LiveFallback};
+use crate::fallback::{FallbackActions, FallbackTarget};
+use crate::set::{FallbackTemplates, LiveFallback};
 
-/// Each takes room in the buffer for each message.
+/// Limit of fallback actions, because each takes space in the buffer for every message.
 const FALLBACKS_MAX: usize = 4;
 
-/// Whether an action could be given something.
-pub(crate) enum Reached<R> {
-    Yes(R),
-    /// It is being changed, does not run, or has no room.
-    NotNow,
-    /// It does not exist, or is not enabled.
-    Never,
+/// Result of accessing the buffer of an action.
+pub(crate) enum BufferAccess<R> {
+    Done(R),
+    /// The action is being changed, does not run, or its buffer is full.
+    Unavailable,
+    /// The action does not exist or is disabled.
+    NoSuchAction,
 }
 
-impl Inner {
-    /// Runs `with` on the buffer of an action that takes records; none of it: there is no room.
-    pub(crate) fn reach<R>(&self, id: &str, with: impl FnOnce(&Buffer) -> Option<R>) -> Reached<R> {
+impl EngineShared {
+    /// Calls `with` on the buffer of an action. `with` returns `None` if the buffer is full.
+    pub(crate) fn with_buffer<R>(&self, id: &str, with: impl FnOnce(&ActionBuffer) -> Option<R>) -> BufferAccess<R> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let given = match state.actions.get(id) {
             Some(Ok(running)) if running.is_open => with(running.action.buffer()),
             _ => None,
         };
         match (given, state.definitions.actions.get(id)) {
-            (Some(given), _) => Reached::Yes(given),
-            (None, Some(definition)) if definition.enable => Reached::NotNow,
-            (None, _) => Reached::Never,
+            (Some(given), _) => BufferAccess::Done(given),
+            (None, Some(definition)) if definition.enable => BufferAccess::Unavailable,
+            (None, _) => BufferAccess::NoSuchAction,
         }
     }
 
-    /// Once it runs.
-    pub(crate) fn server(&self) -> Option<net::Handle> {
+    /// Returns the server after it has started.
+    pub(crate) fn server(&self) -> Option<net::ServerHandle> {
         let is_serving = self.is_serving.load(Ordering::Acquire);
         self.net.get().filter(|_| is_serving).cloned()
     }
 }
 
 impl Engine {
-    /// What takes what an action with these fallbacks gives up.
-    pub(super) fn fallback(&self, targets: &[Target]) -> Option<Arc<dyn Fallback>> {
+    /// Creates the receiver of messages that an action with these fallbacks gives up.
+    pub(super) fn fallback(&self, targets: &[FallbackTarget]) -> Option<Arc<dyn Fallback>> {
         (!targets.is_empty()).then(|| {
             Arc::new(FallbackActions {
                 engine: Arc::downgrade(&self.inner),
@@ -51,39 +51,39 @@ impl Engine {
     }
 }
 
-impl State {
-    pub(super) fn live_fallbacks(&self, running: &Running) -> Vec<LiveFallback> {
-        let live = |target: &Target| {
+impl EngineState {
+    pub(super) fn live_fallbacks(&self, running: &ActionEntry) -> Vec<LiveFallback> {
+        let live = |target: &FallbackTarget| {
             let fill = match target {
-                Target::Republish { templates, .. } => Fill::Republish(Arc::clone(templates)),
-                Target::Action(id) => {
-                    let Running { templates, bridge, .. } = self.actions.get(id)?.as_ref().ok()?;
-                    Fill::Action {
+                FallbackTarget::Republish { templates, .. } => FallbackTemplates::Republish(Arc::clone(templates)),
+                FallbackTarget::Action(id) => {
+                    let ActionEntry { templates, bridge, .. } = self.actions.get(id)?.as_ref().ok()?;
+                    FallbackTemplates::Action {
                         templates: templates.clone(),
                         bridge: bridge.clone(),
                     }
                 }
             };
             let name = target.name().to_owned();
-            Some(LiveFallback { name, fill })
+            Some(LiveFallback { name, templates: fill })
         };
         running.fallbacks.iter().filter_map(live).collect()
     }
 
-    /// Actions that have it as a fallback.
-    pub(super) fn falling_back_to(&self, action: &str) -> Vec<String> {
+    /// Returns the actions that have this action as a fallback.
+    pub(super) fn actions_with_fallback(&self, action: &str) -> Vec<String> {
         let actions = self.definitions.actions.values();
         let users = actions.filter(|it| it.fallback_ids().any(|id| id == action));
         users.map(ActionDefinition::id).collect()
     }
 
-    /// Fallbacks that do not exist or do not run.
+    /// Returns fallbacks that do not exist or do not run.
     pub(super) fn missing_fallbacks(&self, definition: &ActionDefinition) -> Vec<String> {
         let is_missing = |id: &String| !matches!(self.actions.get(id), Some(Ok(_)));
         definition.fallback_ids().filter(is_missing).collect()
     }
 
-    /// What is wrong with an action's fallbacks in view of the other actions.
+    /// Checks an action's fallbacks against the other actions.
     pub(super) fn fallback_problems(&self, definition: &ActionDefinition) -> Problems {
         let actions = &self.definitions.actions;
         let unknown = definition
@@ -92,22 +92,22 @@ impl State {
         let mut problems: Problems = unknown
             .map(|id| format!("fallback_actions: there is no action {id:?}"))
             .collect();
-        problems.extend(fallback_circle(definition, |id| actions.get(id)));
+        problems.extend(fallback_cycle(definition, |id| actions.get(id)));
         problems
     }
 }
 
-/// What its fallbacks are; or what is wrong with them, as far as that can be told without other actions.
-pub(super) fn targets(definition: &ActionDefinition) -> Result<Vec<Target>, Problems> {
+/// Returns the fallbacks of an action, or the problems that can be found without other actions.
+pub(super) fn targets(definition: &ActionDefinition) -> Result<Vec<FallbackTarget>, Problems> {
     let fallbacks = &definition.fallback_actions;
-    let (mut targets, mut problems) = (Vec::<Target>::new(), Problems::new());
+    let (mut targets, mut problems) = (Vec::<FallbackTarget>::new(), Problems::new());
     if fallbacks.len() > FALLBACKS_MAX {
-        problems.push(format!("fallback_actions: there may be {FALLBACKS_MAX}"));
+        problems.push(format!("fallback_actions: must have at most {FALLBACKS_MAX} entries"));
     }
     for (index, fallback) in fallbacks.iter().enumerate() {
         match target(definition, fallback, index) {
             Ok(target) if targets.iter().any(|it| it.name() == target.name()) => {
-                problems.push(format!("fallback_actions[{index}]: {:?} is there twice", target.name()));
+                problems.push(format!("fallback_actions[{index}]: {:?} occurs twice", target.name()));
             }
             Ok(target) => targets.push(target),
             Err(problem) => problems.push(format!("fallback_actions[{index}]{problem}")),
@@ -120,9 +120,9 @@ pub(super) fn targets(definition: &ActionDefinition) -> Result<Vec<Target>, Prob
     }
 }
 
-fn target(definition: &ActionDefinition, fallback: &FallbackAction, index: usize) -> Result<Target, String> {
+fn target(definition: &ActionDefinition, fallback: &FallbackAction, index: usize) -> Result<FallbackTarget, String> {
     if let FallbackAction::Kind(FallbackKind::Republish { args }) = fallback {
-        return Ok(Target::Republish {
+        return Ok(FallbackTarget::Republish {
             name: format!("republish:{index}"),
             templates: Arc::new(republish(args).map_err(|problem| format!(".args.{problem}"))?),
         });
@@ -132,13 +132,13 @@ fn target(definition: &ActionDefinition, fallback: &FallbackAction, index: usize
     let is_id = parts.is_some_and(|(kind, name)| kinds::is_known(kind) && name_problem("", name).is_none());
     match is_id {
         _ if id == definition.id() => Err(format!(": {id:?} is the action itself")),
-        true => Ok(Target::Action(id)),
-        false => Err(format!(": {id:?} is not the id of an action, which is type:name")),
+        true => Ok(FallbackTarget::Action(id)),
+        false => Err(format!(": {id:?} is not an action id, expected type:name")),
     }
 }
 
-/// Actions that fall back to each other could wait for each other's room for ever.
-pub(crate) fn fallback_circle<'a>(
+/// Checks for cycles: actions that fall back to each other could wait for each other's buffer space forever.
+pub(crate) fn fallback_cycle<'a>(
     definition: &ActionDefinition,
     action: impl Fn(&str) -> Option<&'a ActionDefinition>,
 ) -> Option<String> {
@@ -147,7 +147,7 @@ pub(crate) fn fallback_circle<'a>(
     let mut open: Vec<String> = definition.fallback_ids().filter(|id| *id != own).collect();
     while let Some(id) = open.pop() {
         if id == own {
-            return Some("fallback_actions: one of them falls back to this action, by itself or by others".to_owned());
+            return Some("fallback_actions: one of them falls back to this action, directly or indirectly".to_owned());
         }
         if seen.insert(id.clone()) {
             open.extend(action(&id).into_iter().flat_map(ActionDefinition::fallback_ids));

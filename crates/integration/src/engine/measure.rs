@@ -1,29 +1,32 @@
-//! All counters and states together, for metrics.
+//! Counters and states of all definitions, for metrics.
 
 use connectors::HealthState;
 
 use super::*;
 use crate::metrics::SourceCounts;
+use crate::timing::RuleTiming;
 
-/// One thing and what there is to say of it.
+/// A definition with its state and counters.
 #[derive(Clone, Debug)]
-pub struct Measured<T> {
+pub struct MeasuredDefinition<T> {
     pub name: String,
-    /// In a word.
+    /// One word.
     pub state: &'static str,
     pub value: T,
 }
 
-/// Sorted by name.
+/// All measurements, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub struct Measures {
-    pub rules: Vec<Measured<RuleCounts>>,
-    /// None: it does not run.
-    pub actions: Vec<Measured<Option<ActionStats>>>,
-    pub sources: Vec<Measured<SourceCounts>>,
-    pub connectors: Vec<Measured<()>>,
-    /// Outputs that were accepted for actions that are no more.
-    pub abandoned: u64,
+    pub rules: Vec<MeasuredDefinition<RuleCounts>>,
+    /// Rules that are slow or have messages in the slow lane.
+    pub slow_rules: Vec<MeasuredDefinition<RuleTiming>>,
+    /// `None` if the action does not run.
+    pub actions: Vec<MeasuredDefinition<Option<ActionStats>>>,
+    pub sources: Vec<MeasuredDefinition<SourceCounts>>,
+    pub connectors: Vec<MeasuredDefinition<()>>,
+    /// Outputs accepted for actions that no longer exist.
+    pub discarded: u64,
 }
 
 impl Engine {
@@ -33,6 +36,11 @@ impl Engine {
         let definitions = &state.definitions;
         Measures {
             rules: definitions.rules.values().map(|it| state.measured_rule(it)).collect(),
+            slow_rules: definitions
+                .rules
+                .values()
+                .filter_map(|it| state.measured_slow_rule(it))
+                .collect(),
             actions: definitions
                 .actions
                 .values()
@@ -48,54 +56,66 @@ impl Engine {
                 .values()
                 .map(|it| state.measured_connector(it))
                 .collect(),
-            abandoned: self.inner.in_force.abandoned(),
+            discarded: self.inner.active_rules.discarded(),
         }
     }
 }
 
-impl State {
-    fn measured_rule(&self, definition: &RuleDefinition) -> Measured<RuleCounts> {
+impl EngineState {
+    fn measured_rule(&self, definition: &RuleDefinition) -> MeasuredDefinition<RuleCounts> {
         let rule = self.rules.get(&definition.id);
-        Measured {
+        MeasuredDefinition {
             name: definition.id.clone(),
             state: enabled(definition.enable),
             value: rule.map(|rule| rule.metrics.counts()).unwrap_or_default(),
         }
     }
 
-    fn measured_action(&self, definition: &ActionDefinition) -> Measured<Option<ActionStats>> {
+    fn measured_slow_rule(&self, definition: &RuleDefinition) -> Option<MeasuredDefinition<RuleTiming>> {
+        let timing = self.rules.get(&definition.id)?.timing.shown();
+        (timing.is_slow || timing.queued > 0).then(|| MeasuredDefinition {
+            name: definition.id.clone(),
+            state: enabled(definition.enable),
+            value: timing,
+        })
+    }
+
+    fn measured_action(&self, definition: &ActionDefinition) -> MeasuredDefinition<Option<ActionStats>> {
         let name = definition.id();
         let (state, value) = match self.actions.get(&name) {
+            Some(Ok(running)) if running.action.buffer().failure().is_some() => {
+                ("buffer_failed", Some(running.action.stats()))
+            }
             Some(Ok(running)) if running.action.is_paused() => ("paused", Some(running.action.stats())),
             Some(Ok(running)) if !running.problems.is_empty() => ("broken", Some(running.action.stats())),
             Some(Ok(running)) => (health(&running.action.health()), Some(running.action.stats())),
             Some(Err(_)) => ("broken", None),
             None => (enabled(definition.enable), None),
         };
-        Measured { name, state, value }
+        MeasuredDefinition { name, state, value }
     }
 
-    fn measured_source(&self, definition: &SourceDefinition) -> Measured<SourceCounts> {
+    fn measured_source(&self, definition: &SourceDefinition) -> MeasuredDefinition<SourceCounts> {
         let name = definition.id();
         let state = match self.sources.get(&name) {
-            Some(Ok(held)) => health(&held.origin.health()),
+            Some(Ok(entry)) => health(&entry.handle.health()),
             Some(Err(_)) => "broken",
             None => enabled(definition.enable),
         };
         let metrics = self.source_metrics.get(&name);
-        Measured {
+        MeasuredDefinition {
             state,
             value: metrics.map(|metrics| metrics.counts()).unwrap_or_default(),
             name,
         }
     }
 
-    fn measured_connector(&self, definition: &ConnectorDefinition) -> Measured<()> {
+    fn measured_connector(&self, definition: &ConnectorDefinition) -> MeasuredDefinition<()> {
         let state = match self.connectors.get(&definition.name) {
             Some(Err(_)) => "broken",
             _ => enabled(definition.enable),
         };
-        Measured {
+        MeasuredDefinition {
             name: definition.name.clone(),
             state,
             value: (),
@@ -107,7 +127,7 @@ fn enabled(is_enabled: bool) -> &'static str {
     if is_enabled { "enabled" } else { "disabled" }
 }
 
-fn health(health: &Health) -> &'static str {
+fn health(health: &ConnectionHealth) -> &'static str {
     match health.state {
         HealthState::Connected => "connected",
         HealthState::Connecting => "connecting",

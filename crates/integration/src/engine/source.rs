@@ -1,7 +1,7 @@
-//! Sources: made, run, changed, deleted.
+//! Creates, runs, changes and deletes sources.
 //!
-//! A source of an MQTT connector takes messages in from the moment it is made, so it is made before anything uses the connector, and
-//! run when there is a server to publish to.
+//! A source of an MQTT connector receives messages as soon as it is created. Therefore it is created before anything
+//! uses the connector. It starts to process messages when the server runs.
 
 use super::*;
 
@@ -24,14 +24,14 @@ impl Engine {
         Ok(state.source_view(definition))
     }
 
-    /// Makes or changes one.
+    /// Creates or changes a source.
     pub fn put_source(&self, mut definition: SourceDefinition) -> Result<SourceView, EngineError> {
         let mut store = self.changes();
         self.define_source(&mut store, &mut definition)?;
         self.source(&definition.id())
     }
 
-    /// A source that is not enabled subscribes to nothing and fetches nothing.
+    /// Enables or disables a source. A disabled source subscribes to nothing and fetches nothing.
     pub fn enable_source(&self, id: &str, enable: bool) -> Result<SourceView, EngineError> {
         let mut store = self.changes();
         let definition = self.state().definitions.sources.get(id).cloned();
@@ -44,20 +44,20 @@ impl Engine {
         let mut store = self.changes();
         {
             let state = self.state();
-            free("source", id, &state.origins.sources)?;
-            if !state.kept.definitions.sources.contains_key(id) {
+            check_not_pinned("source", id, &state.origins.sources)?;
+            if !state.stored.definitions.sources.contains_key(id) {
                 return Err(not_found("source", id));
             }
         }
-        self.keep(&mut store, &Change::Source(id.to_owned(), None))?;
-        if let Some(origin) = self.stop_source(id) {
+        self.store_change(&mut store, &DefinitionChange::Source(id.to_owned(), None))?;
+        if let Some(handle) = self.stop_source(id) {
             let _runtime = self.inner.runtime_handle.enter();
-            origin.end();
+            handle.end();
         }
         Ok(())
     }
 
-    fn define_source(&self, store: &mut Store, definition: &mut SourceDefinition) -> Result<(), EngineError> {
+    fn define_source(&self, store: &mut DefinitionStore, definition: &mut SourceDefinition) -> Result<(), EngineError> {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
@@ -66,68 +66,68 @@ impl Engine {
         }
         {
             let state = self.state();
-            let kept = &state.kept.definitions.sources;
-            free("source", &id, &state.origins.sources)?;
-            let old = kept.get(&id).map(|old| &old.parameters);
+            let stored = &state.stored.definitions.sources;
+            check_not_pinned("source", &id, &state.origins.sources)?;
+            let old = stored.get(&id).map(|old| &old.parameters);
             problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
-            room("sources", kept, &id, &mut problems);
-            problems.extend(state.taken(definition));
+            check_limit("sources", stored, &id, &mut problems);
+            problems.extend(state.overlaps(definition));
         }
-        let made = self.make(definition);
-        let made = made.map_err(|wrong| problems.extend(wrong)).ok();
-        let change = Change::Source(id, Some(definition.clone()));
-        let result = valid(problems).and_then(|()| self.keep(store, &change));
-        match (result, made) {
-            (Ok(()), Some(made)) => self.replace_source(definition, made),
+        let created = self.create(definition);
+        let created = created.map_err(|invalid| problems.extend(invalid)).ok();
+        let change = DefinitionChange::Source(id, Some(definition.clone()));
+        let result = check_valid(problems).and_then(|()| self.store_change(store, &change));
+        match (result, created) {
+            (Ok(()), Some(created)) => self.replace_source(definition, created),
             (Ok(()), None) => {}
-            (Err(error), made) => {
-                made.into_iter().for_each(kinds::Origin::end);
+            (Err(error), created) => {
+                created.into_iter().for_each(kinds::SourceHandle::end);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// The new one is there before the old one ends, so that what both subscribe to stays subscribed.
-    fn replace_source(&self, definition: &SourceDefinition, made: kinds::Origin) {
+    /// Replaces a source. The new one exists before the old one ends, so that common subscriptions stay subscribed.
+    fn replace_source(&self, definition: &SourceDefinition, created: kinds::SourceHandle) {
         let old = self.stop_source(&definition.id());
         if definition.enable {
-            self.hold_source(definition, Ok(made));
+            self.insert_source(definition, Ok(created));
             self.run_source(definition);
         } else {
-            made.end();
+            created.end();
         }
         if let Some(old) = old {
             old.end();
         }
     }
 
-    /// Takes messages in, if it is enabled, and does not hand them on yet.
-    pub(super) fn make_source(&self, definition: &SourceDefinition) {
+    /// Creates a source, if it is enabled. It receives messages, but does not process them yet.
+    pub(super) fn create_source(&self, definition: &SourceDefinition) {
         if definition.enable {
-            let made = self.make(definition);
-            self.hold_source(definition, made);
-            // Kept before there was an error for it, or declared beside one that is kept.
-            for problem in self.state().taken(definition) {
-                tracing::warn!(source = %definition.id(), problem, "a source does not get all that it subscribes to");
+            let created = self.create(definition);
+            self.insert_source(definition, created);
+            // Sources that were stored by earlier versions, or declared next to a stored one, may overlap.
+            for problem in self.state().overlaps(definition) {
+                tracing::warn!(source = %definition.id(), problem, "a source does not receive all messages of its subscriptions");
             }
         }
     }
 
-    fn make(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
+    fn create(&self, definition: &SourceDefinition) -> Result<kinds::SourceHandle, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
         self.state().source(definition)
     }
 
-    fn hold_source(&self, definition: &SourceDefinition, made: Result<kinds::Origin, Problems>) {
-        if let Err(problems) = &made {
-            tracing::error!(source = %definition.id(), problems = %problems.join("; "), "a source cannot run");
+    fn insert_source(&self, definition: &SourceDefinition, created: Result<kinds::SourceHandle, Problems>) {
+        if let Err(problems) = &created {
+            tracing::error!(source = %definition.id(), problems = %problems.join("; "), "a source cannot start");
         }
-        let held = made.map(|origin| HeldSource { origin, run: None });
-        self.state().sources.insert(definition.id(), held);
+        let entry = created.map(|handle| SourceEntry { handle, run: None });
+        self.state().sources.insert(definition.id(), entry);
     }
 
-    /// Hands on what it takes in, if there is a server.
+    /// Starts processing the messages of a source, if the server runs.
     pub(super) fn run_source(&self, definition: &SourceDefinition) {
         let Some(net) = self
             .inner
@@ -142,20 +142,20 @@ impl Engine {
         let connector = state.definitions.connectors.get(&definition.connector);
         let server = connector.and_then(|connector| connector.config.get("server")?.as_str());
         let server = server.map(Text::from);
-        let Some(Ok(held)) = state.sources.get_mut(&definition.id()) else {
+        let Some(Ok(entry)) = state.sources.get_mut(&definition.id()) else {
             return;
         };
         match self.receiver(definition, net, metrics, server) {
             Ok(receiver) => {
-                let source = held.origin.source.clone();
+                let source = entry.handle.source.clone();
                 let (stopper, stop) = connectors::stop();
                 let runtime = &self.inner.runtime_handle;
                 let task = runtime.spawn(async move { source.run(&receiver, stop).await });
-                held.run = Some((stopper, task));
+                entry.run = Some((stopper, task));
             }
             Err(problems) => {
                 drop(state);
-                self.hold_source(definition, Err(problems));
+                self.insert_source(definition, Err(problems));
             }
         }
     }
@@ -163,7 +163,7 @@ impl Engine {
     fn receiver(
         &self,
         definition: &SourceDefinition,
-        net: &net::Handle,
+        net: &net::ServerHandle,
         metrics: Arc<SourceMetrics>,
         server: Option<Text>,
     ) -> Result<SourceReceiver, Problems> {
@@ -171,13 +171,13 @@ impl Engine {
         let seed = unix_ms() ^ u64::from(std::process::id());
         Ok(SourceReceiver {
             names: definition.from_names(),
-            scene: Scene::new(&self.inner.node),
+            context: EventContext::new(&self.inner.node),
             server,
             ids: AtomicU64::new((seed ^ hash(definition.id().as_bytes())) << 32),
             publish: publish.map_err(|problem| vec![format!("publish.{problem}")])?,
-            runner: Mutex::new(Runner::new(
-                self.inner.in_force.clone(),
-                Surroundings::new(seed, self.inner.values.clone()),
+            runner: Mutex::new(RuleRunner::new(
+                self.inner.active_rules.clone(),
+                LiveEnvironment::new(seed, self.inner.values.clone()),
             )),
             metrics,
             progress: self.inner.progress.clone(),
@@ -186,17 +186,17 @@ impl Engine {
         })
     }
 
-    /// What it has not handed over is told to nobody as taken.
-    pub(super) fn stop_source(&self, id: &str) -> Option<kinds::Origin> {
-        let held = self.state().sources.remove(id)?.ok()?;
-        if let Some((stopper, task)) = held.run {
+    /// Stops a source. Messages that are not processed yet are not acknowledged.
+    pub(super) fn stop_source(&self, id: &str) -> Option<kinds::SourceHandle> {
+        let entry = self.state().sources.remove(id)?.ok()?;
+        if let Some((stopper, task)) = entry.run {
             stopper.stop();
             self.inner.runtime_handle.block_on(async {
                 if tokio::time::timeout(STOP_WITHIN, task).await.is_err() {
-                    tracing::warn!(source = id, "a source does not stop in time and is left to itself");
+                    tracing::warn!(source = id, "a source did not stop in time; its task is abandoned");
                 }
             });
         }
-        Some(held.origin)
+        Some(entry.handle)
     }
 }

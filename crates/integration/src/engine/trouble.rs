@@ -1,78 +1,88 @@
-//! What does not work of what is enabled, for alarms.
+//! Failures of enabled actions, sources and connectors, for alarms.
 
 use connectors::HealthState;
 
 use super::*;
 
-/// Something that does not work.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// `action:<id>` and the like; `buffer:<action id>` is a full buffer.
+pub struct EngineFailure {
+    /// `action:<id>`, `source:<id>`, `connector:<name>`, or `buffer:<action id>` for a full buffer.
     pub name: String,
-    pub because: String,
+    pub reason: String,
 }
 
-/// What was found at one look.
+/// The failures at one point in time.
 #[derive(Clone, Debug, Default)]
-pub struct Troubles {
-    pub found: Vec<Trouble>,
-    /// Names of those that are about to be known: a connection is being made.
-    pub unsure: Vec<String>,
-    /// How often publishers have been held back, by action.
+pub struct EngineFailures {
+    pub found: Vec<EngineFailure>,
+    /// Names with an undecided state, because a connection is being established.
+    pub undecided: Vec<String>,
+    /// How often publishers had to wait, by action.
     pub held_back: Vec<(String, u64)>,
+    /// Messages for which a rule reached a limit, by rule.
+    pub failed_at_limit: Vec<(String, u64)>,
 }
 
 impl Engine {
-    pub fn troubles(&self) -> Troubles {
+    pub fn troubles(&self) -> EngineFailures {
         let _runtime = self.inner.runtime_handle.enter();
         let state = self.state();
-        let mut troubles = Troubles::default();
+        let mut troubles = EngineFailures::default();
         for (id, action) in &state.actions {
             let name = format!("action:{id}");
             match action {
-                // Whoever has paused it knows.
-                Ok(running) if running.action.is_paused() => {}
+                // An operator has paused it on purpose. Its buffer still has to accept messages.
+                Ok(running) if running.action.is_paused() && running.action.buffer().failure().is_none() => {}
                 Ok(running) => {
-                    match running.problems.is_empty() {
+                    let problems = running.problems();
+                    match problems.is_empty() {
                         true => troubles.health(name, &running.action.health()),
-                        false => troubles.broken(name, &running.problems),
+                        false => troubles.add_problems(name, &problems),
                     }
-                    troubles.held_back.push((id.clone(), running.action.stats().held_back));
+                    if running.action.buffer().failure().is_none() {
+                        troubles.held_back.push((id.clone(), running.action.stats().held_back));
+                    }
                 }
-                Err(problems) => troubles.broken(name, problems),
+                Err(problems) => troubles.add_problems(name, problems),
             }
         }
+        let rules = state.rules.iter();
+        troubles.failed_at_limit = rules
+            .map(|(id, rule)| (id.clone(), rule.metrics.counts().failed_at_limit))
+            .filter(|(_, failed)| *failed > 0)
+            .collect();
         for (id, source) in &state.sources {
             let name = format!("source:{id}");
             match source {
-                Ok(held) => troubles.health(name, &held.origin.health()),
-                Err(problems) => troubles.broken(name, problems),
+                Ok(entry) => troubles.health(name, &entry.handle.health()),
+                Err(problems) => troubles.add_problems(name, problems),
             }
         }
         for (name, connector) in &state.connectors {
             if let Err(problems) = connector {
-                troubles.broken(format!("connector:{name}"), problems);
+                troubles.add_problems(format!("connector:{name}"), problems);
             }
         }
         troubles
     }
 }
 
-impl Troubles {
-    fn health(&mut self, name: String, health: &Health) {
+impl EngineFailures {
+    fn health(&mut self, name: String, health: &ConnectionHealth) {
         match health.state {
             HealthState::Connected => {}
-            HealthState::Connecting => self.unsure.push(name),
+            HealthState::Connecting => self.undecided.push(name),
             HealthState::Disconnected => {
                 let because = health.last_error.clone();
-                let because = because.unwrap_or_else(|| "the connection was ended".into());
-                self.found.push(Trouble { name, because });
+                let because = because.unwrap_or_else(|| "the connection was closed".into());
+                self.found.push(EngineFailure { name, reason: because });
             }
         }
     }
 
-    fn broken(&mut self, name: String, problems: &Problems) {
+    fn add_problems(&mut self, name: String, problems: &Problems) {
         let because = problems.join("; ");
-        self.found.push(Trouble { name, because });
+        self.found.push(EngineFailure { name, reason: because });
     }
 }

@@ -1,19 +1,20 @@
-//! What the API shows of each definition and of what runs.
+//! Views of definitions and their state for the API.
 
 use super::*;
 use crate::metrics::SourceCounts;
+use crate::timing::RuleTiming;
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConnectorView {
     #[serde(flatten)]
     pub definition: ConnectorDefinition,
-    /// Why it does not run, though it is enabled.
+    /// Why it does not run although it is enabled.
     pub problems: Problems,
-    /// Actions that use it, as `type:name`.
+    /// Ids of actions that use it, as `type:name`.
     pub actions: Vec<String>,
-    /// Sources that use it, as `type:name`.
+    /// Ids of sources that use it, as `type:name`.
     pub sources: Vec<String>,
-    /// Where the configuration sets it, if it does: the API does not change it then.
+    /// Location in the configuration, if it is declared there. The API cannot change it then.
     pub pinned_by: Option<String>,
 }
 
@@ -22,33 +23,33 @@ pub struct ActionView {
     pub id: String,
     #[serde(flatten)]
     pub definition: ActionDefinition,
-    /// Why it does not run, though it is enabled.
+    /// Why it does not run although it is enabled.
     pub problems: Problems,
     pub is_paused: bool,
-    pub health: Option<Health>,
+    pub health: Option<ConnectionHealth>,
     pub metrics: Option<ActionStats>,
-    /// Rules that use it.
+    /// Ids of rules that use it.
     pub rules: Vec<String>,
-    /// Actions that have it as a fallback.
+    /// Ids of actions that have it as a fallback.
     pub fallback_of: Vec<String>,
-    /// Fallback actions that it names and that do not exist or do not run.
+    /// Ids of its fallback actions that do not exist or do not run.
     pub missing_fallback_actions: Vec<String>,
-    /// Where the configuration sets it, if it does: the API does not change it then.
+    /// Location in the configuration, if it is declared there. The API cannot change it then.
     pub pinned_by: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SourceView {
     pub id: String,
-    /// What may stand in FROM of rules for its messages.
+    /// Names of the source in FROM of rules.
     pub from: Vec<String>,
     #[serde(flatten)]
     pub definition: SourceDefinition,
-    /// Why it does not run, though it is enabled, or does not get all that it subscribes to.
+    /// Why it does not run although it is enabled, or does not receive all messages of its subscriptions.
     pub problems: Problems,
-    pub health: Option<Health>,
+    pub health: Option<ConnectionHealth>,
     pub metrics: SourceCounts,
-    /// Where the configuration sets it, if it does: the API does not change it then.
+    /// Location in the configuration, if it is declared there. The API cannot change it then.
     pub pinned_by: Option<String>,
 }
 
@@ -56,21 +57,23 @@ pub struct SourceView {
 pub struct RuleView {
     #[serde(flatten)]
     pub definition: RuleDefinition,
-    /// What FROM names.
+    /// Topics, events and sources in FROM.
     pub from: Vec<String>,
     pub metrics: RuleCounts,
+    pub timing: RuleTiming,
     pub last_error: Option<String>,
-    /// Actions that it names and that do not exist or do not run.
+    /// Ids of its actions that do not exist or do not run.
     pub missing_actions: Vec<String>,
-    /// What will not work as things are now: sources in FROM that do not exist, a topic that SELECT does not give.
+    /// Problems with other definitions, such as sources in FROM that do not exist, or a topic that SELECT does not
+    /// output.
     pub warnings: Vec<String>,
     pub version: u64,
-    /// Where the configuration sets it, if it does: the API does not change it then.
+    /// Location in the configuration, if it is declared there. The API cannot change it then.
     pub pinned_by: Option<String>,
 }
 
-impl State {
-    /// A connector that may be used.
+impl EngineState {
+    /// Returns an enabled connector that runs.
     pub(super) fn usable_connector(&self, name: &str) -> Result<&Connector, Problems> {
         let definition = self.definitions.connectors.get(name);
         match (definition, self.connectors.get(name)) {
@@ -84,20 +87,20 @@ impl State {
         }
     }
 
-    pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
+    pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::SourceHandle, Problems> {
         let connector = self.usable_connector(&definition.connector)?;
         kinds::source(&definition.id(), &definition.kind, connector, &definition.parameters)
     }
 
-    pub(super) fn taken(&self, definition: &SourceDefinition) -> Problems {
-        kinds::taken(definition, self.definitions.sources.values())
+    pub(super) fn overlaps(&self, definition: &SourceDefinition) -> Problems {
+        kinds::overlaps(definition, self.definitions.sources.values())
     }
 
     pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
         let id = definition.id();
         let metrics = self.source_metrics.get(&id);
         let (running, problems) = match self.sources.get(&id) {
-            Some(Ok(running)) => (Some(running), self.taken(definition)),
+            Some(Ok(running)) => (Some(running), self.overlaps(definition)),
             Some(Err(problems)) => (None, problems.clone()),
             None => (None, Problems::new()),
         };
@@ -107,12 +110,12 @@ impl State {
             from: definition.from_names().into(),
             metrics: metrics.map(|metrics| metrics.counts()).unwrap_or_default(),
             problems,
-            health: running.map(|running| running.origin.health()),
+            health: running.map(|running| running.handle.health()),
             definition: definition.shown(),
         }
     }
 
-    pub(super) fn target(&self, definition: &ActionDefinition) -> Result<Target, Problems> {
+    pub(super) fn target(&self, definition: &ActionDefinition) -> Result<ActionTarget, Problems> {
         let id = definition.id();
         if kinds::is_local(&definition.kind) {
             return kinds::target(&id, &definition.kind, None, &definition.parameters);
@@ -140,7 +143,7 @@ impl State {
     pub(super) fn rules_of(&self, action: &str) -> Vec<String> {
         let uses = |rule: &&RuleDefinition| {
             let mut actions = rule.actions.iter();
-            actions.any(|used| matches!(used, RuleAction::Action(id) if id == action))
+            actions.any(|used| matches!(used, RuleActionDefinition::Action(id) if id == action))
         };
         self.definitions
             .rules
@@ -175,7 +178,7 @@ impl State {
     pub(super) fn action_view(&self, definition: &ActionDefinition) -> ActionView {
         let id = definition.id();
         let (running, problems) = match self.actions.get(&id) {
-            Some(Ok(running)) => (Some(running), running.problems.clone()),
+            Some(Ok(running)) => (Some(running), running.problems()),
             Some(Err(problems)) => (None, problems.clone()),
             None => (None, Problems::new()),
         };
@@ -186,7 +189,7 @@ impl State {
             health: running.map(|running| running.action.health()),
             metrics: running.map(|running| running.action.stats()),
             rules: self.rules_of(&id),
-            fallback_of: self.falling_back_to(&id),
+            fallback_of: self.actions_with_fallback(&id),
             missing_fallback_actions: self.missing_fallbacks(definition),
             definition: ActionDefinition {
                 delivery: kinds::delivery(&definition.kind, &definition.delivery)
@@ -201,22 +204,23 @@ impl State {
 
     pub(super) fn rule_view(&self, definition: &RuleDefinition) -> RuleView {
         let rule = self.rules.get(&definition.id);
-        let is_missing = |action: &&RuleAction| match action {
-            RuleAction::Action(id) => !matches!(self.actions.get(id), Some(Ok(_))),
-            RuleAction::Function(_) => false,
+        let is_missing = |action: &&RuleActionDefinition| match action {
+            RuleActionDefinition::Action(id) => !matches!(self.actions.get(id), Some(Ok(_))),
+            RuleActionDefinition::Function(_) => false,
         };
         let missing = definition.actions.iter().filter(is_missing).map(|action| match action {
-            RuleAction::Action(id) => id.clone(),
-            RuleAction::Function(_) => String::new(),
+            RuleActionDefinition::Action(id) => id.clone(),
+            RuleActionDefinition::Function(_) => String::new(),
         });
         RuleView {
             pinned_by: self.origins.rules.get(&definition.id).cloned(),
             from: rule.map(RuleState::from).unwrap_or_default(),
             metrics: rule.map(|rule| rule.metrics.counts()).unwrap_or_default(),
+            timing: rule.map(|rule| rule.timing.shown()).unwrap_or_default(),
             last_error: rule.and_then(|rule| rule.metrics.last_error()),
             missing_actions: missing.collect(),
             warnings: self.warnings(definition),
-            version: self.kept.version(&definition.id),
+            version: self.stored.version(&definition.id),
             definition: definition.clone(),
         }
     }

@@ -1,11 +1,11 @@
-//! What is right in a rule by itself and will not work with what else is defined.
+//! Warnings about rules that are valid, but do not work with the other definitions.
 
-use rules::{Rule, RuleIndex, Source};
+use rules::{FromEntry, Rule, RuleIndex};
 
 use super::*;
 
-impl State {
-    /// Of a rule, as things are now: a source or another action may come later.
+impl EngineState {
+    /// Returns the warnings of a rule. They may disappear when a source or action is defined or changed.
     pub(super) fn warnings(&self, definition: &RuleDefinition) -> Vec<String> {
         let Some(rule) = self.rules.get(&definition.id).and_then(RuleState::rule) else {
             return Vec::new();
@@ -13,14 +13,14 @@ impl State {
         let sources = rule.sources().iter().filter_map(|source| self.source_warning(source));
         let actions = definition.actions.iter().enumerate();
         let actions = actions.filter_map(|(index, action)| match action {
-            RuleAction::Action(id) => self.topic_warning(rule, id, index),
-            RuleAction::Function(_) => None,
+            RuleActionDefinition::Action(id) => self.topic_warning(rule, id, index),
+            RuleActionDefinition::Function(_) => None,
         });
         sources.chain(actions).collect()
     }
 
-    fn source_warning(&self, source: &Source) -> Option<String> {
-        let Source::Bridge(name) = source else {
+    fn source_warning(&self, source: &FromEntry) -> Option<String> {
+        let FromEntry::Bridge(name) = source else {
             return None;
         };
         let mut index = RuleIndex::default();
@@ -36,15 +36,15 @@ impl State {
         match meant.iter().any(|definition| definition.enable) {
             true => None,
             false if meant.is_empty() => Some(format!(
-                "FROM {name:?}: there is no such source, so that nothing comes from there"
+                "FROM {name:?}: the source does not exist; the rule receives no messages from it"
             )),
             false => Some(format!(
-                "FROM {name:?}: the source is not enabled, so that nothing comes from there"
+                "FROM {name:?}: the source is disabled; the rule receives no messages from it"
             )),
         }
     }
 
-    /// An MQTT action sends nothing without a topic.
+    /// An MQTT action needs a topic.
     fn topic_warning(&self, rule: &Rule, id: &str, index: usize) -> Option<String> {
         let definition = self
             .definitions
@@ -52,20 +52,20 @@ impl State {
             .get(id)
             .filter(|action| action.kind == "mqtt")?;
         let running = self.actions.get(id)?.as_ref().ok()?;
-        // The first one of an MQTT action.
+        // The topic is the first template of an MQTT action.
         let topic = running.templates.first()?;
-        let missing = topic.fields().find(|field| !rule.can_give(field))?;
+        let missing = topic.fields().find(|field| !rule.can_output(field))?;
         let (name, topic) = (definition.id(), topic.source());
         Some(format!(
-            "actions[{index}]: the topic of {name} is {topic:?}, and SELECT gives no field {missing:?}: the broker gets \
-             no message, or one with the wrong topic"
+            "actions[{index}]: the topic of {name} is {topic:?}, but SELECT outputs no field {missing:?}; the message is not \
+             sent, or its topic is wrong"
         ))
     }
 
-    /// Into the log.
+    /// Logs the warnings of a rule.
     pub(super) fn warn(&self, definition: &RuleDefinition) {
         for warning in self.warnings(definition) {
-            tracing::warn!(rule = %definition.id, warning, "a rule will not do what it says");
+            tracing::warn!(rule = %definition.id, warning, "a rule does not work with the other definitions");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! For looking at a journal from outside: `tidewire journal inspect`, `verify` and `repair`, and backups.
+//! Inspects a journal from outside: `tidewire journal inspect`, `verify` and `repair`, and backups.
 //!
-//! Takes the data directory, as `--data-dir` does. Looking and copying work while a broker uses the journal; repairing needs
-//! it alone. Unlike opening, looking goes on behind what is damaged, and reads the segments before the checkpoint too.
+//! All functions take the data directory, as `--data-dir` does. Inspecting and copying work while a broker uses the
+//! journal; repair needs exclusive access. Unlike opening, inspection continues behind damage, and also reads segments
+//! before the checkpoint.
 
 mod copy;
 mod repair;
@@ -11,32 +12,33 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 pub use copy::{copy_around, copy_to};
-pub use repair::{Mode, Repaired, repair, replay_all};
+pub use repair::{RepairMode, RepairReport, repair, replay_all};
 
 use crate::DIRECTORY_NAME;
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
-use storage::{Directory, DirectoryError};
+use storage::{DirectoryError, StorageDirectory};
 use survey::Survey;
 
-/// What a journal holds, and what is wrong with it.
+/// Contents and problems of a journal.
 #[derive(Debug)]
-pub struct Report {
-    /// `None` when no header can be read.
+pub struct InspectionReport {
+    /// `None` if no header is readable.
     pub journal_id: Option<u64>,
-    /// Replay begins at the first segment when there is no checkpoint.
+    /// `None` without a checkpoint: replay begins at the first segment.
     pub replay_from: Option<Lsn>,
     pub first: Lsn,
-    /// Where the valid blocks end.
+    /// End of the valid blocks.
     pub next: Lsn,
     pub segments: Vec<SegmentReport>,
     pub blocks: u64,
     pub records: u64,
-    /// Of all segments, with what is preallocated.
+    /// Size of all segments, including preallocated space.
     pub file_bytes: u64,
-    /// Bytes of an unfinished write at the end, which the next start cuts; in a journal that is in use, one that is under way.
+    /// Bytes of an unfinished write at the end, which the next start truncates. In a journal in use, a write in
+    /// progress.
     pub torn_bytes: u64,
-    /// Each as opening would report it. What is damaged before `replay_from` keeps nobody from opening.
+    /// Problems as opening would report them. Damage before `replay_from` does not prevent opening.
     pub problems: Vec<OpenError>,
 }
 
@@ -44,10 +46,10 @@ pub struct Report {
 pub struct SegmentReport {
     pub name: String,
     pub base: Lsn,
-    /// Where its valid blocks end.
+    /// End of its valid blocks.
     pub end: Lsn,
     pub file_bytes: u64,
-    /// `None` when its header is damaged.
+    /// `None` if the header is damaged.
     pub created_unix_ms: Option<u64>,
     pub blocks: u64,
     pub records: u64,
@@ -56,19 +58,19 @@ pub struct SegmentReport {
 #[derive(Debug)]
 pub enum InspectError {
     Directory(DirectoryError),
-    /// The directory has no segment and no checkpoint.
+    /// The directory has neither a segment nor a checkpoint.
     NoJournal {
         path: PathBuf,
     },
-    /// Nothing is copied into a directory that has a journal.
+    /// The target directory of a copy already has a journal.
     TargetExists {
         path: PathBuf,
     },
-    /// Files kept vanishing while they were being copied.
-    Restless,
+    /// Segments were removed during every attempt to copy them.
+    SegmentsRemoved,
     Journal(OpenError),
     Io {
-        doing: String,
+        operation: String,
         source: io::Error,
     },
 }
@@ -77,13 +79,13 @@ impl fmt::Display for InspectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InspectError::Directory(error) => error.fmt(f),
-            InspectError::NoJournal { path } => write!(f, "there is no journal in {}", path.display()),
-            InspectError::TargetExists { path } => write!(f, "{} is there already", path.display()),
-            InspectError::Restless => {
-                f.write_str("the journal's segments were removed faster than they were copied: try again")
+            InspectError::NoJournal { path } => write!(f, "no journal in {}", path.display()),
+            InspectError::TargetExists { path } => write!(f, "{} already exists", path.display()),
+            InspectError::SegmentsRemoved => {
+                f.write_str("cannot copy the journal: segments were removed during each attempt; try again")
             }
             InspectError::Journal(error) => error.fmt(f),
-            InspectError::Io { doing, .. } => f.write_str(doing),
+            InspectError::Io { operation: doing, .. } => f.write_str(doing),
         }
     }
 }
@@ -91,7 +93,7 @@ impl fmt::Display for InspectError {
 impl std::error::Error for InspectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // What these say is what the wrapped error says.
+            // Their text already includes the text of the wrapped error.
             InspectError::Directory(error) => error.source(),
             InspectError::Journal(error) => error.source(),
             InspectError::Io { source, .. } => Some(source),
@@ -100,35 +102,38 @@ impl std::error::Error for InspectError {
     }
 }
 
-/// For `map_err`: what was being done with which file.
+/// Returns a function for `map_err` that adds the operation and the file.
 fn io_error(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> InspectError + use<> {
     let doing = format!("{doing} {}", path.display());
-    |source| InspectError::Io { doing, source }
+    |source| InspectError::Io {
+        operation: doing,
+        source,
+    }
 }
 
-/// Where replay would begin.
+/// Returns the position at which replay would begin.
 pub fn replay_from(data_directory: &Path) -> Result<Lsn, InspectError> {
-    let storage = Directory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
+    let storage = StorageDirectory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     let first = survey.first();
     Ok(survey.checkpoint.map_or(first, |checkpoint| checkpoint.replay_from))
 }
 
-/// Shown every valid record of the journal, in order, also those before the checkpoint and behind what is damaged.
-pub type Visit<'a> = dyn FnMut(Lsn, &[u8]) + 'a;
+/// Receives every valid record in order, including those before the checkpoint and behind damage.
+pub type RecordVisitor<'a> = dyn FnMut(Lsn, &[u8]) + 'a;
 
-/// Reads the whole journal, checks everything in it, and says what there is.
-pub fn inspect(data_directory: &Path) -> Result<Report, InspectError> {
+/// Reads and checks the whole journal.
+pub fn inspect(data_directory: &Path) -> Result<InspectionReport, InspectError> {
     inspect_records(data_directory, &mut |_, _| {})
 }
 
-/// As [`inspect`], for who knows what records mean.
-pub fn inspect_records(data_directory: &Path, visit: &mut Visit<'_>) -> Result<Report, InspectError> {
+/// As [`inspect`], and passes every record to `visit`.
+pub fn inspect_records(data_directory: &Path, visit: &mut RecordVisitor<'_>) -> Result<InspectionReport, InspectError> {
     inspect_named(data_directory, DIRECTORY_NAME, visit)
 }
 
-fn inspect_named(parent: &Path, name: &str, visit: &mut Visit<'_>) -> Result<Report, InspectError> {
-    let storage = Directory::open_read_only(parent, name).map_err(InspectError::Directory)?;
+fn inspect_named(parent: &Path, name: &str, visit: &mut RecordVisitor<'_>) -> Result<InspectionReport, InspectError> {
+    let storage = StorageDirectory::open_read_only(parent, name).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     if survey.is_empty() {
         let path = storage.path().to_owned();
@@ -137,12 +142,12 @@ fn inspect_named(parent: &Path, name: &str, visit: &mut Visit<'_>) -> Result<Rep
     survey.report(&storage, visit).map_err(InspectError::Journal)
 }
 
-/// As [`inspect`], but any problem is an error: the first of them.
-pub fn verify(data_directory: &Path) -> Result<Report, InspectError> {
+/// As [`inspect`], but returns the first problem as an error.
+pub fn verify(data_directory: &Path) -> Result<InspectionReport, InspectError> {
     verify_named(data_directory, DIRECTORY_NAME)
 }
 
-pub(super) fn verify_named(parent: &Path, name: &str) -> Result<Report, InspectError> {
+pub(super) fn verify_named(parent: &Path, name: &str) -> Result<InspectionReport, InspectError> {
     let mut report = inspect_named(parent, name, &mut |_, _| {})?;
     match report.problems.is_empty() {
         true => Ok(report),

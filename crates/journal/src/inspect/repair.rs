@@ -1,83 +1,88 @@
-//! Makes a damaged journal one that opens, by giving up what cannot be relied on. Everything given up is copied beside the
-//! journal first.
+//! Repairs a damaged journal so that it opens again. Data that cannot be relied on is removed, after a copy has been
+//! saved in the data directory.
 //!
-//! What stays is one run of segments: that in which replay begins, or else the next, cut at the first place of damage that
-//! replay would meet. Nothing behind such a place is kept: later records may build on those that are lost. What is lost may be a part
-//! of what the checkpoint's owner wrote once more behind it, so replay then begins as far before the checkpoint as all is whole: there
-//! the same stands for the last time. Damage before the checkpoint stays as it is, a file that is cut within a block included: it keeps nobody from opening, and readers of its
-//! records are told. A segment that is missing there ends the run, and so does one that is cut where a block ends, which looks the same.
+//! The repair retains one run of consecutive segments: the run in which replay begins, or else the next one. It
+//! truncates the run at the first damage that replay would meet. Everything behind that is removed, because later
+//! records may depend on the lost ones.
 //!
-//! The steps are in an order that leaves, wherever they are interrupted, a journal that can be repaired again.
+//! The lost part may contain records that the checkpoint's owner rewrote from before the checkpoint. Replay therefore
+//! begins at the earliest segment from which on all data is intact: the original records are still there.
+//!
+//! Damage before the checkpoint remains, including a file that was truncated within a block: it does not prevent
+//! opening, and readers of its records get an error. A missing segment ends the run. So does a file that was truncated
+//! at the end of a block, which looks the same.
+//!
+//! The steps are ordered so that an interrupted repair leaves a journal that can be repaired again.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::DIRECTORY_NAME;
-use crate::catalog::Catalog;
+use crate::catalog::SegmentCatalog;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::inspect::copy::{copy_whole, sync_directory, write_synced};
-use crate::inspect::survey::{Survey, Surveyed};
+use crate::inspect::survey::{Survey, SurveyedSegment};
 use crate::inspect::{InspectError, io_error};
 use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
-use crate::scan::{BlockScan, FileEnd, Scanned, examine_rest, file_end};
-use storage::Directory;
+use crate::scan::{BlockScan, FileEnd, ScannedBlock, examine_rest, file_end};
 use storage::Storage;
+use storage::StorageDirectory;
 
 const SHORTENED_NAME: &str = "repair.new";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Only says what would be done.
+pub enum RepairMode {
+    /// Reports the repair without doing it.
     Plan,
     Repair,
 }
 
-/// What was done, or would be.
+/// Result of a repair, or its plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repaired {
-    /// Segments that are given up as a whole.
+pub struct RepairReport {
+    /// File names of removed segments.
     pub removed: Vec<String>,
-    /// A segment that is cut, and the offset in it.
+    /// The truncated segment and its new length.
     pub cut: Option<(String, u64)>,
-    /// Where replay begins now, if that has changed.
+    /// New start of replay, if changed.
     pub replay_from: Option<Lsn>,
-    /// Nothing can be kept: the next start begins a new journal.
+    /// No segment is usable. The next start creates a new journal.
     pub is_emptied: bool,
-    /// The directory with the files as they were.
+    /// Directory with copies of the original files.
     pub saved_to: Option<PathBuf>,
 }
 
-impl Repaired {
-    /// There was nothing to repair.
-    pub fn is_nothing(&self) -> bool {
-        *self == Repaired::default()
+impl RepairReport {
+    /// Returns whether there was nothing to repair.
+    pub fn is_empty(&self) -> bool {
+        *self == RepairReport::default()
     }
 }
 
-/// What is to be done.
-struct Plan {
-    /// The run that stays: indices of segments.
-    kept: std::ops::Range<usize>,
-    cut: Option<Cut>,
-    /// What the checkpoint is to be, if not what it is.
+/// The planned changes.
+struct RepairPlan {
+    /// Indices of the segments that remain.
+    retained: std::ops::Range<usize>,
+    cut: Option<SegmentCut>,
+    /// The new checkpoint, if it differs from the current one.
     checkpoint: Option<Checkpoint>,
     has_damaged_checkpoint: bool,
 }
 
-/// In the last segment that stays.
-struct Cut {
+/// Truncation of the last remaining segment.
+struct SegmentCut {
     offset: u64,
 }
 
-/// Fails when the journal is in use, and when something must not be decided by a program: files of another journal, or of
-/// a later version.
-pub fn repair(data_directory: &Path, mode: Mode) -> Result<Repaired, InspectError> {
+/// Repairs the journal of a data directory. Fails if the journal is in use, and in cases that an operator must decide:
+/// files of another journal, or of a newer version.
+pub fn repair(data_directory: &Path, mode: RepairMode) -> Result<RepairReport, InspectError> {
     let open = match mode {
-        Mode::Plan => Directory::open_read_only,
-        Mode::Repair => Directory::open,
+        RepairMode::Plan => StorageDirectory::open_read_only,
+        RepairMode::Repair => StorageDirectory::open,
     };
     if !data_directory.join(DIRECTORY_NAME).is_dir() {
         let path = data_directory.to_owned();
@@ -88,22 +93,22 @@ pub fn repair(data_directory: &Path, mode: Mode) -> Result<Repaired, InspectErro
     if let Some(undecided) = survey.take_undecidable(&storage) {
         return Err(InspectError::Journal(undecided));
     }
-    let plan = Plan::of(&survey).map_err(io_error("reading", storage.path()))?;
+    let plan = RepairPlan::of(&survey).map_err(io_error("reading", storage.path()))?;
     let mut repaired = plan.describe(&survey);
-    if mode == Mode::Repair && !repaired.is_nothing() {
+    if mode == RepairMode::Repair && !repaired.is_empty() {
         repaired.saved_to = Some(plan.save(&survey, data_directory, storage.path())?);
         plan.perform(&survey, &storage)?;
     }
     Ok(repaired)
 }
 
-/// Has the next start replay from the first segment, as a repair may do: the same has to come of it.
+/// Makes the next start replay from the first segment, as a repair may do. The recovered state must be the same.
 pub fn replay_all(storage: &dyn Storage) -> Result<(), InspectError> {
-    let catalog = Catalog::read(storage).map_err(InspectError::Journal)?;
+    let catalog = SegmentCatalog::read(storage).map_err(InspectError::Journal)?;
     let Some(mut catalog) = catalog else { return Ok(()) };
     catalog.checkpoint.replay_from = catalog.segments[0].base;
     catalog.checkpoint.replace(storage).map_err(|error| InspectError::Io {
-        doing: "writing the checkpoint".to_owned(),
+        operation: "writing the checkpoint".to_owned(),
         source: error.error,
     })
 }
@@ -115,7 +120,7 @@ impl Survey {
             return Some(self.problems.swap_remove(at));
         }
         let expected = self.journal_id()?;
-        let of_another = |surveyed: &&Surveyed| {
+        let of_another = |surveyed: &&SurveyedSegment| {
             let opened = surveyed.opened.as_ref();
             opened.is_some_and(|(_, header)| header.journal_id != expected)
         };
@@ -130,7 +135,7 @@ impl Survey {
             })
     }
 
-    /// Runs of segments that are readable and follow each other, but for what opening passes over.
+    /// Returns the runs of readable, consecutive segments. Gaps that opening tolerates do not end a run.
     fn runs(&self) -> std::io::Result<Vec<std::ops::Range<usize>>> {
         let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
         for at in 0..self.segments.len() {
@@ -145,7 +150,8 @@ impl Survey {
         Ok(runs)
     }
 
-    /// Whether no segment is missing behind this one, as far as it matters: one that was cut is whole enough before the checkpoint.
+    /// Returns whether no segment is missing after this one. Before the checkpoint, truncation within a block is
+    /// tolerated.
     fn is_followed(&self, at: usize) -> std::io::Result<bool> {
         let next_base = self.segments[at + 1].base;
         if self.end(at) >= next_base {
@@ -160,7 +166,7 @@ impl Survey {
         }
     }
 
-    /// Where the file of a segment ends.
+    /// Returns the position at which the file of a segment ends.
     fn end(&self, at: usize) -> Lsn {
         let surveyed = &self.segments[at];
         let opened = surveyed.opened.as_ref();
@@ -168,8 +174,8 @@ impl Survey {
     }
 }
 
-impl Plan {
-    fn of(survey: &Survey) -> std::io::Result<Plan> {
+impl RepairPlan {
+    fn of(survey: &Survey) -> std::io::Result<RepairPlan> {
         let wanted = survey.checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.replay_from);
         let runs = survey.runs()?;
         let run = runs
@@ -183,8 +189,8 @@ impl Plan {
             file == CHECKPOINT_NAME
         });
         let Some(run) = run.cloned() else {
-            return Ok(Plan {
-                kept: 0..0,
+            return Ok(RepairPlan {
+                retained: 0..0,
                 cut: None,
                 checkpoint: None,
                 has_damaged_checkpoint,
@@ -193,10 +199,10 @@ impl Plan {
         let base = survey.segments[run.start].base;
         let is_within = wanted >= base && wanted <= survey.end(run.end - 1);
         let replay_from = if is_within { wanted } else { base };
-        let (kept, cut) = find_cut(survey, run, replay_from)?;
-        let is_shortened = cut.is_some() || kept.end < survey.segments.len();
+        let (retained, cut) = find_cut(survey, run, replay_from)?;
+        let is_shortened = cut.is_some() || retained.end < survey.segments.len();
         let replay_from = match is_shortened {
-            true => first_whole(survey, kept.clone(), replay_from)?,
+            true => first_intact(survey, retained.clone(), replay_from)?,
             false => replay_from,
         };
         let checkpoint = survey.journal_id().map(|journal_id| Checkpoint {
@@ -205,31 +211,31 @@ impl Plan {
             first: base,
         });
         let implied = checkpoint.filter(|checkpoint| checkpoint.first == Lsn(0) && checkpoint.replay_from == Lsn(0));
-        let is_said = checkpoint == survey.checkpoint || (survey.checkpoint.is_none() && checkpoint == implied);
-        Ok(Plan {
-            kept,
+        let is_unchanged = checkpoint == survey.checkpoint || (survey.checkpoint.is_none() && checkpoint == implied);
+        Ok(RepairPlan {
+            retained,
             cut,
-            checkpoint: checkpoint.filter(|_| !is_said || has_damaged_checkpoint),
+            checkpoint: checkpoint.filter(|_| !is_unchanged || has_damaged_checkpoint),
             has_damaged_checkpoint,
         })
     }
 
-    fn describe(&self, survey: &Survey) -> Repaired {
-        let given_up = |(at, _): &(usize, &Surveyed)| !self.kept.contains(at);
-        let removed = survey.segments.iter().enumerate().filter(given_up);
-        Repaired {
+    fn describe(&self, survey: &Survey) -> RepairReport {
+        let is_removed = |(at, _): &(usize, &SurveyedSegment)| !self.retained.contains(at);
+        let removed = survey.segments.iter().enumerate().filter(is_removed);
+        RepairReport {
             removed: removed.map(|(_, surveyed)| surveyed.name.clone()).collect(),
             cut: self
                 .cut
                 .as_ref()
-                .map(|cut| (survey.segments[self.kept.end - 1].name.clone(), cut.offset)),
+                .map(|cut| (survey.segments[self.retained.end - 1].name.clone(), cut.offset)),
             replay_from: self.checkpoint.map(|checkpoint| checkpoint.replay_from),
-            is_emptied: self.kept.is_empty(),
+            is_emptied: self.retained.is_empty(),
             saved_to: None,
         }
     }
 
-    /// Copies every file that will change or go.
+    /// Copies every file that will be changed or removed.
     fn save(&self, survey: &Survey, data_directory: &Path, journal: &Path) -> Result<PathBuf, InspectError> {
         let to = new_directory(data_directory)?;
         let repaired = self.describe(survey);
@@ -246,41 +252,43 @@ impl Plan {
         Ok(to)
     }
 
-    fn perform(&self, survey: &Survey, storage: &Directory) -> Result<(), InspectError> {
+    fn perform(&self, survey: &Survey, storage: &StorageDirectory) -> Result<(), InspectError> {
         let journal = storage.path();
-        // From the end, so that what is left has no gap that was not there before.
-        for surveyed in survey.segments[self.kept.end..].iter().rev() {
+        // In reverse order, so that an interruption leaves no new gap.
+        for surveyed in survey.segments[self.retained.end..].iter().rev() {
             remove(&journal.join(&surveyed.name))?;
             sync_directory(journal)?;
         }
-        if let Some(last) = survey.segments[self.kept.clone()].last() {
-            // Also one that is not cut but is the last one now: it will be written to, and a backup may be a link to it.
+        if let Some(last) = survey.segments[self.retained.clone()].last() {
+            // Also replaced if it is not truncated: the journal will write to it, and a backup may be a hard link to
+            // the same file.
             let bytes = self.cut.as_ref().map_or(u64::MAX, |cut| cut.offset);
-            replace_by_beginning(journal, &last.name, bytes)?;
+            replace_with_prefix(journal, &last.name, bytes)?;
         }
         match self.checkpoint {
             Some(checkpoint) => checkpoint.replace(storage).map_err(|error| InspectError::Io {
-                doing: "writing the checkpoint".to_owned(),
+                operation: "writing the checkpoint".to_owned(),
                 source: error.error,
             })?,
-            None if self.kept.is_empty() && journal.join(CHECKPOINT_NAME).exists() => {
+            None if self.retained.is_empty() && journal.join(CHECKPOINT_NAME).exists() => {
                 remove(&journal.join(CHECKPOINT_NAME))?;
             }
             None => debug_assert!(!self.has_damaged_checkpoint),
         }
-        for surveyed in &survey.segments[..self.kept.start] {
+        for surveyed in &survey.segments[..self.retained.start] {
             remove(&journal.join(&surveyed.name))?;
         }
         sync_directory(journal)
     }
 }
 
-/// The first place of damage that replay would meet: what of the run stays, and where its last segment is cut.
+/// Finds the first damage that replay would meet. Returns the segments that remain, and where the last one is
+/// truncated.
 fn find_cut(
     survey: &Survey,
     run: std::ops::Range<usize>,
     replay_from: Lsn,
-) -> std::io::Result<(std::ops::Range<usize>, Option<Cut>)> {
+) -> std::io::Result<(std::ops::Range<usize>, Option<SegmentCut>)> {
     for at in run.clone() {
         let Some((segment, header)) = &survey.segments[at].opened else {
             continue;
@@ -291,7 +299,7 @@ fn find_cut(
         }
         let from = replay_from.max(segment.base);
         let mut scan = BlockScan::new(segment, header.journal_id, from, next_base);
-        while let Scanned::Block(_) = scan.next()? {}
+        while let ScannedBlock::Block(_) = scan.next()? {}
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
@@ -301,17 +309,18 @@ fn find_cut(
             let offset = segment.offset(end);
             return Ok(match offset == SEGMENT_HEADER_BYTES as u64 && at > run.start {
                 true => (run.start..at, None),
-                false => (run.start..at + 1, Some(Cut { offset })),
+                false => (run.start..at + 1, Some(SegmentCut { offset })),
             });
         }
     }
     Ok((run, None))
 }
 
-/// The beginning of the first segment from which on all is whole up to a position; that position if there is none.
-fn first_whole(survey: &Survey, kept: std::ops::Range<usize>, position: Lsn) -> std::io::Result<Lsn> {
+/// Returns the base of the earliest segment from which on all data up to `position` is intact. `position` if there is
+/// none.
+fn first_intact(survey: &Survey, retained: std::ops::Range<usize>, position: Lsn) -> std::io::Result<Lsn> {
     let mut first = position;
-    for surveyed in survey.segments[kept]
+    for surveyed in survey.segments[retained]
         .iter()
         .rev()
         .filter(|surveyed| surveyed.base < position)
@@ -320,7 +329,7 @@ fn first_whole(survey: &Survey, kept: std::ops::Range<usize>, position: Lsn) -> 
             break;
         };
         let mut scan = BlockScan::new(segment, header.journal_id, segment.base, Some(first));
-        while let Scanned::Block(_) = scan.next()? {}
+        while let ScannedBlock::Block(_) = scan.next()? {}
         if scan.position() != first {
             break;
         }
@@ -329,7 +338,7 @@ fn first_whole(survey: &Survey, kept: std::ops::Range<usize>, position: Lsn) -> 
     Ok(first)
 }
 
-/// The first `journal-damaged-{n}` that is not there yet.
+/// Creates the first `journal-damaged-{n}` directory that does not exist.
 fn new_directory(data_directory: &Path) -> Result<PathBuf, InspectError> {
     for number in 1.. {
         let path = data_directory.join(format!("{DIRECTORY_NAME}-damaged-{number}"));
@@ -342,7 +351,7 @@ fn new_directory(data_directory: &Path) -> Result<PathBuf, InspectError> {
     unreachable!("there are more numbers than directories")
 }
 
-fn replace_by_beginning(journal: &Path, name: &str, bytes: u64) -> Result<(), InspectError> {
+fn replace_with_prefix(journal: &Path, name: &str, bytes: u64) -> Result<(), InspectError> {
     let (path, shortened) = (journal.join(name), journal.join(SHORTENED_NAME));
     let file = File::open(&path).map_err(io_error("opening", &path))?;
     write_synced(&shortened, &mut file.take(bytes))?;

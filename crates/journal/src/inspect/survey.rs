@@ -1,42 +1,42 @@
-//! All that can be read of a journal, however damaged.
+//! Reads everything that is readable of a journal, however damaged.
 //!
-//! The journal may be in use: the end moves on while it is read, so a place that is invalid and, by what stands behind it, should
-//! not be is looked at once more before it counts as damaged.
+//! The journal may be in use: its end advances while it is read. A position that looks damaged is therefore read a
+//! second time before it is reported.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::catalog::{bases_from, missing, open_segment, read_checkpoint};
 use crate::checkpoint::Checkpoint;
-use crate::inspect::{Report, SegmentReport, Visit};
-use crate::layout::{Invalid, SegmentHeader};
+use crate::inspect::{InspectionReport, RecordVisitor, SegmentReport};
+use crate::layout::{InvalidBlock, SegmentHeader};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
-use crate::scan::{BlockScan, Scanned, examine_rest, find_block};
-use crate::segments::{Segment, segment_name};
+use crate::scan::{BlockScan, ScannedBlock, examine_rest, find_block};
+use crate::segments::{LogSegment, segment_name};
 use storage::Storage;
 
-/// How often the survey may begin anew.
+/// Maximum number of attempts.
 const ATTEMPTS: u32 = 10;
 
 pub(crate) struct Survey {
     pub checkpoint: Option<Checkpoint>,
-    /// Sorted; those that were given up are left out.
-    pub segments: Vec<Surveyed>,
-    /// Of files as wholes.
+    /// Sorted. Without segments that the checkpoint no longer includes.
+    pub segments: Vec<SurveyedSegment>,
+    /// Problems that concern whole files.
     pub problems: Vec<OpenError>,
 }
 
-pub(crate) struct Surveyed {
+pub(crate) struct SurveyedSegment {
     pub base: Lsn,
     pub name: String,
-    /// `None` when the header is not that of a segment of this name.
-    pub opened: Option<(Segment, SegmentHeader)>,
+    /// `None` if the header is damaged or does not match the file name.
+    pub opened: Option<(LogSegment, SegmentHeader)>,
 }
 
-/// What was found in the blocks of a segment.
+/// Totals of the blocks of one segment.
 #[derive(Default)]
-struct Contents {
+struct SegmentContents {
     blocks: u64,
     records: u64,
     end: Lsn,
@@ -44,18 +44,19 @@ struct Contents {
 }
 
 impl Survey {
-    /// Segments go only after the checkpoint has moved on: if it has not, what was seen belongs together.
+    /// Opens checkpoint and segments. Segments are removed only after the checkpoint has advanced, so the result is
+    /// consistent if the checkpoint is unchanged afterwards.
     pub fn take(storage: &dyn Storage) -> Result<Survey, OpenError> {
         for _ in 1..ATTEMPTS {
-            let survey = Survey::take_once(storage)?;
+            let survey = Survey::survey_once(storage)?;
             if read_checkpoint(storage).ok().flatten() == survey.checkpoint {
                 return Ok(survey);
             }
         }
-        Survey::take_once(storage)
+        Survey::survey_once(storage)
     }
 
-    fn take_once(storage: &dyn Storage) -> Result<Survey, OpenError> {
+    fn survey_once(storage: &dyn Storage) -> Result<Survey, OpenError> {
         let mut problems = Vec::new();
         let checkpoint = read_checkpoint(storage).unwrap_or_else(|error| {
             problems.push(error);
@@ -64,7 +65,7 @@ impl Survey {
         let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
         let segments = bases_from(storage, first)?
             .into_iter()
-            .map(|base| Surveyed {
+            .map(|base| SurveyedSegment {
                 base,
                 name: segment_name(base),
                 opened: open_segment(storage, base).map_err(|error| problems.push(error)).ok(),
@@ -88,16 +89,21 @@ impl Survey {
             .or_else(|| of_segments().map(|(_, header)| header.journal_id))
     }
 
-    /// Without a readable checkpoint, what is missing at the beginning cannot be known.
+    /// Returns the base of the first segment. Without a readable checkpoint, missing segments at the beginning are not
+    /// detected.
     pub fn first(&self) -> Lsn {
         let lowest = self.segments.first().map_or(Lsn(0), |segment| segment.base);
         self.checkpoint.map_or(lowest, |checkpoint| checkpoint.first)
     }
 
-    /// Reads every block, and shows its records.
-    pub fn report(mut self, storage: &dyn Storage, visit: &mut Visit<'_>) -> Result<Report, OpenError> {
+    /// Reads every block and passes its records to `visit`.
+    pub fn report(
+        mut self,
+        storage: &dyn Storage,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<InspectionReport, OpenError> {
         let mut problems = std::mem::take(&mut self.problems);
-        let mut report = Report {
+        let mut report = InspectionReport {
             journal_id: self.journal_id(),
             replay_from: self.checkpoint.map(|checkpoint| checkpoint.replay_from),
             first: self.first(),
@@ -117,11 +123,12 @@ impl Survey {
             let contents = self.read(surveyed, next_base, storage, &mut problems, visit)?;
             report.add(surveyed, &contents);
         }
-        let is_said = |problem: &OpenError| matches!(problem, OpenError::Damaged { lsn, .. } if *lsn == report.next);
+        let is_reported =
+            |problem: &OpenError| matches!(problem, OpenError::Damaged { lsn, .. } if *lsn == report.next);
         if self
             .checkpoint
             .is_some_and(|checkpoint| checkpoint.replay_from > report.next)
-            && !problems.last().is_some_and(is_said)
+            && !problems.last().is_some_and(is_reported)
         {
             problems.push(missing(storage, report.next));
         }
@@ -131,19 +138,19 @@ impl Survey {
 
     fn read(
         &self,
-        surveyed: &Surveyed,
+        surveyed: &SurveyedSegment,
         next_base: Option<Lsn>,
         storage: &dyn Storage,
         problems: &mut Vec<OpenError>,
-        visit: &mut Visit<'_>,
-    ) -> Result<Contents, OpenError> {
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<SegmentContents, OpenError> {
         let journal_id = self.journal_id();
         let Some(((segment, header), journal_id)) = surveyed.opened.as_ref().zip(journal_id) else {
-            // Said already. What is in it cannot be placed.
+            // Already reported. Without a header the positions of its blocks are unknown.
             let end = next_base.unwrap_or(surveyed.base);
-            return Ok(Contents {
+            return Ok(SegmentContents {
                 end,
-                ..Contents::default()
+                ..SegmentContents::default()
             });
         };
         if header.journal_id != journal_id {
@@ -154,17 +161,19 @@ impl Survey {
                 expected: journal_id,
             });
         }
-        let mut reading = Reading {
+        let mut reading = SegmentSurvey {
             segment,
             journal_id: header.journal_id,
             next_base,
-            contents: Contents::default(),
+            contents: SegmentContents::default(),
             visit,
         };
         let found = reading.run().map_err(io_error("reading", &surveyed.name))?;
         let is_short = self.ends_before_replay(segment, next_base);
         problems.extend(found.into_iter().map(|problem| match problem {
-            Problem::Damaged(lsn, Invalid::Cut) if is_short => damaged(storage, segment, lsn, Damage::CutShort),
+            SegmentProblem::Damaged(lsn, InvalidBlock::Cut) if is_short => {
+                damaged(storage, segment, lsn, Damage::CutShort)
+            }
             problem => problem.error(storage, segment),
         }));
         Ok(reading.contents)
@@ -172,8 +181,8 @@ impl Survey {
 }
 
 impl Survey {
-    /// Of the segment in which replay begins.
-    fn ends_before_replay(&self, segment: &Segment, next_base: Option<Lsn>) -> bool {
+    /// Returns whether the file of the segment in which replay begins ends before that position.
+    fn ends_before_replay(&self, segment: &LogSegment, next_base: Option<Lsn>) -> bool {
         self.checkpoint.is_some_and(|checkpoint| {
             let replay_from = checkpoint.replay_from;
             segment.base <= replay_from
@@ -183,8 +192,8 @@ impl Survey {
     }
 }
 
-impl Report {
-    fn add(&mut self, surveyed: &Surveyed, contents: &Contents) {
+impl InspectionReport {
+    fn add(&mut self, surveyed: &SurveyedSegment, contents: &SegmentContents) {
         let opened = surveyed.opened.as_ref();
         let file_bytes = opened.map_or(0, |(segment, _)| segment.file_bytes.load(Relaxed));
         self.segments.push(SegmentReport {
@@ -204,46 +213,46 @@ impl Report {
     }
 }
 
-/// A place that is not what it should be.
-enum Problem {
-    Damaged(Lsn, Invalid),
+/// A problem at a position of a segment.
+enum SegmentProblem {
+    Damaged(Lsn, InvalidBlock),
     /// The file ends before the next segment begins.
     Missing(Lsn),
 }
 
-impl Problem {
-    fn error(self, storage: &dyn Storage, segment: &Segment) -> OpenError {
+impl SegmentProblem {
+    fn error(self, storage: &dyn Storage, segment: &LogSegment) -> OpenError {
         match self {
-            Problem::Missing(lsn) => missing(storage, lsn),
-            Problem::Damaged(lsn, invalid) => damaged(storage, segment, lsn, Damage::Block(invalid)),
+            SegmentProblem::Missing(lsn) => missing(storage, lsn),
+            SegmentProblem::Damaged(lsn, invalid) => damaged(storage, segment, lsn, Damage::Block(invalid)),
         }
     }
 }
 
-fn damaged(storage: &dyn Storage, segment: &Segment, lsn: Lsn, what: Damage) -> OpenError {
+fn damaged(storage: &dyn Storage, segment: &LogSegment, lsn: Lsn, what: Damage) -> OpenError {
     OpenError::Damaged {
         location: storage.location(),
         file: segment.name.clone(),
         offset: segment.offset(lsn),
         lsn,
-        what,
+        damage: what,
     }
 }
 
-/// Reading the blocks of one segment.
-struct Reading<'a, 'v> {
-    segment: &'a Segment,
+/// State of reading the blocks of one segment.
+struct SegmentSurvey<'a, 'v> {
+    segment: &'a LogSegment,
     journal_id: u64,
     next_base: Option<Lsn>,
-    contents: Contents,
-    visit: &'a mut Visit<'v>,
+    contents: SegmentContents,
+    visit: &'a mut RecordVisitor<'v>,
 }
 
-impl Reading<'_, '_> {
-    fn run(&mut self) -> io::Result<Vec<Problem>> {
+impl SegmentSurvey<'_, '_> {
+    fn run(&mut self) -> io::Result<Vec<SegmentProblem>> {
         let mut problems = Vec::new();
         let mut position = self.segment.base;
-        // Invalid when it was looked at for the first time.
+        // The position that was invalid at the first read.
         let mut doubtful = None;
         loop {
             let (end, invalid) = self.read_blocks(position)?;
@@ -251,7 +260,7 @@ impl Reading<'_, '_> {
             if self.next_base == Some(end) {
                 return Ok(problems);
             }
-            let Some(invalid) = invalid.or(self.next_base.map(|_| Invalid::Cut)) else {
+            let Some(invalid) = invalid.or(self.next_base.map(|_| InvalidBlock::Cut)) else {
                 return Ok(problems);
             };
             if !self.is_damage(end)? {
@@ -263,8 +272,8 @@ impl Reading<'_, '_> {
             }
             let behind = find_block(self.segment, self.journal_id, end)?;
             problems.push(match end == self.segment.file_end() {
-                true => Problem::Missing(end),
-                false => Problem::Damaged(end, invalid),
+                true => SegmentProblem::Missing(end),
+                false => SegmentProblem::Damaged(end, invalid),
             });
             match behind {
                 Some(behind) => position = behind,
@@ -276,25 +285,25 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// Returns where the valid blocks end, and what is wrong there if the file does not end.
-    fn read_blocks(&mut self, from: Lsn) -> io::Result<(Lsn, Option<Invalid>)> {
+    /// Returns the end of the valid blocks, and why the bytes there are invalid, unless the file ends.
+    fn read_blocks(&mut self, from: Lsn) -> io::Result<(Lsn, Option<InvalidBlock>)> {
         let mut scan = BlockScan::new(self.segment, self.journal_id, from, self.next_base);
         loop {
             match scan.next()? {
-                Scanned::Block(block) => {
+                ScannedBlock::Block(block) => {
                     self.contents.blocks += 1;
                     for (position, payload) in block.records() {
                         self.contents.records += 1;
                         (self.visit)(position, payload);
                     }
                 }
-                Scanned::End => return Ok((scan.position(), None)),
-                Scanned::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
+                ScannedBlock::End => return Ok((scan.position(), None)),
+                ScannedBlock::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
             }
         }
     }
 
-    /// Whether what stands at `lsn` cannot be what a crash has left.
+    /// Returns whether the bytes at `lsn` cannot be the rest of a write that a crash interrupted.
     fn is_damage(&mut self, lsn: Lsn) -> io::Result<bool> {
         if self.next_base.is_some() {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! A directory for one test, removed at its end.
+//! A directory for one test, deleted when the test ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

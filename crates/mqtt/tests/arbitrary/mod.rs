@@ -1,4 +1,4 @@
-//! Random well-formed packets, as owned values that packets borrow from.
+//! Generates random well-formed packets, as owned values that packets borrow from.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,7 +9,7 @@ use tidewire_mqtt::{
     SubscribeFilters, SubscriptionOptions, UnsubAck, Unsubscribe, UnsubscribeFilters, Will,
 };
 
-/// A packet type with everything that a packet of it may need.
+/// A packet type with all values that a packet of this type may need.
 #[derive(Clone, Debug)]
 pub struct Seed {
     pub version: ProtocolVersion,
@@ -28,7 +28,7 @@ pub struct Seed {
     will_properties: Vec<OwnedProperty>,
 }
 
-/// The identifier picks the property, the rest is its value.
+/// The identifier selects the property, the other fields are its value.
 #[derive(Clone, Debug)]
 struct OwnedProperty {
     kind: usize,
@@ -144,7 +144,7 @@ impl OwnedProperty {
     }
 }
 
-/// The properties of the list that the context accepts, one after the other, and what it insists on.
+/// Writes the properties of the list that the context accepts, and the properties that it requires.
 fn write<'b>(list: &[OwnedProperty], context: PropertyContext, out: &'b mut Vec<u8>) -> Properties<'b> {
     if context == PropertyContext::Auth {
         PropertyWriter::new(out).put(Property::AuthenticationMethod("SCRAM"));
@@ -156,10 +156,10 @@ fn write<'b>(list: &[OwnedProperty], context: PropertyContext, out: &'b mut Vec<
             out.truncate(length);
         }
     }
-    Properties::parse(out, context).expect("what was refused was taken out again")
+    Properties::parse(out, context).expect("rejected properties have been removed")
 }
 
-/// What a packet borrows from besides its seed.
+/// Buffers that a packet borrows from, in addition to its seed.
 #[derive(Default)]
 pub struct Buffers {
     properties: Vec<u8>,
@@ -169,7 +169,7 @@ pub struct Buffers {
 }
 
 impl Seed {
-    /// The packet; `None` for AUTH before 5.0.
+    /// Returns the packet, or `None` for AUTH before MQTT 5.0.
     pub fn packet<'b>(&'b self, buffers: &'b mut Buffers) -> Option<Packet<'b>> {
         let packet_type = PacketType::from_bits(self.packet_type).expect("1 to 15");
         let packet_id = self.packet_id();
@@ -330,7 +330,7 @@ impl Seed {
         }
     }
 
-    /// The codes that the packet may carry in this version.
+    /// Returns the reason codes that the packet may have in this version.
     fn allowed(&self, packet_type: PacketType) -> Vec<ReasonCode> {
         let allowed = |reason: &&ReasonCode| match (self.version, packet_type) {
             (ProtocolVersion::V5, _) => reason.is_allowed_in(packet_type),

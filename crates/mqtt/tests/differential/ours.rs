@@ -1,4 +1,4 @@
-//! What our decoder makes of a packet, in the words of the comparison.
+//! Decodes a packet with our decoder and converts the result for the comparison.
 
 use tidewire_mqtt::{Ack, ConnAck, Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, SubscribeFilter};
 

@@ -1,4 +1,4 @@
-//! What `mqtt-protocol-core` makes of a packet.
+//! Decodes a packet with `mqtt-protocol-core` and converts the result for the comparison.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use tidewire_mqtt::{PacketType, ProtocolVersion};
 
 use super::{Fields, hex, text};
 
-/// The fields of a packet that was accepted.
+/// The fields of an accepted packet.
 pub type Answer = Result<Box<dyn FnOnce() -> Fields>, MqttError>;
 
-/// `None` for what is not compared. Getters run only when both sides accept: theirs may panic on values that ours refuses.
+/// Returns `None` for packets that are not compared. Getters run only if both decoders accept the packet, because
+/// those of `mqtt-protocol-core` may panic on values that our decoder rejects.
 pub fn fields(first: u8, body: &[u8], version: ProtocolVersion) -> Option<Answer> {
     let packet_type = PacketType::from_bits(first >> 4)?;
     match version {
@@ -21,7 +22,7 @@ pub fn fields(first: u8, body: &[u8], version: ProtocolVersion) -> Option<Answer
     }
 }
 
-/// A parse that left bytes over is a refusal.
+/// A result with unread bytes counts as rejection.
 fn whole<T: 'static>(
     parsed: Result<(T, usize), MqttError>,
     body: &[u8],
@@ -142,7 +143,7 @@ fn fields_3(packet_type: PacketType, flags: u8, body: &[u8]) -> Option<Answer> {
     }
 }
 
-/// PUBACK and its kin, and DISCONNECT and AUTH behind their optional packet id.
+/// Converts acknowledgements such as PUBACK, and DISCONNECT and AUTH without the optional packet id.
 macro_rules! tail_5 {
     ($packet:expr, $fields:expr) => {{
         let mut fields: Fields = vec![("reason", text($packet.reason_code().map_or(0, |code| code as u8)))];

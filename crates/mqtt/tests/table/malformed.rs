@@ -1,7 +1,7 @@
-//! Bytes that are no packet, and the reason why.
+//! Malformed packets, each with the reason.
 
 use tidewire_mqtt::DecodeErrorKind as Kind;
-use tidewire_mqtt::{Field, PacketType, PropertyContext, ProtocolVersion, ReasonCode};
+use tidewire_mqtt::{PacketField, PacketType, PropertyContext, ProtocolVersion, ReasonCode};
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn fixed_header() -> Vec<Case> {
         err("remaining length not minimal", &[V5], b"\x30\x86\0\0\x03a/b\0", Kind::RemainingLengthNotMinimal),
         err("connect 5 remaining length not minimal", &[V5], b"\x10\x8f\0\0\x04MQTT\x05\x02\0\x3c\0\0\x02id", Kind::RemainingLengthNotMinimal),
         err("pingreq with a remaining length of two zero bytes", &[V5], b"\xc0\x80\0", Kind::RemainingLengthNotMinimal),
-        err("connect flags", ALL, b"\x11\0", flags(PacketType::Connect, 1)),
+        err("connect flags", ALL, b"\x16\0", flags(PacketType::Connect, 6)),
         err("connack flags", ALL, b"\x21\x02\0\0", flags(PacketType::ConnAck, 1)),
         err("puback flags", ALL, b"\x42\x02\0\x01", flags(PacketType::PubAck, 2)),
         err("pubrec flags", ALL, b"\x58\x02\0\x01", flags(PacketType::PubRec, 8)),
@@ -68,9 +68,9 @@ fn fixed_header() -> Vec<Case> {
         err("pubrel 3 too long", V3, b"\x62\x03\0\x01\0", length(PacketType::PubRel, 3, 2)),
         err("pubcomp 3 too long", V3, b"\x70\x03\0\x01\0", length(PacketType::PubComp, 3, 2)),
         err("unsuback 3 too long", V3, b"\xb0\x03\0\x01\0", length(PacketType::UnsubAck, 3, 2)),
-        err("puback 5 too short", &[V5], b"\x40\x01\0", Kind::Truncated(Field::PacketId)),
-        err("publish without a body", ALL, b"\x30\0", Kind::Truncated(Field::TopicName)),
-        err("connect without a body", ALL, b"\x10\0", Kind::Truncated(Field::ProtocolName)),
+        err("puback 5 too short", &[V5], b"\x40\x01\0", Kind::Truncated(PacketField::PacketId)),
+        err("publish without a body", ALL, b"\x30\0", Kind::Truncated(PacketField::TopicName)),
+        err("connect without a body", ALL, b"\x10\0", Kind::Truncated(PacketField::ProtocolName)),
     ]
 }
 
@@ -107,17 +107,17 @@ fn connect_3() -> Vec<Case> {
         err_in("connect 3.1.1 password without user name", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x42\0\0\0\0\0\x01p", Kind::PasswordWithoutUserName),
         err_in("connect 3.1.1 trailing byte", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x01c!", Kind::TrailingBytes(1)),
         err_in("connect 3.1 trailing byte", &[V3_1], 0x10, b"\0\x06MQIsdp\x03\x02\0\0\0\x01c!", Kind::TrailingBytes(1)),
-        err_in("connect 3.1 cut within the user name", &[V3_1], 0x10, b"\0\x06MQIsdp\x03\x82\0\0\0\x01c\0\x02u", Kind::Truncated(Field::UserName)),
-        err_in("connect 3.1.1 without the user name it announces", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x82\0\0\0\x01c", Kind::Truncated(Field::UserName)),
-        err_in("connect 3.1.1 without the password it announces", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\xc2\0\0\0\x01c\0\x01u", Kind::Truncated(Field::Password)),
-        err_in("connect 3.1.1 without the will it announces", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c", Kind::Truncated(Field::WillTopic)),
-        err_in("connect 3.1.1 without will payload", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01w", Kind::Truncated(Field::WillPayload)),
-        err_in("connect 3.1.1 empty will topic", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\0\0\0", Kind::TopicEmpty(Field::WillTopic)),
-        err_in("connect 3.1.1 wildcard in will topic", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x03w/#\0\0", Kind::TopicWildcard(Field::WillTopic)),
-        err_in("connect 3.1.1 cut before the keep alive", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0", Kind::Truncated(Field::KeepAlive)),
-        err_in("connect 3.1.1 cut before the client id", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0", Kind::Truncated(Field::ClientId)),
-        err_in("connect 3.1.1 cut before the flags", &[V3_1_1], 0x10, b"\0\x04MQTT\x04", Kind::Truncated(Field::ConnectFlags)),
-        err_in("connect cut before the level", ALL, 0x10, b"\0\x04MQTT", Kind::Truncated(Field::ProtocolLevel)),
+        err_in("connect 3.1 cut within the user name", &[V3_1], 0x10, b"\0\x06MQIsdp\x03\x82\0\0\0\x01c\0\x02u", Kind::Truncated(PacketField::UserName)),
+        err_in("connect 3.1.1 without the user name it announces", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x82\0\0\0\x01c", Kind::Truncated(PacketField::UserName)),
+        err_in("connect 3.1.1 without the password it announces", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\xc2\0\0\0\x01c\0\x01u", Kind::Truncated(PacketField::Password)),
+        err_in("connect 3.1.1 without the will it announces", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c", Kind::Truncated(PacketField::WillTopic)),
+        err_in("connect 3.1.1 without will payload", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01w", Kind::Truncated(PacketField::WillPayload)),
+        err_in("connect 3.1.1 empty will topic", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\0\0\0", Kind::TopicEmpty(PacketField::WillTopic)),
+        err_in("connect 3.1.1 wildcard in will topic", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x03w/#\0\0", Kind::TopicWildcard(PacketField::WillTopic)),
+        err_in("connect 3.1.1 cut before the keep alive", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0", Kind::Truncated(PacketField::KeepAlive)),
+        err_in("connect 3.1.1 cut before the client id", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0", Kind::Truncated(PacketField::ClientId)),
+        err_in("connect 3.1.1 cut before the flags", &[V3_1_1], 0x10, b"\0\x04MQTT\x04", Kind::Truncated(PacketField::ConnectFlags)),
+        err_in("connect cut before the level", ALL, 0x10, b"\0\x04MQTT", Kind::Truncated(PacketField::ProtocolLevel)),
     ]
 }
 
@@ -151,12 +151,12 @@ fn connect_5() -> Vec<Case> {
         ("connect 5 property 43", b"\x2b\0", Kind::UnknownProperty(43)),
         ("connect 5 property 255", b"\xff\x01", Kind::UnknownProperty(255)),
         ("connect 5 property 16383", b"\xff\x7f", Kind::UnknownProperty(16383)),
-        ("connect 5 property identifier not minimal", b"\x91\0\0\0\0\x01", Kind::VariableByteIntegerNotMinimal(Field::PropertyIdentifier)),
-        ("connect 5 property cut within its value", b"\x11\0\0\0", Kind::Truncated(Field::Property(0x11))),
-        ("connect 5 user property without value", b"\x26\0\x01k", Kind::Truncated(Field::Property(0x26))),
-        ("connect 5 property string overruns the list", b"\x15\0\x09m", Kind::Truncated(Field::Property(0x15))),
-        ("connect 5 user property not UTF-8", b"\x26\0\x01k\0\x01\xff", Kind::InvalidUtf8(Field::Property(0x26))),
-        ("connect 5 U+0000 in a user property", b"\x26\0\x01\0\0\0", Kind::NulCharacter(Field::Property(0x26))),
+        ("connect 5 property identifier not minimal", b"\x91\0\0\0\0\x01", Kind::VariableByteIntegerNotMinimal(PacketField::PropertyIdentifier)),
+        ("connect 5 property cut within its value", b"\x11\0\0\0", Kind::Truncated(PacketField::Property(0x11))),
+        ("connect 5 user property without value", b"\x26\0\x01k", Kind::Truncated(PacketField::Property(0x26))),
+        ("connect 5 property string overruns the list", b"\x15\0\x09m", Kind::Truncated(PacketField::Property(0x15))),
+        ("connect 5 user property not UTF-8", b"\x26\0\x01k\0\x01\xff", Kind::InvalidUtf8(PacketField::Property(0x26))),
+        ("connect 5 U+0000 in a user property", b"\x26\0\x01\0\0\0", Kind::NulCharacter(PacketField::Property(0x26))),
     ];
     let mut cases: Vec<Case> =
         list.iter().map(|&(name, bytes, kind)| err_in(name, &[V5], 0x10, &with_properties(bytes), kind)).collect();
@@ -168,51 +168,51 @@ fn connect_5() -> Vec<Case> {
         ),
         ("will 5 duplicate delay", b"\x18\0\0\0\0\x18\0\0\0\0", Kind::DuplicateProperty(0x18)),
         ("will 5 payload format 2", b"\x01\x02", property(2, 1)),
-        ("will 5 wildcard in response topic", b"\x08\0\x01+", Kind::TopicWildcard(Field::Property(8))),
+        ("will 5 wildcard in response topic", b"\x08\0\x01+", Kind::TopicWildcard(PacketField::Property(8))),
     ];
     cases.extend(will.iter().map(|&(name, bytes, kind)| err_in(name, &[V5], 0x10, &with_will_properties(bytes), kind)));
     let bodies: &[(&'static str, &[u8], Kind)] = &[
-        ("connect 5 without property length", b"\0\x04MQTT\x05\x02\0\0", Kind::Truncated(Field::PropertyLength)),
-        ("connect 5 property length overruns", b"\0\x04MQTT\x05\x02\0\0\x05\0\x01c", Kind::Truncated(Field::Properties)),
-        ("connect 5 property length not minimal", b"\0\x04MQTT\x05\x02\0\0\x80\0\0\x01c", Kind::VariableByteIntegerNotMinimal(Field::PropertyLength)),
-        ("connect 5 property length of five bytes", b"\0\x04MQTT\x05\x02\0\0\xff\xff\xff\xff\x01", Kind::VariableByteIntegerTooLong(Field::PropertyLength)),
+        ("connect 5 without property length", b"\0\x04MQTT\x05\x02\0\0", Kind::Truncated(PacketField::PropertyLength)),
+        ("connect 5 property length overruns", b"\0\x04MQTT\x05\x02\0\0\x05\0\x01c", Kind::Truncated(PacketField::Properties)),
+        ("connect 5 property length not minimal", b"\0\x04MQTT\x05\x02\0\0\x80\0\0\x01c", Kind::VariableByteIntegerNotMinimal(PacketField::PropertyLength)),
+        ("connect 5 property length of five bytes", b"\0\x04MQTT\x05\x02\0\0\xff\xff\xff\xff\x01", Kind::VariableByteIntegerTooLong(PacketField::PropertyLength)),
         ("connect 5 trailing byte", b"\0\x04MQTT\x05\x02\0\0\0\0\x01c!", Kind::TrailingBytes(1)),
-        ("connect 5 empty will topic", b"\0\x04MQTT\x05\x06\0\0\0\0\x01c\0\0\0\0\0", Kind::TopicEmpty(Field::WillTopic)),
-        ("connect 5 wildcard in will topic", b"\0\x04MQTT\x05\x06\0\0\0\0\x01c\0\0\x01+\0\0", Kind::TopicWildcard(Field::WillTopic)),
+        ("connect 5 empty will topic", b"\0\x04MQTT\x05\x06\0\0\0\0\x01c\0\0\0\0\0", Kind::TopicEmpty(PacketField::WillTopic)),
+        ("connect 5 wildcard in will topic", b"\0\x04MQTT\x05\x06\0\0\0\0\x01c\0\0\x01+\0\0", Kind::TopicWildcard(PacketField::WillTopic)),
     ];
     cases.extend(bodies.iter().map(|&(name, body, kind)| err_in(name, &[V5], 0x10, body, kind)));
     cases
 }
 
-/// Ill-formed UTF-8 and U+0000 in every kind of string.
+/// Returns packets with ill-formed UTF-8 and U+0000 in every kind of string.
 fn strings() -> Vec<Case> {
     vec![
-        err_in("client id not UTF-8", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x01\xff", Kind::InvalidUtf8(Field::ClientId)),
-        err_in("client id with a surrogate", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x03\xed\xa0\x80", Kind::InvalidUtf8(Field::ClientId)),
-        err_in("client id with overlong U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x02\xc0\x80", Kind::InvalidUtf8(Field::ClientId)),
-        err_in("client id beyond U+10FFFF", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x04\xf4\x90\x80\x80", Kind::InvalidUtf8(Field::ClientId)),
-        err_in("client id with U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x02c\0", Kind::NulCharacter(Field::ClientId)),
-        err_in("3.1 client id with U+0000", &[V3_1], 0x10, b"\0\x06MQIsdp\x03\x02\0\0\0\x02c\0", Kind::NulCharacter(Field::ClientId)),
-        err_in("5 client id not UTF-8", &[V5], 0x10, b"\0\x04MQTT\x05\x02\0\0\0\0\x01\x80", Kind::InvalidUtf8(Field::ClientId)),
-        err_in("will topic not UTF-8", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01\xff\0\0", Kind::InvalidUtf8(Field::WillTopic)),
-        err_in("will topic with U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01\0\0\0", Kind::NulCharacter(Field::WillTopic)),
-        err_in("user name not UTF-8", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x82\0\0\0\x01c\0\x02\xc3(", Kind::InvalidUtf8(Field::UserName)),
-        err_in("user name with U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x82\0\0\0\x01c\0\x01\0", Kind::NulCharacter(Field::UserName)),
-        err_in("topic not UTF-8", ALL, 0x30, b"\0\x02a\xff", Kind::InvalidUtf8(Field::TopicName)),
-        err_in("topic with a surrogate", ALL, 0x30, b"\0\x03\xed\xbf\xbf", Kind::InvalidUtf8(Field::TopicName)),
-        err_in("topic with U+0000", ALL, 0x30, b"\0\x03a\0b", Kind::NulCharacter(Field::TopicName)),
-        err_in("long topic with U+0000 in the middle", ALL, 0x30, b"\0\x0caaaaaaa\0aaaa", Kind::NulCharacter(Field::TopicName)),
-        err_in("filter not UTF-8", V3, 0x82, b"\0\x01\0\x01\xff\0", Kind::InvalidUtf8(Field::TopicFilter)),
-        err_in("filter with U+0000", V3, 0x82, b"\0\x01\0\x01\0\0", Kind::NulCharacter(Field::TopicFilter)),
-        err_in("5 filter with a surrogate", &[V5], 0x82, b"\0\x01\0\0\x03\xed\xa0\x80\0", Kind::InvalidUtf8(Field::TopicFilter)),
-        err_in("unsubscribe filter not UTF-8", V3, 0xa2, b"\0\x01\0\x01\xff", Kind::InvalidUtf8(Field::TopicFilter)),
-        err_in("unsubscribe filter with U+0000", V3, 0xa2, b"\0\x01\0\x01\0", Kind::NulCharacter(Field::TopicFilter)),
-        err_in("reason string not UTF-8", &[V5], 0x40, b"\0\x01\x80\x04\x1f\0\x01\xff", Kind::InvalidUtf8(Field::Property(0x1f))),
+        err_in("client id not UTF-8", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x01\xff", Kind::InvalidUtf8(PacketField::ClientId)),
+        err_in("client id with a surrogate", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x03\xed\xa0\x80", Kind::InvalidUtf8(PacketField::ClientId)),
+        err_in("client id with overlong U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x02\xc0\x80", Kind::InvalidUtf8(PacketField::ClientId)),
+        err_in("client id beyond U+10FFFF", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x04\xf4\x90\x80\x80", Kind::InvalidUtf8(PacketField::ClientId)),
+        err_in("client id with U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x02\0\0\0\x02c\0", Kind::NulCharacter(PacketField::ClientId)),
+        err_in("3.1 client id with U+0000", &[V3_1], 0x10, b"\0\x06MQIsdp\x03\x02\0\0\0\x02c\0", Kind::NulCharacter(PacketField::ClientId)),
+        err_in("5 client id not UTF-8", &[V5], 0x10, b"\0\x04MQTT\x05\x02\0\0\0\0\x01\x80", Kind::InvalidUtf8(PacketField::ClientId)),
+        err_in("will topic not UTF-8", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01\xff\0\0", Kind::InvalidUtf8(PacketField::WillTopic)),
+        err_in("will topic with U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01\0\0\0", Kind::NulCharacter(PacketField::WillTopic)),
+        err_in("user name not UTF-8", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x82\0\0\0\x01c\0\x02\xc3(", Kind::InvalidUtf8(PacketField::UserName)),
+        err_in("user name with U+0000", &[V3_1_1], 0x10, b"\0\x04MQTT\x04\x82\0\0\0\x01c\0\x01\0", Kind::NulCharacter(PacketField::UserName)),
+        err_in("topic not UTF-8", ALL, 0x30, b"\0\x02a\xff", Kind::InvalidUtf8(PacketField::TopicName)),
+        err_in("topic with a surrogate", ALL, 0x30, b"\0\x03\xed\xbf\xbf", Kind::InvalidUtf8(PacketField::TopicName)),
+        err_in("topic with U+0000", ALL, 0x30, b"\0\x03a\0b", Kind::NulCharacter(PacketField::TopicName)),
+        err_in("long topic with U+0000 in the middle", ALL, 0x30, b"\0\x0caaaaaaa\0aaaa", Kind::NulCharacter(PacketField::TopicName)),
+        err_in("filter not UTF-8", V3, 0x82, b"\0\x01\0\x01\xff\0", Kind::InvalidUtf8(PacketField::TopicFilter)),
+        err_in("filter with U+0000", V3, 0x82, b"\0\x01\0\x01\0\0", Kind::NulCharacter(PacketField::TopicFilter)),
+        err_in("5 filter with a surrogate", &[V5], 0x82, b"\0\x01\0\0\x03\xed\xa0\x80\0", Kind::InvalidUtf8(PacketField::TopicFilter)),
+        err_in("unsubscribe filter not UTF-8", V3, 0xa2, b"\0\x01\0\x01\xff", Kind::InvalidUtf8(PacketField::TopicFilter)),
+        err_in("unsubscribe filter with U+0000", V3, 0xa2, b"\0\x01\0\x01\0", Kind::NulCharacter(PacketField::TopicFilter)),
+        err_in("reason string not UTF-8", &[V5], 0x40, b"\0\x01\x80\x04\x1f\0\x01\xff", Kind::InvalidUtf8(PacketField::Property(0x1f))),
     ]
 }
 
 fn publish() -> Vec<Case> {
-    let wildcard = Kind::TopicWildcard(Field::TopicName);
+    let wildcard = Kind::TopicWildcard(PacketField::TopicName);
     vec![
         err_in("publish QoS 3", ALL, 0x36, b"\0\x01a\0\x01", Kind::PublishQoS),
         err_in("publish QoS 3 dup retain", ALL, 0x3f, b"\0\x01a\0\x01", Kind::PublishQoS),
@@ -221,21 +221,21 @@ fn publish() -> Vec<Case> {
         err_in("publish topic a/+", ALL, 0x30, b"\0\x03a/+", wildcard),
         err_in("publish long topic with + at its end", ALL, 0x30, b"\0\x0aaaaaaaaaa+", wildcard),
         err_in("publish long topic with # at its start", ALL, 0x30, b"\0\x09#aaaaaaaa", wildcard),
-        err_in("publish empty topic", V3, 0x30, b"\0\0hi", Kind::TopicEmpty(Field::TopicName)),
-        err_in("publish 5 empty topic without alias", &[V5], 0x30, b"\0\0\0hi", Kind::TopicEmpty(Field::TopicName)),
+        err_in("publish empty topic", V3, 0x30, b"\0\0hi", Kind::TopicEmpty(PacketField::TopicName)),
+        err_in("publish 5 empty topic without alias", &[V5], 0x30, b"\0\0\0hi", Kind::TopicEmpty(PacketField::TopicName)),
         err_in("publish QoS 1 packet id 0", ALL, 0x32, b"\0\x01a\0\0", Kind::PacketIdZero),
         err_in("publish QoS 2 packet id 0", ALL, 0x34, b"\0\x01a\0\0", Kind::PacketIdZero),
-        err_in("publish QoS 1 without packet id", ALL, 0x32, b"\0\x01a\0", Kind::Truncated(Field::PacketId)),
-        err_in("publish topic overruns", ALL, 0x30, b"\0\x05abc", Kind::Truncated(Field::TopicName)),
-        err_in("publish 5 without property length", &[V5], 0x30, b"\0\x01a", Kind::Truncated(Field::PropertyLength)),
-        err_in("publish 5 property length overruns", &[V5], 0x30, b"\0\x01a\x02\x01", Kind::Truncated(Field::Properties)),
-        err_in("publish 5 property length not minimal", &[V5], 0x30, b"\0\x01a\x82\0\x01\x01", Kind::VariableByteIntegerNotMinimal(Field::PropertyLength)),
+        err_in("publish QoS 1 without packet id", ALL, 0x32, b"\0\x01a\0", Kind::Truncated(PacketField::PacketId)),
+        err_in("publish topic overruns", ALL, 0x30, b"\0\x05abc", Kind::Truncated(PacketField::TopicName)),
+        err_in("publish 5 without property length", &[V5], 0x30, b"\0\x01a", Kind::Truncated(PacketField::PropertyLength)),
+        err_in("publish 5 property length overruns", &[V5], 0x30, b"\0\x01a\x02\x01", Kind::Truncated(PacketField::Properties)),
+        err_in("publish 5 property length not minimal", &[V5], 0x30, b"\0\x01a\x82\0\x01\x01", Kind::VariableByteIntegerNotMinimal(PacketField::PropertyLength)),
         err_in("publish 5 topic alias 0", &[V5], 0x30, b"\0\x01a\x03\x23\0\0", Kind::TopicAliasZero),
         err_in("publish 5 two topic aliases", &[V5], 0x30, b"\0\x01a\x06\x23\0\x01\x23\0\x01", Kind::DuplicateProperty(0x23)),
         err_in("publish 5 subscription identifier 0", &[V5], 0x30, b"\0\x01a\x02\x0b\0", Kind::PropertyValue { property: 0x0b, found: 0 }),
         err_in("publish 5 payload format 2", &[V5], 0x30, b"\0\x01a\x02\x01\x02", Kind::PropertyValue { property: 1, found: 2 }),
-        err_in("publish 5 wildcard in response topic", &[V5], 0x30, b"\0\x01a\x06\x08\0\x03r/#", Kind::TopicWildcard(Field::Property(8))),
-        err_in("publish 5 empty response topic", &[V5], 0x30, b"\0\x01a\x03\x08\0\0", Kind::TopicEmpty(Field::Property(8))),
+        err_in("publish 5 wildcard in response topic", &[V5], 0x30, b"\0\x01a\x06\x08\0\x03r/#", Kind::TopicWildcard(PacketField::Property(8))),
+        err_in("publish 5 empty response topic", &[V5], 0x30, b"\0\x01a\x03\x08\0\0", Kind::TopicEmpty(PacketField::Property(8))),
         err_in("publish 5 with a reason string", &[V5], 0x30, b"\0\x01a\x03\x1f\0\0", Kind::PropertyNotAllowed { property: 0x1f, context: PropertyContext::Publish }),
     ]
 }
@@ -244,10 +244,10 @@ fn subscribe() -> Vec<Case> {
     vec![
         err_in("subscribe without filter", V3, 0x82, b"\0\x01", Kind::NoTopicFilter(PacketType::Subscribe)),
         err_in("subscribe 5 without filter", &[V5], 0x82, b"\0\x01\0", Kind::NoTopicFilter(PacketType::Subscribe)),
-        err_in("subscribe 5 without property length", &[V5], 0x82, b"\0\x01", Kind::Truncated(Field::PropertyLength)),
+        err_in("subscribe 5 without property length", &[V5], 0x82, b"\0\x01", Kind::Truncated(PacketField::PropertyLength)),
         err_in("subscribe packet id 0", ALL, 0x82, b"\0\0\0\0\x01a\0", Kind::PacketIdZero),
-        err_in("subscribe without options", V3, 0x82, b"\0\x01\0\x01a", Kind::Truncated(Field::SubscriptionOptions)),
-        err_in("subscribe filter overruns", V3, 0x82, b"\0\x01\0\x09a\0", Kind::Truncated(Field::TopicFilter)),
+        err_in("subscribe without options", V3, 0x82, b"\0\x01\0\x01a", Kind::Truncated(PacketField::SubscriptionOptions)),
+        err_in("subscribe filter overruns", V3, 0x82, b"\0\x01\0\x09a\0", Kind::Truncated(PacketField::TopicFilter)),
         err_in("subscribe QoS 3", V3, 0x82, b"\0\x01\0\x01a\x03", Kind::SubscriptionQoS),
         err_in("subscribe 5 QoS 3", &[V5], 0x82, b"\0\x01\0\0\x01a\x03", Kind::SubscriptionQoS),
         err_in("subscribe option bit of 5 in 3", V3, 0x82, b"\0\x01\0\x01a\x04", Kind::SubscriptionOptionsReserved(4)),
@@ -258,12 +258,12 @@ fn subscribe() -> Vec<Case> {
         err_in("subscribe 5 no local on a shared subscription", &[V5], 0x82, b"\0\x01\0\0\x0a$share/g/a\x04", Kind::NoLocalOnSharedSubscription),
         err_in("subscribe 5 subscription identifier 0", &[V5], 0x82, b"\0\x01\x02\x0b\0\0\x01a\0", Kind::PropertyValue { property: 0x0b, found: 0 }),
         err_in("subscribe 5 two subscription identifiers", &[V5], 0x82, b"\0\x01\x04\x0b\x01\x0b\x02\0\x01a\0", Kind::DuplicateProperty(0x0b)),
-        err_in("subscribe 5 subscription identifier not minimal", &[V5], 0x82, b"\0\x01\x03\x0b\x81\0\0\x01a\0", Kind::VariableByteIntegerNotMinimal(Field::Property(0x0b))),
-        err_in("subscribe 5 subscription identifier of five bytes", &[V5], 0x82, b"\0\x01\x06\x0b\xff\xff\xff\xff\x01\0\x01a\0", Kind::VariableByteIntegerTooLong(Field::Property(0x0b))),
+        err_in("subscribe 5 subscription identifier not minimal", &[V5], 0x82, b"\0\x01\x03\x0b\x81\0\0\x01a\0", Kind::VariableByteIntegerNotMinimal(PacketField::Property(0x0b))),
+        err_in("subscribe 5 subscription identifier of five bytes", &[V5], 0x82, b"\0\x01\x06\x0b\xff\xff\xff\xff\x01\0\x01a\0", Kind::VariableByteIntegerTooLong(PacketField::Property(0x0b))),
         err_in("unsubscribe without filter", V3, 0xa2, b"\0\x01", Kind::NoTopicFilter(PacketType::Unsubscribe)),
         err_in("unsubscribe 5 without filter", &[V5], 0xa2, b"\0\x01\0", Kind::NoTopicFilter(PacketType::Unsubscribe)),
         err_in("unsubscribe packet id 0", ALL, 0xa2, b"\0\0\0\0\x01a", Kind::PacketIdZero),
-        err_in("unsubscribe filter overruns", V3, 0xa2, b"\0\x01\0\x02a", Kind::Truncated(Field::TopicFilter)),
+        err_in("unsubscribe filter overruns", V3, 0xa2, b"\0\x01\0\x02a", Kind::Truncated(PacketField::TopicFilter)),
         err_in("unsubscribe 5 with a subscription identifier", &[V5], 0xa2, b"\0\x01\x02\x0b\x01\0\x01a", Kind::PropertyNotAllowed { property: 0x0b, context: PropertyContext::Unsubscribe }),
     ]
 }
@@ -281,7 +281,7 @@ fn acknowledgements() -> Vec<Case> {
         err("pubrel 5 reason of puback", &[V5], b"\x62\x03\0\x01\x10", reason(PacketType::PubRel, 0x10)),
         err("pubcomp 5 reason 255", &[V5], b"\x70\x03\0\x01\xff", reason(PacketType::PubComp, 255)),
         err("puback 5 trailing byte", &[V5], b"\x40\x05\0\x01\0\0!", Kind::TrailingBytes(1)),
-        err("puback 5 property length overruns", &[V5], b"\x40\x04\0\x01\0\x01", Kind::Truncated(Field::Properties)),
+        err("puback 5 property length overruns", &[V5], b"\x40\x04\0\x01\0\x01", Kind::Truncated(PacketField::Properties)),
         err("puback 5 duplicate reason string", &[V5], b"\x40\x0a\0\x01\0\x06\x1f\0\0\x1f\0\0", Kind::DuplicateProperty(0x1f)),
         err("suback without reason code", V3, b"\x90\x02\0\x01", Kind::NoReasonCode(PacketType::SubAck)),
         err("suback 5 without reason code", &[V5], b"\x90\x03\0\x01\0", Kind::NoReasonCode(PacketType::SubAck)),
@@ -295,14 +295,14 @@ fn acknowledgements() -> Vec<Case> {
         err("connack 5 reason 1", &[V5], b"\x20\x03\0\x01\0", reason(PacketType::ConnAck, 1)),
         err("connack session present on refusal", &[V3_1_1], b"\x20\x02\x01\x05", Kind::SessionPresentWithError(ReasonCode::NotAuthorized)),
         err("connack 5 session present on refusal", &[V5], b"\x20\x03\x01\x87\0", Kind::SessionPresentWithError(ReasonCode::NotAuthorized)),
-        err("connack 5 without properties", &[V5], b"\x20\x02\0\0", Kind::Truncated(Field::PropertyLength)),
+        err("connack 5 without properties", &[V5], b"\x20\x02\0\0", Kind::Truncated(PacketField::PropertyLength)),
         err("connack 5 maximum QoS 2", &[V5], b"\x20\x05\0\0\x02\x24\x02", Kind::PropertyValue { property: 0x24, found: 2 }),
         err("connack 5 trailing byte", &[V5], b"\x20\x04\0\0\0!", Kind::TrailingBytes(1)),
         err("disconnect 5 reason of subscribe", &[V5], b"\xe0\x01\x01", reason(PacketType::Disconnect, 1)),
         err("disconnect 5 reason of connack", &[V5], b"\xe0\x01\x86", reason(PacketType::Disconnect, 0x86)),
         err("disconnect 5 trailing byte", &[V5], b"\xe0\x03\0\0!", Kind::TrailingBytes(1)),
         err("auth 5 reason of an error", &[V5], b"\xf0\x02\x8c\0", reason(PacketType::Auth, 0x8c)),
-        err("auth 5 without property length", &[V5], b"\xf0\x01\x18", Kind::Truncated(Field::PropertyLength)),
+        err("auth 5 without property length", &[V5], b"\xf0\x01\x18", Kind::Truncated(PacketField::PropertyLength)),
         err("auth 5 without method", &[V5], b"\xf0\x02\x18\0", Kind::AuthenticationMethodMissing),
         err("auth 5 success with a reason string, without method", &[V5], b"\xf0\x05\0\x03\x1f\0\0", Kind::AuthenticationMethodMissing),
         err("auth 5 data without method", &[V5], b"\xf0\x06\x18\x04\x16\0\x01d", Kind::AuthenticationMethodMissing),

@@ -1,6 +1,6 @@
-//! One named table of raw packets: what the bytes are, in which versions, and what they must decode to.
+//! A table of named raw packets: their bytes, their protocol versions, and the expected result of decoding.
 //!
-//! The tests of this crate and the seeds of the fuzz targets all start from it.
+//! The tests of this crate and the seeds of the fuzz targets use it.
 
 #![allow(dead_code, reason = "every test binary uses a part")]
 
@@ -29,9 +29,9 @@ pub struct Case {
 }
 
 pub enum Expected {
-    /// Decodes to the packet, which encodes to the same bytes.
+    /// The bytes decode to the packet, which encodes to the same bytes.
     Packet(Packet<'static>),
-    /// Decodes to the packet, which encodes to other bytes that decode to it again.
+    /// The bytes decode to the packet, which encodes to other bytes that decode to the same packet.
     OtherForm(Packet<'static>),
     Error(DecodeErrorKind),
 }
@@ -45,24 +45,24 @@ impl Case {
     }
 }
 
-/// Every case. Names are unique.
+/// Returns every case. Names are unique.
 pub fn cases() -> Vec<Case> {
     let mut cases = valid::cases();
     cases.append(&mut malformed::cases());
     cases
 }
 
-/// The name of the case with its version, for messages.
+/// Returns the name of the case with its version, for messages.
 pub fn title(case: &Case, version: ProtocolVersion) -> String {
     format!("{} ({version}): {:02x?}", case.name, case.bytes)
 }
 
-/// The decoder with a limit that nothing reaches.
+/// Decodes with a size limit that no case reaches.
 pub fn decode_any(bytes: &[u8], version: ProtocolVersion) -> Result<Decoded<Packet<'_>>, DecodeError> {
     decode(bytes, version, usize::MAX)
 }
 
-/// A packet with its remaining length in the shortest form.
+/// Returns a packet with its Remaining Length in the shortest form.
 pub fn framed(first: u8, body: &[u8]) -> Vec<u8> {
     let mut packet = vec![first];
     let mut length = body.len();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{V3_1, V5, cases};
 
-/// Pairs of filter and topic, each on its line.
+/// Pairs of filter and topic, each on its own line.
 const TOPICS: &[(&str, &str)] = &[
     ("multi", "sport/tennis/#\nsport/tennis/player1/ranking"),
     ("parent", "sport/#\nsport"),
@@ -16,12 +16,12 @@ const TOPICS: &[(&str, &str)] = &[
     ("scripts", "é/€/𝄞\né/€/𝄞"),
 ];
 
-/// Where the seeds stand in the repository.
+/// Returns the directory of the seeds.
 pub fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds")
 }
 
-/// The targets that have seeds from here, each a directory.
+/// Fuzz targets whose seeds are generated, each with its own directory.
 pub fn targets() -> BTreeSet<String> {
     let files = files().into_keys();
     files
@@ -29,7 +29,7 @@ pub fn targets() -> BTreeSet<String> {
         .collect()
 }
 
-/// Path below the directory, and content.
+/// Returns the seeds: path below the directory, and content.
 pub fn files() -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for case in cases()

@@ -1,17 +1,17 @@
-//! WebSocket frames (RFC 6455, section 5), read in place and as a stream.
+//! Decodes WebSocket frames (RFC 6455, section 5) in place and incrementally.
 //!
 //! ```text
 //! | FIN RSV1-3 opcode(4) | MASK length(7) | length(16 or 64)? | masking key(32) | payload |
 //! ```
 //!
-//! The decoder consumes every byte it is given: payload is unmasked and moved to the front of the caller's buffer, so that frame
-//! borders vanish; a header that is cut is kept in 14 bytes, a control payload in 125. Hence no frame costs memory by its
-//! declared length. What a server may send back is one owed pong: a flood of pings is answered with the latest only
+//! The decoder consumes all bytes that it gets. Payload is unmasked and moved to the front of the caller's buffer, so
+//! that frame boundaries disappear. A partial header is stored in 14 bytes, a control payload in 125, so a frame's
+//! declared length never costs memory. At most one pong is pending: after a flood of pings only the latest is answered
 //! (section 5.5.3).
 
 use std::fmt;
 
-/// No MQTT packet is larger, and a frame need not hold more than one.
+/// Maximum frame size: no MQTT packet is larger, and a frame need not contain more than one.
 pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024 + 4;
 
 const HEADER_BYTES_MAX: usize = 14;
@@ -58,12 +58,12 @@ impl Opcode {
     }
 }
 
-/// A rule of the framing that the client broke.
+/// A violation of the framing by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// RFC 6455, section 5.1.
     Unmasked,
-    /// An extension was used that was never agreed upon, or the opcode is not known.
+    /// An extension bit is set, but no extension was negotiated.
     ReservedBits,
     UnknownOpcode,
     /// [MQTT-6.0.0-1]
@@ -72,7 +72,7 @@ pub enum FrameError {
     ControlFrame,
     /// A continuation without a message, or a new message inside another (section 5.4).
     Fragmentation,
-    /// The length is not in its shortest form (section 5.2).
+    /// The length is not encoded in its shortest form (section 5.2).
     LengthForm,
     TooBig,
 }
@@ -90,8 +90,8 @@ impl FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FrameError::Unmasked => "a client's frame must be masked",
-            FrameError::ReservedBits => "reserved bits are set though no extension was agreed upon",
+            FrameError::Unmasked => "the frame of a client must be masked",
+            FrameError::ReservedBits => "reserved bits are set, but no extension was negotiated",
             FrameError::UnknownOpcode => "unknown opcode",
             FrameError::Text => "MQTT must be sent in binary frames",
             FrameError::ControlFrame => "a control frame is fragmented or longer than 125 bytes",
@@ -102,46 +102,46 @@ impl fmt::Display for FrameError {
     }
 }
 
-/// Why nothing more is read.
+/// Why decoding has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum DecodeEnd {
     /// The client sent a close frame.
     Closed,
     Violation(FrameError),
 }
 
-/// What `Decoder::decode` made of its buffer.
+/// Result of `FrameDecoder::decode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedFrames {
-    /// So many bytes of MQTT are at the front of the buffer. They came before `ended`.
+    /// Number of MQTT bytes at the front of the buffer. They precede `ended`.
     pub data_bytes: usize,
-    pub ended: Option<Ended>,
+    pub ended: Option<DecodeEnd>,
 }
 
 #[derive(Default)]
-pub struct Decoder {
+pub struct FrameDecoder {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
-    /// The header is complete and payload is being read.
-    frame: Option<Frame>,
-    /// A data message has begun whose last frame has not come.
+    /// The frame whose payload is being read. `None` while its header is incomplete.
+    frame: Option<IncomingFrame>,
+    /// A fragmented data message has begun and is not complete.
     is_in_message: bool,
     control: Vec<u8>,
     ping: Option<Vec<u8>>,
-    ended: Option<Ended>,
+    ended: Option<DecodeEnd>,
     close_code: Option<CloseCode>,
 }
 
 #[derive(Clone, Copy)]
-struct Frame {
+struct IncomingFrame {
     opcode: Opcode,
     left: u64,
-    /// Rotated so that its first byte is for the next payload byte.
+    /// Rotated so that its first byte applies to the next payload byte.
     mask: [u8; 4],
 }
 
-impl Decoder {
-    /// Reads all of `buffer` and leaves the MQTT bytes in it at its front.
+impl FrameDecoder {
+    /// Decodes all of `buffer` and moves the MQTT bytes to its front.
     pub fn decode(&mut self, buffer: &mut [u8]) -> DecodedFrames {
         let (mut read, mut written) = (0, 0);
         while self.ended.is_none() && read < buffer.len() {
@@ -168,21 +168,21 @@ impl Decoder {
         }
     }
 
-    /// The payload of the latest ping that was not answered yet.
+    /// Takes the payload of the latest ping that is not answered yet.
     pub fn take_ping(&mut self) -> Option<Vec<u8>> {
         self.ping.take()
     }
 
-    pub fn owes_pong(&self) -> bool {
+    pub fn has_pending_pong(&self) -> bool {
         self.ping.is_some()
     }
 
-    /// What to answer in the closing handshake: the peer's own code, or the reason of the violation.
+    /// Returns the code for the close frame: the peer's own code, or that of the violation.
     pub fn close_code(&self) -> Option<CloseCode> {
         self.close_code
     }
 
-    /// Collects header bytes; returns how many it took.
+    /// Collects header bytes. Returns how many were consumed.
     fn read_header(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while taken < bytes.len() && self.ended.is_none() {
@@ -196,7 +196,7 @@ impl Decoder {
             if self.header_len == 2
                 && let Err(error) = self.check_first_bytes()
             {
-                self.violate(error);
+                self.fail(error);
             }
         }
         if self.ended.is_none()
@@ -207,7 +207,7 @@ impl Decoder {
         taken
     }
 
-    /// Everything that the first two bytes can be wrong in, before anything else is read.
+    /// Checks the first two bytes before anything else is read.
     fn check_first_bytes(&self) -> Result<(), FrameError> {
         let (is_final, length) = (self.header[0] & 0x80 != 0, self.header[1] & 0x7F);
         if self.header[0] & 0x70 != 0 {
@@ -230,7 +230,7 @@ impl Decoder {
         let opcode = Opcode::from_bits(self.header[0] & 0x0F).expect("the first bytes were checked");
         let length = match payload_length(&self.header) {
             Ok(length) => length,
-            Err(error) => return self.violate(error),
+            Err(error) => return self.fail(error),
         };
         if !opcode.is_control() {
             self.is_in_message = self.header[0] & 0x80 == 0;
@@ -238,7 +238,7 @@ impl Decoder {
         let end = usize::from(self.header_len);
         let mask = self.header[end - 4..end].try_into().expect("four bytes");
         self.header_len = 0;
-        self.frame = Some(Frame {
+        self.frame = Some(IncomingFrame {
             opcode,
             left: length,
             mask,
@@ -253,7 +253,7 @@ impl Decoder {
         self.control.extend_from_slice(bytes);
     }
 
-    /// `n` payload bytes were read.
+    /// Records that `n` payload bytes were read.
     fn advance(&mut self, n: usize) {
         let frame = self.frame.as_mut().expect("a frame is being read");
         frame.left -= n as u64;
@@ -275,22 +275,22 @@ impl Decoder {
 
     fn close(&mut self, payload: &[u8]) {
         let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
-        // Section 7.4: codes that may stand in a frame; anything else is answered as what it is.
+        // Section 7.4: valid codes are echoed; others are answered as protocol errors.
         self.close_code = Some(match (code, payload.len()) {
             (None, 0) => CloseCode::NORMAL,
             (Some(code @ (1000..=1003 | 1007..=1014 | 3000..=4999)), _) => CloseCode(code),
             _ => CloseCode::PROTOCOL_ERROR,
         });
-        self.ended = Some(Ended::Closed);
+        self.ended = Some(DecodeEnd::Closed);
     }
 
-    fn violate(&mut self, error: FrameError) {
+    fn fail(&mut self, error: FrameError) {
         self.close_code = Some(error.close_code());
-        self.ended = Some(Ended::Violation(error));
+        self.ended = Some(DecodeEnd::Violation(error));
     }
 }
 
-/// How long the header is, as far as its beginning tells.
+/// Returns the length of the header, as far as its first bytes determine it.
 fn header_bytes(header: &[u8]) -> usize {
     match header.get(1).map(|byte| byte & 0x7F) {
         None => 2,
@@ -316,7 +316,7 @@ fn payload_length(header: &[u8; HEADER_BYTES_MAX]) -> Result<u64, FrameError> {
     }
 }
 
-/// XORs with the mask, eight bytes at a time; the mask's first byte is for the first byte.
+/// Applies the mask with XOR, eight bytes at a time. The first byte of the mask applies to the first byte.
 fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     let half = u64::from(u32::from_ne_bytes(mask));
     let word = half | half << 32;
@@ -329,7 +329,7 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// Header of an unmasked, unfragmented frame; the first `usize` bytes of the array.
+/// Returns the header of an unmasked, unfragmented frame: the first `usize` bytes of the array.
 pub fn frame_header(opcode: Opcode, payload_bytes: usize) -> ([u8; 10], usize) {
     let mut header = [0; 10];
     header[0] = 0x80 | opcode as u8;

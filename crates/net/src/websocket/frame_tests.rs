@@ -1,10 +1,10 @@
-//! A table of frames as clients send them, whole and cut at every place.
+//! Tests a table of client frames, whole and split at every position.
 
 use super::*;
 
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
 
-/// A masked client frame.
+/// Returns a masked client frame.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
@@ -28,16 +28,16 @@ const CLOSE: u8 = 0x88;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8A;
 
-struct Seen {
+struct DecodedInput {
     data: Vec<u8>,
-    ended: Option<Ended>,
+    ended: Option<DecodeEnd>,
     ping: Option<Vec<u8>>,
     close_code: Option<CloseCode>,
 }
 
-fn decode(bytes: &[u8], chunk_bytes: usize) -> Seen {
-    let mut decoder = Decoder::default();
-    let mut seen = Seen {
+fn decode(bytes: &[u8], chunk_bytes: usize) -> DecodedInput {
+    let mut decoder = FrameDecoder::default();
+    let mut seen = DecodedInput {
         data: Vec::new(),
         ended: None,
         ping: None,
@@ -54,8 +54,9 @@ fn decode(bytes: &[u8], chunk_bytes: usize) -> Seen {
     seen
 }
 
-/// Whole, and in pieces of every small size, so that each header, mask and payload is cut everywhere.
-fn decode_all_ways(bytes: &[u8]) -> Seen {
+/// Decodes the bytes at once, and in pieces of every small size, so that headers, masks and payloads are split
+/// everywhere.
+fn decode_all_ways(bytes: &[u8]) -> DecodedInput {
     let whole = decode(bytes, bytes.len().max(1));
     for chunk_bytes in 1..bytes.len().min(40) {
         let cut = decode(bytes, chunk_bytes);
@@ -69,7 +70,7 @@ fn decode_all_ways(bytes: &[u8]) -> Seen {
 }
 
 #[test]
-fn payload_comes_out_whatever_the_framing() {
+fn payload_is_independent_of_the_framing() {
     let long: Vec<u8> = (0..70_000u32).map(|n| n as u8).collect();
     type Case<'a> = (&'a str, Vec<Vec<u8>>, Vec<u8>);
     let cases: &[Case<'_>] = &[
@@ -109,7 +110,7 @@ fn payload_comes_out_whatever_the_framing() {
 }
 
 #[test]
-fn broken_rules_end_the_stream_with_their_code() {
+fn violations_end_the_stream_with_their_code() {
     let mut unmasked = frame(BINARY, b"hello");
     unmasked[1] &= 0x7F;
     let non_minimal_16 = [&[BINARY, 0x80 | 126, 0, 5][..], &MASK, b"hello"].concat();
@@ -146,31 +147,34 @@ fn broken_rules_end_the_stream_with_their_code() {
     ];
     for (name, bytes, error, code) in cases {
         let seen = decode_all_ways(bytes);
-        assert_eq!(seen.ended, Some(Ended::Violation(*error)), "{name}");
+        assert_eq!(seen.ended, Some(DecodeEnd::Violation(*error)), "{name}");
         assert_eq!(seen.close_code, Some(CloseCode(*code)), "{name}");
     }
 }
 
 #[test]
-fn what_came_before_the_end_is_kept_and_what_follows_is_not() {
+fn data_before_the_end_is_delivered_and_later_data_ignored() {
     let bytes = [
-        frame(BINARY, b"kept"),
+        frame(BINARY, b"used"),
         frame(CLOSE, &1000u16.to_be_bytes()),
         frame(BINARY, b"lost"),
     ]
     .concat();
     let seen = decode_all_ways(&bytes);
-    assert_eq!((seen.data.as_slice(), seen.ended), (&b"kept"[..], Some(Ended::Closed)));
-    let bytes = [frame(BINARY, b"kept"), frame(0x81, b"text")].concat();
+    assert_eq!(
+        (seen.data.as_slice(), seen.ended),
+        (&b"used"[..], Some(DecodeEnd::Closed))
+    );
+    let bytes = [frame(BINARY, b"used"), frame(0x81, b"text")].concat();
     let seen = decode_all_ways(&bytes);
     assert_eq!(
         (seen.data.as_slice(), seen.ended),
-        (&b"kept"[..], Some(Ended::Violation(FrameError::Text)))
+        (&b"used"[..], Some(DecodeEnd::Violation(FrameError::Text)))
     );
 }
 
 #[test]
-fn close_codes_are_echoed_if_they_may_be_sent() {
+fn valid_close_codes_are_echoed() {
     for (payload, expected) in [
         (&[][..], 1000),
         (&[0x03, 0xE9][..], 1001),
@@ -182,26 +186,26 @@ fn close_codes_are_echoed_if_they_may_be_sent() {
         let seen = decode_all_ways(&frame(CLOSE, payload));
         assert_eq!(
             (seen.ended, seen.close_code),
-            (Some(Ended::Closed), Some(CloseCode(expected))),
+            (Some(DecodeEnd::Closed), Some(CloseCode(expected))),
             "{payload:?}"
         );
     }
 }
 
 #[test]
-fn a_flood_of_pings_owes_one_pong() {
-    let mut decoder = Decoder::default();
+fn flood_of_pings_causes_one_pong() {
+    let mut decoder = FrameDecoder::default();
     for number in 0..100_000u32 {
         let decoded = decoder.decode(&mut frame(PING, &number.to_be_bytes()));
         assert_eq!((decoded.data_bytes, decoded.ended), (0, None));
     }
     assert_eq!(decoder.take_ping().as_deref(), Some(&99_999u32.to_be_bytes()[..]));
-    assert!(!decoder.owes_pong());
+    assert!(!decoder.has_pending_pong());
     assert_eq!(decoder.control.capacity(), 0, "an idle connection owns no buffer");
 }
 
 #[test]
-fn unmasking_is_the_same_at_every_length_and_rotation() {
+fn unmasking_works_at_every_length_and_rotation() {
     let plain: Vec<u8> = (0..67).map(|n| n * 3).collect();
     for length in 0..plain.len() {
         for rotation in 0..4 {
@@ -216,7 +220,7 @@ fn unmasking_is_the_same_at_every_length_and_rotation() {
 }
 
 #[test]
-fn headers_of_the_server_have_the_shortest_length() {
+fn server_headers_use_the_shortest_length() {
     for (payload_bytes, expected) in [
         (0, vec![0x82, 0]),
         (125, vec![0x82, 125]),
@@ -229,9 +233,9 @@ fn headers_of_the_server_have_the_shortest_length() {
     }
 }
 
-/// Random bytes, most of them beginning like a masked frame so that they get somewhere.
+/// Random bytes. Most begin like a masked frame, so that decoding progresses.
 #[test]
-fn random_bytes_decode_alike_however_they_are_cut() {
+fn random_bytes_decode_equally_in_any_pieces() {
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut next = move || {
         random ^= random << 13;

@@ -1,17 +1,20 @@
-//! The upgrade request (RFC 6455, section 4.2) and its answers. Pure: bytes in, bytes out.
+//! The WebSocket upgrade request (RFC 6455, section 4.2) and its responses. Pure functions of bytes.
 //!
-//! Bounded: a request head above `HEAD_BYTES_MAX` is refused. Whoever comes with a browser or curl gets a sentence that helps.
+//! A request head larger than `HEAD_BYTES_MAX` is rejected. Rejections contain a sentence that helps users of browsers
+//! and curl.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ring::digest;
+
+use crate::config::AddressPrefix;
 
 pub const HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// RFC 6455, section 1.3.
 const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Sub-protocols of MQTT [MQTT-6.0.0-3], the older one as MQTT 3.1 clients ask for it.
+/// Sub-protocols of MQTT [MQTT-6.0.0-3]. MQTT 3.1 clients request the second.
 const SUB_PROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -19,20 +22,57 @@ pub enum Upgrade {
     /// The head is not complete.
     Incomplete,
     /// Send `response`; WebSocket frames begin at `size`.
-    Accepted { size: usize, response: Vec<u8> },
+    Accepted {
+        size: usize,
+        response: Vec<u8>,
+        origin: RequestOrigin,
+    },
     /// Send `response` and close.
     Refused { response: Vec<u8>, reason: &'static str },
 }
 
-/// Who may upgrade, and where.
+/// Where a request says that it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestOrigin {
+    /// From the peer of the connection.
+    Peer,
+    /// A proxy has forwarded it. Contains the addresses of `X-Forwarded-For`, the nearest last; those that are not IP
+    /// addresses are missing.
+    Forwarded(Vec<IpAddr>),
+}
+
+impl RequestOrigin {
+    /// Returns the address of the client behind `peer`. A trusted proxy names it. A request that another proxy on this
+    /// machine has forwarded gets the unspecified address, so that it does not count as a local client.
+    pub fn client(&self, peer: IpAddr, trusted: &[AddressPrefix]) -> IpAddr {
+        let RequestOrigin::Forwarded(chain) = self else {
+            return peer;
+        };
+        let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+        if is_trusted(peer)
+            && let Some(client) = chain.iter().rev().find(|address| !is_trusted(**address))
+        {
+            return *client;
+        }
+        match peer.to_canonical().is_loopback() {
+            true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            false => peer,
+        }
+    }
+}
+
+/// Which upgrade requests are accepted.
 #[derive(Clone, Debug)]
 pub struct UpgradeRules {
-    /// Request target that speaks MQTT.
+    /// Request path for MQTT.
     pub path: Box<str>,
-    /// Origins of web pages that may connect, such as `https://example.com`; `*` is any. Pages of the host that is connected to
-    /// always may where that is `localhost` or an address; a name could be anybody's that resolves to here. Browsers send an origin, devices do not: without this check any page that a person on a trusted network
-    /// opens could speak to the broker in that person's name.
+    /// Origins of web pages that may connect, such as `https://example.com`; `*` allows any. Pages from the requested
+    /// host are always allowed if it is `localhost` or an IP address; a host name could be an attacker's that resolves
+    /// to this server. Browsers send an origin, devices do not. Without this check, any web page that a user on a
+    /// trusted network opens could access the broker as that user.
     pub allowed_origins: Vec<Box<str>>,
+    /// Proxies whose `X-Forwarded-For` names the client.
+    pub trusted_proxies: Vec<AddressPrefix>,
 }
 
 impl Default for UpgradeRules {
@@ -40,6 +80,7 @@ impl Default for UpgradeRules {
         UpgradeRules {
             path: "/mqtt".into(),
             allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
         }
     }
 }
@@ -55,13 +96,13 @@ impl UpgradeRules {
     }
 }
 
-/// What no name server can be made to point somewhere else.
+/// Returns whether the host is `localhost` or an IP address, which DNS cannot redirect.
 fn is_address(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
-/// `host:port` without the port; an IPv6 address keeps its brackets.
+/// Returns `host:port` without the port. An IPv6 address retains its brackets.
 fn host_name(authority: &str) -> &str {
     match authority.rfind(']') {
         Some(end) => &authority[..=end],
@@ -69,34 +110,35 @@ fn host_name(authority: &str) -> &str {
     }
 }
 
-/// Looks at what a client has sent so far.
+/// Examines the bytes that a client has sent so far.
 pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
     if bytes.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
-        return refuse(Status::BadRequest, "not HTTP");
+        return refuse(UpgradeStatus::BadRequest, "not HTTP");
     }
     let Some(size) = head_size(bytes) else {
         return if bytes.len() > HEAD_BYTES_MAX {
-            refuse(Status::HeadersTooLarge, "the request head is larger than 8 KiB")
+            refuse(UpgradeStatus::HeadersTooLarge, "the request head is larger than 8 KiB")
         } else {
             Upgrade::Incomplete
         };
     };
     if size > HEAD_BYTES_MAX {
-        return refuse(Status::HeadersTooLarge, "the request head is larger than 8 KiB");
+        return refuse(UpgradeStatus::HeadersTooLarge, "the request head is larger than 8 KiB");
     }
     let checked = std::str::from_utf8(&bytes[..size])
-        .map_err(|_| (Status::BadRequest, "the request head is not text"))
+        .map_err(|_| (UpgradeStatus::BadRequest, "the request head is not text"))
         .and_then(|head| check(head, rules));
     match checked {
-        Ok((key, sub_protocol)) => Upgrade::Accepted {
+        Ok(request) => Upgrade::Accepted {
             size,
-            response: accept(key, sub_protocol),
+            response: accept(request.key, request.sub_protocol),
+            origin: request.origin,
         },
         Err((status, reason)) => refuse(status, reason),
     }
 }
 
-/// Bytes up to and with the empty line.
+/// Returns the length of the request head, including the empty line.
 fn head_size(bytes: &[u8]) -> Option<usize> {
     bytes
         .windows(4)
@@ -105,50 +147,68 @@ fn head_size(bytes: &[u8]) -> Option<usize> {
         .map(|at| at + 4)
 }
 
-type Refused = (Status, &'static str);
+type UpgradeRefusal = (UpgradeStatus, &'static str);
 
-/// The key and the sub-protocol of a valid request.
-fn check<'a>(head: &'a str, rules: &UpgradeRules) -> Result<(&'a str, &'static str), Refused> {
+/// An upgrade request that the rules allow.
+struct UpgradeRequest<'a> {
+    key: &'a str,
+    sub_protocol: &'static str,
+    origin: RequestOrigin,
+}
+
+fn check<'a>(head: &'a str, rules: &UpgradeRules) -> Result<UpgradeRequest<'a>, UpgradeRefusal> {
     let mut lines = head.split("\r\n");
     let mut request = lines.next().unwrap_or_default().split(' ');
     let (method, target, version) = (request.next(), request.next().unwrap_or_default(), request.next());
     if method != Some("GET") {
-        return Err((Status::MethodNotAllowed, "only GET can be upgraded"));
+        return Err((UpgradeStatus::MethodNotAllowed, "only GET can be upgraded"));
     }
     if version != Some("HTTP/1.1") || request.next().is_some() {
-        return Err((Status::BadRequest, "HTTP/1.1 is required"));
+        return Err((UpgradeStatus::BadRequest, "HTTP/1.1 is required"));
     }
     if target.split('?').next() != Some(&*rules.path) {
-        return Err((Status::NotFound, "MQTT over WebSocket is on another path"));
+        return Err((
+            UpgradeStatus::NotFound,
+            "MQTT is not on this path; use the path of the listener, which is /mqtt by default",
+        ));
     }
     let headers = Headers::read(lines)?;
     if !headers.is_upgrade() {
         return Err((
-            Status::UpgradeRequired,
-            "this is MQTT over WebSocket: use a client that speaks it",
+            UpgradeStatus::UpgradeRequired,
+            "this path serves MQTT over WebSocket: use an MQTT client",
         ));
     }
     if headers.version != Some("13") {
-        return Err((Status::UpgradeRequired, "Sec-WebSocket-Version 13 is required"));
+        return Err((UpgradeStatus::UpgradeRequired, "Sec-WebSocket-Version 13 is required"));
     }
     if headers
         .origin
         .is_some_and(|origin| !rules.allows_origin(origin, headers.host))
     {
         return Err((
-            Status::Forbidden,
-            "pages of this origin may not connect; see allowed_origins of the listener",
+            UpgradeStatus::Forbidden,
+            "pages of this origin are not allowed; see allowed_origins of the listener",
         ));
     }
     let key = headers
         .key
         .filter(|key| is_key(key))
-        .ok_or((Status::BadRequest, "Sec-WebSocket-Key is missing or wrong"))?;
-    // [MQTT-6.0.0-3]: without a sub-protocol of ours nobody has said that this will be MQTT.
-    let sub_protocol = headers
-        .sub_protocol
-        .ok_or((Status::BadRequest, "Sec-WebSocket-Protocol must offer mqtt or mqttv3.1"))?;
-    Ok((key, sub_protocol))
+        .ok_or((UpgradeStatus::BadRequest, "Sec-WebSocket-Key is missing or invalid"))?;
+    // [MQTT-6.0.0-3]: without one of our sub-protocols the client may not speak MQTT.
+    let sub_protocol = headers.sub_protocol.ok_or((
+        UpgradeStatus::BadRequest,
+        "Sec-WebSocket-Protocol must offer mqtt or mqttv3.1",
+    ))?;
+    let origin = match headers.is_forwarded {
+        true => RequestOrigin::Forwarded(headers.forwarded_for),
+        false => RequestOrigin::Peer,
+    };
+    Ok(UpgradeRequest {
+        key,
+        sub_protocol,
+        origin,
+    })
 }
 
 #[derive(Default)]
@@ -160,21 +220,34 @@ struct Headers<'a> {
     sub_protocol: Option<&'static str>,
     host: Option<&'a str>,
     origin: Option<&'a str>,
+    /// A proxy has added one of its usual headers.
+    is_forwarded: bool,
+    forwarded_for: Vec<IpAddr>,
 }
 
+/// Headers that proxies add to the requests that they forward.
+const FORWARDING: [&str; 6] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "via",
+];
+
 impl<'a> Headers<'a> {
-    fn read(lines: impl Iterator<Item = &'a str>) -> Result<Headers<'a>, Refused> {
+    fn read(lines: impl Iterator<Item = &'a str>) -> Result<Headers<'a>, UpgradeRefusal> {
         let mut headers = Headers::default();
         for line in lines.filter(|line| !line.is_empty()) {
             let (name, value) = line
                 .split_once(':')
-                .ok_or((Status::BadRequest, "a header has no colon"))?;
+                .ok_or((UpgradeStatus::BadRequest, "a header has no colon"))?;
             if name.is_empty()
                 || name
                     .bytes()
                     .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
             {
-                return Err((Status::BadRequest, "a header name is malformed"));
+                return Err((UpgradeStatus::BadRequest, "a header name is malformed"));
             }
             headers.take(name, value.trim());
         }
@@ -183,6 +256,7 @@ impl<'a> Headers<'a> {
 
     fn take(&mut self, name: &str, value: &'a str) {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+        self.is_forwarded |= FORWARDING.into_iter().any(is);
         if is("upgrade") {
             self.upgrades_to_websocket |= list(value).any(|item| item.eq_ignore_ascii_case("websocket"));
         } else if is("connection") {
@@ -195,8 +269,11 @@ impl<'a> Headers<'a> {
             self.host = Some(value);
         } else if is("origin") {
             self.origin = Some(value);
+        } else if is("x-forwarded-for") {
+            self.forwarded_for
+                .extend(list(value).filter_map(|item| item.parse::<IpAddr>().ok()));
         } else if is("sec-websocket-protocol") && self.sub_protocol.is_none() {
-            // The client's order decides; the answer is one of those it offered [MQTT-6.0.0-4].
+            // The client's order decides. The response must name one that it offered [MQTT-6.0.0-4].
             self.sub_protocol = list(value).find_map(|item| SUB_PROTOCOLS.into_iter().find(|known| *known == item));
         }
     }
@@ -210,7 +287,7 @@ fn list(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim)
 }
 
-/// 16 bytes in base64.
+/// Returns whether the key is 16 bytes in base64.
 fn is_key(key: &str) -> bool {
     let key = key.as_bytes();
     key.len() == 24
@@ -228,7 +305,7 @@ fn accept(key: &str, sub_protocol: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sec-WebSocket-Accept for a Sec-WebSocket-Key.
+/// Returns the Sec-WebSocket-Accept for a Sec-WebSocket-Key.
 pub fn accept_key(key: &str) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key.as_bytes());
@@ -251,7 +328,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[derive(Clone, Copy)]
-enum Status {
+enum UpgradeStatus {
     BadRequest,
     Forbidden,
     NotFound,
@@ -260,22 +337,22 @@ enum Status {
     HeadersTooLarge,
 }
 
-impl Status {
+impl UpgradeStatus {
     const fn line(self) -> &'static str {
         match self {
-            Status::BadRequest => "400 Bad Request",
-            Status::Forbidden => "403 Forbidden",
-            Status::NotFound => "404 Not Found",
-            Status::MethodNotAllowed => "405 Method Not Allowed\r\nAllow: GET",
-            Status::UpgradeRequired => {
+            UpgradeStatus::BadRequest => "400 Bad Request",
+            UpgradeStatus::Forbidden => "403 Forbidden",
+            UpgradeStatus::NotFound => "404 Not Found",
+            UpgradeStatus::MethodNotAllowed => "405 Method Not Allowed\r\nAllow: GET",
+            UpgradeStatus::UpgradeRequired => {
                 "426 Upgrade Required\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt"
             }
-            Status::HeadersTooLarge => "431 Request Header Fields Too Large",
+            UpgradeStatus::HeadersTooLarge => "431 Request Header Fields Too Large",
         }
     }
 }
 
-fn refuse(status: Status, reason: &'static str) -> Upgrade {
+fn refuse(status: UpgradeStatus, reason: &'static str) -> Upgrade {
     let response = format!(
         "HTTP/1.1 {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{reason}\n",
         status.line(),
@@ -313,7 +390,7 @@ mod tests {
         ]
     }
 
-    /// A valid request with one header replaced (or left out).
+    /// Returns a valid request with one header replaced or removed.
     fn with(header: &str, replacement: Option<&str>) -> Vec<u8> {
         let headers: Vec<String> = valid_headers()
             .into_iter()
@@ -340,12 +417,49 @@ mod tests {
         }
     }
 
+    /// Returns the client of a valid request with one more header, from a peer on loopback.
+    fn client_of(header: &str, trusted: &[AddressPrefix]) -> String {
+        let headers: Vec<String> = valid_headers().into_iter().chain([header.to_owned()]).collect();
+        let bytes = request("/mqtt", &headers.iter().map(String::as_str).collect::<Vec<_>>());
+        match upgrade(&bytes, &UpgradeRules::default()) {
+            Upgrade::Accepted { origin, .. } => origin.client(Ipv4Addr::LOCALHOST.into(), trusted).to_string(),
+            other => panic!("{header}: {other:?}"),
+        }
+    }
+
     #[test]
-    fn the_sample_of_the_rfc_is_answered_as_the_rfc_does() {
+    fn forwarded_request_is_not_local() {
+        for header in FORWARDING {
+            assert_eq!(client_of(&format!("{header}: 127.0.0.1"), &[]), "0.0.0.0", "{header}");
+        }
+        assert_eq!(client_of("X-Other: 10.0.0.1", &[]), "127.0.0.1");
+    }
+
+    #[test]
+    fn trusted_proxy_names_the_client() {
+        let trusted = [("127.0.0.1", 32), ("10.0.0.0", 8)].map(|(address, prefix_bits)| AddressPrefix {
+            address: address.parse().unwrap(),
+            prefix_bits,
+        });
+        for (header, client) in [
+            ("X-Forwarded-For: 203.0.113.9", "203.0.113.9"),
+            // The client may have sent the first one itself.
+            ("X-Forwarded-For: 127.0.0.1, 203.0.113.9, 10.0.0.7", "203.0.113.9"),
+            ("x-forwarded-for: 2001:db8::1", "2001:db8::1"),
+            ("X-Forwarded-For: unknown", "0.0.0.0"),
+            ("X-Forwarded-For: 10.0.0.7", "0.0.0.0"),
+            ("Via: 1.1 proxy", "0.0.0.0"),
+        ] {
+            assert_eq!(client_of(header, &trusted), client, "{header}");
+        }
+    }
+
+    #[test]
+    fn rfc_sample_request_gets_the_rfc_response() {
         let mut bytes = with("none", None);
         let head = bytes.len();
         bytes.extend(b"\x82\x80");
-        let Upgrade::Accepted { size, response } = upgrade(&bytes, &UpgradeRules::default()) else {
+        let Upgrade::Accepted { size, response, .. } = upgrade(&bytes, &UpgradeRules::default()) else {
             panic!("a valid request")
         };
         let response = String::from_utf8(response).unwrap();
@@ -359,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_origins_are_turned_away_unless_listed() {
+    fn other_origins_are_rejected_unless_listed() {
         let rules = UpgradeRules {
             allowed_origins: vec!["https://app.example".into()],
             ..UpgradeRules::default()
@@ -367,7 +481,7 @@ mod tests {
         let cases = [
             ("http://192.168.1.7:3000", "192.168.1.7:8083", true),
             ("https://LOCALHOST", "localhost", true),
-            // Its name server has sent the page's own name here.
+            // DNS rebinding: the page's own name resolves to this server.
             ("http://evil.example:8083", "evil.example:8083", false),
             ("http://[::1]:5173", "[::1]:8083", true),
             ("https://app.example", "broker:8083", true),
@@ -390,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_request_is_incomplete() {
+    fn prefixes_of_a_request_are_incomplete() {
         let bytes = with("none", None);
         for end in 0..bytes.len() {
             assert_eq!(
@@ -402,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_get_the_status_they_deserve() {
+    fn requests_get_the_expected_status() {
         let cases: &[(&str, Vec<u8>, &str)] = &[
             ("valid", with("none", None), "101"),
             ("query", with("none", None).replace_target("/mqtt?token=1"), "101"),
@@ -482,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_known_sub_protocol_of_the_client_is_chosen() {
+    fn first_known_sub_protocol_is_chosen() {
         for (offer, expected) in [
             ("mqttv3.1, mqtt", "mqttv3.1"),
             ("chat, mqtt", "mqtt"),
@@ -501,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_pads() {
+    fn base64_adds_padding() {
         for (bytes, text) in [
             (&b""[..], ""),
             (b"f", "Zg=="),

@@ -1,4 +1,4 @@
-//! Hostile peers; the ids are those of the catalogue of abuse cases.
+//! Tests hostile peers. The ids in the names are those of the catalogue of abuse cases.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use broker::{ShardId, Transport};
-use net::Refusal;
+use net::EarlyCloseReason;
 
 use super::client::*;
 use super::server::*;
@@ -22,7 +22,7 @@ fn with_handshake_timeout(timeout: Duration) -> Running {
 }
 
 #[test]
-fn b01_slowloris_is_dropped_and_hinders_nobody() {
+fn b01_slowloris_is_closed_and_delays_no_client() {
     let running = with_handshake_timeout(Duration::from_secs(1));
     for transport in TRANSPORTS {
         let first_byte: &[u8] = match transport {
@@ -41,7 +41,7 @@ fn b01_slowloris_is_dropped_and_hinders_nobody() {
             assert_eq!(read_to_close(socket), b"", "{transport:?}");
         }
         assert_eq!(
-            running.refused(transport, Refusal::HandshakeTimeout),
+            running.refused(transport, EarlyCloseReason::HandshakeTimeout),
             75,
             "{transport:?}"
         );
@@ -53,35 +53,35 @@ fn b02_a_silent_connection_is_closed() {
     let running = with_handshake_timeout(Duration::from_millis(200));
     for transport in TRANSPORTS {
         assert_eq!(read_to_close(&mut tcp(running.address(transport))), b"");
-        assert_eq!(running.refused(transport, Refusal::HandshakeTimeout), 1);
+        assert_eq!(running.refused(transport, EarlyCloseReason::HandshakeTimeout), 1);
     }
     eventually("nothing is left", || running.handle.connections() == 0);
 }
 
 #[test]
-fn a_connect_above_its_limit_is_refused_before_it_is_read() {
+fn oversized_connect_is_rejected_before_it_is_read() {
     let running = start(1);
     let mut stream = running.tcp();
     stream.write_all(b"\x10\xFF\xFF\xFF\x7F").unwrap();
     assert_eq!(read_to_close(&mut stream), b"");
-    assert_eq!(running.refused(Transport::Tcp, Refusal::ConnectTooLarge), 1);
+    assert_eq!(running.refused(Transport::Tcp, EarlyCloseReason::ConnectTooLarge), 1);
 }
 
 #[test]
-fn large_connects_share_a_pot_and_a_large_will_still_connects() {
+fn large_connects_share_a_budget() {
     let running = start(1);
-    // 20 peers hold 500 KB of an unfinished CONNECT each: more than the pot.
+    // 20 peers send 500 KB of an unfinished CONNECT each, which exceeds the shared budget.
     let mut hoarders = Vec::new();
     for _ in 0..20 {
         let mut stream = running.tcp();
         let mut bytes = b"\x10\xFF\xFF\x1E\x00\x04MQTT\x04\x06\x00\x00\x00\x01c\x00\x01t\xFF\xFF".to_vec();
         bytes.resize(500_000, 0);
-        // The server may have refused it meanwhile.
+        // The server may have closed the connection already.
         let _ = stream.write_all(&bytes);
         hoarders.push(stream);
     }
     eventually("some are refused", || {
-        running.refused(Transport::Tcp, Refusal::HandshakeMemory) > 0
+        running.refused(Transport::Tcp, EarlyCloseReason::HandshakeMemory) > 0
     });
     drop(hoarders);
     eventually("all are gone", || running.handle.connections() == 0);
@@ -107,9 +107,9 @@ fn a38_a_half_closed_connection_publishes_its_will() {
     }
 }
 
-/// Wherever its home is, and whatever layer the end comes from.
+/// The end may be a WebSocket close, a TLS close or a FIN, and the client may belong to any worker.
 #[test]
-fn what_comes_together_with_the_end_of_a_connection_counts() {
+fn packets_received_with_the_fin_are_handled() {
     const CLIENTS: usize = 12;
     let running = start(4);
     for transport in TRANSPORTS {
@@ -134,9 +134,9 @@ fn what_comes_together_with_the_end_of_a_connection_counts() {
     }
 }
 
-/// A client that leaves with something unread: its system sends a reset right behind its last words.
+/// If a client closes with unread bytes, its system sends a reset directly after its last packets.
 #[test]
-fn what_comes_right_before_a_reset_counts() {
+fn packets_received_before_a_reset_are_handled() {
     let running = start(1);
     for transport in TRANSPORTS {
         for says_goodbye in [true, false] {
@@ -147,10 +147,10 @@ fn what_comes_right_before_a_reset_counts() {
                 .write_all(&connect_with_will("leaving", "last/will", "words"))
                 .unwrap();
             assert_eq!(read_packet(&mut leaving).unwrap().body, [0, 0]);
-            // The worker sees all of it at once.
+            // The worker receives everything at once.
             let (release, released) = channel::<()>();
             let (enter, entered) = channel();
-            let stuck = running.handle.ask(ShardId(0), move |_, _| {
+            let stuck = running.handle.call_async(ShardId(0), move |_, _| {
                 enter.send(()).unwrap();
                 released.recv()
             });
@@ -175,7 +175,7 @@ fn what_comes_right_before_a_reset_counts() {
                 assert_eq!(watcher.read().message(), ("last/will", &b"words"[..]), "{transport:?}");
             }
             eventually("it is gone", || running.handle.connections() == 1);
-            // [MQTT-3.14.4-3]: nothing came before this.
+            // [MQTT-3.14.4-3]: no other message arrived before this one.
             watcher.send(&publish("last/fence", b""));
             assert_eq!(watcher.read().message(), ("last/fence", &b""[..]), "{transport:?}");
             drop(watcher);
@@ -201,20 +201,20 @@ fn a39_other_protocols_on_the_plain_port_get_no_mqtt_answer() {
 }
 
 #[test]
-fn a40_nothing_after_disconnect_counts() {
+fn a40_packets_after_disconnect_are_ignored() {
     let running = start(1);
     let mut watcher = running.client(Transport::Tcp, "watcher");
     watcher.subscribe("#");
     let mut client = running.client(Transport::Tcp, "leaver");
     client.send(&[&DISCONNECT[..], &publish("late", b"x")].concat());
     assert_eq!(read_to_close(&mut client.0), b"");
-    // Even a flood after the end is thrown away within its bound.
+    // The server discards even a flood after DISCONNECT, up to a limit.
     let _ = client.0.write_all(&vec![0; 2 * MIB]);
     watcher.ping();
 }
 
 #[test]
-fn the_last_packet_reaches_a_client_that_is_still_sending() {
+fn last_packet_reaches_a_client_that_still_sends() {
     let running = start(1);
     for transport in TRANSPORTS {
         let mut old = running.open(transport);
@@ -224,7 +224,7 @@ fn the_last_packet_reaches_a_client_that_is_still_sending() {
         let mut new = running.open(transport);
         new.write_all(&connect_v5("same")).unwrap();
         assert_eq!(read_packet(&mut new).unwrap().first, 0x20);
-        // [MQTT-3.1.4-3]: the old one is told why, and a reset must not overtake that.
+        // [MQTT-3.1.4-3]: the old connection gets a DISCONNECT, and a reset must not overtake it.
         let last = read_packet(&mut old).unwrap();
         assert_eq!((last.first, last.body[0]), (0xE0, 0x8E), "{transport:?}");
         assert_eq!(read_packet(&mut old), None);

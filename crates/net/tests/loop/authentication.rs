@@ -1,29 +1,29 @@
-//! Authentication that takes time: it must neither stop a worker nor be taken for that of another connection.
+//! Tests slow authentication: it must not block a worker, and its result must not apply to another connection.
 
 use std::io::Write;
 use std::num::NonZeroU16;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, Transport};
+use broker::{AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, SessionAccess, Transport};
 use net::Authenticator;
 
 use super::client::*;
 use super::server::*;
 
-/// Users are sent to the pool, anonymous clients are let in at once.
+/// Sends users to the authentication pool and accepts anonymous clients immediately.
 struct AskUsers;
 
-impl Access for AskUsers {
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+impl AccessControl for AskUsers {
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
         credentials.user_name.is_none().then_some(ALLOW)
     }
 
-    fn knows_method(&self, _: &str) -> bool {
+    fn supports_auth_method(&self, _: &str) -> bool {
         false
     }
 
-    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         None
     }
 }
@@ -34,17 +34,17 @@ const ALLOW: AuthOutcome = AuthOutcome::Allow {
 };
 const DENY: AuthOutcome = AuthOutcome::Deny {
     reason: mqtt::ReasonCode::NotAuthorized,
-    because: "denied by the test",
+    detail: "denied by the test",
 };
 
-/// Decides when the test says so.
+/// Decides when the test requests it.
 struct OnCue {
     asked: SyncSender<Box<str>>,
     cues: Mutex<Receiver<AuthOutcome>>,
 }
 
 impl Authenticator for OnCue {
-    fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
+    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
         let _ = self.asked.send(credentials.client_id.clone());
         self.cues.lock().unwrap().recv().unwrap_or(DENY)
     }
@@ -65,7 +65,7 @@ fn server(queue_max: usize) -> (Running, Receiver<Box<str>>, SyncSender<AuthOutc
 }
 
 #[test]
-fn a_slow_decision_delays_only_its_own_connection() {
+fn slow_authentication_delays_only_its_connection() {
     let (running, questions, cue) = server(10);
     let mut waiting = running.tcp();
     waiting
@@ -79,7 +79,7 @@ fn a_slow_decision_delays_only_its_own_connection() {
 }
 
 #[test]
-fn a_denial_is_answered_and_what_follows_is_not_handled() {
+fn packets_after_a_denied_connect_are_ignored() {
     let (running, _questions, cue) = server(10);
     let mut watcher = running.client(Transport::Tcp, "watcher");
     watcher.subscribe("#");
@@ -94,7 +94,7 @@ fn a_denial_is_answered_and_what_follows_is_not_handled() {
 }
 
 #[test]
-fn a_full_queue_is_answered_with_server_busy() {
+fn full_authentication_queue_answers_server_busy() {
     let (running, questions, cue) = server(1);
     let mut first = running.tcp();
     first.write_all(&connect_as("first", "ann")).unwrap();
@@ -104,7 +104,7 @@ fn a_full_queue_is_answered_with_server_busy() {
     eventually("the second waits in the queue", || {
         running.handle.counters().auth_submitted >= 2
     });
-    // So one of those after it is refused.
+    // So the server rejects one of the later clients.
     let mut third = running.tcp();
     eventually("the queue is full", || {
         third = running.tcp();
@@ -123,9 +123,9 @@ fn a_full_queue_is_answered_with_server_busy() {
     assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
 }
 
-/// Whoever guesses passwords waits behind those who do not.
+/// Clients that guess passwords wait behind clients that do not.
 #[test]
-fn addresses_that_keep_failing_are_asked_for_last() {
+fn addresses_with_failed_logins_have_low_priority() {
     let (running, questions, cue) = server(10);
     let address = running.address(Transport::Tcp);
     let from = |source: [u8; 4], id: &str| {
@@ -147,7 +147,7 @@ fn addresses_that_keep_failing_are_asked_for_last() {
     assert_eq!(&*questions.recv().unwrap(), "busy");
     let guess = from([127, 0, 0, 2], "one more guess");
     let honest = from([127, 0, 0, 1], "honest");
-    // Both have to be in their queues before the thread looks for more.
+    // Both requests must be queued before the thread takes the next one.
     eventually("all are in their queues", || {
         running.handle.counters().auth_submitted >= 9
     });
@@ -159,7 +159,7 @@ fn addresses_that_keep_failing_are_asked_for_last() {
 }
 
 #[test]
-fn a_decision_for_a_connection_that_is_gone_is_nobody_elses() {
+fn late_decision_does_not_affect_a_reused_slot() {
     let (running, questions, cue) = server(10);
     for n in 0..10 {
         let mut gone = running.tcp();
@@ -167,7 +167,7 @@ fn a_decision_for_a_connection_that_is_gone_is_nobody_elses() {
         questions.recv().unwrap();
         reset(gone);
         eventually("the connection is gone", || running.handle.connections() == 0);
-        // The same home, and the same slot of its worker, as the table is dense.
+        // This client has the same worker and, because the table is dense, the same slot.
         let mut next = running.tcp();
         next.write_all(&connect_as(&format!("gone-{n}"), "bob")).unwrap();
         eventually("the next one is there", || running.handle.connections() == 1);
@@ -177,7 +177,7 @@ fn a_decision_for_a_connection_that_is_gone_is_nobody_elses() {
         assert_eq!(
             read_packet(&mut next).unwrap().body,
             [0, 5],
-            "the answer for the first let the second in"
+            "the result for the first client accepted the second"
         );
         assert_eq!(read_packet(&mut next), None);
         drop(next);

@@ -1,4 +1,4 @@
-//! A disk that cannot be read for a while: what it has is late, and not lost.
+//! Tests a disk that cannot be read for a while: messages are delayed, but not lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::client::*;
 use super::disk::{Scene, stay};
 use super::server::*;
 
-/// Five messages for it while it is away.
+/// Publishes five messages while the subscriber is offline.
 fn leave_with_messages(running: &Running) {
     let (mut client, _) = stay(running);
     client.send(&subscribe(1, "t", 1));
@@ -30,14 +30,14 @@ fn assert_has_all(client: &mut Client) {
 }
 
 #[test]
-fn messages_that_cannot_be_read_now_come_when_they_can() {
+fn messages_are_delivered_after_a_read_failure() {
     let scene = Scene::new();
     let running = scene.start();
     leave_with_messages(&running);
     scene.is_broken.store(true, Ordering::Release);
     let (mut client, was_there) = stay(&running);
     assert!(was_there);
-    // The disk has been asked at least once when a second one finds it broken, too.
+    // The server has tried to read at least once if a second read finds the disk broken.
     client.ping();
     client.ping();
     scene.is_broken.store(false, Ordering::Release);
@@ -45,7 +45,7 @@ fn messages_that_cannot_be_read_now_come_when_they_can() {
 }
 
 #[test]
-fn a_start_that_cannot_read_what_it_needs_gives_nothing_up() {
+fn start_with_an_unreadable_journal_loses_nothing() {
     let scene = Scene::new();
     {
         let running = scene.start();

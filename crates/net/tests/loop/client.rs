@@ -1,4 +1,4 @@
-//! A blocking MQTT 3.1.1 and 5 client over any transport, with the packets spelled out.
+//! A blocking MQTT 3.1.1 and 5 client over any transport. Its packets are written byte by byte.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,12 +9,12 @@ use broker::Transport;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// Longer than anything takes; a test that waits this long has failed.
+/// Longer than any operation takes. A test that waits this long fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub trait Wire: Read + Write + Send {
     fn tcp(&self) -> &TcpStream;
-    /// Sends these bytes and the end of every layer, in one write.
+    /// Sends these bytes and the close of every layer in one write.
     fn end_with(&mut self, bytes: &[u8]);
 }
 
@@ -35,7 +35,7 @@ impl Wire for StreamOwned<ClientConnection, TcpStream> {
     }
 
     fn end_with(&mut self, bytes: &[u8]) {
-        // The handshake is not part of it.
+        // The handshake has its own writes.
         self.flush().unwrap();
         self.conn.writer().write_all(bytes).unwrap();
         self.conn.send_close_notify();
@@ -60,7 +60,7 @@ pub fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> StreamOwned<Client
     StreamOwned::new(ClientConnection::new(config, name).unwrap(), tcp(address))
 }
 
-/// A connection ready for CONNECT.
+/// Opens a connection that is ready for CONNECT.
 pub fn open(transport: Transport, address: SocketAddr, config: &Arc<ClientConfig>) -> Box<dyn Wire> {
     match transport {
         Transport::Tcp => Box::new(tcp(address)),
@@ -115,7 +115,7 @@ impl<S: Wire> WebSocket<S> {
         }
     }
 
-    /// False at the end of the stream.
+    /// Fills the buffer. Returns false at the end of the stream.
     pub fn read_frame(&mut self) -> io::Result<bool> {
         let mut header = [0; 2];
         if let Err(error) = self.stream.read_exact(&mut header) {
@@ -274,7 +274,7 @@ pub const PINGRESP: u8 = 0xD0;
 pub const DISCONNECT: [u8; 2] = [0xE0, 0];
 pub const CONNACK: [u8; 4] = [0x20, 2, 0, 0];
 
-/// One packet as it came: first byte and body.
+/// A received packet: first byte and body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packet {
     pub first: u8,
@@ -282,7 +282,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Topic and payload of a QoS 0 PUBLISH.
+    /// Returns topic and payload of a QoS 0 PUBLISH.
     pub fn message(&self) -> (&str, &[u8]) {
         assert_eq!(self.first & 0xF6, 0x30, "not a PUBLISH at QoS 0: {:#x}", self.first);
         let length = usize::from(u16::from_be_bytes([self.body[0], self.body[1]]));
@@ -293,7 +293,7 @@ impl Packet {
     }
 }
 
-/// `None` when the stream has ended, by FIN or by reset.
+/// Reads a packet. Returns `None` if the stream has ended by FIN or reset.
 pub fn read_packet(stream: &mut impl Read) -> Option<Packet> {
     let mut byte = [0];
     if !fill(stream, &mut byte) {
@@ -329,7 +329,7 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
-/// What the server sends until it closes.
+/// Returns all bytes that the server sends until it closes.
 pub fn read_to_close(stream: &mut impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -381,7 +381,7 @@ impl Client {
         );
     }
 
-    /// Round trip through the shard: everything sent before has been handled.
+    /// Sends PINGREQ and waits for PINGRESP. The shard has then handled all earlier packets.
     pub fn ping(&mut self) {
         self.send(&PINGREQ);
         assert_eq!(self.read().first, PINGRESP);

@@ -1,10 +1,10 @@
-//! Workers that share a thread and part again.
+//! Tests workers that share a thread and separate again.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use broker::{ShardId, Transport};
-use net::CrewPolicy;
+use net::ThreadSharingPolicy;
 
 use super::client::*;
 use super::messages::{at_home_in, exchange};
@@ -12,42 +12,45 @@ use super::server::*;
 
 const WORKERS: u16 = 4;
 
-/// They move in as soon as they may, and part as soon as they may.
-const RESTLESS: CrewPolicy = CrewPolicy {
-    lodge_below: f64::INFINITY,
-    lodge_after: Duration::from_millis(1),
-    part_above: -1.0,
-    part_after: Duration::from_millis(1),
+/// Workers share a thread as soon as possible, and separate as soon as possible.
+const RESTLESS: ThreadSharingPolicy = ThreadSharingPolicy {
+    share_below: f64::INFINITY,
+    share_after: Duration::from_millis(1),
+    separate_above: -1.0,
+    separate_after: Duration::from_millis(1),
 };
 
-/// They move in as soon as they may, and stay.
-const SETTLED: CrewPolicy = CrewPolicy {
-    part_above: f64::INFINITY,
+/// Workers share a thread as soon as possible, and never separate.
+const SETTLED: ThreadSharingPolicy = ThreadSharingPolicy {
+    separate_above: f64::INFINITY,
     ..RESTLESS
 };
 
-fn start_with(crew: CrewPolicy) -> Running {
+fn start_with(crew: ThreadSharingPolicy) -> Running {
     let mut options = options(WORKERS);
-    options.config.crew = crew;
+    options.config.thread_sharing = crew;
     options.start()
 }
 
 #[test]
-fn every_transport_works_while_workers_move_in_and_out() {
+fn every_transport_works_while_workers_change_threads() {
     let running = start_with(RESTLESS);
     exchange(&running);
-    assert!(running.handle.counters().lodgings > 0, "nobody has moved");
+    assert!(
+        running.handle.counters().worker_moves > 0,
+        "no worker has moved to another thread"
+    );
 }
 
 #[test]
 fn every_transport_works_on_a_shared_thread() {
     let running = start_with(SETTLED);
     exchange(&running);
-    assert_eq!(running.handle.counters().lodgings, u64::from(WORKERS - 1));
+    assert_eq!(running.handle.counters().worker_moves, u64::from(WORKERS - 1));
 }
 
 #[test]
-fn nothing_is_lost_or_reordered_by_moving() {
+fn thread_changes_lose_and_reorder_no_message() {
     const ROUNDS: u16 = 300;
     const BURST: u16 = 10;
     let running = start_with(RESTLESS);
@@ -91,13 +94,13 @@ fn nothing_is_lost_or_reordered_by_moving() {
     for thread in publishers.into_iter().chain(readers) {
         thread.join().unwrap();
     }
-    let lodgings = running.handle.counters().lodgings;
-    assert!(lodgings > 20, "they have moved {lodgings} times only");
+    let lodgings = running.handle.counters().worker_moves;
+    assert!(lodgings > 20, "workers have changed threads only {lodgings} times");
 }
 
-/// Whoever lodges elsewhere is told, flushed and ended all the same.
+/// A worker on a shared thread handles calls, flushes and the shutdown like other workers.
 #[test]
-fn a_server_whose_workers_share_a_thread_shuts_down() {
+fn server_with_a_shared_thread_shuts_down() {
     for crew in [SETTLED, RESTLESS] {
         let running = start_with(crew);
         let mut clients: Vec<Client> = (0..WORKERS)
@@ -107,7 +110,7 @@ fn a_server_whose_workers_share_a_thread_shuts_down() {
             clients.iter_mut().for_each(Client::ping);
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(running.handle.counters().lodgings > 0);
+        assert!(running.handle.counters().worker_moves > 0);
         let begun = Instant::now();
         running.handle.shutdown(Duration::from_secs(30));
         assert!(
@@ -115,13 +118,17 @@ fn a_server_whose_workers_share_a_thread_shuts_down() {
             "a thread waited for its worker"
         );
         for client in &mut clients {
-            assert_eq!(read_to_close(&mut client.0), b"", "3.1.1 has no goodbye");
+            assert_eq!(
+                read_to_close(&mut client.0),
+                b"",
+                "MQTT 3.1.1 has no DISCONNECT from the server"
+            );
         }
     }
 }
 
 #[test]
-fn what_a_thread_is_asked_reaches_the_worker_wherever_it_is() {
+fn calls_reach_a_worker_on_any_thread() {
     let running = start_with(RESTLESS);
     for n in 0..500 {
         let shard = ShardId(n % WORKERS);

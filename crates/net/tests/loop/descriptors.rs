@@ -1,5 +1,5 @@
-//! Out of file descriptors: accepting pauses instead of spinning, and goes on when there are some again. In a process of its own,
-//! because the limit is one of the process.
+//! Without free file descriptors, accepting pauses instead of spinning, and continues when some are free. Runs in a
+//! process of its own, because the limit belongs to the process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use super::server::*;
 const CHILD: &str = "TIDEWIRE_NET_TEST_DESCRIPTORS";
 
 #[test]
-fn without_descriptors_accepting_pauses_and_recovers() {
+fn accepting_pauses_without_descriptors_and_recovers() {
     if std::env::var_os(CHILD).is_some() {
         return serve();
     }
     let program = std::env::current_exe().unwrap();
     let mut child = Command::new("sh")
         .arg("-c")
-        .arg("ulimit -n 64 && exec \"$0\" --exact descriptors::without_descriptors_accepting_pauses_and_recovers --nocapture")
+        .arg("ulimit -n 64 && exec \"$0\" --exact descriptors::accepting_pauses_without_descriptors_and_recovers --nocapture")
         .arg(program)
         .env(CHILD, "1")
         .stdin(Stdio::piped())
@@ -32,7 +32,7 @@ fn without_descriptors_accepting_pauses_and_recovers() {
     let mut field = move |name: &str| {
         lines
             .find_map(|line| line.split_once(name).map(|(_, value)| value.to_owned()))
-            .expect("the child says it")
+            .expect("the child process prints this field")
     };
     let address: SocketAddr = field("address=").parse().unwrap();
     let mut sockets: Vec<_> = (0..100).map(|_| tcp(address)).collect();
@@ -41,7 +41,7 @@ fn without_descriptors_accepting_pauses_and_recovers() {
     let errors: u64 = field("errors=").parse().unwrap();
     let ticks: u64 = field("ticks=").parse().unwrap();
     assert!(errors > 0, "descriptors did not run out");
-    assert!(ticks < 100, "{ticks} turns within a second: it spins");
+    assert!(ticks < 100, "{ticks} ticks within a second: the worker spins");
     sockets.truncate(1);
     let mut client = Client::connect(tcp(address), "after");
     client.ping();

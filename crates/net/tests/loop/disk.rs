@@ -1,4 +1,4 @@
-//! A journal whose disk does what a test says.
+//! A journal on a disk whose reads and syncs a test controls.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use broker::Transport;
 use broker::durable::recovery::Recovery;
-use journal::{Directory, Log, LogConfig, Policy, Storage, StorageFile};
-use net::Restart;
+use journal::{FlushPolicy, LogConfig, RecordLog, Storage, StorageDirectory, StorageFile};
+use net::RestartState;
 
 use super::client::*;
 use super::server::*;
 
 /// A directory whose files cannot be read while `is_broken`, and whose syncs wait at the gate.
 struct Disk {
-    directory: Directory,
+    directory: StorageDirectory,
     is_broken: Arc<AtomicBool>,
     gate: Arc<Gate>,
 }
@@ -26,7 +26,7 @@ struct DiskFile {
     gate: Arc<Gate>,
 }
 
-/// Where syncs wait while it is closed; not for ever, so that a test that fails ends.
+/// Delays syncs while it is closed. The delay is limited, so that a failing test ends.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -49,14 +49,14 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Returns when a sync waits.
+    /// Waits until a sync is blocked at the gate.
     pub fn wait_for_sync(&self) {
         let state = self.state.lock().unwrap();
         let (_state, waited) = self
             .changed
             .wait_timeout_while(state, PATIENCE, |state| state.waiting == 0)
             .unwrap();
-        assert!(!waited.timed_out(), "nothing is synced");
+        assert!(!waited.timed_out(), "no sync has started");
     }
 
     fn pass(&self) {
@@ -114,6 +114,10 @@ impl Storage for Disk {
         self.directory.location()
     }
 
+    fn directory(&self) -> String {
+        Storage::directory(&self.directory)
+    }
+
     fn unix_ms(&self) -> u64 {
         self.directory.unix_ms()
     }
@@ -153,7 +157,7 @@ impl StorageFile for DiskFile {
     }
 }
 
-/// Of one server, over its restarts.
+/// The disk of a server, which survives restarts.
 pub struct Scene {
     directory: PathBuf,
     pub is_broken: Arc<AtomicBool>,
@@ -179,15 +183,15 @@ impl Scene {
         }
     }
 
-    /// What the server before has left. The disk breaks once it has been replayed, if `breaks`.
-    pub fn restart(&self, breaks: bool) -> Restart {
+    /// Starts with the files of the previous server. If `breaks`, the disk breaks after the replay.
+    pub fn restart(&self, breaks: bool) -> RestartState {
         let disk = Disk {
-            directory: Directory::open(&self.directory, journal::DIRECTORY_NAME).unwrap(),
+            directory: StorageDirectory::open(&self.directory, journal::DIRECTORY_NAME).unwrap(),
             is_broken: self.is_broken.clone(),
             gate: self.gate.clone(),
         };
         let config = LogConfig {
-            policy: Policy::Fsync,
+            policy: FlushPolicy::Fsync,
             segment_bytes: 1 << 20,
             max_bytes: 64 << 20,
             reserve_bytes: 0,
@@ -195,13 +199,13 @@ impl Scene {
         let mut recovery = Recovery::new();
         let mut record = |position: journal::Lsn, bytes: &[u8]| {
             recovery
-                .record(broker::durable::record::Position(position.0), bytes)
+                .record(broker::durable::record::RecordPosition(position.0), bytes)
                 .unwrap();
             Ok(())
         };
-        let (log, _) = Log::open(Arc::new(disk), config, &mut record, &mut |_, _| ()).unwrap();
+        let (log, _) = RecordLog::open(Arc::new(disk), config, &mut record, &mut |_, _| ()).unwrap();
         self.is_broken.store(breaks, Ordering::Release);
-        Restart {
+        RestartState {
             log,
             recovered: recovery.finish(),
             quota_bytes: 64 << 20,
@@ -216,7 +220,7 @@ impl Scene {
     }
 }
 
-/// A client with a session that stays. Returns whether there was one.
+/// Connects with a durable session. Returns whether it existed.
 pub fn stay(running: &Running) -> (Client, bool) {
     stay_as(running, "away")
 }

@@ -1,9 +1,9 @@
-//! WebSocket over a real socket: W01 to W06.
+//! Tests WebSocket framing over a real socket: abuse cases W01 to W06.
 
 use std::io::{Read, Write};
 
 use broker::Transport;
-use net::Refusal;
+use net::EarlyCloseReason;
 
 use super::client::*;
 use super::server::*;
@@ -12,14 +12,14 @@ fn upgraded(running: &Running) -> WebSocket<std::net::TcpStream> {
     WebSocket::upgrade(tcp(running.address(Transport::WebSocket)))
 }
 
-/// Reads frames until the server closes; returns its close code.
+/// Reads frames until the server closes. Returns its close code.
 fn close_code(websocket: &mut WebSocket<std::net::TcpStream>) -> Option<u16> {
     while websocket.read_frame().unwrap() {}
     websocket.close_code
 }
 
 #[test]
-fn w01_the_answer_to_connect_is_a_binary_frame() {
+fn w01_connack_is_a_binary_frame() {
     let running = start(2);
     let mut websocket = upgraded(&running);
     websocket.write_all(&connect("w01")).unwrap();
@@ -29,7 +29,7 @@ fn w01_the_answer_to_connect_is_a_binary_frame() {
 }
 
 #[test]
-fn w02_frame_borders_mean_nothing() {
+fn w02_packets_may_span_frames() {
     let running = start(4);
     for n in 0..8 {
         let mut websocket = upgraded(&running);
@@ -86,7 +86,7 @@ fn w03_w04_w06_violations_are_closed_with_their_code() {
         assert_eq!(close_code(&mut connected), Some(*code), "{name}");
     }
     assert_eq!(
-        running.refused(Transport::WebSocket, Refusal::WebSocketFraming),
+        running.refused(Transport::WebSocket, EarlyCloseReason::WebSocketFraming),
         cases.len() as u64
     );
     eventually("transport errors are counted", || {
@@ -95,7 +95,7 @@ fn w03_w04_w06_violations_are_closed_with_their_code() {
 }
 
 #[test]
-fn w05_a_request_without_our_sub_protocol_is_refused_with_a_sentence() {
+fn w05_missing_sub_protocol_is_rejected_with_a_message() {
     let running = start(1);
     for request in [
         UPGRADE.replace("Sec-WebSocket-Protocol: mqtt\r\n", ""),
@@ -107,11 +107,14 @@ fn w05_a_request_without_our_sub_protocol_is_refused_with_a_sentence() {
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
         assert!(answer.ends_with("must offer mqtt or mqttv3.1\n"), "{answer}");
     }
-    assert_eq!(running.refused(Transport::WebSocket, Refusal::WebSocketHandshake), 2);
+    assert_eq!(
+        running.refused(Transport::WebSocket, EarlyCloseReason::WebSocketHandshake),
+        2
+    );
 }
 
 #[test]
-fn a_browser_gets_a_sentence_and_a_client_a_closing_handshake() {
+fn browsers_get_a_message_and_clients_a_close_frame() {
     let running = start(1);
     let mut browser = tcp(running.address(Transport::WebSocket));
     browser

@@ -1,4 +1,4 @@
-//! Calls into shards, and the end.
+//! Tests calls into shards, and the shutdown.
 
 use std::future::Future;
 use std::io::Write;
@@ -14,7 +14,7 @@ use net::CallError;
 use super::client::*;
 use super::server::*;
 
-/// The smallest executor there is.
+/// A minimal executor.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -42,8 +42,13 @@ fn calls_reach_their_shard_and_answer() {
         .call_all(PATIENCE, |_, _| thread::current().name().unwrap().to_owned())
         .unwrap();
     assert_eq!(threads, ["worker-0", "worker-1", "worker-2"]);
-    assert_eq!(block_on(handle.ask(ShardId(1), |_, _| 5).unwrap()), Ok(5));
-    let all: Vec<_> = handle.ask_all(|_, _| 6).unwrap().into_iter().map(block_on).collect();
+    assert_eq!(block_on(handle.call_async(ShardId(1), |_, _| 5).unwrap()), Ok(5));
+    let all: Vec<_> = handle
+        .call_all_async(|_, _| 6)
+        .unwrap()
+        .into_iter()
+        .map(block_on)
+        .collect();
     assert_eq!(all, [Ok(6), Ok(6), Ok(6)]);
     assert_eq!(
         handle.call(ShardId(3), PATIENCE, |_, _| ()),
@@ -59,7 +64,7 @@ fn calls_keep_their_order() {
         let sender = sender.clone();
         let _unused = running
             .handle
-            .ask(ShardId(0), move |_, _| sender.send(n).unwrap())
+            .call_async(ShardId(0), move |_, _| sender.send(n).unwrap())
             .unwrap();
     }
     let numbers: Vec<u32> = receiver.iter().take(500).collect();
@@ -67,7 +72,7 @@ fn calls_keep_their_order() {
 }
 
 #[test]
-fn shutdown_tells_every_client_and_frees_the_port() {
+fn shutdown_disconnects_clients_and_frees_the_port() {
     let running = start(4);
     let mut clients = Vec::new();
     for transport in TRANSPORTS {
@@ -85,7 +90,7 @@ fn shutdown_tells_every_client_and_frees_the_port() {
     let reader = thread::spawn(move || {
         for stream in &mut clients {
             // [MQTT-3.14.2] 0x8B: Server shutting down.
-            let packet = read_packet(stream).expect("told before the end");
+            let packet = read_packet(stream).expect("the server sends DISCONNECT before it closes the connection");
             assert_eq!((packet.first, packet.body[0]), (0xE0, 0x8B));
             assert_eq!(read_packet(stream), None);
         }
@@ -126,5 +131,5 @@ fn an_idle_server_does_nothing() {
     let before = running.handle.counters().ticks;
     thread::sleep(Duration::from_millis(300));
     let ticks = running.handle.counters().ticks - before;
-    assert!(ticks < 30, "{ticks} turns while idle");
+    assert!(ticks < 30, "{ticks} ticks while idle");
 }

@@ -1,11 +1,11 @@
-//! Limits of listeners, and the PROXY protocol.
+//! Tests limits of listeners, and the PROXY protocol.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Transport;
-use net::{ConnectionRate, Network, ProxyConfig, Refusal};
+use net::{AddressPrefix, ConnectionRate, EarlyCloseReason, ProxyConfig};
 
 use super::client::*;
 use super::server::*;
@@ -19,7 +19,7 @@ fn connections_beyond_the_limit_of_a_listener_are_closed_and_counted() {
     let first = running.client(Transport::Tcp, "first");
     let _second = running.client(Transport::Tcp, "second");
     assert_eq!(read_to_close(&mut running.tcp()), b"");
-    assert_eq!(running.refused(Transport::Tcp, Refusal::ListenerFull), 1);
+    assert_eq!(running.refused(Transport::Tcp, EarlyCloseReason::ListenerFull), 1);
     running.client(Transport::WebSocket, "elsewhere").ping();
     drop(first);
     eventually("there is room again", || {
@@ -36,7 +36,7 @@ fn connections_beyond_the_limit_of_the_server_are_closed_and_counted() {
     let _first = running.client(Transport::Tcp, "first");
     let _second = running.client(Transport::Tls, "second");
     assert_eq!(read_to_close(&mut running.tcp()), b"");
-    assert_eq!(running.refused(Transport::Tcp, Refusal::ServerFull), 1);
+    assert_eq!(running.refused(Transport::Tcp, EarlyCloseReason::ServerFull), 1);
     assert_eq!(running.handle.connections(), 2);
 }
 
@@ -54,7 +54,7 @@ fn connections_beyond_the_rate_are_closed_and_counted() {
     let mut stream = running.tcp();
     let _ = stream.write_all(&connect("excess"));
     read_to_close(&mut stream);
-    assert!(running.refused(Transport::Tcp, Refusal::ConnectionRate) >= 1);
+    assert!(running.refused(Transport::Tcp, EarlyCloseReason::ConnectionRate) >= 1);
 }
 
 fn behind_proxy(trusted: &str) -> (Running, Arc<Witness>) {
@@ -62,7 +62,7 @@ fn behind_proxy(trusted: &str) -> (Running, Arc<Witness>) {
     let mut options = options(4);
     options.access = witness.clone();
     for listener in &mut options.config.listeners {
-        let network = Network {
+        let network = AddressPrefix {
             address: trusted.parse().unwrap(),
             prefix_bits: 32,
         };
@@ -72,7 +72,7 @@ fn behind_proxy(trusted: &str) -> (Running, Arc<Witness>) {
 }
 
 #[test]
-fn a_trusted_proxy_gives_the_address_of_the_client() {
+fn trusted_proxy_provides_the_client_address() {
     let (running, witness) = behind_proxy("127.0.0.1");
     let v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0C\xC0\x00\x02\x09\x0A\x00\x00\x01\xC3\x50\x07\x5B";
     for (n, header) in [&b"PROXY TCP4 192.0.2.9 10.0.0.1 50000 1883\r\n"[..], v2]
@@ -106,9 +106,9 @@ fn a_trusted_proxy_gives_the_address_of_the_client() {
     }
 }
 
-/// The proxy is on this machine, which says nothing of its clients.
+/// The proxy runs on this machine, but its clients may not.
 #[test]
-fn a_proxy_that_does_not_know_its_client_does_not_lend_its_own_address() {
+fn proxy_header_without_address_hides_the_peer_address() {
     let (running, witness) = behind_proxy("127.0.0.1");
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
     for (n, header) in [&b"PROXY UNKNOWN\r\n"[..], local].into_iter().enumerate() {
@@ -120,7 +120,7 @@ fn a_proxy_that_does_not_know_its_client_does_not_lend_its_own_address() {
 }
 
 #[test]
-fn a_header_in_one_segment_with_connect_or_byte_by_byte_is_the_same() {
+fn proxy_header_may_be_split_or_joined_with_connect() {
     let (running, witness) = behind_proxy("127.0.0.1");
     let bytes = [
         &b"PROXY TCP6 2001:db8::9 ::1 50000 1883\r\n"[..],
@@ -140,17 +140,17 @@ fn a_header_in_one_segment_with_connect_or_byte_by_byte_is_the_same() {
 }
 
 #[test]
-fn without_trust_or_header_there_is_no_connection() {
+fn untrusted_peers_and_missing_headers_are_rejected() {
     let (running, witness) = behind_proxy("192.0.2.1");
     let mut stream = running.tcp();
     let _ = stream.write_all(b"PROXY TCP4 192.0.2.9 10.0.0.1 50000 1883\r\n");
     assert_eq!(read_to_close(&mut stream), b"");
-    assert_eq!(running.refused(Transport::Tcp, Refusal::ProxyUntrusted), 1);
+    assert_eq!(running.refused(Transport::Tcp, EarlyCloseReason::ProxyUntrusted), 1);
 
     let (running, _) = behind_proxy("127.0.0.1");
     let mut stream = running.tcp();
     stream.write_all(&connect("direct")).unwrap();
     assert_eq!(read_to_close(&mut stream), b"");
-    assert_eq!(running.refused(Transport::Tcp, Refusal::ProxyMalformed), 1);
+    assert_eq!(running.refused(Transport::Tcp, EarlyCloseReason::ProxyMalformed), 1);
     assert!(witness.seen.lock().unwrap().is_empty());
 }

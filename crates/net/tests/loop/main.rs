@@ -1,7 +1,7 @@
-//! The whole network side with a real shard behind it, over real sockets: every transport, one worker and several, and what
-//! hostile or unlucky peers do.
+//! Tests of the network side with a real shard over real sockets: every transport, one worker and several, hostile and
+//! faulty peers.
 
-// Helpers of tests are tests, too.
+// Test helpers may panic like tests.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 extern crate tidewire_net as net;

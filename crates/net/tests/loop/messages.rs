@@ -1,4 +1,4 @@
-//! Messages through one worker and several, over every transport, however the bytes are cut.
+//! Tests messages through one and several workers, over every transport, with bytes split at any position.
 
 use std::io::{Read, Write};
 use std::sync::mpsc::channel;
@@ -12,7 +12,7 @@ use super::client::*;
 use super::disk::{Scene, stay_as};
 use super::server::*;
 
-/// Enough for every one of four workers to be some client's home.
+/// Enough clients for each of four workers to own at least one of them.
 const CLIENTS: usize = 12;
 
 #[test]
@@ -24,7 +24,7 @@ fn every_transport_connects_subscribes_and_publishes_through_one_worker() {
 fn every_transport_connects_subscribes_and_publishes_through_four_workers() {
     let running = start(4);
     exchange(&running);
-    assert!(running.handle.counters().moved > 0, "no connection moved to its home");
+    assert!(running.handle.counters().moved > 0, "no connection moved to its worker");
 }
 
 pub fn exchange(running: &Running) {
@@ -66,7 +66,7 @@ pub fn exchange(running: &Running) {
     eventually("all connections are gone", || running.handle.connections() == 0);
 }
 
-/// A36
+/// Abuse case A36.
 #[test]
 fn a_session_delivered_one_byte_at_a_time_works() {
     let running = start(4);
@@ -96,7 +96,7 @@ fn a_session_delivered_one_byte_at_a_time_works() {
     }
 }
 
-/// A37: most of these connections move to another worker, with all that was sent already.
+/// Abuse case A37. Most of these connections move to another worker with the bytes received so far.
 #[test]
 fn packets_pipelined_behind_connect_are_handled_in_order_after_the_move() {
     let running = start(4);
@@ -132,7 +132,7 @@ fn packets_pipelined_behind_connect_are_handled_in_order_after_the_move() {
 fn large_messages_pass_through_small_socket_buffers_intact() {
     let mut options = options(2);
     options.shard.maximum_packet_size = 8 * 1024 * 1024;
-    // Otherwise the second message would be dropped behind the first.
+    // With a smaller buffer the server would drop the second message.
     options.shard.output_buffer_bytes = 8 * 1024 * 1024;
     for listener in &mut options.config.listeners {
         listener.send_buffer_bytes = Some(16 * 1024);
@@ -215,24 +215,24 @@ fn a_flooding_publisher_does_not_starve_others() {
     flood.join().unwrap();
 }
 
-/// Each worker on a thread of its own, whatever happens.
+/// Each worker always runs on its own thread.
 fn apart(workers: u16) -> Running {
     let mut options = options(workers);
-    options.config.crew.lodge_below = 0.0;
+    options.config.thread_sharing.share_below = 0.0;
     options.start()
 }
 
-/// A client id whose home is `shard`.
+/// Returns a client id that belongs to `shard`.
 pub fn at_home_in(shard: u16, shards: u16) -> String {
     (0..)
         .map(|n| format!("client-{n}"))
-        .find(|id| Shard::home(id, shards) == Some(ShardId(shard)))
+        .find(|id| Shard::home_shard(id, shards) == Some(ShardId(shard)))
         .unwrap()
 }
 
-/// Were its message lost with the worker that holds it, nobody would send it again.
+/// If the message were acknowledged and then lost with its worker, the publisher would not resend it.
 #[test]
-fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
+fn message_with_delayed_mail_is_not_acknowledged() {
     const BYTES: usize = 100_000;
     const MAILBOX_BYTES: usize = 16 * 1024 * 1024;
     let running = apart(2);
@@ -242,7 +242,10 @@ fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
     let mut acknowledgements = publisher.0.tcp().try_clone().unwrap();
     let mut input = publisher.0.tcp().try_clone().unwrap();
     let (release, released) = channel::<()>();
-    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    let stuck = running
+        .handle
+        .call_async(ShardId(1), move |_, _| released.recv())
+        .unwrap();
     let sending = thread::spawn(move || {
         input.set_write_timeout(Some(PATIENCE)).unwrap();
         for id in 1..=400 {
@@ -259,7 +262,7 @@ fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
     let early = pubacks.len() / 4;
     assert!(
         early <= MAILBOX_BYTES / BYTES,
-        "{early} are acknowledged, more than the mailbox takes"
+        "{early} are acknowledged, more than the mailbox holds"
     );
     drop(release);
     stuck.wait(PATIENCE).unwrap().unwrap_err();
@@ -269,49 +272,52 @@ fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
     assert_eq!(
         others[others.len() - 4..],
         [0x40, 2, 1, 144],
-        "the last one comes, and comes last"
+        "the last message arrives last"
     );
     sending.join().unwrap();
 }
 
-/// The home of a shared group reads nothing itself, but passes on what another worker's clients send to a member elsewhere.
+/// The worker that owns a share group forwards messages of another worker's clients to a member on a third worker.
 #[test]
-fn nobody_reads_while_too_much_mail_is_held_back_by_a_worker_that_passes_it_on() {
+fn too_much_delayed_mail_stops_all_reads() {
     const BYTES: usize = 100_000;
     const MOST: usize = 1500;
     let group = (0..).map(|n| format!("group-{n}"));
-    let mut group = group.filter(|name| Shard::home_of_group(name, "t", 3) == ShardId(0));
+    let mut group = group.filter(|name| Shard::group_home_shard(name, "t", 3) == ShardId(0));
     let running = apart(3);
     let mut member = running.client(Transport::Tcp, &at_home_in(1, 3));
     member.subscribe(&format!("$share/{}/t", group.next().unwrap()));
     let publisher = running.client(Transport::Tcp, &at_home_in(2, 3));
     let mut input = publisher.0.tcp().try_clone().unwrap();
     let (release, released) = channel::<()>();
-    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    let stuck = running
+        .handle
+        .call_async(ShardId(1), move |_, _| released.recv())
+        .unwrap();
     input.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     let message = publish("t", &[7; BYTES]);
     let mut sent = 0;
     let refused = (0..MOST).find_map(|_| {
         sent += 1;
-        // What was written of it in part is of no interest.
+        // A partly written message does not count.
         input.write_all(&message).err()
     });
     assert!(refused.is_some(), "{sent} messages of {BYTES} bytes were read");
     drop(release);
     stuck.wait(PATIENCE).unwrap().unwrap_err();
-    // Everybody reads again.
+    // All clients are read again.
     let mut other = running.client(Transport::Tcp, &at_home_in(2, 3));
     other.send(&PINGREQ);
     assert_eq!(other.read().first, PINGRESP);
 }
 
-/// A place in the journal is known from the batch that a message was recorded with, and its mail goes with that batch.
+/// The journal position of a message follows from its batch, and its mail is sent with that batch.
 #[test]
-fn mail_behind_mail_that_is_held_back_says_rightly_where_the_journal_has_its_messages() {
+fn delayed_mail_has_the_right_journal_positions() {
     let scene = Scene::new();
     let start = || {
         let mut options = options(2);
-        options.config.crew.lodge_below = 0.0;
+        options.config.thread_sharing.share_below = 0.0;
         options.restart = Some(scene.restart(false));
         options.start()
     };
@@ -324,18 +330,21 @@ fn mail_behind_mail_that_is_held_back_says_rightly_where_the_journal_has_its_mes
     assert!(read_to_close(&mut client.0).is_empty());
 
     let online = (0..).map(|n| format!("online-{n}"));
-    let mut online = online.filter(|id| Shard::home(id, 2) == Some(ShardId(1)));
+    let mut online = online.filter(|id| Shard::home_shard(id, 2) == Some(ShardId(1)));
     let mut subscriber = running.client(Transport::Tcp, &online.next().unwrap());
     subscriber.subscribe("t");
     let mut publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
     let (release, released) = channel::<()>();
-    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    let stuck = running
+        .handle
+        .call_async(ShardId(1), move |_, _| released.recv())
+        .unwrap();
     let limit = Some(Duration::from_millis(500));
     publisher.0.tcp().set_write_timeout(limit).unwrap();
     let large = publish("t", &[7; 100_000]);
     while publisher.0.write_all(&large).is_ok() {}
     assert!(running.handle.counters().mail_held > 0);
-    // Each is the first of its batch.
+    // Each message is the first of its batch.
     for number in 0..3 {
         let publish = move |shard: &mut Shard, now: Now| {
             let message = ServerMessage {
@@ -365,7 +374,7 @@ fn mail_behind_mail_that_is_held_back_says_rightly_where_the_journal_has_its_mes
     drop(publisher);
     drop(running);
 
-    // It reads them in the journal.
+    // The subscriber's worker reads the messages from the journal.
     let running = start();
     let (mut client, was_there) = stay_as(&running, &away);
     assert!(was_there);
@@ -379,15 +388,19 @@ fn mail_behind_mail_that_is_held_back_says_rightly_where_the_journal_has_its_mes
     client.ping();
 }
 
-/// The mailbox of a worker that does not move fills up; the worker that wants to send stops reading, and goes on with the rest.
+/// The mailbox of a blocked worker fills up. The sending worker stops reading from the publisher and continues its
+/// other work.
 #[test]
-fn mail_that_is_not_taken_holds_publishers_back_and_nothing_else() {
+fn full_mailbox_delays_only_its_publishers() {
     let running = apart(2);
     let mut subscriber = running.client(Transport::Tcp, &at_home_in(1, 2));
     subscriber.subscribe("t");
     let mut publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
     let (release, released) = channel::<()>();
-    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    let stuck = running
+        .handle
+        .call_async(ShardId(1), move |_, _| released.recv())
+        .unwrap();
     publisher
         .0
         .tcp()
@@ -395,19 +408,19 @@ fn mail_that_is_not_taken_holds_publishers_back_and_nothing_else() {
         .unwrap();
     let packet = publish("t", &[7; 100_000]);
     let mut sent = 0;
-    // Far more than mailbox, socket buffers and output buffer hold.
+    // This is far more than mailbox, socket buffers and output buffer hold.
     while sent < packet.len() * 1000 {
         match publisher.0.write(&packet[sent % packet.len()..]) {
             Ok(bytes) => sent += bytes,
             Err(_) => break,
         }
     }
-    assert!(sent < packet.len() * 1000, "nothing held the publisher back");
+    assert!(sent < packet.len() * 1000, "no back-pressure on the publisher");
     assert!(running.handle.counters().mail_held > 0);
     running
         .handle
         .call(ShardId(0), PATIENCE, |_, _| ())
-        .expect("the other worker goes on");
+        .expect("the other worker continues");
     drop(release);
     stuck.wait(PATIENCE).unwrap().unwrap_err();
     publisher.0.tcp().set_write_timeout(Some(PATIENCE)).unwrap();
@@ -418,10 +431,10 @@ fn mail_that_is_not_taken_holds_publishers_back_and_nothing_else() {
     assert_eq!(subscriber.read().message(), ("t", &[7; 100_000][..]));
 }
 
-/// Its new connection comes as a letter of the worker that accepted it, its DISCONNECT from a socket. What it said first counts first:
-/// the session ends as the DISCONNECT wants, and is not taken over.
+/// The new connection arrives in the mailbox, the DISCONNECT of the old one on its socket. Packets are handled in
+/// order: the session ends as DISCONNECT requests, and is not taken over.
 #[test]
-fn what_a_client_said_last_is_heard_before_it_returns() {
+fn disconnect_is_handled_before_the_next_connect() {
     let running = apart(2);
     let client_id = at_home_in(1, 2);
     let connect = packet(
@@ -438,13 +451,13 @@ fn what_a_client_said_last_is_heard_before_it_returns() {
     assert_eq!(read_packet(&mut first).unwrap().body[..2], [0, 0]);
     let (release, released) = channel::<()>();
     let (enter, entered) = channel();
-    let stuck = running.handle.ask(ShardId(1), move |_, _| {
+    let stuck = running.handle.call_async(ShardId(1), move |_, _| {
         enter.send(()).unwrap();
         released.recv()
     });
     entered.recv_timeout(PATIENCE).unwrap();
     let moved = running.handle.counters().moved;
-    // Session Expiry Interval 0.
+    // DISCONNECT sets the Session Expiry Interval to 0.
     first.write_all(&packet(0xE0, b"\x00\x05\x11\x00\x00\x00\x00")).unwrap();
     drop(first);
     let mut second = running.tcp();

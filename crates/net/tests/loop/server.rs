@@ -1,12 +1,15 @@
-//! A server on ephemeral ports, with certificates made on the spot.
+//! Starts a server on ephemeral ports, with generated certificates.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use broker::{Access, AuthOutcome, Credentials, Event, OpenAccess, ShardConfig, Transport};
-use net::{Authenticator, Handle, ListenerConfig, Observer, Refusal, Restart, Server, ServerConfig};
+use broker::{AccessControl, AuthOutcome, ConnectCredentials, ConnectionEvent, OpenAccess, ShardConfig, Transport};
+use net::{
+    Authenticator, ConnectionObserver, EarlyCloseReason, ListenerConfig, RestartState, Server, ServerConfig,
+    ServerHandle,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -21,7 +24,7 @@ pub const TRANSPORTS: [Transport; 4] = [
 ];
 
 pub struct Running {
-    pub handle: Handle,
+    pub handle: ServerHandle,
     pub authority: Authority,
 }
 
@@ -31,17 +34,17 @@ impl Drop for Running {
     }
 }
 
-/// What a test wants to be different.
+/// Settings that a test changes.
 pub struct Options {
     pub config: ServerConfig,
     pub shard: ShardConfig,
-    pub access: Arc<dyn Access>,
+    pub access: Arc<dyn AccessControl>,
     pub authenticator: Arc<dyn Authenticator>,
     pub authority: Authority,
-    pub restart: Option<Restart>,
+    pub restart: Option<RestartState>,
 }
 
-/// One listener of each kind.
+/// Returns one listener of each kind.
 pub fn options(workers: u16) -> Options {
     let authority = Authority::new();
     let tls = authority.server_config("localhost");
@@ -121,7 +124,7 @@ impl Running {
         super::client::Client::connected(self.open(transport), client_id)
     }
 
-    pub fn refused(&self, transport: Transport, refusal: Refusal) -> u64 {
+    pub fn refused(&self, transport: Transport, refusal: EarlyCloseReason) -> u64 {
         let listeners = self.handle.listeners();
         listeners
             .iter()
@@ -131,26 +134,26 @@ impl Running {
     }
 }
 
-/// Waits for a condition that will come true without anything else being done.
+/// Waits until a condition becomes true.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + super::client::PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
+        assert!(Instant::now() < deadline, "the condition did not become true: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 pub struct Unobserved;
 
-impl Observer for Unobserved {
-    fn event(&self, _: &Event, _: bool) {}
+impl ConnectionObserver for Unobserved {
+    fn event(&self, _: &ConnectionEvent, _: bool) {}
 }
 
-/// For tests whose `Access` decides everything at once.
+/// Starts a server whose `AccessControl` decides everything immediately.
 struct Nobody;
 
 impl Authenticator for Nobody {
-    fn authenticate(&self, _: &Credentials) -> AuthOutcome {
+    fn authenticate(&self, _: &ConnectCredentials) -> AuthOutcome {
         unreachable!("nobody asks")
     }
 }
@@ -200,7 +203,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// Demands a client certificate of this authority.
+    /// Requires a client certificate of this authority.
     pub fn mutual_config(&self) -> Arc<TlsServerConfig> {
         let (certificate, key, ..) = self.issue("localhost");
         let provider = Arc::new(default_provider());
@@ -225,7 +228,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// Presents a certificate that `issuer` gave to `name`.
+    /// Presents a certificate that `issuer` signed for `name`.
     pub fn client_config_as(&self, issuer: &Authority, name: &str) -> Arc<ClientConfig> {
         let (certificate, key, ..) = issuer.issue(name);
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))

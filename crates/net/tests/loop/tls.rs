@@ -1,24 +1,24 @@
-//! TLS: client certificates, failed handshakes, new certificates while running, files.
+//! Tests TLS: client certificates, failed handshakes, certificate replacement at run time, and files.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, Transport};
-use net::Refusal;
+use broker::{AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, SessionAccess, Transport};
+use net::EarlyCloseReason;
 use net::tls::{ClientCertificates, TlsError, TlsFiles, server_config};
 
 use super::client::{Client, connect, read_packet, tls};
 use super::server::*;
 
-/// Lets everyone in and remembers which names their certificates had, and from where they came.
+/// Accepts all clients and records the names of their certificates and their addresses.
 #[derive(Default)]
 pub struct Witness {
     pub seen: Mutex<Vec<(Option<Box<str>>, std::net::IpAddr)>>,
 }
 
-impl Access for Witness {
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+impl AccessControl for Witness {
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
         self.seen
             .lock()
             .unwrap()
@@ -29,11 +29,11 @@ impl Access for Witness {
         })
     }
 
-    fn knows_method(&self, _: &str) -> bool {
+    fn supports_auth_method(&self, _: &str) -> bool {
         false
     }
 
-    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    fn session(&self, _: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         None
     }
 }
@@ -46,7 +46,7 @@ fn handshake_fails(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> bo
 }
 
 #[test]
-fn a_client_certificate_is_demanded_and_its_name_reaches_authentication() {
+fn client_certificate_name_reaches_authentication() {
     let witness = Arc::new(Witness::default());
     let mut options = options(4);
     options.access = witness.clone();
@@ -69,7 +69,7 @@ fn a_client_certificate_is_demanded_and_its_name_reaches_authentication() {
     let stranger = authority.client_config_as(&Authority::new(), "meter-1");
     assert!(handshake_fails(address, stranger), "a certificate of another authority");
     eventually("failures are counted", || {
-        running.refused(Transport::Tls, Refusal::TlsHandshake) == 2
+        running.refused(Transport::Tls, EarlyCloseReason::TlsHandshake) == 2
     });
     assert!(witness.seen.lock().unwrap().is_empty());
 }
@@ -85,24 +85,24 @@ fn garbage_on_a_tls_port_is_a_counted_failure() {
 }
 
 #[test]
-fn a_new_certificate_is_used_for_new_connections_and_old_ones_live_on() {
+fn new_certificate_applies_to_new_connections_only() {
     let running = start(2);
     let address = running.address(Transport::Tls);
     let mut old = Client::connect(tls(address, running.authority.client_config()), "old");
     let next = Authority::new();
     running.handle.reload_tls(1, next.server_config("localhost")).unwrap();
-    // Letters are read in order: whoever answers has the new certificate.
+    // Workers read their mailbox in order, so a worker that answers has the new certificate.
     running.handle.call_all(super::client::PATIENCE, |_, _| ()).unwrap();
     Client::connect(tls(address, next.client_config()), "new").ping();
     assert!(
         handshake_fails(address, running.authority.client_config()),
-        "the old authority does not know the new certificate"
+        "the old authority does not verify the new certificate"
     );
     old.ping();
 }
 
 #[test]
-fn a_configuration_is_made_from_pem_files() {
+fn configuration_is_created_from_pem_files() {
     let directory = std::env::temp_dir().join(format!("tidewire-net-tls-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let authority = Authority::new();
@@ -149,7 +149,7 @@ fn a_configuration_is_made_from_pem_files() {
     let other_key = path("other.pem", &other_key);
     assert!(matches!(
         broken(&|files| files.key = other_key.clone()),
-        TlsError::OtherKey { path, .. } if path == other_key
+        TlsError::KeyMismatch { path, .. } if path == other_key
     ));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -1,5 +1,5 @@
-//! What hostile peers may cost in resident memory. In a process of their own and one after the other, because that is what memory
-//! is counted by.
+//! Tests limits of the resident memory that hostile peers can use. Memory is measured per process, so these tests have
+//! their own process and run one after the other.
 
 // Helpers of tests are tests, too; not all of them are needed here.
 #![allow(clippy::unwrap_used, dead_code)]
@@ -16,14 +16,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use broker::Transport;
-use net::Refusal;
+use net::EarlyCloseReason;
 
 use client::*;
 use server::*;
 
 const MIB: usize = 1024 * 1024;
 
-/// Resident memory of this process.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -46,7 +46,7 @@ fn b03_a_declared_size_reserves_no_memory() {
     let before = resident_bytes();
     let mut beginnings = Vec::new();
     for n in 0..50 {
-        // Half of them before CONNECT, half of them as clients.
+        // Half of the peers declare the size before CONNECT, half of them as connected clients.
         let mut stream = running.tcp();
         if n % 2 == 0 {
             stream
@@ -140,16 +140,16 @@ fn w06_a_ping_flood_and_a_huge_head_are_bounded() {
     assert_eq!(read_packet(&mut flooder).unwrap().first, PINGRESP);
     assert!(!flooder.pongs.is_empty() && flooder.pongs.len() <= 100_000);
     let mut long = tcp(running.address(Transport::WebSocket));
-    // The server may close before it has read all of it.
+    // The server may close the connection before it has read all bytes.
     let _ = long.write_all(&[&b"GET /mqtt HTTP/1.1\r\nX: "[..], &vec![b'a'; 100_000]].concat());
     let _ = read_to_close(&mut long);
     eventually("the head is refused", || {
-        running.refused(Transport::WebSocket, Refusal::WebSocketHandshake) == 1
+        running.refused(Transport::WebSocket, EarlyCloseReason::WebSocketHandshake) == 1
     });
     assert!(resident_bytes().saturating_sub(before) < 32 * MIB);
 }
 
-/// The whole cost of an idle connection, session included.
+/// Measures the total cost of an idle connection with its session.
 #[test]
 fn an_idle_connection_costs_less_than_a_kibibyte() {
     const CONNECTIONS: usize = 3000;
@@ -159,7 +159,7 @@ fn an_idle_connection_costs_less_than_a_kibibyte() {
     let mut before = 0;
     for n in 0..CONNECTIONS + 200 {
         if n == 200 {
-            // The first ones pay for what all share.
+            // The first connections allocate the shared memory, so they are not measured.
             before = resident_bytes();
         }
         let mut stream = std::net::TcpStream::connect(running.address(Transport::Tcp)).unwrap();

@@ -1,44 +1,44 @@
-//! Alarm rules as they are in a profile's JSON (`profileData.alarms`), compiled: names become numbers, what cannot be
-//! evaluated is an error when the profile is saved and not when a message comes.
+//! Compiles alarm rules from a profile's JSON (`profileData.alarms`). Names become indexes. A rule that cannot be
+//! evaluated is rejected when the profile is saved, not when a message arrives.
 
 use std::fmt;
 
 use serde_json::Value as Json;
 
-use super::predicate::{Dynamic, Predicate, parse_predicate};
-use super::schedule::Schedule;
+use super::predicate::{DynamicValue, Predicate, parse_predicate};
+use super::schedule::AlarmSchedule;
 use crate::model::AlarmSeverity;
 
-/// What a value is taken from.
+/// Source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeySource {
     TimeSeries,
-    /// Of any scope; the one that changed last counts.
+    /// An attribute of any scope. If several have the name, the last changed one applies.
     Attribute,
     /// Name, type or label of the device.
     Field,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct AlarmRuleKey {
     pub source: KeySource,
     pub name: Box<str>,
 }
 
 /// All alarm rules of a profile.
 #[derive(Debug, Default)]
-pub struct Rules {
+pub struct AlarmRules {
     pub(super) alarms: Vec<AlarmDefinition>,
-    keys: Vec<Key>,
+    keys: Vec<AlarmRuleKey>,
 }
 
 #[derive(Debug)]
 pub(super) struct AlarmDefinition {
     pub id: Box<str>,
     pub kind: Box<str>,
-    /// Worst severity first.
-    pub create: Vec<(AlarmSeverity, Rule)>,
-    pub clear: Option<Rule>,
+    /// From the worst severity.
+    pub create: Vec<(AlarmSeverity, AlarmRule)>,
+    pub clear: Option<AlarmRule>,
     pub propagate: bool,
     pub propagate_to_owner: bool,
     pub propagate_to_tenant: bool,
@@ -46,19 +46,19 @@ pub(super) struct AlarmDefinition {
 }
 
 #[derive(Debug)]
-pub(super) struct Rule {
-    pub filters: Vec<Filter>,
-    pub spec: Spec,
-    pub schedule: Schedule,
+pub(super) struct AlarmRule {
+    pub filters: Vec<AlarmConditionFilter>,
+    pub spec: AlarmConditionSpec,
+    pub schedule: AlarmSchedule,
     pub details: Option<Box<str>>,
     pub dashboard: Option<Box<str>>,
-    /// Numbers of keys whose change makes the rule be tried.
+    /// Indexes of the keys whose changes trigger the rule.
     pub keys: Vec<usize>,
 }
 
 #[derive(Debug)]
-pub(super) struct Filter {
-    /// Of the key; details of an alarm refer to it.
+pub(super) struct AlarmConditionFilter {
+    /// Name of the key, to which alarm details may refer.
     pub name: Box<str>,
     pub operand: Operand,
     pub predicate: Predicate,
@@ -67,13 +67,13 @@ pub(super) struct Filter {
 #[derive(Debug)]
 pub(super) enum Operand {
     Key(usize),
-    Constant(timeseries::Value),
+    Constant(timeseries::PointValue),
 }
 
 #[derive(Debug)]
-pub(super) enum Spec {
+pub(super) enum AlarmConditionSpec {
     Simple,
-    /// In milliseconds, `unit_ms` per unit of what is configured.
+    /// The length is in units of `unit_ms` milliseconds.
     Duration {
         unit_ms: i64,
         length: Number,
@@ -86,27 +86,27 @@ pub(super) enum Spec {
 #[derive(Debug)]
 pub(super) struct Number {
     pub default: i64,
-    pub dynamic: Option<Dynamic>,
+    pub dynamic: Option<DynamicValue>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleError {
+pub struct AlarmRuleError {
     pub alarm: String,
     pub problem: String,
 }
 
-impl fmt::Display for RuleError {
+impl fmt::Display for AlarmRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Alarm rule \"{}\" cannot be evaluated: {}", self.alarm, self.problem)
     }
 }
 
-impl std::error::Error for RuleError {}
+impl std::error::Error for AlarmRuleError {}
 
-/// Numbers of keys, given out as they are met.
+/// Assigns indexes to keys.
 #[derive(Debug, Default)]
 pub(super) struct KeyTable {
-    keys: Vec<Key>,
+    keys: Vec<AlarmRuleKey>,
 }
 
 impl KeyTable {
@@ -116,7 +116,7 @@ impl KeyTable {
             .iter()
             .position(|key| key.source == source && *key.name == *name);
         known.unwrap_or_else(|| {
-            self.keys.push(Key {
+            self.keys.push(AlarmRuleKey {
                 source,
                 name: name.into(),
             });
@@ -125,24 +125,24 @@ impl KeyTable {
     }
 }
 
-impl Rules {
-    pub fn parse(alarms: &[Json]) -> Result<Rules, RuleError> {
+impl AlarmRules {
+    pub fn parse(alarms: &[Json]) -> Result<AlarmRules, AlarmRuleError> {
         let mut table = KeyTable::default();
         let mut parsed = Vec::with_capacity(alarms.len());
         for alarm in alarms {
-            parsed.push(parse_alarm(alarm, &mut table).map_err(|problem| RuleError {
+            parsed.push(parse_alarm(alarm, &mut table).map_err(|problem| AlarmRuleError {
                 alarm: alarm["alarmType"].as_str().unwrap_or_default().to_owned(),
                 problem,
             })?);
         }
-        Ok(Rules {
+        Ok(AlarmRules {
             alarms: parsed,
             keys: table.keys,
         })
     }
 
-    /// What the rules look at; a state has a value for each.
-    pub fn keys(&self) -> &[Key] {
+    /// The keys used by the rules. A state has a value for each.
+    pub fn keys(&self) -> &[AlarmRuleKey] {
         &self.keys
     }
 
@@ -150,11 +150,13 @@ impl Rules {
         self.alarms.is_empty()
     }
 
-    /// Whether time alone can make a rule true.
+    /// Whether elapsed time alone can fire a rule.
     pub fn has_durations(&self) -> bool {
-        self.alarms
-            .iter()
-            .any(|alarm| alarm.rules().any(|rule| matches!(rule.spec, Spec::Duration { .. })))
+        self.alarms.iter().any(|alarm| {
+            alarm
+                .rules()
+                .any(|rule| matches!(rule.spec, AlarmConditionSpec::Duration { .. }))
+        })
     }
 
     pub fn kinds(&self) -> impl Iterator<Item = &str> {
@@ -169,16 +171,17 @@ impl Rules {
 }
 
 impl AlarmDefinition {
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub fn rules(&self) -> impl Iterator<Item = &AlarmRule> {
         self.create.iter().map(|(_, rule)| rule).chain(&self.clear)
     }
 }
 
 fn parse_alarm(json: &Json, table: &mut KeyTable) -> Result<AlarmDefinition, String> {
-    let kind = json["alarmType"].as_str().ok_or("it has no alarmType")?;
+    let kind = json["alarmType"].as_str().ok_or("alarmType is missing")?;
     let mut create = Vec::new();
     for (severity, rule) in json["createRules"].as_object().into_iter().flatten() {
-        let severity = AlarmSeverity::parse(severity).ok_or_else(|| format!("{severity:?} is no severity"))?;
+        let severity =
+            AlarmSeverity::parse(severity).ok_or_else(|| format!("{severity:?} is not an alarm severity"))?;
         create.push((severity, parse_rule(rule, table)?));
     }
     create.sort_by_key(|(severity, _)| *severity);
@@ -199,7 +202,7 @@ fn parse_alarm(json: &Json, table: &mut KeyTable) -> Result<AlarmDefinition, Str
     })
 }
 
-fn parse_rule(json: &Json, table: &mut KeyTable) -> Result<Rule, String> {
+fn parse_rule(json: &Json, table: &mut KeyTable) -> Result<AlarmRule, String> {
     let condition = &json["condition"];
     let mut keys = Vec::new();
     let mut filters = Vec::new();
@@ -209,17 +212,17 @@ fn parse_rule(json: &Json, table: &mut KeyTable) -> Result<Rule, String> {
     keys.sort_unstable();
     keys.dedup();
     let text = |name: &str| json[name].as_str().filter(|text| !text.is_empty()).map(Into::into);
-    Ok(Rule {
+    Ok(AlarmRule {
         filters,
         spec: parse_spec(&condition["spec"], table)?,
-        schedule: Schedule::parse(&json["schedule"], table)?,
+        schedule: AlarmSchedule::parse(&json["schedule"], table)?,
         details: text("alarmDetails"),
         dashboard: json["dashboardId"]["id"].as_str().map(Into::into),
         keys,
     })
 }
 
-fn parse_filter(json: &Json, table: &mut KeyTable, keys: &mut Vec<usize>) -> Result<Filter, String> {
+fn parse_filter(json: &Json, table: &mut KeyTable, keys: &mut Vec<usize>) -> Result<AlarmConditionFilter, String> {
     let name = json["key"]["key"].as_str().unwrap_or_default();
     let kind = json["key"]["type"].as_str().unwrap_or_default();
     let source = match kind {
@@ -227,7 +230,7 @@ fn parse_filter(json: &Json, table: &mut KeyTable, keys: &mut Vec<usize>) -> Res
         "ATTRIBUTE" | "CLIENT_ATTRIBUTE" | "SHARED_ATTRIBUTE" | "SERVER_ATTRIBUTE" => Some(KeySource::Attribute),
         "ENTITY_FIELD" => Some(KeySource::Field),
         "CONSTANT" => None,
-        other => return Err(format!("{other:?} is no type of a key")),
+        other => return Err(format!("key type {other:?} is not supported")),
     };
     let operand = match source {
         Some(source) => {
@@ -238,39 +241,39 @@ fn parse_filter(json: &Json, table: &mut KeyTable, keys: &mut Vec<usize>) -> Res
         None => Operand::Constant(constant(json)?),
     };
     let is_constant = source.is_none();
-    Ok(Filter {
+    Ok(AlarmConditionFilter {
         name: name.into(),
         operand,
         predicate: parse_predicate(&json["predicate"], is_constant, table, keys)?,
     })
 }
 
-fn constant(json: &Json) -> Result<timeseries::Value, String> {
-    use timeseries::Value;
+fn constant(json: &Json) -> Result<timeseries::PointValue, String> {
+    use timeseries::PointValue;
     let text = match &json["value"] {
         Json::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let wrong = || format!("{text:?} is no constant of its type");
+    let invalid = || format!("{text:?} is not a valid constant of its type");
     Ok(match json["valueType"].as_str() {
-        Some("NUMERIC") => Value::Double(text.parse().map_err(|_| wrong())?),
-        Some("DATE_TIME") => Value::Long(text.parse().map_err(|_| wrong())?),
-        Some("BOOLEAN") => Value::Bool(text.eq_ignore_ascii_case("true")),
-        _ => Value::String(text.into()),
+        Some("NUMERIC") => PointValue::Double(text.parse().map_err(|_| invalid())?),
+        Some("DATE_TIME") => PointValue::Long(text.parse().map_err(|_| invalid())?),
+        Some("BOOLEAN") => PointValue::Bool(text.eq_ignore_ascii_case("true")),
+        _ => PointValue::String(text.into()),
     })
 }
 
-fn parse_spec(json: &Json, table: &mut KeyTable) -> Result<Spec, String> {
+fn parse_spec(json: &Json, table: &mut KeyTable) -> Result<AlarmConditionSpec, String> {
     match json["type"].as_str() {
-        None | Some("SIMPLE") => Ok(Spec::Simple),
-        Some("DURATION") => Ok(Spec::Duration {
+        None | Some("SIMPLE") => Ok(AlarmConditionSpec::Simple),
+        Some("DURATION") => Ok(AlarmConditionSpec::Duration {
             unit_ms: unit_ms(json["unit"].as_str().unwrap_or_default())?,
             length: parse_number(json, "value", table)?,
         }),
-        Some("REPEATING") => Ok(Spec::Repeating {
+        Some("REPEATING") => Ok(AlarmConditionSpec::Repeating {
             count: parse_number(json, "count", table)?,
         }),
-        Some(other) => Err(format!("{other:?} is no type of a condition")),
+        Some(other) => Err(format!("condition type {other:?} is not supported")),
     }
 }
 
@@ -281,17 +284,17 @@ fn unit_ms(unit: &str) -> Result<i64, String> {
         "MINUTES" => 60_000,
         "HOURS" => 3_600_000,
         "DAYS" => 86_400_000,
-        other => return Err(format!("{other:?} is no unit of time")),
+        other => return Err(format!("{other:?} is not a unit of time")),
     })
 }
 
-/// In `predicate`; profiles of old versions have the bare number instead, under `old_name`.
+/// Parses the number in `predicate`, or the plain number under `old_name` in profiles of old versions.
 fn parse_number(json: &Json, old_name: &str, table: &mut KeyTable) -> Result<Number, String> {
     let predicate = &json["predicate"];
     let default = predicate["defaultValue"].as_i64().or_else(|| json[old_name].as_i64());
-    let dynamic = Dynamic::parse(&predicate["dynamicValue"], table)?.map(|(dynamic, _)| dynamic);
+    let dynamic = DynamicValue::parse(&predicate["dynamicValue"], table)?.map(|(dynamic, _)| dynamic);
     Ok(Number {
-        default: default.ok_or("its duration or count is no whole number")?,
+        default: default.ok_or("the duration or count is not a whole number")?,
         dynamic,
     })
 }

@@ -1,23 +1,23 @@
-//! A predicate over one value alone, as queries for entities have it. Thresholds that should come from attributes are not
-//! looked up: their default counts.
+//! A predicate on a single value, as in entity queries. Thresholds from attributes are not looked up; their default
+//! is used.
 
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
 use super::definition::KeyTable;
-use super::predicate::{DynamicSource, Lookup, Predicate, Values, parse_predicate};
+use super::predicate::{DynamicSource, OwnerAttributeSource, Predicate, Values, parse_predicate};
 
 #[derive(Debug)]
 pub struct ValueFilter {
     predicate: Predicate,
-    /// None of them has a value.
-    thresholds: Vec<Option<Value>>,
+    /// One `None` per threshold, because attributes are not looked up here.
+    thresholds: Vec<Option<PointValue>>,
 }
 
-struct Nobody;
+struct NoOwners;
 
-impl Lookup for Nobody {
-    fn attribute(&self, _: DynamicSource, _: &str) -> Option<Value> {
+impl OwnerAttributeSource for NoOwners {
+    fn attribute(&self, _: DynamicSource, _: &str) -> Option<PointValue> {
         None
     }
 }
@@ -33,10 +33,10 @@ impl ValueFilter {
         })
     }
 
-    pub fn is_true(&self, value: &Value) -> bool {
+    pub fn is_true(&self, value: &PointValue) -> bool {
         let values = Values {
             values: &self.thresholds,
-            lookup: &Nobody,
+            lookup: &NoOwners,
         };
         self.predicate.is_true(value, &values)
     }
@@ -49,13 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_compared_with_the_default() {
+    fn filter_compares_with_the_default_threshold() {
         let dynamic = json!({"sourceType": "CURRENT_DEVICE", "sourceAttribute": "limit"});
         let json =
             json!({"type": "NUMERIC", "operation": "GREATER", "value": {"defaultValue": 5, "dynamicValue": dynamic}});
         let filter = ValueFilter::parse(&json).unwrap();
-        assert!(filter.is_true(&Value::Long(6)) && !filter.is_true(&Value::Double(5.0)));
-        assert!(!filter.is_true(&Value::String("word".into())));
+        assert!(filter.is_true(&PointValue::Long(6)) && !filter.is_true(&PointValue::Double(5.0)));
+        assert!(!filter.is_true(&PointValue::String("word".into())));
         assert!(ValueFilter::parse(&json!({"type": "COLOUR"})).is_err());
     }
 }

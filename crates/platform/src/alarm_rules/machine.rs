@@ -1,19 +1,19 @@
-//! `(state, event at a time) -> (state, effects)`.
+//! The state machine of alarm rules: `(state, event at a time) -> (state, effects)`.
 
 use serde_json::{Value as Json, json};
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::definition::{AlarmDefinition, Key, KeySource, Operand, Rule, Rules, Spec};
-use super::predicate::{Lookup, Values, text, whole};
+use super::definition::{AlarmConditionSpec, AlarmDefinition, AlarmRule, AlarmRuleKey, AlarmRules, KeySource, Operand};
+use super::predicate::{OwnerAttributeSource, Values, text, whole};
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, CustomerId, DeviceId, TenantId};
 use crate::model::Alarm;
 
-/// What rules know of one device. A value is there as soon as it came once.
+/// The rules' state for one device. A value stays set after its first message.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
-    values: Box<[Option<Value>]>,
-    /// Of the newest message.
+pub struct AlarmRulesState {
+    values: Box<[Option<PointValue>]>,
+    /// Timestamp of the newest message.
     ts_ms: i64,
     alarms: Box<[AlarmState]>,
 }
@@ -22,19 +22,19 @@ pub struct State {
 struct AlarmState {
     current: Option<Box<Alarm>>,
     /// In the order of the definition, the clear rule last.
-    rules: Box<[RuleState]>,
+    rules: Box<[AlarmRuleState]>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct RuleState {
+struct AlarmRuleState {
     count: i64,
     last_ms: i64,
     duration_ms: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
-    /// Values of one time.
+pub enum AlarmRuleEvent<'a> {
+    /// Values with one timestamp.
     Telemetry {
         ts_ms: i64,
         values: &'a [KeyValue<'a>],
@@ -45,9 +45,9 @@ pub enum Event<'a> {
     AttributesDeleted {
         keys: &'a [&'a str],
     },
-    /// Time passed: durations.
+    /// Time has passed, for durations.
     Tick,
-    /// Somebody cleared or deleted it.
+    /// The alarm was cleared or deleted.
     AlarmEnded(AlarmId),
     AlarmAcknowledged {
         id: AlarmId,
@@ -55,81 +55,81 @@ pub enum Event<'a> {
     },
 }
 
-/// Whose device it is, and where identifiers and values of owners come from.
-pub struct Context<'a> {
+/// The device's owners, the source of identifiers, and the owners' attributes.
+pub struct AlarmRuleContext<'a> {
     pub tenant: TenantId,
     pub customer: CustomerId,
     pub device: DeviceId,
     pub now_ms: i64,
     pub new_id: &'a dyn Fn() -> AlarmId,
-    pub lookup: &'a dyn Lookup,
+    pub lookup: &'a dyn OwnerAttributeSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum AlarmTransition {
     Created,
     Updated,
     SeverityUpdated,
     Cleared,
 }
 
-impl Action {
-    /// The connection of a rule node by which the alarm goes on.
+impl AlarmTransition {
+    /// Returns the connection of the device profile node through which the alarm leaves.
     pub fn label(self) -> &'static str {
         match self {
-            Action::Created => "Alarm Created",
-            Action::Updated => "Alarm Updated",
-            Action::SeverityUpdated => "Alarm Severity Updated",
-            Action::Cleared => "Alarm Cleared",
+            AlarmTransition::Created => "Alarm Created",
+            AlarmTransition::Updated => "Alarm Updated",
+            AlarmTransition::SeverityUpdated => "Alarm Severity Updated",
+            AlarmTransition::Cleared => "Alarm Cleared",
         }
     }
 }
 
-/// What the rule that fired had counted.
+/// The counter of the fired rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum FiredCondition {
     Simple,
     Repeats(i64),
     DurationMs(i64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Effect {
-    pub action: Action,
+pub struct AlarmEffect {
+    pub action: AlarmTransition,
     pub alarm: Alarm,
-    pub condition: Condition,
+    pub condition: FiredCondition,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum ConditionResult {
     True,
     NotYet,
     False,
 }
 
-/// Why rules are tried; `None` in place of keys: all rules.
-struct Trial<'a> {
+/// The cause of an evaluation: changed keys or a tick. A tick evaluates all rules.
+struct RuleTrigger<'a> {
     changed: Option<&'a [bool]>,
     is_tick: bool,
-    ctx: &'a Context<'a>,
+    ctx: &'a AlarmRuleContext<'a>,
 }
 
-impl State {
-    /// `fetch` gives what is known of a key at the start.
-    pub fn new(rules: &Rules, mut fetch: impl FnMut(&Key) -> Option<Value>) -> State {
+impl AlarmRulesState {
+    /// `fetch` returns the stored value of a key, with which the new state begins.
+    pub fn new(rules: &AlarmRules, mut fetch: impl FnMut(&AlarmRuleKey) -> Option<PointValue>) -> AlarmRulesState {
         let alarms = rules.alarms.iter().map(|alarm| AlarmState {
             current: None,
-            rules: vec![RuleState::default(); alarm.rules().count()].into(),
+            rules: vec![AlarmRuleState::default(); alarm.rules().count()].into(),
         });
-        State {
+        AlarmRulesState {
             values: rules.keys().iter().map(&mut fetch).collect(),
             ts_ms: 0,
             alarms: alarms.collect(),
         }
     }
 
-    /// An alarm that is active already, from before the start.
-    pub fn adopt(&mut self, rules: &Rules, alarm: Alarm) {
+    /// Takes over an alarm that is already active.
+    pub fn restore_alarm(&mut self, rules: &AlarmRules, alarm: Alarm) {
         let position = rules
             .alarms
             .iter()
@@ -143,15 +143,16 @@ impl State {
         self.alarms.iter().filter_map(|alarm| alarm.current.as_deref())
     }
 
-    /// Rules have a memory: counts or durations that [`State::counters`] would keep.
+    /// Whether rules have counts or durations for [`AlarmRulesState::counters`].
     pub fn has_counters(&self) -> bool {
         self.alarms
             .iter()
-            .any(|alarm| alarm.rules.iter().any(|rule| *rule != RuleState::default()))
+            .any(|alarm| alarm.rules.iter().any(|rule| *rule != AlarmRuleState::default()))
     }
 
-    /// Counts and durations, by names that survive a change of the profile. Values and alarms are kept elsewhere.
-    pub fn counters(&self, rules: &Rules) -> Vec<u8> {
+    /// Serializes counts and durations, by names that survive a profile change. Values and alarms are stored
+    /// elsewhere.
+    pub fn counters(&self, rules: &AlarmRules) -> Vec<u8> {
         let alarms = rules.alarms.iter().zip(&self.alarms).map(|(definition, alarm)| {
             let rules = definition.rule_names().zip(&alarm.rules);
             let rules =
@@ -161,13 +162,13 @@ impl State {
         Json::Object(alarms.collect()).to_string().into_bytes()
     }
 
-    /// What cannot be read, of rules that are gone as well, is left out.
-    pub fn restore_counters(&mut self, rules: &Rules, bytes: &[u8]) {
+    /// Restores counts and durations. Skips invalid data and removed rules.
+    pub fn restore_counters(&mut self, rules: &AlarmRules, bytes: &[u8]) {
         let stored: Json = serde_json::from_slice(bytes).unwrap_or_default();
         for (definition, alarm) in rules.alarms.iter().zip(&mut self.alarms) {
             for (name, rule) in definition.rule_names().zip(&mut alarm.rules) {
                 let number = |index: usize| stored[&*definition.id][name][index].as_i64().unwrap_or(0);
-                *rule = RuleState {
+                *rule = AlarmRuleState {
                     count: number(0),
                     last_ms: number(1),
                     duration_ms: number(2),
@@ -176,7 +177,7 @@ impl State {
         }
     }
 
-    /// On the heap, without the active alarms' texts.
+    /// Heap size, without the texts of active alarms.
     pub fn heap_bytes(&self) -> usize {
         let rules = self.alarms.iter().map(|alarm| {
             let current = if alarm.current.is_some() { size_of::<Alarm>() } else { 0 };
@@ -185,20 +186,30 @@ impl State {
         size_of_val(&*self.values) + size_of_val(&*self.alarms) + rules.sum::<usize>()
     }
 
-    /// Whether anything but values changed is not said; effects come in the order of the rules.
-    pub fn handle(&mut self, rules: &Rules, event: Event<'_>, ctx: &Context<'_>, effects: &mut Vec<Effect>) {
+    /// Processes an event. Effects are in the order of the rules.
+    pub fn handle(
+        &mut self,
+        rules: &AlarmRules,
+        event: AlarmRuleEvent<'_>,
+        ctx: &AlarmRuleContext<'_>,
+        effects: &mut Vec<AlarmEffect>,
+    ) {
         let (changed, is_tick) = match event {
-            Event::Telemetry { ts_ms, values } => (self.merge(rules, KeySource::TimeSeries, ts_ms, values), false),
-            Event::Attributes { values } => (self.merge(rules, KeySource::Attribute, ctx.now_ms, values), false),
-            Event::AttributesDeleted { keys } => (self.forget(rules, keys), false),
-            Event::Tick => (None, true),
-            Event::AlarmEnded(id) => return self.end(id),
-            Event::AlarmAcknowledged { id, at_ms } => return self.acknowledge(id, at_ms),
+            AlarmRuleEvent::Telemetry { ts_ms, values } => {
+                (self.merge(rules, KeySource::TimeSeries, ts_ms, values), false)
+            }
+            AlarmRuleEvent::Attributes { values } => {
+                (self.merge(rules, KeySource::Attribute, ctx.now_ms, values), false)
+            }
+            AlarmRuleEvent::AttributesDeleted { keys } => (self.remove_values(rules, keys), false),
+            AlarmRuleEvent::Tick => (None, true),
+            AlarmRuleEvent::AlarmEnded(id) => return self.end(id),
+            AlarmRuleEvent::AlarmAcknowledged { id, at_ms } => return self.acknowledge(id, at_ms),
         };
         if !is_tick && changed.is_none() {
             return;
         }
-        let trial = Trial {
+        let trial = RuleTrigger {
             changed: changed.as_deref(),
             is_tick,
             ctx,
@@ -208,8 +219,14 @@ impl State {
         }
     }
 
-    /// Which keys count as changed; `None`: none.
-    fn merge(&mut self, rules: &Rules, source: KeySource, ts_ms: i64, values: &[KeyValue<'_>]) -> Option<Vec<bool>> {
+    /// Merges values and returns which keys changed; `None` if no key did.
+    fn merge(
+        &mut self,
+        rules: &AlarmRules,
+        source: KeySource,
+        ts_ms: i64,
+        values: &[KeyValue<'_>],
+    ) -> Option<Vec<bool>> {
         let is_new_time = self.ts_ms != ts_ms;
         let mut changed: Option<Vec<bool>> = None;
         for value in values {
@@ -226,7 +243,7 @@ impl State {
         changed
     }
 
-    fn forget(&mut self, rules: &Rules, keys: &[&str]) -> Option<Vec<bool>> {
+    fn remove_values(&mut self, rules: &AlarmRules, keys: &[&str]) -> Option<Vec<bool>> {
         let mut changed: Option<Vec<bool>> = None;
         for number in keys
             .iter()
@@ -242,7 +259,7 @@ impl State {
         for alarm in &mut self.alarms {
             if alarm.current.as_ref().is_some_and(|current| current.id == Some(id)) {
                 alarm.current = None;
-                alarm.rules.fill(RuleState::default());
+                alarm.rules.fill(AlarmRuleState::default());
             }
         }
     }
@@ -267,23 +284,23 @@ impl AlarmState {
     fn process(
         &mut self,
         definition: &AlarmDefinition,
-        values: &[Option<Value>],
+        values: &[Option<PointValue>],
         ts_ms: i64,
-        trial: &Trial<'_>,
-    ) -> Option<Effect> {
+        trial: &RuleTrigger<'_>,
+    ) -> Option<AlarmEffect> {
         let known = Values {
             values,
             lookup: trial.ctx.lookup,
         };
         for (index, (_, rule)) in definition.create.iter().enumerate() {
             match self.rules[index].verdict(rule, &known, ts_ms, trial) {
-                Some(Verdict::True) => {
+                Some(ConditionResult::True) => {
                     let effect = self.raise(definition, index, &known, ts_ms, trial.ctx);
                     self.reset_clear(definition);
                     return effect;
                 }
-                Some(Verdict::False) => self.rules[index] = RuleState::default(),
-                Some(Verdict::NotYet) | None => {}
+                Some(ConditionResult::False) => self.rules[index] = AlarmRuleState::default(),
+                Some(ConditionResult::NotYet) | None => {}
             }
         }
         self.try_clear(definition, &known, ts_ms, trial)
@@ -291,7 +308,7 @@ impl AlarmState {
 
     fn reset_clear(&mut self, definition: &AlarmDefinition) {
         if definition.clear.is_some() {
-            self.rules[definition.create.len()] = RuleState::default();
+            self.rules[definition.create.len()] = AlarmRuleState::default();
         }
     }
 
@@ -301,8 +318,8 @@ impl AlarmState {
         index: usize,
         values: &Values<'_>,
         ts_ms: i64,
-        ctx: &Context<'_>,
-    ) -> Option<Effect> {
+        ctx: &AlarmRuleContext<'_>,
+    ) -> Option<AlarmEffect> {
         let (severity, rule) = &definition.create[index];
         let condition = self.rules[index].condition(rule);
         if let Some(current) = &mut self.current {
@@ -313,11 +330,11 @@ impl AlarmState {
             let is_raised = *severity < current.severity;
             current.severity = *severity;
             current.details = Some(details(rule, values, current.details.take()));
-            return Some(Effect {
+            return Some(AlarmEffect {
                 action: if is_raised {
-                    Action::SeverityUpdated
+                    AlarmTransition::SeverityUpdated
                 } else {
-                    Action::Updated
+                    AlarmTransition::Updated
                 },
                 alarm: Alarm::clone(current),
                 condition,
@@ -339,8 +356,8 @@ impl AlarmState {
             .propagate_relation_types
             .clone_from(&definition.propagate_relation_types);
         self.current = Some(Box::new(alarm.clone()));
-        Some(Effect {
-            action: Action::Created,
+        Some(AlarmEffect {
+            action: AlarmTransition::Created,
             alarm,
             condition,
         })
@@ -351,35 +368,41 @@ impl AlarmState {
         definition: &AlarmDefinition,
         values: &Values<'_>,
         ts_ms: i64,
-        trial: &Trial<'_>,
-    ) -> Option<Effect> {
+        trial: &RuleTrigger<'_>,
+    ) -> Option<AlarmEffect> {
         let rule = definition.clear.as_ref()?;
         let mut alarm = self.current.take()?;
         let index = definition.create.len();
         let verdict = self.rules[index].verdict(rule, values, ts_ms, trial);
-        if verdict != Some(Verdict::True) {
-            if verdict == Some(Verdict::False) {
-                self.rules[index] = RuleState::default();
+        if verdict != Some(ConditionResult::True) {
+            if verdict == Some(ConditionResult::False) {
+                self.rules[index] = AlarmRuleState::default();
             }
             self.current = Some(alarm);
             return None;
         }
         let condition = self.rules[index].condition(rule);
-        self.rules.fill(RuleState::default());
+        self.rules.fill(AlarmRuleState::default());
         alarm.cleared = true;
         alarm.clear_ts = trial.ctx.now_ms;
         alarm.details = Some(details(rule, values, alarm.details.take()));
-        Some(Effect {
-            action: Action::Cleared,
+        Some(AlarmEffect {
+            action: AlarmTransition::Cleared,
             alarm: *alarm,
             condition,
         })
     }
 }
 
-impl RuleState {
-    /// `None`: nothing that the rule looks at changed.
-    fn verdict(&mut self, rule: &Rule, values: &Values<'_>, ts_ms: i64, trial: &Trial<'_>) -> Option<Verdict> {
+impl AlarmRuleState {
+    /// Returns `None` if the event changed no key of the rule.
+    fn verdict(
+        &mut self,
+        rule: &AlarmRule,
+        values: &Values<'_>,
+        ts_ms: i64,
+        trial: &RuleTrigger<'_>,
+    ) -> Option<ConditionResult> {
         if trial.is_tick {
             return Some(self.tick(rule, values, trial.ctx.now_ms));
         }
@@ -388,23 +411,23 @@ impl RuleState {
             return None;
         }
         let at_ms = if ts_ms == 0 { trial.ctx.now_ms } else { ts_ms };
-        let is_true = rule.schedule.is_active(at_ms, values) && rule.holds(values);
+        let is_true = rule.schedule.is_active(at_ms, values) && rule.matches(values);
         Some(match &rule.spec {
-            _ if !is_true => Verdict::False,
-            Spec::Simple => Verdict::True,
-            Spec::Repeating { count } => {
+            _ if !is_true => ConditionResult::False,
+            AlarmConditionSpec::Simple => ConditionResult::True,
+            AlarmConditionSpec::Repeating { count } => {
                 self.count += 1;
                 verdict(self.count >= required(count, values))
             }
-            Spec::Duration { unit_ms, length } => {
-                self.lengthen(ts_ms);
+            AlarmConditionSpec::Duration { unit_ms, length } => {
+                self.add_elapsed_time(ts_ms);
                 verdict(self.duration_ms > required(length, values).saturating_mul(*unit_ms))
             }
         })
     }
 
-    /// Adds the time since the last event that was true; an older one adds nothing.
-    fn lengthen(&mut self, ts_ms: i64) {
+    /// Adds the time since the last matching event. An older event adds nothing.
+    fn add_elapsed_time(&mut self, ts_ms: i64) {
         if self.last_ms <= 0 {
             self.last_ms = ts_ms;
             self.duration_ms = 0;
@@ -414,28 +437,32 @@ impl RuleState {
         }
     }
 
-    fn tick(self, rule: &Rule, values: &Values<'_>, now_ms: i64) -> Verdict {
-        let Spec::Duration { unit_ms, length } = &rule.spec else {
-            return Verdict::NotYet;
+    fn tick(self, rule: &AlarmRule, values: &Values<'_>, now_ms: i64) -> ConditionResult {
+        let AlarmConditionSpec::Duration { unit_ms, length } = &rule.spec else {
+            return ConditionResult::NotYet;
         };
         let required = required(length, values).saturating_mul(*unit_ms);
         if required <= 0 || self.last_ms <= 0 || now_ms <= self.last_ms || !rule.schedule.is_active(now_ms, values) {
-            return Verdict::False;
+            return ConditionResult::False;
         }
         verdict(self.duration_ms + (now_ms - self.last_ms) > required)
     }
 
-    fn condition(self, rule: &Rule) -> Condition {
+    fn condition(self, rule: &AlarmRule) -> FiredCondition {
         match rule.spec {
-            Spec::Simple => Condition::Simple,
-            Spec::Repeating { .. } => Condition::Repeats(self.count),
-            Spec::Duration { .. } => Condition::DurationMs(self.duration_ms),
+            AlarmConditionSpec::Simple => FiredCondition::Simple,
+            AlarmConditionSpec::Repeating { .. } => FiredCondition::Repeats(self.count),
+            AlarmConditionSpec::Duration { .. } => FiredCondition::DurationMs(self.duration_ms),
         }
     }
 }
 
-fn verdict(is_reached: bool) -> Verdict {
-    if is_reached { Verdict::True } else { Verdict::NotYet }
+fn verdict(is_reached: bool) -> ConditionResult {
+    if is_reached {
+        ConditionResult::True
+    } else {
+        ConditionResult::NotYet
+    }
 }
 
 fn required(number: &super::definition::Number, values: &Values<'_>) -> i64 {
@@ -443,8 +470,8 @@ fn required(number: &super::definition::Number, values: &Values<'_>) -> i64 {
     dynamic.and_then(|value| whole(&value)).unwrap_or(number.default)
 }
 
-impl Rule {
-    fn holds(&self, values: &Values<'_>) -> bool {
+impl AlarmRule {
+    fn matches(&self, values: &Values<'_>) -> bool {
         self.filters.iter().all(|filter| match &filter.operand {
             Operand::Key(number) => {
                 let value = values.values[*number].as_ref();
@@ -455,8 +482,8 @@ impl Rule {
     }
 }
 
-/// Text with `${key}` filled in, and the dashboard; without either what was there.
-fn details(rule: &Rule, values: &Values<'_>, old: Option<Json>) -> Json {
+/// The details text with `${key}` replaced, and the dashboard; without either, the previous details.
+fn details(rule: &AlarmRule, values: &Values<'_>, old: Option<Json>) -> Json {
     if rule.details.is_none() && rule.dashboard.is_none() {
         return old.unwrap_or_else(|| json!({}));
     }
@@ -470,11 +497,11 @@ fn details(rule: &Rule, values: &Values<'_>, old: Option<Json>) -> Json {
     Json::Object(details)
 }
 
-/// Of details: what is filled in may be in them many times.
+/// Largest filled details text. A value may occur in it many times.
 const DETAILS_BYTES_MAX: usize = 1 << 20;
 
-impl Rule {
-    /// Cut where it gets too long. What is filled in is not looked at again.
+impl AlarmRule {
+    /// Replaces the keys in a details text, and truncates a long result. Inserted values are not searched for keys.
     fn fill(&self, pattern: &str, values: &Values<'_>) -> String {
         let mut filled = String::new();
         let mut rest = pattern;
@@ -484,7 +511,7 @@ impl Rule {
             }
             filled.push_str(&rest[..at]);
             rest = &rest[at..];
-            if let Some((value, behind)) = self.filled_in(rest, values) {
+            if let Some((value, behind)) = self.replacement(rest, values) {
                 filled.push_str(&value);
                 rest = behind;
             } else {
@@ -497,8 +524,8 @@ impl Rule {
         filled
     }
 
-    /// What stands for the key at the beginning of a text, and what comes behind that.
-    fn filled_in<'p>(&self, pattern: &'p str, values: &Values<'_>) -> Option<(String, &'p str)> {
+    /// Parses `${key}` at the start of the text. Returns the value of the key and the rest of the text.
+    fn replacement<'p>(&self, pattern: &'p str, values: &Values<'_>) -> Option<(String, &'p str)> {
         let named = pattern.strip_prefix("${")?;
         self.filters.iter().find_map(|filter| {
             let behind = named.strip_prefix(&*filter.name)?.strip_prefix('}')?;

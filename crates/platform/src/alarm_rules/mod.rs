@@ -1,10 +1,10 @@
-//! Alarm rules of device profiles as a machine: what is known of a device and an event at a time go in, the new state and
-//! what becomes of alarms come out. No clock, no store; the same input gives the same output.
+//! Alarm rules of device profiles as a state machine: the state of a device and an event go in, the new state and
+//! changed alarms come out. Deterministic: it uses no clock and no store.
 //!
-//! - Rules of a type are tried from the worst severity down; the first that is true wins. The clear rule is looked at only
-//!   if none is and an alarm is active.
-//! - Rules are tried when a value they speak of came, and by a tick, for durations.
-//! - An active alarm is updated, its severity only raised. There is one per device and type.
+//! - The create rules of an alarm are evaluated from the worst severity down, and the first match applies. The clear
+//!   rule is evaluated only if none matches and an alarm is active.
+//! - Rules are evaluated when one of their values arrives, and by a tick for durations.
+//! - There is at most one active alarm per device and type. Updates can only raise its severity.
 
 mod definition;
 mod filter;
@@ -14,7 +14,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-pub use definition::{Key, KeySource, RuleError, Rules};
+pub use definition::{AlarmRuleError, AlarmRuleKey, AlarmRules, KeySource};
 pub use filter::ValueFilter;
-pub use machine::{Action, Condition, Context, Effect, Event, State};
-pub use predicate::{DynamicSource, Lookup};
+pub use machine::{AlarmEffect, AlarmRuleContext, AlarmRuleEvent, AlarmRulesState, AlarmTransition, FiredCondition};
+pub use predicate::{DynamicSource, OwnerAttributeSource};

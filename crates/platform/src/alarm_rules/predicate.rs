@@ -1,40 +1,40 @@
-//! Predicates over one value, and values that come from attributes of the device, its customer or its tenant.
+//! Predicates on values, and thresholds from attributes of the device, its customer or its tenant.
 
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
 use super::definition::{KeySource, KeyTable};
 
-/// Whose attribute a threshold is, beyond the device's own.
+/// An owner of the device whose attribute is a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DynamicSource {
     Customer,
     Tenant,
 }
 
-/// Server attributes of the owners of a device.
-pub trait Lookup {
-    fn attribute(&self, source: DynamicSource, name: &str) -> Option<Value>;
+/// Server attributes of a device's owners.
+pub trait OwnerAttributeSource {
+    fn attribute(&self, source: DynamicSource, name: &str) -> Option<PointValue>;
 }
 
-/// What predicates are evaluated over: the values of a device, and its owners.
+/// Input of predicates: the device's values and its owners' attributes.
 pub(super) struct Values<'a> {
-    pub values: &'a [Option<Value>],
-    pub lookup: &'a dyn Lookup,
+    pub values: &'a [Option<PointValue>],
+    pub lookup: &'a dyn OwnerAttributeSource,
 }
 
 #[derive(Debug)]
-pub(super) struct Dynamic {
-    /// `None`: not the device's.
+pub(super) struct DynamicValue {
+    /// Index of the attribute of the device. `None` if only attributes of its owners count.
     device_key: Option<usize>,
     customer: bool,
     tenant: bool,
     name: Box<str>,
 }
 
-impl Dynamic {
-    /// With the number of the device's attribute, if it is one.
-    pub fn parse(json: &Json, table: &mut KeyTable) -> Result<Option<(Dynamic, Option<usize>)>, String> {
+impl DynamicValue {
+    /// Also returns the index of the device's attribute, if it is one.
+    pub fn parse(json: &Json, table: &mut KeyTable) -> Result<Option<(DynamicValue, Option<usize>)>, String> {
         let (Some(source), Some(name)) = (json["sourceType"].as_str(), json["sourceAttribute"].as_str()) else {
             return Ok(None);
         };
@@ -43,12 +43,12 @@ impl Dynamic {
             "CURRENT_DEVICE" => (true, inherit, inherit),
             "CURRENT_CUSTOMER" => (false, true, inherit),
             "CURRENT_TENANT" => (false, false, true),
-            // ThingsBoard resolves these in dashboards only.
+            // ThingsBoard resolves these only in dashboards.
             "CURRENT_USER" => return Ok(None),
-            other => return Err(format!("{other:?} is no source of a dynamic value")),
+            other => return Err(format!("dynamic value source {other:?} is not supported")),
         };
         let device_key = is_device.then(|| table.number(KeySource::Attribute, name));
-        let dynamic = Dynamic {
+        let dynamic = DynamicValue {
             device_key,
             customer,
             tenant,
@@ -57,8 +57,8 @@ impl Dynamic {
         Ok(Some((dynamic, device_key)))
     }
 
-    /// The device's, else the customer's, else the tenant's, as far as it is inherited.
-    pub fn resolve(&self, values: &Values<'_>) -> Option<Value> {
+    /// The device's attribute, or the customer's or tenant's if inherited.
+    pub fn resolve(&self, values: &Values<'_>) -> Option<PointValue> {
         let own = self.device_key.and_then(|key| values.values[key].clone());
         let customer = || {
             self.customer
@@ -76,29 +76,29 @@ impl Dynamic {
 
 #[derive(Debug)]
 pub(super) enum Predicate {
-    Number(NumberOperation, Threshold<f64>),
+    Number(NumberOperation, PredicateThreshold<f64>),
     Text {
         operation: TextOperation,
         ignores_case: bool,
-        threshold: Threshold<String>,
+        threshold: PredicateThreshold<String>,
     },
     Bool {
         is_equal: bool,
-        threshold: Threshold<bool>,
+        threshold: PredicateThreshold<bool>,
     },
     All(Vec<Predicate>),
     Any(Vec<Predicate>),
 }
 
 #[derive(Debug)]
-pub(super) struct Threshold<T> {
-    /// `None` when a constant is compared, which makes sense with dynamic values only.
+pub(super) struct PredicateThreshold<T> {
+    /// `None` for a comparison with a constant, which uses only the dynamic value.
     default: Option<T>,
-    dynamic: Option<Dynamic>,
+    dynamic: Option<DynamicValue>,
 }
 
-impl<T: Clone> Threshold<T> {
-    fn resolve(&self, values: &Values<'_>, convert: impl Fn(&Value) -> Option<T>) -> Option<T> {
+impl<T: Clone> PredicateThreshold<T> {
+    fn resolve(&self, values: &Values<'_>, convert: impl Fn(&PointValue) -> Option<T>) -> Option<T> {
         let dynamic = self.dynamic.as_ref().and_then(|dynamic| dynamic.resolve(values));
         dynamic
             .and_then(|value| convert(&value))
@@ -152,7 +152,7 @@ pub(super) fn parse_predicate(
             is_equal: match operation {
                 "EQUAL" => true,
                 "NOT_EQUAL" => false,
-                other => return Err(format!("{other:?} is no operation of a boolean")),
+                other => return Err(format!("boolean operation {other:?} is not supported")),
             },
             threshold: threshold(json, is_constant, table, keys, Json::as_bool)?,
         }),
@@ -164,10 +164,13 @@ pub(super) fn parse_predicate(
             match operation {
                 "AND" => Ok(Predicate::All(parts)),
                 "OR" => Ok(Predicate::Any(parts)),
-                other => Err(format!("{other:?} is no operation of several predicates")),
+                other => Err(format!("complex operation {other:?} is not supported")),
             }
         }
-        other => Err(format!("{:?} is no type of a predicate", other.unwrap_or_default())),
+        other => Err(format!(
+            "predicate type {:?} is not supported",
+            other.unwrap_or_default()
+        )),
     }
 }
 
@@ -177,11 +180,11 @@ fn threshold<T>(
     table: &mut KeyTable,
     keys: &mut Vec<usize>,
     read: impl Fn(&Json) -> Option<T>,
-) -> Result<Threshold<T>, String> {
+) -> Result<PredicateThreshold<T>, String> {
     let value = &json["value"];
-    let dynamic = Dynamic::parse(&value["dynamicValue"], table)?;
+    let dynamic = DynamicValue::parse(&value["dynamicValue"], table)?;
     keys.extend(dynamic.as_ref().and_then(|(_, key)| *key));
-    Ok(Threshold {
+    Ok(PredicateThreshold {
         default: if is_constant {
             None
         } else {
@@ -199,7 +202,7 @@ fn number_operation(text: &str) -> Result<NumberOperation, String> {
         "LESS" => NumberOperation::Less,
         "GREATER_OR_EQUAL" => NumberOperation::GreaterOrEqual,
         "LESS_OR_EQUAL" => NumberOperation::LessOrEqual,
-        other => return Err(format!("{other:?} is no operation of a number")),
+        other => return Err(format!("numeric operation {other:?} is not supported")),
     })
 }
 
@@ -213,15 +216,15 @@ fn text_operation(text: &str) -> Result<TextOperation, String> {
         "NOT_CONTAINS" => TextOperation::NotContains,
         "IN" => TextOperation::In,
         "NOT_IN" => TextOperation::NotIn,
-        other => return Err(format!("{other:?} is no operation of a text")),
+        other => return Err(format!("string operation {other:?} is not supported")),
     })
 }
 
 impl Predicate {
-    pub fn is_true(&self, value: &Value, values: &Values<'_>) -> bool {
+    pub fn is_true(&self, value: &PointValue, values: &Values<'_>) -> bool {
         match self {
             Predicate::Number(operation, threshold) => match (number(value), threshold.resolve(values, number)) {
-                (Some(value), Some(threshold)) => operation.holds(value, threshold),
+                (Some(value), Some(threshold)) => operation.compare(value, threshold),
                 _ => false,
             },
             Predicate::Text {
@@ -234,9 +237,9 @@ impl Predicate {
                 };
                 let value = text(value);
                 if *ignores_case {
-                    operation.holds(&value.to_lowercase(), &threshold.to_lowercase())
+                    operation.compare(&value.to_lowercase(), &threshold.to_lowercase())
                 } else {
-                    operation.holds(&value, &threshold)
+                    operation.compare(&value, &threshold)
                 }
             }
             Predicate::Bool { is_equal, threshold } => match (boolean(value), threshold.resolve(values, boolean)) {
@@ -250,7 +253,7 @@ impl Predicate {
 }
 
 impl NumberOperation {
-    fn holds(self, value: f64, threshold: f64) -> bool {
+    fn compare(self, value: f64, threshold: f64) -> bool {
         match self {
             NumberOperation::Equal => value.to_bits() == threshold.to_bits(),
             NumberOperation::NotEqual => value.to_bits() != threshold.to_bits(),
@@ -263,7 +266,7 @@ impl NumberOperation {
 }
 
 impl TextOperation {
-    fn holds(self, value: &str, threshold: &str) -> bool {
+    fn compare(self, value: &str, threshold: &str) -> bool {
         match self {
             TextOperation::Equal => value == threshold,
             TextOperation::NotEqual => value != threshold,
@@ -277,7 +280,7 @@ impl TextOperation {
     }
 }
 
-/// Of a list with commas, whose parts may be in quotes.
+/// Whether the value is in a comma-separated list, whose parts may be quoted.
 fn is_one_of(value: &str, list: &str) -> bool {
     let mut parts = list.split(',').map(str::trim);
     parts.any(|part| {
@@ -288,45 +291,42 @@ fn is_one_of(value: &str, list: &str) -> bool {
     })
 }
 
-pub(super) fn number(value: &Value) -> Option<f64> {
+pub(super) fn number(value: &PointValue) -> Option<f64> {
     match value {
         #[expect(clippy::cast_precision_loss, reason = "thresholds are doubles")]
-        Value::Long(value) => Some(*value as f64),
-        Value::Double(value) => Some(*value),
-        Value::Bool(value) => Some(f64::from(u8::from(*value))),
-        Value::String(text) | Value::Json(text) => text.trim().parse().ok(),
+        PointValue::Long(value) => Some(*value as f64),
+        PointValue::Double(value) => Some(*value),
+        PointValue::Bool(value) => Some(f64::from(u8::from(*value))),
+        PointValue::String(text) | PointValue::Json(text) => text.trim().parse().ok(),
     }
 }
 
-pub(super) fn whole(value: &Value) -> Option<i64> {
+pub(super) fn whole(value: &PointValue) -> Option<i64> {
     match value {
-        Value::Long(value) => Some(*value),
-        Value::Bool(value) => Some(i64::from(*value)),
+        PointValue::Long(value) => Some(*value),
+        PointValue::Bool(value) => Some(i64::from(*value)),
         other => {
             let value = number(other)?;
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "saturates, and decimal places are cut off"
-            )]
+            #[expect(clippy::cast_possible_truncation, reason = "saturates, and truncates decimal places")]
             (!value.is_nan()).then_some(value as i64)
         }
     }
 }
 
-fn boolean(value: &Value) -> Option<bool> {
+fn boolean(value: &PointValue) -> Option<bool> {
     Some(match value {
-        Value::Bool(value) => *value,
-        Value::Long(value) => *value > 0,
-        Value::Double(value) => *value > 0.0,
-        Value::String(text) | Value::Json(text) => text.eq_ignore_ascii_case("true"),
+        PointValue::Bool(value) => *value,
+        PointValue::Long(value) => *value > 0,
+        PointValue::Double(value) => *value > 0.0,
+        PointValue::String(text) | PointValue::Json(text) => text.eq_ignore_ascii_case("true"),
     })
 }
 
-pub(super) fn text(value: &Value) -> String {
+pub(super) fn text(value: &PointValue) -> String {
     match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Long(value) => value.to_string(),
-        Value::Double(value) => format!("{value:?}"),
-        Value::String(text) | Value::Json(text) => text.to_string(),
+        PointValue::Bool(value) => value.to_string(),
+        PointValue::Long(value) => value.to_string(),
+        PointValue::Double(value) => format!("{value:?}"),
+        PointValue::String(text) | PointValue::Json(text) => text.to_string(),
     }
 }

@@ -1,40 +1,43 @@
-//! When a rule counts: always, between two times of the day on some days, or by a time of its own per day. Times are those
-//! of a time zone; a schedule may come from an attribute.
+//! A schedule determines when a rule is active: always, between two times on some weekdays, or at own times for each
+//! weekday. The times are in the time zone of the schedule. A schedule may come from an attribute.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
 use super::definition::KeyTable;
-use super::predicate::{Dynamic, Values};
+use super::predicate::{DynamicValue, Values};
 
 const DAY_MS: i64 = 86_400_000;
 
 #[derive(Debug)]
-pub(super) struct Schedule {
-    fixed: Times,
-    dynamic: Option<Dynamic>,
+pub(super) struct AlarmSchedule {
+    fixed: ScheduleTimes,
+    dynamic: Option<DynamicValue>,
 }
 
 #[derive(Debug)]
-enum Times {
+enum ScheduleTimes {
     Always,
-    Weekly { zone: TimeZone, days: [Option<Window>; 7] },
+    Weekly {
+        zone: TimeZone,
+        days: [Option<DailyWindow>; 7],
+    },
 }
 
-/// In milliseconds from the start of the day; `start` after `end` goes over midnight.
+/// In milliseconds from the start of the day. If `start` is after `end`, the window spans midnight.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct DailyWindow {
     start: i64,
     end: i64,
 }
 
-impl Schedule {
-    pub fn parse(json: &Json, table: &mut KeyTable) -> Result<Schedule, String> {
-        Ok(Schedule {
-            fixed: Times::parse(json)?,
-            dynamic: Dynamic::parse(&json["dynamicValue"], table)?.map(|(dynamic, _)| dynamic),
+impl AlarmSchedule {
+    pub fn parse(json: &Json, table: &mut KeyTable) -> Result<AlarmSchedule, String> {
+        Ok(AlarmSchedule {
+            fixed: ScheduleTimes::parse(json)?,
+            dynamic: DynamicValue::parse(&json["dynamicValue"], table)?.map(|(dynamic, _)| dynamic),
         })
     }
 
@@ -43,33 +46,35 @@ impl Schedule {
             &self.fixed,
             self.dynamic.as_ref().and_then(|dynamic| dynamic.resolve(values)),
         ) {
-            (Times::Weekly { .. }, Some(Value::Json(text) | Value::String(text))) => serde_json::from_str(&text)
-                .ok()
-                .and_then(|json| Times::parse(&json).ok()),
+            (ScheduleTimes::Weekly { .. }, Some(PointValue::Json(text) | PointValue::String(text))) => {
+                serde_json::from_str(&text)
+                    .ok()
+                    .and_then(|json| ScheduleTimes::parse(&json).ok())
+            }
             _ => None,
         };
         from_attribute.as_ref().unwrap_or(&self.fixed).contain(at_ms)
     }
 }
 
-impl Times {
-    fn parse(json: &Json) -> Result<Times, String> {
+impl ScheduleTimes {
+    fn parse(json: &Json) -> Result<ScheduleTimes, String> {
         match json["type"].as_str() {
-            None | Some("ANY_TIME") => Ok(Times::Always),
-            Some("SPECIFIC_TIME") => Ok(Times::Weekly {
+            None | Some("ANY_TIME") => Ok(ScheduleTimes::Always),
+            Some("SPECIFIC_TIME") => Ok(ScheduleTimes::Weekly {
                 zone: zone(json)?,
                 days: specific(json),
             }),
-            Some("CUSTOM") => Ok(Times::Weekly {
+            Some("CUSTOM") => Ok(ScheduleTimes::Weekly {
                 zone: zone(json)?,
                 days: custom(json),
             }),
-            Some(other) => Err(format!("{other:?} is no type of a schedule")),
+            Some(other) => Err(format!("schedule type {other:?} is not supported")),
         }
     }
 
     fn contain(&self, at_ms: i64) -> bool {
-        let Times::Weekly { zone, days } = self else {
+        let ScheduleTimes::Weekly { zone, days } = self else {
             return true;
         };
         let Ok(at) = Timestamp::from_millisecond(at_ms) else {
@@ -84,10 +89,10 @@ impl Times {
     }
 }
 
-impl Window {
-    fn parse(json: &Json) -> Window {
+impl DailyWindow {
+    fn parse(json: &Json) -> DailyWindow {
         let end = json["endsOn"].as_i64().unwrap_or(0);
-        Window {
+        DailyWindow {
             start: json["startsOn"].as_i64().unwrap_or(0),
             end: if end == 0 { DAY_MS } else { end },
         }
@@ -105,17 +110,17 @@ impl Window {
 fn zone(json: &Json) -> Result<TimeZone, String> {
     match json["timezone"].as_str() {
         None | Some("") => Ok(TimeZone::UTC),
-        Some(name) => TimeZone::get(name).map_err(|_| format!("{name:?} is no time zone")),
+        Some(name) => TimeZone::get(name).map_err(|_| format!("{name:?} is not a known time zone")),
     }
 }
 
-/// Days are numbered from Monday, 1, on.
+/// Weekdays are numbered from Monday = 1.
 fn day_index(day: &Json) -> Option<usize> {
     let day = usize::try_from(day.as_u64()?).ok()?;
     (1..=7).contains(&day).then(|| day - 1)
 }
 
-fn specific(json: &Json) -> [Option<Window>; 7] {
+fn specific(json: &Json) -> [Option<DailyWindow>; 7] {
     let mut days = [None; 7];
     for day in json["daysOfWeek"]
         .as_array()
@@ -123,17 +128,20 @@ fn specific(json: &Json) -> [Option<Window>; 7] {
         .flatten()
         .filter_map(day_index)
     {
-        days[day] = Some(Window::parse(json));
+        days[day] = Some(DailyWindow::parse(json));
     }
     days
 }
 
-/// The first item of a day counts.
-fn custom(json: &Json) -> [Option<Window>; 7] {
+/// If several items have the same weekday, the first one applies.
+fn custom(json: &Json) -> [Option<DailyWindow>; 7] {
     let mut days = [None; 7];
     for item in json["items"].as_array().into_iter().flatten().rev() {
         if let Some(day) = day_index(&item["dayOfWeek"]) {
-            days[day] = item["enabled"].as_bool().unwrap_or(false).then(|| Window::parse(item));
+            days[day] = item["enabled"]
+                .as_bool()
+                .unwrap_or(false)
+                .then(|| DailyWindow::parse(item));
         }
     }
     days

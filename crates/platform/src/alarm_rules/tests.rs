@@ -1,25 +1,25 @@
-//! Every row of what is documented of alarm rules, as scripts of events and what must come of them.
+//! Tests of all documented alarm rule features, as scripts of events and expected effects.
 
 mod rows;
 
 use std::cell::Cell;
 
 use serde_json::{Value as Json, json};
-use timeseries::Value;
+use timeseries::PointValue;
 
 use super::*;
-use crate::decode::{Limits, attributes};
+use crate::decode::{DecodeLimits, attributes};
 use crate::ids::{AlarmId, CustomerId, DeviceId, TenantId, Uuid};
 use crate::model::AlarmSeverity;
 
 #[derive(Default)]
-struct Owners {
-    customer: Vec<(&'static str, Value)>,
-    tenant: Vec<(&'static str, Value)>,
+struct TestOwners {
+    customer: Vec<(&'static str, PointValue)>,
+    tenant: Vec<(&'static str, PointValue)>,
 }
 
-impl Lookup for Owners {
-    fn attribute(&self, source: DynamicSource, name: &str) -> Option<Value> {
+impl OwnerAttributeSource for TestOwners {
+    fn attribute(&self, source: DynamicSource, name: &str) -> Option<PointValue> {
         let all = match source {
             DynamicSource::Customer => &self.customer,
             DynamicSource::Tenant => &self.tenant,
@@ -28,33 +28,33 @@ impl Lookup for Owners {
     }
 }
 
-/// A device with rules, whose clock is that of its messages.
-struct Device {
-    rules: Rules,
-    state: State,
-    owners: Owners,
+/// A device with rules. Its clock is the time of its messages.
+struct TestDevice {
+    rules: AlarmRules,
+    state: AlarmRulesState,
+    owners: TestOwners,
     ids: Cell<u8>,
 }
 
-impl Device {
-    fn new(alarms: &Json) -> Device {
-        let rules = Rules::parse(alarms.as_array().unwrap()).unwrap();
-        let state = State::new(&rules, |_| None);
-        Device {
+impl TestDevice {
+    fn new(alarms: &Json) -> TestDevice {
+        let rules = AlarmRules::parse(alarms.as_array().unwrap()).unwrap();
+        let state = AlarmRulesState::new(&rules, |_| None);
+        TestDevice {
             rules,
             state,
-            owners: Owners::default(),
+            owners: TestOwners::default(),
             ids: Cell::new(0),
         }
     }
 
-    fn handle(&mut self, now_ms: i64, event: Event<'_>) -> Vec<Effect> {
+    fn handle(&mut self, now_ms: i64, event: AlarmRuleEvent<'_>) -> Vec<AlarmEffect> {
         let ids = &self.ids;
         let new_id = || {
             ids.set(ids.get() + 1);
             AlarmId(Uuid([ids.get(); 16]))
         };
-        let context = Context {
+        let context = AlarmRuleContext {
             tenant: TenantId(Uuid([1; 16])),
             customer: CustomerId::NULL,
             device: DeviceId(Uuid([2; 16])),
@@ -67,29 +67,29 @@ impl Device {
         effects
     }
 
-    fn telemetry(&mut self, ts_ms: i64, body: &str) -> Vec<Effect> {
-        let values = attributes(body.as_bytes(), &Limits::default()).unwrap();
-        self.handle(ts_ms, Event::Telemetry { ts_ms, values: &values })
+    fn telemetry(&mut self, ts_ms: i64, body: &str) -> Vec<AlarmEffect> {
+        let values = attributes(body.as_bytes(), &DecodeLimits::default()).unwrap();
+        self.handle(ts_ms, AlarmRuleEvent::Telemetry { ts_ms, values: &values })
     }
 
-    fn attributes(&mut self, now_ms: i64, body: &str) -> Vec<Effect> {
-        let values = attributes(body.as_bytes(), &Limits::default()).unwrap();
-        self.handle(now_ms, Event::Attributes { values: &values })
+    fn attributes(&mut self, now_ms: i64, body: &str) -> Vec<AlarmEffect> {
+        let values = attributes(body.as_bytes(), &DecodeLimits::default()).unwrap();
+        self.handle(now_ms, AlarmRuleEvent::Attributes { values: &values })
     }
 
-    /// What the effects are, in short: `+CRITICAL`, `=CRITICAL`, `^CRITICAL`, `-CRITICAL`.
+    /// Effects in short: `+` created, `=` updated, `^` severity raised, `-` cleared.
     fn see(&mut self, ts_ms: i64, body: &str) -> String {
         short(&self.telemetry(ts_ms, body))
     }
 }
 
-fn short(effects: &[Effect]) -> String {
+fn short(effects: &[AlarmEffect]) -> String {
     let all = effects.iter().map(|effect| {
         let sign = match effect.action {
-            Action::Created => '+',
-            Action::Updated => '=',
-            Action::SeverityUpdated => '^',
-            Action::Cleared => '-',
+            AlarmTransition::Created => '+',
+            AlarmTransition::Updated => '=',
+            AlarmTransition::SeverityUpdated => '^',
+            AlarmTransition::Cleared => '-',
         };
         format!("{sign}{}", effect.alarm.severity.name())
     });
@@ -120,8 +120,8 @@ fn alarm(create: &[(&str, Json)], clear: Json) -> Json {
             "propagateToOwner": false, "propagateToTenant": false, "propagateRelationTypes": null}])
 }
 
-fn battery() -> Device {
-    Device::new(&alarm(
+fn battery() -> TestDevice {
+    TestDevice::new(&alarm(
         &[(
             "CRITICAL",
             rule(&[number("batteryLevel", "LESS_OR_EQUAL", 20.0)], &simple()),
@@ -148,7 +148,7 @@ fn simple_rules_create_update_and_clear() {
 }
 
 #[test]
-fn an_alarm_has_the_times_of_its_data() {
+fn alarm_has_the_times_of_its_data() {
     let mut device = battery();
     let created = device.telemetry(2000, r#"{"batteryLevel":20}"#).remove(0).alarm;
     assert_eq!((created.start_ts, created.end_ts, created.cleared), (2000, 2000, false));
@@ -163,8 +163,8 @@ fn an_alarm_has_the_times_of_its_data() {
 }
 
 #[test]
-fn the_load_tools_profile_never_clears() {
-    let mut device = Device::new(&alarm(
+fn load_tool_profile_never_clears() {
+    let mut device = TestDevice::new(&alarm(
         &[(
             "CRITICAL",
             rule(&[number("batteryLevel", "LESS_OR_EQUAL", 20.0)], &simple()),
@@ -184,7 +184,7 @@ fn the_load_tools_profile_never_clears() {
 
 #[test]
 fn severity_is_raised_and_never_lowered() {
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[
             ("MINOR", rule(&[number("t", "GREATER", 10.0)], &simple())),
             ("CRITICAL", rule(&[number("t", "GREATER", 30.0)], &simple())),
@@ -209,14 +209,14 @@ fn severity_is_raised_and_never_lowered() {
 #[test]
 fn durations_add_up_between_events() {
     let spec = json!({"type": "DURATION", "unit": "SECONDS", "predicate": {"defaultValue": 10, "userValue": null, "dynamicValue": null}});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("MAJOR", rule(&[number("t", "GREATER", 10.0)], &spec))],
         Json::Null,
     ));
     let script = [
         (1_000, 20, ""),
         (6_000, 20, ""),
-        // Exactly ten seconds: longer is wanted.
+        // Exactly ten seconds: not longer than required.
         (11_000, 20, ""),
         (11_001, 20, "+MAJOR"),
         (12_000, 5, ""),
@@ -230,25 +230,25 @@ fn durations_add_up_between_events() {
 }
 
 #[test]
-fn durations_end_without_data_too() {
+fn durations_fire_without_new_data() {
     let spec = json!({"type": "DURATION", "unit": "MINUTES", "predicate": {"defaultValue": 1}});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("MAJOR", rule(&[number("t", "GREATER", 10.0)], &spec))],
         Json::Null,
     ));
-    assert_eq!(short(&device.handle(500_000, Event::Tick)), "");
+    assert_eq!(short(&device.handle(500_000, AlarmRuleEvent::Tick)), "");
     device.telemetry(1_000_000, r#"{"t":20}"#);
-    assert_eq!(short(&device.handle(1_060_000, Event::Tick)), "");
-    let effects = device.handle(1_060_001, Event::Tick);
+    assert_eq!(short(&device.handle(1_060_000, AlarmRuleEvent::Tick)), "");
+    let effects = device.handle(1_060_001, AlarmRuleEvent::Tick);
     assert_eq!(short(&effects), "+MAJOR");
-    // The duration that is reported is that of events.
-    assert_eq!(effects[0].condition, Condition::DurationMs(0));
+    // The reported duration is that of the events.
+    assert_eq!(effects[0].condition, FiredCondition::DurationMs(0));
 }
 
 #[test]
-fn repetitions_in_a_row() {
+fn repeating_rule_fires_after_consecutive_matches() {
     let spec = json!({"type": "REPEATING", "predicate": {"defaultValue": 3, "userValue": null, "dynamicValue": null}});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("WARNING", rule(&[number("t", "GREATER", 10.0)], &spec))],
         Json::Null,
     ));
@@ -264,16 +264,16 @@ fn repetitions_in_a_row() {
     for (ts_ms, value, expected) in script {
         assert_eq!(device.see(ts_ms, &format!("{{\"t\":{value}}}")), expected, "{ts_ms}");
     }
-    // The same value at the same time is no new event.
+    // The same value at the same time is not a new event.
     assert_eq!(device.see(7, r#"{"t":20}"#), "");
     let counted = device.telemetry(8, r#"{"t":20}"#);
-    assert_eq!(counted[0].condition, Condition::Repeats(5));
+    assert_eq!(counted[0].condition, FiredCondition::Repeats(5));
 }
 
 #[test]
-fn a_clear_resets_all_counters() {
+fn clear_resets_all_counters() {
     let spec = json!({"type": "REPEATING", "predicate": {"defaultValue": 2}});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("WARNING", rule(&[number("t", "GREATER", 10.0)], &spec))],
         rule(&[number("reset", "EQUAL", 1.0)], &simple()),
     ));
@@ -286,7 +286,7 @@ fn a_clear_resets_all_counters() {
 }
 
 #[test]
-fn operations() {
+fn operations_compare_values() {
     let cases = [
         ("NUMERIC", "EQUAL", json!(5), "5", true),
         ("NUMERIC", "EQUAL", json!(5), "5.5", false),
@@ -315,46 +315,46 @@ fn operations() {
     for (kind, operation, threshold, value, expected) in cases {
         let filter = json!({"key": {"type": "TIME_SERIES", "key": "k"}, "valueType": kind,
             "predicate": {"type": kind, "operation": operation, "ignoreCase": false, "value": {"defaultValue": threshold}}});
-        let mut device = Device::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
+        let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
         let found = !device.see(1, &format!("{{\"k\":{value}}}")).is_empty();
         assert_eq!(found, expected, "{value} {operation} {threshold}");
     }
 }
 
 #[test]
-fn texts_without_regard_to_case_and_complex_predicates() {
+fn strings_ignore_case_in_complex_predicates() {
     let text = |operation: &str, value: &str| json!({"type": "STRING", "operation": operation, "ignoreCase": true, "value": {"defaultValue": value}});
     let any = json!({"type": "COMPLEX", "operation": "OR", "predicates": [text("EQUAL", "ON"), text("EQUAL", "auto")]});
     let all = json!({"type": "COMPLEX", "operation": "AND", "predicates": [any, text("NOT_EQUAL", "AUTO")]});
     let filter = json!({"key": {"type": "TIME_SERIES", "key": "k"}, "valueType": "STRING", "predicate": all});
-    let mut device = Device::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
+    let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
     assert_eq!(device.see(1, r#"{"k":"auto"}"#), "");
     assert_eq!(device.see(2, r#"{"k":"on"}"#), "+MINOR");
 }
 
 #[test]
-fn all_conditions_must_hold_and_a_missing_value_is_false() {
+fn missing_value_fails_the_condition() {
     let filters = [number("a", "GREATER", 1.0), number("b", "GREATER", 1.0)];
-    let mut device = Device::new(&alarm(&[("MINOR", rule(&filters, &simple()))], Json::Null));
+    let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&filters, &simple()))], Json::Null));
     assert_eq!(device.see(1, r#"{"a":5}"#), "");
     assert_eq!(device.see(2, r#"{"b":5}"#), "+MINOR");
 }
 
 #[test]
-fn attributes_and_fields_are_keys_too() {
+fn attributes_and_fields_are_keys() {
     let key = |kind: &str, key: &str, value: &str| {
         json!({"key": {"type": kind, "key": key}, "valueType": "STRING",
                "predicate": {"type": "STRING", "operation": "EQUAL", "value": {"defaultValue": value}}})
     };
     let filters = [key("ATTRIBUTE", "mode", "on"), key("ENTITY_FIELD", "name", "D1")];
-    let mut device = Device::new(&alarm(&[("MINOR", rule(&filters, &simple()))], Json::Null));
-    device.state = State::new(&device.rules, |key| {
-        (key.source == KeySource::Field).then(|| Value::String("D1".into()))
+    let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&filters, &simple()))], Json::Null));
+    device.state = AlarmRulesState::new(&device.rules, |key| {
+        (key.source == KeySource::Field).then(|| PointValue::String("D1".into()))
     });
     assert_eq!(device.see(1, r#"{"mode":"on"}"#), "");
     assert_eq!(short(&device.attributes(2, r#"{"mode":"on"}"#)), "+MINOR");
     assert_eq!(
-        short(&device.handle(3, Event::AttributesDeleted { keys: &["mode"] })),
+        short(&device.handle(3, AlarmRuleEvent::AttributesDeleted { keys: &["mode"] })),
         ""
     );
     assert_eq!(short(&device.attributes(4, r#"{"other":"on"}"#)), "");
@@ -370,8 +370,8 @@ fn dynamic(source: &str, inherit: bool) -> Json {
 #[test]
 fn thresholds_from_attributes_fall_through_to_the_owners() {
     // Source, inherited, device, customer, tenant, expected threshold.
-    type Case = (&'static str, bool, Option<i64>, Option<i64>, Option<i64>, i64);
-    let cases: &[Case] = &[
+    type ThresholdCase = (&'static str, bool, Option<i64>, Option<i64>, Option<i64>, i64);
+    let cases: &[ThresholdCase] = &[
         ("CURRENT_DEVICE", false, Some(10), Some(20), Some(30), 10),
         ("CURRENT_DEVICE", false, None, Some(20), Some(30), 100),
         ("CURRENT_DEVICE", true, None, Some(20), Some(30), 20),
@@ -385,12 +385,15 @@ fn thresholds_from_attributes_fall_through_to_the_owners() {
     ];
     for (source, inherit, own, customer, tenant, threshold) in cases {
         for (value, fires) in [(*threshold, false), (threshold + 1, true)] {
-            let mut device = Device::new(&dynamic(source, *inherit));
+            let mut device = TestDevice::new(&dynamic(source, *inherit));
             device.owners.customer = customer
-                .map(|value| ("limit", Value::Long(value)))
+                .map(|value| ("limit", PointValue::Long(value)))
                 .into_iter()
                 .collect();
-            device.owners.tenant = tenant.map(|value| ("limit", Value::Long(value))).into_iter().collect();
+            device.owners.tenant = tenant
+                .map(|value| ("limit", PointValue::Long(value)))
+                .into_iter()
+                .collect();
             if let Some(own) = own {
                 device.attributes(1, &format!("{{\"limit\":{own}}}"));
             }
@@ -405,17 +408,17 @@ fn thresholds_from_attributes_fall_through_to_the_owners() {
 }
 
 #[test]
-fn a_new_threshold_is_an_event() {
-    let mut device = Device::new(&dynamic("CURRENT_DEVICE", false));
+fn new_threshold_triggers_the_rule() {
+    let mut device = TestDevice::new(&dynamic("CURRENT_DEVICE", false));
     assert_eq!(device.see(1, r#"{"t":50}"#), "");
     assert_eq!(short(&device.attributes(2, r#"{"limit":40}"#)), "+MINOR");
 }
 
 #[test]
-fn counts_and_durations_from_attributes() {
+fn counts_and_durations_come_from_attributes() {
     let value = |default: i64| json!({"defaultValue": default, "dynamicValue": {"sourceType": "CURRENT_DEVICE", "sourceAttribute": "n"}});
     let spec = json!({"type": "REPEATING", "predicate": value(5)});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("MINOR", rule(&[number("t", "GREATER", 0.0)], &spec))],
         Json::Null,
     ));
@@ -423,7 +426,7 @@ fn counts_and_durations_from_attributes() {
     assert_eq!(device.see(2, r#"{"t":1}"#), "");
     assert_eq!(device.see(3, r#"{"t":1}"#), "+MINOR");
     let spec = json!({"type": "DURATION", "unit": "SECONDS", "predicate": value(100)});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("MINOR", rule(&[number("t", "GREATER", 0.0)], &spec))],
         Json::Null,
     ));
@@ -436,14 +439,14 @@ const HOUR: i64 = 3_600_000;
 /// 2024-01-01, a Monday, 00:00 UTC.
 const MONDAY: i64 = 1_704_067_200_000;
 
-fn scheduled(schedule: &Json) -> Device {
+fn scheduled(schedule: &Json) -> TestDevice {
     let mut rule = rule(&[number("t", "GREATER", 0.0)], &simple());
     rule["schedule"] = schedule.clone();
-    Device::new(&alarm(&[("MINOR", rule)], Json::Null))
+    TestDevice::new(&alarm(&[("MINOR", rule)], Json::Null))
 }
 
 #[test]
-fn schedules() {
+fn schedules_limit_rules() {
     let specific = |zone: &str, days: &[i64], from: i64, to: i64| json!({"type": "SPECIFIC_TIME", "timezone": zone, "daysOfWeek": days, "startsOn": from * HOUR, "endsOn": to * HOUR});
     let custom = json!({"type": "CUSTOM", "timezone": "UTC", "items": [
         {"enabled": true, "dayOfWeek": 1, "startsOn": 8 * HOUR, "endsOn": 10 * HOUR},
@@ -459,9 +462,9 @@ fn schedules() {
         (specific("UTC", &all, 9, 17), 17, false),
         (specific("UTC", &[2], 9, 17), 9, false),
         (specific("UTC", &[2], 9, 17), 24 + 9, true),
-        // Until midnight, written as zero.
+        // Midnight, written as zero.
         (specific("UTC", &all, 9, 0), 23, true),
-        // Over midnight; each day for itself, as the day of the event has it.
+        // Over midnight. The weekday is that of the event.
         (specific("UTC", &all, 22, 6), 23, true),
         (specific("UTC", &all, 22, 6), 5, true),
         (specific("UTC", &all, 22, 6), 12, false),
@@ -482,7 +485,7 @@ fn schedules() {
 }
 
 #[test]
-fn a_schedule_from_an_attribute() {
+fn schedule_comes_from_an_attribute() {
     let schedule = json!({"type": "SPECIFIC_TIME", "timezone": "UTC", "daysOfWeek": [1], "startsOn": 0, "endsOn": HOUR,
         "dynamicValue": {"sourceType": "CURRENT_DEVICE", "sourceAttribute": "hours", "inherit": false}});
     let mut device = scheduled(&schedule);
@@ -494,9 +497,9 @@ fn a_schedule_from_an_attribute() {
     assert_eq!(device.see(MONDAY + 5 * HOUR, r#"{"t":2}"#), "+MINOR");
 }
 
-/// Whatever a device says, and however often the profile has it in its details.
+/// Independent of the values and of how often the details contain them.
 #[test]
-fn what_is_filled_into_details_is_bounded_and_filled_in_once() {
+fn filled_details_are_bounded_and_not_recursive() {
     let alarms = |details: &str| {
         let filter = |key: &str| {
             json!({"key": {"type": "TIME_SERIES", "key": key}, "valueType": "STRING",
@@ -506,7 +509,7 @@ fn what_is_filled_into_details_is_bounded_and_filled_in_once() {
             "condition": {"condition": [filter("a"), filter("b")], "spec": {"type": "SIMPLE"}}}}}])
     };
     let data = |details: &str, values: Json| {
-        let mut device = Device::new(&alarms(details));
+        let mut device = TestDevice::new(&alarms(details));
         let details = device.telemetry(1, &values.to_string()).remove(0).alarm.details;
         details.unwrap()["data"].as_str().unwrap().to_owned()
     };
@@ -515,19 +518,19 @@ fn what_is_filled_into_details_is_bounded_and_filled_in_once() {
     let values = json!({"a": "${b}".repeat(200_000), "b": long});
     assert_eq!(data("${a}", values.clone()).len(), 800_000);
     let cut = data(&format!("x{}", "${b}".repeat(100_000)), values);
-    assert_eq!(cut.len(), (1 << 20) - 1, "no half of a letter");
+    assert_eq!(cut.len(), (1 << 20) - 1, "no partial character");
     assert!(cut.starts_with('x') && cut.ends_with('\u{e4}'));
 }
 
 #[test]
-fn details_are_filled_in() {
+fn details_contain_values() {
     let mut definition = alarm(
         &[("MINOR", rule(&[number("t", "GREATER", 0.0)], &simple()))],
         Json::Null,
     );
     definition[0]["createRules"]["MINOR"]["alarmDetails"] = json!("t is ${t}, not ${u}");
     definition[0]["createRules"]["MINOR"]["dashboardId"] = json!({"entityType": "DASHBOARD", "id": "d"});
-    let mut device = Device::new(&definition);
+    let mut device = TestDevice::new(&definition);
     let details = device.telemetry(1, r#"{"t":5}"#).remove(0).alarm.details;
     assert_eq!(details, Some(json!({"data": "t is 5, not ${u}", "dashboardId": "d"})));
 }
@@ -537,28 +540,28 @@ fn constants_compare_with_attributes() {
     let filter = json!({"key": {"type": "CONSTANT", "key": "c"}, "valueType": "NUMERIC", "value": "50",
         "predicate": {"type": "NUMERIC", "operation": "GREATER", "value": {"defaultValue": 0,
             "dynamicValue": {"sourceType": "CURRENT_DEVICE", "sourceAttribute": "limit"}}}});
-    let mut device = Device::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
+    let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
     assert_eq!(short(&device.attributes(1, r#"{"limit":60}"#)), "");
     assert_eq!(short(&device.attributes(2, r#"{"limit":40}"#)), "+MINOR");
 }
 
 #[test]
-fn what_others_do_to_an_alarm() {
+fn acknowledged_and_ended_alarms_are_tracked() {
     let mut device = battery();
     let id = device.telemetry(1, r#"{"batteryLevel":1}"#).remove(0).alarm.id.unwrap();
-    device.handle(2, Event::AlarmAcknowledged { id, at_ms: 2 });
+    device.handle(2, AlarmRuleEvent::AlarmAcknowledged { id, at_ms: 2 });
     let updated = device.telemetry(3, r#"{"batteryLevel":2}"#).remove(0).alarm;
     assert!(updated.acknowledged && updated.ack_ts == 2);
-    device.handle(4, Event::AlarmEnded(id));
+    device.handle(4, AlarmRuleEvent::AlarmEnded(id));
     assert_eq!(device.see(5, r#"{"batteryLevel":3}"#), "+CRITICAL");
 }
 
 #[test]
-fn an_alarm_from_before_the_start_is_updated() {
+fn alarm_from_before_the_start_is_updated() {
     let mut device = battery();
     let before = device.telemetry(1, r#"{"batteryLevel":1}"#).remove(0).alarm;
     let mut restarted = battery();
-    restarted.state.adopt(&restarted.rules, before);
+    restarted.state.restore_alarm(&restarted.rules, before);
     assert_eq!(restarted.see(2, r#"{"batteryLevel":2}"#), "=CRITICAL");
     assert_eq!(restarted.state.active_alarms().count(), 1);
 }
@@ -567,11 +570,11 @@ fn an_alarm_from_before_the_start_is_updated() {
 fn counters_survive_a_restart() {
     let spec = json!({"type": "REPEATING", "predicate": {"defaultValue": 3}});
     let definition = alarm(&[("WARNING", rule(&[number("t", "GREATER", 10.0)], &spec))], Json::Null);
-    let mut device = Device::new(&definition);
+    let mut device = TestDevice::new(&definition);
     device.see(1, r#"{"t":20}"#);
     device.see(2, r#"{"t":20}"#);
     let bytes = device.state.counters(&device.rules);
-    let mut restarted = Device::new(&definition);
+    let mut restarted = TestDevice::new(&definition);
     restarted.state.restore_counters(&restarted.rules, &bytes);
     assert_eq!(restarted.see(3, r#"{"t":20}"#), "+WARNING");
     restarted.state.restore_counters(&restarted.rules, b"damaged");
@@ -579,7 +582,7 @@ fn counters_survive_a_restart() {
 }
 
 #[test]
-fn propagation_is_as_the_rule_says() {
+fn propagation_settings_are_copied_to_the_alarm() {
     let mut definition = alarm(
         &[("MINOR", rule(&[number("t", "GREATER", 0.0)], &simple()))],
         Json::Null,
@@ -587,20 +590,20 @@ fn propagation_is_as_the_rule_says() {
     definition[0]["propagate"] = json!(true);
     definition[0]["propagateToTenant"] = json!(true);
     definition[0]["propagateRelationTypes"] = json!(["Contains"]);
-    let alarm = Device::new(&definition).telemetry(1, r#"{"t":5}"#).remove(0).alarm;
+    let alarm = TestDevice::new(&definition).telemetry(1, r#"{"t":5}"#).remove(0).alarm;
     assert!(alarm.propagate && !alarm.propagate_to_owner && alarm.propagate_to_tenant);
     assert_eq!(alarm.propagate_relation_types, Some(vec!["Contains".to_owned()]));
     assert_eq!(alarm.severity, AlarmSeverity::Minor);
 }
 
 #[test]
-fn what_cannot_be_evaluated_is_refused_with_its_name() {
+fn invalid_rule_is_rejected_with_its_name() {
     let mut definition = alarm(&[("MINOR", rule(&[number("t", "ALMOST", 0.0)], &simple()))], Json::Null);
-    let error = Rules::parse(definition.as_array().unwrap()).unwrap_err();
+    let error = AlarmRules::parse(definition.as_array().unwrap()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Alarm rule \"battery low\" cannot be evaluated: \"ALMOST\" is no operation of a number"
+        "Alarm rule \"battery low\" cannot be evaluated: numeric operation \"ALMOST\" is not supported"
     );
     definition[0]["createRules"] = json!({"TERRIBLE": {}});
-    assert!(Rules::parse(definition.as_array().unwrap()).is_err());
+    assert!(AlarmRules::parse(definition.as_array().unwrap()).is_err());
 }

@@ -1,47 +1,47 @@
-//! ThingsBoard's JSON of a chain to a graph. Nodes are known by the last part of their Java class; what is unknown, or cannot
-//! run as it is configured, is there but disabled, with a warning that says so.
+//! Compiles ThingsBoard's JSON of a rule chain to a graph. Nodes are identified by the last part of their Java class.
+//! A node that is unknown, or cannot run with its configuration, is disabled and has a warning.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::Value as Json;
 
-use super::nodes::{NodeKind, PatternRoom, parse_node};
+use super::nodes::{NodeKind, PatternMemory, parse_node};
 use crate::ids::{RuleChainId, RuleNodeId, TenantId, Uuid};
 
-/// Nodes beyond this are refused.
+/// Chains with more nodes are rejected.
 pub const NODES_MAX: usize = 10_000;
 const CONNECTIONS_MAX: usize = 10_000;
 
 #[derive(Debug)]
-pub struct Chain {
+pub struct CompiledChain {
     pub id: RuleChainId,
     pub tenant: TenantId,
-    pub(super) nodes: Vec<Node>,
-    /// `None`: messages end at once.
+    pub(super) nodes: Vec<CompiledNode>,
+    /// `None` drops all messages.
     pub(super) first: Option<usize>,
     warnings: Vec<Warning>,
 }
 
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct CompiledNode {
     pub name: Box<str>,
     pub kind: NodeKind,
     pub id: Option<RuleNodeId>,
-    pub debugging: Debugging,
-    pub counts: Counts,
-    /// Label and target; in the order of the JSON.
+    pub debugging: DebugSettings,
+    pub counts: NodeCounts,
+    /// Label and target, in the order of the JSON.
     pub next: Vec<(Box<str>, usize)>,
 }
 
-/// Since they were taken.
+/// Counters of a node since they were last taken by [`Chain::take_statistics`].
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct NodeCounts {
     messages: AtomicU64,
     errors: AtomicU64,
 }
 
-impl Counts {
+impl NodeCounts {
     pub fn message(&self) {
         self.messages.fetch_add(1, Relaxed);
     }
@@ -51,52 +51,52 @@ impl Counts {
     }
 }
 
-/// What a node did in some time.
+/// A node's counters of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStatistics {
     pub node: RuleNodeId,
     pub messages: u64,
-    /// Messages that went by its Failure connection, or failed.
+    /// Messages that failed or left by the Failure connection.
     pub errors: u64,
 }
 
-/// Which messages of a node are told to whoever debugs it.
+/// Messages of a node that create debug events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Debugging {
-    /// All until then.
+pub(super) struct DebugSettings {
+    /// All messages until this time.
     all_until_ms: i64,
     failures: bool,
 }
 
-impl Debugging {
-    fn parse(json: &Json) -> Debugging {
+impl DebugSettings {
+    fn parse(json: &Json) -> DebugSettings {
         let settings = &json["debugSettings"];
         let is_always = json["debugMode"].as_bool() == Some(true) || settings["allEnabled"].as_bool() == Some(true);
         let until_ms = settings["allEnabledUntil"].as_i64().unwrap_or(0);
-        Debugging {
+        DebugSettings {
             all_until_ms: if is_always { i64::MAX } else { until_ms },
             failures: settings["failuresEnabled"].as_bool() == Some(true),
         }
     }
 
-    /// `now_ms` is asked only of nodes that are or were debugged.
-    pub fn wants_all(self, now_ms: impl FnOnce() -> i64) -> bool {
+    /// Whether all messages create events. `now_ms` is called only for nodes with debug settings.
+    pub fn records_all(self, now_ms: impl FnOnce() -> i64) -> bool {
         self.all_until_ms != 0 && now_ms() < self.all_until_ms
     }
 
     pub fn wants_failures(self, now_ms: impl FnOnce() -> i64) -> bool {
-        self.failures || self.wants_all(now_ms)
+        self.failures || self.records_all(now_ms)
     }
 }
 
-/// Nodes of a chain, and what keeps those from running that do not.
+/// Nodes of a chain, each with the reason why it is disabled, if it is.
 pub type ChainNodes = Vec<(RuleNodeId, Option<String>)>;
 
-/// What an operator has to know about a chain that was imported.
+/// A problem of an imported chain, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub node: String,
-    /// The node does nothing: messages go by its Failure connection.
+    /// The node is disabled: messages leave by its Failure connection.
     pub is_disabled: bool,
     pub problem: String,
 }
@@ -108,7 +108,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The JSON is no chain.
+/// The JSON is not a valid rule chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainError {
     pub problem: String,
@@ -122,13 +122,13 @@ impl fmt::Display for ChainError {
 
 impl std::error::Error for ChainError {}
 
-fn wrong(problem: impl Into<String>) -> ChainError {
+fn invalid(problem: impl Into<String>) -> ChainError {
     ChainError {
         problem: problem.into(),
     }
 }
 
-/// What an exported file has in it.
+/// Contents of an exported file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Export {
     pub name: String,
@@ -136,13 +136,13 @@ pub struct Export {
 }
 
 impl Export {
-    /// `{"ruleChain":{…},"metadata":{…}}`.
+    /// Parses `{"ruleChain":{…},"metadata":{…}}`.
     pub fn parse(json: &Json) -> Result<Export, ChainError> {
         let name = json["ruleChain"]["name"]
             .as_str()
-            .ok_or_else(|| wrong("ruleChain has no name"))?;
+            .ok_or_else(|| invalid("ruleChain has no name"))?;
         if !json["metadata"].is_object() {
-            return Err(wrong("there is no metadata"));
+            return Err(invalid("metadata is missing"));
         }
         Ok(Export {
             name: name.to_owned(),
@@ -151,27 +151,27 @@ impl Export {
     }
 }
 
-impl Chain {
-    /// `metadata` as the REST interface and exported files have it.
-    pub fn compile(tenant: TenantId, id: RuleChainId, metadata: &Json) -> Result<Chain, ChainError> {
+impl CompiledChain {
+    /// Compiles the `metadata` of the REST API and of exported files.
+    pub fn compile(tenant: TenantId, id: RuleChainId, metadata: &Json) -> Result<CompiledChain, ChainError> {
         let empty = Vec::new();
         let list = metadata["nodes"].as_array().unwrap_or(&empty);
         if list.len() > NODES_MAX {
-            return Err(wrong(format!("more than {NODES_MAX} nodes")));
+            return Err(invalid(format!("more than {NODES_MAX} nodes")));
         }
-        if let Some(strange) = list.iter().find(|node| !node.is_object()) {
-            return Err(wrong(format!("a node is {strange}, expected an object")));
+        if let Some(other) = list.iter().find(|node| !node.is_object()) {
+            return Err(invalid(format!("a node is {other}, expected an object")));
         }
         let connections =
             ["connections", "ruleChainConnections"].map(|name| metadata[name].as_array().map_or(0, Vec::len));
         if connections.iter().sum::<usize>() > CONNECTIONS_MAX {
-            return Err(wrong(format!("more than {CONNECTIONS_MAX} connections")));
+            return Err(invalid(format!("more than {CONNECTIONS_MAX} connections")));
         }
         let mut warnings = Vec::new();
-        let mut room = PatternRoom::default();
-        let mut nodes: Vec<Node> = list
+        let mut memory = PatternMemory::default();
+        let mut nodes: Vec<CompiledNode> = list
             .iter()
-            .map(|json| compile_node(tenant, json, &mut room, &mut warnings))
+            .map(|json| compile_node(tenant, json, &mut memory, &mut warnings))
             .collect();
         connect(&mut nodes, &metadata["connections"])?;
         connect_chains(&mut nodes, &metadata["ruleChainConnections"])?;
@@ -183,10 +183,10 @@ impl Chain {
             warnings.push(Warning {
                 node: String::new(),
                 is_disabled: false,
-                problem: "the chain has no first node: messages end before any".to_owned(),
+                problem: "the chain has no first node: it drops all messages".to_owned(),
             });
         }
-        Ok(Chain {
+        Ok(CompiledChain {
             id,
             tenant,
             nodes,
@@ -196,7 +196,7 @@ impl Chain {
     }
 
     pub fn node_states(&self) -> ChainNodes {
-        let problem = |node: &Node| match &node.kind {
+        let problem = |node: &CompiledNode| match &node.kind {
             NodeKind::Disabled { problem } => Some(problem.to_string()),
             _ => None,
         };
@@ -204,7 +204,7 @@ impl Chain {
         nodes.filter_map(|node| Some((node.id?, problem(node)))).collect()
     }
 
-    /// Of nodes that did anything since this was asked last.
+    /// Takes the counters of nodes since the last call.
     pub fn take_statistics(&self) -> Vec<NodeStatistics> {
         let all = self.nodes.iter().filter_map(|node| {
             Some(NodeStatistics {
@@ -240,7 +240,7 @@ impl Chain {
             .any(|node| matches!(node.kind, NodeKind::DeviceProfile))
     }
 
-    /// Where alarm rules say what they have to say.
+    /// Returns the device profile nodes. Messages about alarms that rules change without a message start there.
     pub(crate) fn device_profile_nodes(&self) -> impl Iterator<Item = usize> + '_ {
         let nodes = self.nodes.iter().enumerate();
         nodes
@@ -255,7 +255,7 @@ impl Chain {
         })
     }
 
-    /// Of nodes that do something by themselves: generators and counters, with the seconds between.
+    /// Nodes that create messages periodically (generators and counters), with their period in seconds.
     pub fn periodic_nodes(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.nodes
             .iter()
@@ -264,11 +264,16 @@ impl Chain {
     }
 }
 
-fn compile_node(tenant: TenantId, json: &Json, room: &mut PatternRoom, warnings: &mut Vec<Warning>) -> Node {
+fn compile_node(
+    tenant: TenantId,
+    json: &Json,
+    memory: &mut PatternMemory,
+    warnings: &mut Vec<Warning>,
+) -> CompiledNode {
     let class = json["type"].as_str().unwrap_or_default();
     let name = json["name"].as_str().unwrap_or(class);
     let mut problems = Vec::new();
-    let kind = parse_node(tenant, class, &json["configuration"], room, &mut problems).unwrap_or_else(|problem| {
+    let kind = parse_node(tenant, class, &json["configuration"], memory, &mut problems).unwrap_or_else(|problem| {
         warnings.push(Warning {
             node: name.to_owned(),
             is_disabled: true,
@@ -281,12 +286,12 @@ fn compile_node(tenant: TenantId, json: &Json, room: &mut PatternRoom, warnings:
         is_disabled: false,
         problem,
     }));
-    Node {
+    CompiledNode {
         name: name.into(),
         kind,
         id: json["id"]["id"].as_str().and_then(Uuid::parse).map(RuleNodeId),
-        debugging: Debugging::parse(json),
-        counts: Counts::default(),
+        debugging: DebugSettings::parse(json),
+        counts: NodeCounts::default(),
         next: Vec::new(),
     }
 }
@@ -294,44 +299,44 @@ fn compile_node(tenant: TenantId, json: &Json, room: &mut PatternRoom, warnings:
 fn index_of(json: &Json, count: usize, what: &str) -> Result<usize, ChainError> {
     let index = json.as_u64().and_then(|index| usize::try_from(index).ok());
     let index = index.filter(|index| *index < count);
-    index.ok_or_else(|| wrong(format!("{what} is {json}, expected the index of one of {count} nodes")))
+    index.ok_or_else(|| invalid(format!("{what} is {json}, expected the index of one of {count} nodes")))
 }
 
-fn connect(nodes: &mut [Node], connections: &Json) -> Result<(), ChainError> {
+fn connect(nodes: &mut [CompiledNode], connections: &Json) -> Result<(), ChainError> {
     for connection in connections.as_array().into_iter().flatten() {
         let from = index_of(&connection["fromIndex"], nodes.len(), "fromIndex")?;
         let to = index_of(&connection["toIndex"], nodes.len(), "toIndex")?;
         let label = connection["type"]
             .as_str()
-            .ok_or_else(|| wrong("a connection has no type"))?;
+            .ok_or_else(|| invalid("a connection has no type"))?;
         nodes[from].next.push((label.into(), to));
     }
     Ok(())
 }
 
-/// Old files connect a node to another chain without a node in between; here there is one.
-fn connect_chains(nodes: &mut Vec<Node>, connections: &Json) -> Result<(), ChainError> {
-    // Vectors cannot grow while they are iterated: targets are added behind the last node.
+/// Old files connect a node directly to another chain. Inserts a rule chain node for each such connection.
+fn connect_chains(nodes: &mut Vec<CompiledNode>, connections: &Json) -> Result<(), ChainError> {
+    // A vector cannot grow during iteration, so the new nodes are appended to a taken copy.
     let mut nodes_with_targets = std::mem::take(nodes);
     let count = nodes_with_targets.len();
     for connection in connections.as_array().into_iter().flatten() {
         let from = index_of(&connection["fromIndex"], count, "fromIndex")?;
         let target = connection["targetRuleChainId"]["id"].as_str().and_then(Uuid::parse);
-        let target = target.ok_or_else(|| wrong("a connection to a rule chain has no targetRuleChainId"))?;
+        let target = target.ok_or_else(|| invalid("a connection to a rule chain has no targetRuleChainId"))?;
         let label = connection["type"]
             .as_str()
-            .ok_or_else(|| wrong("a connection has no type"))?;
+            .ok_or_else(|| invalid("a connection has no type"))?;
         let to = nodes_with_targets.len();
         nodes_with_targets[from].next.push((label.into(), to));
-        nodes_with_targets.push(Node {
+        nodes_with_targets.push(CompiledNode {
             name: "Rule Chain".into(),
             kind: NodeKind::Input(super::nodes::InputNode {
                 chain: Some(RuleChainId(target)),
                 returns: false,
             }),
             id: None,
-            debugging: Debugging::default(),
-            counts: Counts::default(),
+            debugging: DebugSettings::default(),
+            counts: NodeCounts::default(),
             next: Vec::new(),
         });
     }

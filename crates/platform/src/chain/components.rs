@@ -1,7 +1,6 @@
-//! The nodes that run here, as an editor of rule chains shows them: by class, with what they are for and the connections that go
-//! out of them.
+//! Supported rule nodes, as shown in a rule chain editor: class, purpose and connections.
 
-/// Groups of nodes, as ThingsBoard names them.
+/// Groups of nodes, with ThingsBoard's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ComponentKind {
     Filter,
@@ -25,39 +24,39 @@ impl ComponentKind {
     }
 }
 
-/// Connections that go out of a node.
+/// Outgoing connections of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connections {
+pub enum NodeConnections {
     Fixed(&'static [&'static str]),
-    /// Named by whoever writes the chain.
+    /// Named in the chain.
     Own,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component {
     pub kind: ComponentKind,
-    /// Within ThingsBoard's package of nodes.
+    /// Class name within ThingsBoard's package of nodes.
     class: &'static str,
     pub name: &'static str,
     pub description: &'static str,
-    pub connections: Connections,
+    pub connections: NodeConnections,
 }
 
 impl Component {
-    /// The Java class by which chains name it.
+    /// The full Java class name, as used in chains.
     pub fn class(&self) -> String {
         format!("{}{}", super::nodes::PACKAGE, self.class)
     }
 }
 
-const DONE: Connections = Connections::Fixed(&["Success", "Failure"]);
-const YES_NO: Connections = Connections::Fixed(&["True", "False", "Failure"]);
+const DONE: NodeConnections = NodeConnections::Fixed(&["Success", "Failure"]);
+const YES_NO: NodeConnections = NodeConnections::Fixed(&["True", "False", "Failure"]);
 
 const fn component(
     kind: ComponentKind,
     class: &'static str,
     name: &'static str,
-    connections: Connections,
+    connections: NodeConnections,
     description: &'static str,
 ) -> Component {
     Component {
@@ -76,7 +75,7 @@ pub const COMPONENTS: &[Component] = &[
         Filter,
         "filter.TbMsgTypeSwitchNode",
         "message type switch",
-        Connections::Fixed(&[
+        NodeConnections::Fixed(&[
             "Post attributes",
             "Post telemetry",
             "RPC Request from Device",
@@ -116,77 +115,77 @@ pub const COMPONENTS: &[Component] = &[
             "REST API request",
             "Other",
         ]),
-        "Sends messages on by their type.",
+        "Routes messages by type.",
     ),
     component(
         Filter,
         "filter.TbMsgTypeFilterNode",
         "message type filter",
         YES_NO,
-        "Whether the type is one of some.",
+        "Checks whether the message type is in a list.",
     ),
     component(
         Filter,
         "filter.TbJsFilterNode",
         "script",
         YES_NO,
-        "What a script says of the message.",
+        "Evaluates a script on the message.",
     ),
     component(
         Filter,
         "filter.TbJsSwitchNode",
         "switch",
-        Connections::Own,
-        "To the connections that a script names.",
+        NodeConnections::Own,
+        "Routes messages to the connections that a script returns.",
     ),
     component(
         Filter,
         "filter.TbCheckMessageNode",
         "check fields presence",
         YES_NO,
-        "Whether data and metadata have some fields.",
+        "Checks whether data and metadata contain given fields.",
     ),
     component(
         Filter,
         "filter.TbDeviceTypeSwitchNode",
         "device profile switch",
-        Connections::Own,
-        "By the name of the device's profile.",
+        NodeConnections::Own,
+        "Routes messages by the name of the device profile.",
     ),
     component(
         Filter,
         "filter.TbAssetTypeSwitchNode",
         "asset profile switch",
-        Connections::Own,
-        "By the name of the asset's profile.",
+        NodeConnections::Own,
+        "Routes messages by the name of the asset profile.",
     ),
     component(
         Filter,
         "filter.TbOriginatorTypeFilterNode",
         "entity type filter",
         YES_NO,
-        "Whether the originator is of some type.",
+        "Checks the type of the originator.",
     ),
     component(
         Filter,
         "filter.TbOriginatorTypeSwitchNode",
         "entity type switch",
-        Connections::Own,
-        "By the type of the originator.",
+        NodeConnections::Own,
+        "Routes messages by the type of the originator.",
     ),
     component(
         Filter,
         "filter.TbCheckAlarmStatusNode",
         "alarm status filter",
         YES_NO,
-        "Whether the alarm has one of some statuses.",
+        "Checks the status of the alarm.",
     ),
     component(
         Filter,
         "filter.TbCheckRelationNode",
         "check relation presence",
         YES_NO,
-        "Whether the originator has a relation.",
+        "Checks whether the originator has a relation.",
     ),
     component(
         Enrichment,
@@ -220,15 +219,15 @@ pub const COMPONENTS: &[Component] = &[
         Enrichment,
         "metadata.CalculateDeltaNode",
         "calculate delta",
-        Connections::Fixed(&["Success", "Failure", "Other"]),
-        "Adds the difference to the value before.",
+        NodeConnections::Fixed(&["Success", "Failure", "Other"]),
+        "Adds the difference to the previous value.",
     ),
     component(
         Transformation,
         "transform.TbTransformMsgNode",
         "script",
         DONE,
-        "Makes another message by a script.",
+        "Transforms the message with a script.",
     ),
     component(
         Transformation,
@@ -256,21 +255,21 @@ pub const COMPONENTS: &[Component] = &[
         "transform.TbChangeOriginatorNode",
         "change originator",
         DONE,
-        "Customer, tenant, related entity or originator of the alarm.",
+        "Sets the originator to its customer, tenant, a related entity or the alarm's originator.",
     ),
     component(
         Transformation,
         "transform.TbSplitArrayMsgNode",
         "split array msg",
         DONE,
-        "A message for each element.",
+        "Creates a message for each array element.",
     ),
     component(
         Action,
         "telemetry.TbMsgTimeseriesNode",
         "save time series",
         DONE,
-        "Stores values in history and latest values.",
+        "Stores values as history and latest values.",
     ),
     component(
         Action,
@@ -291,27 +290,27 @@ pub const COMPONENTS: &[Component] = &[
         "action.TbLogNode",
         "log",
         DONE,
-        "Writes what a script makes of the message to the log.",
+        "Writes the result of a script to the log.",
     ),
     component(
         Action,
         "rpc.TbSendRPCRequestNode",
         "rpc call request",
         DONE,
-        "Calls the device; goes on with its answer.",
+        "Sends an RPC request to the device and continues with its response.",
     ),
     component(
         Action,
         "rpc.TbSendRPCReplyNode",
         "rpc call reply",
         DONE,
-        "Answers a call of the device.",
+        "Responds to an RPC request of the device.",
     ),
     component(
         Action,
         "profile.TbDeviceProfileNode",
         "device profile",
-        Connections::Fixed(&[
+        NodeConnections::Fixed(&[
             "Success",
             "Failure",
             "Alarm Created",
@@ -325,14 +324,14 @@ pub const COMPONENTS: &[Component] = &[
         Action,
         "action.TbCreateAlarmNode",
         "create alarm",
-        Connections::Fixed(&["Created", "Updated", "False", "Failure"]),
+        NodeConnections::Fixed(&["Created", "Updated", "False", "Failure"]),
         "Creates or updates an alarm of the originator.",
     ),
     component(
         Action,
         "action.TbClearAlarmNode",
         "clear alarm",
-        Connections::Fixed(&["Cleared", "False", "Failure"]),
+        NodeConnections::Fixed(&["Cleared", "False", "Failure"]),
         "Clears an alarm of the originator.",
     ),
     component(
@@ -340,14 +339,14 @@ pub const COMPONENTS: &[Component] = &[
         "action.TbMsgCountNode",
         "message count",
         DONE,
-        "Counts, and says so as telemetry of the tenant.",
+        "Counts messages and stores the count as telemetry of the tenant.",
     ),
     component(
         Action,
         "debug.TbMsgGeneratorNode",
         "generator",
         DONE,
-        "Makes messages by a script, now and then.",
+        "Creates messages with a script periodically.",
     ),
     component(
         External,
@@ -375,22 +374,22 @@ pub const COMPONENTS: &[Component] = &[
         "flow.TbCheckpointNode",
         "checkpoint",
         DONE,
-        "Goes on when the messages before it are done.",
+        "Continues after earlier messages are processed.",
     ),
-    component(Flow, "flow.TbAckNode", "acknowledge", DONE, "Goes on."),
+    component(Flow, "flow.TbAckNode", "acknowledge", DONE, "Passes the message on."),
     component(
         Flow,
         "flow.TbRuleChainInputNode",
         "rule chain",
-        Connections::Own,
-        "Through another chain, and back by its outputs.",
+        NodeConnections::Own,
+        "Runs another chain and continues at its outputs.",
     ),
     component(
         Flow,
         "flow.TbRuleChainOutputNode",
         "output",
-        Connections::Fixed(&[]),
-        "Back to the chain that leads here, by the name of the node.",
+        NodeConnections::Fixed(&[]),
+        "Returns to the calling chain by the name of this node.",
     ),
 ];
 
@@ -402,13 +401,13 @@ mod tests {
     use crate::chain::nodes::is_known;
 
     #[test]
-    fn every_component_is_a_node_that_runs() {
+    fn every_component_is_supported() {
         let mut classes = HashSet::new();
         for component in COMPONENTS {
             assert!(is_known(&component.class()), "{}", component.class());
             assert!(
                 classes.insert(component.class()),
-                "{} is there twice",
+                "{} is listed twice",
                 component.class()
             );
         }

@@ -1,20 +1,20 @@
-//! The root rule chain that a tenant begins with, in the shapes of ThingsBoard's releases.
+//! The initial root rule chain of a tenant, in the shapes of ThingsBoard's releases.
 
 use serde_json::{Value, json};
 
 use crate::ids::TenantId;
 use crate::model::RuleChain;
 
-/// Which releases have it.
+/// The releases that use a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootShape {
-    /// 3.3 to 4.2: alarm rules of profiles are a node of the chain.
+    /// 3.3 to 4.2: the profile's alarm rules are a node of the chain.
     WithDeviceProfile,
-    /// From 4.3 on: alarm rules are evaluated beside the chain.
+    /// Since 4.3: alarm rules are evaluated separately from the chain.
     Plain,
 }
 
-/// Alarm rules of profiles work out of the box, so this is the older shape.
+/// Uses the older shape, in which the profile's alarm rules run without further setup.
 pub fn default_root_chain(tenant_id: TenantId) -> RuleChain {
     RuleChain {
         tenant_id,

@@ -1,21 +1,21 @@
-//! What a chain needs of the world: everything that a node reads or does goes through [`Host`].
+//! The environment of a rule chain. All reads and effects of nodes go through [`Host`].
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use timeseries::{Kept, TimedValue};
+use timeseries::{PointDestination, TimedValue};
 
-use super::Chain;
-use super::message::Message;
+use super::CompiledChain;
+use super::message::ChainMessage;
 use crate::alarm_rules;
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
-use crate::model::{Alarm, Attribute, Relation, Scope};
+use crate::model::{Alarm, Attribute, AttributeScope, Relation};
 use crate::repository::RelationSelection;
 
-/// Why a node could not do its work; the message goes by its Failure connection.
+/// Why a node failed. The message leaves by its Failure connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeError(pub String);
 
@@ -39,18 +39,18 @@ impl<E: std::error::Error> From<Box<E>> for NodeError {
     }
 }
 
-/// What becomes of telemetry that is saved.
+/// Where telemetry is stored and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saving {
-    /// In history, as the latest value or as both; nowhere: `None`.
-    pub kept: Option<Kept>,
-    /// Subscribers are told.
+pub struct SaveOptions {
+    /// As history, as the latest value, or both; `None` stores nothing.
+    pub storage: Option<PointDestination>,
+    /// Whether subscribers are notified.
     pub is_shown: bool,
-    /// 0: as the tenant has it.
+    /// 0 uses the tenant's.
     pub ttl_s: u64,
 }
 
-/// A call of the server to a device.
+/// An RPC request of the server to a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RpcCall {
     pub method: String,
@@ -61,25 +61,26 @@ pub struct RpcCall {
     pub expires_ms: i64,
     pub retries: Option<u32>,
     pub additional_info: Option<String>,
-    /// Of a caller outside of the chain that waits for the answer.
+    /// Set if a caller outside the chain waits for the answer.
     pub request_uuid: Option<String>,
 }
 
-/// Where a chain goes on when an answer comes ([`super::resume`]).
+/// Where a chain continues when an answer arrives ([`super::resume`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Continuation {
     pub chain: RuleChainId,
     pub node: usize,
-    /// Of the node: if it is another one meanwhile, the chain was changed. Earlier versions stored none.
+    /// The name of the node. If the node now has another name, the chain was changed, and the message does not
+    /// continue. Records of earlier versions have no name.
     pub name: Option<String>,
-    pub message: Message<'static>,
-    /// Chains and nodes to go on at when chains put something out; the innermost first.
+    pub message: ChainMessage<'static>,
+    /// Chains and nodes to return to from output nodes; the innermost first.
     pub returns: Vec<(RuleChainId, usize)>,
 }
 
-/// What goes to another system, with everything filled in.
+/// An external request with all patterns filled.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outbound {
+pub enum ExternalCall {
     Rest(RestCall),
     Kafka(KafkaRecord),
     Mqtt(MqttMessage),
@@ -88,12 +89,24 @@ pub enum Outbound {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestCall {
     pub method: String,
-    pub url: String,
+    /// `http://host:port` from the node's configuration. Messages cannot change it.
+    pub server: String,
+    /// Path and query.
+    pub path: Vec<RestUrlPart>,
     pub headers: Vec<(String, String)>,
     pub body: Option<String>,
     pub timeout_ms: u64,
-    /// A longer answer is a failure.
+    /// Maximum length of the response. A longer one fails the node.
     pub answer_bytes_max: usize,
+}
+
+/// A part of a path or query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestUrlPart {
+    /// From the node's configuration.
+    Literal(String),
+    /// From a message. The sender must encode it, so that it stays within its path segment or query parameter.
+    Value(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,14 +118,14 @@ pub struct KafkaRecord {
     pub headers: Vec<(String, String)>,
 }
 
-/// Where records go, and how: what one producer has.
+/// The target of records. There is one producer per target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KafkaServer {
     pub bootstrap_servers: String,
     /// `0`, `1`, `-1` or `all`.
     pub acks: String,
     pub linger_ms: u64,
-    /// Those of Kafka's own that a node can have beside.
+    /// Other Kafka options that a node may set.
     pub properties: Vec<(String, String)>,
 }
 
@@ -124,13 +137,13 @@ pub struct MqttMessage {
     pub is_retained: bool,
 }
 
-/// Where messages go, and as whom: what one connection has.
+/// The target of messages. There is one connection per target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MqttServer {
     pub host: String,
     pub port: u16,
     pub is_tls: bool,
-    /// Empty: any.
+    /// Empty for any.
     pub client_id: String,
     pub user: Option<String>,
     pub password: Option<String>,
@@ -140,43 +153,43 @@ pub struct MqttServer {
     pub connect_timeout_ms: u64,
 }
 
-/// What another system said: the message goes on with it.
+/// The result of an external request, with which the message continues.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// In place of the message's.
+pub struct ExternalAnswer {
+    /// Replaces the message's data.
     pub data: Option<Json>,
     pub metadata: Vec<(String, String)>,
 }
 
-/// Why another system did not take it.
+/// Why an external system rejected a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct ExternalError {
     pub error: String,
     pub metadata: Vec<(String, String)>,
 }
 
-impl Refusal {
-    pub fn new(error: impl Into<String>) -> Refusal {
-        Refusal {
+impl ExternalError {
+    pub fn new(error: impl Into<String>) -> ExternalError {
+        ExternalError {
             error: error.into(),
             metadata: Vec::new(),
         }
     }
 }
 
-/// What went into a node or out of it, of nodes that are debugged.
+/// A message that entered or left a node with debugging on.
 #[derive(Debug)]
 pub struct DebugEvent<'a> {
     pub chain: RuleChainId,
     pub node: &'a str,
-    /// Of a chain that was saved.
+    /// Set for a saved chain.
     pub node_id: Option<RuleNodeId>,
     pub node_index: usize,
     pub is_input: bool,
-    /// Of an output.
+    /// Set for an output.
     pub label: Option<&'a str>,
     pub error: Option<&'a str>,
-    pub message: &'a Message<'a>,
+    pub message: &'a ChainMessage<'a>,
 }
 
 pub trait Host {
@@ -184,12 +197,12 @@ pub trait Host {
 
     fn new_alarm_id(&self) -> AlarmId;
 
-    fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>>;
+    fn chain(&self, id: RuleChainId) -> Option<Arc<CompiledChain>>;
 
-    /// A chain reads and changes what is its tenant's.
+    /// A chain may read and change only entities of its tenant.
     fn tenant_of(&self, entity: EntityId) -> TenantId;
 
-    /// Where messages of the originator's profile begin.
+    /// The rule chain of the originator's profile.
     fn default_chain(&self, originator: EntityId) -> Option<RuleChainId>;
 
     fn save_timeseries(
@@ -197,13 +210,13 @@ pub trait Host {
         entity: EntityId,
         ts_ms: i64,
         values: &[KeyValue<'_>],
-        saving: Saving,
+        saving: SaveOptions,
     ) -> Result<(), NodeError>;
 
     fn save_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         attributes: &[Attribute],
         notifies_device: bool,
     ) -> Result<(), NodeError>;
@@ -211,26 +224,27 @@ pub trait Host {
     fn delete_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         keys: &[String],
         notifies_device: bool,
     ) -> Result<(), NodeError>;
 
-    fn attributes(&self, entity: EntityId, scope: Scope, keys: &[String]) -> Result<Vec<Attribute>, NodeError>;
+    fn attributes(&self, entity: EntityId, scope: AttributeScope, keys: &[String])
+    -> Result<Vec<Attribute>, NodeError>;
 
-    /// One answer per key.
+    /// Returns one value per key.
     fn latest(&self, entity: EntityId, keys: &[String]) -> Result<Vec<Option<TimedValue>>, NodeError>;
 
-    /// The JSON of an entity.
+    /// The entity as JSON.
     fn entity(&self, id: EntityId) -> Result<Option<Json>, NodeError>;
 
-    /// By its name.
+    /// Looks up an entity by name.
     fn entity_named(&self, tenant: TenantId, kind: EntityType, name: &str) -> Result<Option<EntityId>, NodeError>;
 
     fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError>;
 
-    /// Alarm rules of the originator's profile, told of the message; what became of alarms is stored when this returns.
-    fn apply_alarm_rules(&mut self, message: &Message<'_>) -> Result<Vec<alarm_rules::Effect>, NodeError>;
+    /// Applies the alarm rules of the originator's profile to a message. The alarms are stored when it returns.
+    fn apply_alarm_rules(&mut self, message: &ChainMessage<'_>) -> Result<Vec<alarm_rules::AlarmEffect>, NodeError>;
 
     fn active_alarm(&self, originator: EntityId, kind: &str) -> Result<Option<Alarm>, NodeError>;
 
@@ -238,55 +252,61 @@ pub trait Host {
 
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError>;
 
-    /// The chain of the alarm's originator is told what a node did to it, by a message of its own.
-    fn tell_of_alarm(&mut self, kind: &'static str, alarm: &Alarm, node: Option<RuleNodeId>) -> Result<(), NodeError>;
+    /// Runs the chain of the alarm's originator with a separate message about an alarm that a node changed.
+    fn send_alarm_event(
+        &mut self,
+        kind: &'static str,
+        alarm: &Alarm,
+        node: Option<RuleNodeId>,
+    ) -> Result<(), NodeError>;
 
-    /// The chain goes on by [`super::resume`] with the answer.
+    /// Sends an RPC request. The chain continues with [`super::resume`] and the answer.
     fn call_device(&mut self, device: EntityId, call: RpcCall, then: Continuation) -> Result<(), NodeError>;
 
-    /// The answer to a call of a device.
+    /// Responds to an RPC request of a device.
     fn reply_to_device(&mut self, device: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError>;
 
-    /// Whether what fails is tried again: then a failure says where it was.
-    fn keeps_failed(&self) -> bool {
+    /// Whether failed nodes are retried. If so, a failure includes its place.
+    fn records_failed(&self) -> bool {
         false
     }
 
-    /// Whether there is room for so many bytes of a message that waits for its next try.
-    fn keep_failed(&mut self, _bytes: usize) -> bool {
+    /// Reserves bytes for a failed message that waits for its retry. Returns false if the message is too large to wait.
+    fn take_retry_bytes(&mut self, _bytes: usize) -> bool {
         true
     }
 
-    /// How many nodes may still be passed because of the message at hand.
+    /// Nodes that the current message may still pass.
     fn steps_left(&self) -> u64 {
         u64::MAX
     }
 
-    /// So many were.
+    /// Counts passed nodes.
     fn passed(&mut self, _steps: u64) {}
 
-    /// Whether nodes may take more time for the message at hand.
+    /// Whether nodes may use more time for the current message.
     fn has_time_for_nodes(&self) -> bool {
         true
     }
 
-    /// How long they took, beside scripts.
-    fn nodes_took(&mut self, _took: Duration) {}
+    /// Adds the run time of nodes other than scripts.
+    fn add_node_time(&mut self, _took: Duration) {}
 
-    /// Why no script is run for this one now.
+    /// Returns why no script may run for the message now, if so.
     fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {
         None
     }
 
-    /// How long a node with a script took.
-    fn script_took(&mut self, _originator: EntityId, _took: Duration) {}
+    /// Adds the run time of a node with a script.
+    fn add_script_time(&mut self, _originator: EntityId, _took: Duration) {}
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str);
 
-    /// The chain goes on by [`super::returned`] with what the other system said, or when so many milliseconds are over.
-    fn send(&mut self, outbound: Outbound, within_ms: i64, then: Continuation) -> Result<(), NodeError>;
+    /// Sends an external request. The chain continues with [`super::returned`] and its result, or with an error after
+    /// `within_ms`.
+    fn send(&mut self, outbound: ExternalCall, within_ms: i64, then: Continuation) -> Result<(), NodeError>;
 
-    /// For [`super::resume`] later, from a queue of this name.
+    /// Queues a continuation in the named queue, for [`super::resume`].
     fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError>;
 
     fn debug(&mut self, event: &DebugEvent<'_>);

@@ -1,16 +1,15 @@
-//! What travels along a chain: type, originator, metadata, data. Telemetry stays what it was decoded to until a node wants it
-//! as JSON.
+//! Messages of rule chains: type, originator, metadata, data. Telemetry stays decoded until a node needs it as JSON.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value as Json};
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::host::NodeError;
+use super::host::{NodeError, RestUrlPart};
 use crate::decode::{KeyValue, TS_MAX_MS};
 use crate::ids::{CustomerId, EntityId, EntityType, Uuid};
 
-/// The types with a connection of their own; every other one, an alarm among them, goes by "Other".
+/// Message types with a connection of their own. All other types, such as alarms, use "Other".
 const TYPES: &[(&str, &str)] = &[
     ("POST_ATTRIBUTES_REQUEST", "Post attributes"),
     ("POST_TELEMETRY_REQUEST", "Post telemetry"),
@@ -54,10 +53,10 @@ const TYPES: &[(&str, &str)] = &[
 pub const POST_TELEMETRY: &str = "POST_TELEMETRY_REQUEST";
 pub const POST_ATTRIBUTES: &str = "POST_ATTRIBUTES_REQUEST";
 pub const ALARM: &str = "ALARM";
-/// Somebody calls a device over REST.
+/// A client sends an RPC request to a device over REST.
 pub const RPC_CALL: &str = "RPC_CALL_FROM_SERVER_TO_DEVICE";
 
-/// The connection by which the message type switch sends a type.
+/// The connection by which the message type switch routes a type.
 pub fn connection_of(kind: &str) -> &'static str {
     TYPES
         .iter()
@@ -66,55 +65,56 @@ pub fn connection_of(kind: &str) -> &'static str {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message<'a> {
+pub struct ChainMessage<'a> {
     pub kind: Cow<'a, str>,
     pub originator: EntityId,
     pub customer: CustomerId,
     pub metadata: Metadata<'a>,
-    pub data: Data<'a>,
-    /// Of the data, or when the message came.
+    pub data: MessageData<'a>,
+    /// Timestamp of the data, or receive time of the message.
     pub ts_ms: i64,
 }
 
-impl Message<'static> {
-    /// Of the tenant itself, with nothing in it.
-    pub fn empty(tenant: Uuid, now_ms: i64) -> Message<'static> {
-        Message {
+impl ChainMessage<'static> {
+    /// An empty message of the tenant.
+    pub fn empty(tenant: Uuid, now_ms: i64) -> ChainMessage<'static> {
+        ChainMessage {
             kind: "".into(),
             originator: EntityId::new(EntityType::Tenant, tenant),
             customer: CustomerId::NULL,
             metadata: Metadata::default(),
-            data: Data::Json(Json::Object(serde_json::Map::new())),
+            data: MessageData::Json(Json::Object(serde_json::Map::new())),
             ts_ms: now_ms,
         }
     }
 }
 
-impl Message<'_> {
-    /// What nodes take as the time of the data: `ts` of the metadata, which a chain may have changed, if it is a number.
+impl ChainMessage<'_> {
+    /// Returns the timestamp that nodes use for the data. This is the number in the metadata key `ts`, which a chain
+    /// may have changed. Without this key, it is the timestamp of the message.
     pub fn data_ts_ms(&self) -> i64 {
-        let told = self.metadata.get("ts").and_then(|text| text.parse().ok());
-        told.unwrap_or(self.ts_ms).min(TS_MAX_MS)
+        let ts_ms = self.metadata.get("ts").and_then(|text| text.parse().ok());
+        ts_ms.unwrap_or(self.ts_ms).min(TS_MAX_MS)
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Data<'a> {
-    /// Values of one time.
+pub enum MessageData<'a> {
+    /// Values with one timestamp.
     Values(&'a [KeyValue<'a>]),
     Json(Json),
 }
 
-impl Data<'_> {
+impl MessageData<'_> {
     pub fn into_json(self) -> Json {
         match self {
-            Data::Json(json) => json,
-            Data::Values(values) => values_json(values),
+            MessageData::Json(json) => json,
+            MessageData::Values(values) => values_json(values),
         }
     }
 }
 
-/// Names and texts; few, so a list.
+/// Names and values of a message's metadata. A list is used, because a message has few of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
@@ -151,7 +151,7 @@ impl<'a> Metadata<'a> {
         )
     }
 
-    /// Values that are no texts become some.
+    /// Converts values that are not strings to strings.
     pub fn from_json(json: &Json) -> Metadata<'static> {
         let members = json
             .as_object()
@@ -166,42 +166,42 @@ impl<'a> Metadata<'a> {
     }
 }
 
-impl Message<'_> {
+impl ChainMessage<'_> {
     pub fn json(&self) -> Cow<'_, Json> {
         match &self.data {
-            Data::Json(json) => Cow::Borrowed(json),
-            Data::Values(values) => Cow::Owned(values_json(values)),
+            MessageData::Json(json) => Cow::Borrowed(json),
+            MessageData::Values(values) => Cow::Owned(values_json(values)),
         }
     }
 
-    /// In memory, about, when it is kept.
+    /// Approximate size in memory when stored.
     pub fn weight(&self) -> usize {
         let metadata = self.metadata.0.iter();
         let metadata = metadata.map(|(name, value)| name.len() + value.len() + 64);
         let data = match &self.data {
-            Data::Json(json) => json_weight(json),
-            Data::Values(values) => values.iter().map(KeyValue::weight).sum(),
+            MessageData::Json(json) => json_weight(json),
+            MessageData::Values(values) => values.iter().map(KeyValue::weight).sum(),
         };
         data + metadata.sum::<usize>() + 256
     }
 
-    /// With everything of its own.
-    pub fn into_owned(self) -> Message<'static> {
+    /// Copies borrowed data.
+    pub fn into_owned(self) -> ChainMessage<'static> {
         let json = self.json().into_owned();
         let metadata = self.metadata.0.into_iter();
         let metadata = metadata.map(|(name, value)| (name.into_owned().into(), value.into_owned().into()));
-        Message {
+        ChainMessage {
             kind: self.kind.into_owned().into(),
             originator: self.originator,
             customer: self.customer,
             metadata: Metadata(metadata.collect()),
-            data: Data::Json(json),
+            data: MessageData::Json(json),
             ts_ms: self.ts_ms,
         }
     }
 }
 
-/// In memory, about: what is not text takes several times its length.
+/// Approximate size in memory: JSON other than strings takes several times its length.
 pub fn json_weight(json: &Json) -> usize {
     let inner = match json {
         Json::String(text) => text.len(),
@@ -222,17 +222,17 @@ fn values_json(values: &[KeyValue<'_>]) -> Json {
     Json::Object(members.collect::<Map<_, _>>())
 }
 
-pub fn value_json(value: &Value) -> Json {
+pub fn value_json(value: &PointValue) -> Json {
     match value {
-        Value::Bool(value) => Json::from(*value),
-        Value::Long(value) => Json::from(*value),
-        Value::Double(value) => Json::from(*value),
-        Value::String(text) => Json::from(&**text),
-        Value::Json(text) => serde_json::from_str(text).unwrap_or_default(),
+        PointValue::Bool(value) => Json::from(*value),
+        PointValue::Long(value) => Json::from(*value),
+        PointValue::Double(value) => Json::from(*value),
+        PointValue::String(text) => Json::from(&**text),
+        PointValue::Json(text) => serde_json::from_str(text).unwrap_or_default(),
     }
 }
 
-/// A text as it is; anything else as JSON.
+/// A string without quotes; any other value as JSON.
 pub fn plain(json: &Json) -> String {
     match json {
         Json::String(text) => text.clone(),
@@ -240,82 +240,99 @@ pub fn plain(json: &Json) -> String {
     }
 }
 
-/// Of all patterns of a node: what is filled in may be in them many times.
+/// Largest total length of a node's filled patterns. A message may contain a value many times.
 const FILLED_BYTES_MAX: usize = 1 << 20;
-/// What is longer is no name.
+/// Longest name in a pattern.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// One pattern, as [`Filler::fill`] fills it.
-pub fn fill(pattern: &str, message: &Message<'_>) -> Result<String, NodeError> {
-    Filler::new(message).fill(pattern)
+/// Whether a text contains a pattern that a message may fill.
+pub fn has_pattern(text: &str) -> bool {
+    text.contains("${") || text.contains("$[")
+}
+
+/// Fills one pattern like [`PatternFiller::fill`].
+pub fn fill(pattern: &str, message: &ChainMessage<'_>) -> Result<String, NodeError> {
+    PatternFiller::new(message).fill(pattern)
 }
 
 /// Fills the patterns of a node from a message.
-pub struct Filler<'m> {
-    message: &'m Message<'m>,
+pub struct PatternFiller<'m> {
+    message: &'m ChainMessage<'m>,
     json: Option<Cow<'m, Json>>,
     left: usize,
 }
 
-impl<'m> Filler<'m> {
-    pub fn new(message: &'m Message<'_>) -> Filler<'m> {
-        Filler {
+impl<'m> PatternFiller<'m> {
+    pub fn new(message: &'m ChainMessage<'_>) -> PatternFiller<'m> {
+        PatternFiller {
             message,
             json: None,
             left: FILLED_BYTES_MAX,
         }
     }
 
-    /// `${name}` from the metadata, `$[path.to.member]` from the data; what is not there stays as it is written. What is filled in is
-    /// not looked at again.
+    /// Replaces `${name}` by metadata and `$[path.to.member]` by data. Unknown names stay as they are. Inserted
+    /// values are not searched for patterns.
     pub fn fill(&mut self, pattern: &str) -> Result<String, NodeError> {
-        if !pattern.contains('$') {
-            return Ok(pattern.to_owned());
-        }
         let mut filled = String::with_capacity(pattern.len().min(self.left));
+        self.fill_each(pattern, |text, _| filled.push_str(text))?;
+        Ok(filled)
+    }
+
+    /// As [`PatternFiller::fill`], but separates the values from the surrounding text.
+    pub fn fill_url(&mut self, pattern: &str) -> Result<Vec<RestUrlPart>, NodeError> {
+        let mut parts = Vec::new();
+        self.fill_each(pattern, |text, is_value| match (parts.last_mut(), is_value) {
+            (_, true) => parts.push(RestUrlPart::Value(text.to_owned())),
+            (Some(RestUrlPart::Literal(before)), false) => before.push_str(text),
+            (_, false) if text.is_empty() => {}
+            (_, false) => parts.push(RestUrlPart::Literal(text.to_owned())),
+        })?;
+        Ok(parts)
+    }
+
+    /// Calls `each` with each part of the text, and whether the part is a value.
+    fn fill_each(&mut self, pattern: &str, mut each: impl FnMut(&str, bool)) -> Result<(), NodeError> {
         let mut rest = pattern;
         while let Some(at) = rest.find('$') {
-            self.push(&mut filled, &rest[..at])?;
+            self.charge(at)?;
+            each(&rest[..at], false);
             rest = &rest[at..];
             if let Some((value, end)) = self.found(rest) {
-                self.take(value.len())?;
-                filled.push_str(&value);
+                self.charge(value.len())?;
+                each(&value, true);
                 rest = &rest[end..];
             } else {
-                self.push(&mut filled, "$")?;
+                self.charge(1)?;
+                each("$", false);
                 rest = &rest[1..];
             }
         }
-        self.push(&mut filled, rest)?;
-        Ok(filled)
+        self.charge(rest.len())?;
+        each(rest, false);
+        Ok(())
     }
 
     pub fn fill_all<'p>(&mut self, patterns: impl IntoIterator<Item = &'p String>) -> Result<Vec<String>, NodeError> {
         patterns.into_iter().map(|pattern| self.fill(pattern)).collect()
     }
 
-    /// What stands for the beginning of a text, and where that ends.
+    /// The value for the pattern at the start of the text, and the end of the pattern.
     fn found(&mut self, text: &str) -> Option<(Cow<'m, str>, usize)> {
-        if let Some((name, end)) = place(text, "${", '}')
+        if let Some((name, end)) = find_placeholder(text, "${", '}')
             && let Some(value) = self.message.metadata.get(name)
         {
             return Some((value.into(), end));
         }
-        let (path, end) = place(text, "$[", ']')?;
+        let (path, end) = find_placeholder(text, "$[", ']')?;
         let json = self.json.get_or_insert_with(|| self.message.json());
         Some((plain(member(json, path)?).into(), end))
     }
 
-    fn push(&mut self, filled: &mut String, text: &str) -> Result<(), NodeError> {
-        self.take(text.len())?;
-        filled.push_str(text);
-        Ok(())
-    }
-
-    fn take(&mut self, bytes: usize) -> Result<(), NodeError> {
+    fn charge(&mut self, bytes: usize) -> Result<(), NodeError> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             NodeError::new(format!(
-                "what is filled in makes the patterns of the node longer than {} MiB",
+                "the filled patterns of the node are longer than {} MiB",
                 FILLED_BYTES_MAX >> 20
             ))
         })?;
@@ -323,7 +340,7 @@ impl<'m> Filler<'m> {
     }
 }
 
-fn place<'a>(text: &'a str, open: &str, close: char) -> Option<(&'a str, usize)> {
+fn find_placeholder<'a>(text: &'a str, open: &str, close: char) -> Option<(&'a str, usize)> {
     let inner = text.strip_prefix(open)?;
     let looked_at = inner.as_bytes().iter().take(NAME_BYTES_MAX + 1);
     let end = looked_at.enumerate().find(|(_, byte)| char::from(**byte) == close)?.0;

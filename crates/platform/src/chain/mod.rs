@@ -1,8 +1,8 @@
-//! Rule chains: ThingsBoard's JSON of nodes and labelled connections, compiled to a graph ([`Chain`]) and run over a
-//! [`Host`], which reads and does everything that a node wants read or done.
+//! Rule chains: ThingsBoard's JSON of nodes and labelled connections is compiled to a graph ([`CompiledChain`]). The
+//! graph runs on a [`Host`], which does all reads and effects of nodes.
 //!
-//! A run is depth first and in the order of the connections; nothing in it waits. Where a node has to wait for an answer, the
-//! run ends with a [`Continuation`], and [`resume`] goes on. Steps, depth, scripts and what nodes remember are bounded.
+//! A run is depth first, in the order of the connections, and never waits. A node that needs an answer ends the run
+//! with a [`Continuation`], and [`resume`] continues it. Steps, depth, scripts and the memory of nodes are bounded.
 
 mod compile;
 mod components;
@@ -19,15 +19,22 @@ mod tests;
 #[cfg(feature = "script")]
 mod worker;
 
-pub use compile::{Chain, ChainError, ChainNodes, Export, NODES_MAX, NodeStatistics, Warning};
-pub use components::{COMPONENTS, Component, ComponentKind, Connections};
+pub use compile::{ChainError, ChainNodes, CompiledChain, Export, NODES_MAX, NodeStatistics, Warning};
+pub use components::{COMPONENTS, Component, ComponentKind, NodeConnections};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
 pub use host::{
-    Answer, Continuation, DebugEvent, Host, KafkaRecord, KafkaServer, MqttMessage, MqttServer, NodeError, Outbound,
-    Refusal, RestCall, RpcCall, Saving,
+    Continuation, DebugEvent, ExternalAnswer, ExternalCall, ExternalError, Host, KafkaRecord, KafkaServer, MqttMessage,
+    MqttServer, NodeError, RestCall, RestUrlPart, RpcCall, SaveOptions,
 };
 pub(crate) use message::json_weight;
-pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, RPC_CALL, connection_of, fill};
+pub use message::{
+    ALARM, ChainMessage, MessageData, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, RPC_CALL, connection_of, fill,
+};
 pub(crate) use nodes::alarm_message;
-pub use run::{DEPTH_MAX, FailedAt, Failure, Run, STEPS_MAX, resume, retry, returned, run, tick};
+pub use run::{ChainRun, DEPTH_MAX, FailedAt, NodeFailure, STEPS_MAX, resume, retry, returned, run, tick};
 pub use script::{Script, ScriptKind};
+
+/// For the page of limits.
+pub(crate) const SCRIPT_SOURCE_BYTES_MAX: u64 = script::SOURCE_BYTES_MAX as u64;
+pub(crate) const SCRIPT_RESULT_BYTES_MAX: u64 = script::RESULT_BYTES_MAX as u64;
+pub(crate) const SCRIPT_MS_MAX: u64 = script::TIME_MAX.as_millis() as u64;

@@ -1,5 +1,5 @@
-//! Where scripts run: QuickJS, a realm for each tenant. A realm has memory of its own, and a script changes nothing in it that
-//! outlives its call: whatever it can reach is frozen.
+//! Runs scripts in QuickJS, with one realm per tenant. Each realm has its own memory. A script cannot change anything
+//! that outlives its call, because everything that it can reach is frozen.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -9,24 +9,24 @@ use std::time::Instant;
 
 use rquickjs::{CatchResultExt, Context, Ctx, Function, Module, Persistent, Runtime};
 
-use super::script::{Call, ScriptError, TIME_MAX};
+use super::script::{ScriptCall, ScriptError, TIME_MAX};
 use crate::ids::TenantId;
 
 const MEMORY_BYTES_MAX: usize = 64 << 20;
 const STACK_BYTES_MAX: usize = 256 << 10;
-/// Realms that a thread keeps, and functions that a realm keeps compiled: with more of them the one not used for longest, or
-/// all, are made anew.
+/// Realms per thread, and compiled functions per realm. Beyond that the least recently used realm, or all functions,
+/// are dropped and created again when needed.
 const REALMS_MAX: usize = 64;
 const FUNCTIONS_MAX: usize = 1000;
 
-/// Parses the arguments, calls the script, and gives text: no object of ours is in reach of a script.
+/// Parses the arguments, calls the script, and returns text. Scripts cannot reach objects of the host.
 const WRAPPER: &str = "(function(script) { return function(data, metadata, kind) {
     const result = script(JSON.parse(data), JSON.parse(metadata), kind);
     const text = JSON.stringify(result);
     return text === undefined ? 'null' : text;
 }; })";
 
-/// All that a script can reach: what has a name, what that leads to, and what has none.
+/// Freezes everything that a script can reach: globals, the objects they refer to, and unnamed prototypes.
 const FREEZE: &str = "(() => {
     const frozen = new Set();
     const freeze = (value) => {
@@ -56,7 +56,7 @@ pub struct Realms {
 }
 
 impl Realms {
-    pub fn call(&mut self, call: &Call) -> Result<String, ScriptError> {
+    pub fn call(&mut self, call: &ScriptCall) -> Result<String, ScriptError> {
         self.calls += 1;
         let calls = self.calls;
         let result = match self.by_tenant.get_mut(&call.tenant) {
@@ -67,12 +67,12 @@ impl Realms {
             None => {
                 let mut realm = Realm::new().map_err(ScriptError::Failed)?;
                 let result = realm.call(call);
-                self.make_room();
+                self.evict_oldest();
                 self.by_tenant.insert(call.tenant, (realm, calls));
                 result
             }
         };
-        // It may have left memory behind that nothing frees, or promises that nobody keeps.
+        // The call may have leaked memory, or left pending promises.
         let is_spent = |realm: &Realm| matches!(result, Err(ScriptError::Limit(_))) || realm.runtime.is_job_pending();
         if self
             .by_tenant
@@ -84,7 +84,7 @@ impl Realms {
         result
     }
 
-    fn make_room(&mut self) {
+    fn evict_oldest(&mut self) {
         if self.by_tenant.len() < REALMS_MAX {
             return;
         }
@@ -100,13 +100,13 @@ struct Realm {
     functions: HashMap<Arc<str>, Persistent<Function<'static>>>,
     context: Context,
     deadline: Rc<Cell<Instant>>,
-    // Last: it must outlive the context.
+    // Declared last, because it must outlive the context.
     runtime: Runtime,
 }
 
 impl Realm {
     fn new() -> Result<Realm, String> {
-        let (runtime, context) = engine()?;
+        let (runtime, context) = new_runtime()?;
         context.with(|context| {
             let done = context.eval::<(), _>(FREEZE);
             done.catch(&context).map_err(|error| error.to_string())
@@ -122,7 +122,7 @@ impl Realm {
         })
     }
 
-    fn call(&mut self, call: &Call) -> Result<String, ScriptError> {
+    fn call(&mut self, call: &ScriptCall) -> Result<String, ScriptError> {
         self.deadline.set(Instant::now() + TIME_MAX);
         let known = self.functions.get(&call.source).cloned();
         let (result, function) = self
@@ -138,7 +138,7 @@ impl Realm {
                 };
                 run().catch(&context).map_err(|error| error.to_string())
             })
-            .map_err(|error| self.judged(error))?;
+            .map_err(|error| self.classify(error))?;
         if self.functions.len() >= FUNCTIONS_MAX {
             self.functions.clear();
         }
@@ -146,7 +146,7 @@ impl Realm {
         Ok(result)
     }
 
-    fn judged(&self, error: String) -> ScriptError {
+    fn classify(&self, error: String) -> ScriptError {
         if Instant::now() >= self.deadline.get() {
             ScriptError::Limit(format!("the script took longer than {} ms", TIME_MAX.as_millis()))
         } else if error.contains("out of memory") {
@@ -160,7 +160,7 @@ impl Realm {
     }
 }
 
-fn engine() -> Result<(Runtime, Context), String> {
+fn new_runtime() -> Result<(Runtime, Context), String> {
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
     runtime.set_memory_limit(MEMORY_BYTES_MAX);
     runtime.set_max_stack_size(STACK_BYTES_MAX);
@@ -174,12 +174,13 @@ fn compile<'js>(context: &Ctx<'js>, source: &str) -> rquickjs::Result<Function<'
     wrapper.call((script,))
 }
 
-/// Whether `body` is that of a function, and of one only: nothing of it is run here.
+/// Checks that `body` is the body of one function, without running it.
 ///
-/// A body that closes the function early (`} ... {`) may be parsed as what follows a function in parentheses. It is then no method of
-/// an object, or none of a class: after a method, an object has only `,` or `}`, a class no `,`, and in parentheses no `}` follows.
+/// A body that closes the function early (`} ... {`) can be parsed as code after a function in parentheses. It cannot
+/// also be parsed as a method of an object and as one of a class. After a method, an object allows only `,` or `}`, a
+/// class allows no `,`, and parentheses allow no `}`.
 pub fn check(arguments: &str, body: &str) -> Result<(), String> {
-    let (_runtime, context) = engine()?;
+    let (_runtime, context) = new_runtime()?;
     context.with(|context| {
         for text in [
             super::script::function(arguments, body),
@@ -188,7 +189,7 @@ pub fn check(arguments: &str, body: &str) -> Result<(), String> {
         ] {
             Module::declare(context.clone(), "script", text)
                 .catch(&context)
-                .map_err(|error| format!("its script is not JavaScript: {error}"))?;
+                .map_err(|error| format!("the script is not valid JavaScript: {error}"))?;
         }
         Ok(())
     })

@@ -1,112 +1,113 @@
-//! A message along a chain: node after node, into other chains and back, until nothing is left to do.
+//! Runs a message along a chain: node after node, into other chains and back, until no task is left.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compile::Chain;
-use super::host::{Answer, Continuation, DebugEvent, Host, Refusal};
-use super::message::{Data, Message};
-use super::nodes::{At, Label, Outcome};
+use super::compile::CompiledChain;
+use super::host::{Continuation, DebugEvent, ExternalAnswer, ExternalError, Host};
+use super::message::{ChainMessage, MessageData};
+use super::nodes::{ConnectionLabel, NodeOutcome, NodePosition};
 use crate::ids::{EntityId, RuleChainId, Uuid};
 use serde_json::Value as Json;
 
-/// Nodes that one message passes, with all that comes of it; a circle ends here.
+/// Nodes that one message may pass, including derived messages. Ends cycles.
 pub const STEPS_MAX: usize = 10_000;
 
-/// Of messages that nodes have made of one and that wait for their nodes.
+/// Largest size of derived messages that wait for their nodes.
 const MADE_BYTES_MAX: usize = 256 << 20;
 
-/// After so many nodes the clock is looked at: most take less time than that.
+/// Number of nodes after which the run time is checked. Most nodes take less time than the check.
 const TIMED_STEPS: u64 = 16;
 
-/// Chains within chains.
+/// Largest nesting of chains.
 pub const DEPTH_MAX: usize = 50;
 
-/// Why nothing more is done with a message.
-const TOOK_TOO_LONG: &str = "nodes have taken too long of the message, with all that came of it: it looks too much up";
+/// The message is dropped, because its nodes used up their time.
+const TOOK_TOO_LONG: &str =
+    "the nodes exceeded the time limit of the message (5 seconds); the chain does too many look-ups";
 
-/// The connection of what failed.
+/// The connection of failed messages.
 const FAILURE: &str = "Failure";
 
-/// What became of a message.
+/// The result of running a message.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
+pub struct ChainRun {
     /// Nodes that were passed.
     pub executions: u64,
     pub script_executions: u64,
-    /// Of nodes with nothing connected to their Failure: the message failed.
-    pub failures: Vec<Failure>,
+    /// Failures at nodes without a Failure connection. The message failed.
+    pub failures: Vec<NodeFailure>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct NodeFailure {
     pub chain: RuleChainId,
     pub node: String,
     pub error: String,
-    /// If the host wants to try it again ([`Host::keeps_failed`]).
+    /// Set if the message may be retried ([`Host::records_failed`]).
     pub at: Option<Box<FailedAt>>,
 }
 
-/// Where a message failed, with all that [`retry`] needs.
+/// Where a message failed, with everything that [`retry`] needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailedAt {
-    pub message: Message<'static>,
+    pub message: ChainMessage<'static>,
     pub node: usize,
-    /// Of the node: if it is another one meanwhile, the chain was changed.
+    /// The node's name. If it differs, the chain was changed.
     pub name: String,
-    /// Chains and nodes to go on at when chains put something out; the innermost first.
+    /// Chains and nodes to return to from output nodes; the innermost first.
     pub returns: Vec<(RuleChainId, usize)>,
 }
 
-impl Run {
-    /// Without having passed a node.
-    pub fn failed(chain: RuleChainId, error: &str) -> Run {
-        Run::changed(chain, String::new(), error)
+impl ChainRun {
+    /// A failure before any node.
+    pub fn failed(chain: RuleChainId, error: &str) -> ChainRun {
+        ChainRun::changed(chain, String::new(), error)
     }
 
-    /// It was to go on at a node that is not there any more.
-    fn changed(chain: RuleChainId, node: String, error: &str) -> Run {
-        let failure = Failure {
+    /// A continuation failed, because its node no longer exists.
+    fn changed(chain: RuleChainId, node: String, error: &str) -> ChainRun {
+        let failure = NodeFailure {
             chain,
             node,
             error: error.to_owned(),
             at: None,
         };
-        Run {
+        ChainRun {
             failures: vec![failure],
-            ..Run::default()
+            ..ChainRun::default()
         }
     }
 
-    /// With what another run did.
-    pub fn add(&mut self, other: Run) {
+    /// Adds the results of another run.
+    pub fn add(&mut self, other: ChainRun) {
         self.executions += other.executions;
         self.script_executions += other.script_executions;
         self.failures.extend(other.failures);
     }
 }
 
-/// What is still to be done: a message before a node.
-struct Task<'a> {
-    chain: Arc<Chain>,
+/// A message that waits for a node.
+struct NodeTask<'a> {
+    chain: Arc<CompiledChain>,
     node: usize,
-    message: Rc<Message<'a>>,
-    /// Where to go on when the chain puts something out.
-    returns: Option<Rc<Return>>,
+    message: Rc<ChainMessage<'a>>,
+    /// Where to return to from output nodes.
+    returns: Option<Rc<ReturnAddress>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Return {
-    chain: Arc<Chain>,
+pub(super) struct ReturnAddress {
+    chain: Arc<CompiledChain>,
     node: usize,
     depth: usize,
-    before: Option<Rc<Return>>,
+    before: Option<Rc<ReturnAddress>>,
 }
 
-impl Return {
-    /// The innermost first.
-    pub fn all(innermost: Option<&Rc<Return>>) -> Vec<(RuleChainId, usize)> {
+impl ReturnAddress {
+    /// Returns the nesting chains and nodes, the innermost first.
+    pub fn all(innermost: Option<&Rc<ReturnAddress>>) -> Vec<(RuleChainId, usize)> {
         let mut all = Vec::new();
         let mut outer = innermost;
         while let Some(place) = outer {
@@ -116,12 +117,12 @@ impl Return {
         all
     }
 
-    /// The other way round; `None`: one of the chains is not there any more, or has no such node.
-    fn found(all: &[(RuleChainId, usize)], host: &dyn Host) -> Option<Option<Rc<Return>>> {
+    /// Restores the nesting chains; `None` if a chain or node no longer exists.
+    fn found(all: &[(RuleChainId, usize)], host: &dyn Host) -> Option<Option<Rc<ReturnAddress>>> {
         let mut returns = None;
         for (depth, (outer, node)) in all.iter().rev().enumerate() {
             let chain = host.chain(*outer).filter(|chain| *node < chain.node_count())?;
-            returns = Some(Rc::new(Return {
+            returns = Some(Rc::new(ReturnAddress {
                 chain,
                 node: *node,
                 depth: depth + 1,
@@ -132,186 +133,191 @@ impl Return {
     }
 }
 
-struct Runner<'a, 'h> {
+struct ChainRunner<'a, 'h> {
     host: &'h mut dyn Host,
-    /// The last one is next.
-    tasks: Vec<Task<'a>>,
-    /// About, of the messages in the tasks: each that was made since there was no task is counted.
+    /// The last task is next.
+    tasks: Vec<NodeTask<'a>>,
+    /// Approximate size of the messages in the tasks. Counts all messages made since the list was last empty.
     made_bytes: usize,
-    /// Nodes that may be passed: fewer than [`STEPS_MAX`] if the message has been elsewhere.
+    /// Nodes that may be passed: less than [`STEPS_MAX`] if the message has passed nodes in earlier runs.
     steps_max: u64,
-    /// The host knows how long nodes took before. Later by what scripts have taken since, which are counted apart.
+    /// The time up to which node time has been reported to the host. Advanced by the run time of scripts, which is
+    /// counted separately.
     timed: Instant,
-    run: Run,
+    run: ChainRun,
 }
 
-/// From the first node on.
-pub fn run<'a>(chain: &Arc<Chain>, message: Message<'a>, host: &mut dyn Host) -> Run {
-    let tasks = chain.first.map(|node| Task {
+/// Runs a message from the first node.
+pub fn run<'a>(chain: &Arc<CompiledChain>, message: ChainMessage<'a>, host: &mut dyn Host) -> ChainRun {
+    let tasks = chain.first.map(|node| NodeTask {
         chain: Arc::clone(chain),
         node,
         message: Rc::new(message),
         returns: None,
     });
-    Runner::new(tasks, host).finish()
+    ChainRunner::new(tasks, host).finish()
 }
 
-/// From behind a node on, by this connection: an answer came, or a queue's turn. `data` replaces that of the message.
-pub fn resume(then: Continuation, label: &str, data: Option<Json>, host: &mut dyn Host) -> Run {
-    let changed = |message: &Message<'static>| {
+/// Continues after a node by this connection, when an answer arrived or a queue reached it. `data` replaces the
+/// message's data.
+pub fn resume(then: Continuation, label: &str, data: Option<Json>, host: &mut dyn Host) -> ChainRun {
+    let changed = |message: &ChainMessage<'static>| {
         let mut changed = message.clone();
         if let Some(data) = data {
-            changed.data = Data::Json(data);
+            changed.data = MessageData::Json(data);
         }
         changed
     };
-    go_on_behind(then, host, |runner, task| {
+    continue_after(then, host, |runner, task| {
         let message = Rc::new(changed(&task.message));
         match label {
-            FAILURE => runner.refused(task, Rc::clone(&message), refusal_text(&message), false),
-            _ => runner.go_on(task, label.to_owned().into(), message),
+            FAILURE => runner.reject(task, Rc::clone(&message), refusal_text(&message), false),
+            _ => runner.forward(task, label.to_owned().into(), message),
         }
     })
 }
 
-/// From behind a node on that sent something to another system: by Success with what that said, or by Failure. What fails so may be tried again.
-pub fn returned(then: Continuation, said: Result<Answer, Refusal>, host: &mut dyn Host) -> Run {
-    go_on_behind(then, host, |runner, task| {
-        let mut message = Message::clone(&task.message);
-        let metadata = match &said {
+/// Continues after a node that sent an external request: by Success with the result, or by Failure. A failure may be
+/// retried.
+pub fn returned(then: Continuation, result: Result<ExternalAnswer, ExternalError>, host: &mut dyn Host) -> ChainRun {
+    continue_after(then, host, |runner, task| {
+        let mut message = ChainMessage::clone(&task.message);
+        let metadata = match &result {
             Ok(answer) => &answer.metadata,
             Err(refusal) => &refusal.metadata,
         };
         for (name, value) in metadata {
             message.metadata.put(name.clone(), value.clone());
         }
-        match said {
+        match result {
             Ok(answer) => {
                 if let Some(data) = answer.data {
-                    message.data = Data::Json(data);
+                    message.data = MessageData::Json(data);
                 }
-                runner.go_on(task, "Success".into(), Rc::new(message));
+                runner.forward(task, "Success".into(), Rc::new(message));
             }
             Err(refusal) => {
                 message.metadata.put("error", refusal.error.clone());
-                runner.refused(task, Rc::new(message), refusal.error, true);
+                runner.reject(task, Rc::new(message), refusal.error, true);
             }
         }
     })
 }
 
-fn refusal_text(message: &Message<'_>) -> String {
+fn refusal_text(message: &ChainMessage<'_>) -> String {
     message.json()["error"].as_str().unwrap_or("no answer").to_owned()
 }
 
-/// A chain that was changed meanwhile fails for good.
-fn go_on_behind(
+/// Continues after a node. Fails without a retry if the chain was changed.
+fn continue_after(
     then: Continuation,
     host: &mut dyn Host,
-    go_on: impl FnOnce(&mut Runner<'static, '_>, &Task<'static>),
-) -> Run {
+    forward: impl FnOnce(&mut ChainRunner<'static, '_>, &NodeTask<'static>),
+) -> ChainRun {
     let chain = host.chain(then.chain).filter(|chain| {
         let node = chain.nodes.get(then.node);
         node.is_some_and(|node| then.name.as_deref().is_none_or(|name| *node.name == *name))
     });
-    let (Some(chain), Some(returns)) = (chain, Return::found(&then.returns, host)) else {
+    let (Some(chain), Some(returns)) = (chain, ReturnAddress::found(&then.returns, host)) else {
         let name = then.name.unwrap_or_default();
-        return Run::changed(then.chain, name, "the rule chain was changed while the message waited");
+        return ChainRun::changed(then.chain, name, "the rule chain was changed while the message waited");
     };
-    let task = Task {
+    let task = NodeTask {
         chain,
         node: then.node,
         message: Rc::new(then.message),
         returns,
     };
-    let mut runner = Runner::new(None, host);
-    go_on(&mut runner, &task);
+    let mut runner = ChainRunner::new(None, host);
+    forward(&mut runner, &task);
     runner.finish()
 }
 
-/// At the node that failed, with the message that it got. A chain that was changed meanwhile fails for good.
-pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> Run {
+/// Repeats the failed node with its message. Fails without a retry if the chain was changed.
+pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> ChainRun {
     let chain = host.chain(id).filter(|chain| {
         let node = chain.nodes.get(at.node);
         node.is_some_and(|node| *node.name == *at.name)
     });
-    match (chain, Return::found(&at.returns, host)) {
+    match (chain, ReturnAddress::found(&at.returns, host)) {
         (Some(chain), Some(returns)) => {
-            let task = Task {
+            let task = NodeTask {
                 chain,
                 node: at.node,
                 message: Rc::new(at.message),
                 returns,
             };
-            Runner::new(Some(task), host).finish()
+            ChainRunner::new(Some(task), host).finish()
         }
         _ => {
             let problem = "the rule chain was changed while the message waited for its retry";
-            Run::changed(id, at.name, problem)
+            ChainRun::changed(id, at.name, problem)
         }
     }
 }
 
-/// What a periodic node says, along its chain.
-pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: &mut dyn Host) -> Run {
+/// Runs the message of a periodic node along its chain.
+pub fn tick(chain: &Arc<CompiledChain>, node: usize, tenant: Uuid, service: &str, host: &mut dyn Host) -> ChainRun {
     let Some(source) = chain.nodes.get(node) else {
-        return Run::default();
+        return ChainRun::default();
     };
-    let said = source.kind.tick(tenant, service, host).map_err(|error| error.0);
+    let made = source.kind.tick(tenant, service, host).map_err(|error| error.0);
     let now_ms = host.now_ms();
-    let mut runner = Runner::new(None, host);
-    let of = |message| Task {
+    let mut runner = ChainRunner::new(None, host);
+    let of = |message| NodeTask {
         chain: Arc::clone(chain),
         node,
         message: Rc::new(message),
         returns: None,
     };
-    let is_own = |host: &dyn Host, message: &Message<'_>| host.tenant_of(message.originator) == chain.tenant;
-    match said {
+    let is_own = |host: &dyn Host, message: &ChainMessage<'_>| host.tenant_of(message.originator) == chain.tenant;
+    match made {
         Ok(None) => {}
         Ok(Some(message)) if is_own(runner.host, &message) => {
             let task = of(message);
-            runner.go_on(&task, "Success".into(), Rc::clone(&task.message));
+            runner.forward(&task, "Success".into(), Rc::clone(&task.message));
         }
-        Ok(Some(message)) => runner.fail_tick(&of(Message::empty(tenant, now_ms)), strange(message.originator)),
-        Err(error) => runner.fail_tick(&of(Message::empty(tenant, now_ms)), error),
+        Ok(Some(message)) => runner.fail_tick(
+            &of(ChainMessage::empty(tenant, now_ms)),
+            foreign_originator(message.originator),
+        ),
+        Err(error) => runner.fail_tick(&of(ChainMessage::empty(tenant, now_ms)), error),
     }
     runner.finish()
 }
 
-impl<'a, 'h> Runner<'a, 'h> {
-    fn new(first: Option<Task<'a>>, host: &'h mut dyn Host) -> Runner<'a, 'h> {
-        Runner {
+impl<'a, 'h> ChainRunner<'a, 'h> {
+    fn new(first: Option<NodeTask<'a>>, host: &'h mut dyn Host) -> ChainRunner<'a, 'h> {
+        ChainRunner {
             steps_max: host.steps_left().min(STEPS_MAX as u64),
             host,
             tasks: first.into_iter().collect(),
             made_bytes: 0,
             timed: Instant::now(),
-            run: Run::default(),
+            run: ChainRun::default(),
         }
     }
 
-    fn finish(mut self) -> Run {
+    fn finish(mut self) -> ChainRun {
         while let Some(task) = self.tasks.pop() {
             if self.run.executions >= self.steps_max {
                 let problem = match self.steps_max == STEPS_MAX as u64 {
-                    true => format!("the message passed {STEPS_MAX} nodes: is there a circle?"),
-                    false => {
-                        "the message passed too many nodes, with all that came of it: is there a circle?".to_owned()
-                    }
+                    true => format!("the message passed {STEPS_MAX} nodes; check the chains for a cycle"),
+                    false => "the message and its derived messages passed too many nodes; check the chains for a cycle"
+                        .to_owned(),
                 };
-                self.fail_for_good(&task, problem);
+                self.fail_without_retry(&task, problem);
                 break;
             }
             if !self.has_time() {
                 self.tasks.clear();
                 self.steps_max = 0;
-                self.fail_for_good(&task, TOOK_TOO_LONG.to_owned());
+                self.fail_without_retry(&task, TOOK_TOO_LONG.to_owned());
                 break;
             }
             self.step(task);
         }
-        self.host.nodes_took(self.timed.elapsed());
+        self.host.add_node_time(self.timed.elapsed());
         self.host.passed(self.run.executions);
         self.run
     }
@@ -320,32 +326,32 @@ impl<'a, 'h> Runner<'a, 'h> {
         if !self.run.executions.is_multiple_of(TIMED_STEPS) {
             return true;
         }
-        // At the first one, too: what has come of the message elsewhere may have taken all of it.
+        // Also checked at the first node, because earlier runs for the message may have used up its time.
         if self.run.executions > 0 {
             let now = Instant::now();
-            self.host.nodes_took(now.saturating_duration_since(self.timed));
+            self.host.add_node_time(now.saturating_duration_since(self.timed));
             self.timed = now;
         }
         self.host.has_time_for_nodes()
     }
 
-    fn step(&mut self, task: Task<'a>) {
+    fn step(&mut self, task: NodeTask<'a>) {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
-        // More can never be passed.
+        // More than `STEPS_MAX` waiting tasks can never all run.
         if self.tasks.len() > STEPS_MAX {
             self.tasks.clear();
-            return self.fail_for_good(
+            return self.fail_without_retry(
                 &task,
-                format!("the message would pass more than {STEPS_MAX} nodes: is there a circle?"),
+                format!("the message would pass more than {STEPS_MAX} nodes; check the chains for a cycle"),
             );
         }
         if self.made_bytes > MADE_BYTES_MAX {
             self.tasks.clear();
             self.made_bytes = 0;
-            return self.fail_for_good(
+            return self.fail_without_retry(
                 &task,
-                format!("nodes have made more than {} MiB of the message", MADE_BYTES_MAX >> 20),
+                format!("messages derived from the message exceed {} MiB", MADE_BYTES_MAX >> 20),
             );
         }
         node.counts.message();
@@ -357,10 +363,10 @@ impl<'a, 'h> Runner<'a, 'h> {
             }
             self.run.script_executions += 1;
         }
-        if node.debugging.wants_all(|| self.host.now_ms()) {
+        if node.debugging.records_all(|| self.host.now_ms()) {
             self.debug(&task, &task.message, None, None);
         }
-        let at = At {
+        let at = NodePosition {
             chain: task.chain.id,
             index: task.node,
             node,
@@ -371,37 +377,37 @@ impl<'a, 'h> Runner<'a, 'h> {
         if let Some(started) = started {
             let took = started.elapsed();
             self.timed += took;
-            self.host.script_took(originator, took);
+            self.host.add_script_time(originator, took);
         }
         match outcome {
-            Ok(Outcome::Ends) => {}
-            Ok(Outcome::Goes(label, message)) => self.go_on(&task, label, message),
-            Ok(Outcome::GoesMany(all)) => {
-                // The first one is to be next: tasks are taken from the end.
+            Ok(NodeOutcome::Done) => {}
+            Ok(NodeOutcome::Next(label, message)) => self.forward(&task, label, message),
+            Ok(NodeOutcome::NextMany(all)) => {
+                // Tasks are taken from the end, so the first message is pushed last.
                 for (label, message) in all.into_iter().rev() {
-                    self.go_on(&task, label, message);
+                    self.forward(&task, label, message);
                 }
             }
-            Ok(Outcome::Enters { chain, returns }) => self.enter(task, chain, returns),
-            Ok(Outcome::Leaves) => self.leave(&task),
+            Ok(NodeOutcome::EnterChain { chain, returns }) => self.enter(task, chain, returns),
+            Ok(NodeOutcome::LeaveChain) => self.leave(&task),
             Err(error) => self.fail(&task, error.0),
         }
     }
 
-    fn go_on(&mut self, task: &Task<'a>, label: Label, message: Rc<Message<'a>>) {
+    fn forward(&mut self, task: &NodeTask<'a>, label: ConnectionLabel, message: Rc<ChainMessage<'a>>) {
         let originator = message.originator;
         if originator != task.message.originator && self.host.tenant_of(originator) != task.chain.tenant {
-            return self.fail(task, strange(originator));
+            return self.fail(task, foreign_originator(originator));
         }
         let debugging = task.chain.nodes[task.node].debugging;
-        if debugging.wants_all(|| self.host.now_ms()) {
+        if debugging.records_all(|| self.host.now_ms()) {
             self.debug(task, &message, Some(&label), None);
         }
         self.push_made(task, &label, &message);
     }
 
-    /// What a node has made of its task. Alone it takes no more than what it was made of.
-    fn push_made(&mut self, task: &Task<'a>, label: &str, message: &Rc<Message<'a>>) -> bool {
+    /// Queues a message made by a node. Without other tasks it replaces its source, so its size does not count.
+    fn push_made(&mut self, task: &NodeTask<'a>, label: &str, message: &Rc<ChainMessage<'a>>) -> bool {
         let is_alone = self.tasks.is_empty();
         let is_pushed = self.push_targets(&task.chain, task.node, task.returns.as_ref(), label, message);
         if is_alone {
@@ -412,17 +418,17 @@ impl<'a, 'h> Runner<'a, 'h> {
         is_pushed
     }
 
-    /// Whether anything is connected there.
+    /// Queues a message for the targets of a connection. Returns false if there are none.
     fn push_targets(
         &mut self,
-        chain: &Arc<Chain>,
+        chain: &Arc<CompiledChain>,
         node: usize,
-        returns: Option<&Rc<Return>>,
+        returns: Option<&Rc<ReturnAddress>>,
         label: &str,
-        message: &Rc<Message<'a>>,
+        message: &Rc<ChainMessage<'a>>,
     ) -> bool {
         let start = self.tasks.len();
-        self.tasks.extend(chain.targets(node, label).map(|target| Task {
+        self.tasks.extend(chain.targets(node, label).map(|target| NodeTask {
             chain: Arc::clone(chain),
             node: target,
             message: Rc::clone(message),
@@ -432,26 +438,26 @@ impl<'a, 'h> Runner<'a, 'h> {
         self.tasks.len() > start
     }
 
-    fn enter(&mut self, task: Task<'a>, id: RuleChainId, is_returning: bool) {
+    fn enter(&mut self, task: NodeTask<'a>, id: RuleChainId, is_returning: bool) {
         let depth = task.returns.as_ref().map_or(0, |returns| returns.depth);
         if depth >= DEPTH_MAX {
             return self.fail(
                 &task,
-                format!("{DEPTH_MAX} rule chains within each other: is there a circle?"),
+                format!("rule chains are nested more than {DEPTH_MAX} deep; check them for a cycle"),
             );
         }
         let chain = self.host.chain(id).filter(|chain| chain.tenant == task.chain.tenant);
         let Some(chain) = chain else {
-            return self.fail(&task, format!("there is no rule chain {id}"));
+            return self.fail(&task, format!("rule chain {id} does not exist in this tenant"));
         };
         let Some(first) = chain.first else { return };
-        let returns = Rc::new(Return {
+        let returns = Rc::new(ReturnAddress {
             chain: Arc::clone(&task.chain),
             node: task.node,
             depth: depth + 1,
             before: task.returns.clone(),
         });
-        self.tasks.push(Task {
+        self.tasks.push(NodeTask {
             chain,
             node: first,
             message: task.message,
@@ -459,8 +465,8 @@ impl<'a, 'h> Runner<'a, 'h> {
         });
     }
 
-    /// The name of the output node is the connection by which the message goes on.
-    fn leave(&mut self, task: &Task<'a>) {
+    /// Returns to the calling chain by the connection with the output node's name.
+    fn leave(&mut self, task: &NodeTask<'a>) {
         if let Some(returns) = &task.returns {
             let label = &task.chain.nodes[task.node].name;
             self.push_targets(
@@ -473,22 +479,23 @@ impl<'a, 'h> Runner<'a, 'h> {
         }
     }
 
-    /// By the Failure connection with the error in the metadata; without one the message failed.
-    fn fail(&mut self, task: &Task<'a>, error: String) {
-        let mut message = Message::clone(&task.message);
+    /// Forwards the message by the Failure connection with the error in the metadata. Without one the message failed.
+    fn fail(&mut self, task: &NodeTask<'a>, error: String) {
+        let mut message = ChainMessage::clone(&task.message);
         message.metadata.put("error", error.clone());
-        self.refused(task, Rc::new(message), error, true);
+        self.reject(task, Rc::new(message), error, true);
     }
 
-    /// As [`Runner::fail`]; the next try would come to the same.
-    fn fail_for_good(&mut self, task: &Task<'a>, error: String) {
-        let mut message = Message::clone(&task.message);
+    /// As [`ChainRunner::fail`], for an error that a retry would repeat.
+    fn fail_without_retry(&mut self, task: &NodeTask<'a>, error: String) {
+        let mut message = ChainMessage::clone(&task.message);
         message.metadata.put("error", error.clone());
-        self.refused(task, Rc::new(message), error, false);
+        self.reject(task, Rc::new(message), error, false);
     }
 
-    /// As it goes by the Failure connection; without one the task is tried again, if it may be.
-    fn refused(&mut self, task: &Task<'a>, message: Rc<Message<'a>>, error: String, may_be_retried: bool) {
+    /// Forwards a message by the Failure connection. Without one the task is recorded as failed, and retried if
+    /// possible.
+    fn reject(&mut self, task: &NodeTask<'a>, message: Rc<ChainMessage<'a>>, error: String, may_be_retried: bool) {
         let node = &task.chain.nodes[task.node];
         node.counts.error();
         if node.debugging.wants_failures(|| self.host.now_ms()) {
@@ -496,13 +503,13 @@ impl<'a, 'h> Runner<'a, 'h> {
         }
         let is_handled = self.run.executions < self.steps_max && self.push_made(task, FAILURE, &message);
         if !is_handled {
-            let wants_retry = may_be_retried && self.host.keeps_failed();
-            let keeps = wants_retry && self.host.keep_failed(task.message.weight());
-            self.run.failures.push(Failure {
+            let wants_retry = may_be_retried && self.host.records_failed();
+            let keeps = wants_retry && self.host.take_retry_bytes(task.message.weight());
+            self.run.failures.push(NodeFailure {
                 chain: task.chain.id,
                 node: node.name.to_string(),
                 error: match wants_retry && !keeps {
-                    true => format!("{error} (not tried again: too much has come of the message)"),
+                    true => format!("{error} (not retried: the message created more data than one message may)"),
                     false => error,
                 },
                 at: keeps.then(|| Box::new(failed_at(task))),
@@ -510,15 +517,15 @@ impl<'a, 'h> Runner<'a, 'h> {
         }
     }
 
-    /// What was to be said is not tried again: the next is soon to come.
-    fn fail_tick(&mut self, task: &Task<'a>, error: String) {
+    /// Fails a periodic node's message. It is not retried, because the next one follows soon.
+    fn fail_tick(&mut self, task: &NodeTask<'a>, error: String) {
         self.fail(task, error);
         for failure in &mut self.run.failures {
             failure.at = None;
         }
     }
 
-    fn debug(&mut self, task: &Task<'a>, message: &Message<'a>, label: Option<&str>, error: Option<&str>) {
+    fn debug(&mut self, task: &NodeTask<'a>, message: &ChainMessage<'a>, label: Option<&str>, error: Option<&str>) {
         self.host.debug(&DebugEvent {
             chain: task.chain.id,
             node: &task.chain.nodes[task.node].name,
@@ -532,19 +539,19 @@ impl<'a, 'h> Runner<'a, 'h> {
     }
 }
 
-fn strange(originator: EntityId) -> String {
+fn foreign_originator(originator: EntityId) -> String {
     format!(
-        "there is no {} {} in this tenant",
+        "{} {} does not exist in this tenant",
         originator.kind.name(),
         originator.id
     )
 }
 
-fn failed_at(task: &Task<'_>) -> FailedAt {
+fn failed_at(task: &NodeTask<'_>) -> FailedAt {
     FailedAt {
-        message: Message::clone(&task.message).into_owned(),
+        message: ChainMessage::clone(&task.message).into_owned(),
         node: task.node,
         name: task.chain.nodes[task.node].name.to_string(),
-        returns: Return::all(task.returns.as_ref()),
+        returns: ReturnAddress::all(task.returns.as_ref()),
     }
 }

@@ -1,7 +1,8 @@
-//! Scripts of nodes: JavaScript, with limits of memory, stack and time. One that goes beyond them again and again rests: one thread
-//! processes the messages of all tenants.
+//! Scripts of nodes: JavaScript with limits of memory, stack and time. A script that repeatedly exceeds them is
+//! paused, because one thread processes the messages of all tenants.
 //!
-//! TBEL looks like JavaScript but is not: a node in TBEL runs if its JavaScript has the same text, and else is disabled.
+//! TBEL is similar to JavaScript but not compatible. A node in TBEL runs if its JavaScript has the same text, and is
+//! disabled otherwise.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value as Json;
 
 use super::host::NodeError;
-use super::message::Message;
-use super::nodes::made_of;
+use super::message::ChainMessage;
+use super::nodes::messages_of_result;
 #[cfg(feature = "script")]
 use super::{realm::check, worker};
 use crate::ids::TenantId;
@@ -27,7 +28,7 @@ pub enum ScriptKind {
 }
 
 impl ScriptKind {
-    /// As ThingsBoard's editor calls it.
+    /// Parses the name used by ThingsBoard's editor.
     pub fn parse(name: &str) -> Option<ScriptKind> {
         Some(match name {
             "filter" => ScriptKind::Filter,
@@ -40,7 +41,7 @@ impl ScriptKind {
         })
     }
 
-    /// Names of the function's arguments.
+    /// Names of the function's parameters.
     fn arguments(self) -> &'static str {
         match self {
             ScriptKind::Generator => "prevMsg, prevMetadata, prevMsgType",
@@ -49,7 +50,7 @@ impl ScriptKind {
     }
 }
 
-/// Bytes of a script, of what goes into it, and of what it gives.
+/// Largest script, arguments and result, in bytes.
 pub const SOURCE_BYTES_MAX: usize = 50_000;
 pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 pub const RESULT_BYTES_MAX: usize = 300_000;
@@ -58,11 +59,11 @@ pub(super) const TIME_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ScriptError {
-    /// It is wrong.
+    /// The script failed.
     Failed(String),
-    /// It took too much.
+    /// The script exceeded a limit.
     Limit(String),
-    /// It runs still.
+    /// The script is still running.
     Endless,
 }
 
@@ -73,7 +74,7 @@ impl fmt::Display for ScriptError {
             ScriptError::Endless => {
                 write!(
                     f,
-                    "the script took longer than {} ms and could not be ended",
+                    "the script took longer than {} ms and could not be stopped",
                     TIME_MAX.as_millis()
                 )
             }
@@ -81,11 +82,11 @@ impl fmt::Display for ScriptError {
     }
 }
 
-pub(super) struct Call {
+pub(super) struct ScriptCall {
     pub tenant: TenantId,
     /// A JavaScript function.
     pub source: Arc<str>,
-    /// Its arguments, as JSON and as text.
+    /// The function's arguments, as JSON and text.
     pub data: String,
     pub metadata: String,
     pub kind: String,
@@ -97,7 +98,7 @@ pub struct Script {
     kind: ScriptKind,
     /// A JavaScript function.
     source: Arc<str>,
-    health: Arc<Mutex<Health>>,
+    health: Arc<Mutex<ScriptHealth>>,
 }
 
 impl fmt::Debug for Script {
@@ -107,13 +108,13 @@ impl fmt::Debug for Script {
 }
 
 impl Script {
-    /// From a node's configuration, by the names of its members.
+    /// Parses a script of a node's configuration, given the names of its members.
     pub fn parse(tenant: TenantId, json: &Json, [js, tbel]: [&str; 2], kind: ScriptKind) -> Result<Script, String> {
         let source = json[js].as_str().unwrap_or_default();
         if json["scriptLang"].as_str() == Some("TBEL")
             && json[tbel].as_str().unwrap_or_default().trim() != source.trim()
         {
-            return Err("its script is in TBEL, which is not supported: write it in JavaScript".to_owned());
+            return Err("the script is in TBEL, which is not supported: write it in JavaScript".to_owned());
         }
         Script::new(tenant, source, kind)
     }
@@ -121,7 +122,7 @@ impl Script {
     /// `source` is the body of a function.
     pub fn new(tenant: TenantId, source: &str, kind: ScriptKind) -> Result<Script, String> {
         if source.len() > SOURCE_BYTES_MAX {
-            return Err(format!("its script has more than {SOURCE_BYTES_MAX} bytes"));
+            return Err(format!("the script has more than {SOURCE_BYTES_MAX} bytes"));
         }
         check(kind.arguments(), source)?;
         Ok(Script {
@@ -132,62 +133,63 @@ impl Script {
         })
     }
 
-    /// What the function returns.
-    pub fn run(&self, message: &Message<'_>) -> Result<Json, NodeError> {
+    /// Runs the script and returns its result.
+    pub fn run(&self, message: &ChainMessage<'_>) -> Result<Json, NodeError> {
         let data = message.json().to_string();
         let metadata = message.metadata.to_json().to_string();
         if data.len() + metadata.len() > ARGUMENT_BYTES_MAX {
             return Err(NodeError::new(format!(
-                "the message has more than {ARGUMENT_BYTES_MAX} bytes: no script gets it"
+                "the message is too large for a script: more than {ARGUMENT_BYTES_MAX} bytes"
             )));
         }
-        let call = Call {
+        let call = ScriptCall {
             tenant: self.tenant,
             source: Arc::clone(&self.source),
             data,
             metadata,
             kind: message.kind.to_string(),
         };
-        self.health().may_run(Instant::now())?;
+        self.health().check_allowed(Instant::now())?;
         let result = worker::call(call);
-        self.health().ran(Instant::now(), &result);
+        self.health().record_result(Instant::now(), &result);
         let result = result.map_err(|error| NodeError::new(error.to_string()))?;
         if result.len() > RESULT_BYTES_MAX {
             return Err(NodeError::new(format!(
-                "the script gave more than {RESULT_BYTES_MAX} bytes"
+                "the script returned more than {RESULT_BYTES_MAX} bytes"
             )));
         }
-        serde_json::from_str(&result).map_err(|error| NodeError::new(format!("the script gave no JSON: {error}")))
+        serde_json::from_str(&result)
+            .map_err(|error| NodeError::new(format!("the script did not return JSON: {error}")))
     }
 
-    fn health(&self) -> std::sync::MutexGuard<'_, Health> {
+    fn health(&self) -> std::sync::MutexGuard<'_, ScriptHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn filter(&self, message: &Message<'_>) -> Result<bool, NodeError> {
+    pub fn filter(&self, message: &ChainMessage<'_>) -> Result<bool, NodeError> {
         self.run(message)?
             .as_bool()
             .ok_or_else(|| NodeError::new("Wrong result type: a filter has to return a boolean"))
     }
 
-    pub fn labels(&self, message: &Message<'_>) -> Result<Vec<String>, NodeError> {
-        let wrong = || NodeError::new("Wrong result type: a switch has to return a string or an array of strings");
+    pub fn labels(&self, message: &ChainMessage<'_>) -> Result<Vec<String>, NodeError> {
+        let wrong_type = || NodeError::new("Wrong result type: a switch has to return a string or an array of strings");
         match self.run(message)? {
             Json::String(label) => Ok(vec![label]),
             Json::Array(labels) => labels
                 .iter()
-                .map(|label| label.as_str().map(str::to_owned).ok_or_else(wrong))
+                .map(|label| label.as_str().map(str::to_owned).ok_or_else(wrong_type))
                 .collect(),
-            _ => Err(wrong()),
+            _ => Err(wrong_type()),
         }
     }
 
-    pub fn text(&self, message: &Message<'_>) -> Result<String, NodeError> {
+    pub fn text(&self, message: &ChainMessage<'_>) -> Result<String, NodeError> {
         Ok(super::message::plain(&self.run(message)?))
     }
 
-    pub fn transform<'a>(&self, message: &Message<'a>) -> Result<Vec<Message<'a>>, NodeError> {
-        made_of(self.run(message)?, message)
+    pub fn transform<'a>(&self, message: &ChainMessage<'a>) -> Result<Vec<ChainMessage<'a>>, NodeError> {
+        messages_of_result(self.run(message)?, message)
     }
 }
 
@@ -195,39 +197,40 @@ pub(super) fn function(arguments: &str, body: &str) -> String {
     format!("(function({arguments}) {{ \"use strict\";\n{body}\n}})")
 }
 
-/// How often in a row a script went beyond its limits. As ThingsBoard does it: after the third time it is not run for a minute.
+/// How often in a row a script exceeded its limits. As in ThingsBoard, it is paused for a minute after the third
+/// time.
 #[derive(Debug, Default)]
-struct Health {
+struct ScriptHealth {
     over_limit: u32,
-    rests_until: Option<Instant>,
+    paused_until: Option<Instant>,
     is_endless: bool,
 }
 
 const OVER_LIMIT_MAX: u32 = 3;
-const REST: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(60);
 
-impl Health {
-    fn may_run(&mut self, now: Instant) -> Result<(), NodeError> {
+impl ScriptHealth {
+    fn check_allowed(&mut self, now: Instant) -> Result<(), NodeError> {
         if self.is_endless {
             return Err(NodeError::new(
-                "the script could not be ended: it is not run again until it was changed or the server was started again",
+                "the script could not be stopped: it runs again only after it is changed or the server is restarted",
             ));
         }
-        match self.rests_until.filter(|until| now < *until) {
+        match self.paused_until.filter(|until| now < *until) {
             Some(until) => Err(NodeError::new(format!(
-                "the script went beyond its limits {OVER_LIMIT_MAX} times in a row: it is run again in {} s",
+                "the script exceeded its limits {OVER_LIMIT_MAX} times in a row: paused for {} s",
                 (until - now).as_secs() + 1
             ))),
             None => Ok(()),
         }
     }
 
-    fn ran(&mut self, now: Instant, result: &Result<String, ScriptError>) {
+    fn record_result(&mut self, now: Instant, result: &Result<String, ScriptError>) {
         match result {
             Err(ScriptError::Limit(_)) => {
                 self.over_limit += 1;
-                // Once more is enough after a rest.
-                self.rests_until = (self.over_limit >= OVER_LIMIT_MAX).then(|| now + REST);
+                // After a pause, exceeding the limits once is enough for the next one.
+                self.paused_until = (self.over_limit >= OVER_LIMIT_MAX).then(|| now + PAUSE);
             }
             Err(ScriptError::Endless) => self.is_endless = true,
             Ok(_) | Err(ScriptError::Failed(_)) => self.over_limit = 0,
@@ -235,17 +238,17 @@ impl Health {
     }
 }
 
-/// A program without scripts takes none.
+/// A program built without scripts rejects them.
 #[cfg(not(feature = "script"))]
 fn check(_arguments: &str, _body: &str) -> Result<(), String> {
-    Err("this program was built without scripts (feature `script`)".to_owned())
+    Err("this program was built without script support (feature `script`)".to_owned())
 }
 
 #[cfg(not(feature = "script"))]
 mod worker {
     pub fn call(_call: super::Call) -> Result<String, super::ScriptError> {
         Err(super::ScriptError::Failed(
-            "this program was built without scripts".to_owned(),
+            "this program was built without script support".to_owned(),
         ))
     }
 }
@@ -255,37 +258,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_beyond_its_limits_rests_for_a_minute() {
-        let mut health = Health::default();
+    fn script_over_its_limits_is_paused_for_a_minute() {
+        let mut health = ScriptHealth::default();
         let start = Instant::now();
         let over = Err(ScriptError::Limit("too long".to_owned()));
-        health.ran(start, &over);
-        health.ran(start, &over);
-        health.ran(start, &Ok("1".to_owned()));
+        health.record_result(start, &over);
+        health.record_result(start, &over);
+        health.record_result(start, &Ok("1".to_owned()));
         for _ in 0..3 {
-            assert_eq!(health.may_run(start), Ok(()));
-            health.ran(start, &over);
+            assert_eq!(health.check_allowed(start), Ok(()));
+            health.record_result(start, &over);
         }
-        let refusal = health.may_run(start + Duration::from_secs(1)).unwrap_err();
+        let refusal = health.check_allowed(start + Duration::from_secs(1)).unwrap_err();
         assert_eq!(
             refusal.0,
-            "the script went beyond its limits 3 times in a row: it is run again in 60 s"
+            "the script exceeded its limits 3 times in a row: paused for 60 s"
         );
-        let later = start + REST;
-        assert_eq!(health.may_run(later), Ok(()));
-        health.ran(later, &over);
-        assert!(health.may_run(later + Duration::from_secs(59)).is_err());
-        assert_eq!(health.may_run(later + REST), Ok(()));
-        health.ran(later + REST, &Ok("1".to_owned()));
-        health.ran(later + REST, &over);
-        assert_eq!(health.may_run(later + REST), Ok(()), "it counts anew");
+        let later = start + PAUSE;
+        assert_eq!(health.check_allowed(later), Ok(()));
+        health.record_result(later, &over);
+        assert!(health.check_allowed(later + Duration::from_secs(59)).is_err());
+        assert_eq!(health.check_allowed(later + PAUSE), Ok(()));
+        health.record_result(later + PAUSE, &Ok("1".to_owned()));
+        health.record_result(later + PAUSE, &over);
+        assert_eq!(health.check_allowed(later + PAUSE), Ok(()), "the count starts over");
     }
 
     #[test]
-    fn an_endless_script_is_not_run_again() {
-        let mut health = Health::default();
+    fn endless_script_does_not_run_again() {
+        let mut health = ScriptHealth::default();
         let now = Instant::now();
-        health.ran(now, &Err(ScriptError::Endless));
-        assert!(health.may_run(now + 10 * REST).is_err());
+        health.record_result(now, &Err(ScriptError::Endless));
+        assert!(health.check_allowed(now + 10 * PAUSE).is_err());
     }
 }

@@ -1,26 +1,26 @@
-//! Bodies of answers, with the members in the order in which ThingsBoard writes them.
+//! Bodies of responses, with the members in ThingsBoard's order.
 
-use timeseries::Value;
+use timeseries::PointValue;
 
 use crate::model::{Attribute, CredentialsType, DeviceCredentials};
 
-/// As a JSON string.
+/// Returns the text as a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The JSON of a value.
-pub(crate) fn json_of(value: &Value) -> String {
+/// Returns a value as JSON.
+pub(crate) fn json_of(value: &PointValue) -> String {
     match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Long(value) => value.to_string(),
-        Value::Double(value) => double(*value),
-        Value::String(text) => quoted(text),
-        Value::Json(text) => text.to_string(),
+        PointValue::Bool(value) => value.to_string(),
+        PointValue::Long(value) => value.to_string(),
+        PointValue::Double(value) => double(*value),
+        PointValue::String(text) => quoted(text),
+        PointValue::Json(text) => text.to_string(),
     }
 }
 
-/// What JSON cannot say is `null`.
+/// Numbers that JSON cannot represent become `null`.
 fn double(value: f64) -> String {
     serde_json::Number::from_f64(value).map_or_else(|| "null".to_owned(), |number| number.to_string())
 }
@@ -32,7 +32,7 @@ fn members(attributes: &[Attribute]) -> String {
     format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
-/// `{"client":{…},"shared":{…}}`; an empty scope is left out.
+/// `{"client":{…},"shared":{…}}`, without empty scopes.
 pub fn attribute_response(client: &[Attribute], shared: &[Attribute]) -> String {
     let scopes = [("client", client), ("shared", shared)];
     let parts = scopes.into_iter().filter(|(_, attributes)| !attributes.is_empty());
@@ -40,7 +40,7 @@ pub fn attribute_response(client: &[Attribute], shared: &[Attribute]) -> String 
     format!("{{{}}}", parts.collect::<Vec<_>>().join(","))
 }
 
-/// `{"key":value}` and, of those that are gone, `"deleted":[…]`.
+/// `{"key":value}`, with deleted keys in `"deleted":[…]`.
 pub fn attribute_update(updated: &[Attribute], deleted: &[&str]) -> String {
     let mut body = members(updated);
     if !deleted.is_empty() {
@@ -54,7 +54,7 @@ pub fn attribute_update(updated: &[Attribute], deleted: &[&str]) -> String {
     body
 }
 
-/// `value` for a key that was asked for alone, else `values`.
+/// Uses `value` if the request had a single `key`, and `values` otherwise.
 pub fn gateway_attribute_response(id: i64, device: &str, found: &[Attribute], is_list: bool) -> String {
     let head = format!("{{\"id\":{id},\"device\":{}", quoted(device));
     match found {
@@ -97,7 +97,7 @@ pub fn provision_failure() -> String {
     r#"{"errorMsg":"Failed to provision device!","status":"FAILURE"}"#.to_owned()
 }
 
-/// What the device needs to connect: a token, a certificate, or JSON.
+/// The credentials that the device connects with: a token, a certificate, or JSON.
 pub(super) fn provisioned_credentials(credentials: &DeviceCredentials) -> Option<&str> {
     match credentials.credentials_type {
         CredentialsType::AccessToken => credentials.credentials_id.as_deref(),
@@ -123,7 +123,7 @@ pub fn provision_success(credentials: &DeviceCredentials) -> String {
 mod tests {
     use super::*;
 
-    fn attribute(key: &str, value: Value) -> Attribute {
+    fn attribute(key: &str, value: PointValue) -> Attribute {
         Attribute {
             key: key.to_owned(),
             value,
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn bodies_byte_by_byte() {
+    fn response_bodies_match_thingsboard() {
         let (a, b) = (
-            attribute("a", Value::Long(1)),
-            attribute("b\"", Value::String("x".into())),
+            attribute("a", PointValue::Long(1)),
+            attribute("b\"", PointValue::String("x".into())),
         );
-        let json = attribute("j", Value::Json(r#"{"k":[1]}"#.into()));
+        let json = attribute("j", PointValue::Json(r#"{"k":[1]}"#.into()));
         let all = [a.clone(), b];
         let cases = [
             (
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn provision_answers() {
+    fn provisioning_responses_match_thingsboard() {
         let credentials = DeviceCredentials {
             credentials_id: Some("T".into()),
             ..DeviceCredentials::default()

@@ -1,6 +1,6 @@
-//! JSON as ThingsBoard passes it on: written anew, without spaces.
+//! Removes insignificant whitespace from JSON, as ThingsBoard does.
 
-/// Names and values stay as they were sent, in their order. `json` is JSON.
+/// Keeps names and values as written, in their order. `json` must be valid JSON.
 pub fn compact(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let (mut is_string, mut is_escaped) = (false, false);
@@ -19,7 +19,7 @@ mod tests {
     use super::compact;
 
     #[test]
-    fn spaces_go_where_they_mean_nothing() {
+    fn insignificant_whitespace_is_removed() {
         let rows = [
             (
                 " { \"b\" : [ 1 , 2.50 ],\r\n\t\"a\": null } ",

@@ -1,14 +1,14 @@
-//! Why a message of a device is not understood.
+//! Why a device message cannot be decoded.
 
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DecodeError {
+pub enum PayloadDecodeError {
     NotJson {
         line: usize,
         column: usize,
     },
-    /// JSON, but not of the form that the topic wants.
+    /// Valid JSON of another form than the topic requires.
     Form {
         expected: &'static str,
     },
@@ -26,41 +26,44 @@ pub enum DecodeError {
     },
 }
 
-impl DecodeError {
-    pub(crate) fn form(expected: &'static str) -> DecodeError {
-        DecodeError::Form { expected }
+impl PayloadDecodeError {
+    pub(crate) fn form(expected: &'static str) -> PayloadDecodeError {
+        PayloadDecodeError::Form { expected }
     }
 }
 
-impl fmt::Display for DecodeError {
+impl fmt::Display for PayloadDecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DecodeError::NotJson { line, column } => {
-                write!(f, "the payload is not JSON: see line {line}, column {column}")
+            PayloadDecodeError::NotJson { line, column } => {
+                write!(f, "the payload is not valid JSON at line {line}, column {column}")
             }
-            DecodeError::Form { expected } => write!(f, "the payload has another form: expected {expected}"),
-            DecodeError::TooManyPoints { max } => {
-                write!(f, "the message has more than {max} values: send several messages")
-            }
-            DecodeError::KeyTooLong { max } => write!(f, "a key has more than {max} bytes: take a shorter one"),
-            DecodeError::TooManyKeys { max } => {
+            PayloadDecodeError::Form { expected } => write!(f, "unexpected payload format: expected {expected}"),
+            PayloadDecodeError::TooManyPoints { max } => {
                 write!(
                     f,
-                    "the request names more than {max} keys: ask for all, or send several requests"
+                    "the message has more than {max} values: split it into several messages"
                 )
             }
-            DecodeError::TextTooLong { max } => write!(f, "a value has more than {max} bytes: send it in parts"),
+            PayloadDecodeError::KeyTooLong { max } => write!(f, "a key is longer than {max} bytes: use a shorter one"),
+            PayloadDecodeError::TooManyKeys { max } => {
+                write!(
+                    f,
+                    "the request has more than {max} keys: request all attributes, or send several requests"
+                )
+            }
+            PayloadDecodeError::TextTooLong { max } => write!(f, "a value is longer than {max} bytes: split it"),
         }
     }
 }
 
-impl std::error::Error for DecodeError {}
+impl std::error::Error for PayloadDecodeError {}
 
-impl From<serde_json::Error> for DecodeError {
-    fn from(error: serde_json::Error) -> DecodeError {
+impl From<serde_json::Error> for PayloadDecodeError {
+    fn from(error: serde_json::Error) -> PayloadDecodeError {
         match error.classify() {
-            serde_json::error::Category::Data => DecodeError::form("an object or an array of objects"),
-            _ => DecodeError::NotJson {
+            serde_json::error::Category::Data => PayloadDecodeError::form("an object or an array of objects"),
+            _ => PayloadDecodeError::NotJson {
                 line: error.line(),
                 column: error.column(),
             },

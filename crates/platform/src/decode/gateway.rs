@@ -1,51 +1,52 @@
-//! Messages of gateways, which speak for devices by their names.
+//! Decodes messages of gateways. Such a message contains the names of the devices that it belongs to.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::error::DecodeError;
+use super::error::PayloadDecodeError;
 use super::request::{Claim, check_keys};
 use super::telemetry::Telemetry;
-use super::values::{KeyValue, Limits, Members, object, push_values};
+use super::values::{DecodeLimits, KeyValue, Members, object, push_values};
 
-/// What a message says of one device.
+/// The part of a message for one device.
 #[derive(Debug)]
 pub struct GatewayPart<'a> {
     pub device: Cow<'a, str>,
     raw: &'a RawValue,
 }
 
-/// `{"device name": …, …}`: of telemetry, attributes and claims.
-pub fn gateway_parts(payload: &[u8]) -> Result<Vec<GatewayPart<'_>>, DecodeError> {
-    let members: Members<'_> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-        DecodeError::Form { .. } => DecodeError::form("an object with a member for each device"),
-        other => other,
-    })?;
+/// Decodes `{"device name": …, …}` of telemetry, attributes and claims.
+pub fn gateway_parts(payload: &[u8]) -> Result<Vec<GatewayPart<'_>>, PayloadDecodeError> {
+    let members: Members<'_> =
+        serde_json::from_slice(payload).map_err(|error| match PayloadDecodeError::from(error) {
+            PayloadDecodeError::Form { .. } => PayloadDecodeError::form("an object with a member for each device"),
+            other => other,
+        })?;
     let parts = members.all()?.into_iter();
     Ok(parts.map(|(device, raw)| GatewayPart { device, raw }).collect())
 }
 
 impl<'a> GatewayPart<'a> {
-    pub fn telemetry(&self, now_ms: i64, limits: &Limits) -> Result<Telemetry<'a>, DecodeError> {
+    pub fn telemetry(&self, now_ms: i64, limits: &DecodeLimits) -> Result<Telemetry<'a>, PayloadDecodeError> {
         Telemetry::decode_gateway(self.raw, now_ms, limits)
     }
 
-    pub fn attributes(&self, limits: &Limits) -> Result<Vec<KeyValue<'a>>, DecodeError> {
+    pub fn attributes(&self, limits: &DecodeLimits) -> Result<Vec<KeyValue<'a>>, PayloadDecodeError> {
         let members: Members<'a> = serde_json::from_str(self.raw.get())
-            .map_err(|_| DecodeError::form("an object of attributes for each device"))?;
+            .map_err(|_| PayloadDecodeError::form("an object of attributes for each device"))?;
         let mut values = Vec::new();
         push_values(&mut values, members, limits)?;
         Ok(values)
     }
 
-    pub fn claim(&self) -> Result<Claim, DecodeError> {
+    pub fn claim(&self) -> Result<Claim, PayloadDecodeError> {
         Claim::decode(self.raw.get().as_bytes())
     }
 }
 
-/// `{"device":"A","type":"thermometer"}`; also of a message that says that a device is gone.
+/// `{"device":"A","type":"thermometer"}`, for connect and disconnect messages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GatewayConnect {
     pub device: String,
@@ -54,11 +55,11 @@ pub struct GatewayConnect {
 }
 
 impl GatewayConnect {
-    pub fn decode(payload: &[u8]) -> Result<GatewayConnect, DecodeError> {
+    pub fn decode(payload: &[u8]) -> Result<GatewayConnect, PayloadDecodeError> {
         let expected = "an object with the name of a device";
         let connect: GatewayConnect = object(payload, expected)?;
         match connect.device.is_empty() {
-            true => Err(DecodeError::form(expected)),
+            true => Err(PayloadDecodeError::form(expected)),
             false => Ok(connect),
         }
     }
@@ -71,21 +72,21 @@ pub struct GatewayAttributesRequest {
     pub device: String,
     pub is_client_scope: bool,
     pub keys: Vec<String>,
-    /// Asked for with `keys`: the answer has `values` even if it is one.
+    /// Requested with `keys`: the response has `values` even for a single key.
     pub is_list: bool,
 }
 
 impl GatewayAttributesRequest {
-    pub fn decode(payload: &[u8]) -> Result<GatewayAttributesRequest, DecodeError> {
+    pub fn decode(payload: &[u8]) -> Result<GatewayAttributesRequest, PayloadDecodeError> {
         #[derive(Deserialize)]
-        struct Raw {
+        struct RawAttributesRequest {
             id: i64,
             device: String,
             client: bool,
             key: Option<String>,
             keys: Option<Vec<String>>,
         }
-        let raw: Raw = object(payload, "an object with id, device, client, and key or keys")?;
+        let raw: RawAttributesRequest = object(payload, "an object with id, device, client, and key or keys")?;
         let is_list = raw.key.is_none();
         let keys = raw.key.map(|key| vec![key]).or(raw.keys);
         check_keys(keys.as_ref().map_or(0, Vec::len))?;
@@ -93,7 +94,7 @@ impl GatewayAttributesRequest {
             id: raw.id,
             device: raw.device,
             is_client_scope: raw.client,
-            keys: keys.ok_or_else(|| DecodeError::form("key or keys"))?,
+            keys: keys.ok_or_else(|| PayloadDecodeError::form("key or keys"))?,
             is_list,
         })
     }
@@ -104,20 +105,20 @@ impl GatewayAttributesRequest {
 pub struct GatewayRpcResponse {
     pub device: String,
     pub id: i64,
-    /// JSON, as it came.
+    /// JSON as received.
     pub data: String,
 }
 
 impl GatewayRpcResponse {
-    pub fn decode(payload: &[u8]) -> Result<GatewayRpcResponse, DecodeError> {
+    pub fn decode(payload: &[u8]) -> Result<GatewayRpcResponse, PayloadDecodeError> {
         #[derive(Deserialize)]
-        struct Raw<'a> {
+        struct RawRpcResponse<'a> {
             device: String,
             id: i64,
             #[serde(borrow)]
             data: &'a RawValue,
         }
-        let raw: Raw<'_> = object(payload, "an object with device, id and data")?;
+        let raw: RawRpcResponse<'_> = object(payload, "an object with device, id and data")?;
         Ok(GatewayRpcResponse {
             device: raw.device,
             id: raw.id,
@@ -128,28 +129,31 @@ impl GatewayRpcResponse {
 
 #[cfg(test)]
 mod tests {
-    use timeseries::Value;
+    use timeseries::PointValue;
 
     use super::*;
 
     #[test]
-    fn telemetry_per_device() {
+    fn telemetry_is_decoded_per_device() {
         let payload = br#"{"A":[{"ts":1,"values":{"t":42}},{"t":43,"metadata":{"connector":"c"}}],"B":[]}"#;
         let parts = gateway_parts(payload).unwrap();
         assert_eq!(parts.iter().map(|part| &*part.device).collect::<Vec<_>>(), ["A", "B"]);
-        let telemetry = parts[0].telemetry(9, &Limits::default()).unwrap();
+        let telemetry = parts[0].telemetry(9, &DecodeLimits::default()).unwrap();
         let found: Vec<_> = telemetry
             .groups()
             .map(|(ts, values)| (ts, values[0].value.clone()))
             .collect();
-        assert_eq!(found, [(1, Value::Long(42)), (9, Value::Long(43))]);
-        assert_eq!(parts[1].telemetry(9, &Limits::default()).unwrap().point_count(), 0);
+        assert_eq!(found, [(1, PointValue::Long(42)), (9, PointValue::Long(43))]);
+        assert_eq!(
+            parts[1].telemetry(9, &DecodeLimits::default()).unwrap().point_count(),
+            0
+        );
         let bare = gateway_parts(br#"{"A":{"t":1}}"#).unwrap();
-        assert!(bare[0].telemetry(9, &Limits::default()).is_err());
+        assert!(bare[0].telemetry(9, &DecodeLimits::default()).is_err());
     }
 
     #[test]
-    fn other_messages() {
+    fn other_gateway_messages_are_decoded() {
         assert_eq!(
             GatewayConnect::decode(br#"{"device":"A","type":"t"}"#)
                 .unwrap()

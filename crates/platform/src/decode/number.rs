@@ -1,42 +1,48 @@
-//! Which type a number has, by ThingsBoard's rules: whole numbers are long unless they are written with a point and without
-//! an exponent; others are double if they have at most 16 decimal places; what is left is a string of plain digits.
+//! Determines the types of numbers by ThingsBoard's rules. A whole number is a long, unless it has a decimal point and
+//! no exponent. Another number is a double if it has at most 16 decimal places. All other numbers, also whole numbers
+//! that do not fit 64 bits, become strings of plain digits.
 
-use timeseries::Value;
+use timeseries::PointValue;
 
-/// Longer plain forms (of 1e999) are not made; the text stays as it was written.
+/// Longest plain form of a number such as 1e999. Longer ones keep their original text.
 const PLAIN_CHARS_MAX: usize = 400;
 
-/// A number without its notation: digits, and how many of them are behind the point (less than none: zeros follow).
+/// A decimal number: digits, and how many of them follow the point. A negative scale means that zeros follow.
 struct Decimal {
     is_negative: bool,
     digits: Vec<u8>,
     scale: i64,
 }
 
-/// `text` is a JSON number, or a text that [`is_castable`].
-pub fn typed(text: &str) -> Value {
+/// `text` is a JSON number, or a string that [`is_castable`].
+pub fn typed(text: &str) -> PointValue {
     if !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
         return match text.parse() {
-            Ok(long) => Value::Long(long),
+            Ok(long) => PointValue::Long(long),
             Err(_) => plain(&Decimal::parse(text), text),
         };
     }
     let has_exponent = text.bytes().any(|byte| matches!(byte, b'e' | b'E'));
     if !has_exponent && text.len() <= 18 {
         // At most 16 decimal places: the common case.
-        return text.parse().map_or_else(|_| Value::String(text.into()), Value::Double);
+        return text
+            .parse()
+            .map_or_else(|_| PointValue::String(text.into()), PointValue::Double);
     }
     let decimal = Decimal::parse(text);
     if has_exponent && decimal.is_whole() {
-        return decimal.to_long().map_or_else(|| plain(&decimal, text), Value::Long);
+        return decimal
+            .to_long()
+            .map_or_else(|| plain(&decimal, text), PointValue::Long);
     }
     match text.parse() {
-        Ok(double) if decimal.scale <= 16 => Value::Double(double),
+        Ok(double) if decimal.scale <= 16 => PointValue::Double(double),
         _ => plain(&decimal, text),
     }
 }
 
-/// A string that ThingsBoard takes for a number: digits with at most one point, not at the end, and a minus sign.
+/// Whether ThingsBoard converts a string to a number: digits with at most one point, not at the end, and an optional
+/// minus sign.
 pub fn is_castable(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     if digits.is_empty() || digits.ends_with(b".") {
@@ -46,8 +52,8 @@ pub fn is_castable(text: &str) -> bool {
     points <= 1 && digits.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
 }
 
-fn plain(decimal: &Decimal, text: &str) -> Value {
-    Value::String(decimal.to_plain().unwrap_or_else(|| text.to_owned()).into())
+fn plain(decimal: &Decimal, text: &str) -> PointValue {
+    PointValue::String(decimal.to_plain().unwrap_or_else(|| text.to_owned()).into())
 }
 
 impl Decimal {
@@ -78,7 +84,7 @@ impl Decimal {
         self.digits.is_empty() || self.scale <= i64::try_from(zeros).unwrap_or(i64::MAX)
     }
 
-    /// Only of whole numbers.
+    /// Valid only for whole numbers.
     fn to_long(&self) -> Option<i64> {
         let mut value: i64 = 0;
         let whole = i64::try_from(self.digits.len()).ok()?.saturating_sub(self.scale);
@@ -123,34 +129,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_of_numbers() {
-        let string = |text: &str| Value::String(text.into());
+    fn numbers_have_thingsboards_types() {
+        let string = |text: &str| PointValue::String(text.into());
         let cases = [
-            ("42", Value::Long(42)),
-            ("-7", Value::Long(-7)),
-            ("1.0", Value::Double(1.0)),
-            ("1E3", Value::Long(1000)),
-            ("1.5e3", Value::Long(1500)),
-            ("1.0e0", Value::Long(1)),
-            ("-2.5E1", Value::Long(-25)),
-            ("15e-1", Value::Double(1.5)),
-            ("20e-1", Value::Long(2)),
-            ("0.0", Value::Double(0.0)),
-            ("0e5", Value::Long(0)),
-            ("0e-5", Value::Long(0)),
-            ("9223372036854775807", Value::Long(i64::MAX)),
-            ("-9223372036854775808", Value::Long(i64::MIN)),
-            ("-9223372036854775808e0", Value::Long(i64::MIN)),
+            ("42", PointValue::Long(42)),
+            ("-7", PointValue::Long(-7)),
+            ("1.0", PointValue::Double(1.0)),
+            ("1E3", PointValue::Long(1000)),
+            ("1.5e3", PointValue::Long(1500)),
+            ("1.0e0", PointValue::Long(1)),
+            ("-2.5E1", PointValue::Long(-25)),
+            ("15e-1", PointValue::Double(1.5)),
+            ("20e-1", PointValue::Long(2)),
+            ("0.0", PointValue::Double(0.0)),
+            ("0e5", PointValue::Long(0)),
+            ("0e-5", PointValue::Long(0)),
+            ("9223372036854775807", PointValue::Long(i64::MAX)),
+            ("-9223372036854775808", PointValue::Long(i64::MIN)),
+            ("-9223372036854775808e0", PointValue::Long(i64::MIN)),
             ("9223372036854775808", string("9223372036854775808")),
             ("1e19", string("10000000000000000000")),
             ("1e999999999", string("1e999999999")),
-            ("0.1234567890123456", Value::Double(0.123_456_789_012_345_6)),
+            ("0.1234567890123456", PointValue::Double(0.123_456_789_012_345_6)),
             ("0.12345678901234567", string("0.12345678901234567")),
             ("1e-17", string("0.00000000000000001")),
-            ("1e-16", Value::Double(1e-16)),
-            ("3.25", Value::Double(3.25)),
-            ("007", Value::Long(7)),
-            ("00.50", Value::Double(0.5)),
+            ("1e-16", PointValue::Double(1e-16)),
+            ("3.25", PointValue::Double(3.25)),
+            ("007", PointValue::Long(7)),
+            ("00.50", PointValue::Double(0.5)),
         ];
         for (text, value) in cases {
             assert_eq!(typed(text), value, "{text}");
@@ -158,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_count_as_numbers() {
+    fn castable_strings_are_recognized() {
         for text in ["1", "-1", "1.5", ".5", "-.5", "007"] {
             assert!(is_castable(text), "{text}");
         }

@@ -1,13 +1,13 @@
-//! Requests of devices: attributes, RPC, claiming, provisioning.
+//! Device requests: attributes, RPC, claiming, provisioning.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::error::DecodeError;
+use super::error::PayloadDecodeError;
 use super::values::{check_json, object};
 use crate::model::{CredentialsType, DeviceCredentials};
 
-/// `None`: the device did not ask for this scope.
+/// `None` if the device did not request this scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttributesRequest {
     pub client_keys: Option<Vec<String>>,
@@ -22,17 +22,20 @@ struct KeyLists {
 }
 
 impl AttributesRequest {
-    /// `{"clientKeys":"a,b","sharedKeys":"c"}`.
-    pub fn decode(payload: &[u8]) -> Result<AttributesRequest, DecodeError> {
-        let lists: KeyLists = object(payload, "clientKeys and sharedKeys as texts with commas")?;
+    /// Decodes `{"clientKeys":"a,b","sharedKeys":"c"}`.
+    pub fn decode(payload: &[u8]) -> Result<AttributesRequest, PayloadDecodeError> {
+        let lists: KeyLists = object(payload, "clientKeys and sharedKeys as comma-separated strings")?;
         Ok(AttributesRequest {
             client_keys: lists.client_keys.as_deref().map(split_keys).transpose()?,
             shared_keys: lists.shared_keys.as_deref().map(split_keys).transpose()?,
         })
     }
 
-    /// As HTTP has them, in the query.
-    pub fn from_query(client_keys: Option<&str>, shared_keys: Option<&str>) -> Result<AttributesRequest, DecodeError> {
+    /// Parses the query parameters of an HTTP request.
+    pub fn from_query(
+        client_keys: Option<&str>,
+        shared_keys: Option<&str>,
+    ) -> Result<AttributesRequest, PayloadDecodeError> {
         let lists = |keys: Option<&str>| keys.filter(|keys| !keys.is_empty()).map(split_keys).transpose();
         Ok(AttributesRequest {
             client_keys: lists(client_keys)?,
@@ -40,59 +43,59 @@ impl AttributesRequest {
         })
     }
 
-    /// Neither list: everything.
-    pub fn is_everything(&self) -> bool {
+    /// A request without lists requests all attributes.
+    pub fn requests_all(&self) -> bool {
         self.client_keys.is_none() && self.shared_keys.is_none()
     }
 }
 
-/// Keys of a list in a request; each of them is looked up by itself.
+/// Most keys in a list. Each key needs a look-up.
 const KEYS_MAX: usize = 1000;
 
-fn split_keys(keys: &str) -> Result<Vec<String>, DecodeError> {
+fn split_keys(keys: &str) -> Result<Vec<String>, PayloadDecodeError> {
     check_keys(keys.bytes().filter(|byte| *byte == b',').count() + 1)?;
     let names = keys.split(',').map(str::trim).filter(|key| !key.is_empty());
     Ok(names.map(str::to_owned).collect())
 }
 
-pub(super) fn check_keys(count: usize) -> Result<(), DecodeError> {
+pub(super) fn check_keys(count: usize) -> Result<(), PayloadDecodeError> {
     if count > KEYS_MAX {
-        return Err(DecodeError::TooManyKeys { max: KEYS_MAX });
+        return Err(PayloadDecodeError::TooManyKeys { max: KEYS_MAX });
     }
     Ok(())
 }
 
-/// A call of the device to the server.
+/// RPC request of the device to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcRequest {
     pub method: String,
-    /// JSON, as it came.
+    /// JSON as received.
     pub params: String,
 }
 
 impl RpcRequest {
-    /// `{"method":"…","params":…}`.
-    pub fn decode(payload: &[u8]) -> Result<RpcRequest, DecodeError> {
+    /// Decodes `{"method":"…","params":…}`.
+    pub fn decode(payload: &[u8]) -> Result<RpcRequest, PayloadDecodeError> {
         #[derive(Deserialize)]
-        struct Call<'a> {
+        struct RawRpcRequest<'a> {
             method: String,
             #[serde(borrow)]
             params: Option<&'a RawValue>,
         }
-        let call: Call<'_> = object(payload, "an object with method and params")?;
+        let call: RawRpcRequest<'_> = object(payload, "an object with method and params")?;
         Ok(RpcRequest {
             method: call.method,
             params: call.params.map_or("null", RawValue::get).to_owned(),
         })
     }
 
-    /// The answer of a device may be any text; whether it is JSON is for the caller of the device to see.
-    pub fn check_response(payload: &[u8]) -> Result<(), DecodeError> {
+    /// Checks that a response is valid JSON, which the HTTP endpoint requires. Over MQTT a response may be any text.
+    pub fn check_response(payload: &[u8]) -> Result<(), PayloadDecodeError> {
         check_json(payload)
     }
 }
 
-/// Empty or `{"secretKey":"…","durationMs":60000}`.
+/// Empty, or `{"secretKey":"…","durationMs":60000}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Claim {
@@ -101,7 +104,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    pub fn decode(payload: &[u8]) -> Result<Claim, DecodeError> {
+    pub fn decode(payload: &[u8]) -> Result<Claim, PayloadDecodeError> {
         if payload.is_empty() {
             return Ok(Claim::default());
         }
@@ -129,7 +132,7 @@ pub struct Provision {
 }
 
 impl Provision {
-    pub fn decode(payload: &[u8]) -> Result<Provision, DecodeError> {
+    pub fn decode(payload: &[u8]) -> Result<Provision, PayloadDecodeError> {
         object(
             payload,
             "an object with deviceName, provisionDeviceKey and provisionDeviceSecret",
@@ -137,7 +140,7 @@ impl Provision {
     }
 }
 
-/// What a device is told of it.
+/// The result of a provisioning request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Provisioned {
     Success(DeviceCredentials),
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_for_attributes() {
+    fn attribute_requests_are_decoded() {
         let keys = |text: &str| Some(text.split(',').map(str::to_owned).collect());
         let cases = [
             (
@@ -170,14 +173,14 @@ mod tests {
             assert_eq!(AttributesRequest::decode(payload.as_bytes()), Ok(expected));
         }
         assert!(AttributesRequest::decode(b"[]").is_err());
-        assert!(AttributesRequest::from_query(None, Some("")).unwrap().is_everything());
+        assert!(AttributesRequest::from_query(None, Some("")).unwrap().requests_all());
         let many = format!(r#"{{"clientKeys":"{}"}}"#, ",".repeat(1000));
         let refused = AttributesRequest::decode(many.as_bytes());
-        assert_eq!(refused, Err(DecodeError::TooManyKeys { max: 1000 }));
+        assert_eq!(refused, Err(PayloadDecodeError::TooManyKeys { max: 1000 }));
     }
 
     #[test]
-    fn calls_to_the_server() {
+    fn rpc_requests_are_decoded() {
         let call = RpcRequest::decode(br#"{"method":"getTime","params":{ "a": 1 }}"#).unwrap();
         assert_eq!(
             (call.method.as_str(), call.params.as_str()),
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn claims() {
+    fn claims_are_decoded() {
         assert_eq!(Claim::decode(b""), Ok(Claim::default()));
         let claim = Claim::decode(br#"{"secretKey":"s","durationMs":60000}"#).unwrap();
         assert_eq!((claim.secret_key.as_str(), claim.duration_ms), ("s", 60_000));
@@ -196,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_no_object() {
-        let form = |expected| Err::<(), _>(DecodeError::form(expected));
+    fn arrays_are_rejected_as_objects() {
+        let form = |expected| Err::<(), _>(PayloadDecodeError::form(expected));
         let claim = "an object with secretKey and durationMs";
         for payload in ["[]", " [\"s\",1]", "[\"s\"]"] {
             assert_eq!(Claim::decode(payload.as_bytes()).map(drop), form(claim), "{payload}");
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn provision_requests() {
+    fn provisioning_requests_are_decoded() {
         let request = Provision::decode(
             br#"{"deviceName":"D","provisionDeviceKey":"k","provisionDeviceSecret":"s","credentialsType":"MQTT_BASIC","username":"u","password":"p","clientId":"c","gateway":true}"#,
         )

@@ -1,17 +1,17 @@
-//! Topics of the device interface: what a device publishes to and may subscribe to, long (`v1/…`) and short (`v2/…`) names.
+//! Topics of the device API: publish topics and subscriptions, with long (`v1/…`) and short (`v2/…`) names.
 
-/// Which names a device uses; answers go where the question came from.
+/// The topic names that a device uses. Responses use the names of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum TopicForm {
     /// `v1/devices/me/…`.
     Long,
-    /// `v2/…`, with the format in the topic or that of the profile.
-    Short(Format),
+    /// `v2/…`. The format is given by the topic (`…/j`, `…/p`), or else by the device profile.
+    Short(PayloadFormat),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// What the device profile says.
+pub enum PayloadFormat {
+    /// The format of the device profile.
     Profile,
     Json,
     Protobuf,
@@ -23,23 +23,23 @@ pub enum OtaKind {
     Software,
 }
 
-/// What a device says by the topic that it publishes to.
+/// The meaning of a device's publish topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uplink {
-    Telemetry(Form),
-    Attributes(Form),
+    Telemetry(TopicForm),
+    Attributes(TopicForm),
     AttributesRequest {
-        form: Form,
+        form: TopicForm,
         id: i32,
     },
-    /// The answer to a call of the server.
+    /// Response to an RPC request of the server.
     RpcResponse {
-        form: Form,
+        form: TopicForm,
         id: i32,
     },
-    /// A call to the server.
+    /// RPC request to the server.
     RpcRequest {
-        form: Form,
+        form: TopicForm,
         id: i32,
     },
     Claim,
@@ -59,7 +59,7 @@ pub enum Uplink {
 }
 
 impl Uplink {
-    /// `None`: no topic of the device interface.
+    /// Returns `None` for a topic outside the device API.
     pub fn parse(topic: &str) -> Option<Uplink> {
         if let Some(rest) = topic.strip_prefix("v1/devices/me/") {
             return parse_long(rest);
@@ -75,7 +75,7 @@ impl Uplink {
 }
 
 fn parse_long(rest: &str) -> Option<Uplink> {
-    let form = Form::Long;
+    let form = TopicForm::Long;
     match rest {
         "telemetry" => return Some(Uplink::Telemetry(form)),
         "attributes" => return Some(Uplink::Attributes(form)),
@@ -94,12 +94,12 @@ fn parse_long(rest: &str) -> Option<Uplink> {
 
 fn parse_short(rest: &str) -> Option<Uplink> {
     match rest {
-        "t" => return Some(Uplink::Telemetry(Form::Short(Format::Profile))),
-        "t/j" => return Some(Uplink::Telemetry(Form::Short(Format::Json))),
-        "t/p" => return Some(Uplink::Telemetry(Form::Short(Format::Protobuf))),
-        "a" => return Some(Uplink::Attributes(Form::Short(Format::Profile))),
-        "a/j" => return Some(Uplink::Attributes(Form::Short(Format::Json))),
-        "a/p" => return Some(Uplink::Attributes(Form::Short(Format::Protobuf))),
+        "t" => return Some(Uplink::Telemetry(TopicForm::Short(PayloadFormat::Profile))),
+        "t/j" => return Some(Uplink::Telemetry(TopicForm::Short(PayloadFormat::Json))),
+        "t/p" => return Some(Uplink::Telemetry(TopicForm::Short(PayloadFormat::Protobuf))),
+        "a" => return Some(Uplink::Attributes(TopicForm::Short(PayloadFormat::Profile))),
+        "a/j" => return Some(Uplink::Attributes(TopicForm::Short(PayloadFormat::Json))),
+        "a/p" => return Some(Uplink::Attributes(TopicForm::Short(PayloadFormat::Protobuf))),
         _ => {}
     }
     if let Some(rest) = rest.strip_prefix("a/req/") {
@@ -127,14 +127,14 @@ fn parse_short(rest: &str) -> Option<Uplink> {
     })
 }
 
-fn short_id(rest: &str) -> Option<(Form, i32)> {
+fn short_id(rest: &str) -> Option<(TopicForm, i32)> {
     let (format, id) = match rest.split_once('/') {
-        None => (Format::Profile, rest),
-        Some(("j", id)) => (Format::Json, id),
-        Some(("p", id)) => (Format::Protobuf, id),
+        None => (PayloadFormat::Profile, rest),
+        Some(("j", id)) => (PayloadFormat::Json, id),
+        Some(("p", id)) => (PayloadFormat::Protobuf, id),
         Some(_) => return None,
     };
-    Some((Form::Short(format), number(id)?))
+    Some((TopicForm::Short(format), number(id)?))
 }
 
 fn number(text: &str) -> Option<i32> {
@@ -154,13 +154,13 @@ fn parse_gateway(rest: &str) -> Option<Uplink> {
     })
 }
 
-/// What a device may subscribe to; other filters are refused with 0x80.
+/// Subscriptions of the device API. Other filters are rejected with 0x80.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subscription {
-    Attributes(Form),
-    AttributesResponse(Form),
-    RpcRequest(Form),
-    RpcResponse(Form),
+pub enum DeviceSubscription {
+    Attributes(TopicForm),
+    AttributesResponse(TopicForm),
+    RpcRequest(TopicForm),
+    RpcResponse(TopicForm),
     Provision,
     Chunks(OtaKind),
     ChunkErrors(OtaKind),
@@ -170,59 +170,74 @@ pub enum Subscription {
     GatewayDisconnect,
 }
 
-const PROFILE: Form = Form::Short(Format::Profile);
-const JSON: Form = Form::Short(Format::Json);
-const PROTOBUF: Form = Form::Short(Format::Protobuf);
+const PROFILE: TopicForm = TopicForm::Short(PayloadFormat::Profile);
+const JSON: TopicForm = TopicForm::Short(PayloadFormat::Json);
+const PROTOBUF: TopicForm = TopicForm::Short(PayloadFormat::Protobuf);
 
-const SUBSCRIPTIONS: &[(&str, Subscription)] = &[
-    ("v1/devices/me/attributes", Subscription::Attributes(Form::Long)),
+const SUBSCRIPTIONS: &[(&str, DeviceSubscription)] = &[
+    (
+        "v1/devices/me/attributes",
+        DeviceSubscription::Attributes(TopicForm::Long),
+    ),
     (
         "v1/devices/me/attributes/response/+",
-        Subscription::AttributesResponse(Form::Long),
+        DeviceSubscription::AttributesResponse(TopicForm::Long),
     ),
-    ("v1/devices/me/rpc/request/+", Subscription::RpcRequest(Form::Long)),
-    ("v1/devices/me/rpc/response/+", Subscription::RpcResponse(Form::Long)),
-    ("v2/a", Subscription::Attributes(PROFILE)),
-    ("v2/a/j", Subscription::Attributes(JSON)),
-    ("v2/a/p", Subscription::Attributes(PROTOBUF)),
-    ("v2/a/res/+", Subscription::AttributesResponse(PROFILE)),
-    ("v2/a/res/j/+", Subscription::AttributesResponse(JSON)),
-    ("v2/a/res/p/+", Subscription::AttributesResponse(PROTOBUF)),
-    ("v2/r/req/+", Subscription::RpcRequest(PROFILE)),
-    ("v2/r/req/j/+", Subscription::RpcRequest(JSON)),
-    ("v2/r/req/p/+", Subscription::RpcRequest(PROTOBUF)),
-    ("v2/r/res/+", Subscription::RpcResponse(PROFILE)),
-    ("v2/r/res/j/+", Subscription::RpcResponse(JSON)),
-    ("v2/r/res/p/+", Subscription::RpcResponse(PROTOBUF)),
-    ("/provision/response", Subscription::Provision),
-    ("v2/fw/response/+/chunk/+", Subscription::Chunks(OtaKind::Firmware)),
-    ("v2/sw/response/+/chunk/+", Subscription::Chunks(OtaKind::Software)),
-    ("v2/fw/error", Subscription::ChunkErrors(OtaKind::Firmware)),
-    ("v2/sw/error", Subscription::ChunkErrors(OtaKind::Software)),
-    ("v1/gateway/attributes", Subscription::GatewayAttributes),
+    (
+        "v1/devices/me/rpc/request/+",
+        DeviceSubscription::RpcRequest(TopicForm::Long),
+    ),
+    (
+        "v1/devices/me/rpc/response/+",
+        DeviceSubscription::RpcResponse(TopicForm::Long),
+    ),
+    ("v2/a", DeviceSubscription::Attributes(PROFILE)),
+    ("v2/a/j", DeviceSubscription::Attributes(JSON)),
+    ("v2/a/p", DeviceSubscription::Attributes(PROTOBUF)),
+    ("v2/a/res/+", DeviceSubscription::AttributesResponse(PROFILE)),
+    ("v2/a/res/j/+", DeviceSubscription::AttributesResponse(JSON)),
+    ("v2/a/res/p/+", DeviceSubscription::AttributesResponse(PROTOBUF)),
+    ("v2/r/req/+", DeviceSubscription::RpcRequest(PROFILE)),
+    ("v2/r/req/j/+", DeviceSubscription::RpcRequest(JSON)),
+    ("v2/r/req/p/+", DeviceSubscription::RpcRequest(PROTOBUF)),
+    ("v2/r/res/+", DeviceSubscription::RpcResponse(PROFILE)),
+    ("v2/r/res/j/+", DeviceSubscription::RpcResponse(JSON)),
+    ("v2/r/res/p/+", DeviceSubscription::RpcResponse(PROTOBUF)),
+    ("/provision/response", DeviceSubscription::Provision),
+    (
+        "v2/fw/response/+/chunk/+",
+        DeviceSubscription::Chunks(OtaKind::Firmware),
+    ),
+    (
+        "v2/sw/response/+/chunk/+",
+        DeviceSubscription::Chunks(OtaKind::Software),
+    ),
+    ("v2/fw/error", DeviceSubscription::ChunkErrors(OtaKind::Firmware)),
+    ("v2/sw/error", DeviceSubscription::ChunkErrors(OtaKind::Software)),
+    ("v1/gateway/attributes", DeviceSubscription::GatewayAttributes),
     (
         "v1/gateway/attributes/response",
-        Subscription::GatewayAttributesResponse,
+        DeviceSubscription::GatewayAttributesResponse,
     ),
-    ("v1/gateway/rpc", Subscription::GatewayRpc),
-    ("v1/gateway/disconnect", Subscription::GatewayDisconnect),
+    ("v1/gateway/rpc", DeviceSubscription::GatewayRpc),
+    ("v1/gateway/disconnect", DeviceSubscription::GatewayDisconnect),
 ];
 
-impl Subscription {
-    pub fn parse(filter: &str) -> Option<Subscription> {
+impl DeviceSubscription {
+    pub fn parse(filter: &str) -> Option<DeviceSubscription> {
         let mut all = SUBSCRIPTIONS.iter();
         all.find(|(text, _)| *text == filter)
             .map(|(_, subscription)| *subscription)
     }
 }
 
-/// Where a message to a device goes.
+/// The topic of a message to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Downlink {
-    Attributes(Form),
-    AttributesResponse { form: Form, id: i32 },
-    RpcRequest { form: Form, id: i32 },
-    RpcResponse { form: Form, id: i32 },
+    Attributes(TopicForm),
+    AttributesResponse { form: TopicForm, id: i32 },
+    RpcRequest { form: TopicForm, id: i32 },
+    RpcResponse { form: TopicForm, id: i32 },
     Provision,
     Chunk { kind: OtaKind, request: i32, chunk: i32 },
     ChunkError(OtaKind),
@@ -235,8 +250,8 @@ pub enum Downlink {
 impl Downlink {
     pub fn topic(self) -> String {
         match self {
-            Downlink::Attributes(Form::Long) => "v1/devices/me/attributes".to_owned(),
-            Downlink::Attributes(Form::Short(format)) => format!("v2/a{}", ["", "/j", "/p"][format as usize]),
+            Downlink::Attributes(TopicForm::Long) => "v1/devices/me/attributes".to_owned(),
+            Downlink::Attributes(TopicForm::Short(format)) => format!("v2/a{}", ["", "/j", "/p"][format as usize]),
             Downlink::AttributesResponse { form, id } => {
                 with_id("v1/devices/me/attributes/response/", "v2/a/res/", form, id)
             }
@@ -256,7 +271,7 @@ impl Downlink {
 }
 
 impl Downlink {
-    /// The number of the call that is sent to this topic of a device.
+    /// The request number in the topic of an RPC request to a device.
     pub fn rpc_number(topic: &str) -> Option<i32> {
         let beginnings = ["v1/devices/me/rpc/request/", "v2/r/req/j/", "v2/r/req/p/", "v2/r/req/"];
         let rest = beginnings
@@ -266,10 +281,10 @@ impl Downlink {
     }
 }
 
-fn with_id(long: &str, short: &str, form: Form, id: i32) -> String {
+fn with_id(long: &str, short: &str, form: TopicForm, id: i32) -> String {
     match form {
-        Form::Long => format!("{long}{id}"),
-        Form::Short(format) => format!("{short}{}{id}", ["", "j/", "p/"][format as usize]),
+        TopicForm::Long => format!("{long}{id}"),
+        TopicForm::Short(format) => format!("{short}{}{id}", ["", "j/", "p/"][format as usize]),
     }
 }
 
@@ -287,28 +302,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topics_of_devices() {
+    fn device_topics_are_parsed() {
         let cases = [
-            ("v1/devices/me/telemetry", Some(Uplink::Telemetry(Form::Long))),
-            ("v1/devices/me/attributes", Some(Uplink::Attributes(Form::Long))),
+            ("v1/devices/me/telemetry", Some(Uplink::Telemetry(TopicForm::Long))),
+            ("v1/devices/me/attributes", Some(Uplink::Attributes(TopicForm::Long))),
             (
                 "v1/devices/me/attributes/request/7",
                 Some(Uplink::AttributesRequest {
-                    form: Form::Long,
+                    form: TopicForm::Long,
                     id: 7,
                 }),
             ),
             (
                 "v1/devices/me/rpc/response/7",
                 Some(Uplink::RpcResponse {
-                    form: Form::Long,
+                    form: TopicForm::Long,
                     id: 7,
                 }),
             ),
             (
                 "v1/devices/me/rpc/request/7",
                 Some(Uplink::RpcRequest {
-                    form: Form::Long,
+                    form: TopicForm::Long,
                     id: 7,
                 }),
             ),
@@ -345,8 +360,8 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_to_topics_that_a_device_may_subscribe_to() {
-        let forms = [Form::Long, PROFILE, JSON, PROTOBUF];
+    fn response_topics_match_allowed_subscriptions() {
+        let forms = [TopicForm::Long, PROFILE, JSON, PROTOBUF];
         for form in forms {
             for downlink in [
                 Downlink::AttributesResponse { form, id: 42 },
@@ -355,7 +370,7 @@ mod tests {
                 Downlink::Attributes(form),
             ] {
                 let filter = downlink.topic().replace("42", "+");
-                assert!(Subscription::parse(&filter).is_some(), "{filter}");
+                assert!(DeviceSubscription::parse(&filter).is_some(), "{filter}");
             }
         }
         assert_eq!(
@@ -367,6 +382,6 @@ mod tests {
             .topic(),
             "v2/sw/response/1/chunk/2"
         );
-        assert_eq!(Subscription::parse("v1/devices/me/#"), None);
+        assert_eq!(DeviceSubscription::parse("v1/devices/me/#"), None);
     }
 }

@@ -1,20 +1,20 @@
-//! API keys of users: made once, shown once, found by their hash.
+//! API keys of users. A key is shown once, when it is created, and found by its hash.
 
 use super::{Entities, EntityError, fill_random};
 use crate::credentials::sha3_hash;
 use crate::ids::{ApiKeyId, UserId, Uuid};
 use crate::model::{ApiKey, Entity};
 use crate::page::PageLink;
-use crate::repository::{Change, Selection};
+use crate::repository::{RepositoryChange, Selection};
 
-/// Tells secret scanners what they have found.
+/// Lets secret scanners recognize a key.
 const PREFIX: &str = "tb_";
 const KEY_BYTES: usize = 32;
-/// Of one user.
-const KEYS_MAX: usize = 100;
+/// API keys per user.
+pub(super) const KEYS_MAX: usize = 100;
 
 impl Entities {
-    /// The key itself comes back with a new one; nobody can read it later.
+    /// Saves an API key. For a new one, also returns the key itself, which cannot be read later.
     pub fn save_api_key(&self, mut key: ApiKey, now_ms: i64) -> Result<(ApiKey, Option<String>), EntityError> {
         let _changing = self.changing();
         let stored = self.stored(&key, "API key")?;
@@ -22,14 +22,16 @@ impl Entities {
             (key.tenant_id, key.user_id) = (stored.tenant_id, stored.user_id);
             key.value_hash.clone_from(&stored.value_hash);
             key.expiration_time = stored.expiration_time;
-            return Ok((self.put_alone(key, Some(stored), now_ms)?, None));
+            return Ok((self.put_one(key, Some(stored), now_ms)?, None));
         }
         if self.repository.count(ApiKey::KIND, &of_user(key.user_id))? >= KEYS_MAX {
-            return Err(EntityError::invalid(format!("A user can have {KEYS_MAX} API keys!")));
+            return Err(EntityError::invalid(format!(
+                "A user can have at most {KEYS_MAX} API keys!"
+            )));
         }
         let value = new_key();
         key.value_hash = Some(sha3_hash(&value));
-        Ok((self.put_alone(key, None, now_ms)?, Some(value)))
+        Ok((self.put_one(key, None, now_ms)?, Some(value)))
     }
 
     pub fn find_api_key(&self, value: &str) -> Result<Option<ApiKey>, EntityError> {
@@ -38,14 +40,14 @@ impl Entities {
 
     pub fn delete_api_key(&self, id: ApiKeyId) -> Result<(), EntityError> {
         let _changing = self.changing();
-        Ok(self.repository.apply(&[Change::Delete(id.entity())])?)
+        Ok(self.repository.apply(&[RepositoryChange::Delete(id.entity())])?)
     }
 
-    /// They go with their user.
-    pub(super) fn delete_api_keys_of(&self, user: UserId) -> Result<Vec<Change>, EntityError> {
+    /// Deletes the API keys of a deleted user.
+    pub(super) fn delete_api_keys_of(&self, user: UserId) -> Result<Vec<RepositoryChange>, EntityError> {
         let page = self.page::<ApiKey>(&of_user(user), &PageLink::new(KEYS_MAX, 0))?;
         let ids = page.data.into_iter().filter_map(|key| key.id);
-        Ok(ids.map(|id| Change::Delete(id.entity())).collect())
+        Ok(ids.map(|id| RepositoryChange::Delete(id.entity())).collect())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The users that ThingsBoard's demonstration has, with passwords that everybody knows.
+//! The users of ThingsBoard's demo data, with public passwords.
 
 use auth::Password;
 
@@ -11,8 +11,9 @@ const TENANT_ADMIN: &str = "tenant@thingsboard.org";
 const CUSTOMER_USER: &str = "customer@thingsboard.org";
 
 impl Entities {
-    /// A system administrator, a tenant with an administrator, and a customer with a user; the password is what stands before
-    /// the at sign. `None`: they are there already. Its chains have to be loaded by the caller.
+    /// Creates a system administrator, a tenant with an administrator, and a customer with a user. The password is
+    /// the part of the email before the at sign. Returns `None` if they exist. The caller must load the tenant's
+    /// chains.
     pub fn create_demo(&self, now_ms: i64) -> Result<Option<NewTenant>, EntityError> {
         if self.user_by_email(SYS_ADMIN)?.is_some() || self.user_by_email(TENANT_ADMIN)?.is_some() {
             return Ok(None);
@@ -31,7 +32,7 @@ impl Entities {
         let customer = self.save_customer(customer, now_ms)?;
         self.demo_user(SYS_ADMIN, Authority::SysAdmin, &Tenant::default(), None, now_ms)?;
         self.demo_user(CUSTOMER_USER, Authority::CustomerUser, &new.tenant, customer.id, now_ms)?;
-        // The last one: whoever finds it finds all of them.
+        // Created last, so that its existence implies the others.
         self.demo_user(TENANT_ADMIN, Authority::TenantAdmin, &new.tenant, None, now_ms)?;
         Ok(Some(new))
     }

@@ -2,16 +2,16 @@
 
 use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::credentials;
-use crate::decode::Transport;
+use crate::decode::ProfileTransport;
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, TenantId};
 use crate::model::{
     CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, Entity, Relation, RelationGroup,
 };
 use crate::page::PageLink;
-use crate::repository::{Change, Selection};
+use crate::repository::{RepositoryChange, Selection};
 
 impl Entities {
-    /// Creates it with credentials, or changes it. `token`: that of a new device, if not one by chance.
+    /// Creates a device with an access token, or changes a device. A new device gets `token`, or a random one.
     pub fn save_device(&self, device: Device, token: Option<&str>, now_ms: i64) -> Result<Device, EntityError> {
         let token = token
             .filter(|token| !token.is_empty())
@@ -23,7 +23,7 @@ impl Entities {
         self.save_device_with_credentials(device, credentials, now_ms)
     }
 
-    /// The credentials count for a new device only.
+    /// As [`Entities::save_device`], with credentials for a new device.
     pub fn save_device_with_credentials(
         &self,
         device: Device,
@@ -34,12 +34,12 @@ impl Entities {
         self.save_device_along(device, credentials, Vec::new(), now_ms)
     }
 
-    /// With other changes in the same transaction. The caller holds [`Entities::changing`].
+    /// Saves a device together with other changes in one transaction. The caller holds [`Entities::changing`].
     pub(super) fn save_device_along(
         &self,
         mut device: Device,
         mut credentials: DeviceCredentials,
-        along: Vec<Change>,
+        along: Vec<RepositoryChange>,
         now_ms: i64,
     ) -> Result<Device, EntityError> {
         let stored = self.stored(&device, "device")?;
@@ -72,11 +72,11 @@ impl Entities {
         device: &mut Device,
         stored: Option<&Device>,
         now_ms: i64,
-    ) -> Result<impl Iterator<Item = Change>, EntityError> {
+    ) -> Result<impl Iterator<Item = RepositoryChange>, EntityError> {
         device.customer_id = Some(device.customer_id.unwrap_or_default());
         device.device_data.get_or_insert_with(default_device_data);
         let put = self.put(device, stored, now_ms)?;
-        Ok([put].into_iter().chain(self.untold_device(device, stored)))
+        Ok([put].into_iter().chain(self.mark_device_for_ota(device, stored)))
     }
 
     fn put_credentials_of(
@@ -84,16 +84,16 @@ impl Entities {
         device: &Device,
         credentials: &mut DeviceCredentials,
         now_ms: i64,
-    ) -> Result<Change, EntityError> {
+    ) -> Result<RepositoryChange, EntityError> {
         credentials.device_id = device.id.unwrap_or_default();
         credentials.id = None;
         credentials::normalize(credentials)?;
         self.put(credentials, None, now_ms)
     }
 
-    /// New devices that a gateway speaks for, like this one but for their names, with their relations to it: in one transaction. Those
-    /// that the tenant has room for, and whose names can be names; one alone is an error otherwise.
-    pub fn create_behind(
+    /// Creates devices behind a gateway from a template, with relations to the gateway, in one transaction. Skips
+    /// devices beyond the tenant's limit and invalid names. A single name that is invalid is an error.
+    pub fn create_gateway_devices(
         &self,
         gateway: EntityId,
         mut like: Device,
@@ -101,8 +101,8 @@ impl Entities {
         now_ms: i64,
     ) -> Result<Vec<Device>, EntityError> {
         let _changing = self.changing();
-        let room = self.room_for(Device::KIND, like.tenant_id)?;
-        if room == 0 {
+        let capacity = self.remaining_capacity(Device::KIND, like.tenant_id)?;
+        if capacity == 0 {
             return Err(EntityError::Limit(Device::KIND));
         }
         if let [name] = names {
@@ -112,7 +112,7 @@ impl Entities {
         let mut changes = self.resolve_profile(&mut like, now_ms)?;
         let mut made = Vec::new();
         let names = names.iter().filter(|name| check_name("Device name", name).is_ok());
-        for name in names.take(room) {
+        for name in names.take(capacity) {
             let mut device = Device {
                 name: (*name).to_owned(),
                 ..like.clone()
@@ -123,7 +123,7 @@ impl Entities {
             };
             changes.extend(self.put_device(&mut device, None, now_ms)?);
             changes.push(self.put_credentials_of(&device, &mut credentials, now_ms)?);
-            changes.push(Change::PutRelation(Relation {
+            changes.push(RepositoryChange::PutRelation(Relation {
                 from: gateway,
                 to: device.id.unwrap_or_default().entity(),
                 kind: Relation::CREATED.to_owned(),
@@ -162,8 +162,8 @@ impl Entities {
         }
     }
 
-    /// By identifier, else by the name in `type`, which makes a profile if there is none, else the default one.
-    fn resolve_profile(&self, device: &mut Device, now_ms: i64) -> Result<Vec<Change>, EntityError> {
+    /// Resolves the profile by id, or by the name in `type`, creating it if necessary, or takes the default profile.
+    fn resolve_profile(&self, device: &mut Device, now_ms: i64) -> Result<Vec<RepositoryChange>, EntityError> {
         let tenant = device.tenant_id;
         if let Some(id) = device.device_profile_id {
             let profile: Option<DeviceProfile> = self.find(id.0)?;
@@ -201,19 +201,20 @@ impl Entities {
             .ok_or(EntityError::NotFound)
     }
 
-    /// With its credentials, relations, attributes and alarms; telemetry is the time-series store's.
+    /// Deletes a device with its credentials, relations, attributes and alarms. The time-series store's points are
+    /// deleted later.
     pub fn delete_device(&self, id: DeviceId) -> Result<Device, EntityError> {
         let _changing = self.changing();
         let device: Device = self.get(id.0)?;
         let credentials = self.device_credentials(id)?;
         let mut changes = delete_with_all(id.entity());
         if let Some(credentials_id) = credentials.id {
-            changes.push(Change::Delete(crate::ids::EntityId::new(
+            changes.push(RepositoryChange::Delete(crate::ids::EntityId::new(
                 DeviceCredentials::KIND,
                 credentials_id.id,
             )));
         }
-        changes.extend(self.rpcs_of(id)?.map(Change::Delete));
+        changes.extend(self.rpcs_of(id)?.map(RepositoryChange::Delete));
         changes.extend(self.claims().change_without(id));
         self.repository.apply(&changes)?;
         self.claims().remove(id);
@@ -235,7 +236,7 @@ impl Entities {
         self.find_by_key(credentials_id)
     }
 
-    /// Replaces those of the device; sessions that logged in with the old ones are the caller's to end.
+    /// Replaces the credentials of a device. The caller must close sessions that used the old ones.
     pub fn save_device_credentials(
         &self,
         mut credentials: DeviceCredentials,
@@ -266,7 +267,7 @@ impl Entities {
             credentials.credentials_id = Some(random_text());
         }
         credentials::normalize(&mut credentials)?;
-        let saved = self.put_alone(credentials, Some(&stored), now_ms)?;
+        let saved = self.put_one(credentials, Some(&stored), now_ms)?;
         let mut directory = self.directory_mut();
         if let Some(old) = stored.credentials_id.as_deref() {
             directory.remove_credentials(old);
@@ -301,7 +302,7 @@ impl Entities {
             profile.profile_data = crate::model::default_profile_data();
         }
         let mut changes = vec![self.put(&mut profile, stored.as_ref(), now_ms)?];
-        changes.extend(Entities::untold_profile(&profile, stored.as_ref()));
+        changes.extend(Entities::mark_profile_for_ota(&profile, stored.as_ref()));
         if let Some(stored) = stored.filter(|stored| stored.name != profile.name) {
             changes.extend(self.rename_type(&stored, &profile.name, now_ms)?);
         }
@@ -328,7 +329,7 @@ impl Entities {
                 ));
             }
         }
-        if let Err(problem) = Transport::of(profile) {
+        if let Err(problem) = ProfileTransport::of(profile) {
             return Err(EntityError::invalid(format!(
                 "[Transport Configuration] invalid schema provided: {problem}"
             )));
@@ -336,7 +337,8 @@ impl Entities {
         check_alarms(profile)
     }
 
-    /// Another transport may be another payload: what devices in the field say would be refused from one message to the next.
+    /// Rejects a new type or transport type if the profile has devices. With another transport, the payload format may
+    /// change, and the server would reject messages of these devices.
     fn check_same_kind(&self, stored: &DeviceProfile, profile: &DeviceProfile) -> Result<(), EntityError> {
         let what = if stored.kind != profile.kind {
             "type"
@@ -357,8 +359,8 @@ impl Entities {
         }
     }
 
-    /// The type of a device is the name of its profile.
-    fn rename_type(&self, old: &DeviceProfile, name: &str, now_ms: i64) -> Result<Vec<Change>, EntityError> {
+    /// Renames the type of a profile's devices, which is the profile's name.
+    fn rename_type(&self, old: &DeviceProfile, name: &str, now_ms: i64) -> Result<Vec<RepositoryChange>, EntityError> {
         let selection = Selection {
             parent: old.id.map(|id| id.0),
             ..Selection::default()
@@ -378,7 +380,7 @@ impl Entities {
         Ok(changes)
     }
 
-    /// Takes the mark from the profile that had it.
+    /// Makes the profile the default in place of the previous one.
     pub fn set_default_device_profile(&self, id: DeviceProfileId, now_ms: i64) -> Result<DeviceProfile, EntityError> {
         let _changing = self.changing();
         let mut profile: DeviceProfile = self.get(id.0)?;
@@ -426,9 +428,9 @@ fn default_device_data() -> serde_json::Value {
     serde_json::json!({"configuration": {"type": "DEFAULT"}, "transportConfiguration": {"type": "DEFAULT"}})
 }
 
-fn read_profiles(changes: &[Change]) -> impl Iterator<Item = DeviceProfile> {
+fn read_profiles(changes: &[RepositoryChange]) -> impl Iterator<Item = DeviceProfile> {
     changes.iter().filter_map(|change| match change {
-        Change::Put { record, .. } if record.kind == DeviceProfile::KIND => record.read().ok(),
+        RepositoryChange::Put { record, .. } if record.kind == DeviceProfile::KIND => record.read().ok(),
         _ => None,
     })
 }
@@ -447,7 +449,7 @@ fn check_alarms(profile: &DeviceProfile) -> Result<(), EntityError> {
         }
         types.push(kind);
     }
-    match crate::alarm_rules::Rules::parse(profile.alarms()) {
+    match crate::alarm_rules::AlarmRules::parse(profile.alarms()) {
         Ok(_) => Ok(()),
         Err(error) => Err(EntityError::invalid(error.to_string())),
     }

@@ -1,20 +1,20 @@
-//! Why an entity is not saved, found or deleted: the texts are ThingsBoard's, since scripts compare them.
+//! Errors of saving, finding and deleting entities. The texts are ThingsBoard's, because scripts compare them.
 
 use std::fmt;
 
 use crate::credentials::CredentialsError;
 use crate::ids::EntityType;
-use crate::repository::{RepositoryError, Unique};
+use crate::repository::{RepositoryError, UniqueConstraint};
 
 #[derive(Debug)]
 pub enum EntityError {
-    /// What was asked for cannot be: HTTP 400, error code 31.
+    /// An invalid request: HTTP 400, error code 31.
     Invalid(String),
     /// HTTP 404, error code 32.
     NotFound,
-    /// The tenant has as many as its profile allows: HTTP 403, error code 41.
+    /// The tenant profile's limit is reached: HTTP 403, error code 41.
     Limit(EntityType),
-    /// Somebody else changed it: HTTP 409, error code 35.
+    /// A concurrent change was applied first: HTTP 409, error code 35.
     Version(EntityType),
     Repository(RepositoryError),
 }
@@ -55,14 +55,14 @@ impl From<CredentialsError> for EntityError {
 impl From<RepositoryError> for EntityError {
     fn from(error: RepositoryError) -> EntityError {
         match error {
-            RepositoryError::Unique { kind, what } => EntityError::invalid(unique_text(kind, what)),
+            RepositoryError::Unique { kind, constraint: what } => EntityError::invalid(unique_text(kind, what)),
             RepositoryError::Version { kind, .. } => EntityError::Version(kind),
             other => EntityError::Repository(other),
         }
     }
 }
 
-/// `Rule chain`.
+/// For example `Rule chain`.
 fn normal_name(kind: EntityType) -> String {
     let name = kind.name().to_lowercase().replace('_', " ");
     let mut letters = name.chars();
@@ -70,10 +70,12 @@ fn normal_name(kind: EntityType) -> String {
     first.into_iter().chain(letters).collect()
 }
 
-fn unique_text(kind: EntityType, what: Unique) -> &'static str {
+fn unique_text(kind: EntityType, what: UniqueConstraint) -> &'static str {
     match (kind, what) {
         (EntityType::Device, _) => "Device with such name already exists!",
-        (EntityType::DeviceProfile, Unique::Key) => "Device profile with such provision device key already exists!",
+        (EntityType::DeviceProfile, UniqueConstraint::Key) => {
+            "Device profile with such provision device key already exists!"
+        }
         (EntityType::DeviceProfile, _) => "Device profile with such name already exists!",
         (EntityType::Asset, _) => "Asset with such name already exists!",
         (EntityType::AssetProfile, _) => "Asset profile with such name already exists!",

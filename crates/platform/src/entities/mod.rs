@@ -1,7 +1,8 @@
-//! Creating, changing and deleting entities by ThingsBoard's rules, with its error texts: what is checked, what is made
-//! along with what, and that the [`Directory`] in memory follows.
+//! Creates, changes and deletes entities by ThingsBoard's rules, with its error texts: checks, dependent entities,
+//! and updates of the in-memory [`DeviceDirectory`].
 //!
-//! Calls read and write the repository and so block. Time is passed in; secrets come from the operating system.
+//! Calls read and write the repository, so they block. The caller passes in the time. Secrets come from the operating
+//! system.
 
 mod alarm_comments;
 mod api_keys;
@@ -10,6 +11,8 @@ mod claims;
 mod demo;
 mod devices;
 mod error;
+pub(crate) mod fixed_limits;
+mod follow_up;
 mod ota;
 mod people;
 mod provision;
@@ -17,41 +20,40 @@ mod queues;
 mod rpcs;
 mod tenant_profiles;
 mod things;
-mod unfinished;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use audit_logs::AUDIT_LOGS_MAX;
-pub use claims::{ClaimOutcome, Said};
+pub use claims::{ClaimOutcome, ReceptionMode};
 pub use error::EntityError;
 pub use ota::{OTA_BYTES_MAX, OTA_PART_BYTES, OtaUpload, OtaWriter};
 pub use people::NewTenant;
 pub use provision::ProvisionOutcome;
 
-use crate::directory::Directory;
+use crate::directory::DeviceDirectory;
 use crate::ids::{EntityId, IdMaker, Uuid};
 use crate::model::Entity;
-use crate::page::{Page, PageLink};
-use crate::repository::{Change, Record, Repository, RepositoryError, Selection};
+use crate::page::{PageData, PageLink};
+use crate::repository::{EntityRecord, Repository, RepositoryChange, RepositoryError, Selection};
 
 pub struct Entities {
-    directory: RwLock<Directory>,
-    claims: Mutex<claims::Claims>,
+    directory: RwLock<DeviceDirectory>,
+    claims: Mutex<claims::PendingClaims>,
     uploading: ota::Uploading,
-    /// One change at a time, so that checks hold until what they allowed is written.
+    /// Serializes changes, so that the result of a check holds until the change is written.
     changes: Mutex<()>,
     ids: IdMaker,
     repository: Arc<dyn Repository>,
 }
 
-/// Alphanumeric, as ThingsBoard's: of tokens, and of names that nobody gave.
+/// Length of random tokens and generated names. Alphanumeric, as in ThingsBoard.
 const RANDOM_TEXT_CHARS: usize = 20;
 
 impl Entities {
     /// Reads all devices, profiles and credentials into memory.
     pub fn open(repository: Arc<dyn Repository>) -> Result<Entities, RepositoryError> {
-        let directory = Directory::load(&*repository)?;
-        let claims = claims::Claims::load(&*repository, &directory)?;
+        let directory = DeviceDirectory::load(&*repository)?;
+        let claims = claims::PendingClaims::load(&*repository, &directory)?;
         let mut node = [0; 8];
         fill_random(&mut node);
         let entities = Entities {
@@ -72,11 +74,11 @@ impl Entities {
         &self.repository
     }
 
-    pub fn directory(&self) -> RwLockReadGuard<'_, Directory> {
+    pub fn directory(&self) -> RwLockReadGuard<'_, DeviceDirectory> {
         self.directory.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn directory_mut(&self) -> RwLockWriteGuard<'_, Directory> {
+    fn directory_mut(&self) -> RwLockWriteGuard<'_, DeviceDirectory> {
         self.directory.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -107,49 +109,49 @@ impl Entities {
         Ok(record.map(|record| record.read()).transpose()?)
     }
 
-    pub fn page<E: Entity>(&self, selection: &Selection, link: &PageLink) -> Result<Page<E>, EntityError> {
+    pub fn page<E: Entity>(&self, selection: &Selection, link: &PageLink) -> Result<PageData<E>, EntityError> {
         let page = self.repository.page(E::KIND, selection, link)?;
         Ok(page.try_map(|record| record.read())?)
     }
 
-    /// What is stored of an entity that has an identifier; its absence is the error that ThingsBoard reports.
+    /// The stored version of an entity with an id. If it is missing, returns ThingsBoard's error.
     fn stored<E: Entity>(&self, entity: &E, what: &str) -> Result<Option<E>, EntityError> {
         let Some(id) = entity.id() else { return Ok(None) };
         let missing = || EntityError::invalid(format!("Can't update non existing {what}!"));
         self.find(id)?.map_or_else(|| Err(missing()), |stored| Ok(Some(stored)))
     }
 
-    /// Gives the entity its identifier and version, and the change that stores it.
-    fn put<E: Entity>(&self, entity: &mut E, stored: Option<&E>, now_ms: i64) -> Result<Change, EntityError> {
+    /// Sets the entity's id and version, and returns the change that stores it.
+    fn put<E: Entity>(&self, entity: &mut E, stored: Option<&E>, now_ms: i64) -> Result<RepositoryChange, EntityError> {
         let replaces = entity.version().filter(|_| stored.is_some());
         let version = stored.map_or(1, |stored| stored.version().unwrap_or(0) + 1);
         let id = entity.id().unwrap_or_else(|| self.ids.next(now_ms));
         entity.stamp(id, version);
-        let record = Record::of(entity, version)?;
-        Ok(Change::Put { record, replaces })
+        let record = EntityRecord::of(entity, version)?;
+        Ok(RepositoryChange::Put { record, replaces })
     }
 
-    fn put_alone<E: Entity>(&self, mut entity: E, stored: Option<&E>, now_ms: i64) -> Result<E, EntityError> {
+    fn put_one<E: Entity>(&self, mut entity: E, stored: Option<&E>, now_ms: i64) -> Result<E, EntityError> {
         let change = self.put(&mut entity, stored, now_ms)?;
         self.repository.apply(&[change])?;
         Ok(entity)
     }
 }
 
-/// Everything that hangs on an entity and goes with it.
-fn delete_with_all(id: EntityId) -> Vec<Change> {
+/// Deletes an entity with its relations, attributes and alarms.
+fn delete_with_all(id: EntityId) -> Vec<RepositoryChange> {
     let mut changes = vec![
-        Change::Delete(id),
-        Change::DeleteRelationsOf(id),
-        Change::DeleteAttributesOf(id.id),
-        Change::DeleteAlarmsOf(id.id),
+        RepositoryChange::Delete(id),
+        RepositoryChange::DeleteRelationsOf(id),
+        RepositoryChange::DeleteAttributesOf(id.id),
+        RepositoryChange::DeleteAlarmsOf(id.id),
     ];
-    changes.extend(unfinished::is_deleted(id));
+    changes.extend(follow_up::mark_deleted(id));
     changes
 }
 
 fn fill_random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the operating system gives random bytes from its start on");
+    getrandom::fill(bytes).expect("the operating system provides random bytes");
 }
 
 fn random_text() -> String {
@@ -158,7 +160,7 @@ fn random_text() -> String {
     while text.len() < RANDOM_TEXT_CHARS {
         let mut bytes = [0; 32];
         fill_random(&mut bytes);
-        // Of 256 values the last 8 would favour some letters.
+        // Skips the last 8 of the 256 values, because with them some letters would be more likely.
         let usable = bytes
             .iter()
             .filter(|byte| **byte < 248)
@@ -168,7 +170,7 @@ fn random_text() -> String {
     text
 }
 
-/// Names of all kinds: something has to be in them.
+/// Checks the rules for names of all types.
 fn check_name(what: &str, name: &str) -> Result<(), EntityError> {
     if name.trim().is_empty() {
         return Err(EntityError::invalid(format!("{what} should be specified!")));
@@ -187,7 +189,7 @@ fn check_name(what: &str, name: &str) -> Result<(), EntityError> {
     Ok(())
 }
 
-/// What begins like a tag of HTML: names are shown by other programs, too.
+/// Whether a text contains something like an HTML tag. Other programs also show the names.
 fn has_markup(text: &str) -> bool {
     let begins = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?'));
     text.match_indices('<').any(|(at, _)| begins(&text[at + 1..]))

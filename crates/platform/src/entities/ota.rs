@@ -1,4 +1,4 @@
-//! Firmware and software: what may be saved, whose it is, and its bytes with their checksum.
+//! Firmware and software packages: checks, assignment to devices, and data with a checksum.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -10,33 +10,33 @@ use sha2::{Sha256, Sha384, Sha512};
 use super::{Entities, EntityError, check_name};
 use crate::ids::{DeviceId, DeviceProfileId, EntityId, OtaPackageId, TenantId};
 use crate::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
-use crate::repository::{Change, RepositoryError};
+use crate::repository::{RepositoryChange, RepositoryError};
 
-/// Of one package.
+/// Largest package.
 pub const OTA_BYTES_MAX: usize = 256 << 20;
 
-/// How a package is kept: pieces of this size, the last one shorter.
+/// Size of the parts in which a package is stored. The last one is shorter.
 pub const OTA_PART_BYTES: usize = 1 << 20;
 
-/// What comes with the bytes of a package.
+/// Metadata of an upload.
 #[derive(Clone, Debug, Default)]
 pub struct OtaUpload {
     pub file_name: String,
     pub content_type: String,
-    /// Hexadecimal; empty: it is computed.
+    /// Hexadecimal; computed if empty.
     pub checksum: String,
     pub algorithm: String,
 }
 
-/// Packages whose bytes are coming.
+/// Packages that are being uploaded.
 pub(super) type Uploading = Arc<Mutex<HashSet<OtaPackageId>>>;
 
-/// The bytes of a package, piece by piece. What was written is gone after [`Entities::abandon_ota`], or when others come.
+/// Receives the data of a package in pieces. [`Entities::abandon_ota`] or a new upload removes the written parts.
 pub struct OtaWriter {
     id: OtaPackageId,
     upload: OtaUpload,
     checksum: Checksum,
-    /// Less than a part.
+    /// Less than one part.
     gathered: Vec<u8>,
     parts: u32,
     bytes: usize,
@@ -54,7 +54,7 @@ fn lock(uploading: &Uploading) -> MutexGuard<'_, HashSet<OtaPackageId>> {
 }
 
 impl Entities {
-    /// What it says of itself; a package that devices may have is changed in its description only.
+    /// Saves the metadata of a package. Only the description of an existing package can change.
     pub fn save_ota_package(&self, mut package: OtaPackage, now_ms: i64) -> Result<OtaPackage, EntityError> {
         let _changing = self.changing();
         check_name("OtaPackage title", &package.title)?;
@@ -98,7 +98,7 @@ impl Entities {
                 ));
             }
         }
-        match self.put_alone(package, stored.as_ref(), now_ms) {
+        match self.put_one(package, stored.as_ref(), now_ms) {
             Err(EntityError::Repository(RepositoryError::Unique { .. })) => Err(EntityError::invalid(
                 "OtaPackage with such title and version already exists!",
             )),
@@ -106,7 +106,7 @@ impl Entities {
         }
     }
 
-    /// The bytes of a package that has none yet will come.
+    /// Starts the upload of a package that has no data yet.
     pub fn begin_ota(&self, id: OtaPackageId, upload: OtaUpload) -> Result<OtaWriter, EntityError> {
         self.package_without_data(id)?;
         let checksum = Checksum::new(&upload.algorithm)?;
@@ -122,8 +122,8 @@ impl Entities {
             bytes: 0,
             uploading: Arc::clone(&self.uploading),
         };
-        // Of one that was cut off.
-        self.repository.apply(&[Change::DeleteParts(id.0)])?;
+        // Removes the parts of an interrupted upload.
+        self.repository.apply(&[RepositoryChange::DeleteParts(id.0)])?;
         Ok(writer)
     }
 
@@ -147,8 +147,8 @@ impl Entities {
     }
 
     fn put_part(&self, writer: &mut OtaWriter) -> Result<(), EntityError> {
-        let part = Change::PutPart {
-            of: writer.id.0,
+        let part = RepositoryChange::PutPart {
+            owner: writer.id.0,
             number: writer.parts,
             bytes: std::mem::take(&mut writer.gathered),
         };
@@ -156,7 +156,7 @@ impl Entities {
         Ok(self.repository.apply(&[part])?)
     }
 
-    /// All of them are there. Whatever goes wrong, the package is as it was.
+    /// Finishes an upload. After an error the package is unchanged.
     pub fn finish_ota(&self, mut writer: OtaWriter, now_ms: i64) -> Result<OtaPackage, EntityError> {
         let saved = self.try_finish_ota(&mut writer, now_ms);
         if saved.is_err() {
@@ -193,9 +193,9 @@ impl Entities {
         Ok(package)
     }
 
-    /// What was written is forgotten.
+    /// Removes the written parts.
     pub fn abandon_ota(&self, writer: OtaWriter) -> Result<(), EntityError> {
-        Ok(self.repository.apply(&[Change::DeleteParts(writer.id.0)])?)
+        Ok(self.repository.apply(&[RepositoryChange::DeleteParts(writer.id.0)])?)
     }
 
     fn package_without_data(&self, id: OtaPackageId) -> Result<OtaPackage, EntityError> {
@@ -206,7 +206,7 @@ impl Entities {
         Ok(stored)
     }
 
-    /// [`OTA_PART_BYTES`] of the bytes of a package, of the last part the rest.
+    /// Reads one part: [`OTA_PART_BYTES`] of a package, or the rest for the last part.
     pub fn ota_part(&self, id: OtaPackageId, number: u32) -> Result<Vec<u8>, EntityError> {
         self.repository.part(id.0, number)?.ok_or(EntityError::NotFound)
     }
@@ -232,12 +232,13 @@ impl Entities {
                 "The otaPackage referenced by the devices cannot be deleted!",
             ));
         }
-        Ok(self
-            .repository
-            .apply(&[Change::DeleteParts(id.0), Change::Delete(id.entity())])?)
+        Ok(self.repository.apply(&[
+            RepositoryChange::DeleteParts(id.0),
+            RepositoryChange::Delete(id.entity()),
+        ])?)
     }
 
-    /// Its own, or that of its profile.
+    /// The package of the device, or that of its profile.
     pub fn ota_package_of(&self, device: DeviceId, kind: OtaPackageType) -> Result<Option<OtaPackage>, EntityError> {
         let device: Device = self.get(device.0)?;
         let own = match kind {
@@ -258,7 +259,7 @@ impl Entities {
         }
     }
 
-    /// Before a device or a profile is saved that names packages.
+    /// Checks the packages of a device or profile that is saved.
     pub(super) fn check_ota(
         &self,
         (firmware, software): (Option<EntityId>, Option<EntityId>),
@@ -291,7 +292,7 @@ impl Entities {
     }
 }
 
-/// Of what has come so far.
+/// Checksum of the data received so far.
 enum Checksum {
     Md5(Md5),
     Sha256(Sha256),
@@ -340,7 +341,7 @@ impl Checksum {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -351,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_the_standards() {
+    fn checksums_match_the_standards() {
         let of = |algorithm| {
             let mut checksum = Checksum::new(algorithm).unwrap();
             b"123456789".chunks(4).for_each(|part| checksum.update(part));

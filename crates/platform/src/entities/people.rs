@@ -1,4 +1,4 @@
-//! Tenants with what they begin with, customers, users and their passwords.
+//! Tenants with their initial entities, customers, users and passwords.
 
 use auth::{Password, PasswordHash};
 
@@ -10,9 +10,9 @@ use crate::model::{
     OtaPackage, QueueStats, Rpc, RuleChain, Tenant, User, UserCredentials,
 };
 use crate::page::PageLink;
-use crate::repository::{Change, Selection};
+use crate::repository::{RepositoryChange, Selection};
 
-/// What a tenant has from the start.
+/// The initial entities of a tenant.
 #[derive(Clone, Debug)]
 pub struct NewTenant {
     pub tenant: Tenant,
@@ -21,7 +21,7 @@ pub struct NewTenant {
 }
 
 impl Entities {
-    /// With default profiles and a root rule chain.
+    /// Creates a tenant with default profiles and a root rule chain.
     pub fn create_tenant(&self, mut tenant: Tenant, now_ms: i64) -> Result<NewTenant, EntityError> {
         let _changing = self.changing();
         check_name("Tenant title", &tenant.title)?;
@@ -69,7 +69,7 @@ impl Entities {
         tenant.name.clone_from(&tenant.title);
         self.resolve_tenant_profile(&mut tenant, now_ms)?;
         let stored = self.stored(&tenant, "tenant")?;
-        let saved = self.put_alone(tenant, stored.as_ref(), now_ms)?;
+        let saved = self.put_one(tenant, stored.as_ref(), now_ms)?;
         self.reload_limits()?;
         Ok(saved)
     }
@@ -86,10 +86,10 @@ impl Entities {
             }
             None => self.check_limit(Customer::KIND, customer.tenant_id)?,
         }
-        self.put_alone(customer, stored.as_ref(), now_ms)
+        self.put_one(customer, stored.as_ref(), now_ms)
     }
 
-    /// Its users go, its devices and assets lose their owner.
+    /// Deletes a customer and its users. Its devices and assets lose their owner.
     pub fn delete_customer(&self, id: CustomerId, now_ms: i64) -> Result<Customer, EntityError> {
         let _changing = self.changing();
         let customer: Customer = self.get(id.0)?;
@@ -130,7 +130,7 @@ impl Entities {
         Ok(all)
     }
 
-    /// A new user has no password yet; the answer has the token to set one with.
+    /// Saves a user. A new user has no password; the returned token allows setting one.
     pub fn save_user(&self, mut user: User, now_ms: i64) -> Result<(User, Option<String>), EntityError> {
         let _changing = self.changing();
         let stored = self.stored(&user, "user")?;
@@ -187,7 +187,7 @@ impl Entities {
         self.get(user.0)
     }
 
-    /// By the token that [`Entities::save_user`] gave.
+    /// Sets the first password, with the token of [`Entities::save_user`].
     pub fn activate_user(&self, token: &str, password: &Password, now_ms: i64) -> Result<User, EntityError> {
         let credentials: Option<UserCredentials> = self.find_by_key(token)?;
         let credentials = credentials.ok_or_else(|| {
@@ -208,11 +208,12 @@ impl Entities {
             password: Some(hash.as_str().to_owned()),
             activate_token: None,
         };
-        self.put_alone(credentials, None, now_ms)?;
+        self.put_one(credentials, None, now_ms)?;
         Ok(())
     }
 
-    /// The user, if the password is right and the user enabled. Takes tens of milliseconds, and as long for an unknown one.
+    /// Returns the user if the password is right and the user is enabled. Takes tens of milliseconds, also for an
+    /// unknown user.
     pub fn login(&self, email: &str, password: &Password) -> Result<Option<User>, EntityError> {
         let user = self.user_by_email(email)?;
         let credentials = match &user {
@@ -223,7 +224,7 @@ impl Entities {
             .filter(|credentials| credentials.enabled)
             .and_then(|credentials| credentials.password);
         let Some(hash) = hash.and_then(|hash| PasswordHash::parse(&hash).ok()) else {
-            // The time of a refusal does not tell whether the user exists.
+            // Prevents response times from revealing whether the user exists.
             let _ = PasswordHash::create(password);
             return Ok(None);
         };
@@ -239,7 +240,7 @@ impl Entities {
         Ok(user)
     }
 
-    /// Where the tenant's usage is recorded; made when it is asked for.
+    /// The entity of the tenant's usage; created on first use.
     pub fn api_usage_state(&self, tenant: TenantId, now_ms: i64) -> Result<ApiUsageState, EntityError> {
         let _changing = self.changing();
         self.get::<Tenant>(tenant.0)?;
@@ -256,10 +257,10 @@ impl Entities {
             entity_id: Some(tenant.entity()),
             ..ApiUsageState::default()
         };
-        self.put_alone(state, None, now_ms)
+        self.put_one(state, None, now_ms)
     }
 
-    /// That of a queue in this node, made with the first message.
+    /// The entity of a queue's statistics on this node; created on first use.
     pub fn queue_stats(
         &self,
         tenant: TenantId,
@@ -280,10 +281,10 @@ impl Entities {
             name,
             ..QueueStats::default()
         };
-        self.put_alone(stats, None, now_ms)
+        self.put_one(stats, None, now_ms)
     }
 
-    /// All entities of the tenant, but not its telemetry.
+    /// Deletes all entities of the tenant. Its telemetry is deleted later (`follow_up.rs`).
     pub fn delete_tenant(&self, id: TenantId) -> Result<Tenant, EntityError> {
         let _changing = self.changing();
         let tenant: Tenant = self.get(id.0)?;
@@ -308,7 +309,7 @@ impl Entities {
                 if record.row.tenant == id.0 {
                     changes.extend(delete_with_all(crate::ids::EntityId::new(kind, record.row.id)));
                     if kind == OtaPackage::KIND {
-                        changes.push(Change::DeleteParts(record.row.id));
+                        changes.push(RepositoryChange::DeleteParts(record.row.id));
                     }
                     if kind == Device::KIND {
                         devices.push(crate::ids::DeviceId(record.row.id));
@@ -320,13 +321,13 @@ impl Entities {
             })?;
         }
         let credentials = self.credentials_of(&devices)?;
-        changes.extend(credentials.iter().map(|(_, _, id)| Change::Delete(*id)));
+        changes.extend(credentials.iter().map(|(_, _, id)| RepositoryChange::Delete(*id)));
         {
             let claims = self.claims();
             changes.extend(devices.iter().filter_map(|device| claims.change_without(*device)));
         }
         self.repository.apply(&changes)?;
-        self.forget_claims_of(&devices);
+        self.remove_claims_of(&devices);
         let mut directory = self.directory_mut();
         for (device, credentials_id, _) in &credentials {
             directory.remove_device(*device, credentials_id.as_deref());
@@ -351,9 +352,12 @@ impl Entities {
     }
 }
 
-fn delete_user(id: UserId) -> Vec<Change> {
+fn delete_user(id: UserId) -> Vec<RepositoryChange> {
     let mut changes = delete_with_all(id.entity());
-    changes.push(Change::Delete(crate::ids::EntityId::new(UserCredentials::KIND, id.0)));
+    changes.push(RepositoryChange::Delete(crate::ids::EntityId::new(
+        UserCredentials::KIND,
+        id.0,
+    )));
     changes
 }
 
@@ -397,7 +401,7 @@ fn check_user(user: &User, stored: Option<&User>) -> Result<(), EntityError> {
     }
 }
 
-/// Something, an at sign, a domain with a dot.
+/// A local part, an at sign, and a domain with a dot.
 fn is_email(text: &str) -> bool {
     let Some((local, domain)) = text.split_once('@') else {
         return false;

@@ -1,16 +1,16 @@
-//! Devices that come by themselves: provisioning with the key and secret of a profile.
+//! Provisioning: devices register themselves with the key and secret of a profile.
 
-use timeseries::Value;
+use timeseries::PointValue;
 
 use super::{Entities, EntityError, random_text};
 use crate::decode::Provision;
 use crate::ids::DeviceId;
 use crate::model::{
-    Attribute, CredentialsType, Device, DeviceCredentials, DeviceProfile, MqttBasic, ProvisionType, Scope,
+    Attribute, AttributeScope, CredentialsType, Device, DeviceCredentials, DeviceProfile, MqttBasic, ProvisionType,
 };
-use crate::repository::Change;
+use crate::repository::RepositoryChange;
 
-/// Server attribute of a device that was provisioned.
+/// Server attribute of a provisioned device.
 const PROVISION_STATE: &str = "provisionState";
 const PROVISIONED: &str = "provisioned";
 
@@ -20,9 +20,9 @@ pub enum ProvisionOutcome {
         credentials: DeviceCredentials,
         is_new: bool,
     },
-    /// No profile has this key with this secret.
+    /// No profile has this key and secret.
     NotFound,
-    /// With the device, if there is one that cannot be provisioned once more.
+    /// The device cannot be provisioned. Contains the device if it exists already.
     Failure(Option<DeviceId>),
 }
 
@@ -90,7 +90,7 @@ impl Entities {
         let id = device.id.unwrap_or_default();
         let state = self
             .repository
-            .attributes(id.0, Scope::ServerScope, Some(&[PROVISION_STATE]))?;
+            .attributes(id.0, AttributeScope::ServerScope, Some(&[PROVISION_STATE]))?;
         if !state.is_empty() {
             return Ok(ProvisionOutcome::Failure(Some(id)));
         }
@@ -104,17 +104,17 @@ impl Entities {
     fn mark_provisioned(&self, device: DeviceId, now_ms: i64) -> Result<(), EntityError> {
         let attribute = Attribute {
             key: PROVISION_STATE.to_owned(),
-            value: Value::String(PROVISIONED.into()),
+            value: PointValue::String(PROVISIONED.into()),
             last_update_ms: now_ms,
         };
-        Ok(self.repository.apply(&[Change::PutAttribute {
+        Ok(self.repository.apply(&[RepositoryChange::PutAttribute {
             entity: device.0,
-            scope: Scope::ServerScope,
+            scope: AttributeScope::ServerScope,
             attribute,
         }])?)
     }
 
-    /// For a first start: a password that nobody knows before it is printed.
+    /// Returns a random password for a first start. It is known only after the server has printed it.
     pub fn random_password() -> String {
         random_text()
     }

@@ -1,18 +1,18 @@
-//! Queues of rule chains: ThingsBoard's three are always there, and can be changed.
+//! Queues of rule chains. ThingsBoard's three default queues always exist, and can be changed.
 
 use super::{Entities, EntityError, check_name};
 use crate::ids::QueueId;
 use crate::model::{DeviceProfile, Entity, MAIN_QUEUE, Queue};
-use crate::repository::{Change, RepositoryError};
+use crate::repository::{RepositoryChange, RepositoryError};
 
 impl Entities {
-    /// In the order in which they were made.
+    /// Returns the queues in the order of creation.
     pub fn queues(&self, now_ms: i64) -> Result<Vec<Queue>, EntityError> {
         let _changing = self.changing();
         let mut all = self.stored_queues()?;
         for default in Queue::defaults() {
             if all.iter().all(|queue| queue.name != default.name) {
-                all.push(self.put_alone(default, None, now_ms)?);
+                all.push(self.put_one(default, None, now_ms)?);
             }
         }
         Ok(all)
@@ -47,7 +47,7 @@ impl Entities {
         if stored.as_ref().is_some_and(|stored| stored.name != queue.name) {
             return Err(EntityError::invalid("Can't change queue name!"));
         }
-        self.put_alone(queue, stored.as_ref(), now_ms)
+        self.put_one(queue, stored.as_ref(), now_ms)
     }
 
     pub fn delete_queue(&self, id: QueueId) -> Result<(), EntityError> {
@@ -66,7 +66,7 @@ impl Entities {
                 "The queue referenced by the device profiles cannot be deleted!",
             ));
         }
-        Ok(self.repository.apply(&[Change::Delete(id.entity())])?)
+        Ok(self.repository.apply(&[RepositoryChange::Delete(id.entity())])?)
     }
 }
 

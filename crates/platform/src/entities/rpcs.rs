@@ -1,17 +1,17 @@
-//! Calls to devices that are kept.
+//! Persistent RPC requests to devices.
 
 use super::{Entities, EntityError};
 use crate::ids::{DeviceId, EntityId, RpcId, TenantId};
 use crate::model::{Entity, Rpc, RpcStatus};
-use crate::page::{Page, PageLink};
-use crate::repository::{Change, Record, Selection};
+use crate::page::{PageData, PageLink};
+use crate::repository::{EntityRecord, RepositoryChange, Selection};
 
-/// Of one device. Beyond it the oldest that have come to an end are forgotten.
-const KEPT_MAX: usize = 1000;
-/// How many are forgotten at once.
-const FORGOTTEN: usize = 100;
+/// Requests per device. Beyond that the oldest finished ones are deleted.
+pub(super) const RPCS_MAX: usize = 1000;
+/// Requests deleted at once.
+const DELETED_AT_ONCE: usize = 100;
 
-/// Those that have not come to an end, as far as their status says so.
+/// Statuses of unfinished requests.
 const LIVE: [RpcStatus; 4] = [
     RpcStatus::Queued,
     RpcStatus::Sent,
@@ -20,34 +20,41 @@ const LIVE: [RpcStatus; 4] = [
 ];
 
 impl Entities {
-    /// New ones, which have their identifiers, or changed ones: all or none.
+    /// Saves new requests with their ids, or changed ones: all or none.
     pub fn save_rpcs(&self, rpcs: &[Rpc]) -> Result<(), EntityError> {
         let mut changes = Vec::with_capacity(rpcs.len());
         for rpc in rpcs {
-            changes.push(Change::Put {
-                record: Record::of(rpc, 1)?,
+            changes.push(RepositoryChange::Put {
+                record: EntityRecord::of(rpc, 1)?,
                 replaces: None,
             });
         }
         Ok(self.repository.apply(&changes)?)
     }
 
-    /// Makes room for one more of this device.
-    pub fn forget_old_rpcs(&self, device: DeviceId) -> Result<(), EntityError> {
-        if self.repository.count(Rpc::KIND, &of_device(device, None))? < KEPT_MAX {
+    /// Makes space for one more request of this device.
+    pub fn delete_old_rpcs(&self, device: DeviceId) -> Result<(), EntityError> {
+        if self.repository.count(Rpc::KIND, &of_device(device, None))? < RPCS_MAX {
             return Ok(());
         }
-        let oldest: Page<Rpc> = self.page(&of_device(device, None), &PageLink::new(FORGOTTEN, 0))?;
+        let oldest: PageData<Rpc> = self.page(&of_device(device, None), &PageLink::new(DELETED_AT_ONCE, 0))?;
         let ended = oldest.data.iter().filter(|rpc| !is_live(rpc));
-        let changes: Vec<Change> = ended.filter_map(|rpc| Some(Change::Delete(rpc.id?.entity()))).collect();
+        let changes: Vec<RepositoryChange> = ended
+            .filter_map(|rpc| Some(RepositoryChange::Delete(rpc.id?.entity())))
+            .collect();
         Ok(self.repository.apply(&changes)?)
     }
 
-    pub fn rpcs(&self, device: DeviceId, status: Option<RpcStatus>, link: &PageLink) -> Result<Page<Rpc>, EntityError> {
+    pub fn rpcs(
+        &self,
+        device: DeviceId,
+        status: Option<RpcStatus>,
+        link: &PageLink,
+    ) -> Result<PageData<Rpc>, EntityError> {
         self.page(&of_device(device, status), link)
     }
 
-    pub fn rpcs_of_tenant(&self, tenant: TenantId, link: &PageLink) -> Result<Page<Rpc>, EntityError> {
+    pub fn rpcs_of_tenant(&self, tenant: TenantId, link: &PageLink) -> Result<PageData<Rpc>, EntityError> {
         let selection = Selection {
             tenant: Some(tenant.0),
             ..Selection::default()
@@ -56,10 +63,10 @@ impl Entities {
     }
 
     pub fn delete_rpc(&self, id: RpcId) -> Result<(), EntityError> {
-        Ok(self.repository.apply(&[Change::Delete(id.entity())])?)
+        Ok(self.repository.apply(&[RepositoryChange::Delete(id.entity())])?)
     }
 
-    /// Of all devices, in the order in which they were made.
+    /// Unfinished requests of all devices, in the order of creation.
     pub fn live_rpcs(&self) -> Result<Vec<Rpc>, EntityError> {
         let mut live = Vec::new();
         let mut problem = None;
@@ -76,7 +83,7 @@ impl Entities {
     }
 
     pub(super) fn rpcs_of(&self, device: DeviceId) -> Result<impl Iterator<Item = EntityId>, EntityError> {
-        let all: Page<Rpc> = self.page(&of_device(device, None), &PageLink::new(usize::MAX >> 1, 0))?;
+        let all: PageData<Rpc> = self.page(&of_device(device, None), &PageLink::new(usize::MAX >> 1, 0))?;
         Ok(all.data.into_iter().filter_map(|rpc| rpc.id).map(RpcId::entity))
     }
 }

@@ -1,4 +1,4 @@
-//! Tenant profiles, and that what they limit is asked before something is made.
+//! Tenant profiles, and the check of their limits before an entity is created.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use crate::ids::{EntityType, TenantId, TenantProfileId};
 use crate::limits::TenantLimits;
 use crate::model::{Entity, Tenant, TenantProfile};
 use crate::page::PageLink;
-use crate::repository::{Change, Selection};
+use crate::repository::{RepositoryChange, Selection};
 use crate::retention::TimesToLive;
 
 impl Entities {
-    /// That of tenants that name none; made when it is asked for.
+    /// The profile of tenants without one; created on first use.
     pub fn default_tenant_profile(&self, now_ms: i64) -> Result<TenantProfile, EntityError> {
         let _changing = self.changing();
         self.default_tenant_profile_while_changing(now_ms)
@@ -28,7 +28,7 @@ impl Entities {
             default: true,
             ..TenantProfile::default()
         };
-        self.put_alone(profile, None, now_ms)
+        self.put_one(profile, None, now_ms)
     }
 
     fn stored_default_tenant_profile(&self) -> Result<Option<TenantProfile>, EntityError> {
@@ -60,7 +60,7 @@ impl Entities {
         match &stored {
             Some(stored) if stored.default != profile.default => {
                 return Err(EntityError::invalid(
-                    "Which tenant profile is the default one is changed by POST /api/tenantProfile/{id}/default!",
+                    "The default tenant profile can only be changed by POST /api/tenantProfile/{id}/default!",
                 ));
             }
             None if profile.default && self.stored_default_tenant_profile()?.is_some() => {
@@ -68,13 +68,13 @@ impl Entities {
             }
             _ => {}
         }
-        let saved = self.put_alone(profile, stored.as_ref(), now_ms)?;
+        let saved = self.put_one(profile, stored.as_ref(), now_ms)?;
         drop(changing);
         self.reload_limits()?;
         Ok(saved)
     }
 
-    /// Takes the mark from the profile that had it.
+    /// Makes the profile the default in place of the previous one.
     pub fn set_default_tenant_profile(&self, id: TenantProfileId, now_ms: i64) -> Result<TenantProfile, EntityError> {
         let changing = self.changing();
         let mut profile: TenantProfile = self.get(id.0)?;
@@ -112,10 +112,10 @@ impl Entities {
                 "The tenant profile referenced by the tenants cannot be deleted!",
             ));
         }
-        Ok(self.repository.apply(&[Change::Delete(id.entity())])?)
+        Ok(self.repository.apply(&[RepositoryChange::Delete(id.entity())])?)
     }
 
-    /// A new tenant, or one that names none, has the default one.
+    /// A tenant without a profile gets the default one.
     pub(super) fn resolve_tenant_profile(&self, tenant: &mut Tenant, now_ms: i64) -> Result<(), EntityError> {
         match tenant.tenant_profile_id {
             Some(id) if self.find::<TenantProfile>(id.0)?.is_none() => Err(EntityError::invalid(
@@ -129,7 +129,7 @@ impl Entities {
         }
     }
 
-    /// And times to live: after a tenant or a profile of tenants was changed, and at the start.
+    /// Reloads limits and times to live, at the start and after a tenant or tenant profile was changed.
     pub(super) fn reload_limits(&self) -> Result<(), EntityError> {
         let mut profiles = HashMap::new();
         let mut default = (None, TimesToLive::default());
@@ -137,9 +137,9 @@ impl Entities {
             let Ok(profile) = record.read::<TenantProfile>() else {
                 return;
             };
-            // Saving a profile refuses what cannot be read.
+            // Saving a profile rejects an invalid configuration.
             let limits = TenantLimits::parse(profile.configuration()).unwrap_or_default();
-            let limits = Some(limits).filter(|limits| !limits.is_none()).map(Arc::new);
+            let limits = Some(limits).filter(|limits| !limits.is_unlimited()).map(Arc::new);
             let ttls = TimesToLive::parse(profile.configuration()).unwrap_or_default();
             if profile.default {
                 default = (limits.clone(), ttls);
@@ -170,16 +170,16 @@ impl Entities {
         Ok(())
     }
 
-    /// Before an entity is made for the tenant.
+    /// Checks the limit before an entity of the tenant is created.
     pub(super) fn check_limit(&self, kind: EntityType, tenant: TenantId) -> Result<(), EntityError> {
-        match self.room_for(kind, tenant)? {
+        match self.remaining_capacity(kind, tenant)? {
             0 => Err(EntityError::Limit(kind)),
             _ => Ok(()),
         }
     }
 
-    /// How many more the tenant may have.
-    pub(super) fn room_for(&self, kind: EntityType, tenant: TenantId) -> Result<usize, EntityError> {
+    /// How many more entities of this type the tenant may have.
+    pub(super) fn remaining_capacity(&self, kind: EntityType, tenant: TenantId) -> Result<usize, EntityError> {
         let limit = self
             .directory()
             .limits(tenant)

@@ -4,7 +4,7 @@ use super::{Entities, EntityError, check_name, delete_with_all};
 use crate::ids::{AssetProfileId, DashboardId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::{Asset, AssetProfile, Dashboard, DeviceProfile, Entity, Queue, Relation, RuleChain};
 use crate::page::PageLink;
-use crate::repository::{Change, Selection};
+use crate::repository::{RepositoryChange, Selection};
 
 impl Entities {
     pub fn save_asset(&self, mut asset: Asset, now_ms: i64) -> Result<Asset, EntityError> {
@@ -23,7 +23,7 @@ impl Entities {
         Ok(asset)
     }
 
-    fn resolve_asset_profile(&self, asset: &mut Asset, now_ms: i64) -> Result<Vec<Change>, EntityError> {
+    fn resolve_asset_profile(&self, asset: &mut Asset, now_ms: i64) -> Result<Vec<RepositoryChange>, EntityError> {
         let tenant = asset.tenant_id.0;
         if let Some(id) = asset.asset_profile_id {
             let profile: Option<AssetProfile> = self.find(id.0)?;
@@ -64,10 +64,10 @@ impl Entities {
             profile.default_dashboard_id,
             profile.default_queue_name.as_deref(),
         )?;
-        self.put_alone(profile, stored.as_ref(), now_ms)
+        self.put_one(profile, stored.as_ref(), now_ms)
     }
 
-    /// What a profile names is its tenant's.
+    /// Checks that the entities named by a profile belong to its tenant.
     pub(super) fn check_defaults(
         &self,
         what: &str,
@@ -100,7 +100,7 @@ impl Entities {
         )))
     }
 
-    /// Profiles that an entity is the default of.
+    /// Checks that no profile uses the entity as its default.
     fn check_no_default(
         &self,
         what: &str,
@@ -163,17 +163,17 @@ impl Entities {
             Some(stored) => dashboard.tenant_id = stored.tenant_id,
             None => self.check_limit(Dashboard::KIND, dashboard.tenant_id)?,
         }
-        self.put_alone(dashboard, stored.as_ref(), now_ms)
+        self.put_one(dashboard, stored.as_ref(), now_ms)
     }
 
-    /// Of assets, which nothing refers to in a way that would forbid it.
+    /// Deletes an entity that nothing references, such as an asset.
     pub fn delete<E: Entity>(&self, entity: &E) -> Result<(), EntityError> {
         let _changing = self.changing();
         let id = entity.id().ok_or(EntityError::NotFound)?;
         Ok(self.repository.apply(&delete_with_all(EntityId::new(E::KIND, id)))?)
     }
 
-    /// The chain itself; what is in its nodes is said by [`Entities::save_rule_chain_metadata`].
+    /// Saves the chain itself. [`Entities::save_rule_chain_metadata`] saves its nodes.
     pub fn save_rule_chain(&self, mut chain: RuleChain, now_ms: i64) -> Result<RuleChain, EntityError> {
         let _changing = self.changing();
         check_name("Rule chain name", &chain.name)?;
@@ -187,10 +187,10 @@ impl Entities {
             chain.root = false;
         }
         chain.kind.get_or_insert_with(|| "CORE".to_owned());
-        self.put_alone(chain, stored.as_ref(), now_ms)
+        self.put_one(chain, stored.as_ref(), now_ms)
     }
 
-    /// Whatever is in it is kept; [`crate::chain::Chain::compile`] says what of it runs.
+    /// Saves the nodes without a check. [`crate::chain::Chain::compile`] reports which of them run.
     pub fn save_rule_chain_metadata(
         &self,
         id: RuleChainId,
@@ -204,10 +204,11 @@ impl Entities {
             version: None,
             ..stored.clone()
         };
-        self.put_alone(chain, Some(&stored), now_ms)
+        self.put_one(chain, Some(&stored), now_ms)
     }
 
-    /// An identifier for each node that has none, or one of a node that is not in `known`: that of another chain's is not to be had.
+    /// Assigns an id to each node without one, or with one that is not in `known`. A node cannot take the id of
+    /// another chain's node.
     pub fn identify_nodes(&self, metadata: &mut serde_json::Value, known: &[Uuid], now_ms: i64) {
         for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
             let id = node["id"]["id"].as_str().and_then(Uuid::parse);
@@ -254,7 +255,8 @@ impl Entities {
             ..stored.clone()
         };
         changes.push(self.put(&mut chain, Some(&stored), now_ms)?);
-        // If it was the root already, both changes are of one chain: the last one counts, without a check of versions.
+        // If the chain is the root already, both changes concern this chain. The second one has no version check, so
+        // it applies.
         self.repository.apply(&changes)?;
         Ok(chain)
     }
@@ -278,11 +280,15 @@ impl Entities {
 
     pub fn save_relation(&self, relation: &Relation) -> Result<(), EntityError> {
         check_name("Relation type", &relation.kind)?;
-        Ok(self.repository.apply(&[Change::PutRelation(relation.clone())])?)
+        Ok(self
+            .repository
+            .apply(&[RepositoryChange::PutRelation(relation.clone())])?)
     }
 
     pub fn delete_relation(&self, relation: &Relation) -> Result<(), EntityError> {
-        Ok(self.repository.apply(&[Change::DeleteRelation(relation.clone())])?)
+        Ok(self
+            .repository
+            .apply(&[RepositoryChange::DeleteRelation(relation.clone())])?)
     }
 }
 

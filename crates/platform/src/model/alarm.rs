@@ -1,4 +1,4 @@
-//! Alarms. There is at most one that is not cleared per originator and type.
+//! Alarms. There is at most one active alarm per originator and type.
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::ids::{AlarmId, CustomerId, EntityId, TenantId, UserId};
 
-/// Worst first, which is the order in which rules are tried.
+/// From the worst, which is the order in which rules are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AlarmSeverity {

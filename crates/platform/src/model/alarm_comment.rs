@@ -1,9 +1,9 @@
-//! What people write below an alarm.
+//! Comments on alarms.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, PlainId, Row, or_default, row};
+use super::{Entity, IndexColumns, PlainId, or_default, row};
 use crate::ids::{AlarmId, EntityType, TenantId, UserId, Uuid};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct AlarmComment {
     #[serde(deserialize_with = "or_default")]
     pub alarm_id: AlarmId,
     pub user_id: Option<UserId>,
-    /// `OTHER` is a person's.
+    /// `OTHER` for a comment of a user.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// `{"text": "…"}`.
@@ -42,8 +42,8 @@ impl Entity for AlarmComment {
         self.version = Some(version);
     }
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             parent: self.alarm_id.0,
             subtype: self.kind.clone().unwrap_or_default(),
             ..row(self.id(), self.tenant_id.0, "")

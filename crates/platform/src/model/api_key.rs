@@ -1,8 +1,8 @@
-//! Keys by which scripts act as a user, without a login. Only their hashes are kept.
+//! API keys, with which scripts act as a user without a login. Only their hashes are stored.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{ApiKeyId, EntityType, TenantId, UserId, Uuid};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,10 +17,10 @@ pub struct ApiKey {
     pub user_id: UserId,
     pub description: Option<String>,
     pub enabled: bool,
-    /// In milliseconds since 1970; 0: never.
+    /// In milliseconds since 1970; 0 means never.
     #[serde(deserialize_with = "or_default")]
     pub expiration_time: i64,
-    /// No field of ThingsBoard's: answers leave it out.
+    /// Not a field of ThingsBoard. Responses omit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_hash: Option<String>,
     pub version: Option<i64>,
@@ -53,8 +53,8 @@ impl Entity for ApiKey {
 
     identity!(ApiKeyId);
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             parent: self.user_id.0,
             unique_key: self.value_hash.clone(),
             ..row(

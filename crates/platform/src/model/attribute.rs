@@ -1,47 +1,51 @@
 //! Attributes: named values of an entity without a history.
 
 use serde::{Deserialize, Serialize};
-use timeseries::Value;
+use timeseries::PointValue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Scope {
+pub enum AttributeScope {
     /// Set by the device.
     ClientScope,
-    /// Set by the platform, seen by the device.
+    /// Set by the platform, visible to the device.
     SharedScope,
-    /// Never seen by the device.
+    /// Not visible to the device.
     ServerScope,
 }
 
-impl Scope {
-    pub const ALL: [Scope; 3] = [Scope::ClientScope, Scope::SharedScope, Scope::ServerScope];
+impl AttributeScope {
+    pub const ALL: [AttributeScope; 3] = [
+        AttributeScope::ClientScope,
+        AttributeScope::SharedScope,
+        AttributeScope::ServerScope,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Scope::ClientScope => "CLIENT_SCOPE",
-            Scope::SharedScope => "SHARED_SCOPE",
-            Scope::ServerScope => "SERVER_SCOPE",
+            AttributeScope::ClientScope => "CLIENT_SCOPE",
+            AttributeScope::SharedScope => "SHARED_SCOPE",
+            AttributeScope::ServerScope => "SERVER_SCOPE",
         }
     }
 
-    pub fn parse(text: &str) -> Option<Scope> {
-        Scope::ALL.into_iter().find(|scope| scope.name() == text)
+    pub fn parse(text: &str) -> Option<AttributeScope> {
+        AttributeScope::ALL.into_iter().find(|scope| scope.name() == text)
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     pub key: String,
-    pub value: Value,
+    pub value: PointValue,
     pub last_update_ms: i64,
 }
 
 impl Attribute {
-    /// In memory, about, when it is kept.
+    /// Approximate size in memory when stored.
     pub fn weight(&self) -> usize {
         let text = match &self.value {
-            Value::String(text) | Value::Json(text) => text.len(),
+            PointValue::String(text) | PointValue::Json(text) => text.len(),
             _ => 0,
         };
         128 + self.key.len() + text

@@ -1,9 +1,9 @@
-//! What somebody did over REST, or tried.
+//! A user's REST request, successful or not.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, PlainId, Row, or_default, row};
+use super::{Entity, IndexColumns, PlainId, or_default, row};
 use crate::ids::{CustomerId, EntityId, EntityType, TenantId, UserId, Uuid};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct AuditLog {
     pub user_id: UserId,
     #[serde(deserialize_with = "or_default")]
     pub user_name: String,
-    /// Such as `ADDED`.
+    /// For example `ADDED`.
     #[serde(deserialize_with = "or_default")]
     pub action_type: String,
     pub action_data: Value,
@@ -50,9 +50,9 @@ impl Entity for AuditLog {
         self.created_time = id.created_ms();
     }
 
-    /// The label is the user, so that what one has done is found.
-    fn row(&self) -> Row {
-        Row {
+    /// The label contains the user, so that entries can be selected by user.
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             customer: self.customer_id.0,
             parent: self.entity_id.map_or(Uuid::NULL, |entity| entity.id),
             subtype: self.action_type.clone(),

@@ -1,9 +1,9 @@
-//! Devices and what they log in with.
+//! Devices and their credentials.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Entity, PlainId, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, PlainId, identity, or_default, row};
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, EntityType, TenantId, Uuid};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,13 +36,14 @@ impl Device {
         info.and_then(|info| info.get(name)).and_then(Value::as_bool) == Some(true)
     }
 
-    /// May speak for other devices.
+    /// Whether the device may speak for other devices.
     pub fn is_gateway(&self) -> bool {
         self.flag("gateway")
     }
 
-    /// As the stored one is: a gateway speaks for all devices of its tenant, which only its administrators decide.
-    pub fn keep_gateway(&mut self, stored: &Device) {
+    /// Restores the stored gateway flag. A gateway speaks for all devices of its tenant, so only tenant
+    /// administrators may set it.
+    pub fn restore_gateway_flag(&mut self, stored: &Device) {
         if self.is_gateway() == stored.is_gateway() {
             return;
         }
@@ -53,7 +54,7 @@ impl Device {
         info["gateway"] = Value::Bool(stored.is_gateway());
     }
 
-    /// Activity of a device behind this gateway moves its last activity, not just sets the device active.
+    /// Whether activity of this gateway also counts as activity of the devices behind it.
     pub fn overwrites_activity_time(&self) -> bool {
         self.flag("overwriteActivityTime")
     }
@@ -64,8 +65,8 @@ impl Entity for Device {
 
     identity!(DeviceId);
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             customer: self.customer_id.unwrap_or_default().0,
             parent: self.device_profile_id.unwrap_or_default().0,
             subtype: self.kind.clone(),
@@ -100,7 +101,7 @@ impl CredentialsType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCredentials {
-    /// As ThingsBoard has it: a UUID without a type.
+    /// As in ThingsBoard: a UUID without a type.
     pub id: Option<PlainId>,
     #[serde(deserialize_with = "or_default")]
     pub created_time: i64,
@@ -108,14 +109,15 @@ pub struct DeviceCredentials {
     pub device_id: DeviceId,
     #[serde(deserialize_with = "or_default")]
     pub credentials_type: CredentialsType,
-    /// What a connection is found by; unique on the whole platform. [`crate::credentials`] computes it.
+    /// The id by which a connection finds the credentials, computed by [`crate::credentials`]. Unique in the whole
+    /// platform.
     pub credentials_id: Option<String>,
     /// JSON of [`MqttBasic`], or the certificate.
     pub credentials_value: Option<String>,
     pub version: Option<i64>,
 }
 
-/// All that is given must match.
+/// All given values must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MqttBasic {
@@ -141,8 +143,8 @@ impl Entity for DeviceCredentials {
         self.version = Some(version);
     }
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             parent: self.device_id.0,
             subtype: self.credentials_type.name().to_owned(),
             unique_key: self.credentials_id.clone(),

@@ -1,5 +1,5 @@
-//! Entities with the fields and the JSON that ThingsBoard's REST interface has. What is not known is ignored when it is
-//! read; what a profile or a dashboard has inside is kept as it came.
+//! Entities with the fields and JSON of ThingsBoard's REST API. Unknown fields are ignored. The contents of profiles
+//! and dashboards are stored unchanged.
 
 mod alarm;
 mod alarm_comment;
@@ -21,7 +21,7 @@ mod usage_state;
 pub use alarm::{Alarm, AlarmSeverity, AlarmStatus};
 pub use alarm_comment::AlarmComment;
 pub use api_key::ApiKey;
-pub use attribute::{Attribute, Scope};
+pub use attribute::{Attribute, AttributeScope};
 pub use audit_log::AuditLog;
 pub use device::{CredentialsType, Device, DeviceCredentials, MqttBasic};
 pub use ota_package::{OtaPackage, OtaPackageType};
@@ -40,37 +40,37 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::{EntityType, Uuid};
 
-/// What the repository keeps beside the JSON of an entity, to find it by.
+/// Index columns of an entity, stored in addition to its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct IndexColumns {
     pub id: Uuid,
     pub tenant: Uuid,
     pub customer: Uuid,
-    /// What it belongs to: the profile of a device, the device of credentials.
+    /// The entity it belongs to: the profile of a device, the device of credentials.
     pub parent: Uuid,
     pub name: String,
     pub subtype: String,
     pub label: String,
-    /// Unique among all of its kind, in all tenants.
+    /// Unique among all entities of the type, in all tenants.
     pub unique_key: Option<String>,
 }
 
-/// Something that the repository stores as a whole.
+/// An entity that the repository stores as a whole.
 pub trait Entity: Serialize + DeserializeOwned {
     const KIND: EntityType;
 
-    /// `None` before it is saved for the first time.
+    /// `None` before the entity is saved for the first time.
     fn id(&self) -> Option<Uuid>;
 
-    fn row(&self) -> Row;
+    fn row(&self) -> IndexColumns;
 
-    /// What the one who saves it has read; `None`: whatever is stored.
+    /// The version that the client has read; `None` matches any stored version.
     fn version(&self) -> Option<i64>;
 
     fn stamp(&mut self, id: Uuid, version: i64);
 }
 
-/// Identifier, time of creation and version of an [`Entity`] that has them in fields of these names.
+/// Implements id, creation time and version for an [`Entity`] with fields of these names.
 macro_rules! identity {
     ($id:ident) => {
         fn id(&self) -> Option<Uuid> {
@@ -90,20 +90,20 @@ macro_rules! identity {
 }
 use identity;
 
-/// `null` is as good as a field that is not there.
+/// Treats `null` like a missing field.
 fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// `{"id":"…"}`, of what ThingsBoard's JSON has no type for.
+/// `{"id":"…"}`, for ids without a type in ThingsBoard's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlainId {
     pub id: Uuid,
 }
 
-/// A row with nothing but these; the others are for the entities that have them.
-fn row(id: Option<Uuid>, tenant: Uuid, name: &str) -> Row {
-    Row {
+/// A row with only these values. Entities set the others as needed.
+fn row(id: Option<Uuid>, tenant: Uuid, name: &str) -> IndexColumns {
+    IndexColumns {
         id: id.unwrap_or(Uuid::NULL),
         tenant,
         customer: Uuid::NULL,

@@ -1,9 +1,9 @@
-//! Firmware and software for devices: what it is, and who it is for. Its bytes are kept apart.
+//! Firmware and software packages for devices: metadata and assignment. The data is stored separately.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, Row, or_default, row};
+use super::{Entity, IndexColumns, or_default, row};
 use crate::decode::OtaKind;
 use crate::ids::{DeviceProfileId, EntityType, OtaPackageId, TenantId, Uuid};
 
@@ -29,7 +29,7 @@ impl OtaPackageType {
             .find(|kind| kind.name() == text)
     }
 
-    /// Of topics and of the names of attributes.
+    /// Prefix in topics and attribute names.
     pub fn prefix(self) -> &'static str {
         match self {
             OtaPackageType::Firmware => "fw",
@@ -60,11 +60,11 @@ pub struct OtaPackage {
     pub kind: OtaPackageType,
     #[serde(deserialize_with = "or_default")]
     pub title: String,
-    /// Of the package; that of the entity is not counted.
+    /// Version of the package. The entity itself has no version.
     #[serde(deserialize_with = "or_default")]
     pub version: String,
     pub tag: Option<String>,
-    /// Where devices find it, if the platform does not have its bytes.
+    /// Download URL, if the data is not stored on the platform.
     pub url: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub has_data: bool,
@@ -98,8 +98,8 @@ impl Entity for OtaPackage {
         self.created_time = id.created_ms();
     }
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             parent: self.device_profile_id.unwrap_or_default().0,
             subtype: self.kind.name().to_owned(),
             label: self.version.clone(),

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{CustomerId, EntityType, TenantId, TenantProfileId, UserId, Uuid};
 
-/// What a postal address has; tenants and customers have one.
+/// Adds the fields of a postal address, which tenants and customers have.
 macro_rules! with_contact {
     ($(#[$doc:meta])* pub struct $name:ident { $($(#[$field_doc:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -62,7 +62,7 @@ impl Entity for Tenant {
 
     identity!(TenantId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), Uuid::NULL, &self.title)
     }
 }
@@ -72,7 +72,7 @@ impl Entity for Customer {
 
     identity!(CustomerId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), self.tenant_id.0, &self.title)
     }
 }
@@ -85,7 +85,7 @@ pub enum Authority {
     CustomerUser,
 }
 
-/// The password is not here: [`UserCredentials`].
+/// The password is in [`UserCredentials`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct User {
@@ -119,9 +119,9 @@ impl Entity for User {
 
     identity!(UserId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         let names = [self.first_name.as_deref(), self.last_name.as_deref()];
-        Row {
+        IndexColumns {
             customer: self.customer_id.unwrap_or_default().0,
             label: names.into_iter().flatten().collect::<Vec<_>>().join(" "),
             unique_key: Some(self.email.to_lowercase()),
@@ -130,13 +130,13 @@ impl Entity for User {
     }
 }
 
-/// How a user logs in. Never part of an answer.
+/// A user's login data. Never part of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserCredentials {
     pub user_id: UserId,
     pub enabled: bool,
-    /// Hashed, in a form that [`auth::PasswordHash`] reads; `None` before the user is activated.
+    /// Hash in the format of [`auth::PasswordHash`]; `None` before the user is activated.
     pub password: Option<String>,
     pub activate_token: Option<String>,
 }
@@ -152,11 +152,11 @@ impl Entity for UserCredentials {
         None
     }
 
-    /// The identifier is the user's.
+    /// The id is that of the user.
     fn stamp(&mut self, _id: Uuid, _version: i64) {}
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             unique_key: self.activate_token.clone(),
             ..row(self.id(), Uuid::NULL, "")
         }

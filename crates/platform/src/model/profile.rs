@@ -1,9 +1,9 @@
-//! Device profiles. `profileData` is kept and given back as it came; what the platform needs of it is read from it.
+//! Device profiles. `profileData` is stored and returned unchanged; the platform reads the settings that it uses.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{DashboardId, DeviceProfileId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl Default for DeviceProfile {
     }
 }
 
-/// What a profile has that nobody configured.
+/// Default profile data.
 pub fn default_profile_data() -> Value {
     json!({
         "configuration": {"type": "DEFAULT"},
@@ -84,7 +84,7 @@ pub fn default_profile_data() -> Value {
 }
 
 impl DeviceProfile {
-    /// The definitions of alarm rules as they are in the profile.
+    /// The JSON definitions of the alarm rules.
     pub fn alarms(&self) -> &[Value] {
         self.profile_data["alarms"].as_array().map_or(&[], Vec::as_slice)
     }
@@ -107,8 +107,8 @@ impl Entity for DeviceProfile {
 
     identity!(DeviceProfileId);
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             parent: self.default_rule_chain_id.unwrap_or_default().0,
             subtype: self.transport_type.clone().unwrap_or_default(),
             unique_key: self.provision_device_key.clone().filter(|key| !key.is_empty()),

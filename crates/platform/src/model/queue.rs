@@ -1,12 +1,12 @@
-//! Queues of rule chains: what becomes of messages that fail.
+//! Queues of rule chains, which define the handling of failed messages.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{EntityType, QueueId, TenantId, Uuid};
 
-/// Which messages wait while another one of the queue waits for its retry.
+/// Which messages wait while another message of the queue waits for its retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SubmitKind {
@@ -31,7 +31,7 @@ pub enum ProcessingKind {
 }
 
 impl ProcessingKind {
-    /// No message runs out of time here: it has failed or it has not.
+    /// Messages have no processing timeout here, so only failures are retried.
     pub fn retries_failed(self) -> bool {
         matches!(
             self,
@@ -62,13 +62,13 @@ impl Default for SubmitStrategy {
 pub struct ProcessingStrategy {
     #[serde(rename = "type")]
     pub kind: ProcessingKind,
-    /// 0: as often as it takes.
+    /// 0 for unlimited.
     pub retries: i64,
-    /// When more than that of a batch have failed, none of them is tried again; 0: whatever fails is.
+    /// If more than this percentage of a batch failed, the failed messages are not retried; 0 always retries.
     pub failure_percentage: f64,
     /// In seconds.
     pub pause_between_retries: i64,
-    /// The pause doubles up to it.
+    /// Upper limit of the pause, which doubles with each retry.
     pub max_pause_between_retries: i64,
 }
 
@@ -98,11 +98,11 @@ pub struct Queue {
     pub version: Option<i64>,
 }
 
-/// That of messages whose profile names none.
+/// The queue of messages whose profile has none.
 pub const MAIN_QUEUE: &str = "Main";
 
 impl Queue {
-    /// ThingsBoard's three.
+    /// ThingsBoard's three default queues.
     pub fn defaults() -> [Queue; 3] {
         let queue = |name: &str, topic: &str, submit: SubmitStrategy, processing: ProcessingStrategy| Queue {
             name: name.to_owned(),
@@ -163,7 +163,7 @@ impl Entity for Queue {
 
     identity!(QueueId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), Uuid::NULL, &self.name)
     }
 }

@@ -1,8 +1,8 @@
-//! What the statistics of a tenant's messages in a queue are recorded at: its time series are those of this entity.
+//! The entity whose time series are the statistics of a tenant's messages in a queue.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{EntityType, QueueStatsId, TenantId, Uuid};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,9 +14,9 @@ pub struct QueueStats {
     #[serde(deserialize_with = "or_default")]
     pub tenant_id: TenantId,
     pub queue_name: String,
-    /// Of the node.
+    /// The id of the node.
     pub service_id: String,
-    /// Both.
+    /// Queue name and service id.
     pub name: String,
     pub version: Option<i64>,
 }
@@ -26,7 +26,7 @@ impl Entity for QueueStats {
 
     identity!(QueueStatsId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), self.tenant_id.0, &self.name)
     }
 }

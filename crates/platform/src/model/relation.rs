@@ -30,7 +30,7 @@ impl RelationGroup {
     }
 }
 
-/// Identified by everything but `additional_info`.
+/// Identified by all fields except `additional_info`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Relation {
@@ -45,8 +45,8 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// What a thing has inside.
+    /// The entity contains the other.
     pub const CONTAINS: &'static str = "Contains";
-    /// Of the user or gateway that created a device.
+    /// From the user or gateway that created a device.
     pub const CREATED: &'static str = "Created";
 }

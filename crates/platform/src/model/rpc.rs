@@ -1,29 +1,29 @@
-//! A call to a device that is kept until it has an end: what the server wants of it, how far that is, what the device said.
+//! A persistent RPC request to a device: the request, its status and the response.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Entity, Row, or_default, row};
+use super::{Entity, IndexColumns, or_default, row};
 use crate::ids::{DeviceId, EntityType, RpcId, TenantId, Uuid};
 
-/// How far a call is.
+/// Status of an RPC request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum RpcStatus {
-    /// The device was not there.
+    /// Waits for the device to connect.
     #[default]
     Queued,
-    /// On its way; the device has not acknowledged it.
+    /// Sent, but not acknowledged by the device.
     Sent,
-    /// The device has it. The end of a call that wants no answer.
+    /// Acknowledged by the device. Final for a one-way request.
     Delivered,
-    /// Answered.
+    /// The device has responded.
     Successful,
-    /// The device has not acknowledged it in time; it is sent again.
+    /// The device did not acknowledge it in time. It is sent again.
     Timeout,
-    /// Its time was over before its end.
+    /// It expired before it was finished.
     Expired,
-    /// Sent as often as it may be, and never acknowledged.
+    /// Not acknowledged after the last retry.
     Failed,
     Deleted,
 }
@@ -57,7 +57,7 @@ impl RpcStatus {
         RpcStatus::ALL.into_iter().find(|status| status.name() == name)
     }
 
-    /// The type of the message that a rule chain gets.
+    /// The type of the rule chain message.
     pub fn message_type(self) -> &'static str {
         match self {
             RpcStatus::Queued => "RPC_QUEUED",
@@ -84,7 +84,7 @@ pub struct Rpc {
     pub device_id: DeviceId,
     #[serde(deserialize_with = "or_default")]
     pub expiration_time: i64,
-    /// See [`Rpc::request`].
+    /// See [`Rpc::set_request`].
     pub request: Value,
     pub response: Value,
     #[serde(deserialize_with = "or_default")]
@@ -92,10 +92,10 @@ pub struct Rpc {
     pub additional_info: Value,
 }
 
-/// What is called, and how often it may be sent.
+/// The request and its retries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcRequestBody {
-    /// The number that the device answers with.
+    /// The request number of the device API.
     pub number: i32,
     pub is_one_way: bool,
     pub method: String,
@@ -105,7 +105,7 @@ pub struct RpcRequestBody {
 }
 
 impl Rpc {
-    /// As ThingsBoard has it, and the number with it.
+    /// Sets the request in ThingsBoard's format, plus the request number.
     pub fn set_request(&mut self, body: &RpcRequestBody) {
         self.request = json!({
             "id": self.id.map(|id| id.0),
@@ -150,8 +150,8 @@ impl Entity for Rpc {
         self.id = Some(RpcId(id));
     }
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             parent: self.device_id.0,
             subtype: self.status.name().to_owned(),
             ..row(self.id(), self.tenant_id.0, "")

@@ -1,10 +1,10 @@
-//! Tenant profiles: what a tenant may use. `profileData` is kept and given back as it came; [`crate::TenantLimits`] is what is read
-//! from it.
+//! Tenant profiles, which limit tenants. `profileData` is stored and returned unchanged; [`crate::TenantLimits`] is
+//! parsed from it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{EntityType, TenantProfileId, Uuid};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,10 +16,10 @@ pub struct TenantProfile {
     #[serde(deserialize_with = "or_default")]
     pub name: String,
     pub description: Option<String>,
-    /// That of tenants that name none.
+    /// Marks the profile of tenants without one.
     #[serde(deserialize_with = "or_default")]
     pub default: bool,
-    /// Kept; there is one rule engine.
+    /// Stored only; there is one rule engine.
     #[serde(deserialize_with = "or_default")]
     pub isolated_tb_rule_engine: bool,
     pub profile_data: Value,
@@ -41,7 +41,7 @@ impl Default for TenantProfile {
     }
 }
 
-/// Numbers that are 0 limit nothing.
+/// A number of 0 means no limit.
 pub fn default_tenant_profile_data() -> Value {
     json!({
         "configuration": {
@@ -75,7 +75,7 @@ impl Entity for TenantProfile {
 
     identity!(TenantProfileId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), Uuid::NULL, &self.name)
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{
     AssetId, AssetProfileId, CustomerId, DashboardId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid,
 };
@@ -34,8 +34,8 @@ impl Entity for Asset {
 
     identity!(AssetId);
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             customer: self.customer_id.unwrap_or_default().0,
             parent: self.asset_profile_id.unwrap_or_default().0,
             subtype: self.kind.clone(),
@@ -71,12 +71,12 @@ impl Entity for AssetProfile {
 
     identity!(AssetProfileId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), self.tenant_id.0, &self.name)
     }
 }
 
-/// `configuration` is the matter of whoever draws it.
+/// `configuration` is used only by clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dashboard {
@@ -104,13 +104,13 @@ impl Entity for Dashboard {
 
     identity!(DashboardId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), self.tenant_id.0, &self.title)
     }
 }
 
-/// What is said of a chain; its nodes and connections are `metadata`, kept as they came and compiled by
-/// [`crate::chain`]. `metadata` is no field of ThingsBoard's: answers leave it out or give it alone.
+/// A rule chain. Its nodes and connections are `metadata`, stored unchanged and compiled by [`crate::chain`].
+/// `metadata` is not a field of ThingsBoard; responses omit it or return it separately.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleChain {
@@ -141,8 +141,8 @@ impl Entity for RuleChain {
 
     identity!(RuleChainId);
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> IndexColumns {
+        IndexColumns {
             subtype: self.kind.clone().unwrap_or_else(|| "CORE".to_owned()),
             ..row(self.id(), self.tenant_id.0, &self.name)
         }

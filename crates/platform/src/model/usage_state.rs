@@ -1,8 +1,8 @@
-//! What a tenant's usage is recorded at: its time series are those of this entity.
+//! The entity whose time series are the usage of a tenant.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, IndexColumns, identity, or_default, row};
 use crate::ids::{ApiUsageStateId, EntityId, EntityType, TenantId, Uuid};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct ApiUsageState {
     pub created_time: i64,
     #[serde(deserialize_with = "or_default")]
     pub tenant_id: TenantId,
-    /// Whose usage it is.
+    /// The tenant.
     pub entity_id: Option<EntityId>,
     pub version: Option<i64>,
 }
@@ -23,7 +23,7 @@ impl Entity for ApiUsageState {
 
     identity!(ApiUsageStateId);
 
-    fn row(&self) -> Row {
+    fn row(&self) -> IndexColumns {
         row(self.id(), self.tenant_id.0, "")
     }
 }

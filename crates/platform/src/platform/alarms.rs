@@ -1,96 +1,104 @@
-//! Alarms at work: rules of a device's profile told of a message, and what users do to alarms.
+//! Alarms in message processing: applies a profile's alarm rules to messages, and applies users' changes of alarms.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::host::Visit;
-use super::pending::Pending;
-use super::{DeviceAlarms, DeviceState, Outlet, OwnerValues, Platform};
+use super::host::PlatformCall;
+use super::pending::PendingWrites;
+use super::{DeviceAlarms, DeviceState, OwnerValues, Platform, PlatformOutlet};
 use crate::activity::Activity;
-use crate::alarm_rules::{Action, Context, DynamicSource, Effect, Event, Key, KeySource, Lookup, Rules, State};
-use crate::chain::{Data, Message, NodeError, POST_ATTRIBUTES, POST_TELEMETRY};
+use crate::alarm_rules::{
+    AlarmEffect, AlarmRuleContext, AlarmRuleEvent, AlarmRuleKey, AlarmRules, AlarmRulesState, AlarmTransition,
+    DynamicSource, KeySource, OwnerAttributeSource,
+};
+use crate::chain::{ChainMessage, MessageData, NodeError, POST_ATTRIBUTES, POST_TELEMETRY};
 use crate::decode::{Telemetry, attributes};
 use crate::entities::EntityError;
 use crate::ids::{AlarmId, CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use crate::limits::ApiFeature;
-use crate::model::{Alarm, Device, Scope};
-use crate::repository::{Change, RelationSelection, RepositoryError, StateKind};
-use crate::usage::Counter;
+use crate::model::{Alarm, AttributeScope, Device};
+use crate::repository::{RelationSelection, RepositoryChange, RepositoryError, StateKind};
+use crate::usage::UsageCounter;
 
 /// Entities that show one alarm.
 const PROPAGATED_MAX: usize = 1000;
 
-/// A new alarm of a tenant that has had all of this month.
+/// Error for a new alarm after the tenant's monthly alarm quota is used up. ThingsBoard's text.
 pub(super) const ALARMS_OFF: &str = "Alarms creation is disabled";
 
-/// What a user does.
+/// A user's change of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmChange {
     Acknowledge,
     Clear,
-    /// `None`: to nobody.
+    /// `None` removes the assignee.
     Assign(Option<UserId>),
 }
 
 impl Platform {
-    /// The alarm as it is then; what was done already stays as it was done.
+    /// Applies a change and returns the alarm. A change that was already made is not repeated.
     pub fn change_alarm(
         &self,
         id: AlarmId,
         change: AlarmChange,
         now_ms: i64,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PlatformOutlet,
     ) -> Result<Alarm, EntityError> {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         let mut alarm = visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?;
         let (action, event) = match change {
             AlarmChange::Acknowledge if !alarm.acknowledged => {
                 (alarm.acknowledged, alarm.ack_ts) = (true, now_ms);
-                (Action::Updated, Some(Event::AlarmAcknowledged { id, at_ms: now_ms }))
+                (
+                    AlarmTransition::Updated,
+                    Some(AlarmRuleEvent::AlarmAcknowledged { id, at_ms: now_ms }),
+                )
             }
             AlarmChange::Clear if !alarm.cleared => {
                 (alarm.cleared, alarm.clear_ts) = (true, now_ms);
-                (Action::Cleared, Some(Event::AlarmEnded(id)))
+                (AlarmTransition::Cleared, Some(AlarmRuleEvent::AlarmEnded(id)))
             }
             AlarmChange::Assign(user) if alarm.assignee_id != user => {
                 (alarm.assignee_id, alarm.assign_ts) = (user, now_ms);
-                (Action::Updated, None)
+                (AlarmTransition::Updated, None)
             }
             _ => return Ok(alarm),
         };
         visit.store_alarm_now(action, &alarm)?;
         match event {
-            Some(event) => visit.tell_rules_now(alarm.originator, event),
-            None => visit.tell_rules_of_now(&alarm),
+            Some(event) => visit.apply_event_now(alarm.originator, event),
+            None => visit.update_rules_copy_now(&alarm),
         }
         Ok(alarm)
     }
 
-    /// As a user does. A new one of a type that the originator has already, not cleared, changes that one.
-    pub fn save_alarm(&self, alarm: Alarm, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Alarm, EntityError> {
+    /// Creates or changes an alarm for a user. If the originator has an active alarm of this type, changes that one.
+    pub fn save_alarm(&self, alarm: Alarm, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<Alarm, EntityError> {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         let stored = match alarm.id {
             Some(id) => Some(visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?),
             None => visit.active_alarm_of(alarm.originator, &alarm.kind)?,
         };
         let was_active = stored.as_ref().is_some_and(|stored| !stored.cleared);
         let (action, alarm) = match stored {
-            Some(stored) if was_active && alarm.cleared => (Action::Cleared, changed_by_user(stored, alarm, now_ms)),
-            Some(stored) => (Action::Updated, changed_by_user(stored, alarm, now_ms)),
+            Some(stored) if was_active && alarm.cleared => {
+                (AlarmTransition::Cleared, changed_by_user(stored, alarm, now_ms))
+            }
+            Some(stored) => (AlarmTransition::Updated, changed_by_user(stored, alarm, now_ms)),
             None if visit.is_off(alarm.tenant_id, ApiFeature::Alarms) => {
                 return Err(EntityError::invalid(ALARMS_OFF));
             }
-            None => (Action::Created, self.created_by_user(alarm, now_ms)),
+            None => (AlarmTransition::Created, self.created_by_user(alarm, now_ms)),
         };
         visit.store_alarm_now(action, &alarm)?;
-        if action == Action::Created {
+        if action == AlarmTransition::Created {
             visit.count_alarm(alarm.tenant_id);
         }
-        visit.tell_rules_of_now(&alarm);
+        visit.update_rules_copy_now(&alarm);
         Ok(alarm)
     }
 
@@ -108,17 +116,22 @@ impl Platform {
         }
     }
 
-    pub fn delete_alarm(&self, id: AlarmId, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Alarm, EntityError> {
+    pub fn delete_alarm(
+        &self,
+        id: AlarmId,
+        now_ms: i64,
+        outlet: &mut dyn PlatformOutlet,
+    ) -> Result<Alarm, EntityError> {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         let alarm = visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?;
-        visit.apply_now(|pending| pending.push_change(Change::DeleteAlarm(id)))?;
-        visit.tell_rules_now(alarm.originator, Event::AlarmEnded(id));
+        visit.store_separately(|pending| pending.push_change(RepositoryChange::DeleteAlarm(id)))?;
+        visit.apply_event_now(alarm.originator, AlarmRuleEvent::AlarmEnded(id));
         Ok(alarm)
     }
 }
 
-/// Acknowledged and cleared stay as they are once they are true. Who says no assignee takes it from the one it has, as at ThingsBoard.
+/// Acknowledged and cleared are never reset. A missing assignee removes the current one, as in ThingsBoard.
 fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
     let is_new = |now: bool, before: bool| now && !before;
     Alarm {
@@ -151,20 +164,20 @@ fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
     }
 }
 
-/// Server attributes of owners, as far as they were asked for before.
-struct Owners<'a> {
+/// Server attributes of the device's owners, with a cache.
+struct DeviceOwners<'a> {
     platform: &'a Platform,
-    pending: &'a Pending,
+    pending: &'a PendingWrites,
     known: RefCell<&'a mut OwnerValues>,
     customer: CustomerId,
     tenant: TenantId,
 }
 
-/// Values of owners that are remembered.
+/// Largest number of cached owner attributes.
 const OWNER_VALUES_MAX: usize = 100_000;
 
-impl Lookup for Owners<'_> {
-    fn attribute(&self, source: DynamicSource, name: &str) -> Option<Value> {
+impl OwnerAttributeSource for DeviceOwners<'_> {
+    fn attribute(&self, source: DynamicSource, name: &str) -> Option<PointValue> {
         let owner = match source {
             DynamicSource::Customer => self.customer.0,
             DynamicSource::Tenant => self.tenant.0,
@@ -177,12 +190,14 @@ impl Lookup for Owners<'_> {
         if let Some(value) = known.get(&key) {
             return value.clone();
         }
-        // Not remembered: who changes it made the owner forgotten, and the change may not come to be stored.
-        if let Some(changed) = self.pending.attribute(owner, Scope::ServerScope, name) {
+        // Not cached: the change may fail to be stored, and it has already removed the owner's cached values.
+        if let Some(changed) = self.pending.attribute(owner, AttributeScope::ServerScope, name) {
             return changed.map(|attribute| attribute.value.clone());
         }
         let repository = self.platform.entities.repository();
-        let found = repository.attributes(owner, Scope::ServerScope, Some(&[name])).ok()?;
+        let found = repository
+            .attributes(owner, AttributeScope::ServerScope, Some(&[name]))
+            .ok()?;
         let value = found.into_iter().next().map(|attribute| attribute.value);
         if known.len() >= OWNER_VALUES_MAX {
             known.clear();
@@ -192,59 +207,70 @@ impl Lookup for Owners<'_> {
     }
 }
 
-impl Visit<'_> {
-    /// Rules of the originator's profile, told of a message; alarms are stored with the batch.
-    pub fn apply_rules(&mut self, message: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+impl PlatformCall<'_> {
+    /// Applies the alarm rules of the originator's profile to a message. Alarms are stored with the batch.
+    pub fn apply_rules(&mut self, message: &ChainMessage<'_>) -> Result<Vec<AlarmEffect>, NodeError> {
         if self.is_replay || message.originator.kind != EntityType::Device {
             return Ok(Vec::new());
         }
         let text;
         let mut effects = Vec::new();
-        let wrong = |error: crate::decode::DecodeError| NodeError::new(error.to_string());
+        let decode_error = |error: crate::decode::PayloadDecodeError| NodeError::new(error.to_string());
         match (&*message.kind, &message.data) {
-            (POST_TELEMETRY, Data::Values(values)) => {
-                let event = Event::Telemetry {
+            (POST_TELEMETRY, MessageData::Values(values)) => {
+                let event = AlarmRuleEvent::Telemetry {
                     ts_ms: message.data_ts_ms(),
                     values,
                 };
                 effects = self.rules_effects(message.originator, event)?;
             }
-            (POST_TELEMETRY, Data::Json(json)) => {
+            (POST_TELEMETRY, MessageData::Json(json)) => {
                 text = json.to_string();
                 let limits = self.platform.options.limits;
-                let telemetry = Telemetry::decode(text.as_bytes(), message.data_ts_ms(), &limits).map_err(wrong)?;
+                let telemetry =
+                    Telemetry::decode(text.as_bytes(), message.data_ts_ms(), &limits).map_err(decode_error)?;
                 let mut groups: Vec<_> = telemetry.groups().collect();
                 groups.sort_by_key(|(ts_ms, _)| *ts_ms);
                 for (ts_ms, values) in groups {
-                    effects.extend(self.rules_effects(message.originator, Event::Telemetry { ts_ms, values })?);
+                    effects
+                        .extend(self.rules_effects(message.originator, AlarmRuleEvent::Telemetry { ts_ms, values })?);
                 }
             }
             (POST_ATTRIBUTES | "ATTRIBUTES_UPDATED" | "ACTIVITY_EVENT" | "INACTIVITY_EVENT", data) => {
                 let owned;
                 let values = match data {
-                    Data::Values(values) => *values,
-                    Data::Json(json) => {
+                    MessageData::Values(values) => *values,
+                    MessageData::Json(json) => {
                         text = json.to_string();
-                        owned = attributes(text.as_bytes(), &self.platform.options.limits).map_err(wrong)?;
+                        owned = attributes(text.as_bytes(), &self.platform.options.limits).map_err(decode_error)?;
                         &owned
                     }
                 };
-                effects = self.rules_effects(message.originator, Event::Attributes { values })?;
+                effects = self.rules_effects(message.originator, AlarmRuleEvent::Attributes { values })?;
             }
             _ => {}
         }
         Ok(effects)
     }
 
-    /// What a user did, or time: effects go to subscribers, but along no chain.
-    pub fn tell_rules(&mut self, originator: EntityId, event: Event<'_>) -> Result<Vec<Effect>, NodeError> {
+    /// Applies the rules to an event without a message, such as a user's action or elapsed time. The effects go to
+    /// subscribers, but not along a chain.
+    pub fn apply_event(
+        &mut self,
+        originator: EntityId,
+        event: AlarmRuleEvent<'_>,
+    ) -> Result<Vec<AlarmEffect>, NodeError> {
         if originator.kind != EntityType::Device {
             return Ok(Vec::new());
         }
         self.rules_effects(originator, event)
     }
 
-    fn rules_effects(&mut self, originator: EntityId, event: Event<'_>) -> Result<Vec<Effect>, NodeError> {
+    fn rules_effects(
+        &mut self,
+        originator: EntityId,
+        event: AlarmRuleEvent<'_>,
+    ) -> Result<Vec<AlarmEffect>, NodeError> {
         let device = DeviceId(originator.id);
         let Some(mut alarms) = self.device_alarms(device)? else {
             return Ok(Vec::new());
@@ -255,7 +281,7 @@ impl Visit<'_> {
         let are_off = self.core.is_off(entry.tenant, ApiFeature::Alarms);
         let mut effects = Vec::new();
         {
-            let owners = Owners {
+            let owners = DeviceOwners {
                 platform: self.platform,
                 pending: &self.core.pending,
                 known: RefCell::new(&mut self.core.owner_values),
@@ -264,7 +290,7 @@ impl Visit<'_> {
             };
             let now_ms = self.now_ms;
             let new_id = || AlarmId(self.platform.entities.new_id(now_ms));
-            let context = Context {
+            let context = AlarmRuleContext {
                 tenant: entry.tenant,
                 customer: entry.customer,
                 device,
@@ -275,11 +301,11 @@ impl Visit<'_> {
             let DeviceAlarms { rules, state } = &mut *alarms;
             state.handle(rules, event, &context, &mut effects);
             if are_off {
-                // The rule begins anew, as if the alarm had been deleted.
-                let refused = effects.extract_if(.., |effect| effect.action == Action::Created);
+                // The rule starts over, as if the alarm had been deleted.
+                let refused = effects.extract_if(.., |effect| effect.action == AlarmTransition::Created);
                 for refused in refused.collect::<Vec<_>>() {
                     let id = refused.alarm.id.unwrap_or_default();
-                    state.handle(rules, Event::AlarmEnded(id), &context, &mut effects);
+                    state.handle(rules, AlarmRuleEvent::AlarmEnded(id), &context, &mut effects);
                     self.outlet.failed(originator, "alarm rules", ALARMS_OFF);
                 }
             }
@@ -289,7 +315,7 @@ impl Visit<'_> {
         }
         self.device_state(device).alarms = Some(alarms);
         for effect in &effects {
-            if effect.action == Action::Created {
+            if effect.action == AlarmTransition::Created {
                 self.count_alarm(entry.tenant);
             }
             self.store_alarm(effect.action, &effect.alarm)?;
@@ -297,7 +323,7 @@ impl Visit<'_> {
         Ok(effects)
     }
 
-    /// Taken out of the device's state; made if it has none, with the rules as they are now.
+    /// Takes the alarm state out of the device's state. Creates it with the current rules if there is none.
     pub fn device_alarms(&mut self, device: DeviceId) -> Result<Option<Box<DeviceAlarms>>, NodeError> {
         let Some(rules) = self.rules_of(device) else {
             return Ok(None);
@@ -319,14 +345,14 @@ impl Visit<'_> {
         }
     }
 
-    pub fn rules_of(&mut self, device: DeviceId) -> Option<Arc<Rules>> {
+    pub fn rules_of(&mut self, device: DeviceId) -> Option<Arc<AlarmRules>> {
         let directory = self.platform.entities.directory();
         let id = directory.device(device)?.profile;
         if let Some(rules) = self.core.rules.get(&id) {
             return Some(Arc::clone(rules));
         }
-        // Saving a profile refuses what cannot be parsed.
-        let rules = Arc::new(Rules::parse(directory.profile(id)?.alarms()).ok()?);
+        // Saving a profile rejects rules that cannot be parsed.
+        let rules = Arc::new(AlarmRules::parse(directory.profile(id)?.alarms()).ok()?);
         self.core.rules.insert(id, Arc::clone(&rules));
         Some(rules)
     }
@@ -334,18 +360,18 @@ impl Visit<'_> {
     fn new_alarms<'s>(
         &self,
         device: DeviceId,
-        rules: Arc<Rules>,
+        rules: Arc<AlarmRules>,
         counters: Option<Vec<u8>>,
         active: impl Iterator<Item = &'s Alarm>,
     ) -> Result<Box<DeviceAlarms>, NodeError> {
-        let mut state = State::new(&rules, |key| self.known_value(device, key));
+        let mut state = AlarmRulesState::new(&rules, |key| self.known_value(device, key));
         for kind in rules.kinds() {
             if let Some(alarm) = self.active_alarm_of(device.entity(), kind)? {
-                state.adopt(&rules, alarm);
+                state.restore_alarm(&rules, alarm);
             }
         }
         for alarm in active {
-            state.adopt(&rules, alarm.clone());
+            state.restore_alarm(&rules, alarm.clone());
         }
         if let Some(counters) = counters {
             state.restore_counters(&rules, &counters);
@@ -353,8 +379,8 @@ impl Visit<'_> {
         Ok(Box::new(DeviceAlarms { rules, state }))
     }
 
-    /// What a rule's key is before any message.
-    fn known_value(&self, device: DeviceId, key: &Key) -> Option<Value> {
+    /// The stored value of a rule's key, used before the first message.
+    fn known_value(&self, device: DeviceId, key: &AlarmRuleKey) -> Option<PointValue> {
         match key.source {
             KeySource::TimeSeries => {
                 let latest = self.platform.store.latest(device.0.into(), &[&*key.name]).ok()?;
@@ -367,7 +393,7 @@ impl Visit<'_> {
                         .attributes(device.0, scope, Some(&[&*key.name]))
                         .unwrap_or_default()
                 };
-                let all = Scope::ALL.into_iter().flat_map(in_scope);
+                let all = AttributeScope::ALL.into_iter().flat_map(in_scope);
                 all.max_by_key(|attribute| attribute.last_update_ms)
                     .map(|attribute| attribute.value)
             }
@@ -379,7 +405,7 @@ impl Visit<'_> {
                     "label" => device.label?,
                     _ => return None,
                 };
-                Some(Value::String(text.into()))
+                Some(PointValue::String(text.into()))
             }
         }
     }
@@ -388,7 +414,7 @@ impl Visit<'_> {
         self.core.devices.entry(device).or_default()
     }
 
-    /// With the timeout that a user gave the device, when it is first met.
+    /// The activity of a device. Loads the timeout that a user set, on first use.
     pub fn activity(&mut self, device: DeviceId) -> &mut Activity {
         if !self.core.devices.contains_key(&device) {
             let timeout_ms = self.stored_timeout(device);
@@ -397,29 +423,29 @@ impl Visit<'_> {
         &mut self.device_state(device).activity
     }
 
-    /// One that was not there before, whoever made it.
+    /// Counts a newly created alarm.
     pub fn count_alarm(&mut self, tenant: TenantId) {
         self.core.stats.alarms_created_total += 1;
-        self.core.usage.add(tenant, Counter::CreatedAlarms, 1, self.now_ms);
+        self.core.usage.add(tenant, UsageCounter::CreatedAlarms, 1, self.now_ms);
     }
 
-    pub fn store_alarm(&mut self, action: Action, alarm: &Alarm) -> Result<(), NodeError> {
+    pub fn store_alarm(&mut self, action: AlarmTransition, alarm: &Alarm) -> Result<(), NodeError> {
         let propagated_to = self.newly_propagated_to(action, alarm)?;
         self.core.pending.push_alarm(alarm, propagated_to);
         self.outlet.alarm(action, alarm);
         Ok(())
     }
 
-    /// As [`Visit::store_alarm`], before anybody is told.
-    fn store_alarm_now(&mut self, action: Action, alarm: &Alarm) -> Result<(), EntityError> {
+    /// As [`PlatformCall::store_alarm`], but stores the alarm before subscribers are notified.
+    fn store_alarm_now(&mut self, action: AlarmTransition, alarm: &Alarm) -> Result<(), EntityError> {
         let propagated_to = self.newly_propagated_to(action, alarm)?;
-        self.apply_now(|pending| pending.push_alarm(alarm, propagated_to))?;
+        self.store_separately(|pending| pending.push_alarm(alarm, propagated_to))?;
         self.outlet.alarm(action, alarm);
         Ok(())
     }
 
-    /// What a user does, by itself: after an error nothing of it is done, then or later. What waits from before is no part of it.
-    fn apply_now(&mut self, push: impl FnOnce(&mut Pending)) -> Result<(), RepositoryError> {
+    /// Stores a user's change separately from pending changes. After an error nothing of it is stored, now or later.
+    fn store_separately(&mut self, push: impl FnOnce(&mut PendingWrites)) -> Result<(), RepositoryError> {
         if self.core.pending.has_changes() {
             self.platform.apply_pending(self.core)?;
         }
@@ -431,38 +457,39 @@ impl Visit<'_> {
         applied
     }
 
-    fn tell_rules_now(&mut self, originator: EntityId, event: Event<'_>) {
-        let told = self.tell_rules(originator, event).map(drop);
-        self.store_told_now(originator, told);
+    fn apply_event_now(&mut self, originator: EntityId, event: AlarmRuleEvent<'_>) {
+        let applied = self.apply_event(originator, event).map(drop);
+        self.store_rule_changes(originator, applied);
     }
 
-    /// They have their own copy of an active alarm, which they store when they fire again.
-    fn tell_rules_of_now(&mut self, alarm: &Alarm) {
-        let told = self.tell_rules_of(alarm);
-        self.store_told_now(alarm.originator, told);
+    /// Updates the rules' copy of the alarm, which the rules store when they fire again.
+    fn update_rules_copy_now(&mut self, alarm: &Alarm) {
+        let updated = self.update_rules_copy(alarm);
+        self.store_rule_changes(alarm.originator, updated);
     }
 
-    /// Of what a user has done. If what rules make of it cannot be stored now, it is with the next batch.
-    fn store_told_now(&mut self, originator: EntityId, told: Result<(), NodeError>) {
-        let told = told.map_err(EntityError::from);
-        let stored = told.and_then(|()| Ok(self.platform.apply_pending(self.core)?));
+    /// Stores the rules' changes after a user's action. If that fails, they are stored with the next batch.
+    fn store_rule_changes(&mut self, originator: EntityId, result: Result<(), NodeError>) {
+        let result = result.map_err(EntityError::from);
+        let stored = result.and_then(|()| Ok(self.platform.apply_pending(self.core)?));
         if let Err(error) = stored {
             self.outlet.failed(originator, "alarm rules", &error.to_string());
         }
     }
 
-    /// Whoever has shown an alarm goes on to show it: they are looked for when it is made, and when it is propagated another way.
-    fn newly_propagated_to(&self, action: Action, alarm: &Alarm) -> Result<Vec<Uuid>, NodeError> {
-        if action != Action::Created && alarm.propagate {
+    /// Entities to which the alarm must be propagated now: searched when it is created or its propagation settings
+    /// change. Earlier ones continue to show the alarm.
+    fn newly_propagated_to(&self, action: AlarmTransition, alarm: &Alarm) -> Result<Vec<Uuid>, NodeError> {
+        if action != AlarmTransition::Created && alarm.propagate {
             let stored = self.stored_alarm(alarm.id.unwrap_or_default())?;
-            if stored.is_some_and(|stored| is_propagated_alike(&stored, alarm)) {
+            if stored.is_some_and(|stored| has_same_propagation(&stored, alarm)) {
                 return Ok(Vec::new());
             }
         }
         self.propagated_to(alarm)
     }
 
-    /// Who shows the alarm beside its originator.
+    /// Entities besides the originator that show the alarm.
     fn propagated_to(&self, alarm: &Alarm) -> Result<Vec<Uuid>, NodeError> {
         let mut all = Vec::new();
         if alarm.propagate_to_tenant {
@@ -482,7 +509,7 @@ impl Visit<'_> {
         Ok(all)
     }
 
-    /// Along relations that lead to the originator, over all levels.
+    /// Adds all ancestors of the originator, following relations over all levels.
     fn add_parents(&self, alarm: &Alarm, all: &mut Vec<Uuid>) -> Result<(), NodeError> {
         let types = alarm.propagate_relation_types.as_deref().unwrap_or_default();
         let mut open = vec![alarm.originator];
@@ -509,7 +536,7 @@ impl Visit<'_> {
     }
 }
 
-fn is_propagated_alike(a: &Alarm, b: &Alarm) -> bool {
+fn has_same_propagation(a: &Alarm, b: &Alarm) -> bool {
     let ways = |alarm: &Alarm| {
         (
             alarm.propagate,

@@ -1,22 +1,22 @@
-//! Attributes as everyone sees them: those that are stored, those of the batch, and the activity of devices.
+//! Reads and writes attributes: stored ones, changes of the current batch, and the activity attributes of devices.
 
 use std::collections::BTreeMap;
 
-use timeseries::{EntityId as SeriesId, Position, Value};
+use timeseries::{LogPosition, PointValue, TelemetryEntityId as SeriesId};
 
-use super::host::Visit;
-use super::pending::Keeping;
-use super::{Core, IngestError, News, Outlet, Platform};
+use super::host::PlatformCall;
+use super::pending::PointStorage;
+use super::{ChainEvent, IngestError, Platform, PlatformCore, PlatformOutlet};
 use crate::activity::{Activity, KEYS, TIMEOUT_KEY};
-use crate::alarm_rules::Event;
-use crate::chain::{Data, NodeError};
+use crate::alarm_rules::AlarmRuleEvent;
+use crate::chain::{MessageData, NodeError};
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType};
-use crate::model::{Attribute, Scope};
-use crate::repository::{Change, StateKind};
+use crate::model::{Attribute, AttributeScope};
+use crate::repository::{RepositoryChange, StateKind};
 
-/// What a user does to attributes.
+/// A user's change of attributes.
 #[derive(Clone, Copy, Debug)]
 pub enum AttributesChange<'a> {
     Save(&'a [KeyValue<'a>]),
@@ -24,18 +24,18 @@ pub enum AttributesChange<'a> {
 }
 
 impl Platform {
-    /// In the order of their keys; all without `keys`.
+    /// Returns attributes in key order; all attributes if `keys` is `None`.
     pub fn attributes(
         &self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         keys: Option<&[&str]>,
     ) -> Result<Vec<Attribute>, EntityError> {
         let mut found = self.entities.repository().attributes(entity.id, scope, keys)?;
-        if entity.kind == EntityType::Device && scope == Scope::ServerScope {
+        if entity.kind == EntityType::Device && scope == AttributeScope::ServerScope {
             let core = self.core();
             let activity = self.activity_of(&core, DeviceId(entity.id));
-            // Somebody may have saved some of the same name.
+            // A user may have saved an attribute of the same name. The activity attribute replaces it.
             found.retain(|stored| activity.is_none_or(|activity| activity.attribute(&stored.key).is_none()));
             let wanted = KEYS.iter().filter(|key| keys.is_none_or(|keys| keys.contains(*key)));
             found.extend(wanted.filter_map(|key| {
@@ -51,17 +51,18 @@ impl Platform {
         Ok(found)
     }
 
-    /// As a user does: stored when it returns; subscribers, the device and its rules are told.
+    /// Saves attributes for a user. They are stored when it returns. Notifies subscribers, the device and its alarm
+    /// rules.
     pub fn save_attributes(
         &self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         values: &[KeyValue<'_>],
         now_ms: i64,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PlatformOutlet,
     ) -> Result<(), EntityError> {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         visit.change_attributes(entity, scope, AttributesChange::Save(values))?;
         visit.drain_queue();
         Ok(self.apply_pending(&mut core)?)
@@ -70,37 +71,37 @@ impl Platform {
     pub fn delete_attributes(
         &self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         keys: &[String],
         now_ms: i64,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PlatformOutlet,
     ) -> Result<(), EntityError> {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         visit.change_attributes(entity, scope, AttributesChange::Delete(keys))?;
         visit.drain_queue();
         Ok(self.apply_pending(&mut core)?)
     }
 
-    /// As a user did at `said_ms`, from the caller's log: behind all that is there before it, once, whatever is replayed. Stored when it
-    /// returns; after an error it is called again.
+    /// Applies a user's change from the caller's log, made at `said_ms`. It follows all earlier records and is
+    /// applied once, even if the log is replayed. It is stored on return; after an error the caller calls again.
     pub fn change_attributes(
         &self,
         entity: EntityId,
-        (scope, change): (Scope, AttributesChange<'_>),
-        (position, said_ms): (Position, i64),
+        (scope, change): (AttributeScope, AttributesChange<'_>),
+        (position, said_ms): (LogPosition, i64),
         now_ms: i64,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PlatformOutlet,
     ) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
-        self.look_at_limits(&mut core);
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        self.refresh_limits(&mut core);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         visit.begin(position)?;
         visit.at = Some(position);
         visit.now_ms = said_ms;
-        // It may have been deleted since the change was acknowledged: nothing is left of it then.
-        if !self.is_gone(entity)
+        // The entity may have been deleted after the change was acknowledged. Then the change has no effect.
+        if !self.is_deleted(entity)
             && let Err(error) = visit.change_attributes(entity, scope, change)
         {
             visit.outlet.failed(entity, "", &error.0);
@@ -110,42 +111,42 @@ impl Platform {
         self.write_pending(&mut core)
     }
 
-    fn is_gone(&self, entity: EntityId) -> bool {
+    fn is_deleted(&self, entity: EntityId) -> bool {
         let repository = self.entities.repository();
         match entity.kind {
             EntityType::Device => self.entities.directory().device(DeviceId(entity.id)).is_none(),
             EntityType::Alarm => matches!(repository.alarm(AlarmId(entity.id)), Ok(None)),
-            // A part of its chain, which is not stored by itself.
+            // Nodes are stored as part of their chain.
             EntityType::RuleNode => false,
             _ => matches!(repository.get(entity), Ok(None)),
         }
     }
 
-    /// As a user does: telemetry of any entity, past the chains, as ThingsBoard's REST interface saves it. `ttl_s`: how long it is
-    /// kept, 0: as the tenant's profile says.
+    /// Stores telemetry of any entity without running a chain, as ThingsBoard's REST API does. `ttl_s`: time to live;
+    /// 0 uses the tenant profile's.
     pub fn save_telemetry(
         &self,
         entity: EntityId,
         telemetry: &crate::decode::Telemetry<'_>,
         ttl_s: u32,
-        (position, now_ms): (Position, i64),
-        outlet: &mut dyn Outlet,
+        (position, now_ms): (LogPosition, i64),
+        outlet: &mut dyn PlatformOutlet,
     ) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
-        self.look_at_limits(&mut core);
+        self.refresh_limits(&mut core);
         let is_new = position > core.applied;
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         let tenant = visit.tenant_of(entity);
-        // What a tenant used is nothing that it uses.
+        // Usage and queue statistics do not count as usage.
         let is_counted = is_new && !matches!(entity.kind, EntityType::ApiUsageState | EntityType::QueueStats);
-        let keeping = Keeping::for_seconds(ttl_s);
+        let storage = PointStorage::with_ttl(ttl_s);
         for (ts_ms, values) in telemetry.groups() {
             for value in values {
                 visit
                     .core
                     .pending
-                    .push_point((tenant, entity.id), &value.key, ts_ms, value.value.clone(), keeping);
+                    .push_point((tenant, entity.id), &value.key, ts_ms, value.value.clone(), storage);
             }
             if is_counted {
                 visit.count_stored(tenant, values, ttl_s.into());
@@ -157,14 +158,14 @@ impl Platform {
     }
 }
 
-impl Visit<'_> {
+impl PlatformCall<'_> {
     pub fn change_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         change: AttributesChange<'_>,
     ) -> Result<(), NodeError> {
-        let is_told = scope == Scope::SharedScope;
+        let notifies_device = scope == AttributeScope::SharedScope;
         match change {
             AttributesChange::Save(values) => {
                 let now_ms = self.now_ms;
@@ -175,21 +176,21 @@ impl Visit<'_> {
                 });
                 let attributes: Vec<Attribute> = attributes.collect();
                 if !self.is_replay {
-                    self.put_attributes(entity, scope, &attributes, is_told)?;
+                    self.put_attributes(entity, scope, &attributes, notifies_device)?;
                 }
-                self.tell_of_attributes(entity, "ATTRIBUTES_UPDATED", scope, Data::Values(values));
+                self.send_attribute_event(entity, "ATTRIBUTES_UPDATED", scope, MessageData::Values(values));
             }
             AttributesChange::Delete(keys) => {
                 if !self.is_replay {
-                    self.remove_attributes(entity, scope, keys, is_told)?;
+                    self.remove_attributes(entity, scope, keys, notifies_device)?;
                     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-                    let effects = self.tell_rules(entity, Event::AttributesDeleted { keys: &names })?;
+                    let effects = self.apply_event(entity, AlarmRuleEvent::AttributesDeleted { keys: &names })?;
                     if let Ok(sender) = self.sender(DeviceId(entity.id)) {
                         self.run_effects(&sender, effects);
                     }
                 }
                 let data = serde_json::json!({"attributes": keys});
-                self.tell_of_attributes(entity, "ATTRIBUTES_DELETED", scope, Data::Json(data));
+                self.send_attribute_event(entity, "ATTRIBUTES_DELETED", scope, MessageData::Json(data));
             }
         }
         Ok(())
@@ -198,19 +199,19 @@ impl Visit<'_> {
     pub fn put_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         attributes: &[Attribute],
         notifies_device: bool,
     ) -> Result<(), NodeError> {
         for attribute in attributes {
             self.set_timeout(entity, scope, &attribute.key, Some(&attribute.value));
-            self.core.pending.push_change(Change::PutAttribute {
+            self.core.pending.push_change(RepositoryChange::PutAttribute {
                 entity: entity.id,
                 scope,
                 attribute: attribute.clone(),
             });
         }
-        self.forget_owner(entity);
+        self.remove_owner_cache(entity);
         self.outlet.attributes(entity, scope, attributes, &[]);
         if notifies_device && entity.kind == EntityType::Device {
             self.outlet.attributes_to_device(DeviceId(entity.id), attributes, &[]);
@@ -221,19 +222,19 @@ impl Visit<'_> {
     pub fn remove_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         keys: &[String],
         notifies_device: bool,
     ) -> Result<(), NodeError> {
         for key in keys {
             self.set_timeout(entity, scope, key, None);
-            self.core.pending.push_change(Change::DeleteAttribute {
+            self.core.pending.push_change(RepositoryChange::DeleteAttribute {
                 entity: entity.id,
                 scope,
                 key: key.clone(),
             });
         }
-        self.forget_owner(entity);
+        self.remove_owner_cache(entity);
         self.outlet.attributes(entity, scope, &[], keys);
         if notifies_device && entity.kind == EntityType::Device {
             self.outlet.attributes_to_device(DeviceId(entity.id), &[], keys);
@@ -241,22 +242,22 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Thresholds of alarm rules may come from it.
-    fn forget_owner(&mut self, entity: EntityId) {
+    /// Removes cached attributes of an owner. Thresholds of alarm rules may use them.
+    fn remove_owner_cache(&mut self, entity: EntityId) {
         if matches!(entity.kind, EntityType::Customer | EntityType::Tenant) {
             self.core.owner_values.retain(|(owner, _), _| *owner != entity.id);
         }
     }
 
-    fn set_timeout(&mut self, entity: EntityId, scope: Scope, key: &str, value: Option<&Value>) {
-        if entity.kind != EntityType::Device || scope != Scope::ServerScope || key != TIMEOUT_KEY {
+    fn set_timeout(&mut self, entity: EntityId, scope: AttributeScope, key: &str, value: Option<&PointValue>) {
+        if entity.kind != EntityType::Device || scope != AttributeScope::ServerScope || key != TIMEOUT_KEY {
             return;
         }
         let activity = self.activity(DeviceId(entity.id));
         activity.timeout_ms = value.map_or(0, millis);
         let bytes = Some(activity.to_bytes());
-        // With the attribute, which is not looked at again: not at the next checkpoint.
-        self.core.pending.push_change(Change::PutState {
+        // Stored together with the attribute, not at the next checkpoint, because the attribute is not read again.
+        self.core.pending.push_change(RepositoryChange::PutState {
             state: StateKind::Activity,
             id: entity.id,
             bytes,
@@ -265,17 +266,23 @@ impl Visit<'_> {
 
     pub fn stored_timeout(&self, device: DeviceId) -> i64 {
         let repository = self.platform.entities.repository();
-        let found = repository.attributes(device.0, Scope::ServerScope, Some(&[TIMEOUT_KEY]));
+        let found = repository.attributes(device.0, AttributeScope::ServerScope, Some(&[TIMEOUT_KEY]));
         found
             .ok()
             .and_then(|found| found.first().map(|attribute| millis(&attribute.value)))
             .unwrap_or(0)
     }
 
-    /// A chain of the device, or the root chain, is told what a user changed.
-    fn tell_of_attributes(&mut self, entity: EntityId, kind: &'static str, scope: Scope, data: Data<'_>) {
+    /// Sends an attribute event to the device's chain, or to the root chain for other entities.
+    fn send_attribute_event(
+        &mut self,
+        entity: EntityId,
+        kind: &'static str,
+        scope: AttributeScope,
+        data: MessageData<'_>,
+    ) {
         if entity.kind != EntityType::Device {
-            return self.tell(News {
+            return self.send_event(ChainEvent {
                 kind,
                 entity,
                 tenant: self.tenant_of(entity),
@@ -291,11 +298,11 @@ impl Visit<'_> {
         self.run(&sender, message);
     }
 
-    /// As it is with the changes of this batch; in the order of keys.
+    /// Returns attributes including the changes of this batch, in key order.
     pub fn known_attributes(
         &self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         keys: &[String],
     ) -> Result<Vec<Attribute>, NodeError> {
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -306,7 +313,7 @@ impl Visit<'_> {
             .attributes(entity.id, scope, Some(&names));
         let named = |attribute: Attribute| (attribute.key.clone(), attribute);
         let mut found: BTreeMap<String, Attribute> = stored.map_err(Box::new)?.into_iter().map(named).collect();
-        let is_of_device = entity.kind == EntityType::Device && scope == Scope::ServerScope;
+        let is_of_device = entity.kind == EntityType::Device && scope == AttributeScope::ServerScope;
         let activity = is_of_device.then(|| self.platform.activity_of(self.core, DeviceId(entity.id)));
         for key in names {
             if let Some(value) = activity.flatten().and_then(|activity| activity.attribute(key)) {
@@ -352,17 +359,17 @@ impl Visit<'_> {
 }
 
 impl Platform {
-    /// Of a device that nobody has heard of, too; `None`: there is no such device.
-    fn activity_of(&self, core: &Core, id: DeviceId) -> Option<Activity> {
+    /// The activity of a device, also of one that never sent anything. `None` if there is no such device.
+    fn activity_of(&self, core: &PlatformCore, id: DeviceId) -> Option<Activity> {
         let known = core.devices.get(&id).map(|device| device.activity);
         known.or_else(|| self.entities.directory().device(id).map(|_| Activity::default()))
     }
 }
 
-fn millis(value: &Value) -> i64 {
+fn millis(value: &PointValue) -> i64 {
     match value {
-        Value::Long(millis) => (*millis).max(0),
-        Value::String(text) => text.parse().unwrap_or(0).max(0),
+        PointValue::Long(millis) => (*millis).max(0),
+        PointValue::String(text) => text.parse().unwrap_or(0).max(0),
         _ => 0,
     }
 }

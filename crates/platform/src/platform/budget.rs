@@ -1,50 +1,50 @@
-//! What one message may cost with all that comes of it: behind checkpoints and because of alarms, too. A chain that makes thousands of one
-//! costs its own message, and nobody else.
+//! Limits the cost of one message, including its deferred work after checkpoints and alarms. A chain that multiplies
+//! messages can use up only its own message's budget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-/// Of what it has put into what is to be stored, aside, and behind for its retry. A message of a device has 16 MiB at most.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Bytes that a message may add to pending changes, deferred work and retries. A device message has at most 16 MiB.
+pub(super) const ADDED_BYTES_MAX: usize = 64 << 20;
 
-/// Nodes that it passes: what goes along a chain at once passes a tenth of that at most.
-const STEPS_MAX: u64 = 100_000;
-/// Of all scripts that get it: ten of the slowest.
+/// Nodes that a message may pass. A single run passes at most a tenth of that.
+pub(super) const STEPS_MAX: u64 = 100_000;
+/// Run time of all scripts for one message: ten of the slowest scripts.
 const SCRIPTS_MAX: Duration = Duration::from_secs(5);
 
-/// Of all other nodes that it passes: most look something up within a millisecond.
+/// Run time of all other nodes for one message. Most nodes need less than a millisecond.
 const NODES_MAX: Duration = Duration::from_secs(5);
 
-/// Shared with what was put aside of the same message.
+/// The budget, shared with the deferred work of the message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Budget(Arc<Spent>);
+pub(super) struct MessageBudget(Arc<BudgetUse>);
 
 #[derive(Debug, Default)]
-struct Spent {
-    kept_bytes: AtomicUsize,
+struct BudgetUse {
+    added_bytes: AtomicUsize,
     steps: AtomicU64,
     scripts_us: AtomicU64,
     nodes_us: AtomicU64,
 }
 
-impl Budget {
-    /// Of the next message.
+impl MessageBudget {
+    /// Begins the budget of the next message.
     pub fn begin(&mut self) {
         match Arc::get_mut(&mut self.0) {
-            Some(spent) => *spent = Spent::default(),
-            None => *self = Budget::default(),
+            Some(used) => *used = BudgetUse::default(),
+            None => *self = MessageBudget::default(),
         }
     }
 
-    /// False: it has had its part. The last thing that it puts somewhere may be larger than what was left.
-    pub fn keep(&self, bytes: usize) -> bool {
-        let kept = self.0.kept_bytes.load(Relaxed);
-        if kept >= KEPT_BYTES_MAX {
+    /// Takes bytes from the budget. Returns false if none are left. The last request may exceed the remaining bytes.
+    pub fn take(&self, bytes: usize) -> bool {
+        let added = self.0.added_bytes.load(Relaxed);
+        if added >= ADDED_BYTES_MAX {
             return false;
         }
-        self.0.kept_bytes.store(kept.saturating_add(bytes), Relaxed);
+        self.0.added_bytes.store(added.saturating_add(bytes), Relaxed);
         true
     }
 
@@ -56,13 +56,13 @@ impl Budget {
         self.0.steps.fetch_add(steps, Relaxed);
     }
 
-    /// Returns what scripts took before.
-    pub fn script_took(&self, took: Duration) -> Duration {
+    /// Adds the run time of a script. Returns the total before it.
+    pub fn add_script_time(&self, took: Duration) -> Duration {
         Duration::from_micros(self.0.scripts_us.fetch_add(micros(took), Relaxed))
     }
 
-    /// Beside scripts.
-    pub fn nodes_took(&self, took: Duration) {
+    /// Adds the run time of nodes other than scripts.
+    pub fn add_node_time(&self, took: Duration) {
         self.0.nodes_us.fetch_add(micros(took), Relaxed);
     }
 
@@ -74,8 +74,8 @@ impl Budget {
         Duration::from_micros(self.0.scripts_us.load(Relaxed)) < SCRIPTS_MAX
     }
 
-    pub fn kept_bytes(&self) -> usize {
-        self.0.kept_bytes.load(Relaxed)
+    pub fn added_bytes(&self) -> usize {
+        self.0.added_bytes.load(Relaxed)
     }
 }
 
@@ -88,28 +88,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_aside_has_the_budget_of_its_message() {
-        let mut budget = Budget::default();
-        let aside = budget.clone();
-        assert!(budget.keep(KEPT_BYTES_MAX - 1) && aside.keep(10));
-        assert!(!budget.keep(1) && !aside.keep(1));
+    fn deferred_work_shares_the_budget_of_its_message() {
+        let mut budget = MessageBudget::default();
+        let deferred = budget.clone();
+        assert!(budget.take(ADDED_BYTES_MAX - 1) && deferred.take(10));
+        assert!(!budget.take(1) && !deferred.take(1));
         budget.begin();
-        assert!(budget.keep(1) && !aside.keep(1));
-        aside.passed(10);
-        drop(aside);
+        assert!(budget.take(1) && !deferred.take(1));
+        deferred.passed(10);
+        drop(deferred);
         budget.begin();
         budget.passed(STEPS_MAX - 1);
         assert_eq!(budget.clone().steps_left(), 1);
         let half = SCRIPTS_MAX / 2;
-        assert_eq!(budget.script_took(half), Duration::ZERO);
+        assert_eq!(budget.add_script_time(half), Duration::ZERO);
         assert!(budget.has_time_for_scripts());
-        assert_eq!(budget.clone().script_took(half), half);
+        assert_eq!(budget.clone().add_script_time(half), half);
         assert!(!budget.has_time_for_scripts() && budget.has_time_for_nodes());
-        budget.clone().nodes_took(NODES_MAX);
+        budget.clone().add_node_time(NODES_MAX);
         assert!(!budget.has_time_for_nodes());
         budget.begin();
         assert!(budget.has_time_for_scripts() && budget.has_time_for_nodes());
         assert!(budget.steps_left() == STEPS_MAX);
-        assert_eq!(budget.kept_bytes(), 0);
+        assert_eq!(budget.added_bytes(), 0);
     }
 }

@@ -1,18 +1,18 @@
-//! Alarm rules that fire because time passed, of devices that say nothing more as well: after a start what their rules had
-//! counted is read from the repository, some devices a tick.
+//! Alarm rules that fire after a duration, even if the device sends no further message. After a start, each tick loads
+//! the saved counters of some devices from the repository.
 
-use super::host::Visit;
-use super::ingest::Sender;
-use crate::alarm_rules::{Effect, Event};
-use crate::chain::{Data, Message, Metadata, NodeError, alarm_message};
+use super::host::PlatformCall;
+use super::ingest::SendingDevice;
+use crate::alarm_rules::{AlarmEffect, AlarmRuleEvent};
+use crate::chain::{ChainMessage, MessageData, Metadata, NodeError, alarm_message};
 use crate::ids::{CustomerId, DeviceId};
 
-/// Devices whose counters are read in one tick: each costs some look-ups while messages wait.
+/// Devices whose counters are loaded per tick. Each needs some look-ups, which delay messages.
 const LOADED_MAX: usize = 200;
 
-impl Visit<'_> {
-    /// What was counted before the start, of rules with durations. The others wait for the device's next message, and so does everything until
-    /// a replay is over: rules begin with the newest values that are stored.
+impl PlatformCall<'_> {
+    /// Loads the saved counters of rules with durations. Other rules load theirs at the device's next message. Nothing
+    /// is loaded during a replay, because then the stored values may be newer than the replayed messages.
     pub fn load_durations(&mut self) {
         if self.core.replayed < self.core.applied {
             return;
@@ -22,7 +22,8 @@ impl Visit<'_> {
                 return;
             };
             if self.load_duration(id).is_err() {
-                // The stores are not there now. Behind the others, in case that it is this one.
+                // The stores are unavailable. The device goes to the end of the queue, in case only its data cannot
+                // be read.
                 return self.core.unloaded.push_back(id);
             }
         }
@@ -34,13 +35,13 @@ impl Visit<'_> {
         if !has_durations || known.is_some_and(|device| device.alarms.is_some()) {
             return Ok(());
         }
-        // Whoever is met like this has a timeout, too.
+        // Also loads the device's inactivity timeout.
         self.activity(id);
         self.device_state(id).alarms = self.device_alarms(id)?;
         Ok(())
     }
 
-    /// Rules that fire because time passed; the alarm goes along the chain as if the node had said it.
+    /// Fires duration rules that are due. Their alarms follow the chain as if its device profile node had created them.
     pub fn check_durations(&mut self) {
         let devices = self.core.devices.iter();
         let waiting = devices.filter(|(_, device)| {
@@ -51,7 +52,7 @@ impl Visit<'_> {
         });
         let waiting: Vec<DeviceId> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
-            let Ok(effects) = self.tell_rules(id.entity(), Event::Tick) else {
+            let Ok(effects) = self.apply_event(id.entity(), AlarmRuleEvent::Tick) else {
                 continue;
             };
             let Ok(sender) = self.sender(id) else { continue };
@@ -59,19 +60,19 @@ impl Visit<'_> {
         }
     }
 
-    /// Of rules that fired without a message.
-    pub fn run_effects(&mut self, sender: &Sender, effects: Vec<Effect>) {
+    /// Runs the chain for each effect of rules that fired without a message.
+    pub fn run_effects(&mut self, sender: &SendingDevice, effects: Vec<AlarmEffect>) {
         for effect in effects {
-            let cause = Message {
+            let cause = ChainMessage {
                 kind: "".into(),
                 originator: sender.id.entity(),
                 customer: CustomerId::NULL,
                 metadata: Metadata::default(),
-                data: Data::Json(serde_json::Value::Null),
+                data: MessageData::Json(serde_json::Value::Null),
                 ts_ms: self.now_ms,
             };
-            if let Ok(said) = alarm_message(&effect, &cause) {
-                self.run_from_rules(sender, effect.action.label(), said);
+            if let Ok(message) = alarm_message(&effect, &cause) {
+                self.run_from_rules(sender, effect.action.label(), message);
             }
         }
     }

@@ -1,88 +1,94 @@
-//! The world as chains see it while the platform processes messages.
+//! The host of rule chains during message processing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
-use timeseries::{Kept, Position, TimedValue};
+use timeseries::{LogPosition, PointDestination, TimedValue};
 
-use super::aside::{Aside, Queued};
-use super::budget::Budget;
-use super::pending::Keeping;
-use super::retries::Work;
-use super::slow_scripts::slow;
-use super::waiting_calls::Stored;
-use super::{Core, HashMap, News, Outlet, Platform};
-use crate::alarm_rules::{Action, Effect, Event};
+use super::budget::MessageBudget;
+use super::deferred::{Deferred, DeferredWork};
+use super::pending::PointStorage;
+use super::retries::RetryWork;
+use super::slow_scripts::counted_time;
+use super::waiting_calls::StoredRecord;
+use super::{ChainEvent, HashMap, Platform, PlatformCore, PlatformOutlet};
+use crate::alarm_rules::{AlarmEffect, AlarmRuleEvent, AlarmTransition};
 use crate::chain::{
-    self, Chain, Continuation, DebugEvent, Host, Message, NodeError, Outbound, RpcCall, Run, Saving, alarm_message,
+    self, ChainMessage, ChainRun, CompiledChain, Continuation, DebugEvent, ExternalCall, Host, NodeError, RpcCall,
+    SaveOptions, alarm_message,
 };
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
 use crate::limits::ApiFeature;
-use crate::model::{Alarm, Attribute, MAIN_QUEUE, Relation, Scope};
-use crate::queue_statistics::{Exception, Fate};
+use crate::model::{Alarm, Attribute, AttributeScope, MAIN_QUEUE, Relation};
+use crate::queue_statistics::{Exception, MessageResult};
 use crate::repository::RelationSelection;
-use crate::usage::Counter;
+use crate::usage::UsageCounter;
 
-/// Why a node keeps nothing more.
-const KEPT_TOO_MUCH: &str = "too much has come of the message: nothing more of it is kept";
-const PENDING_TOO_MUCH: &str = "too much of this tenant waits to be stored";
+/// Errors of nodes that may store nothing more.
+const MESSAGE_BYTES_EXCEEDED: &str = "the message created more data than one message may (64 MiB)";
+const PENDING_BYTES_EXCEEDED: &str = "this tenant has too much data waiting to be stored";
 
-/// In which a node for alarm rules is sought.
+/// Chains searched for an alarm rules node.
 const CHAINS_SEEN_MAX: usize = 50;
-/// How often what comes of one message is put aside: checkpoints, and alarms of nodes. A circle ends here.
-const ASIDE_DEPTH_MAX: usize = 50;
-/// Whoever sends a call says that its time is over; if that does not happen it is given up so much later.
+/// Maximum number of times that checkpoints and alarms may defer work of one message. Ends cycles.
+pub(super) const DEFERRED_DEPTH_MAX: usize = 50;
+/// The outlet reports calls that expired. If it does not, the platform fails a call this time after its expiry.
 const ANSWER_GRACE_MS: i64 = 5_000;
 
-/// One call of the platform: everything that messages change, and where effects go.
-pub(super) struct Visit<'v> {
+/// One call of the platform: its state, and the outlet for its effects.
+pub(super) struct PlatformCall<'v> {
     pub platform: &'v Platform,
-    pub core: &'v mut Core,
-    pub outlet: &'v mut dyn Outlet,
+    pub core: &'v mut PlatformCore,
+    pub outlet: &'v mut dyn PlatformOutlet,
     pub now_ms: i64,
-    /// Only points count: everything else was done before.
+    /// Whether this is a replay, which stores only points. All other effects happened before the restart.
     pub is_replay: bool,
-    /// What fails is tried again.
-    pub keeps_failed: bool,
-    /// The number of the message of a queue that tries again, while it is under way in a chain.
+    /// Whether failed nodes are recorded for a retry.
+    pub records_failed: bool,
+    /// The number of the message in a retrying queue that is running in a chain now.
     pub waiting: Option<u64>,
-    /// Of that message: what other systems have not answered.
-    pub under_way: usize,
-    /// How often what is at hand was put aside.
+    /// Outstanding external requests of that message.
+    pub outstanding: usize,
+    /// Number of deferrals that led to the current work.
     depth: usize,
-    /// Of the message at hand, with all that comes of it.
-    pub budget: Budget,
-    /// When the first try again was made.
+    /// The budget of the current message and its deferred work.
+    pub budget: MessageBudget,
+    /// Start of the first retry in this call.
     pub retrying_since: Option<Instant>,
-    /// The message of the log that is processed.
-    pub at: Option<Position>,
-    /// Of each feature: which message of a tenant has asked, the last one of the log.
-    pub asked: [HashMap<TenantId, Position>; ApiFeature::ALL.len()],
+    /// The log position of the message that is processed.
+    pub at: Option<LogPosition>,
+    /// Per feature: the last message of each tenant that checked the limit.
+    pub last_checks: [HashMap<TenantId, LogPosition>; ApiFeature::ALL.len()],
 }
 
-impl<'v> Visit<'v> {
-    pub fn new(platform: &'v Platform, core: &'v mut Core, outlet: &'v mut dyn Outlet, now_ms: i64) -> Visit<'v> {
-        Visit {
+impl<'v> PlatformCall<'v> {
+    pub fn new(
+        platform: &'v Platform,
+        core: &'v mut PlatformCore,
+        outlet: &'v mut dyn PlatformOutlet,
+        now_ms: i64,
+    ) -> PlatformCall<'v> {
+        PlatformCall {
             platform,
             core,
             outlet,
             now_ms,
             is_replay: false,
-            keeps_failed: false,
+            records_failed: false,
             waiting: None,
-            under_way: 0,
+            outstanding: 0,
             depth: 0,
-            budget: Budget::default(),
+            budget: MessageBudget::default(),
             retrying_since: None,
             at: None,
-            asked: std::array::from_fn(|_| HashMap::default()),
+            last_checks: std::array::from_fn(|_| HashMap::default()),
         }
     }
 
-    /// A chain without a device profile node gets the alarm rules all the same: what becomes of alarms are messages of its own.
-    pub fn apply_rules_beside(&mut self, chain: &Arc<Chain>, message: &Message<'_>) {
+    /// Applies the alarm rules for a chain without a device profile node. Alarm changes become separate messages.
+    pub fn apply_rules_separately(&mut self, chain: &Arc<CompiledChain>, message: &ChainMessage<'_>) {
         if self.has_rules_node(chain, &mut Vec::new()) {
             return;
         }
@@ -91,15 +97,15 @@ impl<'v> Visit<'v> {
             Err(error) => return self.outlet.failed(message.originator, "alarm rules", &error.0),
         };
         for effect in effects {
-            if let Ok(said) = alarm_message(&effect, message) {
-                let done = chain::run(chain, said, self);
+            if let Ok(alarm) = alarm_message(&effect, message) {
+                let done = chain::run(chain, alarm, self);
                 self.finish(message.originator, effect.alarm.tenant_id, None, &done);
             }
         }
     }
 
-    /// Itself, or a chain that it leads into. Each is looked at once.
-    fn has_rules_node(&self, chain: &Chain, seen: &mut Vec<RuleChainId>) -> bool {
+    /// Whether the chain or a chain reachable from it has a device profile node. Visits each chain once.
+    fn has_rules_node(&self, chain: &CompiledChain, seen: &mut Vec<RuleChainId>) -> bool {
         seen.push(chain.id);
         chain.has_device_profile_node()
             || (seen.len() < CHAINS_SEEN_MAX
@@ -113,31 +119,31 @@ impl<'v> Visit<'v> {
                 }))
     }
 
-    /// Counts what a run did that is not tried again.
-    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, queue: Option<&str>, done: &Run) {
+    /// Counts the result of a run that is not retried.
+    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, queue: Option<&str>, done: &ChainRun) {
         if self.is_replay {
             return;
         }
         self.count_run(tenant, done);
-        let fate = if done.failures.is_empty() {
-            Fate::Successful
+        let result = if done.failures.is_empty() {
+            MessageResult::Successful
         } else {
-            Fate::Failed
+            MessageResult::Failed
         };
-        self.count_fate(tenant, queue, fate, done);
+        self.count_result(tenant, queue, result, done);
         self.core.stats.failed_messages_total += u64::from(!done.failures.is_empty());
         for failure in &done.failures {
             self.outlet.failed(originator, &failure.node, &failure.error);
         }
     }
 
-    pub fn count_fate(&mut self, tenant: TenantId, queue: Option<&str>, fate: Fate, done: &Run) {
+    pub fn count_result(&mut self, tenant: TenantId, queue: Option<&str>, result: MessageResult, done: &ChainRun) {
         let queue = self
             .core
             .queues
             .named(queue)
             .map_or(MAIN_QUEUE, |queue| queue.name.as_str());
-        self.core.queue_statistics.count(tenant, queue, fate, || {
+        self.core.queue_statistics.count(tenant, queue, result, || {
             let failure = done.failures.last()?;
             Some(Exception {
                 chain: failure.chain,
@@ -147,79 +153,79 @@ impl<'v> Visit<'v> {
         });
     }
 
-    pub fn count_run(&mut self, tenant: TenantId, done: &Run) {
+    pub fn count_run(&mut self, tenant: TenantId, done: &ChainRun) {
         self.core.stats.rule_nodes_total += done.executions;
         self.core.stats.scripts_total += done.script_executions;
         self.core
             .usage
-            .add(tenant, Counter::RuleNodes, done.executions, self.now_ms);
+            .add(tenant, UsageCounter::RuleNodes, done.executions, self.now_ms);
         self.core
             .usage
-            .add(tenant, Counter::Scripts, done.script_executions, self.now_ms);
+            .add(tenant, UsageCounter::Scripts, done.script_executions, self.now_ms);
     }
 
-    /// What chains have put aside, in its order.
+    /// Does the deferred work, in order.
     pub fn drain_queue(&mut self) {
         while let Some(queued) = self.core.queue.pop() {
             (self.depth, self.budget, self.at) = (queued.depth, queued.budget, queued.at);
-            match queued.what {
-                Aside::Behind(queue, then) => self.go_on_behind(&queue, then),
-                Aside::News(news) => self.tell(news),
+            match queued.work {
+                Deferred::Checkpoint(queue, then) => self.resume_after_checkpoint(&queue, then),
+                Deferred::Event(event) => self.send_event(event),
             }
         }
         (self.depth, self.at) = (0, None);
     }
 
-    /// A checkpoint.
-    fn go_on_behind(&mut self, queue: &str, then: Continuation) {
+    /// Continues after a checkpoint.
+    fn resume_after_checkpoint(&mut self, queue: &str, then: Continuation) {
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
         if let Some(retrying) = self.retrying_queue(Some(queue)) {
-            return self.run_in_queue(&retrying, tenant, Work::Resume(then));
+            return self.run_in_queue(&retrying, tenant, RetryWork::Resume(then));
         }
         let done = chain::resume(then, "Success", None, self);
         self.finish(originator, tenant, Some(queue), &done);
     }
 
-    /// The next message, unless it comes of one that was put aside.
+    /// Begins the budget of the next message, unless this is deferred work.
     pub fn begin_message(&mut self) {
         if self.depth == 0 {
             self.budget.begin();
         }
     }
 
-    /// So many bytes for the message at hand.
-    fn keep(&self, bytes: usize) -> Result<(), NodeError> {
-        match self.budget.keep(bytes) {
+    /// Takes bytes from the budget of the current message.
+    fn take_budget(&self, bytes: usize) -> Result<(), NodeError> {
+        match self.budget.take(bytes) {
             true => Ok(()),
-            false => Err(NodeError::new(KEPT_TOO_MUCH)),
+            false => Err(NodeError::new(MESSAGE_BYTES_EXCEEDED)),
         }
     }
 
-    fn keep_changes(&mut self, tenant: TenantId, bytes: usize) -> Result<(), NodeError> {
-        if !self.core.pending.has_room_for_changes(tenant, bytes) {
-            return Err(NodeError::new(PENDING_TOO_MUCH));
+    fn reserve_changes(&mut self, tenant: TenantId, bytes: usize) -> Result<(), NodeError> {
+        if !self.core.pending.has_capacity_for_changes(tenant, bytes) {
+            return Err(NodeError::new(PENDING_BYTES_EXCEEDED));
         }
-        self.keep(bytes)?;
-        self.core.pending.changes_take(tenant, bytes);
+        self.take_budget(bytes)?;
+        self.core.pending.reserve_change_bytes(tenant, bytes);
         Ok(())
     }
 
-    fn put_aside(&mut self, tenant: TenantId, what: Aside) -> Result<(), NodeError> {
-        if self.depth >= ASIDE_DEPTH_MAX {
+    fn defer(&mut self, tenant: TenantId, what: Deferred) -> Result<(), NodeError> {
+        if self.depth >= DEFERRED_DEPTH_MAX {
             return Err(NodeError::new(format!(
-                "the message went through {ASIDE_DEPTH_MAX} checkpoints and alarms: is there a circle?"
+                "the message passed {DEFERRED_DEPTH_MAX} checkpoints and alarms; check the chains for a cycle"
             )));
         }
         let bytes = what.weight();
-        if !self.core.queue.has_room(tenant, bytes) {
+        if !self.core.queue.has_capacity(tenant, bytes) {
             self.core.stats.dropped_queued_total += 1;
-            return Err(NodeError::new("the queue of what chains have put aside is full"));
+            return Err(NodeError::new("the queue of deferred messages is full"));
         }
-        self.keep(bytes)?;
+        self.take_budget(bytes)?;
         let depth = self.depth + 1;
-        self.core.queue.push(Queued {
-            what,
+        self.core.queue.push(DeferredWork {
+            work: what,
             tenant,
             bytes,
             depth,
@@ -229,17 +235,17 @@ impl<'v> Visit<'v> {
         Ok(())
     }
 
-    /// Rules of the originator's profile know the alarm as a node has left it.
-    pub fn tell_rules_of(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
+    /// Updates the alarm rules' copy of an alarm that a node changed.
+    pub fn update_rules_copy(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
         if alarm.originator.kind != EntityType::Device {
             return Ok(());
         }
         if alarm.cleared {
-            let ended = Event::AlarmEnded(alarm.id.unwrap_or_default());
-            return self.tell_rules(alarm.originator, ended).map(drop);
+            let ended = AlarmRuleEvent::AlarmEnded(alarm.id.unwrap_or_default());
+            return self.apply_event(alarm.originator, ended).map(drop);
         }
         if let Some(known) = &mut self.device_state(DeviceId(alarm.originator.id)).alarms {
-            known.state.adopt(&known.rules, alarm.clone());
+            known.state.restore_alarm(&known.rules, alarm.clone());
         }
         Ok(())
     }
@@ -281,15 +287,17 @@ impl<'v> Visit<'v> {
     }
 }
 
-impl Visit<'_> {
-    /// For the tenant's usage: with the days for which they are kept.
+impl PlatformCall<'_> {
+    /// Counts stored points for the tenant's usage, weighted by the days of storage.
     pub fn count_stored(&mut self, tenant: TenantId, values: &[KeyValue<'_>], ttl_s: u64) {
         let days = match ttl_s {
             0 => self.storage_days(tenant),
             ttl_s => ttl_s / 86_400,
         };
         let count = storage_points(values, days);
-        self.core.usage.add(tenant, Counter::StoredPoints, count, self.now_ms);
+        self.core
+            .usage
+            .add(tenant, UsageCounter::StoredPoints, count, self.now_ms);
     }
 
     fn storage_days(&self, tenant: TenantId) -> u64 {
@@ -301,21 +309,23 @@ impl Visit<'_> {
     }
 }
 
-/// In whole seconds as they are kept: 136 years at most.
+/// As u32 seconds, at most 136 years.
 pub(super) fn ttl_seconds(ttl_s: u64) -> u32 {
     u32::try_from(ttl_s).unwrap_or(u32::MAX)
 }
 
-/// A value counts once, a text once per 512 characters; and per day that it is kept.
+/// A value counts as one, a string as one per 512 bytes; times the days of storage.
 fn storage_points(values: &[KeyValue<'_>], days: u64) -> u64 {
     let of = |value: &KeyValue<'_>| match &value.value {
-        timeseries::Value::String(text) | timeseries::Value::Json(text) => text.len().div_ceil(512).max(1) as u64,
+        timeseries::PointValue::String(text) | timeseries::PointValue::Json(text) => {
+            text.len().div_ceil(512).max(1) as u64
+        }
         _ => 1,
     };
     values.iter().map(of).sum::<u64>() * days.max(1)
 }
 
-impl Host for Visit<'_> {
+impl Host for PlatformCall<'_> {
     fn now_ms(&self) -> i64 {
         self.now_ms
     }
@@ -324,12 +334,12 @@ impl Host for Visit<'_> {
         AlarmId(self.platform.entities.new_id(self.now_ms))
     }
 
-    fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>> {
+    fn chain(&self, id: RuleChainId) -> Option<Arc<CompiledChain>> {
         self.core.chains.get(&id).cloned()
     }
 
     fn tenant_of(&self, entity: EntityId) -> TenantId {
-        Visit::tenant_of(self, entity)
+        PlatformCall::tenant_of(self, entity)
     }
 
     fn default_chain(&self, originator: EntityId) -> Option<RuleChainId> {
@@ -343,28 +353,28 @@ impl Host for Visit<'_> {
         entity: EntityId,
         ts_ms: i64,
         values: &[KeyValue<'_>],
-        saving: Saving,
+        saving: SaveOptions,
     ) -> Result<(), NodeError> {
-        if let Some(kept) = saving.kept {
-            // Only what is in the history takes storage, and ends.
-            let is_history = kept != Kept::AsLatest;
+        if let Some(kept) = saving.storage {
+            // Only values in the history count as storage and have a time to live.
+            let is_history = kept != PointDestination::LatestOnly;
             let limited = self.limited_tenant(entity).filter(|_| is_history);
             if limited.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
                 return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
             }
             let tenant = self.tenant_of(entity);
             let bytes = values.iter().map(KeyValue::weight).sum();
-            if !self.core.pending.has_room_for_points(tenant, bytes) {
-                return Err(NodeError::new(PENDING_TOO_MUCH));
+            if !self.core.pending.has_capacity_for_points(tenant, bytes) {
+                return Err(NodeError::new(PENDING_BYTES_EXCEEDED));
             }
-            self.keep(bytes)?;
-            self.core.pending.points_take(tenant, bytes);
+            self.take_budget(bytes)?;
+            self.core.pending.reserve_point_bytes(tenant, bytes);
             let ttl_s = ttl_seconds(saving.ttl_s);
-            let keeping = Keeping { kept, ttl_s };
+            let storage = PointStorage { target: kept, ttl_s };
             for value in values {
                 self.core
                     .pending
-                    .push_point((tenant, entity.id), &value.key, ts_ms, value.value.clone(), keeping);
+                    .push_point((tenant, entity.id), &value.key, ts_ms, value.value.clone(), storage);
             }
             if is_history && !self.is_replay {
                 self.count_stored(tenant, values, saving.ttl_s);
@@ -379,7 +389,7 @@ impl Host for Visit<'_> {
     fn save_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         attributes: &[Attribute],
         notifies_device: bool,
     ) -> Result<(), NodeError> {
@@ -387,14 +397,14 @@ impl Host for Visit<'_> {
             return Ok(());
         }
         let tenant = self.tenant_of(entity);
-        self.keep_changes(tenant, attributes.iter().map(Attribute::weight).sum())?;
+        self.reserve_changes(tenant, attributes.iter().map(Attribute::weight).sum())?;
         self.put_attributes(entity, scope, attributes, notifies_device)
     }
 
     fn delete_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         keys: &[String],
         notifies_device: bool,
     ) -> Result<(), NodeError> {
@@ -402,11 +412,16 @@ impl Host for Visit<'_> {
             return Ok(());
         }
         let tenant = self.tenant_of(entity);
-        self.keep_changes(tenant, keys.iter().map(|key| 96 + key.len()).sum())?;
+        self.reserve_changes(tenant, keys.iter().map(|key| 96 + key.len()).sum())?;
         self.remove_attributes(entity, scope, keys, notifies_device)
     }
 
-    fn attributes(&self, entity: EntityId, scope: Scope, keys: &[String]) -> Result<Vec<Attribute>, NodeError> {
+    fn attributes(
+        &self,
+        entity: EntityId,
+        scope: AttributeScope,
+        keys: &[String],
+    ) -> Result<Vec<Attribute>, NodeError> {
         self.known_attributes(entity, scope, keys)
     }
 
@@ -434,7 +449,7 @@ impl Host for Visit<'_> {
             .map_err(Box::new)?)
     }
 
-    fn apply_alarm_rules(&mut self, message: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+    fn apply_alarm_rules(&mut self, message: &ChainMessage<'_>) -> Result<Vec<AlarmEffect>, NodeError> {
         self.apply_rules(message)
     }
 
@@ -447,35 +462,40 @@ impl Host for Visit<'_> {
             return Ok(());
         }
         let details = alarm.details.as_ref().map_or(0, chain::json_weight);
-        self.keep_changes(alarm.tenant_id, details + 512)?;
+        self.reserve_changes(alarm.tenant_id, details + 512)?;
         let action = match alarm {
-            alarm if alarm.cleared => Action::Cleared,
-            alarm if self.stored_alarm(alarm.id.unwrap_or_default())?.is_some() => Action::Updated,
-            _ => Action::Created,
+            alarm if alarm.cleared => AlarmTransition::Cleared,
+            alarm if self.stored_alarm(alarm.id.unwrap_or_default())?.is_some() => AlarmTransition::Updated,
+            _ => AlarmTransition::Created,
         };
-        if action == Action::Created {
+        if action == AlarmTransition::Created {
             if self.is_off(alarm.tenant_id, ApiFeature::Alarms) {
                 return Err(NodeError::new(super::alarms::ALARMS_OFF));
             }
             self.count_alarm(alarm.tenant_id);
         }
         self.store_alarm(action, alarm)?;
-        self.tell_rules_of(alarm)
+        self.update_rules_copy(alarm)
     }
 
-    fn tell_of_alarm(&mut self, kind: &'static str, alarm: &Alarm, node: Option<RuleNodeId>) -> Result<(), NodeError> {
+    fn send_alarm_event(
+        &mut self,
+        kind: &'static str,
+        alarm: &Alarm,
+        node: Option<RuleNodeId>,
+    ) -> Result<(), NodeError> {
         if self.is_replay {
             return Ok(());
         }
         let node = node.map(|node| ("ruleNodeId", node.to_string()));
-        let news = News {
+        let event = ChainEvent {
             kind,
             entity: alarm.originator,
             tenant: alarm.tenant_id,
             metadata: node.into_iter().collect(),
             data: serde_json::to_value(alarm).map_err(|error| NodeError::new(error.to_string()))?,
         };
-        self.put_aside(alarm.tenant_id, Aside::News(news))
+        self.defer(alarm.tenant_id, Deferred::Event(event))
     }
 
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
@@ -487,10 +507,10 @@ impl Host for Visit<'_> {
             return Ok(());
         }
         let tenant = self.tenant_of(device);
-        if !self.core.calls.has_room(tenant, &then) {
+        if !self.core.calls.has_capacity(tenant, &then) {
             self.core.stats.dropped_calls_total += 1;
             self.outlet.refuse_call(DeviceId(device.id), &call);
-            return Err(NodeError::new("too many calls to devices wait for their answers"));
+            return Err(NodeError::new("too many RPC requests wait for responses of devices"));
         }
         let number = self.core.calls.number();
         self.outlet.call_device(DeviceId(device.id), number, &call)?;
@@ -518,13 +538,13 @@ impl Host for Visit<'_> {
         self.budget.has_time_for_nodes()
     }
 
-    fn nodes_took(&mut self, took: Duration) {
-        self.budget.nodes_took(took);
+    fn add_node_time(&mut self, took: Duration) {
+        self.budget.add_node_time(took);
     }
 
     fn script_refusal(&mut self, originator: EntityId) -> Option<&'static str> {
         if !self.budget.has_time_for_scripts() {
-            return Some("scripts have taken too long of this message: none is run for it any more");
+            return Some("script time limit of the message exceeded (5 seconds)");
         }
         let tenant = self.limited_tenant(originator);
         if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts)) {
@@ -534,13 +554,15 @@ impl Host for Visit<'_> {
             return None;
         }
         let tenant = self.tenant_of(originator);
-        let is_over = self.core.slow_scripts.have_had_their_share(tenant, Instant::now());
-        is_over.then_some("slow scripts of this tenant took half of the time of all: none is run for a second")
+        let is_over = self.core.slow_scripts.has_used_share(tenant, Instant::now());
+        is_over.then_some(
+            "slow scripts of this tenant used half of the rule engine's time; its scripts are paused for up to 1 second",
+        )
     }
 
-    fn script_took(&mut self, originator: EntityId, took: Duration) {
-        let before = self.budget.script_took(took);
-        if let Some(slow) = slow(before, took)
+    fn add_script_time(&mut self, originator: EntityId, took: Duration) {
+        let before = self.budget.add_script_time(took);
+        if let Some(slow) = counted_time(before, took)
             && self.core.roots.len() > 1
         {
             let tenant = self.tenant_of(originator);
@@ -554,38 +576,40 @@ impl Host for Visit<'_> {
         }
     }
 
-    fn send(&mut self, outbound: Outbound, within_ms: i64, then: Continuation) -> Result<(), NodeError> {
+    fn send(&mut self, outbound: ExternalCall, within_ms: i64, then: Continuation) -> Result<(), NodeError> {
         if self.is_replay {
             return Ok(());
         }
         let tenant = self.tenant_of(then.message.originator);
-        if !self.core.calls.has_room(tenant, &then) {
+        if !self.core.calls.has_capacity(tenant, &then) {
             self.core.stats.dropped_calls_total += 1;
-            return Err(NodeError::new("too many messages wait for what other systems say"));
+            return Err(NodeError::new("too many messages wait for external systems"));
         }
         let number = self.core.calls.number();
         self.outlet.send(tenant, number, outbound)?;
-        let kept = match self.waiting {
-            Some(waiting) => Stored::InItsQueue(waiting),
-            None => Stored::Alone(self.keep_alone(tenant, &then)),
+        let stored = match self.waiting {
+            Some(waiting) => StoredRecord::QueuedMessage(waiting),
+            None => StoredRecord::Continuation(self.store_continuation(tenant, &then)),
         };
         let expires_ms = self.now_ms.saturating_add(within_ms).saturating_add(ANSWER_GRACE_MS);
-        self.core.calls.insert_outside(number, tenant, then, expires_ms, kept);
-        self.under_way += usize::from(self.waiting.is_some());
+        self.core
+            .calls
+            .insert_external(number, tenant, then, expires_ms, stored);
+        self.outstanding += usize::from(self.waiting.is_some());
         Ok(())
     }
 
-    fn keeps_failed(&self) -> bool {
-        self.keeps_failed
+    fn records_failed(&self) -> bool {
+        self.records_failed
     }
 
-    fn keep_failed(&mut self, bytes: usize) -> bool {
-        self.budget.keep(bytes)
+    fn take_retry_bytes(&mut self, bytes: usize) -> bool {
+        self.budget.take(bytes)
     }
 
     fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError> {
         let tenant = self.tenant_of(then.message.originator);
-        self.put_aside(tenant, Aside::Behind(queue.into(), then))
+        self.defer(tenant, Deferred::Checkpoint(queue.into(), then))
     }
 
     fn debug(&mut self, event: &DebugEvent<'_>) {

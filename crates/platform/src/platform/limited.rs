@@ -1,28 +1,28 @@
-//! What tenants may not do any more this month, by the limits of their profiles: asked where something is used, told when it changes.
-//! Without limits all of it is a look at an empty table.
+//! Features that are off for a tenant because its monthly quota is used up. Checked at each use; changes are
+//! reported. Without limits each check looks at an empty table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::host::Visit;
-use super::{Core, Platform};
+use super::host::PlatformCall;
+use super::{Platform, PlatformCore};
 use crate::ids::{EntityId, TenantId};
 use crate::limits::{ApiFeature, ApiState, TenantLimits};
-use crate::usage::Counter;
+use crate::usage::UsageCounter;
 
-/// What became of a feature of a tenant.
+/// A change of a feature's state for a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiStateChange {
     pub tenant: TenantId,
     pub feature: ApiFeature,
     pub state: ApiState,
-    /// `None`: nothing has been said of it since the start.
+    /// `None` for the first report since the start.
     pub before: Option<ApiState>,
 }
 
 impl Platform {
-    /// The copy follows the directory.
-    pub(super) fn look_at_limits(&self, core: &mut Core) {
+    /// Refreshes the copy of the directory's limits.
+    pub(super) fn refresh_limits(&self, core: &mut PlatformCore) {
         let directory = self.entities.directory();
         if directory.limits_version() != core.limits_version {
             core.limits_version = directory.limits_version();
@@ -38,17 +38,17 @@ impl Platform {
         }
     }
 
-    /// By the limits that are in force now.
+    /// Returns the state according to the current limits.
     pub fn api_state(&self, tenant: TenantId, feature: ApiFeature) -> ApiState {
         let mut core = self.core();
-        self.look_at_limits(&mut core);
+        self.refresh_limits(&mut core);
         core.api_state(tenant, feature)
     }
 
-    /// What changed since the last time; at first all states of all tenants, as whoever shows them expects.
+    /// Returns the changes since the last call. The first call returns all states of all tenants.
     pub fn take_api_states(&self) -> Vec<ApiStateChange> {
         let mut core = self.core();
-        self.look_at_limits(&mut core);
+        self.refresh_limits(&mut core);
         let core = &mut *core;
         let has_new = core.roots.keys().any(|tenant| !core.api_states.contains_key(tenant));
         if core.limits.is_empty() && !has_new && core.are_enabled {
@@ -59,10 +59,10 @@ impl Platform {
         let mut changes = Vec::new();
         for tenant in tenants {
             let now = ApiFeature::ALL.map(|feature| core.api_state(tenant, feature));
-            let told = core.api_states.entry(tenant).or_default();
-            for (feature, (told, state)) in ApiFeature::ALL.into_iter().zip(told.iter_mut().zip(now)) {
-                if *told != Some(state) {
-                    let before = told.replace(state);
+            let reported = core.api_states.entry(tenant).or_default();
+            for (feature, (reported, state)) in ApiFeature::ALL.into_iter().zip(reported.iter_mut().zip(now)) {
+                if *reported != Some(state) {
+                    let before = reported.replace(state);
                     changes.push(ApiStateChange {
                         tenant,
                         feature,
@@ -72,54 +72,59 @@ impl Platform {
                 }
             }
         }
-        let mut told = core.api_states.values().flatten();
-        core.are_enabled = told.all(|state| *state == Some(ApiState::Enabled));
+        let mut reported = core.api_states.values().flatten();
+        core.are_enabled = reported.all(|state| *state == Some(ApiState::Enabled));
         changes
     }
 
-    /// Monthly limits, 0 is none, of tenants whose limits changed since the last time; at first of all.
-    pub fn take_limits(&self) -> Vec<(TenantId, [u64; Counter::ALL.len()])> {
+    /// Returns monthly limits, 0 for none, of tenants whose limits changed since the last call. The first call
+    /// returns all.
+    pub fn take_limits(&self) -> Vec<(TenantId, [u64; UsageCounter::ALL.len()])> {
         let mut core = self.core();
-        self.look_at_limits(&mut core);
+        self.refresh_limits(&mut core);
         let core = &mut *core;
-        let has_new = core.roots.keys().any(|tenant| !core.told_limits.contains_key(tenant));
-        if !has_new && core.told_limits_version == core.limits_version {
+        let has_new = core
+            .roots
+            .keys()
+            .any(|tenant| !core.reported_limits.contains_key(tenant));
+        if !has_new && core.reported_limits_version == core.limits_version {
             return Vec::new();
         }
-        core.told_limits_version = core.limits_version;
-        core.told_limits.retain(|tenant, _| core.roots.contains_key(tenant));
+        core.reported_limits_version = core.limits_version;
+        core.reported_limits.retain(|tenant, _| core.roots.contains_key(tenant));
         let mut changed = Vec::new();
         for tenant in core.roots.keys() {
             let limits = core.limits.get(tenant);
-            let now = Counter::ALL.map(|counter| limits.map_or(0, |limits| limits.monthly(counter)));
-            if core.told_limits.insert(*tenant, now) != Some(now) {
+            let now = UsageCounter::ALL.map(|counter| limits.map_or(0, |limits| limits.monthly(counter)));
+            if core.reported_limits.insert(*tenant, now) != Some(now) {
                 changed.push((*tenant, now));
             }
         }
         changed
     }
 
-    /// `None`: the tenant has no limits.
+    /// Returns `None` if the tenant has no limits.
     pub fn limits(&self, tenant: TenantId) -> Option<Arc<TenantLimits>> {
         self.entities.directory().limits(tenant).cloned()
     }
 }
 
-impl Core {
+impl PlatformCore {
     fn api_state(&self, tenant: TenantId, feature: ApiFeature) -> ApiState {
-        let used = |counter: Counter| self.usage.get(tenant, counter);
+        let used = |counter: UsageCounter| self.usage.get(tenant, counter);
         let limits = self.limits.get(&tenant);
         limits.map_or(ApiState::Enabled, |limits| limits.state(feature, used))
     }
 
-    /// The tenant may not use it until the next month.
+    /// Returns true if the feature is off for the tenant until next month.
     pub(super) fn is_off(&self, tenant: TenantId, feature: ApiFeature) -> bool {
         !self.limits.is_empty() && self.api_state(tenant, feature) == ApiState::Disabled
     }
 }
 
-impl Visit<'_> {
-    /// What was processed before a crash meets what it met then. A message finds it as it was for its first part.
+impl PlatformCall<'_> {
+    /// Whether the feature is off. A replayed message gets the same result as in its first run. All parts of a
+    /// message get the result of its first part.
     pub fn is_off(&mut self, tenant: TenantId, feature: ApiFeature) -> bool {
         let Some(at) = self.at else {
             return !self.is_replay && self.core.is_off(tenant, feature);
@@ -130,15 +135,15 @@ impl Visit<'_> {
         if self.core.limits.is_empty() && self.core.off_times.is_empty() {
             return false;
         }
-        let asked = &mut self.asked[feature as usize];
-        // Behind a checkpoint, and later ones have been told how it is already.
-        if asked.get(&tenant).is_some_and(|last| at < *last) {
+        let last_checks = &mut self.last_checks[feature as usize];
+        // True for deferred work after a checkpoint node, if later messages have been checked before it.
+        if last_checks.get(&tenant).is_some_and(|last| at < *last) {
             return self.core.off_times.was_off(tenant, feature, at);
         }
-        let asked = asked.insert(tenant, at);
+        let previous = last_checks.insert(tenant, at);
         let was_off = self.core.off_times.is_open(tenant, feature);
         let is_off = self.core.is_off(tenant, feature);
-        if was_off == is_off || asked == Some(at) {
+        if was_off == is_off || previous == Some(at) {
             return was_off;
         }
         let durable = self.platform.store.durable_position();
@@ -147,7 +152,7 @@ impl Visit<'_> {
         is_off
     }
 
-    /// Whose entity it is, if any tenant has limits or had some.
+    /// The entity's tenant, if any tenant has limits or had some.
     pub fn limited_tenant(&self, entity: EntityId) -> Option<TenantId> {
         let has_any = !self.core.limits.is_empty() || !self.core.off_times.is_empty();
         has_any.then(|| self.tenant_of(entity))

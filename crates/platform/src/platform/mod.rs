@@ -1,34 +1,37 @@
-//! The platform at work: messages of devices in, time series, attributes, alarms and effects out.
+//! Processes device messages, and produces time series, attributes, alarms and messages to devices and other systems.
 //!
 //! ```text
 //! Incoming ──► decode ──► chain of the device's profile, or the tenant's root (alarm rules are a node of it)
 //!                           │
 //!                           ├──► pending points ──────► timeseries::Store, with the position of the batch
-//!                           ├──► pending changes ─────► Repository, with the position and what machines counted
+//!                           ├──► pending changes ─────► Repository, with the position and rule counters
 //!                           └──► Outlet: subscribers, devices, other systems, in order per device
 //! ```
 //!
 //! # Invariants
 //!
-//! - A batch is written once its messages are processed; the caller replays from [`Platform::replay_position`]. Points that come
-//!   again replace themselves. Batches up to the position in the repository are replayed for their points only: alarms,
-//!   attributes and messages to others do not happen twice.
-//! - Counts and durations of alarm rules are kept in the transaction that has the position, so they count no message twice.
-//! - Everything that waits (calls to devices, queues of checkpoints) is bounded and counted.
+//! - The results of a batch are written after all its messages have been processed. After a crash the caller replays
+//!   its log from [`Platform::replay_position`]. A replayed point overwrites the same point. For batches up to the
+//!   position in the repository, a replay writes only points. It does not repeat alarms, attributes and outgoing
+//!   messages.
+//! - Counts and durations of alarm rules are stored in the same transaction as the position, so no message counts
+//!   twice.
+//! - All waiting work (RPC requests, deferred messages, retries) is bounded and counted.
 //!
-//! One lock: messages of one platform are processed one after the other, which is what keeps the order.
+//! One lock serializes the messages of a platform, which preserves their order.
 
 mod alarms;
-mod aside;
 mod attributes;
 mod behind;
 mod budget;
+mod chain_event;
+mod deferred;
 mod durations;
+pub(crate) mod fixed_limits;
 mod gateway;
 mod host;
 mod ingest;
 mod limited;
-mod news;
 mod off_times;
 mod ota;
 mod outlet;
@@ -43,63 +46,63 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use timeseries::{Position, Store};
+use timeseries::{LogPosition, TimeseriesStore};
 
 pub use alarms::AlarmChange;
 pub use attributes::AttributesChange;
-pub use ingest::{Incoming, IngestError, Ingested, Said};
+pub use chain_event::ChainEvent;
+pub use ingest::{IngestError, IngestInput, IngestMessage, Ingested};
 pub use limited::ApiStateChange;
-pub use news::News;
-pub use outlet::{NoOutlet, Outlet};
+pub use outlet::{NoOutlet, PlatformOutlet};
 pub use retention::RetentionError;
 
 use crate::activity::Activity;
-use crate::alarm_rules::{Rules, State};
-use crate::chain::{Chain, ChainError, ChainNodes, NodeStatistics, Warning};
-use crate::decode::{Limits, Transport};
+use crate::alarm_rules::{AlarmRules, AlarmRulesState};
+use crate::chain::{ChainError, ChainNodes, CompiledChain, NodeStatistics, Warning};
+use crate::decode::{DecodeLimits, ProfileTransport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::limits::{ApiFeature, ApiState, TenantLimits};
 use crate::model::RuleChain;
 use crate::queue_statistics::QueueStatistics;
-use crate::repository::{Change, RepositoryError, StateKind};
-use crate::usage::{Counter, Usage};
-use aside::AsideQueue;
-use behind::Behind;
+use crate::repository::{RepositoryChange, RepositoryError, StateKind};
+use crate::usage::{ApiUsage, UsageCounter};
+use behind::GatewayDevices;
+use deferred::DeferredQueue;
 use off_times::OffTimes;
-use pending::Pending;
+use pending::PendingWrites;
 use retention::Retention;
-use retries::{Queues, Retries};
+use retries::{QueuesByName, Retries};
 use slow_scripts::SlowScripts;
 use waiting_calls::WaitingCalls;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PlatformOptions {
     /// Part of the keys of message counts.
     pub service: String,
-    pub limits: Limits,
+    pub limits: DecodeLimits,
     pub inactivity_timeout_ms: i64,
-    /// Between looks for devices that fell silent, and for durations of alarm rules.
+    /// Interval of checks for silent devices and rule durations, in milliseconds.
     pub check_ms: i64,
-    /// Between times at which activity, counters and usage are kept.
+    /// Interval at which activity, counters and usage are saved.
     pub checkpoint_ms: i64,
-    /// Between times at which usage becomes time series.
+    /// Interval at which usage is written as time series.
     pub usage_ms: i64,
-    /// Calls to devices that chains wait for.
+    /// Limit of pending RPC and external requests of chains.
     pub waiting_calls_max: usize,
-    /// Messages in queues of checkpoint nodes, and as many that wait for a retry.
+    /// Limit of deferred messages, and separately of messages that wait for a retry.
     pub queued_max: usize,
-    /// Days for which telemetry is kept of tenants whose profiles do not say; 0 is for ever.
+    /// Days to store telemetry if the tenant profile does not set them. 0 means that it never expires.
     pub ttl_days: u32,
-    /// The same of what tenants used.
+    /// Days to store usage and queue statistics; 0 stores them forever.
     pub usage_ttl_days: u32,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for PlatformOptions {
+    fn default() -> PlatformOptions {
+        PlatformOptions {
             service: "tidewire".to_owned(),
-            limits: Limits::default(),
+            limits: DecodeLimits::default(),
             inactivity_timeout_ms: 600_000,
             check_ms: 60_000,
             checkpoint_ms: 10_000,
@@ -114,40 +117,41 @@ impl Default for Options {
 
 /// Counters begin at zero when the platform is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct PlatformStats {
     pub messages_total: u64,
     pub points_total: u64,
-    /// Not understood, or of a device that is gone.
+    /// Messages that could not be decoded, or whose device was deleted.
     pub refused_messages_total: u64,
     pub failed_messages_total: u64,
     pub rule_nodes_total: u64,
     pub scripts_total: u64,
     pub alarms_created_total: u64,
-    /// Of a batch that was processed before: points only.
+    /// Replayed messages, of which only points were stored.
     pub replayed_messages_total: u64,
-    /// Refused by the repository: another change was first.
+    /// Changes rejected by the repository because of a conflicting change.
     pub refused_changes_total: u64,
-    /// Calls and queued messages beyond the limits.
+    /// Requests and deferred messages beyond the limits.
     pub dropped_calls_total: u64,
     pub dropped_queued_total: u64,
-    /// Tries of messages that had failed.
+    /// Retries of failed messages.
     pub retried_messages_total: u64,
-    /// Messages that wait for a retry, or behind one.
+    /// Messages that wait for a retry, or for an earlier message of a sequential queue.
     pub waiting_retries: u64,
-    /// Of tenants whose rule engine is off until the next month.
+    /// Messages of tenants whose rule engine is off until next month.
     pub over_limit_messages_total: u64,
     pub waiting_calls: u64,
     pub device_states: u64,
-    /// On the heap, of states of devices.
+    /// Heap size of the device states.
     pub device_state_bytes: u64,
 }
 
 pub struct Platform {
     entities: Arc<Entities>,
-    store: Arc<dyn Store>,
-    options: Options,
-    core: Mutex<Core>,
-    /// Held while a chain is read and compiled, which may take seconds: the one that was saved last is the last to be put in.
+    store: Arc<dyn TimeseriesStore>,
+    options: PlatformOptions,
+    core: Mutex<PlatformCore>,
+    /// Held while a chain is read and compiled, which may take seconds. Ensures that the last saved chain is
+    /// installed last.
     reloading: Mutex<()>,
     retention: Mutex<Retention>,
 }
@@ -160,65 +164,66 @@ impl fmt::Debug for Platform {
     }
 }
 
-/// All that messages change.
+/// State that message processing changes, behind one lock.
 #[derive(Default)]
-struct Core {
-    chains: HashMap<RuleChainId, Arc<Chain>>,
+struct PlatformCore {
+    chains: HashMap<RuleChainId, Arc<CompiledChain>>,
     roots: HashMap<TenantId, RuleChainId>,
     slow_scripts: SlowScripts,
     queue_statistics: QueueStatistics,
-    rules: HashMap<DeviceProfileId, Arc<Rules>>,
-    transports: HashMap<DeviceProfileId, Arc<Transport>>,
+    rules: HashMap<DeviceProfileId, Arc<AlarmRules>>,
+    transports: HashMap<DeviceProfileId, Arc<ProfileTransport>>,
     devices: HashMap<DeviceId, DeviceState>,
-    usage: Usage,
-    /// Of tenants that have any: a copy of the directory's.
+    usage: ApiUsage,
+    /// Copy of the directory's limits, for tenants that have any.
     limits: HashMap<TenantId, Arc<TenantLimits>>,
     limits_version: u64,
-    /// What outlets were told.
+    /// The states and limits reported by the last calls.
     api_states: HashMap<TenantId, [Option<ApiState>; ApiFeature::ALL.len()]>,
-    told_limits: HashMap<TenantId, [u64; Counter::ALL.len()]>,
-    told_limits_version: u64,
-    /// All of them: without limits there is nothing to look at then.
+    reported_limits: HashMap<TenantId, [u64; UsageCounter::ALL.len()]>,
+    reported_limits_version: u64,
+    /// Whether the last report had all features of all tenants on. If there are also no limits, the next report
+    /// checks nothing.
     are_enabled: bool,
     off_times: OffTimes,
-    /// Days for which points are kept, of tenants whose profiles say: a copy of the directory's.
+    /// Copy of the directory's storage days, for tenants whose profiles set them.
     storage_days: HashMap<TenantId, u32>,
     ttls_version: u64,
-    pending: Pending,
-    /// Where the batch that is pending ends.
-    pending_position: Option<Position>,
+    pending: PendingWrites,
+    /// End of the pending batch.
+    pending_position: Option<LogPosition>,
     /// The last batch whose changes are in the repository.
-    applied: Position,
+    applied: LogPosition,
     /// The last batch that was processed.
-    processed: Position,
-    /// Likewise, of those that are replayed as well: behind `applied` while that goes on.
-    replayed: Position,
+    processed: LogPosition,
+    /// The last batch that was processed or replayed. During a replay it is lower than `applied`.
+    replayed: LogPosition,
     calls: WaitingCalls,
-    /// What chains have put aside, to be done when what is at hand is done.
-    queue: AsideQueue,
-    queues: Queues,
+    /// Deferred work of chains, done after the current message.
+    queue: DeferredQueue,
+    queues: QueuesByName,
     retries: Retries,
-    periodic: Vec<Periodic>,
+    periodic: Vec<PeriodicNode>,
     changed_counters: HashSet<DeviceId>,
-    /// With counters of alarm rules from before the start that nobody has looked at.
+    /// Devices with saved counters of alarm rules that have not been loaded since the start.
     unloaded: VecDeque<DeviceId>,
     changed_activity: HashSet<DeviceId>,
     owner_values: OwnerValues,
     gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
-    behind: Behind,
-    /// Whose points the store refused, and who is not told yet.
-    refused_of: Vec<timeseries::EntityId>,
+    gateway_devices: GatewayDevices,
+    /// Entities with points rejected by the store, not reported yet.
+    entities_with_rejected_points: Vec<timeseries::TelemetryEntityId>,
     next_check_ms: i64,
     next_checkpoint_ms: i64,
-    stats: Stats,
+    stats: PlatformStats,
 }
 
-/// Most keys are identifiers that the platform made.
+/// A fast hash that resists chosen keys little. This suffices, because the platform creates most keys itself.
 type HashMap<K, V> = hashbrown::HashMap<K, V, foldhash::fast::RandomState>;
 type HashSet<K> = hashbrown::HashSet<K, foldhash::fast::RandomState>;
 
-/// Server attributes of customers and tenants that alarm rules asked for.
-type OwnerValues = HashMap<(Uuid, Box<str>), Option<timeseries::Value>>;
+/// Server attributes of customers and tenants that alarm rules read.
+type OwnerValues = HashMap<(Uuid, Box<str>), Option<timeseries::PointValue>>;
 
 #[derive(Default)]
 struct DeviceState {
@@ -227,11 +232,11 @@ struct DeviceState {
 }
 
 struct DeviceAlarms {
-    rules: Arc<Rules>,
-    state: State,
+    rules: Arc<AlarmRules>,
+    state: AlarmRulesState,
 }
 
-struct Periodic {
+struct PeriodicNode {
     tenant: TenantId,
     chain: RuleChainId,
     node: usize,
@@ -240,50 +245,54 @@ struct Periodic {
 }
 
 #[derive(Debug)]
-pub enum OpenError {
+pub enum PlatformOpenError {
     Repository(RepositoryError),
     Chain { id: RuleChainId, source: ChainError },
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for PlatformOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Repository(_) => f.write_str("the platform's states cannot be read"),
-            OpenError::Chain { id, .. } => write!(f, "the rule chain {id} cannot be compiled"),
+            PlatformOpenError::Repository(_) => f.write_str("cannot read the platform's state"),
+            PlatformOpenError::Chain { id, .. } => write!(f, "cannot compile rule chain {id}"),
         }
     }
 }
 
-impl std::error::Error for OpenError {
+impl std::error::Error for PlatformOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            OpenError::Repository(error) => Some(error),
-            OpenError::Chain { source, .. } => Some(source),
+            PlatformOpenError::Repository(error) => Some(error),
+            PlatformOpenError::Chain { source, .. } => Some(source),
         }
     }
 }
 
-impl From<RepositoryError> for OpenError {
-    fn from(error: RepositoryError) -> OpenError {
-        OpenError::Repository(error)
+impl From<RepositoryError> for PlatformOpenError {
+    fn from(error: RepositoryError) -> PlatformOpenError {
+        PlatformOpenError::Repository(error)
     }
 }
 
-fn compile(chain: &RuleChain) -> Result<Chain, OpenError> {
+fn compile(chain: &RuleChain) -> Result<CompiledChain, PlatformOpenError> {
     let id = chain.id.unwrap_or_default();
     let empty = serde_json::Value::Null;
     let metadata = chain.metadata.as_ref().unwrap_or(&empty);
-    Chain::compile(chain.tenant_id, id, metadata).map_err(|source| OpenError::Chain { id, source })
+    CompiledChain::compile(chain.tenant_id, id, metadata).map_err(|source| PlatformOpenError::Chain { id, source })
 }
 
 impl Platform {
-    /// Compiles all chains and reads what machines kept.
-    pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
-        let mut core = Core {
+    /// Compiles all chains and loads the saved state.
+    pub fn open(
+        entities: Arc<Entities>,
+        store: Arc<dyn TimeseriesStore>,
+        options: PlatformOptions,
+    ) -> Result<Platform, PlatformOpenError> {
+        let mut core = PlatformCore {
             calls: WaitingCalls::new(options.waiting_calls_max),
-            queue: AsideQueue::new(options.queued_max),
+            queue: DeferredQueue::new(options.queued_max),
             retries: Retries::new(options.queued_max),
-            ..Core::default()
+            ..PlatformCore::default()
         };
         let repository = entities.repository();
         let mut chains = Vec::new();
@@ -306,11 +315,11 @@ impl Platform {
         repository.for_each_state(StateKind::OffTimes, &mut |tenant, bytes| {
             core.off_times.restore(tenant, bytes)
         })?;
-        core.queues = Queues::of(entities.stored_queues()?);
+        core.queues = QueuesByName::of(entities.stored_queues()?);
         repository.for_each_state(StateKind::Retry, &mut |id, bytes| core.retries.restore(id, bytes))?;
-        core.retries.restored();
+        core.retries.sort_lanes();
         if let Some(bytes) = repository.state(StateKind::Position, Uuid::NULL)? {
-            core.applied = Position(bytes.try_into().map_or(0, u64::from_le_bytes));
+            core.applied = LogPosition(bytes.try_into().map_or(0, u64::from_le_bytes));
         }
         core.processed = core.applied;
         core.replayed = store.durable_position().min(core.applied);
@@ -324,7 +333,7 @@ impl Platform {
         })
     }
 
-    fn core(&self) -> MutexGuard<'_, Core> {
+    fn core(&self) -> MutexGuard<'_, PlatformCore> {
         self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -332,32 +341,33 @@ impl Platform {
         &self.entities
     }
 
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub fn store(&self) -> &Arc<dyn TimeseriesStore> {
         &self.store
     }
 
-    /// The caller's log is needed from here on: what is before is durable.
-    pub fn replay_position(&self) -> Position {
+    /// The position from which the caller must replay its log. Everything before it is durable.
+    pub fn replay_position(&self) -> LogPosition {
         self.store.durable_position().min(self.core().applied)
     }
 
-    /// Where the last batch ends whose changes of entities are durable: a replay must end a batch there.
-    pub fn applied_position(&self) -> Position {
+    /// The end of the last batch whose entity changes are durable. A replay must end a batch there.
+    pub fn applied_position(&self) -> LogPosition {
         self.core().applied
     }
 
-    /// Chains have said something by themselves that is stored with the next batch, which may be an empty one.
+    /// Returns true if chains created points without an incoming message. They are stored with the next batch, which
+    /// may be empty.
     pub fn has_pending_points(&self) -> bool {
         self.core().pending.has_points()
     }
 
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> PlatformStats {
         let core = self.core();
         let alarms = core.devices.values().filter_map(|device| device.alarms.as_ref());
         let alarm_bytes: usize = alarms
             .map(|alarms| size_of::<DeviceAlarms>() + alarms.state.heap_bytes())
             .sum();
-        Stats {
+        PlatformStats {
             waiting_calls: core.calls.len() as u64,
             device_states: core.devices.len() as u64,
             waiting_retries: core.retries.count() as u64,
@@ -366,28 +376,28 @@ impl Platform {
         }
     }
 
-    /// What an operator has to know of the chains that run.
+    /// Warnings about the compiled chains, for operators.
     pub fn chain_warnings(&self) -> Vec<(RuleChainId, Vec<Warning>)> {
         let core = self.core();
         let chains = core.chains.values().filter(|chain| !chain.warnings().is_empty());
         chains.map(|chain| (chain.id, chain.warnings().to_vec())).collect()
     }
 
-    /// `None`: there is no such chain.
+    /// Returns `None` if there is no such chain.
     pub fn chain_nodes(&self, id: RuleChainId) -> Option<ChainNodes> {
         Some(self.core().chains.get(&id)?.node_states())
     }
 
-    /// What nodes did since this was asked last; of a chain that was saved meanwhile, since then.
+    /// Returns the counters of nodes since the last call. Saving a chain resets its counters.
     pub fn take_statistics(&self) -> Vec<(RuleChainId, Vec<NodeStatistics>)> {
         let core = self.core();
         let chains = core.chains.values().map(|chain| (chain.id, chain.take_statistics()));
         chains.filter(|(_, nodes)| !nodes.is_empty()).collect()
     }
 
-    /// After a chain was saved, made the root, or deleted.
-    pub fn reload_chain(&self, id: RuleChainId, now_ms: i64) -> Result<(), OpenError> {
-        // Of two at once none puts what the other has changed since.
+    /// Applies a chain that was saved, made the root, or deleted.
+    pub fn reload_chain(&self, id: RuleChainId, now_ms: i64) -> Result<(), PlatformOpenError> {
+        // A slow reload must not overwrite the result of a newer one.
         let _turn = self.reloading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match self.entities.repository().get(id.entity())? {
             Some(record) => {
@@ -404,28 +414,29 @@ impl Platform {
         Ok(())
     }
 
-    /// After a profile was saved: its devices take its alarm rules over with their next message.
+    /// Applies a saved profile. Its devices use the new alarm rules from their next message.
     pub fn reload_profile(&self, id: DeviceProfileId) {
         let mut core = self.core();
         core.rules.remove(&id);
         core.transports.remove(&id);
     }
 
-    /// What the device's profile says of topics and payloads.
-    pub fn transport(&self, device: DeviceId) -> Option<Arc<Transport>> {
+    /// The transport settings of the device's profile.
+    pub fn transport(&self, device: DeviceId) -> Option<Arc<ProfileTransport>> {
         let profile = self.entities.directory().device(device)?.profile;
         if let Some(transport) = self.core().transports.get(&profile) {
             return Some(Arc::clone(transport));
         }
         let known = self.entities.directory().profile(profile).cloned()?;
-        // Saving a profile refuses what cannot be parsed.
-        let transport = Arc::new(Transport::of(&known).ok()?);
+        // Saving a profile rejects settings that cannot be parsed.
+        let transport = Arc::new(ProfileTransport::of(&known).ok()?);
         self.core().transports.insert(profile, Arc::clone(&transport));
         Some(transport)
     }
 
-    /// What outlets were told of before is stored when this returns, as far as it can be stored now.
-    pub fn settle(&self) {
+    /// Waits for the call that is processing messages. After that, everything that outlets have received is stored,
+    /// unless a store rejected it.
+    pub fn wait_for_stores(&self) {
         drop(self.core());
     }
 
@@ -436,7 +447,7 @@ impl Platform {
             .is_some_and(|device| device.activity.is_active)
     }
 
-    /// After it was deleted; what is stored of it goes with [`Entities::forget_deleted`].
+    /// Drops the state of a deleted device. Its stored points are deleted with [`Entities::finish_deleted`].
     pub fn device_deleted(&self, id: DeviceId) {
         let mut core = self.core();
         core.devices.remove(&id);
@@ -444,14 +455,14 @@ impl Platform {
         core.changed_activity.remove(&id);
     }
 
-    /// A device was given another profile: what the rules of the one before counted is nothing to those of the new one.
-    pub fn forget_alarm_rules(&self, id: DeviceId) -> Result<(), RepositoryError> {
+    /// Discards the rule counters of a device that was given another profile.
+    pub fn discard_alarm_rules(&self, id: DeviceId) -> Result<(), RepositoryError> {
         let mut core = self.core();
         if let Some(device) = core.devices.get_mut(&id) {
             device.alarms = None;
         }
         core.changed_counters.remove(&id);
-        self.entities.repository().apply(&[Change::PutState {
+        self.entities.repository().apply(&[RepositoryChange::PutState {
             state: StateKind::AlarmRules,
             id: id.0,
             bytes: None,
@@ -459,21 +470,22 @@ impl Platform {
     }
 }
 
-impl Core {
-    /// All before it has been processed; what came of that is written with this position.
-    fn processed_to(&mut self, position: Position) {
+impl PlatformCore {
+    /// Marks everything up to the position as processed. Pending results are written with this position.
+    fn processed_to(&mut self, position: LogPosition) {
         self.processed = self.processed.max(position);
         self.replayed = self.replayed.max(position);
         self.pending_position = Some(position);
     }
 
-    /// One that is the root no more is it until the new one is put: messages in between are not to find none.
-    fn put_chain(&mut self, chain: &RuleChain, compiled: Chain, now_ms: i64) {
+    /// Installs a chain. A chain that is no longer the root stays registered as root until the new root is installed,
+    /// so that messages always find one.
+    fn put_chain(&mut self, chain: &RuleChain, compiled: CompiledChain, now_ms: i64) {
         let id = chain.id.unwrap_or_default();
         self.remove_chain(id);
         for (node, period_s) in compiled.periodic_nodes() {
             let period_ms = i64::try_from(period_s.saturating_mul(1000)).unwrap_or(i64::MAX);
-            self.periodic.push(Periodic {
+            self.periodic.push(PeriodicNode {
                 tenant: chain.tenant_id,
                 chain: id,
                 node,

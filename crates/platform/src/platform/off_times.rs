@@ -1,21 +1,21 @@
-//! From which message on, and to which, a tenant might not use something: what is replayed after a crash meets what it met the first
-//! time, neither less nor more. By positions of the caller's log; kept in the transaction that has the position.
+//! Ranges of messages during which a feature was off for a tenant, so that a replay after a crash gives the same
+//! results. Ranges are positions in the caller's log, saved in the same transaction as the position.
 
-use timeseries::Position;
+use timeseries::LogPosition;
 
 use super::HashMap;
 use crate::ids::{TenantId, Uuid};
 use crate::limits::ApiFeature;
-use crate::repository::{Change, StateKind};
+use crate::repository::{RepositoryChange, StateKind};
 
-/// Of one tenant; beyond it the oldest is forgotten.
-const KEPT_MAX: usize = 100;
+/// Ranges per tenant. Beyond that the oldest is removed.
+const RANGES_MAX: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OffTime {
     feature: usize,
     from: u64,
-    /// Before this one; `u64::MAX`: it goes on.
+    /// Exclusive; `u64::MAX` while the feature is off.
     to: u64,
 }
 
@@ -30,10 +30,10 @@ impl OffTimes {
     }
 
     pub fn is_open(&self, tenant: TenantId, feature: ApiFeature) -> bool {
-        self.was_off(tenant, feature, Position(u64::MAX - 1))
+        self.was_off(tenant, feature, LogPosition(u64::MAX - 1))
     }
 
-    pub fn was_off(&self, tenant: TenantId, feature: ApiFeature, at: Position) -> bool {
+    pub fn was_off(&self, tenant: TenantId, feature: ApiFeature, at: LogPosition) -> bool {
         let all = self.tenants.get(&tenant);
         all.is_some_and(|all| {
             all.iter()
@@ -41,8 +41,14 @@ impl OffTimes {
         })
     }
 
-    /// From this message on it is the other way round. What is durable is not replayed, and forgotten.
-    pub fn turn(&mut self, tenant: TenantId, feature: ApiFeature, at: Position, durable: Position) -> Change {
+    /// Turns the feature off or on from this message on. Removes ranges before `durable`, which are not replayed.
+    pub fn turn(
+        &mut self,
+        tenant: TenantId,
+        feature: ApiFeature,
+        at: LogPosition,
+        durable: LogPosition,
+    ) -> RepositoryChange {
         let all = self.tenants.entry(tenant).or_default();
         let open = all
             .iter_mut()
@@ -56,14 +62,14 @@ impl OffTimes {
             }),
         }
         all.retain(|time| time.to > durable.0 && time.from != time.to);
-        if all.len() > KEPT_MAX {
+        if all.len() > RANGES_MAX {
             all.remove(0);
         }
         let bytes = (!all.is_empty()).then(|| to_bytes(all));
         if bytes.is_none() {
             self.tenants.remove(&tenant);
         }
-        Change::PutState {
+        RepositoryChange::PutState {
             state: StateKind::OffTimes,
             id: tenant.0,
             bytes,
@@ -99,22 +105,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_off_is_known_after_a_restart() {
+    fn off_times_survive_a_restart() {
         let tenant = TenantId(Uuid([1; 16]));
         let mut times = OffTimes::default();
         let storage = ApiFeature::Storage;
-        times.turn(tenant, storage, Position(10), Position(0));
+        times.turn(tenant, storage, LogPosition(10), LogPosition(0));
         assert!(times.is_open(tenant, storage) && !times.is_open(tenant, ApiFeature::Scripts));
-        let Change::PutState { bytes, .. } = times.turn(tenant, storage, Position(20), Position(0)) else {
+        let RepositoryChange::PutState { bytes, .. } = times.turn(tenant, storage, LogPosition(20), LogPosition(0))
+        else {
             panic!("a state")
         };
         let mut restarted = OffTimes::default();
         restarted.restore(tenant.0, &bytes.unwrap());
-        let off = |at| restarted.was_off(tenant, storage, Position(at));
+        let off = |at| restarted.was_off(tenant, storage, LogPosition(at));
         assert_eq!([9, 10, 19, 20].map(off), [false, true, true, false]);
-        // All of it is durable: nothing is left to know.
-        restarted.turn(tenant, storage, Position(30), Position(25));
-        restarted.turn(tenant, storage, Position(31), Position(31));
+        // Everything is durable, so no range is needed.
+        restarted.turn(tenant, storage, LogPosition(30), LogPosition(25));
+        restarted.turn(tenant, storage, LogPosition(31), LogPosition(31));
         assert!(restarted.is_empty());
     }
 }

@@ -1,55 +1,55 @@
-//! What a batch of messages has to have written: points, in a form without a text per key, and changes of entities. What later messages
-//! of the batch ask for is found without a look at all of it.
+//! Results of a batch that are not written yet: points and entity changes. All keys of points are in one string. Later
+//! messages of the batch find the results through indexes, without a scan.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use timeseries::{EntityId, Kept, Point, TimedValue, Value};
+use timeseries::{Point, PointDestination, PointValue, TelemetryEntityId, TimedValue};
 
 use super::{HashMap, HashSet};
 use crate::ids::{AlarmId, TenantId, Uuid};
-use crate::model::{Alarm, Attribute, Scope};
-use crate::repository::Change;
-use crate::shares::{Load, Shares};
+use crate::model::{Alarm, Attribute, AttributeScope};
+use crate::repository::RepositoryChange;
+use crate::shares::{TenantLoad, TenantShares};
 
-/// Of points, and as much of changes, that chains may have waiting: many times what a batch has in it. A tenant has its part.
+/// Largest size of pending points, and of pending changes. Many times the size of a batch. Tenants share it.
 const BYTES_MAX: usize = 256 << 20;
 
 #[derive(Debug)]
-pub struct Pending {
-    /// All keys, one behind the other.
+pub struct PendingWrites {
+    /// All keys, concatenated.
     keys: String,
     points: Vec<PendingPoint>,
-    /// One of the points has one of its own.
+    /// True if a point has its own time to live.
     has_ttls: bool,
-    newest: RefCell<Newest>,
-    points_load: Shares,
-    /// When points were looked through last for those that others replace: how many were left.
+    newest: RefCell<NewestPoints>,
+    points_load: TenantShares,
+    /// Number of points after the last removal of replaced points.
     distinct_points: usize,
-    changes: Vec<Change>,
-    changes_load: Shares,
-    /// The last change of each, by its place in `changes`.
-    attributes: HashMap<(Uuid, Scope), HashMap<String, usize>>,
+    changes: Vec<RepositoryChange>,
+    changes_load: TenantShares,
+    /// The last change of each attribute and alarm, by index in `changes`.
+    attributes: HashMap<(Uuid, AttributeScope), HashMap<String, usize>>,
     alarms: HashMap<AlarmId, usize>,
     /// By originator and type.
     alarms_of: HashMap<Uuid, HashMap<String, usize>>,
 }
 
-impl Default for Pending {
-    fn default() -> Pending {
-        let most = Load {
+impl Default for PendingWrites {
+    fn default() -> PendingWrites {
+        let most = TenantLoad {
             count: usize::MAX,
             bytes: BYTES_MAX,
         };
-        Pending {
+        PendingWrites {
             keys: String::new(),
             points: Vec::new(),
             has_ttls: false,
             newest: RefCell::default(),
-            points_load: Shares::new(most),
+            points_load: TenantShares::new(most),
             distinct_points: 0,
             changes: Vec::new(),
-            changes_load: Shares::new(most),
+            changes_load: TenantShares::new(most),
             attributes: HashMap::default(),
             alarms: HashMap::default(),
             alarms_of: HashMap::default(),
@@ -57,70 +57,70 @@ impl Default for Pending {
     }
 }
 
-/// The newest point of each series, by its place: as far as somebody has asked.
+/// The newest point of each series, by index, for the first `seen` points.
 #[derive(Debug, Default)]
-struct Newest {
+struct NewestPoints {
     seen: usize,
-    of: HashMap<EntityId, HashMap<String, usize>>,
+    indexes: HashMap<TelemetryEntityId, HashMap<String, usize>>,
 }
 
-/// Where a point is kept, and for how long.
+/// Where a point is stored, and its time to live.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Keeping {
-    pub kept: Kept,
-    /// 0: as the tenant says.
+pub struct PointStorage {
+    pub target: PointDestination,
+    /// 0 uses the tenant's.
     pub ttl_s: u32,
 }
 
-impl Keeping {
-    /// 0: as the tenant says.
-    pub fn for_seconds(ttl_s: u32) -> Keeping {
-        Keeping {
+impl PointStorage {
+    /// A time to live of 0 uses the tenant's.
+    pub fn with_ttl(ttl_s: u32) -> PointStorage {
+        PointStorage {
             ttl_s,
-            ..Keeping::default()
+            ..PointStorage::default()
         }
     }
 
-    /// What is no part of the history has no time to live, and says nothing of that of the others.
+    /// A point that is stored only as latest value has no time to live, and does not affect that of other points.
     fn is_history(self) -> bool {
-        self.kept != Kept::AsLatest
+        self.target != PointDestination::LatestOnly
     }
 }
 
 #[derive(Debug)]
 struct PendingPoint {
     tenant: TenantId,
-    entity: EntityId,
+    entity: TelemetryEntityId,
     key: Range<usize>,
     ts_ms: i64,
-    value: Value,
-    keeping: Keeping,
+    value: PointValue,
+    storage: PointStorage,
 }
 
 impl PendingPoint {
     fn weight(&self) -> usize {
         let text = match &self.value {
-            Value::String(text) | Value::Json(text) => text.len(),
+            PointValue::String(text) | PointValue::Json(text) => text.len(),
             _ => 0,
         };
         size_of::<PendingPoint>() + self.key.len() + text
     }
 }
 
-fn has_room(load: &Shares, tenant: TenantId, bytes: usize) -> bool {
-    load.is_first(tenant) || load.has_room(tenant, bytes)
+fn has_capacity(load: &TenantShares, tenant: TenantId, bytes: usize) -> bool {
+    load.uses_nothing(tenant) || load.has_capacity(tenant, bytes)
 }
 
-impl Pending {
+impl PendingWrites {
     pub fn push_point(
         &mut self,
         (tenant, entity): (TenantId, Uuid),
         key: &str,
         ts_ms: i64,
-        value: Value,
-        keeping: Keeping,
+        value: PointValue,
+        storage: PointStorage,
     ) {
-        self.has_ttls |= keeping.ttl_s > 0;
+        self.has_ttls |= storage.ttl_s > 0;
         let start = self.keys.len();
         self.keys.push_str(key);
         self.points.push(PendingPoint {
@@ -129,43 +129,43 @@ impl Pending {
             key: start..self.keys.len(),
             ts_ms,
             value,
-            keeping,
+            storage,
         });
     }
 
-    /// For points of a chain. What a tenant has alone may be as large as it is.
-    pub fn has_room_for_points(&mut self, tenant: TenantId, bytes: usize) -> bool {
-        if has_room(&self.points_load, tenant, bytes) {
+    /// For points of chains. A single tenant's data may have any size.
+    pub fn has_capacity_for_points(&mut self, tenant: TenantId, bytes: usize) -> bool {
+        if has_capacity(&self.points_load, tenant, bytes) {
             return true;
         }
-        // Messages that are tried again from the start while no batch is taken say the same again and again.
+        // Messages that are retried from the start while no batch is accepted create the same points repeatedly.
         if self.points.len() / 2 > self.distinct_points {
-            self.forget_replaced();
+            self.remove_replaced();
         }
-        has_room(&self.points_load, tenant, bytes)
+        has_capacity(&self.points_load, tenant, bytes)
     }
 
-    pub fn points_take(&mut self, tenant: TenantId, bytes: usize) {
+    pub fn reserve_point_bytes(&mut self, tenant: TenantId, bytes: usize) {
         self.points_load.add(tenant, bytes);
     }
 
-    /// As [`Pending::has_room_for_points`], of attributes and alarms.
-    pub fn has_room_for_changes(&self, tenant: TenantId, bytes: usize) -> bool {
-        has_room(&self.changes_load, tenant, bytes)
+    /// As [`PendingWrites::has_capacity_for_points`], for attributes and alarms.
+    pub fn has_capacity_for_changes(&self, tenant: TenantId, bytes: usize) -> bool {
+        has_capacity(&self.changes_load, tenant, bytes)
     }
 
-    pub fn changes_take(&mut self, tenant: TenantId, bytes: usize) {
+    pub fn reserve_change_bytes(&mut self, tenant: TenantId, bytes: usize) {
         self.changes_load.add(tenant, bytes);
     }
 
-    /// Of points of one time the last one counts.
-    fn forget_replaced(&mut self) {
+    /// Removes points that a later point with the same series and time replaces.
+    fn remove_replaced(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         let mut seen = HashSet::default();
         let mut left = Vec::new();
         for point in std::mem::take(&mut self.points).into_iter().rev() {
-            let is_latest = point.keeping.kept == Kept::AsLatest;
-            let is_history = point.keeping.kept == Kept::InHistory;
+            let is_latest = point.storage.target == PointDestination::LatestOnly;
+            let is_history = point.storage.target == PointDestination::HistoryOnly;
             let place = (point.entity, &keys[point.key.clone()], point.ts_ms);
             if seen.insert((place, is_latest, is_history)) {
                 left.push(point);
@@ -187,10 +187,10 @@ impl Pending {
         self.has_ttls
     }
 
-    /// Of each point of the history in its order: its own time to live, or 0.
-    pub fn ttls(&self) -> impl Iterator<Item = (EntityId, &str, u32)> {
-        let all = self.points.iter().filter(|point| point.keeping.is_history());
-        all.map(|point| (point.entity, &self.keys[point.key.clone()], point.keeping.ttl_s))
+    /// Each point of the history in order, with its own time to live, or 0.
+    pub fn ttls(&self) -> impl Iterator<Item = (TelemetryEntityId, &str, u32)> {
+        let all = self.points.iter().filter(|point| point.storage.is_history());
+        all.map(|point| (point.entity, &self.keys[point.key.clone()], point.storage.ttl_s))
     }
 
     pub fn points(&self) -> Vec<Point<'_>> {
@@ -199,7 +199,7 @@ impl Pending {
             key: &self.keys[point.key.clone()],
             ts_ms: point.ts_ms,
             value: point.value.as_ref(),
-            kept: point.keeping.kept,
+            destination: point.storage.target,
         });
         points.collect()
     }
@@ -221,12 +221,12 @@ impl Pending {
         self.distinct_points = 0;
     }
 
-    /// The newest of this batch; the last one of equal times.
+    /// The newest point in this batch; of equal times the last one.
     pub fn latest(&self, entity: Uuid, key: &str) -> Option<TimedValue> {
         let mut newest = self.newest.borrow_mut();
-        let Newest { seen, of } = &mut *newest;
+        let NewestPoints { seen, indexes: of } = &mut *newest;
         for (place, point) in self.points.iter().enumerate().skip(*seen) {
-            if point.keeping.kept == Kept::InHistory {
+            if point.storage.target == PointDestination::HistoryOnly {
                 continue;
             }
             let known = of.entry(point.entity).or_default();
@@ -236,26 +236,26 @@ impl Pending {
             }
         }
         *seen = self.points.len();
-        let point = &self.points[*of.get(&EntityId::from(entity))?.get(key)?];
+        let point = &self.points[*of.get(&TelemetryEntityId::from(entity))?.get(key)?];
         Some(TimedValue {
             ts_ms: point.ts_ms,
             value: point.value.clone(),
         })
     }
 
-    pub fn push_change(&mut self, change: Change) {
+    pub fn push_change(&mut self, change: RepositoryChange) {
         let place = self.changes.len();
         match &change {
-            Change::PutAttribute {
+            RepositoryChange::PutAttribute {
                 entity,
                 scope,
                 attribute: Attribute { key, .. },
             }
-            | Change::DeleteAttribute { entity, scope, key } => {
+            | RepositoryChange::DeleteAttribute { entity, scope, key } => {
                 let of_entity = self.attributes.entry((*entity, *scope)).or_default();
                 of_entity.insert(key.clone(), place);
             }
-            Change::PutAlarm { alarm, .. } => {
+            RepositoryChange::PutAlarm { alarm, .. } => {
                 self.alarms.insert(alarm.id.unwrap_or_default(), place);
                 let of_originator = self.alarms_of.entry(alarm.originator.id).or_default();
                 of_originator.insert(alarm.kind.clone(), place);
@@ -265,11 +265,11 @@ impl Pending {
         self.changes.push(change);
     }
 
-    /// Replaces what the batch has of the same alarm already.
+    /// Replaces an earlier change of the same alarm in this batch.
     pub fn push_alarm(&mut self, alarm: &Alarm, propagated_to: Vec<Uuid>) {
         let place = self.alarms.get(&alarm.id.unwrap_or_default());
         match place.and_then(|place| self.changes.get_mut(*place)) {
-            Some(Change::PutAlarm {
+            Some(RepositoryChange::PutAlarm {
                 alarm: known,
                 propagated_to: known_to,
             }) => {
@@ -280,7 +280,7 @@ impl Pending {
                     }
                 }
             }
-            _ => self.push_change(Change::PutAlarm {
+            _ => self.push_change(RepositoryChange::PutAlarm {
                 alarm: alarm.clone(),
                 propagated_to,
             }),
@@ -291,8 +291,9 @@ impl Pending {
         !self.changes.is_empty()
     }
 
-    /// They count until it is said that they are stored: what cannot be stored now comes back.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    /// Takes the changes. Their size counts until [`PendingWrites::changes_are_stored`], because changes that fail are
+    /// pushed back.
+    pub fn take_changes(&mut self) -> Vec<RepositoryChange> {
         self.attributes.clear();
         self.alarms.clear();
         self.alarms_of.clear();
@@ -303,28 +304,28 @@ impl Pending {
         self.changes_load.clear();
     }
 
-    /// That is not in the repository yet, or not as it is now.
+    /// A pending change of an alarm.
     pub fn alarm(&self, id: AlarmId) -> Option<&Alarm> {
         self.alarm_at(*self.alarms.get(&id)?)
     }
 
-    /// The last one that was made.
+    /// The last pending alarm of this originator and type.
     pub fn alarm_of(&self, originator: Uuid, kind: &str) -> Option<&Alarm> {
         self.alarm_at(*self.alarms_of.get(&originator)?.get(kind)?)
     }
 
     fn alarm_at(&self, place: usize) -> Option<&Alarm> {
         match self.changes.get(place) {
-            Some(Change::PutAlarm { alarm, .. }) => Some(alarm),
+            Some(RepositoryChange::PutAlarm { alarm, .. }) => Some(alarm),
             _ => None,
         }
     }
 
-    /// What the batch did to an attribute; the inner `None`: deleted.
-    pub fn attribute(&self, of: Uuid, in_scope: Scope, key: &str) -> Option<Option<&Attribute>> {
+    /// The pending change of an attribute; the inner `None` is a deletion.
+    pub fn attribute(&self, of: Uuid, in_scope: AttributeScope, key: &str) -> Option<Option<&Attribute>> {
         let place = *self.attributes.get(&(of, in_scope))?.get(key)?;
         match self.changes.get(place)? {
-            Change::PutAttribute { attribute, .. } => Some(Some(attribute)),
+            RepositoryChange::PutAttribute { attribute, .. } => Some(Some(attribute)),
             _ => Some(None),
         }
     }
@@ -339,121 +340,128 @@ mod tests {
     const ENTITY: Uuid = Uuid([1; 16]);
     const OTHER: Uuid = Uuid([2; 16]);
 
-    fn put(pending: &mut Pending, key: &str, value: i64) {
-        pending.push_change(Change::PutAttribute {
+    fn put(pending: &mut PendingWrites, key: &str, value: i64) {
+        pending.push_change(RepositoryChange::PutAttribute {
             entity: ENTITY,
-            scope: Scope::ClientScope,
+            scope: AttributeScope::ClientScope,
             attribute: Attribute {
                 key: key.to_owned(),
-                value: Value::Long(value),
+                value: PointValue::Long(value),
                 last_update_ms: 1,
             },
         });
     }
 
-    fn value_of(pending: &Pending, key: &str) -> Option<Option<Value>> {
-        let found = pending.attribute(ENTITY, Scope::ClientScope, key);
+    fn value_of(pending: &PendingWrites, key: &str) -> Option<Option<PointValue>> {
+        let found = pending.attribute(ENTITY, AttributeScope::ClientScope, key);
         found.map(|known| known.map(|attribute| attribute.value.clone()))
     }
 
     #[test]
-    fn the_last_change_of_an_attribute_counts_until_it_is_taken() {
-        let mut pending = Pending::default();
+    fn last_attribute_change_counts_until_taken() {
+        let mut pending = PendingWrites::default();
         assert_eq!(value_of(&pending, "a"), None);
         put(&mut pending, "a", 1);
         put(&mut pending, "a", 2);
         put(&mut pending, "b", 3);
-        assert_eq!(value_of(&pending, "a"), Some(Some(Value::Long(2))));
-        pending.push_change(Change::DeleteAttribute {
+        assert_eq!(value_of(&pending, "a"), Some(Some(PointValue::Long(2))));
+        pending.push_change(RepositoryChange::DeleteAttribute {
             entity: ENTITY,
-            scope: Scope::ClientScope,
+            scope: AttributeScope::ClientScope,
             key: "a".to_owned(),
         });
         assert_eq!(value_of(&pending, "a"), Some(None));
-        assert_eq!(value_of(&pending, "b"), Some(Some(Value::Long(3))));
-        assert_eq!(pending.attribute(OTHER, Scope::ClientScope, "b"), None);
-        assert_eq!(pending.attribute(ENTITY, Scope::SharedScope, "b"), None);
+        assert_eq!(value_of(&pending, "b"), Some(Some(PointValue::Long(3))));
+        assert_eq!(pending.attribute(OTHER, AttributeScope::ClientScope, "b"), None);
+        assert_eq!(pending.attribute(ENTITY, AttributeScope::SharedScope, "b"), None);
         assert_eq!(pending.take_changes().len(), 4);
         assert_eq!(value_of(&pending, "b"), None);
     }
 
     #[test]
-    fn the_newest_point_is_found_whenever_it_came() {
-        let mut pending = Pending::default();
+    fn newest_point_is_found_in_any_order() {
+        let mut pending = PendingWrites::default();
         let mut push = |key: &str, ts_ms, value| {
             let of = (TenantId::NULL, ENTITY);
-            pending.push_point(of, key, ts_ms, Value::Long(value), Keeping::default());
+            pending.push_point(of, key, ts_ms, PointValue::Long(value), PointStorage::default());
             pending.latest(ENTITY, "a").map(|newest| (newest.ts_ms, newest.value))
         };
         assert_eq!(push("b", 9, 0), None);
-        assert_eq!(push("a", 5, 1), Some((5, Value::Long(1))));
-        assert_eq!(push("a", 4, 2), Some((5, Value::Long(1))), "an older one");
-        assert_eq!(push("a", 5, 3), Some((5, Value::Long(3))), "the last of equal times");
-        assert_eq!(push("a", 6, 4), Some((6, Value::Long(4))));
+        assert_eq!(push("a", 5, 1), Some((5, PointValue::Long(1))));
+        assert_eq!(push("a", 4, 2), Some((5, PointValue::Long(1))), "an older point");
+        assert_eq!(
+            push("a", 5, 3),
+            Some((5, PointValue::Long(3))),
+            "the last of equal times"
+        );
+        assert_eq!(push("a", 6, 4), Some((6, PointValue::Long(4))));
         assert_eq!(pending.latest(OTHER, "a"), None);
         pending.clear_points();
         assert_eq!(pending.latest(ENTITY, "a"), None);
     }
 
     #[test]
-    fn points_that_are_said_again_take_no_room() {
-        let mut pending = Pending::default();
+    fn repeated_points_use_no_extra_space() {
+        let mut pending = PendingWrites::default();
         let [tenant, other] = [3, 4].map(|n| TenantId(Uuid([n; 16])));
         let text: Box<str> = "x".repeat(1 << 20).into();
-        let mut said = 0;
-        let mut say = |pending: &mut Pending, ts_ms| {
-            let value = Value::String(text.clone());
-            said += 1;
-            pending.push_point((tenant, ENTITY), "a", ts_ms, value, Keeping::default());
-            pending.points_take(tenant, text.len());
+        let mut count = 0;
+        let mut say = |pending: &mut PendingWrites, ts_ms| {
+            let value = PointValue::String(text.clone());
+            count += 1;
+            pending.push_point((tenant, ENTITY), "a", ts_ms, value, PointStorage::default());
+            pending.reserve_point_bytes(tenant, text.len());
         };
         for _ in 0..200 {
-            assert!(pending.has_room_for_points(tenant, text.len()));
+            assert!(pending.has_capacity_for_points(tenant, text.len()));
             say(&mut pending, 1);
         }
-        assert!(pending.point_count() < 130, "looked through when it was full");
+        assert!(
+            pending.point_count() < 130,
+            "replaced points are removed when it is full"
+        );
         pending.clear_points();
         (0..128).for_each(|ts_ms| say(&mut pending, ts_ms));
-        assert!(!pending.has_room_for_points(tenant, text.len()));
-        assert_eq!(pending.point_count(), 128, "all of them count");
-        assert!(pending.has_room_for_points(other, text.len()));
+        assert!(!pending.has_capacity_for_points(tenant, text.len()));
+        assert_eq!(pending.point_count(), 128, "no point is replaced");
+        assert!(pending.has_capacity_for_points(other, text.len()));
         assert_eq!(pending.latest(ENTITY, "a").map(|newest| newest.ts_ms), Some(127));
         pending.clear_points();
-        assert!(pending.has_room_for_points(tenant, text.len()));
+        assert!(pending.has_capacity_for_points(tenant, text.len()));
     }
 
     #[test]
-    fn changes_that_cannot_be_stored_take_room() {
-        let mut pending = Pending::default();
+    fn unstored_changes_count_against_the_limit() {
+        let mut pending = PendingWrites::default();
         let [tenant, other] = [3, 4].map(|n| TenantId(Uuid([n; 16])));
         put(&mut pending, "a", 1);
-        pending.changes_take(tenant, BYTES_MAX / 2);
-        pending.changes_take(other, 1);
-        assert!(!pending.has_room_for_changes(tenant, 1));
+        pending.reserve_change_bytes(tenant, BYTES_MAX / 2);
+        pending.reserve_change_bytes(other, 1);
+        assert!(!pending.has_capacity_for_changes(tenant, 1));
         pending
             .take_changes()
             .into_iter()
             .for_each(|change| pending.push_change(change));
-        assert!(!pending.has_room_for_changes(tenant, 1), "they are back");
+        assert!(!pending.has_capacity_for_changes(tenant, 1), "they were pushed back");
         pending.take_changes();
         pending.changes_are_stored();
-        assert!(pending.has_room_for_changes(tenant, 1));
+        assert!(pending.has_capacity_for_changes(tenant, 1));
     }
 
     #[test]
-    fn an_alarm_is_there_once_as_it_is_now() {
+    fn pending_alarm_has_one_change_with_its_last_state() {
         let originator = crate::ids::EntityId::new(EntityType::Device, ENTITY);
         let alarm = |id: u8, cleared| Alarm {
             id: Some(AlarmId(Uuid([id; 16]))),
             cleared,
             ..Alarm::new(TenantId::NULL, originator, "hot", AlarmSeverity::Major)
         };
-        let mut pending = Pending::default();
+        let mut pending = PendingWrites::default();
         pending.push_alarm(&alarm(7, false), Vec::new());
         pending.push_alarm(&alarm(7, true), Vec::new());
         assert!(pending.alarm_of(ENTITY, "hot").unwrap().cleared);
         pending.push_alarm(&alarm(8, false), Vec::new());
-        assert!(!pending.alarm_of(ENTITY, "hot").unwrap().cleared, "the last one made");
+        assert!(!pending.alarm_of(ENTITY, "hot").unwrap().cleared, "the last alarm");
         assert!(pending.alarm(AlarmId(Uuid([7; 16]))).unwrap().cleared);
         assert_eq!(pending.alarm_of(ENTITY, "cold"), None);
         assert_eq!(pending.take_changes().len(), 2);

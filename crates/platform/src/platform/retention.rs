@@ -1,31 +1,32 @@
-//! Times to live at work: which class of the time-series store an entity or a series has, and which alarms and calls are too old.
+//! Times to live: assigns classes of the time-series store to entities and series, and finds expired alarms and RPC
+//! requests.
 //!
-//! The store keeps points by class, each with a time to live; here a class is a time to live, and class 0 is for ever. Whoever has
-//! written points gets the class of its tenant a moment later, and another one when the profile changes: so writing costs
-//! nothing. A message with a time to live of its own gives its series a class of their own before its points are written.
+//! The store has classes of points, each with a time to live. Points of class 0 never expire. Writes do no extra work:
+//! a separate thread assigns the class of the tenant to an entity shortly after its first points, and again when the
+//! profile changes. A message with its own time to live sets the class of its series before its points are written.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{MutexGuard, PoisonError};
 
-use timeseries::{Class, Series, StoreError};
+use timeseries::{RetentionClass, Series, StoreError};
 
-use super::{Core, Outlet, Platform};
+use super::{Platform, PlatformCore, PlatformOutlet};
 use crate::entities::EntityError;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, TenantId, Uuid};
 use crate::model::{Alarm, Rpc};
-use crate::page::{PageLink, Sort, SortOrder};
+use crate::page::{PageLink, Sort, SortDirection};
 use crate::repository::{AlarmSelection, RepositoryError};
 use crate::retention::DAY_MS;
 
-/// Entities that are looked at together.
+/// Entities processed in one step.
 const ENTITIES_MAX: usize = 10_000;
-/// Alarms or calls that are looked at together.
+/// Alarms or RPC requests read in one page.
 const ROWS_MAX: usize = 1_000;
-/// Alarms that are deleted in one go, at most; the others are next time.
+/// Alarms deleted in one round. The rest follow in the next round.
 const ALARMS_MAX: usize = 100_000;
 
-/// Those besides devices that have telemetry, the more frequent first.
+/// Entity types with telemetry besides devices, the most frequent first.
 const KINDS: [EntityType; 10] = [
     EntityType::Asset,
     EntityType::ApiUsageState,
@@ -42,16 +43,16 @@ const KINDS: [EntityType; 10] = [
 #[derive(Default)]
 pub(super) struct Retention {
     /// By time to live in milliseconds.
-    classes: BTreeMap<u64, Class>,
-    /// The store's entities before this number have their classes, by this version of the profiles.
-    upto: usize,
+    classes: BTreeMap<u64, RetentionClass>,
+    /// Entities of the store with a lower number have their classes, as of `version` of the profiles.
+    classified_count: usize,
     version: Option<u64>,
-    /// All are looked at, not only new ones.
-    is_pass: bool,
+    /// True while all entities are processed again, not only new ones.
+    is_full_pass: bool,
 }
 
 impl Retention {
-    pub fn new(known: Vec<(Class, u64)>) -> Retention {
+    pub fn new(known: Vec<(RetentionClass, u64)>) -> Retention {
         Retention {
             classes: known.into_iter().map(|(class, ttl_ms)| (ttl_ms, class)).collect(),
             ..Retention::default()
@@ -67,7 +68,7 @@ pub enum RetentionError {
 
 impl fmt::Display for RetentionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("how long telemetry is kept cannot be said to its store; it is tried again")
+        f.write_str("setting the time to live of telemetry failed; retrying")
     }
 }
 
@@ -97,17 +98,17 @@ impl Platform {
         self.retention.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives entities with telemetry that have come, or whose profile has changed, their classes; some at a time. True: call it
-    /// again, there may be more. For the thread that calls [`timeseries::Store::maintain`].
+    /// Assigns classes to some new entities with telemetry, and to some entities whose profile changed. Returns true if
+    /// there may be more. Called by the thread that calls [`timeseries::Store::maintain`].
     pub fn classify(&self) -> Result<bool, RetentionError> {
         let mut retention = self.retention();
         let version = self.entities.directory().ttls_version();
         if retention.version != Some(version) {
-            (retention.version, retention.upto, retention.is_pass) = (Some(version), 0, true);
+            (retention.version, retention.classified_count, retention.is_full_pass) = (Some(version), 0, true);
         }
-        let found = self.store.entities(retention.upto, ENTITIES_MAX);
+        let found = self.store.entities(retention.classified_count, ENTITIES_MAX);
         for (entity, class) in &found {
-            // Whose entity is gone, its telemetry is to be deleted anyway.
+            // Telemetry of a deleted entity is deleted anyway.
             let Some(days) = self.days_of(Uuid(entity.0))? else {
                 continue;
             };
@@ -116,15 +117,15 @@ impl Platform {
                 self.store.set_class(*entity, wanted)?;
             }
         }
-        retention.upto += found.len();
-        if found.is_empty() && retention.is_pass {
-            retention.is_pass = false;
-            self.forget_unused(&mut retention)?;
+        retention.classified_count += found.len();
+        if found.is_empty() && retention.is_full_pass {
+            retention.is_full_pass = false;
+            self.remove_unused(&mut retention)?;
         }
         Ok(!found.is_empty())
     }
 
-    /// 0 is for ever. `None`: nobody knows the entity.
+    /// Days to store an entity's telemetry; 0 for ever. `None` if the entity is unknown.
     fn days_of(&self, entity: Uuid) -> Result<Option<u32>, RepositoryError> {
         let device = self
             .entities
@@ -153,10 +154,11 @@ impl Platform {
         of_profile.unwrap_or(self.options.ttl_days)
     }
 
-    /// 0 is for ever. When all classes are taken it is the next longer one.
-    fn class_for(&self, retention: &mut Retention, ttl_ms: u64) -> Result<Class, StoreError> {
+    /// Returns the class with this time to live; 0 means that points never expire. If all classes are in use, returns
+    /// the class with the next longer time.
+    fn class_for(&self, retention: &mut Retention, ttl_ms: u64) -> Result<RetentionClass, StoreError> {
         if ttl_ms == 0 {
-            return Ok(Class(0));
+            return Ok(RetentionClass(0));
         }
         if let Some(class) = retention.classes.get(&ttl_ms) {
             return Ok(*class);
@@ -164,25 +166,25 @@ impl Platform {
         let is_free = |retention: &Retention, class: u8| !retention.classes.values().any(|taken| taken.0 == class);
         let mut free = (1..=u8::MAX).find(|class| is_free(retention, *class));
         if free.is_none() {
-            self.forget_unused(retention)?;
+            self.remove_unused(retention)?;
             free = (1..=u8::MAX).find(|class| is_free(retention, *class));
         }
         match free {
             Some(class) => {
-                self.store.set_ttl(Class(class), Some(ttl_ms))?;
-                retention.classes.insert(ttl_ms, Class(class));
-                Ok(Class(class))
+                self.store.set_ttl(RetentionClass(class), Some(ttl_ms))?;
+                retention.classes.insert(ttl_ms, RetentionClass(class));
+                Ok(RetentionClass(class))
             }
             None => {
                 let longer = retention.classes.range(ttl_ms..).next();
-                Ok(longer.map_or(Class(0), |(_, class)| *class))
+                Ok(longer.map_or(RetentionClass(0), |(_, class)| *class))
             }
         }
     }
 
-    fn forget_unused(&self, retention: &mut Retention) -> Result<(), StoreError> {
+    fn remove_unused(&self, retention: &mut Retention) -> Result<(), StoreError> {
         let used = self.store.used_classes();
-        let unused: Vec<(u64, Class)> = retention
+        let unused: Vec<(u64, RetentionClass)> = retention
             .classes
             .iter()
             .filter(|(_, class)| !used.contains(class))
@@ -195,8 +197,8 @@ impl Platform {
         Ok(())
     }
 
-    /// Before points are written: series whose messages say how long get that, the others what their tenant says.
-    pub(super) fn keep_by_own_times(&self, core: &Core) -> Result<(), StoreError> {
+    /// Sets the classes of series before points are written: the time to live of the message, or the tenant's.
+    pub(super) fn set_series_classes(&self, core: &PlatformCore) -> Result<(), StoreError> {
         if !core.pending.has_ttls() && !self.store.has_series_classes() {
             return Ok(());
         }
@@ -212,10 +214,10 @@ impl Platform {
         self.store.set_series_classes(&classes)
     }
 
-    /// Alarms that were last updated before their tenant's time for alarms began are deleted: those that were.
-    pub fn delete_old_alarms(&self, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Vec<Alarm>, EntityError> {
+    /// Deletes alarms whose end is older than their tenant's time to live, and returns them.
+    pub fn delete_old_alarms(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<Vec<Alarm>, EntityError> {
         let mut deleted = Vec::new();
-        for (tenant, days) in self.tenants_by(|ttls| ttls.alarms) {
+        for (tenant, days) in self.tenants_with_ttl(|ttls| ttls.alarms) {
             let before = now_ms.saturating_sub_unsigned(u64::from(days) * DAY_MS);
             for id in self.old_alarms(tenant, before)? {
                 match self.delete_alarm(id, now_ms, outlet) {
@@ -247,9 +249,9 @@ impl Platform {
         Ok(old)
     }
 
-    /// Calls that were made before their tenant's time for calls began, some of them; the caller deletes them and asks again.
+    /// Returns some RPC requests older than their tenant's time to live. The caller deletes them and calls again.
     pub fn old_rpcs(&self, now_ms: i64) -> Result<Vec<Rpc>, EntityError> {
-        for (tenant, days) in self.tenants_by(|ttls| ttls.rpcs) {
+        for (tenant, days) in self.tenants_with_ttl(|ttls| ttls.rpcs) {
             let before = now_ms.saturating_sub_unsigned(u64::from(days) * DAY_MS);
             let page = self.entities.rpcs_of_tenant(tenant, &oldest_first(0))?;
             let old: Vec<Rpc> = page.data.into_iter().filter(|rpc| rpc.created_time < before).collect();
@@ -260,8 +262,8 @@ impl Platform {
         Ok(Vec::new())
     }
 
-    /// Tenants with days of this kind.
-    fn tenants_by(&self, days: impl Fn(&crate::retention::TimesToLive) -> u32) -> Vec<(TenantId, u32)> {
+    /// Tenants that set this time to live.
+    fn tenants_with_ttl(&self, days: impl Fn(&crate::retention::TimesToLive) -> u32) -> Vec<(TenantId, u32)> {
         let directory = self.entities.directory();
         let all = directory.all_times_to_live().map(|(tenant, ttls)| (tenant, days(ttls)));
         all.filter(|(_, days)| *days > 0).collect()
@@ -272,7 +274,7 @@ fn oldest_first(page: usize) -> PageLink {
     PageLink {
         sort: Some(Sort {
             property: "createdTime".to_owned(),
-            order: SortOrder::Ascending,
+            order: SortDirection::Ascending,
         }),
         ..PageLink::new(ROWS_MAX, page)
     }

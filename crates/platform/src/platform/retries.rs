@@ -1,91 +1,97 @@
-//! Messages that failed in a rule chain, and wait for their next try, as the strategy of their queue says.
+//! Messages that failed in a rule chain and wait for a retry, according to the processing strategy of their queue.
 //!
-//! A message that waits is in the repository, in the transaction that has the position of its batch: so it is tried again after a crash.
-//! It stays there until the points of tries that no replay of the log makes are durable, with the work that made them though a later try
-//! has less to do; so such a try may happen twice, and points replace themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
-//! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken. One tenant among others does not fill it:
-//! what fails of it beyond its share is given up.
+//! A waiting message is stored in the same transaction as the position of its batch, so it is retried after a crash.
+//! The record stays until the points written by its retries are durable, because log replay does not recreate them. The
+//! record contains all work that wrote these points, even if a later retry has less to do. After a crash this work runs
+//! again, and its points overwrite the same points.
+//!
+//! Other messages do not wait for a failed message, unless the queue is sequential. In a sequential queue, later
+//! messages of the same originator, tenant or queue wait until it succeeds or is dropped.
+//!
+//! The number and size of waiting messages are limited. At the limit the platform accepts no batch. If there are
+//! several tenants, it drops failed messages that exceed a tenant's share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
-use timeseries::Position;
+use timeseries::LogPosition;
 
-use super::host::Visit;
-use super::{Core, HashMap, Platform};
-use crate::chain::{self, Continuation, Data, FailedAt, Message, Metadata, Run};
+use super::host::PlatformCall;
+use super::{HashMap, Platform, PlatformCore};
+use crate::chain::{self, ChainMessage, ChainRun, Continuation, FailedAt, MessageData, Metadata};
 use crate::ids::{CustomerId, EntityId, RuleChainId, TenantId, Uuid};
 use crate::model::{MAIN_QUEUE, ProcessingKind, Queue, SubmitKind};
-use crate::queue_statistics::Fate;
-use crate::repository::{Change, StateKind};
-use crate::shares::{Load, Shares};
+use crate::queue_statistics::MessageResult;
+use crate::repository::{RepositoryChange, StateKind};
+use crate::shares::{TenantLoad, TenantShares};
 
-/// Of all messages that wait, as they are stored.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Largest stored size of all waiting messages.
+pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// The same in the middle of a batch that was taken when there was room: of one message much may wait.
+/// Limit while a batch is processed. It is higher than `WAITING_BYTES_MAX`, at which no further batch is accepted,
+/// because a single message may create much waiting work.
 const BATCH_BYTES_MAX: usize = 4 * WAITING_BYTES_MAX;
 
-/// Messages that are done and stay until what they stored is durable: the store is to be flushed when there are more. All of them are done
-/// again after a kill.
+/// Finished messages whose stored points are not durable yet. Beyond that the store is asked to flush. After a crash
+/// all of them are retried.
 const DONE_MAX: usize = 10_000;
 
-/// Tries again that are made before something new has its turn.
-const RETRIED_FOR: Duration = Duration::from_millis(200);
-const NO_ROOM: &str = "too many messages of this tenant wait for their retries: it is not tried again";
+/// Time for retries before new messages are processed.
+const RETRY_TIME_MAX: Duration = Duration::from_millis(200);
+const RETRIES_EXCEEDED: &str = "the message is not retried: too many messages of this tenant wait for a retry";
 
-/// Queues by their names.
+/// Queues by name.
 #[derive(Default)]
-pub(super) struct Queues(HashMap<Box<str>, Arc<Queue>>);
+pub(super) struct QueuesByName(HashMap<Box<str>, Arc<Queue>>);
 
-impl Queues {
-    /// Stored ones, over the three that are always there.
-    pub fn of(stored: impl IntoIterator<Item = Queue>) -> Queues {
+impl QueuesByName {
+    /// The three default queues, replaced and extended by the stored ones.
+    pub fn of(stored: impl IntoIterator<Item = Queue>) -> QueuesByName {
         let all = Queue::defaults().into_iter().chain(stored);
-        Queues(all.map(|queue| (queue.name.as_str().into(), Arc::new(queue))).collect())
+        QueuesByName(all.map(|queue| (queue.name.as_str().into(), Arc::new(queue))).collect())
     }
 
-    /// One that is not there is Main.
+    /// Unknown queue names fall back to Main.
     pub fn named(&self, name: Option<&str>) -> Option<&Arc<Queue>> {
         let named = name.and_then(|name| self.0.get(name));
         named.or_else(|| self.0.get(MAIN_QUEUE))
     }
 }
 
-/// What has to be done again.
+/// The work of a retry.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Work {
-    /// From the first node on, with the alarm rules beside the chain.
+pub(super) enum RetryWork {
+    /// The whole chain from its first node, including the alarm rules.
     Message {
         chain: RuleChainId,
-        message: Message<'static>,
+        message: ChainMessage<'static>,
     },
-    /// Behind a checkpoint.
+    /// The chain after a checkpoint.
     Resume(Continuation),
-    /// At the nodes that failed.
+    /// The nodes that failed.
     Failed(Vec<(RuleChainId, FailedAt)>),
 }
 
-impl Work {
+impl RetryWork {
     fn originator(&self) -> Option<EntityId> {
         match self {
-            Work::Message { message, .. } => Some(message.originator),
-            Work::Resume(then) => Some(then.message.originator),
-            Work::Failed(all) => all.first().map(|(_, at)| at.message.originator),
+            RetryWork::Message { message, .. } => Some(message.originator),
+            RetryWork::Resume(then) => Some(then.message.originator),
+            RetryWork::Failed(all) => all.first().map(|(_, at)| at.message.originator),
         }
     }
 
     fn to_json(&self) -> Json {
         match self {
-            Work::Message { chain, message } => {
+            RetryWork::Message { chain, message } => {
                 json!({"kind": "message", "chain": chain, "message": message_json(message)})
             }
-            Work::Resume(then) => json!({
+            RetryWork::Resume(then) => json!({
                 "kind": "resume", "chain": then.chain, "node": then.node, "name": then.name, "returns": then.returns, "message": message_json(&then.message),
             }),
-            Work::Failed(all) => {
+            RetryWork::Failed(all) => {
                 let all = all.iter().map(|(chain, at)| {
                     json!({
                         "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
@@ -97,49 +103,50 @@ impl Work {
     }
 }
 
-/// Messages of one lane are done one after the other.
+/// Messages of one lane are processed one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Lane {
+struct ProcessingLane {
     queue: Box<str>,
-    of: Uuid,
+    key: Uuid,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingRetry {
     queue: Box<str>,
     tenant: TenantId,
-    work: Work,
-    /// Tries that failed.
+    work: RetryWork,
+    /// Failed attempts.
     tries: i64,
     pause_s: i64,
-    /// `i64::MAX`: when those before it in the lane are done.
+    /// `i64::MAX` while it waits for the messages before it in the lane.
     due_ms: i64,
-    lane: Option<Lane>,
-    /// Of the last try.
+    lane: Option<ProcessingLane>,
+    /// Failures of the last attempt.
     failures: Vec<(String, String)>,
     bytes: usize,
-    /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
-    under_way: usize,
-    failed: Run,
-    /// What this try has kept so far.
-    kept_bytes: usize,
-    /// Tries that no replay of the log makes have stored points: not durable before what is behind this position is.
-    stored: Option<Position>,
-    /// What made them, if there is less to do now. A restart begins with it.
-    made_by: Option<Work>,
+    /// Outstanding external requests, and the failures so far. After a restart the attempt is repeated.
+    outstanding: usize,
+    failed: ChainRun,
+    /// Bytes taken from the budget by this attempt.
+    added_bytes: usize,
+    /// Attempts that log replay does not repeat have stored points. They are durable when everything up to this
+    /// position is.
+    stored: Option<LogPosition>,
+    /// The work that stored them, if less is left to do. A restart repeats this work.
+    stored_by: Option<RetryWork>,
 }
 
 pub(super) struct Retries {
-    /// By their numbers, in the order in which they came.
-    waiting: BTreeMap<u64, Waiting>,
-    lanes: HashMap<Lane, VecDeque<u64>>,
+    /// By number, in the order of arrival.
+    waiting: BTreeMap<u64, PendingRetry>,
+    lanes: HashMap<ProcessingLane, VecDeque<u64>>,
     next_number: u64,
     next_due_ms: i64,
-    most: Load,
-    shares: Shares,
-    /// Done, and forgotten when what was written behind this position is durable.
-    done: Vec<(Position, u64)>,
-    /// By queue, of the batch at hand: how many there were, and which failed.
+    capacity: TenantLoad,
+    shares: TenantShares,
+    /// Finished messages, removed when everything up to the position is durable.
+    done: Vec<(LogPosition, u64)>,
+    /// Per queue, for the current batch: number of messages, and the failed ones.
     batch: HashMap<Box<str>, (u64, Vec<u64>)>,
 }
 
@@ -151,7 +158,7 @@ impl Default for Retries {
 
 impl Retries {
     pub fn new(most: usize) -> Retries {
-        let most = Load {
+        let most = TenantLoad {
             count: most,
             bytes: WAITING_BYTES_MAX,
         };
@@ -160,8 +167,8 @@ impl Retries {
             lanes: HashMap::default(),
             next_number: 0,
             next_due_ms: 0,
-            most,
-            shares: Shares::new(most),
+            capacity: most,
+            shares: TenantShares::new(most),
             done: Vec::new(),
             batch: HashMap::default(),
         }
@@ -173,20 +180,20 @@ impl Retries {
 
     pub fn is_full(&self) -> bool {
         let used = self.shares.used();
-        used.count >= self.most.count || used.bytes >= self.most.bytes
+        used.count >= self.capacity.count || used.bytes >= self.capacity.bytes
     }
 
-    /// What a start finds; what cannot be read is gone.
+    /// Loads a stored message. A record that cannot be decoded is skipped.
     pub fn restore(&mut self, id: Uuid, bytes: &[u8]) {
         let number = number_of(id);
         self.next_number = self.next_number.max(number + 1);
-        if let Some(waiting) = Waiting::from_bytes(bytes) {
+        if let Some(waiting) = PendingRetry::from_bytes(bytes) {
             self.insert(number, waiting);
         }
     }
 
-    /// After all were restored: they are in the order of their numbers.
-    pub fn restored(&mut self) {
+    /// Sorts the lanes by number after all messages are loaded.
+    pub fn sort_lanes(&mut self) {
         for numbers in self.lanes.values_mut() {
             numbers.make_contiguous().sort_unstable();
         }
@@ -207,12 +214,12 @@ impl Retries {
         number
     }
 
-    fn insert(&mut self, number: u64, waiting: Waiting) {
+    fn insert(&mut self, number: u64, waiting: PendingRetry) {
         self.shares.add(waiting.tenant, waiting.bytes);
         self.next_due_ms = self.next_due_ms.min(waiting.due_ms);
         if let Some(lane) = &waiting.lane {
             let numbers = self.lanes.entry(lane.clone()).or_default();
-            // One that was tried again is still the first.
+            // A retried message is still the first of its lane.
             if numbers.front() != Some(&number) {
                 numbers.push_back(number);
             }
@@ -220,22 +227,23 @@ impl Retries {
         self.waiting.insert(number, waiting);
     }
 
-    fn take(&mut self, number: u64) -> Option<Waiting> {
+    fn take(&mut self, number: u64) -> Option<PendingRetry> {
         let waiting = self.waiting.remove(&number)?;
         self.shares.remove(waiting.tenant, waiting.bytes);
         Some(waiting)
     }
 
-    /// It is the first that may go on when there is time.
-    fn put_off(&mut self, number: u64, now_ms: i64) {
+    /// Makes the message due at once. It is retried when there is time for retries.
+    fn make_due(&mut self, number: u64, now_ms: i64) {
         if let Some(waiting) = self.waiting.get_mut(&number) {
             waiting.due_ms = now_ms;
             self.next_due_ms = self.next_due_ms.min(now_ms);
         }
     }
 
-    /// One of each tenant in turn, and of each what is due for longest: there may be more than there is time for.
-    fn due_in_turns(&self, now_ms: i64) -> Vec<u64> {
+    /// Returns due messages: one of each tenant in turn, the longest due first. There may not be time for all of
+    /// them.
+    fn due_by_tenant(&self, now_ms: i64) -> Vec<u64> {
         let due = self.waiting.iter().filter(|(_, waiting)| waiting.due_ms <= now_ms);
         let mut due: Vec<_> = due
             .map(|(number, waiting)| (waiting.due_ms, *number, waiting.tenant))
@@ -252,8 +260,8 @@ impl Retries {
         in_turns.into_iter().map(|(_, _, number)| number).collect()
     }
 
-    /// The next one of its lane.
-    fn leave_lane(&mut self, number: u64, lane: Option<&Lane>) -> Option<u64> {
+    /// Removes the message from its lane, and returns the next one.
+    fn leave_lane(&mut self, number: u64, lane: Option<&ProcessingLane>) -> Option<u64> {
         let lane = lane?;
         let numbers = self.lanes.get_mut(lane)?;
         numbers.retain(|known| *known != number);
@@ -266,52 +274,52 @@ impl Retries {
 }
 
 impl Queue {
-    fn lane(&self, originator: EntityId, tenant: TenantId) -> Option<Lane> {
+    fn lane(&self, originator: EntityId, tenant: TenantId) -> Option<ProcessingLane> {
         let of = match self.submit() {
             SubmitKind::Burst | SubmitKind::Batch => return None,
             SubmitKind::SequentialByOriginator => originator.id,
             SubmitKind::SequentialByTenant => tenant.0,
             SubmitKind::Sequential => Uuid::NULL,
         };
-        Some(Lane {
+        Some(ProcessingLane {
             queue: self.name.as_str().into(),
-            of,
+            key: of,
         })
     }
 }
 
 impl Platform {
-    /// So that what is done can be forgotten.
+    /// Whether the store must flush, so that finished messages can be removed.
     pub fn wants_flush(&self) -> bool {
         self.core().retries.done.len() >= DONE_MAX
     }
 
-    /// After a queue was changed or deleted.
+    /// Applies a changed or deleted queue.
     pub fn reload_queues(&self) -> Result<(), crate::repository::RepositoryError> {
-        let queues = Queues::of(self.entities.stored_queues()?);
+        let queues = QueuesByName::of(self.entities.stored_queues()?);
         self.core().queues = queues;
         Ok(())
     }
 }
 
-impl Core {
-    /// What was done is forgotten once nothing of it can be lost.
-    pub(super) fn forget_done(&mut self, durable: Position) {
+impl PlatformCore {
+    /// Removes finished messages whose points are durable.
+    pub(super) fn remove_done(&mut self, durable: LogPosition) {
         let pending = &mut self.pending;
         self.retries.done.retain(|(before, number)| {
-            let is_kept = durable > *before;
-            if is_kept {
-                pending.push_change(forget(*number));
+            let is_durable = durable > *before;
+            if is_durable {
+                pending.push_change(removal(*number));
             }
-            !is_kept
+            !is_durable
         });
     }
 
-    fn keep(&mut self, number: u64, waiting: &mut Waiting) {
+    fn store(&mut self, number: u64, waiting: &mut PendingRetry) {
         let bytes = waiting.to_bytes();
-        let less = waiting.made_by.as_ref().map(|_| waiting.work.to_json());
+        let less = waiting.stored_by.as_ref().map(|_| waiting.work.to_json());
         waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len());
-        self.pending.push_change(Change::PutState {
+        self.pending.push_change(RepositoryChange::PutState {
             state: StateKind::Retry,
             id: id_of(number),
             bytes: Some(bytes),
@@ -319,22 +327,23 @@ impl Core {
     }
 }
 
-impl Visit<'_> {
-    /// The queue of this name, if what fails in it is tried again. What is replayed is tried again by what was kept of it.
+impl PlatformCall<'_> {
+    /// Returns the queue of this name if it retries failed messages. Returns `None` during a replay, because then the
+    /// stored messages are retried.
     pub fn retrying_queue(&self, name: Option<&str>) -> Option<Arc<Queue>> {
         let queue = self.core.queues.named(name)?;
         (queue.is_retrying() && !self.is_replay).then(|| Arc::clone(queue))
     }
 
-    /// At once, unless it has to wait behind others.
-    pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: Work) {
+    /// Runs the work at once, unless it must wait behind other messages of its lane.
+    pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: RetryWork) {
         let lane = work.originator().and_then(|originator| queue.lane(originator, tenant));
         let is_held = lane
             .as_ref()
             .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
-        let mut waiting = Waiting {
+        let mut waiting = PendingRetry {
             lane,
-            ..Waiting::new(&queue.name, tenant, work)
+            ..PendingRetry::new(&queue.name, tenant, work)
         };
         let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
         counts.0 += 1;
@@ -342,37 +351,43 @@ impl Visit<'_> {
         if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
-        if waiting.under_way == 0 && !self.has_room_in_retries(tenant) {
-            waiting.failures.push((String::new(), NO_ROOM.to_owned()));
-            self.count_fate(tenant, Some(&waiting.queue), Fate::Failed, &Run::default());
-            return self.give_up(&waiting);
+        if waiting.outstanding == 0 && !self.has_capacity_in_retries(tenant) {
+            waiting.failures.push((String::new(), RETRIES_EXCEEDED.to_owned()));
+            self.count_result(
+                tenant,
+                Some(&waiting.queue),
+                MessageResult::Failed,
+                &ChainRun::default(),
+            );
+            return self.drop_failed(&waiting);
         }
         if !is_held
-            && waiting.under_way == 0
+            && waiting.outstanding == 0
             && let Some((_, failed)) = self.core.retries.batch.get_mut(&waiting.queue)
         {
             failed.push(number);
         }
-        self.core.keep(number, &mut waiting);
+        self.core.store(number, &mut waiting);
         self.core.retries.insert(number, waiting);
     }
 
-    /// Alone, a tenant fills it, and its devices are held, but for one batch, which has so much beside it. With others it would hold theirs.
-    fn has_room_in_retries(&self, tenant: TenantId) -> bool {
+    /// Whether the message may wait. A single tenant may exceed the limit by one batch; after that, no batch is
+    /// accepted. If there are several tenants, a tenant may use only its share.
+    fn has_capacity_in_retries(&self, tenant: TenantId) -> bool {
         let shares = &self.core.retries.shares;
         match self.core.roots.len() > 1 {
-            true => shares.has_room(tenant, 0),
+            true => shares.has_capacity(tenant, 0),
             false => shares.used().bytes < BATCH_BYTES_MAX,
         }
     }
 
-    /// Those whose pause is over, and what waits behind them.
+    /// Retries messages whose pause has ended, and those that wait behind them.
     pub fn retry_due(&mut self) {
         if self.core.retries.next_due_ms > self.now_ms {
             return;
         }
-        for number in self.core.retries.due_in_turns(self.now_ms) {
-            if self.has_retried_enough() {
+        for number in self.core.retries.due_by_tenant(self.now_ms) {
+            if self.is_retry_time_over() {
                 break;
             }
             self.retry(number);
@@ -381,57 +396,58 @@ impl Visit<'_> {
         self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
     }
 
-    fn has_retried_enough(&mut self) -> bool {
-        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > RETRIED_FOR
+    fn is_retry_time_over(&mut self) -> bool {
+        self.retrying_since.get_or_insert_with(Instant::now).elapsed() > RETRY_TIME_MAX
     }
 
-    /// With those that waited behind it, until something new has its turn.
+    /// Retries a message and those that waited behind it, until the time for retries is over.
     fn retry(&mut self, number: u64) {
         let mut next = Some(number);
         while let Some(number) = next {
-            if self.has_retried_enough() {
-                return self.core.retries.put_off(number, self.now_ms);
+            if self.is_retry_time_over() {
+                return self.core.retries.make_due(number, self.now_ms);
             }
             next = self.retry_one(number);
-            // It is a part of the try, which is to be over before the next one.
+            // Deferred work is part of the attempt, which must end before the next one.
             self.drain_queue();
         }
     }
 
-    /// The number of the one that may go on.
+    /// Retries one message. Returns the number of the next one in its lane that may run.
     fn retry_one(&mut self, number: u64) -> Option<u64> {
         let mut waiting = self.core.retries.take(number)?;
         self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
         self.begin_message();
         if self.try_once(number, &mut waiting) {
-            return self.is_done(number, &waiting);
+            return self.finish_waiting(number, &waiting);
         }
-        self.core.keep(number, &mut waiting);
+        self.core.store(number, &mut waiting);
         self.core.retries.insert(number, waiting);
         None
     }
 
-    /// The number of the one that may go on.
-    fn is_done(&mut self, number: u64, waiting: &Waiting) -> Option<u64> {
-        self.forget_when_kept(number, waiting.stored);
+    /// Finishes a message. Returns the number of the next one in its lane that may run.
+    fn finish_waiting(&mut self, number: u64, waiting: &PendingRetry) -> Option<u64> {
+        self.remove_when_durable(number, waiting.stored);
         self.core.retries.leave_lane(number, waiting.lane.as_ref())
     }
 
-    /// A message of a queue that does not try again waits for another system: it is sent again after a kill, as from a queue that does. Behind its
-    /// node only, and it is not counted here: it waits with the calls. Returns its number.
-    pub fn keep_alone(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
+    /// Stores a message of a queue without retries while it waits for an external system, so that it is sent again
+    /// after a crash. Stores only the continuation after its node. Not counted here; it counts as a waiting call.
+    /// Returns its number.
+    pub fn store_continuation(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
         let at = FailedAt {
             message: then.message.clone(),
             node: then.node,
             name: then.name.clone().unwrap_or_default(),
             returns: then.returns.clone(),
         };
-        let waiting = Waiting {
+        let waiting = PendingRetry {
             due_ms: 0,
-            ..Waiting::new(MAIN_QUEUE, tenant, Work::Failed(vec![(then.chain, at)]))
+            ..PendingRetry::new(MAIN_QUEUE, tenant, RetryWork::Failed(vec![(then.chain, at)]))
         };
         let number = self.core.retries.number();
-        self.core.pending.push_change(Change::PutState {
+        self.core.pending.push_change(RepositoryChange::PutState {
             state: StateKind::Retry,
             id: id_of(number),
             bytes: Some(waiting.to_bytes()),
@@ -439,38 +455,39 @@ impl Visit<'_> {
         number
     }
 
-    /// The other system has said something to it. It is forgotten when what is stored behind its node is durable: no replay of the log stores it.
-    pub fn go_on_alone(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) -> Run {
-        let (done, has_stored) = self.watch_points(go_on);
-        self.forget_when_kept(number, has_stored.then_some(self.core.processed));
+    /// Continues a message after the external system answered. It is removed when the results after its node are
+    /// durable, because log replay does not recreate them.
+    pub fn resume_continuation(&mut self, number: u64, run: impl FnOnce(&mut Self) -> ChainRun) -> ChainRun {
+        let (done, has_stored) = self.watch_points(run);
+        self.remove_when_durable(number, has_stored.then_some(self.core.processed));
         done
     }
 
-    /// Whether points came of it, or may come of what it has put aside.
-    fn watch_points(&mut self, run: impl FnOnce(&mut Self) -> Run) -> (Run, bool) {
+    /// Calls `run`. Also returns whether it stored points, or may store points in its deferred work.
+    fn watch_points(&mut self, run: impl FnOnce(&mut Self) -> ChainRun) -> (ChainRun, bool) {
         let points = self.core.pending.point_count();
         let done = run(self);
         let has_stored = self.core.pending.point_count() > points || !self.core.queue.is_empty();
         (done, has_stored)
     }
 
-    fn forget_when_kept(&mut self, number: u64, stored: Option<Position>) {
+    fn remove_when_durable(&mut self, number: u64, stored: Option<LogPosition>) {
         match stored {
             Some(before) => self.core.retries.done.push((before, number)),
-            None => self.core.pending.push_change(forget(number)),
+            None => self.core.pending.push_change(removal(number)),
         }
     }
 
-    /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
-    pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
+    /// Continues a waiting message after an external system answered. Its result is decided when all have answered.
+    pub fn resume_waiting(&mut self, number: u64, run: impl FnOnce(&mut Self) -> ChainRun) {
         self.begin_message();
         let known = self.core.retries.waiting.get(&number);
-        self.budget.keep(known.map_or(0, |waiting| waiting.kept_bytes));
-        let before = (self.keeps_failed, self.waiting, self.under_way);
-        (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
-        let (done, has_stored) = self.watch_points(go_on);
-        let more = self.under_way;
-        (self.keeps_failed, self.waiting, self.under_way) = before;
+        self.budget.take(known.map_or(0, |waiting| waiting.added_bytes));
+        let before = (self.records_failed, self.waiting, self.outstanding);
+        (self.records_failed, self.waiting, self.outstanding) = (true, Some(number), 0);
+        let (done, has_stored) = self.watch_points(run);
+        let more = self.outstanding;
+        (self.records_failed, self.waiting, self.outstanding) = before;
         let Some(mut waiting) = self.core.retries.take(number) else {
             return;
         };
@@ -478,62 +495,62 @@ impl Visit<'_> {
             waiting.stored = Some(self.core.processed);
         }
         self.count_run(waiting.tenant, &done);
-        waiting.failed.add(Run {
+        waiting.failed.add(ChainRun {
             failures: done.failures,
-            ..Run::default()
+            ..ChainRun::default()
         });
-        waiting.kept_bytes = self.budget.kept_bytes();
-        waiting.under_way = (waiting.under_way + more).saturating_sub(1);
+        waiting.added_bytes = self.budget.added_bytes();
+        waiting.outstanding = (waiting.outstanding + more).saturating_sub(1);
         let done = std::mem::take(&mut waiting.failed);
-        if waiting.under_way > 0 {
+        if waiting.outstanding > 0 {
             waiting.failed = done;
             return self.core.retries.insert(number, waiting);
         }
-        if !self.judge(&mut waiting, done) {
-            self.core.keep(number, &mut waiting);
+        if !self.decide(&mut waiting, done) {
+            self.core.store(number, &mut waiting);
             return self.core.retries.insert(number, waiting);
         }
-        if let Some(next) = self.is_done(number, &waiting) {
+        if let Some(next) = self.finish_waiting(number, &waiting) {
             self.retry(next);
         }
     }
 
-    /// True: it went well, or it is given up. False: it has to wait, as it is now.
-    fn try_once(&mut self, number: u64, waiting: &mut Waiting) -> bool {
-        (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
-        // What is done with a message of the log as it is read, a replay does as well.
+    /// Returns true if the message succeeded or was dropped, and false if it has to wait, in its present state.
+    fn try_once(&mut self, number: u64, waiting: &mut PendingRetry) -> bool {
+        (self.records_failed, self.waiting, self.outstanding) = (true, Some(number), 0);
+        // Log replay repeats the first attempt of a message read from the log.
         let is_replayed = self.at.is_some() && waiting.tries == 0;
         let (done, has_stored) = {
             let work = &waiting.work;
-            self.watch_points(|visit| visit.perform(work))
+            self.watch_points(|visit| visit.run_work(work))
         };
         if !is_replayed && has_stored {
             waiting.stored = Some(self.core.processed);
         }
-        waiting.under_way = self.under_way;
-        waiting.kept_bytes = self.budget.kept_bytes();
-        (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
+        waiting.outstanding = self.outstanding;
+        waiting.added_bytes = self.budget.added_bytes();
+        (self.records_failed, self.waiting, self.outstanding) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
-        if waiting.under_way > 0 {
-            waiting.failed = Run {
+        if waiting.outstanding > 0 {
+            waiting.failed = ChainRun {
                 failures: done.failures,
-                ..Run::default()
+                ..ChainRun::default()
             };
             waiting.due_ms = i64::MAX;
             return false;
         }
-        self.judge(waiting, done)
+        self.decide(waiting, done)
     }
 
-    /// What becomes of it after a try.
-    fn judge(&mut self, waiting: &mut Waiting, done: Run) -> bool {
+    /// Decides the result of an attempt: success, retry or drop.
+    fn decide(&mut self, waiting: &mut PendingRetry, done: ChainRun) -> bool {
         if done.failures.is_empty() {
-            self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Successful, &done);
+            self.count_result(waiting.tenant, Some(&waiting.queue), MessageResult::Successful, &done);
             return true;
         }
         let durable = self.platform.store.durable_position();
         if waiting.stored.is_some_and(|before| durable > before) {
-            (waiting.stored, waiting.made_by) = (None, None);
+            (waiting.stored, waiting.stored_by) = (None, None);
         }
         waiting.tries += 1;
         let failures = done.failures.iter();
@@ -543,27 +560,31 @@ impl Visit<'_> {
         let queue = self.core.queues.named(Some(&waiting.queue)).cloned();
         let strategy = queue.filter(|queue| queue.is_retrying());
         let Some(strategy) = strategy.as_ref().and_then(|queue| queue.processing_strategy.as_ref()) else {
-            self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Failed, &done);
-            self.give_up(waiting);
+            self.count_result(waiting.tenant, Some(&waiting.queue), MessageResult::Failed, &done);
+            self.drop_failed(waiting);
             return true;
         };
         let is_last = strategy.retries > 0 && waiting.tries > strategy.retries;
         let is_last = is_last || done.failures.iter().all(|failure| failure.at.is_none());
-        let fate = if is_last { Fate::Failed } else { Fate::FailedForNow };
-        self.count_fate(waiting.tenant, Some(&waiting.queue), fate, &done);
+        let result = if is_last {
+            MessageResult::Failed
+        } else {
+            MessageResult::WillRetry
+        };
+        self.count_result(waiting.tenant, Some(&waiting.queue), result, &done);
         let failed: Vec<_> = done
             .failures
             .into_iter()
             .filter_map(|failure| Some((failure.chain, *failure.at?)))
             .collect();
         if is_last {
-            self.give_up(waiting);
+            self.drop_failed(waiting);
             return true;
         }
         if strategy.kind != ProcessingKind::RetryAll {
-            let tried = std::mem::replace(&mut waiting.work, Work::Failed(failed));
+            let tried = std::mem::replace(&mut waiting.work, RetryWork::Failed(failed));
             if waiting.stored.is_some() {
-                waiting.made_by.get_or_insert(tried);
+                waiting.stored_by.get_or_insert(tried);
             }
         }
         waiting.pause_s = match waiting.tries {
@@ -578,21 +599,24 @@ impl Visit<'_> {
         false
     }
 
-    fn perform(&mut self, work: &Work) -> Run {
+    fn run_work(&mut self, work: &RetryWork) -> ChainRun {
         match work {
-            Work::Message { chain, message } => {
+            RetryWork::Message { chain, message } => {
                 let tenant = self.tenant_of(message.originator);
                 match self.core.chain_or_root(Some(*chain), tenant) {
                     Some(chain) => {
-                        self.apply_rules_beside(&chain, message);
+                        self.apply_rules_separately(&chain, message);
                         chain::run(&chain, message.clone(), self)
                     }
-                    None => Run::failed(*chain, "the rule chain was deleted while the message waited"),
+                    None => ChainRun::failed(
+                        *chain,
+                        "the rule chain was deleted while the message waited for its retry",
+                    ),
                 }
             }
-            Work::Resume(then) => chain::resume(then.clone(), "Success", None, self),
-            Work::Failed(all) => {
-                let mut whole = Run::default();
+            RetryWork::Resume(then) => chain::resume(then.clone(), "Success", None, self),
+            RetryWork::Failed(all) => {
+                let mut whole = ChainRun::default();
                 for (chain, at) in all {
                     whole.add(chain::retry(*chain, at.clone(), self));
                 }
@@ -601,7 +625,7 @@ impl Visit<'_> {
         }
     }
 
-    fn give_up(&mut self, waiting: &Waiting) {
+    fn drop_failed(&mut self, waiting: &PendingRetry) {
         self.core.stats.failed_messages_total += 1;
         let originator = waiting.work.originator().unwrap_or(waiting.tenant.entity());
         for (node, error) in &waiting.failures {
@@ -609,8 +633,8 @@ impl Visit<'_> {
         }
     }
 
-    /// The end of a batch: where too much of it has failed, nothing of that is tried again.
-    pub fn judge_batch(&mut self) {
+    /// Ends a batch. In a queue where too large a part of the batch failed, the failed messages are not retried.
+    pub fn decide_batch(&mut self) {
         let batch = std::mem::take(&mut self.core.retries.batch);
         for (name, (total, failed)) in batch {
             let queue = self.core.queues.named(Some(&name));
@@ -623,8 +647,8 @@ impl Visit<'_> {
                 let Some(waiting) = self.core.retries.take(number) else {
                     continue;
                 };
-                self.give_up(&waiting);
-                if let Some(next) = self.is_done(number, &waiting) {
+                self.drop_failed(&waiting);
+                if let Some(next) = self.finish_waiting(number, &waiting) {
                     self.retry(next);
                 }
             }
@@ -632,7 +656,7 @@ impl Visit<'_> {
     }
 }
 
-/// Of the state in the repository.
+/// The id of the state in the repository.
 fn id_of(number: u64) -> Uuid {
     let mut id = [0; 16];
     id[8..].copy_from_slice(&number.to_be_bytes());
@@ -645,9 +669,9 @@ fn number_of(id: Uuid) -> u64 {
     u64::from_be_bytes(number)
 }
 
-impl Waiting {
-    fn new(queue: &str, tenant: TenantId, work: Work) -> Waiting {
-        Waiting {
+impl PendingRetry {
+    fn new(queue: &str, tenant: TenantId, work: RetryWork) -> PendingRetry {
+        PendingRetry {
             queue: queue.into(),
             tenant,
             work,
@@ -657,17 +681,17 @@ impl Waiting {
             lane: None,
             failures: Vec::new(),
             bytes: 0,
-            under_way: 0,
-            failed: Run::default(),
-            kept_bytes: 0,
+            outstanding: 0,
+            failed: ChainRun::default(),
+            added_bytes: 0,
             stored: None,
-            made_by: None,
+            stored_by: None,
         }
     }
 
-    /// What was under way begins anew; in a lane, when those before it are done.
+    /// Restarts outstanding attempts. A message in a lane starts after the messages before it.
     fn due_after_restart(&self) -> i64 {
-        match (self.under_way, &self.lane) {
+        match (self.outstanding, &self.lane) {
             (0, _) => self.due_ms,
             (_, Some(_)) => i64::MAX,
             (_, None) => 0,
@@ -681,14 +705,14 @@ impl Waiting {
             "tries": self.tries,
             "pause": self.pause_s,
             "due": self.due_after_restart(),
-            "lane": self.lane.as_ref().map(|lane| lane.of),
+            "lane": self.lane.as_ref().map(|lane| lane.key),
             "failures": self.failures,
-            "work": self.made_by.as_ref().unwrap_or(&self.work).to_json(),
+            "work": self.stored_by.as_ref().unwrap_or(&self.work).to_json(),
         });
         waiting.to_string().into_bytes()
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Waiting> {
+    fn from_bytes(bytes: &[u8]) -> Option<PendingRetry> {
         let json: Json = serde_json::from_slice(bytes).ok()?;
         let queue: Box<str> = json["queue"].as_str()?.into();
         let of: Option<Uuid> = serde_json::from_value(json["lane"].clone()).ok()?;
@@ -696,16 +720,16 @@ impl Waiting {
         let chain = |json: &Json| serde_json::from_value(json["chain"].clone()).ok();
         let node = |json: &Json| usize::try_from(json["node"].as_u64()?).ok();
         let work = match work["kind"].as_str()? {
-            "message" => Work::Message {
+            "message" => RetryWork::Message {
                 chain: chain(work)?,
                 message: message_of(&work["message"])?,
             },
-            "resume" => Work::Resume(Continuation {
+            "resume" => RetryWork::Resume(Continuation {
                 chain: chain(work)?,
                 node: node(work)?,
                 name: work["name"].as_str().map(str::to_owned),
                 message: message_of(&work["message"])?,
-                // Earlier versions had none.
+                // Records of earlier versions have no `returns`.
                 returns: serde_json::from_value(work["returns"].clone()).unwrap_or_default(),
             }),
             "failed" => {
@@ -718,34 +742,34 @@ impl Waiting {
                     };
                     Some((chain(json)?, at))
                 };
-                Work::Failed(work["at"].as_array()?.iter().map(at).collect::<Option<_>>()?)
+                RetryWork::Failed(work["at"].as_array()?.iter().map(at).collect::<Option<_>>()?)
             }
             _ => return None,
         };
-        Some(Waiting {
-            lane: of.map(|of| Lane {
+        Some(PendingRetry {
+            lane: of.map(|of| ProcessingLane {
                 queue: queue.clone(),
-                of,
+                key: of,
             }),
             tries: json["tries"].as_i64()?,
             pause_s: json["pause"].as_i64()?,
             due_ms: json["due"].as_i64()?,
             failures: serde_json::from_value(json["failures"].clone()).ok()?,
             bytes: bytes.len(),
-            ..Waiting::new(&queue, serde_json::from_value(json["tenant"].clone()).ok()?, work)
+            ..PendingRetry::new(&queue, serde_json::from_value(json["tenant"].clone()).ok()?, work)
         })
     }
 }
 
-fn forget(number: u64) -> Change {
-    Change::PutState {
+fn removal(number: u64) -> RepositoryChange {
+    RepositoryChange::PutState {
         state: StateKind::Retry,
         id: id_of(number),
         bytes: None,
     }
 }
 
-fn message_json(message: &Message<'_>) -> Json {
+fn message_json(message: &ChainMessage<'_>) -> Json {
     json!({
         "type": message.kind,
         "originator": message.originator,
@@ -756,13 +780,13 @@ fn message_json(message: &Message<'_>) -> Json {
     })
 }
 
-fn message_of(json: &Json) -> Option<Message<'static>> {
-    Some(Message {
+fn message_of(json: &Json) -> Option<ChainMessage<'static>> {
+    Some(ChainMessage {
         kind: json["type"].as_str()?.to_owned().into(),
         originator: serde_json::from_value(json["originator"].clone()).ok()?,
         customer: serde_json::from_value::<CustomerId>(json["customer"].clone()).ok()?,
         metadata: Metadata::from_json(&json["metadata"]),
-        data: Data::Json(json["data"].clone()),
+        data: MessageData::Json(json["data"].clone()),
         ts_ms: json["ts"].as_i64()?,
     })
 }

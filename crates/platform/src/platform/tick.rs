@@ -1,45 +1,44 @@
-//! What time does: devices that fall silent, durations, counters and generators of chains, answers that never come, usage,
-//! checkpoints.
+//! Periodic work: silent devices, rule durations, counter and generator nodes, expired requests, usage, checkpoints.
 
 use std::collections::BTreeMap;
 
-use timeseries::Position;
+use timeseries::LogPosition;
 
-use super::host::Visit;
-use super::waiting_calls::Stored;
-use super::{IngestError, Outlet, Platform};
+use super::host::PlatformCall;
+use super::waiting_calls::StoredRecord;
+use super::{IngestError, Platform, PlatformOutlet};
 use crate::activity::ActivityEvent;
-use crate::chain::{self, Answer, Refusal};
+use crate::chain::{self, ExternalAnswer, ExternalError};
 use crate::ids::{DeviceId, TenantId};
 use crate::queue_statistics::QueueCounts;
-use crate::repository::{Change, StateKind};
-use crate::usage::{Counter, UsagePoint};
+use crate::repository::{RepositoryChange, StateKind};
+use crate::usage::{UsageCounter, UsagePoint};
 
 impl Platform {
-    /// To be called about once a second. `position` is one of its own in the caller's log, behind all batches that were ingested
-    /// and before those that will be: what chains say by themselves is stored as if it was said there. With the position of
-    /// the last batch it waits for the next one.
-    pub fn tick(&self, position: Position, now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
+    /// The caller calls this about once a second. `position` should be a separate position in the caller's log, after
+    /// all ingested batches and before all later ones. Points that chains create without a message are stored with this
+    /// position. If it is the position of the last batch, the points wait for the next batch.
+    pub fn tick(&self, position: LogPosition, now_ms: i64, outlet: &mut dyn PlatformOutlet) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
-        self.look_at_limits(&mut core);
-        core.usage.roll(now_ms);
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        self.refresh_limits(&mut core);
+        core.usage.reset_past_periods(now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         visit.retry_due();
         visit.tick_chains();
         visit.expire_calls();
         visit.load_durations();
         if now_ms >= visit.core.next_check_ms {
             visit.core.next_check_ms = now_ms.saturating_add(self.options.check_ms);
-            visit.check_silence();
+            visit.check_inactivity();
             visit.check_durations();
         }
         visit.drain_queue();
-        visit.judge_batch();
+        visit.decide_batch();
         if position > core.processed {
             core.processed_to(position);
         }
-        core.forget_done(self.store.durable_position());
+        core.remove_done(self.store.durable_position());
         self.write_pending(&mut core)?;
         if now_ms >= core.next_checkpoint_ms {
             core.next_checkpoint_ms = now_ms.saturating_add(self.options.checkpoint_ms);
@@ -49,37 +48,42 @@ impl Platform {
         Ok(())
     }
 
-    /// Devices that are there without having said anything that is kept: they subscribed, pinged, asked. When each was heard.
-    pub fn alive(&self, heard: &[(DeviceId, i64)], now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
+    /// Records activity that is not in the log, such as pings and subscriptions, with its time per device.
+    pub fn record_active(
+        &self,
+        active_devices: &[(DeviceId, i64)],
+        now_ms: i64,
+        outlet: &mut dyn PlatformOutlet,
+    ) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        for (id, at_ms) in heard {
-            // A device that was deleted meanwhile is nobody's.
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
+        for (id, at_ms) in active_devices {
+            // Skips devices that have been deleted.
             if let Ok(sender) = visit.sender(*id) {
-                visit.heard(&sender, *at_ms);
-                visit.heard_behind(&sender, *at_ms);
+                visit.record_activity(&sender, *at_ms);
+                visit.record_gateway_device_activity(&sender, *at_ms);
             }
         }
         visit.drain_queue();
         self.write_pending(&mut core)
     }
 
-    /// Everything that is kept now and then is kept now: before a stop.
+    /// Saves all periodically saved state now, before a shutdown.
     pub fn checkpoint(&self) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
-        core.forget_done(self.store.durable_position());
+        core.remove_done(self.store.durable_position());
         core.push_checkpoint();
         self.apply_pending(&mut core).map_err(IngestError::Repository)
     }
 
-    /// What tenants used since the last time, for their time series.
+    /// Returns usage of tenants since the last call, for their time series.
     pub fn take_usage(&self) -> Vec<UsagePoint> {
         self.core().usage.report()
     }
 
-    /// How many devices of each tenant are active and how many are not, if that has changed; goes through all of them.
+    /// Returns the numbers of active and inactive devices of each tenant, if they changed. Scans all devices.
     pub fn take_device_counts(&self, now_ms: i64) -> Vec<UsagePoint> {
         let mut core = self.core();
         let mut counts: BTreeMap<TenantId, (u64, u64)> = BTreeMap::new();
@@ -94,48 +98,61 @@ impl Platform {
         core.usage.report_devices(counts, now_ms)
     }
 
-    /// How messages fared in the queues of tenants since the last time.
+    /// Returns queue statistics of tenants since the last call.
     pub fn take_queue_counts(&self) -> Vec<(TenantId, Vec<QueueCounts>)> {
         self.core().queue_statistics.take()
     }
 
-    /// Of this month.
-    pub fn usage(&self, tenant: TenantId, counter: Counter) -> u64 {
+    /// Usage of this month.
+    pub fn usage(&self, tenant: TenantId, counter: UsageCounter) -> u64 {
         self.core().usage.get(tenant, counter)
     }
 
-    /// The answer to a call that went out as [`Outlet::call_device`]; an error is the name of one, such as `TIMEOUT`.
-    pub fn answer(&self, number: u64, answer: Result<serde_json::Value, &str>, now_ms: i64, outlet: &mut dyn Outlet) {
+    /// Passes in the answer to an RPC request sent with [`PlatformOutlet::call_device`]. An error is a name such as
+    /// `TIMEOUT`.
+    pub fn answer(
+        &self,
+        number: u64,
+        answer: Result<serde_json::Value, &str>,
+        now_ms: i64,
+        outlet: &mut dyn PlatformOutlet,
+    ) {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        visit.go_on(number, answer);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
+        visit.resume_call(number, answer);
         visit.drain_queue();
     }
 
-    /// What another system said to what went out as [`Outlet::send`].
-    pub fn returned(&self, number: u64, said: Result<Answer, Refusal>, now_ms: i64, outlet: &mut dyn Outlet) {
+    /// Passes in the result of an external request sent with [`PlatformOutlet::send`].
+    pub fn returned(
+        &self,
+        number: u64,
+        result: Result<ExternalAnswer, ExternalError>,
+        now_ms: i64,
+        outlet: &mut dyn PlatformOutlet,
+    ) {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        visit.go_on_outside(number, said);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
+        visit.resume_external(number, result);
         visit.drain_queue();
     }
 
-    /// What has waited too long for an answer fails. A part of [`Platform::tick`], for a caller whose clock stands still because a batch is
-    /// not taken.
-    pub fn expire_calls(&self, now_ms: i64, outlet: &mut dyn Outlet) {
+    /// Fails requests that waited too long for an answer. [`Platform::tick`] also does this. A caller uses this
+    /// function while it cannot call `tick`, because a batch is not accepted.
+    pub fn expire_calls(&self, now_ms: i64, outlet: &mut dyn PlatformOutlet) {
         let mut core = self.core();
-        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut visit = PlatformCall::new(self, &mut core, outlet, now_ms);
         visit.expire_calls();
         visit.drain_queue();
     }
 }
 
-impl super::Core {
+impl super::PlatformCore {
     fn push_checkpoint(&mut self) {
         let changed: Vec<DeviceId> = self.changed_activity.drain().collect();
         for id in changed {
             if let Some(device) = self.devices.get(&id) {
-                self.pending.push_change(Change::PutState {
+                self.pending.push_change(RepositoryChange::PutState {
                     state: StateKind::Activity,
                     id: id.0,
                     bytes: Some(device.activity.to_bytes()),
@@ -145,7 +162,7 @@ impl super::Core {
     }
 }
 
-impl Visit<'_> {
+impl PlatformCall<'_> {
     fn tick_chains(&mut self) {
         let now_ms = self.now_ms;
         let mut due = Vec::new();
@@ -155,7 +172,7 @@ impl Visit<'_> {
             .iter_mut()
             .filter(|periodic| periodic.next_ms <= now_ms)
         {
-            // After a pause it begins anew, rather than say everything that was missed.
+            // Ticks that were missed while the server was paused are skipped.
             periodic.next_ms = periodic.next_ms.saturating_add(periodic.period_ms);
             if periodic.next_ms <= now_ms {
                 periodic.next_ms = now_ms.saturating_add(periodic.period_ms);
@@ -175,14 +192,17 @@ impl Visit<'_> {
 
     fn expire_calls(&mut self) {
         for number in self.core.calls.expired(self.now_ms) {
-            match self.core.calls.is_outside(number) {
-                true => self.go_on_outside(number, Err(Refusal::new("the other system has not answered in time"))),
-                false => self.go_on(number, Err("TIMEOUT")),
+            match self.core.calls.is_external(number) {
+                true => self.resume_external(
+                    number,
+                    Err(ExternalError::new("the external system did not answer in time")),
+                ),
+                false => self.resume_call(number, Err("TIMEOUT")),
             }
         }
     }
 
-    fn go_on(&mut self, number: u64, answer: Result<serde_json::Value, &str>) {
+    fn resume_call(&mut self, number: u64, answer: Result<serde_json::Value, &str>) {
         let Some((then, _)) = self.core.calls.remove(number) else {
             return;
         };
@@ -199,24 +219,26 @@ impl Visit<'_> {
         self.finish(originator, tenant, None, &done);
     }
 
-    /// A message of a queue that tries again waits there as long as it is under way.
-    fn go_on_outside(&mut self, number: u64, said: Result<Answer, Refusal>) {
-        let Some((then, Some(kept))) = self.core.calls.remove(number) else {
+    /// A message in a retrying queue stays there while its requests are outstanding.
+    fn resume_external(&mut self, number: u64, result: Result<ExternalAnswer, ExternalError>) {
+        let Some((then, Some(stored))) = self.core.calls.remove(number) else {
             return;
         };
         let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
-        match kept {
-            Stored::InItsQueue(waiting) => self.go_on_waiting(waiting, |visit| chain::returned(then, said, visit)),
-            Stored::Alone(number) => {
+        match stored {
+            StoredRecord::QueuedMessage(waiting) => {
+                self.resume_waiting(waiting, |visit| chain::returned(then, result, visit))
+            }
+            StoredRecord::Continuation(number) => {
                 self.begin_message();
-                let done = self.go_on_alone(number, |visit| chain::returned(then, said, visit));
+                let done = self.resume_continuation(number, |visit| chain::returned(then, result, visit));
                 self.finish(originator, tenant, None, &done);
             }
         }
     }
 
-    fn check_silence(&mut self) {
+    fn check_inactivity(&mut self) {
         let (now_ms, timeout_ms) = (self.now_ms, self.platform.options.inactivity_timeout_ms);
         let mut silent = Vec::new();
         for (id, device) in &mut self.core.devices {
@@ -224,24 +246,25 @@ impl Visit<'_> {
                 silent.push((*id, event));
             }
         }
-        silent.extend(self.missed());
+        silent.extend(self.devices_never_active());
         for (id, event) in silent {
             self.core.changed_activity.insert(id);
             if let Ok(sender) = self.sender(id) {
-                self.tell_activity(&sender, Some(event), now_ms);
+                self.send_activity_event(&sender, Some(event), now_ms);
             }
         }
     }
 
-    /// Devices that never came since they were made.
-    fn missed(&mut self) -> Vec<(DeviceId, ActivityEvent)> {
+    /// Devices that have sent nothing since they were created.
+    fn devices_never_active(&mut self) -> Vec<(DeviceId, ActivityEvent)> {
         let (now_ms, timeout_ms) = (self.now_ms, self.platform.options.inactivity_timeout_ms);
         let directory = self.platform.entities.directory();
         let never_heard = |id: &DeviceId| {
             let known = self.core.devices.get(id).map(|device| device.activity);
             known.is_none_or(|activity| activity.last_activity_ms == 0 && activity.inactivity_alarm_ms == 0)
         };
-        // Most have the default; what a shorter one of its own has made of a device is known of it.
+        // Skips devices that cannot be due. A device with a timeout shorter than the default has an entry in
+        // `devices`.
         let is_due = |id: &DeviceId| {
             self.core.devices.contains_key(id) || now_ms >= id.0.created_ms().saturating_add(timeout_ms)
         };
@@ -249,7 +272,9 @@ impl Visit<'_> {
         let due: Vec<DeviceId> = all.filter(|id| never_heard(id) && is_due(id)).collect();
         drop(directory);
         let missed = due.into_iter().filter_map(|id| {
-            let event = self.activity(id).missed(id.0.created_ms(), now_ms, timeout_ms)?;
+            let event = self
+                .activity(id)
+                .first_inactivity(id.0.created_ms(), now_ms, timeout_ms)?;
             Some((id, event))
         });
         missed.collect()

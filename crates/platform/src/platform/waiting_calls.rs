@@ -1,34 +1,34 @@
-//! Messages that go on along their chain when a device has answered a call, or another system what was sent to it.
+//! Messages that continue along their chain when a device or an external system has answered.
 
 use super::HashMap;
 use crate::chain::Continuation;
 use crate::ids::TenantId;
-use crate::shares::{Load, Shares};
+use crate::shares::{TenantLoad, TenantShares};
 
-/// Of all messages that wait.
+/// Largest size of all waiting messages.
 const BYTES_MAX: usize = 64 << 20;
 
 pub struct WaitingCalls {
-    by_number: HashMap<u64, WaitingCall>,
-    shares: Shares,
+    by_number: HashMap<u64, WaitingContinuation>,
+    shares: TenantShares,
     made: u64,
 }
 
-struct WaitingCall {
-    then: Continuation,
+struct WaitingContinuation {
+    continuation: Continuation,
     expires_ms: i64,
     tenant: TenantId,
     bytes: usize,
-    /// If it waits for another system.
-    stored: Option<Stored>,
+    /// Set if it waits for an external system.
+    stored: Option<StoredRecord>,
 }
 
-/// Under which number a message that waits for another system is stored.
+/// The stored record of a message that waits for an external system.
 #[derive(Clone, Copy, Debug)]
-pub enum Stored {
-    /// Among those of its queue, which tries again.
-    InItsQueue(u64),
-    Alone(u64),
+pub enum StoredRecord {
+    /// A message of a retrying queue.
+    QueuedMessage(u64),
+    Continuation(u64),
 }
 
 impl Default for WaitingCalls {
@@ -41,7 +41,7 @@ impl WaitingCalls {
     pub fn new(most: usize) -> WaitingCalls {
         WaitingCalls {
             by_number: HashMap::default(),
-            shares: Shares::new(Load {
+            shares: TenantShares::new(TenantLoad {
                 count: most,
                 bytes: BYTES_MAX,
             }),
@@ -53,11 +53,11 @@ impl WaitingCalls {
         self.by_number.len()
     }
 
-    pub fn has_room(&self, tenant: TenantId, then: &Continuation) -> bool {
-        self.shares.has_room(tenant, then.message.weight())
+    pub fn has_capacity(&self, tenant: TenantId, then: &Continuation) -> bool {
+        self.shares.has_capacity(tenant, then.message.weight())
     }
 
-    /// The number of the next one.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.made += 1;
         self.made
@@ -67,23 +67,30 @@ impl WaitingCalls {
         self.put(number, tenant, then, expires_ms, None);
     }
 
-    /// For what another system says.
-    pub fn insert_outside(
+    /// Inserts a message that waits for an external system.
+    pub fn insert_external(
         &mut self,
         number: u64,
         tenant: TenantId,
         then: Continuation,
         expires_ms: i64,
-        stored: Stored,
+        stored: StoredRecord,
     ) {
         self.put(number, tenant, then, expires_ms, Some(stored));
     }
 
-    fn put(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64, stored: Option<Stored>) {
+    fn put(
+        &mut self,
+        number: u64,
+        tenant: TenantId,
+        then: Continuation,
+        expires_ms: i64,
+        stored: Option<StoredRecord>,
+    ) {
         let bytes = then.message.weight();
         self.shares.add(tenant, bytes);
-        let call = WaitingCall {
-            then,
+        let call = WaitingContinuation {
+            continuation: then,
             expires_ms,
             tenant,
             bytes,
@@ -92,13 +99,13 @@ impl WaitingCalls {
         self.by_number.insert(number, call);
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<(Continuation, Option<Stored>)> {
+    pub fn remove(&mut self, number: u64) -> Option<(Continuation, Option<StoredRecord>)> {
         let call = self.by_number.remove(&number)?;
         self.shares.remove(call.tenant, call.bytes);
-        Some((call.then, call.stored))
+        Some((call.continuation, call.stored))
     }
 
-    pub fn is_outside(&self, number: u64) -> bool {
+    pub fn is_external(&self, number: u64) -> bool {
         self.by_number.get(&number).is_some_and(|call| call.stored.is_some())
     }
 

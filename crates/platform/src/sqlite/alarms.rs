@@ -1,13 +1,13 @@
-//! Alarms in SQL. The JSON of an alarm is in `body`; the other columns are for searching.
+//! Alarms in SQL. `body` has the alarm's JSON; the other columns are for searching.
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::entities::{Where, count_where, direction, like, limit};
+use super::entities::{WhereClause, count_where, direction, like, limit};
 use super::storage;
 use crate::ids::{AlarmId, EntityType, Uuid};
 use crate::model::{Alarm, AlarmStatus};
-use crate::page::{Page, PageLink};
+use crate::page::{PageData, PageLink};
 use crate::repository::{AlarmSelection, RepositoryError};
 
 fn parse(body: &str) -> Result<Alarm, RepositoryError> {
@@ -40,8 +40,8 @@ pub fn types(connection: &Connection, tenant: Uuid) -> rusqlite::Result<Vec<Stri
     rows.collect()
 }
 
-fn conditions(selection: &AlarmSelection, text_search: Option<&str>) -> Where {
-    let mut all = Where::default();
+fn conditions(selection: &AlarmSelection, text_search: Option<&str>) -> WhereClause {
+    let mut all = WhereClause::default();
     if let Some(tenant) = selection.tenant {
         all.and("tenant = ?", tenant.0);
     }
@@ -84,7 +84,7 @@ fn status_number(status: AlarmStatus) -> i64 {
     }
 }
 
-fn any_of<T: ToSql + 'static>(all: &mut Where, column: &str, values: impl Iterator<Item = T>) {
+fn any_of<T: ToSql + 'static>(all: &mut WhereClause, column: &str, values: impl Iterator<Item = T>) {
     let values: Vec<Box<dyn ToSql>> = values.map(|value| Box::new(value) as Box<dyn ToSql>).collect();
     if !values.is_empty() {
         let marks = vec!["?"; values.len()].join(", ");
@@ -96,8 +96,8 @@ pub fn page(
     connection: &Connection,
     selection: &AlarmSelection,
     link: &PageLink,
-) -> Result<Page<Alarm>, RepositoryError> {
-    let read = || -> rusqlite::Result<Page<String>> {
+) -> Result<PageData<Alarm>, RepositoryError> {
+    let read = || -> rusqlite::Result<PageData<String>> {
         let mut conditions = conditions(selection, link.text_search.as_deref());
         let total = count_where(connection, "alarm", &conditions)?;
         let order = order(link);
@@ -108,7 +108,7 @@ pub fn page(
         limit(&mut conditions, link);
         let mut statement = connection.prepare_cached(&query)?;
         let rows = statement.query_map(&*conditions.parameters(), |row| row.get(0))?;
-        Ok(Page::new(rows.collect::<Result<_, _>>()?, total, link))
+        Ok(PageData::new(rows.collect::<Result<_, _>>()?, total, link))
     };
     read().map_err(storage("list alarms"))?.try_map(|body| parse(&body))
 }
@@ -118,9 +118,9 @@ pub fn page_of(
     entities: &[Uuid],
     selection: &AlarmSelection,
     link: &PageLink,
-) -> Result<Page<(Uuid, Alarm)>, RepositoryError> {
+) -> Result<PageData<(Uuid, Alarm)>, RepositoryError> {
     const SHOWN: &str = "entity_alarm JOIN alarm ON alarm.id = entity_alarm.alarm";
-    let read = || -> rusqlite::Result<Page<(Uuid, String)>> {
+    let read = || -> rusqlite::Result<PageData<(Uuid, String)>> {
         let mut conditions = conditions(selection, link.text_search.as_deref());
         let digits = |id: &Uuid| id.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let entities = serde_json::Value::from_iter(entities.iter().map(digits)).to_string();
@@ -134,7 +134,7 @@ pub fn page_of(
         limit(&mut conditions, link);
         let mut statement = connection.prepare_cached(&query)?;
         let rows = statement.query_map(&*conditions.parameters(), |row| Ok((Uuid(row.get(0)?), row.get(1)?)))?;
-        Ok(Page::new(rows.collect::<Result<_, _>>()?, total, link))
+        Ok(PageData::new(rows.collect::<Result<_, _>>()?, total, link))
     };
     let page = read().map_err(storage("list alarms"))?;
     page.try_map(|(entity, body)| Ok((entity, parse(&body)?)))

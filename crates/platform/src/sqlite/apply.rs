@@ -1,42 +1,50 @@
-//! One change inside a transaction, and which rule it broke if it did.
+//! Applies one change in a transaction, and maps constraint violations to errors.
 
 use rusqlite::{ErrorCode, OptionalExtension, Transaction, params};
 
 use super::{alarms, entities, storage, values};
 use crate::ids::EntityType;
-use crate::repository::{Change, Record, RepositoryError, Unique, has_unique_names};
+use crate::repository::{EntityRecord, RepositoryChange, RepositoryError, UniqueConstraint, has_unique_names};
 
-pub fn apply(transaction: &Transaction<'_>, change: &Change) -> Result<(), RepositoryError> {
+pub fn apply(transaction: &Transaction<'_>, change: &RepositoryChange) -> Result<(), RepositoryError> {
     let done = match change {
-        Change::Put { record, replaces } => return put(transaction, record, *replaces),
-        Change::PutAlarm { alarm, propagated_to } => {
+        RepositoryChange::Put { record, replaces } => return put(transaction, record, *replaces),
+        RepositoryChange::PutAlarm { alarm, propagated_to } => {
             return alarms::put(transaction, alarm, propagated_to)
                 .map_err(|error| explain(EntityType::Alarm, error, "write an alarm"));
         }
-        Change::Delete(id) => transaction
+        RepositoryChange::Delete(id) => transaction
             .prepare_cached("DELETE FROM entity WHERE kind = ?1 AND id = ?2")
             .and_then(|mut statement| statement.execute(params![entities::number(id.kind), id.id.0]))
             .map(|_| ()),
-        Change::PutRelation(relation) => values::put_relation(transaction, relation),
-        Change::DeleteRelation(relation) => values::delete_relation(transaction, relation),
-        Change::DeleteRelationsOf(entity) => values::delete_relations_of(transaction, *entity),
-        Change::PutAttribute {
+        RepositoryChange::PutRelation(relation) => values::put_relation(transaction, relation),
+        RepositoryChange::DeleteRelation(relation) => values::delete_relation(transaction, relation),
+        RepositoryChange::DeleteRelationsOf(entity) => values::delete_relations_of(transaction, *entity),
+        RepositoryChange::PutAttribute {
             entity,
             scope,
             attribute,
         } => values::put_attribute(transaction, *entity, *scope, attribute),
-        Change::DeleteAttribute { entity, scope, key } => values::delete_attribute(transaction, *entity, *scope, key),
-        Change::DeleteAttributesOf(entity) => values::delete_attributes_of(transaction, *entity),
-        Change::DeleteAlarm(id) => alarms::delete(transaction, *id),
-        Change::DeleteAlarmsOf(originator) => alarms::delete_of(transaction, *originator),
-        Change::PutPart { of, number, bytes } => values::put_part(transaction, *of, *number, bytes),
-        Change::DeleteParts(of) => values::delete_parts(transaction, *of),
-        Change::PutState { state, id, bytes } => values::put_state(transaction, *state, *id, bytes.as_deref()),
+        RepositoryChange::DeleteAttribute { entity, scope, key } => {
+            values::delete_attribute(transaction, *entity, *scope, key)
+        }
+        RepositoryChange::DeleteAttributesOf(entity) => values::delete_attributes_of(transaction, *entity),
+        RepositoryChange::DeleteAlarm(id) => alarms::delete(transaction, *id),
+        RepositoryChange::DeleteAlarmsOf(originator) => alarms::delete_of(transaction, *originator),
+        RepositoryChange::PutPart {
+            owner: of,
+            number,
+            bytes,
+        } => values::put_part(transaction, *of, *number, bytes),
+        RepositoryChange::DeleteParts(of) => values::delete_parts(transaction, *of),
+        RepositoryChange::PutState { state, id, bytes } => {
+            values::put_state(transaction, *state, *id, bytes.as_deref())
+        }
     };
     done.map_err(storage("write a change"))
 }
 
-fn put(transaction: &Transaction<'_>, record: &Record, replaces: Option<i64>) -> Result<(), RepositoryError> {
+fn put(transaction: &Transaction<'_>, record: &EntityRecord, replaces: Option<i64>) -> Result<(), RepositoryError> {
     if let Some(version) = replaces {
         check_version(transaction, record, version)?;
     }
@@ -70,7 +78,7 @@ fn put(transaction: &Transaction<'_>, record: &Record, replaces: Option<i64>) ->
     Ok(())
 }
 
-fn check_version(transaction: &Transaction<'_>, record: &Record, version: i64) -> Result<(), RepositoryError> {
+fn check_version(transaction: &Transaction<'_>, record: &EntityRecord, version: i64) -> Result<(), RepositoryError> {
     let stored: Option<i64> = transaction
         .prepare_cached("SELECT version FROM entity WHERE kind = ?1 AND id = ?2")
         .and_then(|mut statement| {
@@ -90,18 +98,18 @@ fn check_version(transaction: &Transaction<'_>, record: &Record, version: i64) -
     }
 }
 
-/// SQLite names the columns of a unique index that was violated.
+/// SQLite's error names the columns of the violated unique index.
 fn explain(kind: EntityType, error: rusqlite::Error, doing: &'static str) -> RepositoryError {
     if let rusqlite::Error::SqliteFailure(failure, Some(text)) = &error
         && failure.code == ErrorCode::ConstraintViolation
     {
         let what = [
-            ("entity.unique_key", Unique::Key),
-            ("entity.name", Unique::Name),
-            ("alarm.originator", Unique::ActiveAlarm),
+            ("entity.unique_key", UniqueConstraint::Key),
+            ("entity.name", UniqueConstraint::Name),
+            ("alarm.originator", UniqueConstraint::ActiveAlarm),
         ];
         if let Some((_, what)) = what.into_iter().find(|(column, _)| text.contains(column)) {
-            return RepositoryError::Unique { kind, what };
+            return RepositoryError::Unique { kind, constraint: what };
         }
     }
     storage(doing)(error)

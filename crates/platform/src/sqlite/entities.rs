@@ -1,16 +1,16 @@
-//! Entities in SQL: by identifier, key and name, and in pages.
+//! Entities in SQL: by id, key and name, and in pages.
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::ids::{EntityId, EntityType, Uuid};
-use crate::model::Row;
-use crate::page::{Page, PageLink, SortOrder};
-use crate::repository::{Record, Selection};
+use crate::model::IndexColumns;
+use crate::page::{PageData, PageLink, SortDirection};
+use crate::repository::{EntityRecord, Selection};
 
 const COLUMNS: &str = "id, tenant, customer, parent, name, subtype, label, unique_key, version, body";
 
-/// The number of a kind in the database; never changes.
+/// The number of an entity type in the database. Must never change.
 pub fn number(kind: EntityType) -> i64 {
     match kind {
         EntityType::Tenant => 1,
@@ -38,10 +38,10 @@ pub fn number(kind: EntityType) -> i64 {
     }
 }
 
-fn record(kind: EntityType, row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
-    Ok(Record {
+fn record(kind: EntityType, row: &rusqlite::Row<'_>) -> rusqlite::Result<EntityRecord> {
+    Ok(EntityRecord {
         kind,
-        row: Row {
+        row: IndexColumns {
             id: Uuid(row.get(0)?),
             tenant: Uuid(row.get(1)?),
             customer: Uuid(row.get(2)?),
@@ -56,14 +56,14 @@ fn record(kind: EntityType, row: &rusqlite::Row<'_>) -> rusqlite::Result<Record>
     })
 }
 
-pub fn get(connection: &Connection, id: EntityId) -> rusqlite::Result<Option<Record>> {
+pub fn get(connection: &Connection, id: EntityId) -> rusqlite::Result<Option<EntityRecord>> {
     connection
         .prepare_cached(&format!("SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND id = ?2"))?
         .query_row(params![number(id.kind), id.id.0], |row| record(id.kind, row))
         .optional()
 }
 
-pub fn find_by_key(connection: &Connection, kind: EntityType, key: &str) -> rusqlite::Result<Option<Record>> {
+pub fn find_by_key(connection: &Connection, kind: EntityType, key: &str) -> rusqlite::Result<Option<EntityRecord>> {
     connection
         .prepare_cached(&format!(
             "SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND unique_key = ?2"
@@ -77,19 +77,23 @@ pub fn find_by_name(
     kind: EntityType,
     tenant: Uuid,
     name: &str,
-) -> rusqlite::Result<Option<Record>> {
+) -> rusqlite::Result<Option<EntityRecord>> {
     connection
         .prepare_cached(&by_name())?
         .query_row(params![number(kind), tenant.0, name], |row| record(kind, row))
         .optional()
 }
 
-/// The plus keeps SQLite from going through all of the tenant in the order of their creation, to find none of the name.
+/// The plus sign prevents SQLite from scanning all entities of the tenant by creation time to find the name.
 fn by_name() -> String {
     format!("SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND tenant = ?2 AND name = ?3 ORDER BY +created_ms LIMIT 1")
 }
 
-pub fn for_each(connection: &Connection, kind: EntityType, visit: &mut dyn FnMut(Record)) -> rusqlite::Result<()> {
+pub fn for_each(
+    connection: &Connection,
+    kind: EntityType,
+    visit: &mut dyn FnMut(EntityRecord),
+) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM entity WHERE kind = ?1 ORDER BY created_ms, rowid"
     ))?;
@@ -100,14 +104,14 @@ pub fn for_each(connection: &Connection, kind: EntityType, visit: &mut dyn FnMut
     Ok(())
 }
 
-/// Conditions and their values, in step.
+/// SQL conditions with their values, in the same order.
 #[derive(Default)]
-pub struct Where {
+pub struct WhereClause {
     text: String,
     pub values: Vec<Box<dyn ToSql>>,
 }
 
-impl Where {
+impl WhereClause {
     /// `condition` has a `?` for the value.
     pub fn and(&mut self, condition: &str, value: impl ToSql + 'static) {
         self.and_all(condition, vec![Box::new(value)]);
@@ -129,8 +133,8 @@ impl Where {
     }
 }
 
-fn conditions(kind: EntityType, selection: &Selection, text_search: Option<&str>) -> Where {
-    let mut conditions = Where::default();
+fn conditions(kind: EntityType, selection: &Selection, text_search: Option<&str>) -> WhereClause {
+    let mut conditions = WhereClause::default();
     conditions.and("kind = ?", number(kind));
     if let Some(tenant) = selection.tenant {
         conditions.and("tenant = ?", tenant.0);
@@ -167,7 +171,7 @@ fn conditions(kind: EntityType, selection: &Selection, text_search: Option<&str>
     conditions
 }
 
-/// A pattern that finds the text anywhere.
+/// A pattern that matches the text anywhere.
 pub fn like(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
     format!("%{escaped}%")
@@ -177,7 +181,7 @@ pub fn count(connection: &Connection, kind: EntityType, selection: &Selection) -
     count_where(connection, "entity", &conditions(kind, selection, None))
 }
 
-pub fn count_where(connection: &Connection, table: &str, conditions: &Where) -> rusqlite::Result<usize> {
+pub fn count_where(connection: &Connection, table: &str, conditions: &WhereClause) -> rusqlite::Result<usize> {
     let query = format!("SELECT count(*) FROM {table}{}", conditions.text());
     let mut statement = connection.prepare_cached(&query)?;
     let count: i64 = statement.query_row(&*conditions.parameters(), |row| row.get(0))?;
@@ -189,10 +193,10 @@ pub fn page(
     kind: EntityType,
     selection: &Selection,
     link: &PageLink,
-) -> rusqlite::Result<Page<Record>> {
+) -> rusqlite::Result<PageData<EntityRecord>> {
     let mut conditions = conditions(kind, selection, link.text_search.as_deref());
     let total = count_where(connection, "entity", &conditions)?;
-    // Sorted without the bodies: SQLite would hold those of all pages before, too.
+    // Sorts without the bodies. Otherwise SQLite would also load the bodies of all earlier pages.
     let order = order(link);
     let query = format!(
         "SELECT {COLUMNS} FROM entity
@@ -203,16 +207,16 @@ pub fn page(
     limit(&mut conditions, link);
     let mut statement = connection.prepare_cached(&query)?;
     let rows = statement.query_map(&*conditions.parameters(), |row| record(kind, row))?;
-    Ok(Page::new(rows.collect::<Result<_, _>>()?, total, link))
+    Ok(PageData::new(rows.collect::<Result<_, _>>()?, total, link))
 }
 
-pub fn limit(conditions: &mut Where, link: &PageLink) {
+pub fn limit(conditions: &mut WhereClause, link: &PageLink) {
     let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
     conditions.values.push(Box::new(number(link.page_size)));
     conditions.values.push(Box::new(number(link.offset())));
 }
 
-/// Always total, so that pages do not overlap. The property was checked to be a plain name.
+/// The order is always total, so that pages do not overlap. The property has been checked to be a plain name.
 fn order(link: &PageLink) -> String {
     let Some(sort) = &link.sort else {
         return "created_ms, id".to_owned();
@@ -227,10 +231,10 @@ fn order(link: &PageLink) -> String {
     format!("{column} {}, id", direction(sort.order))
 }
 
-pub fn direction(order: SortOrder) -> &'static str {
+pub fn direction(order: SortDirection) -> &'static str {
     match order {
-        SortOrder::Ascending => "ASC",
-        SortOrder::Descending => "DESC",
+        SortDirection::Ascending => "ASC",
+        SortDirection::Descending => "DESC",
     }
 }
 
@@ -241,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_looked_up_and_not_sought() {
+    fn name_lookup_uses_the_index() {
         let mut connection = Connection::open_in_memory().unwrap();
         super::super::schema::create(&mut connection).unwrap();
         let plan: String = connection

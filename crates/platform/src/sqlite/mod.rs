@@ -1,5 +1,5 @@
-//! The embedded repository: one SQLite file, one connection that writes and a few that read beside it (WAL). All SQL of the
-//! platform is in this directory. Calls block: they belong on no thread that serves sockets.
+//! The embedded repository: one SQLite file in WAL mode, with one writing and several reading connections. All SQL of
+//! the platform is in this directory. Calls block, so they must not run on threads that serve sockets.
 
 mod alarms;
 mod apply;
@@ -15,16 +15,17 @@ use std::sync::{Mutex, MutexGuard};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::ids::{AlarmId, EntityId, EntityType, Uuid};
-use crate::model::{Alarm, Attribute, Relation, Scope};
-use crate::page::{Page, PageLink};
+use crate::model::{Alarm, Attribute, AttributeScope, Relation};
+use crate::page::{PageData, PageLink};
 use crate::repository::{
-    AlarmSelection, Change, Record, RelationSelection, Repository, RepositoryError, Selection, StateKind,
+    AlarmSelection, EntityRecord, RelationSelection, Repository, RepositoryChange, RepositoryError, Selection,
+    StateKind,
 };
 
-/// Below the data directory.
+/// File name within the platform's directory.
 pub const FILE_NAME: &str = "entities.sqlite";
 
-/// Readers beside the writer.
+/// Reading connections.
 const READERS: usize = 2;
 
 #[derive(Debug)]
@@ -35,25 +36,25 @@ pub struct SqliteRepository {
 }
 
 #[derive(Debug)]
-pub enum OpenError {
+pub enum SqliteOpenError {
     Sqlite {
         path: PathBuf,
         source: rusqlite::Error,
     },
-    /// Made by a newer version.
+    /// The file was written by a newer version.
     Version {
         path: PathBuf,
         version: i64,
     },
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for SqliteOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Sqlite { path, .. } => write!(f, "cannot open the entity database {}", path.display()),
-            OpenError::Version { path, version } => write!(
+            SqliteOpenError::Sqlite { path, .. } => write!(f, "cannot open the entity database {}", path.display()),
+            SqliteOpenError::Version { path, version } => write!(
                 f,
-                "the entity database {} has version {version}, this program reads up to {}: use a newer one",
+                "the entity database {} has version {version}, but this program supports versions up to {}: use a newer program",
                 path.display(),
                 schema::VERSION
             ),
@@ -61,20 +62,20 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {
+impl std::error::Error for SqliteOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            OpenError::Sqlite { source, .. } => Some(source),
-            OpenError::Version { .. } => None,
+            SqliteOpenError::Sqlite { source, .. } => Some(source),
+            SqliteOpenError::Version { .. } => None,
         }
     }
 }
 
 impl SqliteRepository {
-    /// Opens the file in this directory, or makes it.
-    pub fn open(directory: &Path) -> Result<SqliteRepository, OpenError> {
+    /// Opens or creates the file in this directory.
+    pub fn open(directory: &Path) -> Result<SqliteRepository, SqliteOpenError> {
         let path = directory.join(FILE_NAME);
-        let wrap = |source| OpenError::Sqlite {
+        let wrap = |source| SqliteOpenError::Sqlite {
             path: path.clone(),
             source,
         };
@@ -82,7 +83,7 @@ impl SqliteRepository {
         schema::configure(&writer).map_err(wrap)?;
         match schema::version(&writer).map_err(wrap)? {
             0 => schema::create(&mut writer).map_err(wrap)?,
-            version if version > schema::VERSION => return Err(OpenError::Version { path, version }),
+            version if version > schema::VERSION => return Err(SqliteOpenError::Version { path, version }),
             version => schema::migrate(&mut writer, version).map_err(wrap)?,
         }
         let readers = (0..READERS).map(|_| open_reader(&path).map(Mutex::new));
@@ -93,11 +94,11 @@ impl SqliteRepository {
         })
     }
 
-    /// What is in the file of this directory now, in a new one in `target`: a backup, also of a repository that is in use.
-    pub fn copy_to(directory: &Path, target: &Path) -> Result<(), OpenError> {
+    /// Copies the current contents of a repository to a new file in `target`. The repository may be in use.
+    pub fn copy_to(directory: &Path, target: &Path) -> Result<(), SqliteOpenError> {
         let path = directory.join(FILE_NAME);
         let copy = target.join(FILE_NAME);
-        let wrap = |source| OpenError::Sqlite {
+        let wrap = |source| SqliteOpenError::Sqlite {
             path: path.clone(),
             source,
         };
@@ -125,13 +126,13 @@ fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
 
 fn storage(doing: &'static str) -> impl Fn(rusqlite::Error) -> RepositoryError {
     move |source| RepositoryError::Storage {
-        doing,
+        operation: doing,
         source: Box::new(source),
     }
 }
 
 impl Repository for SqliteRepository {
-    fn apply(&self, changes: &[Change]) -> Result<(), RepositoryError> {
+    fn apply(&self, changes: &[RepositoryChange]) -> Result<(), RepositoryError> {
         let mut writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let transaction = writer.transaction().map_err(storage("begin a transaction"))?;
         for change in changes {
@@ -140,19 +141,29 @@ impl Repository for SqliteRepository {
         transaction.commit().map_err(storage("commit"))
     }
 
-    fn get(&self, id: EntityId) -> Result<Option<Record>, RepositoryError> {
+    fn get(&self, id: EntityId) -> Result<Option<EntityRecord>, RepositoryError> {
         entities::get(&self.read(), id).map_err(storage("read an entity"))
     }
 
-    fn find_by_key(&self, kind: EntityType, unique_key: &str) -> Result<Option<Record>, RepositoryError> {
+    fn find_by_key(&self, kind: EntityType, unique_key: &str) -> Result<Option<EntityRecord>, RepositoryError> {
         entities::find_by_key(&self.read(), kind, unique_key).map_err(storage("read an entity by its key"))
     }
 
-    fn find_by_name(&self, kind: EntityType, tenant: Uuid, name: &str) -> Result<Option<Record>, RepositoryError> {
+    fn find_by_name(
+        &self,
+        kind: EntityType,
+        tenant: Uuid,
+        name: &str,
+    ) -> Result<Option<EntityRecord>, RepositoryError> {
         entities::find_by_name(&self.read(), kind, tenant, name).map_err(storage("read an entity by its name"))
     }
 
-    fn page(&self, kind: EntityType, selection: &Selection, link: &PageLink) -> Result<Page<Record>, RepositoryError> {
+    fn page(
+        &self,
+        kind: EntityType,
+        selection: &Selection,
+        link: &PageLink,
+    ) -> Result<PageData<EntityRecord>, RepositoryError> {
         entities::page(&self.read(), kind, selection, link).map_err(storage("list entities"))
     }
 
@@ -160,7 +171,7 @@ impl Repository for SqliteRepository {
         entities::count(&self.read(), kind, selection).map_err(storage("count entities"))
     }
 
-    fn for_each(&self, kind: EntityType, visit: &mut dyn FnMut(Record)) -> Result<(), RepositoryError> {
+    fn for_each(&self, kind: EntityType, visit: &mut dyn FnMut(EntityRecord)) -> Result<(), RepositoryError> {
         entities::for_each(&self.read(), kind, visit).map_err(storage("read all entities"))
     }
 
@@ -168,7 +179,12 @@ impl Repository for SqliteRepository {
         values::relations(&self.read(), selection).map_err(storage("read relations"))
     }
 
-    fn attributes(&self, entity: Uuid, scope: Scope, keys: Option<&[&str]>) -> Result<Vec<Attribute>, RepositoryError> {
+    fn attributes(
+        &self,
+        entity: Uuid,
+        scope: AttributeScope,
+        keys: Option<&[&str]>,
+    ) -> Result<Vec<Attribute>, RepositoryError> {
         values::attributes(&self.read(), entity, scope, keys).map_err(storage("read attributes"))
     }
 
@@ -185,11 +201,11 @@ impl Repository for SqliteRepository {
         entities: &[Uuid],
         selection: &AlarmSelection,
         link: &PageLink,
-    ) -> Result<Page<(Uuid, Alarm)>, RepositoryError> {
+    ) -> Result<PageData<(Uuid, Alarm)>, RepositoryError> {
         alarms::page_of(&self.read(), entities, selection, link)
     }
 
-    fn alarms(&self, selection: &AlarmSelection, link: &PageLink) -> Result<Page<Alarm>, RepositoryError> {
+    fn alarms(&self, selection: &AlarmSelection, link: &PageLink) -> Result<PageData<Alarm>, RepositoryError> {
         alarms::page(&self.read(), selection, link)
     }
 

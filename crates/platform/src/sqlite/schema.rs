@@ -1,13 +1,13 @@
-//! Tables of the entity database, and the settings of a connection. Version 2: version 1 had no parts.
+//! Tables of the entity database, and the settings of a connection. Version 2 added the table `part`.
 //!
 //! ```text
-//! entity        all kinds: what they are found by in columns, the rest as JSON in body
+//! entity        all entity types: columns for searching, the rest as JSON in body
 //! relation      from, to, type, group
 //! attribute     entity, scope, key; value by its type: integer column (bool, long), real, text (string, JSON)
-//! alarm         what they are searched by in columns, the rest as JSON in body
-//! entity_alarm  who shows an alarm: its originator and those it is propagated to
-//! state         what machines keep between starts
-//! part          pieces of packages of firmware, 1 MiB each but the last
+//! alarm         columns for searching, the rest as JSON in body
+//! entity_alarm  entities that show an alarm: its originator and those it is propagated to
+//! state         state that components save for the next start
+//! part          parts of OTA packages, 1 MiB each except the last
 //! ```
 
 use rusqlite::Connection;
@@ -102,7 +102,7 @@ CREATE TABLE part (
 PRAGMA user_version = 2;
 ";
 
-/// Version 1 kept a package in one piece, as a state of kind 6.
+/// Version 1 stored a package as one state of kind 6.
 const INTO_PARTS: &str = "
 INSERT INTO part (owner, number, bytes)
 WITH RECURSIVE cut (id, number) AS (
@@ -116,7 +116,7 @@ FROM cut JOIN state ON state.kind = 6 AND state.id = cut.id;
 DELETE FROM state WHERE kind = 6;
 ";
 
-/// Write-ahead log, synced with every commit: what `apply` did is durable.
+/// Write-ahead log, synced at every commit, so that applied changes are durable.
 pub fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "PRAGMA journal_mode = WAL;
@@ -142,7 +142,7 @@ pub fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// All of it or nothing.
+/// Migrates in one transaction.
 pub fn migrate(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
     if from >= VERSION {
         return Ok(());
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_of_version_1_become_parts() {
+    fn version_1_packages_are_migrated_to_parts() {
         let mut connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(TABLES).unwrap();
         let bytes: Vec<u8> = (0..2_500_000_u32).map(|n| (n % 251) as u8).collect();

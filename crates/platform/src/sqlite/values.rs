@@ -2,15 +2,15 @@
 
 use rusqlite::types::{ToSqlOutput, Value as SqlValue};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::entities::Where;
+use super::entities::WhereClause;
 use crate::ids::{EntityId, EntityType, Uuid};
-use crate::model::{Attribute, Relation, RelationGroup, Scope};
+use crate::model::{Attribute, AttributeScope, Relation, RelationGroup};
 use crate::repository::{RelationSelection, StateKind};
 
 pub fn relations(connection: &Connection, selection: &RelationSelection) -> rusqlite::Result<Vec<Relation>> {
-    let mut conditions = Where::default();
+    let mut conditions = WhereClause::default();
     if let Some(from) = selection.from {
         conditions.and("from_id = ?", from.id.0);
         conditions.and("from_kind = ?", from.kind.name());
@@ -107,11 +107,11 @@ fn attribute(row: &Row<'_>) -> rusqlite::Result<Attribute> {
     let kind: i64 = row.get(1)?;
     let text = |row: &Row<'_>| row.get::<_, String>(2).map(String::into_boxed_str);
     let value = match kind {
-        0 => Value::Bool(row.get(2)?),
-        1 => Value::Long(row.get(2)?),
-        2 => Value::Double(row.get(2)?),
-        3 => Value::String(text(row)?),
-        _ => Value::Json(text(row)?),
+        0 => PointValue::Bool(row.get(2)?),
+        1 => PointValue::Long(row.get(2)?),
+        2 => PointValue::Double(row.get(2)?),
+        3 => PointValue::String(text(row)?),
+        _ => PointValue::Json(text(row)?),
     };
     Ok(Attribute {
         key: row.get(0)?,
@@ -123,7 +123,7 @@ fn attribute(row: &Row<'_>) -> rusqlite::Result<Attribute> {
 pub fn attributes(
     connection: &Connection,
     entity: Uuid,
-    scope: Scope,
+    scope: AttributeScope,
     keys: Option<&[&str]>,
 ) -> rusqlite::Result<Vec<Attribute>> {
     const QUERY: &str = "SELECT key, value_type, value, last_update_ms FROM attribute WHERE entity = ?1 AND scope = ?2";
@@ -149,15 +149,15 @@ pub fn attributes(
 pub fn put_attribute(
     transaction: &Transaction<'_>,
     entity: Uuid,
-    scope: Scope,
+    scope: AttributeScope,
     attribute: &Attribute,
 ) -> rusqlite::Result<()> {
     let (kind, value): (i64, ToSqlOutput<'_>) = match &attribute.value {
-        Value::Bool(value) => (0, ToSqlOutput::Owned(SqlValue::Integer(i64::from(*value)))),
-        Value::Long(value) => (1, ToSqlOutput::Owned(SqlValue::Integer(*value))),
-        Value::Double(value) => (2, ToSqlOutput::Owned(SqlValue::Real(*value))),
-        Value::String(text) => (3, ToSqlOutput::from(&**text)),
-        Value::Json(text) => (4, ToSqlOutput::from(&**text)),
+        PointValue::Bool(value) => (0, ToSqlOutput::Owned(SqlValue::Integer(i64::from(*value)))),
+        PointValue::Long(value) => (1, ToSqlOutput::Owned(SqlValue::Integer(*value))),
+        PointValue::Double(value) => (2, ToSqlOutput::Owned(SqlValue::Real(*value))),
+        PointValue::String(text) => (3, ToSqlOutput::from(&**text)),
+        PointValue::Json(text) => (4, ToSqlOutput::from(&**text)),
     };
     transaction
         .prepare_cached(
@@ -175,7 +175,12 @@ pub fn put_attribute(
     Ok(())
 }
 
-pub fn delete_attribute(transaction: &Transaction<'_>, entity: Uuid, scope: Scope, key: &str) -> rusqlite::Result<()> {
+pub fn delete_attribute(
+    transaction: &Transaction<'_>,
+    entity: Uuid,
+    scope: AttributeScope,
+    key: &str,
+) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("DELETE FROM attribute WHERE entity = ?1 AND scope = ?2 AND key = ?3")?
         .execute(params![entity.0, scope as i64, key])?;

@@ -1,41 +1,42 @@
-//! What every repository has to do. One function per promise over `&dyn Repository`, empty at its start; a new backend
-//! calls [`run`] with its own.
+//! The contract of every repository. One function per guarantee over `&dyn Repository`, which is empty at its start.
+//! A new implementation calls [`run`] with its own.
 
 use platform::ids::{AlarmId, DeviceId, EntityId, EntityType, IdMaker, TenantId, Uuid};
 use platform::model::{
-    Alarm, AlarmSeverity, AlarmStatus, Attribute, CredentialsType, Device, DeviceCredentials, Entity, Relation,
-    RelationGroup, Scope,
+    Alarm, AlarmSeverity, AlarmStatus, Attribute, AttributeScope, CredentialsType, Device, DeviceCredentials, Entity,
+    Relation, RelationGroup,
 };
 use platform::repository::{
-    AlarmSelection, Change, Record, RelationSelection, Repository, RepositoryError, Selection, StateKind, Unique,
+    AlarmSelection, EntityRecord, RelationSelection, Repository, RepositoryChange, RepositoryError, Selection,
+    StateKind, UniqueConstraint,
 };
-use platform::{PageLink, Sort, SortOrder};
-use timeseries::Value;
+use platform::{PageLink, Sort, SortDirection};
+use timeseries::PointValue;
 
-type Promise = (&'static str, fn(&dyn Repository));
+type Guarantee = (&'static str, fn(&dyn Repository));
 
-const PROMISES: &[Promise] = &[
-    ("what is put is found by all that identifies it", found_again),
+const GUARANTEES: &[Guarantee] = &[
+    ("a stored entity is found by each identifier", found_again),
     ("a put replaces", replaces),
-    ("names are unique per tenant and kind", unique_names),
-    ("keys are unique per kind", unique_keys),
-    ("changes are all done or none", all_or_none),
-    ("an old version is refused", versions),
-    ("pages do not overlap and leave nothing out", pages),
+    ("names are unique per tenant and type", unique_names),
+    ("keys are unique per type", unique_keys),
+    ("all changes are applied or none", all_or_none),
+    ("an old version is rejected", versions),
+    ("pages are complete and do not overlap", pages),
     ("lists are searched and sorted", searched_and_sorted),
     ("relations go from and to", relations),
     ("attributes have five types and three scopes", attributes),
     ("an originator has one active alarm of a type", active_alarms),
     ("alarms are selected and propagated", alarm_selections),
-    ("states are kept as they are", states),
-    ("parts are kept apart and deleted together", parts),
+    ("states are stored unchanged", states),
+    ("parts are stored separately and deleted together", parts),
 ];
 
 pub fn run<R: Repository>(mut make: impl FnMut() -> R) {
-    for (promise, check) in PROMISES {
+    for (guarantee, check) in GUARANTEES {
         let repository = make();
-        let kept = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&repository)));
-        assert!(kept.is_ok(), "not kept: {promise}");
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&repository)));
+        assert!(result.is_ok(), "violated: {guarantee}");
     }
 }
 
@@ -54,9 +55,9 @@ fn device(ids: &IdMaker, now_ms: i64, name: &str) -> Device {
     device
 }
 
-fn put<E: Entity>(entity: &E) -> Change {
-    Change::Put {
-        record: Record::of(entity, entity.version().unwrap_or(1)).unwrap(),
+fn put<E: Entity>(entity: &E) -> RepositoryChange {
+    RepositoryChange::Put {
+        record: EntityRecord::of(entity, entity.version().unwrap_or(1)).unwrap(),
         replaces: None,
     }
 }
@@ -83,7 +84,10 @@ fn found_again(repository: &dyn Repository) {
         None
     );
     repository
-        .apply(&[Change::Delete(id.entity()), Change::Delete(id.entity())])
+        .apply(&[
+            RepositoryChange::Delete(id.entity()),
+            RepositoryChange::Delete(id.entity()),
+        ])
         .unwrap();
     assert_eq!(repository.get(id.entity()).unwrap(), None);
 }
@@ -114,7 +118,7 @@ fn unique_names(repository: &dyn Repository) {
             error,
             RepositoryError::Unique {
                 kind: EntityType::Device,
-                what: Unique::Name
+                constraint: UniqueConstraint::Name
             }
         ),
         "{error}"
@@ -144,7 +148,13 @@ fn unique_keys(repository: &dyn Repository) {
     let error = repository.apply(&[put(&credentials(&ids, "TOKEN"))]).unwrap_err();
     let kind = EntityType::DeviceCredentials;
     assert!(
-        matches!(error, RepositoryError::Unique { what: Unique::Key, .. }),
+        matches!(
+            error,
+            RepositoryError::Unique {
+                constraint: UniqueConstraint::Key,
+                ..
+            }
+        ),
         "{error}"
     );
     let found = repository.find_by_key(kind, "TOKEN").unwrap().unwrap();
@@ -168,8 +178,8 @@ fn all_or_none(repository: &dyn Repository) {
 fn versions(repository: &dyn Repository) {
     let device = device(&ids(), 1, "D");
     repository.apply(&[put(&device)]).unwrap();
-    let change = |replaces: i64| Change::Put {
-        record: Record::of(&device, 2).unwrap(),
+    let change = |replaces: i64| RepositoryChange::Put {
+        record: EntityRecord::of(&device, 2).unwrap(),
         replaces: Some(replaces),
     };
     repository.apply(&[change(1)]).unwrap();
@@ -193,7 +203,7 @@ fn names(repository: &dyn Repository, selection: &Selection, link: &PageLink) ->
 
 fn pages(repository: &dyn Repository) {
     let ids = ids();
-    let changes: Vec<Change> = (0..25)
+    let changes: Vec<RepositoryChange> = (0..25)
         .map(|number| put(&device(&ids, number, &format!("D{number:02}"))))
         .collect();
     repository.apply(&changes).unwrap();
@@ -236,15 +246,19 @@ fn searched_and_sorted(repository: &dyn Repository) {
     };
     let everything = Selection::default();
     assert_eq!(
-        names(repository, &everything, &sorted("name", SortOrder::Ascending)),
+        names(repository, &everything, &sorted("name", SortDirection::Ascending)),
         ["A", "b", "c"]
     );
     assert_eq!(
-        names(repository, &everything, &sorted("createdTime", SortOrder::Descending)),
+        names(
+            repository,
+            &everything,
+            &sorted("createdTime", SortDirection::Descending)
+        ),
         ["c", "A", "b"]
     );
     assert_eq!(
-        names(repository, &everything, &sorted("label", SortOrder::Descending))[0],
+        names(repository, &everything, &sorted("label", SortDirection::Descending))[0],
         "c"
     );
     let search = |text: &str| PageLink {
@@ -283,7 +297,10 @@ fn relations(repository: &dyn Repository) {
         relation(2, 3, "Manages"),
     ];
     repository
-        .apply(&all.each_ref().map(|relation| Change::PutRelation(relation.clone())))
+        .apply(
+            &all.each_ref()
+                .map(|relation| RepositoryChange::PutRelation(relation.clone())),
+        )
         .unwrap();
     let find = |from: Option<u8>, to: Option<u8>, kind: Option<&str>| {
         let selection = RelationSelection {
@@ -296,20 +313,24 @@ fn relations(repository: &dyn Repository) {
     };
     assert_eq!(find(Some(1), None, None), all[..2]);
     assert_eq!(find(None, Some(3), Some("Manages")), all[2..]);
-    repository.apply(&[Change::DeleteRelation(all[0].clone())]).unwrap();
+    repository
+        .apply(&[RepositoryChange::DeleteRelation(all[0].clone())])
+        .unwrap();
     assert_eq!(find(Some(1), None, None), all[1..2]);
-    repository.apply(&[Change::DeleteRelationsOf(entity(3))]).unwrap();
+    repository
+        .apply(&[RepositoryChange::DeleteRelationsOf(entity(3))])
+        .unwrap();
     assert!(find(None, None, None).is_empty());
 }
 
 fn attributes(repository: &dyn Repository) {
     let entity = Uuid([4; 16]);
     let values = [
-        ("a", Value::Bool(true)),
-        ("b", Value::Long(i64::MIN)),
-        ("c", Value::Double(0.1)),
-        ("d", Value::String("text".into())),
-        ("e", Value::Json(r#"{"k":[]}"#.into())),
+        ("a", PointValue::Bool(true)),
+        ("b", PointValue::Long(i64::MIN)),
+        ("c", PointValue::Double(0.1)),
+        ("d", PointValue::String("text".into())),
+        ("e", PointValue::Json(r#"{"k":[]}"#.into())),
     ];
     let all: Vec<Attribute> = values
         .into_iter()
@@ -319,31 +340,33 @@ fn attributes(repository: &dyn Repository) {
             last_update_ms: 7,
         })
         .collect();
-    let changes: Vec<Change> = all
+    let changes: Vec<RepositoryChange> = all
         .iter()
-        .map(|attribute| Change::PutAttribute {
+        .map(|attribute| RepositoryChange::PutAttribute {
             entity,
-            scope: Scope::SharedScope,
+            scope: AttributeScope::SharedScope,
             attribute: attribute.clone(),
         })
         .collect();
     repository.apply(&changes).unwrap();
     let read = |scope, keys: Option<&[&str]>| repository.attributes(entity, scope, keys).unwrap();
-    assert_eq!(read(Scope::SharedScope, None), all);
+    assert_eq!(read(AttributeScope::SharedScope, None), all);
     assert_eq!(
-        read(Scope::SharedScope, Some(&["e", "x", "a", "a"])),
+        read(AttributeScope::SharedScope, Some(&["e", "x", "a", "a"])),
         [all[0].clone(), all[4].clone()]
     );
-    assert!(read(Scope::ClientScope, None).is_empty());
-    let delete = Change::DeleteAttribute {
+    assert!(read(AttributeScope::ClientScope, None).is_empty());
+    let delete = RepositoryChange::DeleteAttribute {
         entity,
-        scope: Scope::SharedScope,
+        scope: AttributeScope::SharedScope,
         key: "a".to_owned(),
     };
     repository.apply(&[delete]).unwrap();
-    assert_eq!(read(Scope::SharedScope, None), all[1..]);
-    repository.apply(&[Change::DeleteAttributesOf(entity)]).unwrap();
-    assert!(read(Scope::SharedScope, None).is_empty());
+    assert_eq!(read(AttributeScope::SharedScope, None), all[1..]);
+    repository
+        .apply(&[RepositoryChange::DeleteAttributesOf(entity)])
+        .unwrap();
+    assert!(read(AttributeScope::SharedScope, None).is_empty());
 }
 
 fn alarm(ids: &IdMaker, now_ms: i64, originator: u8, severity: AlarmSeverity) -> Alarm {
@@ -354,8 +377,8 @@ fn alarm(ids: &IdMaker, now_ms: i64, originator: u8, severity: AlarmSeverity) ->
     alarm
 }
 
-fn put_alarm(alarm: &Alarm, propagated_to: &[Uuid]) -> Change {
-    Change::PutAlarm {
+fn put_alarm(alarm: &Alarm, propagated_to: &[Uuid]) -> RepositoryChange {
+    RepositoryChange::PutAlarm {
         alarm: alarm.clone(),
         propagated_to: propagated_to.to_vec(),
     }
@@ -371,7 +394,7 @@ fn active_alarms(repository: &dyn Repository) {
         matches!(
             error,
             RepositoryError::Unique {
-                what: Unique::ActiveAlarm,
+                constraint: UniqueConstraint::ActiveAlarm,
                 ..
             }
         ),
@@ -435,7 +458,7 @@ fn alarm_selections(repository: &dyn Repository) {
     assert_eq!(
         of(&[asset, first, second], any(), PageLink::new(10, 0)),
         (vec![(second, 2_000), (asset, 2_000), (first, 1_000)], 3),
-        "for each that shows it, the newest first"
+        "once per entity that shows it, the newest first"
     );
     assert_eq!(
         of(&[asset, first, second], any(), PageLink::new(1, 2)),
@@ -486,7 +509,9 @@ fn alarm_selections(repository: &dyn Repository) {
         [0; 0]
     );
     assert_eq!(repository.alarm_types(tenant(1).0).unwrap(), ["hot"]);
-    repository.apply(&[Change::DeleteAlarm(new.id.unwrap())]).unwrap();
+    repository
+        .apply(&[RepositoryChange::DeleteAlarm(new.id.unwrap())])
+        .unwrap();
     assert_eq!(
         find(AlarmSelection {
             entity: Some(asset),
@@ -494,14 +519,16 @@ fn alarm_selections(repository: &dyn Repository) {
         }),
         [0; 0]
     );
-    repository.apply(&[Change::DeleteAlarmsOf(Uuid([1; 16]))]).unwrap();
+    repository
+        .apply(&[RepositoryChange::DeleteAlarmsOf(Uuid([1; 16]))])
+        .unwrap();
     assert_eq!(find(any()), [0; 0]);
 }
 
 fn parts(repository: &dyn Repository) {
     let (one, other) = (Uuid([1; 16]), Uuid([2; 16]));
-    let put = |of, number, bytes: &[u8]| Change::PutPart {
-        of,
+    let put = |of, number, bytes: &[u8]| RepositoryChange::PutPart {
+        owner: of,
         number,
         bytes: bytes.to_vec(),
     };
@@ -515,14 +542,14 @@ fn parts(repository: &dyn Repository) {
     let part = |of, number| repository.part(of, number).unwrap();
     assert_eq!(part(one, 0).as_deref(), Some(&b"A"[..]));
     assert_eq!((part(one, 1), part(one, 2)), (Some(Vec::new()), None));
-    repository.apply(&[Change::DeleteParts(one)]).unwrap();
+    repository.apply(&[RepositoryChange::DeleteParts(one)]).unwrap();
     assert_eq!((part(one, 0), part(one, 1)), (None, None));
     assert_eq!(part(other, 0).as_deref(), Some(&b"c"[..]));
 }
 
 fn states(repository: &dyn Repository) {
     let id = Uuid([6; 16]);
-    let put = |state, bytes: Option<&[u8]>| Change::PutState {
+    let put = |state, bytes: Option<&[u8]>| RepositoryChange::PutState {
         state,
         id,
         bytes: bytes.map(<[u8]>::to_vec),

@@ -1,17 +1,18 @@
-//! Nodes that create and clear alarms: what chains are told of it, what alarm rules of the profile make of it, and that a circle ends.
+//! Nodes that create and clear alarms: events to chains, effects on the profile's alarm rules, and the end of cycles.
 
 use platform::ids::EntityId;
 use platform::model::{Alarm, AlarmSeverity, Asset, Relation, RelationGroup};
 use platform::repository::AlarmSelection;
-use platform::{AlarmChange, NoOutlet, PageLink, Said};
+use platform::{AlarmChange, IngestMessage, NoOutlet, PageLink};
 use serde_json::{Value as Json, json};
 
-use crate::fixture::{Fixture, NOW, fixture};
+use super::fixture::{Fixture, NOW, fixture};
 
-/// The one that creates alarms.
+/// The id of the node that creates alarms.
 const NODE: &str = "11111111-2222-11ee-8888-999999999999";
 
-/// Nodes for alarms of this type, led to by `more`; what the switch says by `logged` is logged.
+/// A root chain with nodes for alarms of this type, plus the connections in `more`. Switch outputs in `logged` are
+/// logged.
 fn chain(f: &Fixture, kind: &str, logged: &[&str], more: &[Json]) {
     let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
     let alarm = json!({"alarmType": kind, "severity": "MAJOR"});
@@ -38,67 +39,68 @@ fn from_switch(label: &str, to: usize) -> Json {
 }
 
 #[test]
-fn the_originators_chain_is_told_what_nodes_do_to_alarms() {
+fn alarm_nodes_send_events_to_the_originators_chain() {
     let mut f = fixture();
     let more = [from_switch("Post telemetry", 2), from_switch("Post attributes", 3)];
     chain(&f, "hot", &NEWS, &more);
     let device = f.device("D", "", Json::Null);
-    f.say(device, 0, Said::Alive);
+    f.publish(device, 0, IngestMessage::Alive);
     f.seen.1.clear();
-    let said = f.say(device, 1, Said::Telemetry(br#"{"t":1}"#));
-    assert_eq!(said, ["Alarm Created MAJOR", "log Entity Created"]);
-    let told = f.seen.1.remove(0);
+    let outcome = f.publish(device, 1, IngestMessage::Telemetry(br#"{"t":1}"#));
+    assert_eq!(outcome, ["Alarm Created MAJOR", "log Entity Created"]);
+    let event_text = f.seen.1.remove(0);
     let node = format!("\"ruleNodeId\":\"{NODE}\"");
     for part in [r#""type":"hot""#, r#""deviceName":"D""#, &node] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(event_text.contains(part), "{part}: {event_text}");
     }
-    let said = f.say(device, 2, Said::Telemetry(br#"{"t":2}"#));
-    assert_eq!(said, ["Alarm Updated MAJOR", "log Entity Updated"]);
-    let said = f.say(device, 3, Said::Attributes(br#"{"a":1}"#));
-    assert_eq!(said, ["Alarm Cleared MAJOR", "log Alarm Cleared"]);
+    let outcome = f.publish(device, 2, IngestMessage::Telemetry(br#"{"t":2}"#));
+    assert_eq!(outcome, ["Alarm Updated MAJOR", "log Entity Updated"]);
+    let outcome = f.publish(device, 3, IngestMessage::Attributes(br#"{"a":1}"#));
+    assert_eq!(outcome, ["Alarm Cleared MAJOR", "log Alarm Cleared"]);
     assert!(
-        f.say(device, 4, Said::Attributes(br#"{"a":1}"#)).is_empty(),
-        "nothing to clear"
+        f.publish(device, 4, IngestMessage::Attributes(br#"{"a":1}"#))
+            .is_empty(),
+        "no alarm to clear"
     );
 }
 
 #[test]
-fn rules_know_of_alarms_that_nodes_clear() {
+fn rules_notice_alarms_cleared_by_nodes() {
     let mut f = fixture();
     chain(&f, "battery low", &[], &[from_switch("Post attributes", 3)]);
     let device = f.meter(json!({"type": "SIMPLE"}));
-    f.say(device, 0, Said::Alive);
-    let low = Said::Telemetry(br#"{"batteryLevel":10}"#);
-    assert_eq!(f.say(device, 1, low), ["Alarm Created CRITICAL"]);
-    let cleared = f.say(device, 2, Said::Attributes(br#"{"a":1}"#));
+    f.publish(device, 0, IngestMessage::Alive);
+    let low = IngestMessage::Telemetry(br#"{"batteryLevel":10}"#);
+    assert_eq!(f.publish(device, 1, low), ["Alarm Created CRITICAL"]);
+    let cleared = f.publish(device, 2, IngestMessage::Attributes(br#"{"a":1}"#));
     assert_eq!(cleared, ["Alarm Cleared CRITICAL"]);
-    assert_eq!(f.say(device, 3, low), ["Alarm Created CRITICAL"]);
+    assert_eq!(f.publish(device, 3, low), ["Alarm Created CRITICAL"]);
     let open: Vec<bool> = f.alarms().iter().map(|alarm| !alarm.cleared).collect();
     assert_eq!(open, [true, false]);
 }
 
 #[test]
-fn an_alarm_that_a_node_made_is_that_of_the_rules() {
+fn rules_adopt_an_alarm_created_by_a_node() {
     let mut f = fixture();
     chain(&f, "battery low", &[], &[from_switch("Post attributes", 2)]);
     let device = f.meter(json!({"type": "SIMPLE"}));
     let level = |level: &str| format!("{{\"batteryLevel\":{level}}}").into_bytes();
-    assert!(f.say(device, 1, Said::Telemetry(&level("50"))).is_empty());
-    let made = f.say(device, 2, Said::Attributes(br#"{"a":1}"#));
+    assert!(f.publish(device, 1, IngestMessage::Telemetry(&level("50"))).is_empty());
+    let made = f.publish(device, 2, IngestMessage::Attributes(br#"{"a":1}"#));
     assert_eq!(made, ["Alarm Created MAJOR"]);
     assert_eq!(
-        f.say(device, 3, Said::Telemetry(&level("10"))),
+        f.publish(device, 3, IngestMessage::Telemetry(&level("10"))),
         ["Alarm Severity Updated CRITICAL"]
     );
     assert_eq!(
-        f.say(device, 4, Said::Telemetry(&level("60"))),
+        f.publish(device, 4, IngestMessage::Telemetry(&level("60"))),
         ["Alarm Cleared CRITICAL"]
     );
     assert_eq!(f.alarms().len(), 1);
 }
 
 #[test]
-fn alarms_that_bring_about_alarms_end() {
+fn alarms_that_create_alarms_end() {
     let mut f = fixture();
     let more = [
         from_switch("Post telemetry", 2),
@@ -107,32 +109,33 @@ fn alarms_that_bring_about_alarms_end() {
     ];
     chain(&f, "hot", &[], &more);
     let device = f.device("D", "", Json::Null);
-    f.say(device, 0, Said::Alive);
-    let said = f.say(device, 1, Said::Telemetry(br#"{"t":1}"#));
-    let last = said.last().unwrap();
+    f.publish(device, 0, IngestMessage::Alive);
+    let outcome = f.publish(device, 1, IngestMessage::Telemetry(br#"{"t":1}"#));
+    let last = outcome.last().unwrap();
     assert!(
-        last.starts_with("failed create: ") && last.ends_with("is there a circle?"),
+        last.starts_with("failed create: ") && last.ends_with("check the chains for a cycle"),
         "{last}"
     );
-    assert!(said.len() <= 53, "{}", said.len());
+    assert!(outcome.len() <= 53, "{}", outcome.len());
     assert_eq!(f.alarms().len(), 1);
 }
 
 #[test]
-fn checkpoints_that_lead_to_each_other_end() {
+fn cyclic_checkpoints_end() {
     let mut f = fixture();
     let nodes = json!([{"type": "org.thingsboard.rule.engine.flow.TbCheckpointNode", "name": "c", "configuration": {"queueName": "Main"}}]);
     let connections = json!([{"fromIndex": 0, "toIndex": 0, "type": "Success"}]);
     f.set_root_chain(json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections}));
     let device = f.device("D", "", Json::Null);
-    let said = f.say(device, 1, Said::Telemetry(br#"{"t":1}"#));
-    let is_end = |said: &String| said.starts_with("failed c: ") && said.ends_with("is there a circle?");
-    assert!(said.iter().all(is_end) && !said.is_empty(), "{said:?}");
+    let outcome = f.publish(device, 1, IngestMessage::Telemetry(br#"{"t":1}"#));
+    let is_end =
+        |outcome: &String| outcome.starts_with("failed c: ") && outcome.ends_with("check the chains for a cycle");
+    assert!(outcome.iter().all(is_end) && !outcome.is_empty(), "{outcome:?}");
 }
 
-/// Many may show an alarm: they are not looked for at each of its updates.
+/// Many entities may show an alarm, so they are not searched at each update.
 #[test]
-fn who_shows_an_alarm_is_looked_for_when_it_is_made_or_propagated_another_way() {
+fn propagation_targets_are_searched_only_on_changes() {
     let f = fixture();
     let entities = f.platform.entities();
     let asset = |name: &str| {

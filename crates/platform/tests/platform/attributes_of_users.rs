@@ -1,20 +1,20 @@
-//! Attributes that users change: what everyone sees of them, and which chains are told.
+//! Attributes changed by users: their visibility, and the events to chains.
 
-use platform::decode::{Limits, attributes};
+use platform::decode::{DecodeLimits, attributes};
 use platform::ids::EntityId;
-use platform::model::{Asset, Customer, DeviceProfile, Scope};
-use platform::{AttributesChange, Said};
+use platform::model::{Asset, AttributeScope, Customer, DeviceProfile};
+use platform::{AttributesChange, IngestMessage};
 use serde_json::{Value as Json, json};
-use timeseries::{Position, Value};
+use timeseries::{LogPosition, PointValue};
 
-use crate::event_chain;
-use crate::fixture::{Fixture, NOW, fixture};
+use super::event_chain;
+use super::fixture::{Fixture, NOW, fixture};
 
 fn save(f: &mut Fixture, entity: EntityId, body: &str) -> Vec<String> {
-    let values = attributes(body.as_bytes(), &Limits::default()).unwrap();
+    let values = attributes(body.as_bytes(), &DecodeLimits::default()).unwrap();
     let saved = f
         .platform
-        .save_attributes(entity, Scope::ServerScope, &values, NOW, &mut f.seen);
+        .save_attributes(entity, AttributeScope::ServerScope, &values, NOW, &mut f.seen);
     saved.map(|()| f.seen.take()).unwrap()
 }
 
@@ -22,41 +22,41 @@ fn delete(f: &mut Fixture, entity: EntityId, key: &str) -> Vec<String> {
     let keys = [key.to_owned()];
     let deleted = f
         .platform
-        .delete_attributes(entity, Scope::ServerScope, &keys, NOW, &mut f.seen);
+        .delete_attributes(entity, AttributeScope::ServerScope, &keys, NOW, &mut f.seen);
     deleted.map(|()| f.seen.take()).unwrap()
 }
 
-/// A copy that somebody has saved, as migrations do, says nothing of the device.
+/// A saved attribute of the same name, for example from a migration, does not hide the device's activity.
 #[test]
-fn what_is_known_of_a_devices_activity_is_shown_once() {
+fn activity_attributes_are_returned_once() {
     let mut f = fixture();
     let device = f.device("D", "", Json::Null);
     let stored = r#"{"active":false,"lastActivityTime":1,"lastDisconnectTime":2,"a":3}"#;
     save(&mut f, device.entity(), stored);
-    f.say(device, 5, Said::Alive);
-    let shown = |keys: Option<&[&str]>| -> Vec<(String, Value)> {
+    f.publish(device, 5, IngestMessage::Alive);
+    let shown = |keys: Option<&[&str]>| -> Vec<(String, PointValue)> {
         let found = f
             .platform
-            .attributes(device.entity(), Scope::ServerScope, keys)
+            .attributes(device.entity(), AttributeScope::ServerScope, keys)
             .unwrap();
         let found = found.into_iter();
         found.map(|attribute| (attribute.key, attribute.value)).collect()
     };
-    let active = ("active".to_owned(), Value::Bool(true));
+    let active = ("active".to_owned(), PointValue::Bool(true));
     assert_eq!(shown(Some(&["active"])), std::slice::from_ref(&active));
     let expected = [
-        ("a".to_owned(), Value::Long(3)),
+        ("a".to_owned(), PointValue::Long(3)),
         active,
-        ("inactivityAlarmTime".to_owned(), Value::Long(0)),
-        ("lastActivityTime".to_owned(), Value::Long(NOW + 5)),
-        // Of which nothing else is known.
-        ("lastDisconnectTime".to_owned(), Value::Long(2)),
+        ("inactivityAlarmTime".to_owned(), PointValue::Long(0)),
+        ("lastActivityTime".to_owned(), PointValue::Long(NOW + 5)),
+        // A saved attribute without a known activity value is returned.
+        ("lastDisconnectTime".to_owned(), PointValue::Long(2)),
     ];
     assert_eq!(shown(None), expected);
 }
 
 #[test]
-fn the_root_chain_is_told_of_attributes_of_what_is_no_device() {
+fn root_chain_gets_attribute_events_of_other_entities() {
     let mut f = fixture();
     event_chain(&f);
     let entities = f.platform.entities();
@@ -82,18 +82,18 @@ fn the_root_chain_is_told_of_attributes_of_what_is_no_device() {
         let deleted = delete(&mut f, entity, "a");
         assert_eq!(deleted, ["SERVER_SCOPE  -a", "log Attributes Deleted"], "{entity:?}");
     }
-    let values = attributes(br#"{"a":2}"#, &Limits::default()).unwrap();
-    let change = (Scope::ServerScope, AttributesChange::Save(&values));
-    let at = (Position(1), NOW);
+    let values = attributes(br#"{"a":2}"#, &DecodeLimits::default()).unwrap();
+    let change = (AttributeScope::ServerScope, AttributesChange::Save(&values));
+    let at = (LogPosition(1), NOW);
     f.platform
         .change_attributes(asset, change, at, NOW, &mut f.seen)
         .unwrap();
     assert_eq!(f.seen.take(), ["SERVER_SCOPE a -", "log Attributes Updated"]);
 }
 
-/// The threshold of `limit` is 20 again.
+/// The threshold `limit` falls back to 20.
 #[test]
-fn an_alarm_that_a_deleted_attribute_brings_about_goes_along_the_chain() {
+fn alarm_of_a_deleted_attribute_passes_the_chain() {
     let mut f = fixture();
     let device = f.meter(json!({"type": "SIMPLE"}));
     let entities = f.platform.entities();
@@ -111,8 +111,11 @@ fn an_alarm_that_a_deleted_attribute_brings_about_goes_along_the_chain() {
         {"type": class("action.TbLogNode"), "name": "went on", "configuration": {}},
     ], "connections": [{"fromIndex": 0, "toIndex": 1, "type": "Alarm Created"}, {"fromIndex": 0, "toIndex": 2, "type": "Success"}]}));
     save(&mut f, device.entity(), r#"{"limit":5}"#);
-    let said = f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
-    assert!(!said.iter().any(|said| said.starts_with("Alarm")), "{said:?}");
+    let outcome = f.publish(device, 1, IngestMessage::Telemetry(br#"{"batteryLevel":10}"#));
+    assert!(
+        !outcome.iter().any(|outcome| outcome.starts_with("Alarm")),
+        "{outcome:?}"
+    );
     let deleted = delete(&mut f, device.entity(), "limit");
     assert_eq!(
         deleted,

@@ -1,21 +1,21 @@
-//! What people and chains change while messages come: no message falls between before and after.
+//! Changes of users and chains while messages arrive: each message is processed before or after them.
 
 use platform::decode::attributes;
 use platform::ids::{AlarmId, DeviceId, Uuid};
-use platform::model::{Alarm, AlarmSeverity, Attribute, DeviceProfile, RuleChain, Scope};
-use platform::repository::Change;
-use platform::{Incoming, Said};
+use platform::model::{Alarm, AlarmSeverity, Attribute, AttributeScope, DeviceProfile, RuleChain};
+use platform::repository::RepositoryChange;
+use platform::{IngestInput, IngestMessage};
 use serde_json::{Value as Json, json};
-use timeseries::{Position, Value};
+use timeseries::{LogPosition, PointValue};
 
-use crate::fixture::{Fixture, NOW, fixture};
+use super::fixture::{Fixture, NOW, fixture};
 
 fn node(class: &str, name: &str, configuration: &Json) -> Json {
     json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "configuration": configuration})
 }
 
 #[test]
-fn a_message_finds_a_root_chain_while_another_one_becomes_it() {
+fn messages_always_find_a_root_chain() {
     let mut f = fixture();
     let device = f.device("D", "", Json::Null);
     let entities = f.platform.entities();
@@ -30,19 +30,25 @@ fn a_message_finds_a_root_chain_while_another_one_becomes_it() {
     entities.save_rule_chain_metadata(new, metadata, NOW).unwrap();
     entities.set_root_chain(new, NOW).unwrap();
     f.platform.reload_chain(old, NOW).unwrap();
-    let said = f.say(device, 1, Said::Telemetry(br#"{"a":1}"#));
+    let outcome = f.publish(device, 1, IngestMessage::Telemetry(br#"{"a":1}"#));
     assert_eq!(
-        said,
+        outcome,
         ["telemetry 1 a"],
-        "the old one, as long as the new one does not run"
+        "the old chain runs until the new one is installed"
     );
     f.platform.reload_chain(new, NOW).unwrap();
-    assert_eq!(f.say(device, 2, Said::Telemetry(br#"{"a":2}"#)), ["log new"]);
+    assert_eq!(
+        f.publish(device, 2, IngestMessage::Telemetry(br#"{"a":2}"#)),
+        ["log new"]
+    );
     f.platform.reload_chain(old, NOW).unwrap();
-    assert_eq!(f.say(device, 3, Said::Telemetry(br#"{"a":3}"#)), ["log new"]);
+    assert_eq!(
+        f.publish(device, 3, IngestMessage::Telemetry(br#"{"a":3}"#)),
+        ["log new"]
+    );
 }
 
-/// Attributes that its devices say become its tenant's; alarm rules compare with the tenant's `limit`.
+/// Attributes of its devices become attributes of its tenant. Alarm rules compare with the tenant's `limit`.
 fn device_of_limited_tenant(f: &Fixture) -> DeviceId {
     let nodes = json!([
         node("filter.TbMsgTypeSwitchNode", "switch", &json!({})),
@@ -78,39 +84,42 @@ fn device_of_limited_tenant(f: &Fixture) -> DeviceId {
 }
 
 #[test]
-fn a_threshold_is_the_owners_attribute_as_the_batch_changed_it() {
+fn threshold_uses_owner_attributes_changed_in_the_batch() {
     let mut f = fixture();
     let device = device_of_limited_tenant(&f);
-    let limit = attributes(br#"{"limit":20}"#, &platform::decode::Limits::default()).unwrap();
+    let limit = attributes(br#"{"limit":20}"#, &platform::decode::DecodeLimits::default()).unwrap();
     f.platform
-        .save_attributes(f.tenant.entity(), Scope::ServerScope, &limit, NOW, &mut f.seen)
+        .save_attributes(f.tenant.entity(), AttributeScope::ServerScope, &limit, NOW, &mut f.seen)
         .unwrap();
     f.seen.take();
-    let said = [
-        Said::Attributes(br#"{"limit":30}"#),
-        Said::Telemetry(br#"{"level":25}"#),
+    let messages = [
+        IngestMessage::Attributes(br#"{"limit":30}"#),
+        IngestMessage::Telemetry(br#"{"level":25}"#),
     ];
-    let batch: Vec<Incoming<'_>> = said
+    let batch: Vec<IngestInput<'_>> = messages
         .into_iter()
         .zip(1..)
-        .map(|(said, at)| Incoming {
-            at: Position(at),
+        .map(|(message, at)| IngestInput {
+            at: LogPosition(at),
             device,
             received_ms: NOW,
-            said,
+            message,
         })
         .collect();
-    f.platform.ingest(&batch, Position(2), NOW, &mut f.seen).unwrap();
+    f.platform.ingest(&batch, LogPosition(2), NOW, &mut f.seen).unwrap();
     assert_eq!(f.seen.take(), ["SERVER_SCOPE limit -"]);
     f.position = 2;
-    assert!(f.say(device, 1, Said::Telemetry(br#"{"level":26}"#)).is_empty());
-    let said = f.say(device, 2, Said::Telemetry(br#"{"level":31}"#));
-    assert_eq!(said, ["Alarm Created MAJOR"]);
+    assert!(
+        f.publish(device, 1, IngestMessage::Telemetry(br#"{"level":26}"#))
+            .is_empty()
+    );
+    let outcome = f.publish(device, 2, IngestMessage::Telemetry(br#"{"level":31}"#));
+    assert_eq!(outcome, ["Alarm Created MAJOR"]);
 }
 
-/// Users delete devices without waiting for the batch in which they say something.
+/// Users delete devices independently of the batch with the devices' messages.
 #[test]
-fn what_a_batch_stores_of_a_device_that_was_deleted_meanwhile_goes_with_the_rest() {
+fn points_written_for_a_deleted_device_are_removed() {
     let f = fixture();
     let device = f.device("D", "", Json::Null);
     let entities = f.platform.entities();
@@ -121,26 +130,28 @@ fn what_a_batch_stores_of_a_device_that_was_deleted_meanwhile_goes_with_the_rest
     };
     let attribute = Attribute {
         key: "a".to_owned(),
-        value: Value::Long(1),
+        value: PointValue::Long(1),
         last_update_ms: NOW,
     };
     let changes = [
-        Change::PutAlarm {
+        RepositoryChange::PutAlarm {
             alarm,
             propagated_to: vec![f.tenant.0],
         },
-        Change::PutAttribute {
+        RepositoryChange::PutAttribute {
             entity: device.0,
-            scope: Scope::ClientScope,
+            scope: AttributeScope::ClientScope,
             attribute,
         },
     ];
     entities.repository().apply(&changes).unwrap();
     assert_eq!(f.alarms().len(), 1);
     assert_eq!(entities.deleted().unwrap(), [device.0]);
-    entities.forget_deleted(&[device.0]).unwrap();
+    entities.finish_deleted(&[device.0]).unwrap();
     assert!(f.alarms().is_empty());
-    let left = entities.repository().attributes(device.0, Scope::ClientScope, None);
+    let left = entities
+        .repository()
+        .attributes(device.0, AttributeScope::ClientScope, None);
     assert!(left.unwrap().is_empty());
     assert!(entities.deleted().unwrap().is_empty());
 }

@@ -1,33 +1,35 @@
-//! A platform over the real stores, and an outlet that says in short what came out.
+//! A platform with the real stores, and an outlet that records its output in short.
 
 use std::fs;
 use std::sync::Arc;
 
 use crate::scratch::Scratch;
-use platform::alarm_rules::Action;
+use platform::alarm_rules::AlarmTransition;
 use platform::chain::{NodeError, RpcCall};
 use platform::decode::KeyValue;
 use platform::entities::Entities;
 use platform::ids::{DeviceId, EntityId, TenantId};
-use platform::model::{Alarm, Attribute, Device, DeviceProfile, Scope, Tenant};
+use platform::model::{Alarm, Attribute, AttributeScope, Device, DeviceProfile, Tenant};
 use platform::repository::AlarmSelection;
-use platform::{Incoming, Options, Outlet, PageLink, Platform, Said, SqliteRepository};
+use platform::{IngestInput, IngestMessage, PageLink, Platform, PlatformOptions, PlatformOutlet, SqliteRepository};
 use serde_json::{Value as Json, json};
-use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position, Query, Value};
+use timeseries::{
+    ColumnStore, DIRECTORY_NAME, LogPosition, PointOrder, PointValue, Query, StorageDirectory, StoreConfig,
+};
 
 pub const NOW: i64 = 1_700_000_000_000;
 
-/// Says in short what came out, and what nodes logged.
+/// Records the output in short, and the texts of log nodes.
 #[derive(Default)]
 pub struct Seen(Vec<String>, pub Vec<String>);
 
-impl Outlet for Seen {
+impl PlatformOutlet for Seen {
     fn telemetry(&mut self, _: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
         let keys: Vec<&str> = values.iter().map(|value| &*value.key).collect();
         self.0.push(format!("telemetry {} {}", ts_ms - NOW, keys.join(",")));
     }
 
-    fn attributes(&mut self, _: EntityId, scope: Scope, updated: &[Attribute], deleted: &[String]) {
+    fn attributes(&mut self, _: EntityId, scope: AttributeScope, updated: &[Attribute], deleted: &[String]) {
         let keys: Vec<&str> = updated.iter().map(|attribute| attribute.key.as_str()).collect();
         self.0
             .push(format!("{} {} -{}", scope.name(), keys.join(","), deleted.join(",")));
@@ -37,11 +39,11 @@ impl Outlet for Seen {
         self.0.push(format!("to device {} -{}", updated.len(), deleted.len()));
     }
 
-    fn came_behind(&mut self, _: DeviceId, _: DeviceId, name: &str) {
+    fn gateway_device_connected(&mut self, _: DeviceId, _: DeviceId, name: &str) {
         self.0.push(format!("behind {name}"));
     }
 
-    fn alarm(&mut self, action: Action, alarm: &Alarm) {
+    fn alarm(&mut self, action: AlarmTransition, alarm: &Alarm) {
         self.0.push(format!("{} {}", action.label(), alarm.severity.name()));
     }
 
@@ -77,9 +79,9 @@ pub struct Fixture {
 pub fn open(directory: &Scratch) -> Platform {
     let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
     let entities = Arc::new(Entities::open(repository).unwrap());
-    let disk = Arc::new(Directory::open(directory.path(), DIRECTORY_NAME).unwrap());
-    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
-    Platform::open(entities, store, Options::default()).unwrap()
+    let disk = Arc::new(StorageDirectory::open(directory.path(), DIRECTORY_NAME).unwrap());
+    let store = Arc::new(ColumnStore::open(disk, StoreConfig::default()).unwrap());
+    Platform::open(entities, store, PlatformOptions::default()).unwrap()
 }
 
 pub fn fixture() -> Fixture {
@@ -101,7 +103,8 @@ pub fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// Commits in the write-ahead log of the database since its last reset: the last frame of each has the size of the database in it.
+    /// Number of commits in the database's write-ahead log since its last reset. The last frame of each commit
+    /// contains the size of the database.
     pub fn commits(&self) -> usize {
         let mut path = self.directory.path().join(platform::FILE_NAME).into_os_string();
         path.push("-wal");
@@ -129,7 +132,7 @@ impl Fixture {
             .unwrap()
     }
 
-    /// A device of a profile with a rule on its battery.
+    /// A device whose profile has a rule for its battery.
     pub fn meter(&self, spec: Json) -> DeviceId {
         let filter = |operation: &str| {
             json!({"key": {"type": "TIME_SERIES", "key": "batteryLevel"}, "valueType": "NUMERIC",
@@ -154,15 +157,15 @@ impl Fixture {
         self.platform.reload_chain(root, NOW).unwrap();
     }
 
-    pub fn say(&mut self, device: DeviceId, after_ms: i64, said: Said<'_>) -> Vec<String> {
+    pub fn publish(&mut self, device: DeviceId, after_ms: i64, message: IngestMessage<'_>) -> Vec<String> {
         self.position += 1;
-        let incoming = [Incoming {
-            at: Position(self.position),
+        let incoming = [IngestInput {
+            at: LogPosition(self.position),
             device,
             received_ms: NOW + after_ms,
-            said,
+            message,
         }];
-        let position = Position(self.position);
+        let position = LogPosition(self.position);
         let ingested = self
             .platform
             .ingest(&incoming, position, NOW + after_ms, &mut self.seen)
@@ -174,24 +177,24 @@ impl Fixture {
     pub fn tick(&mut self, after_ms: i64) -> Vec<String> {
         self.position += 1;
         self.platform
-            .tick(Position(self.position), NOW + after_ms, &mut self.seen)
+            .tick(LogPosition(self.position), NOW + after_ms, &mut self.seen)
             .unwrap();
         self.seen.take()
     }
 
     pub fn restart(&mut self) {
         let directory = std::mem::replace(&mut self.directory, Scratch::new());
-        // The lock of the time-series store goes with the old platform.
+        // The old platform holds the lock of the time-series store.
         let old = std::mem::replace(&mut self.platform, open(&self.directory));
         drop(old);
         self.platform = open(&directory);
         self.directory = directory;
     }
 
-    pub fn points(&self, entity: EntityId, key: &str) -> Vec<(i64, Value)> {
+    pub fn points(&self, entity: EntityId, key: &str) -> Vec<(i64, PointValue)> {
         let query = Query::Points {
             range: 0..i64::MAX,
-            order: Order::Ascending,
+            order: PointOrder::Ascending,
             limit: 100,
         };
         let found = self

@@ -1,16 +1,16 @@
-//! Devices are told of their packages, many in one transaction.
+//! Notification of devices about their packages, many in one transaction.
 
 use platform::ids::DeviceId;
-use platform::model::{DeviceProfile, OtaPackage, OtaPackageType, Scope};
+use platform::model::{AttributeScope, DeviceProfile, OtaPackage, OtaPackageType};
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-use crate::fixture::{Fixture, NOW, fixture};
+use super::fixture::{Fixture, NOW, fixture};
 
 const DEVICES: usize = 20;
 
 #[test]
-fn one_transaction_tells_all_devices_and_once() {
+fn one_transaction_notifies_all_devices_once() {
     let mut f = fixture();
     let devices: Vec<DeviceId> = (0..DEVICES)
         .map(|number| f.device(&format!("D{number}"), "meter", Json::Null))
@@ -29,32 +29,32 @@ fn one_transaction_tells_all_devices_and_once() {
     let package = entities.save_ota_package(package, NOW).unwrap();
     profile.firmware_id = package.id.map(|id| id.entity());
     entities.save_device_profile(profile, NOW).unwrap();
-    // One is gone meanwhile: the others are told all the same.
+    // One device is deleted. The others are still notified.
     entities.delete_device(devices[3]).unwrap();
 
     let before = f.commits();
     let tell = |f: &mut Fixture| {
-        let told = f
+        let targets = f
             .platform
-            .tell_of_ota(&devices, (OtaPackageType::Firmware, false), NOW, &mut f.seen)
+            .notify_ota(&devices, (OtaPackageType::Firmware, false), NOW, &mut f.seen)
             .unwrap();
-        (told, f.seen.take())
+        (targets, f.seen.take())
     };
-    let (told, seen) = tell(&mut f);
+    let (notified, seen) = tell(&mut f);
     assert_eq!(f.commits() - before, 1);
-    assert_eq!((told.len(), told[0].0), (DEVICES - 1, devices[0]));
-    assert_eq!(told[0].1["target_fw_version"], "2");
+    assert_eq!((notified.len(), notified[0].0), (DEVICES - 1, devices[0]));
+    assert_eq!(notified[0].1["target_fw_version"], "2");
     let to_devices = seen.iter().filter(|seen| seen.starts_with("to device "));
     assert_eq!(to_devices.count(), DEVICES - 1);
     for device in devices.iter().filter(|device| **device != devices[3]) {
         let keys = Some(&["fw_version"][..]);
         let found = f
             .platform
-            .attributes(device.entity(), Scope::SharedScope, keys)
+            .attributes(device.entity(), AttributeScope::SharedScope, keys)
             .unwrap();
-        assert_eq!(found[0].value, Value::String("2".into()));
+        assert_eq!(found[0].value, PointValue::String("2".into()));
     }
-    // Nothing is new to them.
-    let (told, seen) = tell(&mut f);
-    assert!(told.is_empty() && seen.is_empty(), "{told:?} {seen:?}");
+    // A second notification changes nothing.
+    let (notified, seen) = tell(&mut f);
+    assert!(notified.is_empty() && seen.is_empty(), "{notified:?} {seen:?}");
 }

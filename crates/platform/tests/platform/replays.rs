@@ -1,26 +1,26 @@
-//! What a replay after a kill must not do again, and not do for the first time.
+//! A replay after a crash must not repeat effects, or cause new ones.
 
 use platform::model::Device;
-use platform::{Counter, Said};
+use platform::{IngestMessage, UsageCounter};
 use serde_json::{Value as Json, json};
-use timeseries::Position;
+use timeseries::LogPosition;
 
-use crate::fixture::{Fixture, fixture};
+use super::fixture::{Fixture, fixture};
 
-/// All that was acknowledged is said again, for the points that the time-series store may not have.
+/// Restarts and replays everything acknowledged, for points that the time-series store may not have.
 fn kill(f: &mut Fixture) {
     f.platform.checkpoint().unwrap();
     f.restart();
-    assert_eq!(f.platform.replay_position(), Position(0));
+    assert_eq!(f.platform.replay_position(), LogPosition(0));
     f.position = 0;
 }
 
 #[test]
-fn devices_behind_a_gateway_that_were_deleted_or_renamed_stay_so() {
+fn replay_does_not_recreate_devices_of_a_gateway() {
     let mut f = fixture();
     let gateway = f.device("G", "", json!({"gateway": true}));
-    let said = Said::GatewayTelemetry(br#"{"Deleted":[{"t":1}],"Renamed":[{"t":1}],"Left":[{"t":1}]}"#);
-    f.say(gateway, 1, said);
+    let message = IngestMessage::GatewayTelemetry(br#"{"Deleted":[{"t":1}],"Renamed":[{"t":1}],"Left":[{"t":1}]}"#);
+    f.publish(gateway, 1, message);
     let find = |f: &Fixture, name: &str| f.platform.entities().find_by_name::<Device>(f.tenant.0, name).unwrap();
     let deleted = find(&f, "Deleted").unwrap().id.unwrap();
     f.platform.entities().delete_device(deleted).unwrap();
@@ -28,7 +28,7 @@ fn devices_behind_a_gateway_that_were_deleted_or_renamed_stay_so() {
     renamed.name = "Another name".to_owned();
     f.platform.entities().save_device(renamed, None, 1).unwrap();
     kill(&mut f);
-    let again = f.say(gateway, 1, said);
+    let again = f.publish(gateway, 1, message);
     assert_eq!(
         ["Deleted", "Renamed"].map(|name| find(&f, name)),
         [None, None],
@@ -36,12 +36,12 @@ fn devices_behind_a_gateway_that_were_deleted_or_renamed_stay_so() {
     );
     let left = find(&f, "Left").unwrap().id.unwrap().entity();
     assert_eq!(f.points(left, "t").len(), 1);
-    f.say(gateway, 2, said);
-    assert!(find(&f, "Deleted").is_some(), "a new one, which it speaks for now");
+    f.publish(gateway, 2, message);
+    assert!(find(&f, "Deleted").is_some(), "a new device, for the new message");
 }
 
 #[test]
-fn a_limit_holds_behind_a_checkpoint_as_it_did() {
+fn replay_applies_limits_after_a_checkpoint() {
     let mut f = fixture();
     let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
     f.set_root_chain(json!({"firstNodeIndex": 0, "nodes": [
@@ -55,7 +55,7 @@ fn a_limit_holds_behind_a_checkpoint_as_it_did() {
     entities.save_tenant_profile(profile, 1).unwrap();
     let say_all = |f: &mut Fixture| {
         for after_ms in 1..=4 {
-            f.say(device, after_ms, Said::Telemetry(br#"{"a":1}"#));
+            f.publish(device, after_ms, IngestMessage::Telemetry(br#"{"a":1}"#));
         }
     };
     let stored = |f: &Fixture| -> Vec<i64> { f.points(device.entity(), "a").iter().map(|(ts, _)| *ts).collect() };
@@ -64,5 +64,5 @@ fn a_limit_holds_behind_a_checkpoint_as_it_did() {
     kill(&mut f);
     say_all(&mut f);
     assert_eq!(stored(&f), [1, 2]);
-    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 2);
+    assert_eq!(f.platform.usage(f.tenant, UsageCounter::StoredPoints), 2);
 }

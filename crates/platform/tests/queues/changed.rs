@@ -1,8 +1,8 @@
-//! A chain that is changed while a message waits behind one of its nodes.
+//! A chain that is changed while a message waits after one of its nodes.
 
 use super::*;
 
-/// Changes what is stored of the root chain.
+/// Changes the stored root chain.
 fn change(world: &World, change: impl FnOnce(&mut Json)) {
     let entities = world.platform.entities();
     let root = entities.root_chain(world.tenant).unwrap().unwrap();
@@ -13,7 +13,7 @@ fn change(world: &World, change: impl FnOnce(&mut Json)) {
 }
 
 #[test]
-fn an_answer_goes_on_behind_its_own_node_or_fails() {
+fn answer_continues_after_its_own_node_or_fails() {
     let changes: [fn(&mut Json); 2] = [
         |metadata| metadata["nodes"].as_array_mut().unwrap().swap(2, 3),
         |metadata| *metadata = json!({"firstNodeIndex": null, "nodes": [], "connections": []}),
@@ -22,9 +22,9 @@ fn an_answer_goes_on_behind_its_own_node_or_fails() {
         for (index, to_change) in changes.into_iter().enumerate() {
             let mut world = World::new(queue);
             world.other.is_slow = true;
-            world.say(0, 0, &[1]);
+            world.publish(0, 0, &[1]);
             change(&world, to_change);
-            world.says(1, Ok(Answer::default()));
+            world.answer_first(1, Ok(ExternalAnswer::default()));
             let expected = "other failed: the rule chain was changed while the message waited";
             assert_eq!(world.other.take(), [expected], "{queue:?} {index}");
             world.tick(10);
@@ -36,12 +36,12 @@ fn an_answer_goes_on_behind_its_own_node_or_fails() {
 }
 
 #[test]
-fn an_answer_goes_on_when_something_else_was_changed() {
+fn answer_continues_after_an_unrelated_change() {
     let mut world = World::new(None);
     world.other.is_slow = true;
-    world.say(0, 0, &[1]);
+    world.publish(0, 0, &[1]);
     change(&world, |metadata| metadata["nodes"][1]["name"] = json!("another name"));
-    world.says(1, Ok(Answer::default()));
+    world.answer_first(1, Ok(ExternalAnswer::default()));
     world.tick(2);
     assert_eq!(world.stored(0), longs(&[1]));
 }

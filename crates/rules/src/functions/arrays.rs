@@ -1,45 +1,53 @@
 //! Functions of arrays. Positions begin with 1.
 
-use super::{Call, Group, function_table};
-use crate::error::Fault;
+use super::{FunctionCall, FunctionGroup, function_table};
+use crate::compare;
+use crate::error::FunctionError;
 use crate::value::Value;
 
-function_table! { Group::Array;
-    "contains" (item: ANY, array: ARRAY) -> BOOL, contains, "Whether the item is in the array; 1 is not 1.0.", "contains(2, [1, 2, 3]) = true";
-    "first" (array: ARRAY) -> ANY, |c| edge(c, <[Value]>::first), "The first element; the array must have one.", "first(['John', 'David']) = 'John'";
-    "last" (array: ARRAY) -> ANY, |c| edge(c, <[Value]>::last), "The last element; the array must have one.", "last(['John', 'David']) = 'David'";
-    "length" (array: ARRAY) -> INT, |c| Ok(Value::Int(c.array(0)?.len() as i128)), "How many elements it has.", "length([1, 2, 3, 4]) = 4";
-    "nth" (position: INT, array: ARRAY) -> ANY, nth, "The element at the position, which must exist.", "nth(1, [1, 2, 3]) = 1";
-    "sublist" (length_or_start: INT, array_or_length: ANY; array: ARRAY) -> ARRAY, sublist, "So many elements from the start, or `sublist(start, length, array)`.", "sublist(2, 10, [1, 2, 3, 4]) = [2, 3, 4]";
+function_table! { FunctionGroup::Array;
+    "contains" (item: ANY, array: ARRAY) -> BOOL, contains, "Whether the array contains the item; 1 and 1.0 are different.", "contains(2, [1, 2, 3]) = true";
+    "first" (array: ARRAY) -> ANY, |c| pick_element(c, <[Value]>::first), "The first element; an error if the array is empty.", "first(['John', 'David']) = 'John'";
+    "last" (array: ARRAY) -> ANY, |c| pick_element(c, <[Value]>::last), "The last element; an error if the array is empty.", "last(['John', 'David']) = 'David'";
+    "length" (array: ARRAY) -> INT, |c| Ok(Value::Int(c.array(0)?.len() as i128)), "The number of elements.", "length([1, 2, 3, 4]) = 4";
+    "nth" (position: INT, array: ARRAY) -> ANY, nth, "The element at the position; an error if it does not exist.", "nth(1, [1, 2, 3]) = 1";
+    "sublist" (length_or_start: INT, array_or_length: ANY; array: ARRAY) -> ARRAY, sublist, "The given number of elements from the start, or from a position with `sublist(start, length, array)`.", "sublist(2, 10, [1, 2, 3, 4]) = [2, 3, 4]";
 }
 
-fn contains(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    let array = call.array(1)?;
-    call.run.budget.step(array.len() as u64)?;
-    Ok(Value::Bool(array.contains(call.value(0))))
+fn contains(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
+    for element in call.array(1)? {
+        call.run.budget.charge_steps(1)?;
+        if compare::is_same(element, call.value(0), &mut call.run.budget)? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }
 
-fn edge(call: &mut Call<'_, '_>, pick: impl Fn(&[Value]) -> Option<&Value>) -> Result<Value, Fault> {
+fn pick_element(
+    call: &mut FunctionCall<'_, '_>,
+    pick: impl Fn(&[Value]) -> Option<&Value>,
+) -> Result<Value, FunctionError> {
     let picked = pick(call.array(0)?).cloned();
-    picked.ok_or_else(|| call.fault(0, "empty", "an array with elements"))
+    picked.ok_or_else(|| call.type_error(0, "empty", "an array with elements"))
 }
 
-fn nth(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn nth(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (position, array) = (call.int(0)?, call.array(1)?);
     let found = usize::try_from(position - 1).ok().and_then(|index| array.get(index));
     found
         .cloned()
-        .ok_or_else(|| call.fault(0, &position.to_string(), &format!("1 to {}", array.len())))
+        .ok_or_else(|| call.type_error(0, &position.to_string(), &format!("1 to {}", array.len())))
 }
 
-fn sublist(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn sublist(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (start, length, array) = if call.has(2) {
         (call.count(0)?, call.count(1)?, call.array(2)?)
     } else {
         (1, call.count(0)?, call.array(1)?)
     };
     if start == 0 {
-        return Err(call.fault(0, "0", "1 or more"));
+        return Err(call.type_error(0, "0", "1 or more"));
     }
     let rest = array.get(start - 1..).unwrap_or_default();
     let part = &rest[..length.min(rest.len())];

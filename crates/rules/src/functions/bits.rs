@@ -1,23 +1,23 @@
-//! Bits of integers, and bits of bytes.
+//! Functions for the bits of integers and of byte strings.
 
 use super::arithmetic::finite;
-use super::{Call, Group, function_table};
-use crate::error::Fault;
+use super::{FunctionCall, FunctionGroup, function_table};
+use crate::error::FunctionError;
 use crate::value::Value;
 
-function_table! { Group::Bits;
-    "bitand" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? & c.int(1)?)), "Bits that are set in both.", "bitand(10, 8) = 8";
-    "bitnot" (x: INT) -> INT, |c| Ok(Value::Int(!c.int(0)?)), "All bits turned over.", "bitnot(10) = -11";
-    "bitor" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? | c.int(1)?)), "Bits that are set in one of the two.", "bitor(10, 8) = 10";
-    "bitsize" (bytes: TEXT) -> INT, |c| Ok(Value::Int(c.text(0)?.len() as i128 * 8)), "How many bits the bytes have.", "bitsize('abc') = 24";
-    "bitsl" (x: INT, bits: INT) -> INT, |c| shift(c, 1), "Shifted to the left.", "bitsl(8, 2) = 32";
-    "bitsr" (x: INT, bits: INT) -> INT, |c| shift(c, -1), "Shifted to the right, with the sign.", "bitsr(-8, 2) = -2";
-    "bitxor" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? ^ c.int(1)?)), "Bits that are set in exactly one of the two.", "bitxor(10, 8) = 2";
-    "bytesize" (bytes: TEXT) -> INT, |c| Ok(Value::Int(c.text(0)?.len() as i128)), "How many bytes it has.", "bytesize('abc') = 3";
-    "subbits" (bytes: TEXT, start_or_bits: INT; bits: INT, output: TEXT, sign: TEXT, order: TEXT) -> ANY, subbits, "So many bits, from the start or from a bit that is counted from 1, as `'integer'`, `'float'` or `'bits'`, `'unsigned'` or `'signed'`, `'big'` or `'little'`.", "subbits(hexstr2bin('9F4E58'), 1, 16, 'integer', 'signed', 'big') = -24754";
+function_table! { FunctionGroup::Bits;
+    "bitand" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? & c.int(1)?)), "Bitwise AND.", "bitand(10, 8) = 8";
+    "bitnot" (x: INT) -> INT, |c| Ok(Value::Int(!c.int(0)?)), "Bitwise NOT.", "bitnot(10) = -11";
+    "bitor" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? | c.int(1)?)), "Bitwise OR.", "bitor(10, 8) = 10";
+    "bitsize" (bytes: TEXT) -> INT, |c| Ok(Value::Int(c.text(0)?.len() as i128 * 8)), "The number of bits.", "bitsize('abc') = 24";
+    "bitsl" (x: INT, bits: INT) -> INT, |c| shift(c, 1), "Bits shifted to the left.", "bitsl(8, 2) = 32";
+    "bitsr" (x: INT, bits: INT) -> INT, |c| shift(c, -1), "Bits shifted to the right; the sign is preserved.", "bitsr(-8, 2) = -2";
+    "bitxor" (x: INT, y: INT) -> INT, |c| Ok(Value::Int(c.int(0)? ^ c.int(1)?)), "Bitwise XOR.", "bitxor(10, 8) = 2";
+    "bytesize" (bytes: TEXT) -> INT, |c| Ok(Value::Int(c.text(0)?.len() as i128)), "The number of bytes.", "bytesize('abc') = 3";
+    "subbits" (bytes: TEXT, start_or_bits: INT; bits: INT, output: TEXT, sign: TEXT, order: TEXT) -> ANY, subbits, "The given number of bits, from the start or from a position that begins with 1, as `'integer'`, `'float'` or `'bits'`, `'unsigned'` or `'signed'`, `'big'` or `'little'`.", "subbits(hexstr2bin('9F4E58'), 1, 16, 'integer', 'signed', 'big') = -24754";
 }
 
-fn shift(call: &mut Call<'_, '_>, direction: i128) -> Result<Value, Fault> {
+fn shift(call: &mut FunctionCall<'_, '_>, direction: i128) -> Result<Value, FunctionError> {
     let (int, bits) = (call.int(0)?, call.int(1)?.saturating_mul(direction));
     if bits <= 0 {
         let bits = u32::try_from(-bits).unwrap_or(127).min(127);
@@ -30,11 +30,11 @@ fn shift(call: &mut Call<'_, '_>, direction: i128) -> Result<Value, Fault> {
     match shifted {
         Some((shifted, bits)) if shifted >> bits == int => Ok(Value::Int(shifted)),
         _ if int == 0 => Ok(Value::Int(0)),
-        _ => Err(Fault::from("the result does not fit into 128 bits")),
+        _ => Err(FunctionError::from("the result does not fit into 128 bits")),
     }
 }
 
-fn subbits(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn subbits(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let bytes = call.text(0)?;
     let (start, length) = if call.has(2) {
         (call.count(1)?, call.count(2)?)
@@ -45,33 +45,33 @@ fn subbits(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     let is_signed = match call.option(4, "unsigned")? {
         "unsigned" => false,
         "signed" => true,
-        other => return Err(call.fault(4, &format!("'{other}'"), "'unsigned' or 'signed'")),
+        other => return Err(call.type_error(4, &format!("'{other}'"), "'unsigned' or 'signed'")),
     };
     let is_little = match call.option(5, "big")? {
         "big" => false,
         "little" => true,
-        other => return Err(call.fault(5, &format!("'{other}'"), "'big' or 'little'")),
+        other => return Err(call.type_error(5, &format!("'{other}'"), "'big' or 'little'")),
     };
     let Some(begin) = start.checked_sub(1) else {
-        return Err(call.fault(1, "0", "1 or more"));
+        return Err(call.type_error(1, "0", "1 or more"));
     };
     if begin >= bytes.len() * 8 {
         return Ok(Value::Undefined);
     }
-    // Where fewer bits are left than wanted, all that are left are taken.
+    // If fewer bits remain than requested, take all of them.
     let length = length.min(bytes.len() * 8 - begin);
     match output {
         "integer" => integer(bytes, begin, length, is_signed, is_little),
         "float" => float(bytes, begin, length, is_little),
         "bits" if length % 8 == 0 => call.make(collect(bytes, begin, length)),
-        "bits" => Err(Fault::from(
-            "subbits: bits that are no whole bytes exist only as an integer",
+        "bits" => Err(FunctionError::from(
+            "subbits: a number of bits that is not a multiple of 8 requires the output 'integer'",
         )),
-        other => Err(call.fault(3, &format!("'{other}'"), "'integer', 'float' or 'bits'")),
+        other => Err(call.type_error(3, &format!("'{other}'"), "'integer', 'float' or 'bits'")),
     }
 }
 
-/// Bytes that begin in the middle of others; the last one is filled up with zeros.
+/// Returns bits from the middle of `bytes`. The last byte is padded with zeros.
 fn collect(bytes: &[u8], begin: usize, length: usize) -> Vec<u8> {
     let shift = begin % 8;
     let first = begin / 8;
@@ -88,15 +88,21 @@ fn collect(bytes: &[u8], begin: usize, length: usize) -> Vec<u8> {
     collected
 }
 
-fn integer(bytes: &[u8], begin: usize, length: usize, is_signed: bool, is_little: bool) -> Result<Value, Fault> {
+fn integer(
+    bytes: &[u8],
+    begin: usize,
+    length: usize,
+    is_signed: bool,
+    is_little: bool,
+) -> Result<Value, FunctionError> {
     if length > 120 {
-        return Err(Fault::from("subbits: an integer has at most 120 bits"));
+        return Err(FunctionError::from("subbits: an integer has at most 120 bits"));
     }
     if length == 0 {
         return Ok(Value::Int(0));
     }
     let mut collected = collect(bytes, begin, length);
-    // The bits of the last byte, when they are fewer than eight, are at its lower end.
+    // If the last byte has fewer than eight bits, they are in its low bits.
     let unused = (8 - length % 8) % 8;
     if let Some(last) = collected.last_mut() {
         *last >>= unused;
@@ -118,7 +124,7 @@ fn integer(bytes: &[u8], begin: usize, length: usize, is_signed: bool, is_little
     Ok(Value::Int(int))
 }
 
-fn float(bytes: &[u8], begin: usize, length: usize, is_little: bool) -> Result<Value, Fault> {
+fn float(bytes: &[u8], begin: usize, length: usize, is_little: bool) -> Result<Value, FunctionError> {
     let mut collected = collect(bytes, begin, length);
     if is_little {
         collected.reverse();
@@ -127,11 +133,11 @@ fn float(bytes: &[u8], begin: usize, length: usize, is_little: bool) -> Result<V
         [a, b] => half(u16::from_be_bytes([a, b])),
         [a, b, c, d] => f32::from_be_bytes([a, b, c, d]).into(),
         [a, b, c, d, e, f, g, h] => f64::from_be_bytes([a, b, c, d, e, f, g, h]),
-        _ => return Err(Fault::from("subbits: a float has 16, 32 or 64 bits")),
+        _ => return Err(FunctionError::from("subbits: a float has 16, 32 or 64 bits")),
     })
 }
 
-/// A float of 16 bits.
+/// Converts a 16-bit float.
 fn half(bits: u16) -> f64 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let exponent = i32::from(bits >> 10 & 0x1F);

@@ -1,17 +1,18 @@
-//! Dates and times: Unix time in four units, RFC 3339, and formats of `%Y` and its kin. The Gregorian calendar, no leap seconds.
+//! Dates and times: Unix time in four units, RFC 3339, and formats with `%Y` and similar specifiers. Gregorian
+//! calendar, no leap seconds.
 
-use super::{Call, Group, function_table};
-use crate::error::Fault;
+use super::{FunctionCall, FunctionGroup, function_table};
+use crate::error::FunctionError;
 use crate::value::Value;
 
-function_table! { Group::Date;
-    "date_to_unix_ts" (unit: TEXT, format_or_offset: TEXT_OR_INT, text_or_format: TEXT; text: TEXT) -> INT, date_to_unix_ts, "Unix time of a text in the format, `date_to_unix_ts(unit, [offset], format, text)`.", "date_to_unix_ts('second', '%Y-%m-%d %H:%M:%S%:z', '2024-02-23 15:00:00+08:00') = 1708671600";
-    "format_date" (unit: TEXT, offset: TEXT_OR_INT, format: TEXT; time: INT) -> TEXT, format_date, "A Unix time, or now, in the format: `%Y %m %d %H %M %S`, `%N` nano-, `%6N` micro-, `%3N` milliseconds, `%z` +hhmm, `%:z` +hh:mm, `%::z` +hh:mm:ss.", "format_date('millisecond', '+08:00', '%Y-%m-%d %H:%M:%S.%6N%z', 1708933353472) = '2024-02-26 15:42:33.472000+0800'";
-    "now_rfc3339" (; unit: TEXT) -> TEXT, now_rfc3339, "Now as RFC 3339 in local time, to the unit.", "";
-    "now_timestamp" (; unit: TEXT) -> INT, now_timestamp, "Now as Unix time, in seconds or the unit.", "";
-    "rfc3339_to_unix_ts" (text: TEXT; unit: TEXT) -> INT, rfc3339_to_unix_ts, "Unix time of an RFC 3339 text.", "rfc3339_to_unix_ts('2024-02-23T15:56:30.87Z', 'millisecond') = 1708703790870";
-    "timezone_to_offset_seconds" (offset: TEXT_OR_INT) -> INT, |c| offset(c, 0).map(Value::Int), "Seconds east of Greenwich: `'Z'`, `'+08:00'`, `'+0800'`, `'+08:00:00'`, `'local'`.", "timezone_to_offset_seconds('+08:00') = 28800";
-    "timezone_to_second" (offset: TEXT_OR_INT) -> INT, |c| offset(c, 0).map(Value::Int), "The same.", "timezone_to_second('Z') = 0";
+function_table! { FunctionGroup::Date;
+    "date_to_unix_ts" (unit: TEXT, format_or_offset: TEXT_OR_INT, text_or_format: TEXT; text: TEXT) -> INT, date_to_unix_ts, "The Unix time of a formatted text: `date_to_unix_ts(unit, [offset], format, text)`.", "date_to_unix_ts('second', '%Y-%m-%d %H:%M:%S%:z', '2024-02-23 15:00:00+08:00') = 1708671600";
+    "format_date" (unit: TEXT, offset: TEXT_OR_INT, format: TEXT; time: INT) -> TEXT, format_date, "A Unix time, or the current time, as formatted text: `%Y %m %d %H %M %S`, `%N` nano-, `%6N` micro-, `%3N` milliseconds, `%z` +hhmm, `%:z` +hh:mm, `%::z` +hh:mm:ss.", "format_date('millisecond', '+08:00', '%Y-%m-%d %H:%M:%S.%6N%z', 1708933353472) = '2024-02-26 15:42:33.472000+0800'";
+    "now_rfc3339" (; unit: TEXT) -> TEXT, now_rfc3339, "The current local time as RFC 3339, in the precision of the unit.", "now_rfc3339() = '2024-02-23T15:00:00+08:00'";
+    "now_timestamp" (; unit: TEXT) -> INT, now_timestamp, "The current Unix time, in seconds or in the unit.", "now_timestamp() = 1708671600";
+    "rfc3339_to_unix_ts" (text: TEXT; unit: TEXT) -> INT, rfc3339_to_unix_ts, "The Unix time of an RFC 3339 text.", "rfc3339_to_unix_ts('2024-02-23T15:56:30.87Z', 'millisecond') = 1708703790870";
+    "timezone_to_offset_seconds" (offset: TEXT_OR_INT) -> INT, |c| offset(c, 0).map(Value::Int), "The offset in seconds east of Greenwich, of `'Z'`, `'+08:00'`, `'+0800'`, `'+08:00:00'` or `'local'`.", "timezone_to_offset_seconds('+08:00') = 28800";
+    "timezone_to_second" (offset: TEXT_OR_INT) -> INT, |c| offset(c, 0).map(Value::Int), "Same as `timezone_to_offset_seconds`.", "timezone_to_second('Z') = 0";
     "unix_ts_to_rfc3339" (time: INT; unit: TEXT) -> TEXT, unix_ts_to_rfc3339, "A Unix time as RFC 3339 in local time.", "unix_ts_to_rfc3339(1708671600766, 'millisecond') = '2024-02-23T15:00:00.766+08:00'";
 }
 
@@ -20,14 +21,14 @@ const NANOSECONDS: i128 = 1_000_000_000;
 const SECONDS_MIN: i128 = -62_167_219_200;
 const SECONDS_MAX: i128 = 253_402_300_799;
 
-/// How many there are in a second, and how many digits of a fraction that is.
+/// Units per second, and the number of digits of the fraction.
 #[derive(Clone, Copy)]
-struct Unit {
+struct EpochUnit {
     per_second: i128,
     digits: usize,
 }
 
-fn unit(call: &Call<'_, '_>, index: usize) -> Result<Unit, Fault> {
+fn unit(call: &FunctionCall<'_, '_>, index: usize) -> Result<EpochUnit, FunctionError> {
     let digits = match call.option(index, "second")? {
         "second" => 0,
         "millisecond" => 3,
@@ -35,17 +36,17 @@ fn unit(call: &Call<'_, '_>, index: usize) -> Result<Unit, Fault> {
         "nanosecond" => 9,
         other => {
             let expected = "'second', 'millisecond', 'microsecond' or 'nanosecond'";
-            return Err(call.fault(index, &format!("'{other}'"), expected));
+            return Err(call.type_error(index, &format!("'{other}'"), expected));
         }
     };
-    Ok(Unit {
+    Ok(EpochUnit {
         per_second: 10_i128.pow(digits as u32),
         digits,
     })
 }
 
 /// A point in time in local terms.
-struct Moment {
+struct LocalTime {
     year: i128,
     month: u32,
     day: u32,
@@ -56,7 +57,7 @@ struct Moment {
     offset: i128,
 }
 
-/// Days since 1970-01-01 of a date, in eras of 400 years that begin in March.
+/// Returns the days since 1970-01-01. The calculation uses eras of 400 years that begin in March.
 pub(crate) fn days_of(year: i128, month: u32, day: u32) -> i128 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -82,14 +83,14 @@ pub(crate) fn date_of(days: i128) -> (i128, u32, u32) {
     (era * 400 + year_of_era + i128::from(month <= 2), month, day)
 }
 
-fn moment(nanoseconds: i128, offset: i128) -> Result<Moment, Fault> {
+fn moment(nanoseconds: i128, offset: i128) -> Result<LocalTime, FunctionError> {
     let seconds = nanoseconds.div_euclid(NANOSECONDS) + offset;
     if !(SECONDS_MIN..=SECONDS_MAX).contains(&seconds) {
-        return Err(Fault::from("the time is not in the years 0 to 9999"));
+        return Err(FunctionError::from("the time is outside the years 0 to 9999"));
     }
     let (year, month, day) = date_of(seconds.div_euclid(86_400));
     let of_day = seconds.rem_euclid(86_400);
-    Ok(Moment {
+    Ok(LocalTime {
         year,
         month,
         day,
@@ -101,8 +102,8 @@ fn moment(nanoseconds: i128, offset: i128) -> Result<Moment, Fault> {
     })
 }
 
-impl Moment {
-    fn check(&self) -> Result<(), Fault> {
+impl LocalTime {
+    fn check(&self) -> Result<(), FunctionError> {
         let is_leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
         let days = match self.month {
             4 | 6 | 9 | 11 => 30,
@@ -119,7 +120,7 @@ impl Moment {
         if is_right {
             Ok(())
         } else {
-            Err(Fault::from("there is no such date or time"))
+            Err(FunctionError::from("the date or time does not exist"))
         }
     }
 
@@ -143,17 +144,17 @@ impl Moment {
         let mut out = String::with_capacity(format.len() + 16);
         for piece in pieces(format) {
             let text = match piece {
-                Piece::Year => format!("{:04}", self.year),
-                Piece::Month => format!("{:02}", self.month),
-                Piece::Day => format!("{:02}", self.day),
-                Piece::Hour => format!("{:02}", self.hour),
-                Piece::Minute => format!("{:02}", self.minute),
-                Piece::Second => format!("{:02}", self.second),
-                Piece::Nanosecond => format!("{:09}", self.nanosecond),
-                Piece::Microsecond => format!("{:06}", self.nanosecond / 1_000),
-                Piece::Millisecond => format!("{:03}", self.nanosecond / 1_000_000),
-                Piece::Offset(colons) => self.offset_text(colons),
-                Piece::Literal(character) => character.to_string(),
+                DatePart::Year => format!("{:04}", self.year),
+                DatePart::Month => format!("{:02}", self.month),
+                DatePart::Day => format!("{:02}", self.day),
+                DatePart::Hour => format!("{:02}", self.hour),
+                DatePart::Minute => format!("{:02}", self.minute),
+                DatePart::Second => format!("{:02}", self.second),
+                DatePart::Nanosecond => format!("{:09}", self.nanosecond),
+                DatePart::Microsecond => format!("{:06}", self.nanosecond / 1_000),
+                DatePart::Millisecond => format!("{:03}", self.nanosecond / 1_000_000),
+                DatePart::Offset(colons) => self.offset_text(colons),
+                DatePart::Literal(character) => character.to_string(),
             };
             out.push_str(&text);
         }
@@ -173,7 +174,7 @@ impl Moment {
 }
 
 #[derive(Clone, Copy)]
-enum Piece {
+enum DatePart {
     Year,
     Month,
     Day,
@@ -183,40 +184,40 @@ enum Piece {
     Nanosecond,
     Microsecond,
     Millisecond,
-    /// `%z`, `%:z`, `%::z` by their colons.
+    /// `%z`, `%:z` or `%::z`, by the number of colons.
     Offset(usize),
     Literal(char),
 }
 
-impl Piece {
-    /// Digits that a text has for it.
+impl DatePart {
+    /// Number of digits of the field in a text.
     fn width(self) -> usize {
         match self {
-            Piece::Year => 4,
-            Piece::Nanosecond => 9,
-            Piece::Microsecond => 6,
-            Piece::Millisecond => 3,
+            DatePart::Year => 4,
+            DatePart::Nanosecond => 9,
+            DatePart::Microsecond => 6,
+            DatePart::Millisecond => 3,
             _ => 2,
         }
     }
 }
 
-const PIECES: &[(&str, Piece)] = &[
-    ("%Y", Piece::Year),
-    ("%m", Piece::Month),
-    ("%d", Piece::Day),
-    ("%H", Piece::Hour),
-    ("%M", Piece::Minute),
-    ("%S", Piece::Second),
-    ("%N", Piece::Nanosecond),
-    ("%6N", Piece::Microsecond),
-    ("%3N", Piece::Millisecond),
-    ("%z", Piece::Offset(0)),
-    ("%:z", Piece::Offset(1)),
-    ("%::z", Piece::Offset(2)),
+const PIECES: &[(&str, DatePart)] = &[
+    ("%Y", DatePart::Year),
+    ("%m", DatePart::Month),
+    ("%d", DatePart::Day),
+    ("%H", DatePart::Hour),
+    ("%M", DatePart::Minute),
+    ("%S", DatePart::Second),
+    ("%N", DatePart::Nanosecond),
+    ("%6N", DatePart::Microsecond),
+    ("%3N", DatePart::Millisecond),
+    ("%z", DatePart::Offset(0)),
+    ("%:z", DatePart::Offset(1)),
+    ("%::z", DatePart::Offset(2)),
 ];
 
-fn pieces(format: &str) -> impl Iterator<Item = Piece> {
+fn pieces(format: &str) -> impl Iterator<Item = DatePart> {
     let mut rest = format;
     std::iter::from_fn(move || {
         if let Some((text, piece)) = PIECES.iter().find(|piece| rest.starts_with(piece.0)) {
@@ -225,13 +226,13 @@ fn pieces(format: &str) -> impl Iterator<Item = Piece> {
         }
         let character = rest.chars().next()?;
         rest = &rest[character.len_utf8()..];
-        Some(Piece::Literal(character))
+        Some(DatePart::Literal(character))
     })
 }
 
-/// Reads a text in the format; what is no `%` piece stands for any character, as in EMQX. A text may end early: the offset may
-/// be missing.
-fn parse(text: &str, format: &str) -> Result<Moment, Fault> {
+/// Parses a text with the format. As in EMQX, a character that is not part of a `%` specifier matches any character.
+/// The text may end early: the offset can be missing.
+fn parse(text: &str, format: &str) -> Result<LocalTime, FunctionError> {
     let mut found: [Option<i128>; 6] = [None; 6];
     let (mut nanosecond, mut offset) = (0, 0);
     let mut rest = text;
@@ -240,11 +241,11 @@ fn parse(text: &str, format: &str) -> Result<Moment, Fault> {
             break;
         }
         let field = match piece {
-            Piece::Literal(_) => {
+            DatePart::Literal(_) => {
                 rest = &rest[rest.chars().next().map_or(0, char::len_utf8)..];
                 continue;
             }
-            Piece::Offset(_) => {
+            DatePart::Offset(_) => {
                 let end = rest
                     .bytes()
                     .skip(1)
@@ -265,14 +266,14 @@ fn parse(text: &str, format: &str) -> Result<Moment, Fault> {
             .ok_or_else(|| mismatch(text, format))?;
         rest = &rest[field.width()..];
         match field {
-            Piece::Year => found[0] = Some(number),
-            Piece::Month => found[1] = Some(number),
-            Piece::Day => found[2] = Some(number),
-            Piece::Hour => found[3] = Some(number),
-            Piece::Minute => found[4] = Some(number),
-            Piece::Second => found[5] = Some(number),
-            Piece::Millisecond => nanosecond += number * 1_000_000,
-            Piece::Microsecond => nanosecond += number * 1_000,
+            DatePart::Year => found[0] = Some(number),
+            DatePart::Month => found[1] = Some(number),
+            DatePart::Day => found[2] = Some(number),
+            DatePart::Hour => found[3] = Some(number),
+            DatePart::Minute => found[4] = Some(number),
+            DatePart::Second => found[5] = Some(number),
+            DatePart::Millisecond => nanosecond += number * 1_000_000,
+            DatePart::Microsecond => nanosecond += number * 1_000,
             _ => nanosecond += number,
         }
     }
@@ -287,7 +288,7 @@ fn parse(text: &str, format: &str) -> Result<Moment, Fault> {
     else {
         return Err(mismatch(text, format));
     };
-    let moment = Moment {
+    let moment = LocalTime {
         year,
         month: month as u32,
         day: day as u32,
@@ -301,15 +302,19 @@ fn parse(text: &str, format: &str) -> Result<Moment, Fault> {
     Ok(moment)
 }
 
-fn mismatch(text: &str, format: &str) -> Fault {
-    Fault::from(format!(
+fn mismatch(text: &str, format: &str) -> FunctionError {
+    FunctionError::from(format!(
         "'{text}' does not have year, month, day, hour, minute and second where '{format}' says"
     ))
 }
 
-/// `Z`, `±hh:mm`, `±hhmm`, `±hh:mm:ss`.
-fn parse_offset(text: &str) -> Result<i128, Fault> {
-    let bad = || Fault::from(format!("'{text}' is no offset like Z, +08:00, +0800 or +08:00:00"));
+/// Accepts `Z`, `±hh:mm`, `±hhmm` and `±hh:mm:ss`.
+fn parse_offset(text: &str) -> Result<i128, FunctionError> {
+    let bad = || {
+        FunctionError::from(format!(
+            "'{text}' is not an offset such as Z, +08:00, +0800 or +08:00:00"
+        ))
+    };
     if matches!(text, "Z" | "z") {
         return Ok(0);
     }
@@ -342,11 +347,11 @@ fn parse_offset(text: &str) -> Result<i128, Fault> {
     Ok(sign * (hours * 3600 + minutes * 60 + seconds))
 }
 
-/// An argument that is an offset.
-fn offset(call: &Call<'_, '_>, index: usize) -> Result<i128, Fault> {
+/// Reads an argument that is an offset.
+fn offset(call: &FunctionCall<'_, '_>, index: usize) -> Result<i128, FunctionError> {
     match call.value(index) {
         Value::Int(seconds) if seconds.abs() < 86_400 => Ok(*seconds),
-        Value::Int(seconds) => Err(call.fault(index, &seconds.to_string(), "less than a day in seconds")),
+        Value::Int(seconds) => Err(call.type_error(index, &seconds.to_string(), "less than a day in seconds")),
         _ => match call.str(index)? {
             "local" => Ok(call.run.environment.utc_offset_seconds().into()),
             text => parse_offset(text),
@@ -354,44 +359,44 @@ fn offset(call: &Call<'_, '_>, index: usize) -> Result<i128, Fault> {
     }
 }
 
-fn to_nanoseconds(time: i128, unit: Unit) -> Result<i128, Fault> {
+fn to_nanoseconds(time: i128, unit: EpochUnit) -> Result<i128, FunctionError> {
     time.checked_mul(NANOSECONDS / unit.per_second)
-        .ok_or(Fault::from("the time is not in the years 0 to 9999"))
+        .ok_or(FunctionError::from("the time is outside the years 0 to 9999"))
 }
 
-fn in_unit(nanoseconds: i128, unit: Unit) -> Value {
+fn in_unit(nanoseconds: i128, unit: EpochUnit) -> Value {
     Value::Int(nanoseconds.div_euclid(NANOSECONDS / unit.per_second))
 }
 
-fn local(call: &mut Call<'_, '_>, nanoseconds: i128, unit: Unit) -> Result<Value, Fault> {
+fn local(call: &mut FunctionCall<'_, '_>, nanoseconds: i128, unit: EpochUnit) -> Result<Value, FunctionError> {
     let offset = call.run.environment.utc_offset_seconds();
     let text = moment(nanoseconds, offset.into())?.rfc3339(unit.digits);
     call.make(text)
 }
 
-fn now_rfc3339(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn now_rfc3339(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let unit = unit(call, 0)?;
     let now = call.run.environment.unix_nanoseconds();
     local(call, now, unit)
 }
 
-fn unix_ts_to_rfc3339(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn unix_ts_to_rfc3339(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let unit = unit(call, 1)?;
     let time = to_nanoseconds(call.int(0)?, unit)?;
     local(call, time, unit)
 }
 
-fn now_timestamp(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn now_timestamp(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let unit = unit(call, 0)?;
     Ok(in_unit(call.run.environment.unix_nanoseconds(), unit))
 }
 
-fn rfc3339_to_unix_ts(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn rfc3339_to_unix_ts(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let unit = unit(call, 1)?;
     let text = call.str(0)?;
     let bad = || {
-        Fault::from(format!(
-            "'{text}' is no RFC 3339 time like 2024-02-23T15:56:30.87+08:00"
+        FunctionError::from(format!(
+            "'{text}' is not an RFC 3339 time such as 2024-02-23T15:56:30.87+08:00"
         ))
     };
     let (whole, rest) = text.split_at_checked(19).ok_or_else(bad)?;
@@ -419,9 +424,10 @@ fn rfc3339_to_unix_ts(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     Ok(in_unit(moment.unix_nanoseconds(), unit))
 }
 
-fn format_date(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn format_date(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (unit, offset, format) = (unit(call, 0)?, offset(call, 1)?, call.str(2)?);
     call.run.budget.make(format.len() * 8)?;
+    charge_format(call, format)?;
     let nanoseconds = match call.has(3) {
         true => to_nanoseconds(call.int(3)?, unit)?,
         false => call.run.environment.unix_nanoseconds(),
@@ -430,13 +436,21 @@ fn format_date(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     call.make(text)
 }
 
-fn date_to_unix_ts(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+/// Each letter of the format is compared with all specifiers.
+fn charge_format(call: &mut FunctionCall<'_, '_>, format: &str) -> Result<(), FunctionError> {
+    call.run.budget.charge_steps(3 * format.len() as u64)
+}
+
+fn date_to_unix_ts(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let unit = unit(call, 0)?;
     if !call.has(3) {
-        let moment = parse(call.str(2)?, call.str(1)?)?;
+        let (text, format) = (call.str(2)?, call.str(1)?);
+        charge_format(call, format)?;
+        let moment = parse(text, format)?;
         return Ok(in_unit(moment.unix_nanoseconds(), unit));
     }
-    let offset = offset(call, 1)?;
-    let moment = parse(call.str(3)?, call.str(2)?)?;
+    let (offset, text, format) = (offset(call, 1)?, call.str(3)?, call.str(2)?);
+    charge_format(call, format)?;
+    let moment = parse(text, format)?;
     Ok(in_unit(moment.unix_nanoseconds() - offset * NANOSECONDS, unit))
 }

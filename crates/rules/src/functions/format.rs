@@ -1,23 +1,24 @@
-//! `sprintf`: texts by a format, in the notation of Erlang's `io:format`, `~F.P.PadModC`.
+//! `sprintf`: formats text in the notation of `io:format` of Erlang, `~F.P.PadModC`.
 //!
-//! Controls: `s` text, `p w` any value, `b` integer in base P, `B` the same in upper case, `f e g` float, `c` character by its
-//! code, `i` nothing, `n` new line, `~` a tilde. `F` is the width (negative: to the left), `*` takes a number from the arguments.
+//! Control characters: `s` text, `p w` any value, `b` integer in base P, `B` the same in upper case, `f e g` float, `c`
+//! character by its code, `i` nothing, `n` new line, `~` a tilde. `F` is the width (negative: left-aligned). `*` takes
+//! a number from the arguments.
 
 use super::convert::to_text;
-use super::{Call, Group, function_table};
-use crate::error::Fault;
+use super::{FunctionCall, FunctionGroup, function_table};
+use crate::error::FunctionError;
 use crate::json::{self, JsonForm};
 use crate::number;
 use crate::value::Value;
 
-function_table! { Group::String;
-    "sprintf" (format: TEXT) variadic -> TEXT, |c| { let arguments = &c.arguments[1..]; sprintf(c, arguments) }, "A text by a format as Erlang's `io:format` takes it: `~s ~p ~w ~b ~f ~e ~g ~c ~n ~~`, with width, precision and padding.", "sprintf('hello, ~s! ~.2f', 'steve', 1.5) = 'hello, steve! 1.50'";
-    "sprintf_s" (format: TEXT, arguments: ARRAY) -> TEXT, |c| { let arguments = c.array(1)?; sprintf(c, arguments) }, "The same, with the arguments as an array.", "sprintf_s('~b of ~b', [1, 2]) = '1 of 2'";
+function_table! { FunctionGroup::String;
+    "sprintf" (format: TEXT) variadic -> TEXT, |c| { let arguments = &c.arguments[1..]; sprintf(c, arguments) }, "Formatted text in the syntax of `io:format` of Erlang: `~s ~p ~w ~b ~f ~e ~g ~c ~n ~~`, with width, precision and padding.", "sprintf('hello, ~s! ~.2f', 'steve', 1.5) = 'hello, steve! 1.50'";
+    "sprintf_s" (format: TEXT, arguments: ARRAY) -> TEXT, |c| { let arguments = c.array(1)?; sprintf(c, arguments) }, "Same as `sprintf`, with the arguments in an array.", "sprintf_s('~b of ~b', [1, 2]) = '1 of 2'";
 }
 
-/// One control sequence without its letter.
+/// A control sequence without its letter.
 #[derive(Default)]
-struct Control {
+struct ControlSequence {
     width: Option<i64>,
     precision: Option<i64>,
     pad: Option<char>,
@@ -25,8 +26,9 @@ struct Control {
 
 const FIELD_MAX: i64 = 10_000;
 
-fn sprintf(call: &mut Call<'_, '_>, arguments: &[Value]) -> Result<Value, Fault> {
+fn sprintf(call: &mut FunctionCall<'_, '_>, arguments: &[Value]) -> Result<Value, FunctionError> {
     let format = call.str(0)?;
+    call.run.budget.read(4 * format.len())?;
     let mut arguments = arguments.iter();
     let mut out = Vec::new();
     let mut rest = format.chars();
@@ -41,31 +43,39 @@ fn sprintf(call: &mut Call<'_, '_>, arguments: &[Value]) -> Result<Value, Fault>
             '~' => out.push(b'~'),
             'n' => out.push(b'\n'),
             'i' => drop(argument(&mut arguments)?),
-            letter => field(&mut out, &control, letter, argument(&mut arguments)?)?,
+            letter => {
+                let value = argument(&mut arguments)?;
+                call.run.budget.check_nesting(value, 0)?;
+                // Digits of numbers are computed one by one.
+                call.run
+                    .budget
+                    .charge_steps(8 + control.precision.unwrap_or(0).unsigned_abs())?;
+                field(&mut out, &control, letter, value)?;
+            }
         }
         call.run.budget.make(out.len() - before)?;
     }
     if arguments.next().is_some() {
-        return Err(Fault::from(format!(
-            "'{format}' has fewer controls than there are arguments"
+        return Err(FunctionError::from(format!(
+            "'{format}' has fewer control sequences than arguments"
         )));
     }
     call.make(out)
 }
 
-fn argument<'v>(arguments: &mut std::slice::Iter<'v, Value>) -> Result<&'v Value, Fault> {
-    arguments
-        .next()
-        .ok_or(Fault::from("the format has more controls than there are arguments"))
+fn argument<'v>(arguments: &mut std::slice::Iter<'v, Value>) -> Result<&'v Value, FunctionError> {
+    arguments.next().ok_or(FunctionError::from(
+        "the format has more control sequences than arguments",
+    ))
 }
 
 fn control(
     rest: &mut std::str::Chars<'_>,
     arguments: &mut std::slice::Iter<'_, Value>,
-) -> Result<(Control, char), Fault> {
-    let mut control = Control {
+) -> Result<(ControlSequence, char), FunctionError> {
+    let mut control = ControlSequence {
         width: size(rest, arguments)?,
-        ..Control::default()
+        ..ControlSequence::default()
     };
     if rest.as_str().starts_with('.') {
         rest.next();
@@ -75,23 +85,28 @@ fn control(
             control.pad = rest.next();
         }
     }
-    // `t` (Unicode), `l` and `k` change nothing here.
+    // `t` (Unicode), `l` and `k` have no effect.
     loop {
         match rest.next() {
             Some('t' | 'l' | 'k' | 'K') => {}
             Some(letter) => return Ok((control, letter)),
-            None => return Err(Fault::from("the format ends in the middle of a control")),
+            None => return Err(FunctionError::from("the format ends inside a control sequence")),
         }
     }
 }
 
-fn size(rest: &mut std::str::Chars<'_>, arguments: &mut std::slice::Iter<'_, Value>) -> Result<Option<i64>, Fault> {
+fn size(
+    rest: &mut std::str::Chars<'_>,
+    arguments: &mut std::slice::Iter<'_, Value>,
+) -> Result<Option<i64>, FunctionError> {
     let text = rest.as_str();
     if text.starts_with('*') {
         rest.next();
         return match argument(arguments)? {
             Value::Int(size) if size.abs() <= FIELD_MAX.into() => Ok(Some(*size as i64)),
-            _ => Err(Fault::from("a width or precision is an integer of at most 10000")),
+            _ => Err(FunctionError::from(
+                "a width or precision must be an integer of at most 10000",
+            )),
         };
     }
     let digits = text
@@ -106,11 +121,11 @@ fn size(rest: &mut std::str::Chars<'_>, arguments: &mut std::slice::Iter<'_, Val
     *rest = text[length..].chars();
     match text[..length].parse() {
         Ok(size) if (-FIELD_MAX..=FIELD_MAX).contains(&size) => Ok(Some(size)),
-        _ => Err(Fault::from("a width or precision is at most 10000")),
+        _ => Err(FunctionError::from("a width or precision must be at most 10000")),
     }
 }
 
-fn field(out: &mut Vec<u8>, control: &Control, letter: char, value: &Value) -> Result<(), Fault> {
+fn field(out: &mut Vec<u8>, control: &ControlSequence, letter: char, value: &Value) -> Result<(), FunctionError> {
     let precision = control.precision;
     let text = match (letter, value) {
         ('s', value) => {
@@ -121,7 +136,7 @@ fn field(out: &mut Vec<u8>, control: &Control, letter: char, value: &Value) -> R
                 text.chars().take(most.unsigned_abs() as usize).collect()
             })
         }
-        ('p' | 'w' | 'P' | 'W', value) => shown(value),
+        ('p' | 'w' | 'P' | 'W', value) => format_value(value),
         ('b' | 'B' | 'x' | 'X' | '#' | '+', Value::Int(int)) => {
             let digits = in_base(*int, precision.unwrap_or(10))?;
             if letter.is_uppercase() {
@@ -132,14 +147,14 @@ fn field(out: &mut Vec<u8>, control: &Control, letter: char, value: &Value) -> R
         }
         ('c', Value::Int(code)) => {
             let character = u32::try_from(*code).ok().and_then(char::from_u32);
-            let character = character.ok_or(Fault::from("~c takes the code of a character"))?;
+            let character = character.ok_or(FunctionError::from("~c requires a character code"))?;
             String::from(character).repeat(precision.unwrap_or(1).clamp(0, FIELD_MAX) as usize)
         }
         ('f' | 'e' | 'g', Value::Float(float)) => float_text(letter, *float, precision),
         ('f' | 'e' | 'g', Value::Int(int)) => float_text(letter, *int as f64, precision),
         (letter, value) => {
-            return Err(Fault::from(format!(
-                "~{letter} takes no {}",
+            return Err(FunctionError::from(format!(
+                "~{letter} does not accept {}",
                 value.type_name().trim_start_matches("an ").trim_start_matches("a ")
             )));
         }
@@ -148,8 +163,8 @@ fn field(out: &mut Vec<u8>, control: &Control, letter: char, value: &Value) -> R
     Ok(())
 }
 
-/// To the right, or to the left if the width is negative; what is too long becomes stars.
-fn pad(out: &mut Vec<u8>, text: &str, control: &Control) {
+/// Aligns right, or left if the width is negative. A text that is too long is replaced by stars.
+fn pad(out: &mut Vec<u8>, text: &str, control: &ControlSequence) {
     let Some(width) = control.width else {
         return out.extend_from_slice(text.as_bytes());
     };
@@ -168,8 +183,8 @@ fn pad(out: &mut Vec<u8>, text: &str, control: &Control) {
     out.extend_from_slice([before, text, after].concat().as_bytes());
 }
 
-/// Any value: texts in quotes, the rest as JSON.
-fn shown(value: &Value) -> String {
+/// Formats any value: texts in quotes, all others as JSON.
+fn format_value(value: &Value) -> String {
     let mut text = Vec::new();
     match value {
         Value::Float(float) => number::shortest(&mut text, *float),
@@ -179,11 +194,11 @@ fn shown(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn in_base(int: i128, base: i64) -> Result<String, Fault> {
+fn in_base(int: i128, base: i64) -> Result<String, FunctionError> {
     let base = u32::try_from(base)
         .ok()
         .filter(|base| (2..=36).contains(base))
-        .ok_or(Fault::from("a base is 2 to 36"))?;
+        .ok_or(FunctionError::from("the base must be from 2 to 36"))?;
     let mut rest = int.unsigned_abs();
     let mut digits = Vec::new();
     loop {
@@ -204,7 +219,7 @@ fn float_text(letter: char, float: f64, precision: Option<i64>) -> String {
     match letter {
         'f' => format!("{float:.precision$}"),
         'g' if float == 0.0 || (0.1..10_000.0).contains(&float.abs()) => format!("{float:.precision$}"),
-        // Precision counts the digit before the point as well.
+        // The precision includes the digit before the point.
         _ => {
             let text = format!("{float:.*e}", precision.saturating_sub(1));
             let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));

@@ -1,20 +1,20 @@
-//! `jq(program, json)`. A program that stands in the rule is compiled with it.
+//! `jq(program, json)`. A constant program is compiled with the rule.
 
-use super::{Call, Compiled, Group, function_table};
-use crate::error::Fault;
-use crate::jq::{Allowance, Program};
-use crate::json::{self, JsonForm};
+use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
+use crate::error::FunctionError;
+use crate::jq::{Program, ProgramLimits};
+use crate::json::JsonForm;
 use crate::text::Text;
 use crate::value::Value;
 
-function_table! { Group::Map;
-    "jq" (program: TEXT, json: ANY; timeout: INT) program -> ARRAY, run, "All that a jq program makes of a value, or of a string that is JSON. The timeout counts as 20,000 steps for each millisecond, within those that a message has.", "jq('.a + 1, .b', '{\"a\": 1, \"b\": \"x\"}') = [2, 'x']";
+function_table! { FunctionGroup::Map;
+    "jq" (program: TEXT, json: ANY; timeout: INT) program -> ARRAY, run, "All outputs of a jq program for a value, or for a string that is parsed as JSON. The timeout counts as 20,000 steps per millisecond, within the step limit of the message.", "jq('.a + 1, .b', '{\"a\": 1, \"b\": \"x\"}') = [2, 'x']";
 }
 
-/// For each millisecond of a timeout: about as many as a slow machine makes.
+/// Steps per millisecond of timeout: about the number that a slow machine executes.
 const STEPS_PER_MS: u64 = 20_000;
 
-/// Programs that came with messages, the latest ones.
+/// Cache of the latest programs that came from messages.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramCache {
     entries: Vec<(Text, Program)>,
@@ -24,11 +24,11 @@ pub(crate) struct ProgramCache {
 impl ProgramCache {
     const ENTRIES_MAX: usize = 16;
 
-    fn get(&mut self, text: &[u8]) -> Result<Program, Fault> {
+    fn get(&mut self, text: &[u8]) -> Result<Program, FunctionError> {
         if let Some((_, program)) = self.entries.iter().find(|entry| *entry.0 == *text) {
             return Ok(program.clone());
         }
-        let program = Program::compile(text).map_err(|error| Fault::from(format!("jq: {error}")))?;
+        let program = Program::compile(text).map_err(|error| FunctionError::from(format!("jq: {error}")))?;
         let entry = (Text::new(text), program.clone());
         match self.entries.get_mut(self.next) {
             Some(oldest) => *oldest = entry,
@@ -39,48 +39,48 @@ impl ProgramCache {
     }
 }
 
-fn run(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn run(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let program = match call.constant {
-        Some(Compiled::Program(program)) => program.clone(),
+        Some(CompiledArgument::Program(program)) => program.clone(),
         _ => {
             let text = call.text(0)?;
             if text.len() > call.run.rule.limits.sql_bytes_max {
                 let found = format!("a program of {} bytes", text.len());
-                return Err(call.fault(0, &found, &format!("at most {}", call.run.rule.limits.sql_bytes_max)));
+                return Err(call.type_error(0, &found, &format!("at most {}", call.run.rule.limits.sql_bytes_max)));
             }
-            call.run.budget.step(text.len() as u64 * 16)?;
+            // Each name is searched among all definitions before it.
+            let length = text.len() as u64;
+            call.run.budget.charge_steps(length * 16 + length * length / 256)?;
             call.run.programs().get(text)?
         }
     };
     let input = input(call)?;
-    let (steps, bytes) = call.run.budget.left();
     let steps_max = match call.has(2) {
-        true => (call.count(2)? as u64).saturating_mul(STEPS_PER_MS).min(steps),
-        false => steps,
+        true => (call.count(2)? as u64).saturating_mul(STEPS_PER_MS),
+        false => u64::MAX,
     };
     let limits = &call.run.rule.limits;
-    let mut allowance = Allowance {
-        steps: steps_max,
-        bytes,
+    let allowance = ProgramLimits {
+        budget: call.run.budget.split_off(steps_max),
+        patterns: std::mem::take(call.run.patterns()),
         outputs: limits.outputs_max,
         json: limits.json,
         regex_bytes: limits.regex_bytes_max,
         unix_nanoseconds: call.run.environment.unix_nanoseconds(),
     };
-    let outputs = program.run(input, &mut allowance);
-    call.run
-        .budget
-        .use_up(steps_max - allowance.steps, bytes - allowance.bytes)?;
+    let (outputs, allowance) = program.run(input, allowance);
+    call.run.budget.rejoin(&allowance.budget);
+    *call.run.patterns() = allowance.patterns;
     outputs.map(Value::array)
 }
 
-/// What is no string goes through JSON: the program sees nothing that JSON has no word for.
-fn input(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+/// A value that is not a string is converted to JSON and back, so that the program sees only JSON types.
+fn input(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     match call.value(1) {
         Value::Text(text) => call.decode_json(text),
         other => {
-            call.run.budget.make(other.size())?;
-            let json = json::encode(other, JsonForm::UndefinedAsString);
+            let json = call.encode_json(other, JsonForm::UndefinedAsString)?;
+            call.run.budget.make(json.len())?;
             call.decode_json(&json)
         }
     }

@@ -1,7 +1,8 @@
-//! The functions of rules: one table, from which come the parser's check of arguments, the reference in `docs/rules.md`
-//! and its examples, which are tests.
+//! The functions of rules in one table. The argument check of the parser, the page `docs/reference/rule-functions.md`
+//! and its examples, which are also tests, all come from this table.
 //!
-//! A group per file. A function gets its values and says what is wrong with them; where that stands, the caller knows.
+//! Each group of functions has its own file. A function receives values and returns a result or an error; the caller
+//! adds the position.
 
 pub(crate) mod arithmetic;
 mod arrays;
@@ -20,43 +21,44 @@ mod strings;
 
 use std::fmt;
 
-use regex::bytes::Regex;
-
-use crate::error::Fault;
-use crate::eval::Run;
+use crate::error::FunctionError;
+use crate::eval::RuleEvaluation;
 use crate::jq::Program;
+use crate::json::{self, JsonForm};
 use crate::kinds::Kinds;
+use crate::pattern::RegexPattern;
 use crate::value::{Map, Value};
 
 pub(crate) use convert::to_text;
 pub(crate) use jq::ProgramCache;
-pub(crate) use regexes::RegexCache;
+pub(crate) use regexes::PatternCache;
 
-/// One function: what it takes, what it gives, and an example that holds.
+/// A function: its arguments, result, description and example.
 pub struct Function {
     pub name: &'static str,
-    pub group: Group,
+    pub group: FunctionGroup,
     pub(crate) parameters: &'static [(&'static str, Kinds)],
     pub(crate) required: usize,
     /// More arguments of any type may follow.
     pub(crate) is_variadic: bool,
     pub returns: Kinds,
-    /// One sentence.
+    /// The description, one sentence.
     pub about: &'static str,
-    /// `expression = expression`; empty where the result is another one every time.
+    /// `expression = expression`. A test evaluates it for the message that `docs/reference/rule-functions.md`
+    /// describes.
     pub example: &'static str,
     /// The second argument is a pattern, which is compiled with the rule if it is constant.
     pub(crate) takes_regex: bool,
-    /// The same of the first argument, which is a jq program.
+    /// The first argument is a jq program, which is compiled with the rule if it is constant.
     pub(crate) takes_program: bool,
     /// The order of calls matters.
     pub(crate) has_state: bool,
-    pub(crate) run: fn(&mut Call<'_, '_>) -> Result<Value, Fault>,
+    pub(crate) run: fn(&mut FunctionCall<'_, '_>) -> Result<Value, FunctionError>,
 }
 
-/// As the reference is divided.
+/// The sections of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Group {
+pub enum FunctionGroup {
     Message,
     Arithmetic,
     Type,
@@ -72,22 +74,22 @@ pub enum Group {
     Sparkplug,
 }
 
-impl Group {
+impl FunctionGroup {
     pub fn title(self) -> &'static str {
         match self {
-            Group::Message => "Message and null",
-            Group::Arithmetic => "Mathematics",
-            Group::Type => "Types",
-            Group::Conversion => "Conversion",
-            Group::String => "Strings",
-            Group::Map => "Maps",
-            Group::Array => "Arrays",
-            Group::Bits => "Bits and bytes",
-            Group::Codec => "Hashing, compression, encoding",
-            Group::Date => "Date and time",
-            Group::Random => "Random values",
-            Group::System => "Environment and store",
-            Group::Sparkplug => "Sparkplug B",
+            FunctionGroup::Message => "Message and null",
+            FunctionGroup::Arithmetic => "Mathematics",
+            FunctionGroup::Type => "Types",
+            FunctionGroup::Conversion => "Conversion",
+            FunctionGroup::String => "Strings",
+            FunctionGroup::Map => "Maps",
+            FunctionGroup::Array => "Arrays",
+            FunctionGroup::Bits => "Bits and bytes",
+            FunctionGroup::Codec => "Hashing, compression, encoding",
+            FunctionGroup::Date => "Date and time",
+            FunctionGroup::Random => "Random values",
+            FunctionGroup::System => "Environment and store",
+            FunctionGroup::Sparkplug => "Sparkplug B",
         }
     }
 }
@@ -152,7 +154,7 @@ macro_rules! function_table {
 use function_table;
 
 const fn has_flag(flags: &[&str], flag: &str) -> bool {
-    // There is at most one, and the first letters differ.
+    // A function has at most one flag, and all flags have different first letters.
     flags.len() == 1 && flags[0].as_bytes()[0] == flag.as_bytes()[0]
 }
 
@@ -179,25 +181,25 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     TABLES.iter().copied().flatten()
 }
 
-/// All functions, in the order of the reference.
+/// Returns all functions in the order of the reference.
 pub fn functions() -> impl Iterator<Item = &'static Function> {
     all()
 }
 
-/// Case does not matter.
+/// Names are case-insensitive.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
     all().find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
-/// Functions of EMQX that do not exist here, and why.
+/// Functions of EMQX that are not supported, with the reason.
 const ABSENT: &[(&str, &str)] = &[
     (
         "term_encode",
-        "Erlang's external term format has no readers outside of Erlang",
+        "the external term format of Erlang is not used outside Erlang",
     ),
     (
         "term_decode",
-        "Erlang's external term format has no writers outside of Erlang",
+        "the external term format of Erlang is not used outside Erlang",
     ),
     ("mongo_date", "there is no MongoDB sink"),
     ("schema_encode", "there is no schema registry"),
@@ -206,15 +208,15 @@ const ABSENT: &[(&str, &str)] = &[
     ("schema_check", "there is no schema registry"),
     ("avro_encode", "there is no schema registry"),
     ("avro_decode", "there is no schema registry"),
-    ("ai_completion", "rules talk to no other service"),
+    ("ai_completion", "rules cannot call other services"),
 ];
 
-/// Names and reasons.
-pub fn absent_functions() -> &'static [(&'static str, &'static str)] {
+/// Returns names and reasons.
+pub fn unsupported_functions() -> &'static [(&'static str, &'static str)] {
     ABSENT
 }
 
-pub(crate) fn absent(name: &str) -> Option<&'static str> {
+pub(crate) fn unsupported_reason(name: &str) -> Option<&'static str> {
     ABSENT
         .iter()
         .find(|absent| absent.0.eq_ignore_ascii_case(name))
@@ -223,21 +225,21 @@ pub(crate) fn absent(name: &str) -> Option<&'static str> {
 
 /// A constant argument that was compiled with the rule.
 #[derive(Debug)]
-pub(crate) enum Compiled {
-    Regex(Regex),
+pub(crate) enum CompiledArgument {
+    Pattern(Box<RegexPattern>),
     Program(Program),
 }
 
-/// A function and its arguments, whose number has been checked.
-pub(crate) struct Call<'a, 'r> {
+/// A function call. The number of arguments has already been checked.
+pub(crate) struct FunctionCall<'a, 'r> {
     pub function: &'static Function,
     pub arguments: &'a [Value],
-    /// Of a constant pattern or program.
-    pub constant: Option<&'a Compiled>,
-    pub run: &'a mut Run<'r>,
+    /// The compiled pattern or program, if the argument is constant.
+    pub constant: Option<&'a CompiledArgument>,
+    pub run: &'a mut RuleEvaluation<'r>,
 }
 
-impl<'a> Call<'a, '_> {
+impl<'a> FunctionCall<'a, '_> {
     pub fn value(&self, index: usize) -> &'a Value {
         self.arguments.get(index).unwrap_or(&Value::Undefined)
     }
@@ -246,83 +248,89 @@ impl<'a> Call<'a, '_> {
         index < self.arguments.len()
     }
 
-    /// Bytes; `true` and `false` are words.
-    pub fn text(&self, index: usize) -> Result<&'a [u8], Fault> {
+    /// Returns the bytes of a text. `true` and `false` count as texts.
+    pub fn text(&self, index: usize) -> Result<&'a [u8], FunctionError> {
         match self.value(index) {
             Value::Text(text) => Ok(text.as_bytes()),
             value @ Value::Bool(_) => Ok(value.word().unwrap_or_default().as_bytes()),
-            _ => self.wrong(index, "a string"),
+            _ => self.argument_error(index, "a string"),
         }
     }
 
-    /// Characters.
-    pub fn str(&self, index: usize) -> Result<&'a str, Fault> {
+    /// Returns the argument as UTF-8 text.
+    pub fn str(&self, index: usize) -> Result<&'a str, FunctionError> {
         match std::str::from_utf8(self.text(index)?) {
             Ok(text) => Ok(text),
-            Err(_) => Err(self.fault(index, "bytes that are not UTF-8", "a string of characters")),
+            Err(_) => Err(self.type_error(index, "bytes that are not UTF-8", "a string of characters")),
         }
     }
 
-    /// An option by its name, or `default`.
-    pub fn option(&self, index: usize, default: &'static str) -> Result<&'a str, Fault> {
+    /// Returns an option by its name, or `default`.
+    pub fn option(&self, index: usize, default: &'static str) -> Result<&'a str, FunctionError> {
         if self.has(index) { self.str(index) } else { Ok(default) }
     }
 
-    pub fn int(&self, index: usize) -> Result<i128, Fault> {
+    pub fn int(&self, index: usize) -> Result<i128, FunctionError> {
         match self.value(index) {
             Value::Int(int) => Ok(*int),
-            _ => self.wrong(index, "an integer"),
+            _ => self.argument_error(index, "an integer"),
         }
     }
 
-    /// An integer from 0 that says how many.
-    pub fn count(&self, index: usize) -> Result<usize, Fault> {
+    /// Returns an integer from 0 that is a count.
+    pub fn count(&self, index: usize) -> Result<usize, FunctionError> {
         let int = self.int(index)?;
-        usize::try_from(int).map_err(|_| self.fault(index, &int.to_string(), "0 or more"))
+        usize::try_from(int).map_err(|_| self.type_error(index, &int.to_string(), "0 or more"))
     }
 
-    pub fn float(&self, index: usize) -> Result<f64, Fault> {
+    pub fn float(&self, index: usize) -> Result<f64, FunctionError> {
         match self.value(index) {
             Value::Int(int) => Ok(*int as f64),
             Value::Float(float) => Ok(*float),
-            _ => self.wrong(index, "a number"),
+            _ => self.argument_error(index, "a number"),
         }
     }
 
-    pub fn array(&self, index: usize) -> Result<&'a [Value], Fault> {
+    pub fn array(&self, index: usize) -> Result<&'a [Value], FunctionError> {
         match self.value(index) {
             Value::Array(values) => Ok(values),
-            _ => self.wrong(index, "an array"),
+            _ => self.argument_error(index, "an array"),
         }
     }
 
-    /// A map, or the JSON of one.
-    pub fn map(&mut self, index: usize) -> Result<Map, Fault> {
+    /// Returns a map, or parses the JSON text of a map.
+    pub fn map(&mut self, index: usize) -> Result<Map, FunctionError> {
         match self.value(index) {
             Value::Map(map) => Ok(map.clone()),
             Value::Text(text) => match self.decode_json(text)? {
                 Value::Map(map) => Ok(map),
-                other => Err(self.fault(index, &format!("the JSON of {}", other.type_name()), "a map")),
+                other => Err(self.type_error(index, &format!("the JSON of {}", other.type_name()), "a map")),
             },
-            _ => self.wrong(index, "a map"),
+            _ => self.argument_error(index, "a map"),
         }
     }
 
-    pub fn decode_json(&mut self, text: &[u8]) -> Result<Value, Fault> {
-        self.run.budget.make(text.len() * 4)?;
-        let decoded = crate::json::decode(text, &self.run.rule.limits.json);
-        decoded.map_err(|error| Fault::from(format!("{}: the text is {error}", self.function.name)))
+    pub fn decode_json(&mut self, text: &[u8]) -> Result<Value, FunctionError> {
+        let decoded = json::decode_within(text, &self.run.rule.limits.json, &mut self.run.budget)?;
+        decoded.map_err(|error| FunctionError::from(format!("{}: the text is {error}", self.function.name)))
     }
 
-    /// A text as result, of which the bytes are counted.
-    pub fn make(&mut self, bytes: impl Into<Vec<u8>>) -> Result<Value, Fault> {
+    pub fn encode_json(&mut self, value: &Value, form: JsonForm) -> Result<Vec<u8>, FunctionError> {
+        self.run.budget.charge_value(value)?;
+        let json = json::encode(value, form);
+        self.run.budget.read(json.len())?;
+        Ok(json)
+    }
+
+    /// Returns a text as result and charges for its bytes.
+    pub fn make(&mut self, bytes: impl Into<Vec<u8>>) -> Result<Value, FunctionError> {
         let bytes = bytes.into();
         self.run.budget.make(bytes.len())?;
         Ok(Value::Text(bytes.into()))
     }
 
-    /// An array of texts.
-    pub fn texts<'t>(&mut self, texts: impl Iterator<Item = &'t [u8]>) -> Result<Value, Fault> {
+    /// Returns an array of texts.
+    pub fn texts<'t>(&mut self, texts: impl Iterator<Item = &'t [u8]>) -> Result<Value, FunctionError> {
         let mut values = Vec::new();
         for text in texts {
             self.run.budget.make(32 + text.len())?;
@@ -331,13 +339,13 @@ impl<'a> Call<'a, '_> {
         Ok(Value::array(values))
     }
 
-    pub fn wrong<T>(&self, index: usize, expected: &str) -> Result<T, Fault> {
-        Err(self.fault(index, self.value(index).type_name(), expected))
+    pub fn argument_error<T>(&self, index: usize, expected: &str) -> Result<T, FunctionError> {
+        Err(self.type_error(index, self.value(index).type_name(), expected))
     }
 
-    pub fn fault(&self, index: usize, found: &str, expected: &str) -> Fault {
+    pub fn type_error(&self, index: usize, found: &str, expected: &str) -> FunctionError {
         let name = self.function.name;
-        Fault::from(format!(
+        FunctionError::from(format!(
             "argument {} of {name} is {found}, expected {expected}",
             index + 1
         ))

@@ -1,128 +1,158 @@
-//! Regular expressions. They see bytes, not characters, and take time that is linear in the text: no look-around, no
-//! back-references in patterns.
+//! Regular expressions. Patterns match bytes, not characters. The bytes that a search reads are charged: see
+//! `pattern.rs`.
 
-use regex::bytes::{Captures, Regex};
+use std::ops::Range;
+use std::sync::Arc;
 
-use super::{Call, Compiled, Group, function_table};
-use crate::error::Fault;
-use crate::resolve::compile_regex;
+use super::{CompiledArgument, FunctionCall, FunctionGroup, function_table};
+use crate::budget::StepBudget;
+use crate::error::FunctionError;
+use crate::pattern::RegexPattern;
 use crate::text::Text;
 use crate::value::Value;
 
-function_table! { Group::String;
-    "regex_extract" (string: TEXTUAL, pattern: TEXT) regex -> ARRAY, extract, "The groups of the first match; empty without one.", "regex_extract('Number: 12345', '(\\d+)') = ['12345']";
-    "regex_match" (string: TEXTUAL, pattern: TEXT) regex -> BOOL, matches, "Whether the pattern occurs in the string.", "regex_match('123', '^\\d+$') = true";
-    "regex_replace" (string: TEXTUAL, pattern: TEXT, by: TEXT) regex -> TEXT, replace, "With all matches replaced; `&` and `\\1` in the replacement stand for the match and its groups.", "regex_replace('a;b; c', ';\\s*', ',') = 'a,b,c'";
+function_table! { FunctionGroup::String;
+    "regex_extract" (string: TEXTUAL, pattern: TEXT) regex -> ARRAY, extract, "The groups of the first match; empty if there is no match.", "regex_extract('Number: 12345', '(\\d+)') = ['12345']";
+    "regex_match" (string: TEXTUAL, pattern: TEXT) regex -> BOOL, matches, "Whether the pattern matches any part of the string.", "regex_match('123', '^\\d+$') = true";
+    "regex_replace" (string: TEXTUAL, pattern: TEXT, by: TEXT) regex -> TEXT, replace, "The string with all matches replaced; `&` and `\\1` in the replacement stand for the match and its groups.", "regex_replace('a;b; c', ';\\s*', ',') = 'a,b,c'";
 }
 
-/// Patterns that came with messages, the latest ones.
+/// Cache of the latest patterns that came from messages or from jq programs.
 #[derive(Debug, Default)]
-pub(crate) struct RegexCache {
-    entries: Vec<(Text, Regex)>,
+pub(crate) struct PatternCache {
+    entries: Vec<(Text, Arc<RegexPattern>)>,
     next: usize,
 }
 
-impl RegexCache {
+impl PatternCache {
     const ENTRIES_MAX: usize = 16;
 
-    fn get(&mut self, pattern: &[u8], bytes_max: usize) -> Result<Regex, Fault> {
-        if let Some((_, regex)) = self.entries.iter().find(|entry| *entry.0 == *pattern) {
-            return Ok(regex.clone());
+    /// Compiles the pattern if it is not cached, and charges for it. The inner error describes the pattern.
+    pub fn get(
+        &mut self,
+        pattern: &[u8],
+        bytes_max: usize,
+        budget: &mut StepBudget,
+    ) -> Result<Result<Arc<RegexPattern>, String>, FunctionError> {
+        if let Some((_, known)) = self.entries.iter().find(|entry| *entry.0 == *pattern) {
+            return Ok(Ok(known.clone()));
         }
-        let regex = compile_regex(pattern, bytes_max).map_err(|error| {
-            let pattern = String::from_utf8_lossy(&pattern[..pattern.len().min(60)]).into_owned();
-            Fault::from(format!("'{pattern}' is no regular expression: {error}"))
-        })?;
-        let entry = (Text::new(pattern), regex.clone());
+        let compiled = match RegexPattern::compile_within(pattern, bytes_max, budget)? {
+            Ok(compiled) => Arc::new(compiled),
+            Err(error) => return Ok(Err(error)),
+        };
+        let entry = (Text::new(pattern), compiled.clone());
         match self.entries.get_mut(self.next) {
             Some(oldest) => *oldest = entry,
             None => self.entries.push(entry),
         }
-        self.next = (self.next + 1) % RegexCache::ENTRIES_MAX;
-        Ok(regex)
+        self.next = (self.next + 1) % PatternCache::ENTRIES_MAX;
+        Ok(Ok(compiled))
     }
 }
 
-/// Calls `apply` with the pattern, compiled with the rule or now.
-fn with_regex<T>(
-    call: &mut Call<'_, '_>,
-    apply: impl FnOnce(&mut Call<'_, '_>, &Regex) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    // An automaton may look at every byte in several states.
-    call.run.budget.step(call.text(0)?.len() as u64 / 8)?;
-    if let Some(Compiled::Regex(regex)) = call.constant {
-        return apply(call, regex);
+/// Calls `apply` with the pattern. A constant pattern is already compiled.
+fn with_pattern(
+    call: &mut FunctionCall<'_, '_>,
+    apply: impl FnOnce(&mut FunctionCall<'_, '_>, &RegexPattern) -> Result<Value, FunctionError>,
+) -> Result<Value, FunctionError> {
+    if let Some(CompiledArgument::Pattern(pattern)) = call.constant {
+        return apply(call, pattern);
     }
-    let pattern = call.text(1)?;
-    call.run.budget.step(pattern.len() as u64 * 16)?;
-    let bytes_max = call.run.rule.limits.regex_bytes_max;
-    let regex = call.run.regexes().get(pattern, bytes_max)?;
-    apply(call, &regex)
+    let text = call.text(1)?;
+    let compiled = call.run.pattern(text)?.map_err(|error| {
+        let text = String::from_utf8_lossy(&text[..text.len().min(60)]).into_owned();
+        FunctionError::from(format!("'{text}' is not a valid regular expression: {error}"))
+    });
+    apply(call, &*compiled?)
 }
 
-fn matches(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    with_regex(call, |call, regex| Ok(Value::Bool(regex.is_match(call.text(0)?))))
+fn matches(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
+    with_pattern(call, |call, pattern| {
+        let is_match = pattern.is_match(call.text(0)?, &mut call.run.budget)?;
+        Ok(Value::Bool(is_match))
+    })
 }
 
-fn extract(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    with_regex(call, |call, regex| {
-        let Some(captures) = regex.captures(call.text(0)?) else {
+fn extract(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
+    with_pattern(call, |call, pattern| {
+        let text = call.text(0)?;
+        let Some(found) = pattern.matches(text).next(&mut call.run.budget)? else {
             return Ok(Value::array(Vec::new()));
         };
-        // Groups behind the last one that took part are left out.
-        let last = (1..captures.len())
-            .rev()
-            .find(|group| captures.get(*group).is_some())
-            .unwrap_or(0);
-        call.texts((1..=last).map(|group| captures.get(group).map_or(&b""[..], |found| found.as_bytes())))
+        let mut groups = pattern.groups(text, &found, &mut call.run.budget)?;
+        // Trailing groups that did not take part in the match are omitted.
+        while groups.pop_if(|last| last.is_none()).is_some() {}
+        call.texts(groups.iter().skip(1).map(|group| part(text, group.as_ref())))
     })
 }
 
-fn replace(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    with_regex(call, |call, regex| {
+fn replace(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
+    with_pattern(call, |call, pattern| {
         let (text, by) = (call.text(0)?, call.text(2)?);
+        let budget = &mut call.run.budget;
+        let has_groups = by.windows(2).any(|pair| matches!(pair, [b'\\', b'g' | b'1'..=b'9']));
         let mut replaced = Vec::with_capacity(text.len());
         let mut copied = 0;
-        for captures in regex.captures_iter(text) {
-            let Some(found) = captures.get(0) else {
-                continue;
+        let mut matches = pattern.matches(text);
+        while let Some(found) = matches.next(budget)? {
+            budget.make(found.start - copied)?;
+            replaced.extend_from_slice(&text[copied..found.start]);
+            copied = found.end;
+            let groups = match has_groups {
+                true => pattern.groups(text, &found, budget)?,
+                false => vec![Some(found)],
             };
-            replaced.extend_from_slice(&text[copied..found.start()]);
-            expand(&mut replaced, by, &captures);
-            copied = found.end();
-            call.run.budget.step(1)?;
-            if replaced.len() > call.run.rule.limits.result_bytes_max {
-                return Err(Fault::from("regex_replace makes more bytes than one message may"));
-            }
+            expand(&mut replaced, by, text, &groups, budget)?;
         }
+        budget.make(text.len() - copied)?;
         replaced.extend_from_slice(&text[copied..]);
-        call.make(replaced)
+        Ok(Value::Text(replaced.into()))
     })
 }
 
-/// `&`: the match; `\1` and `\g{1}`: a group; a backslash before anything else: that.
-fn expand(out: &mut Vec<u8>, by: &[u8], captures: &Captures<'_>) {
-    let group = |out: &mut Vec<u8>, number: usize| {
-        out.extend_from_slice(captures.get(number).map_or(&b""[..], |found| found.as_bytes()));
-    };
+/// Returns an empty text for a group that did not take part in the match.
+fn part<'t>(text: &'t [u8], group: Option<&Range<usize>>) -> &'t [u8] {
+    group.and_then(|group| text.get(group.clone())).unwrap_or_default()
+}
+
+/// Expands a replacement: `&` is the match, `\1` and `\g{1}` are groups, a backslash before any other character is that
+/// character.
+fn expand(
+    out: &mut Vec<u8>,
+    by: &[u8],
+    text: &[u8],
+    groups: &[Option<Range<usize>>],
+    budget: &mut StepBudget,
+) -> Result<(), FunctionError> {
+    budget.make(by.len())?;
+    budget.read(by.len())?;
     let mut rest = by;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
-        match (byte, tail) {
-            (b'&', _) => group(out, 0),
+        let group = match (byte, tail) {
+            (b'&', _) => 0,
             (b'\\', [b'g', b'{', digit @ b'0'..=b'9', b'}', after @ ..]) => {
-                group(out, usize::from(digit - b'0'));
                 rest = after;
+                usize::from(digit - b'0')
             }
             (b'\\', [digit @ b'0'..=b'9', after @ ..]) => {
-                group(out, usize::from(digit - b'0'));
                 rest = after;
+                usize::from(digit - b'0')
             }
             (b'\\', [escaped @ (b'&' | b'\\'), after @ ..]) => {
                 out.push(*escaped);
                 rest = after;
+                continue;
             }
-            _ => out.push(byte),
-        }
+            _ => {
+                out.push(byte);
+                continue;
+            }
+        };
+        let part = part(text, groups.get(group).and_then(Option::as_ref));
+        budget.make(part.len())?;
+        out.extend_from_slice(part);
     }
+    Ok(())
 }

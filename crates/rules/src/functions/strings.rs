@@ -1,34 +1,36 @@
-//! Functions of strings. Those that know characters want UTF-8; the others take bytes as they are.
+//! String functions. Functions that work on characters require UTF-8; the others accept any bytes.
+
+use memchr::memmem;
 
 use super::convert::to_text;
-use super::{Call, Group, function_table};
-use crate::error::Fault;
+use super::{FunctionCall, FunctionGroup, function_table};
+use crate::error::FunctionError;
 use crate::json::{self, JsonForm};
 use crate::value::Value;
 
-function_table! { Group::String;
+function_table! { FunctionGroup::String;
     "ascii" (string: TEXTUAL) -> INT, ascii, "The code of the first character.", "ascii('abc') = 97";
-    "concat" (first: ANY; second: ANY) -> TEXT, concat, "Both as one string, or all elements of an array as one.", "concat('Name:', 'John') = 'Name:John'";
-    "find" (string: TEXTUAL, part: TEXT; direction: TEXT) -> TEXT, find, "The string from where the part begins, the first or (`'trailing'`) the last one; empty without it.", "find('Front, Middle, End', ', ', 'trailing') = ', End'";
-    "join_to_string" (separator: TEXT_OR_ARRAY; array: ARRAY) -> TEXT, join_to_string, "The elements as one string; the separator is `', '` if there is none.", "join_to_string('-', ['a', 'b', 'c']) = 'a-b-c'";
-    "join_to_sql_values_string" (array: ARRAY) -> TEXT, join_to_sql_values_string, "The elements as SQL writes them: strings in single quotes, which are doubled inside.", "join_to_sql_values_string([1, 'a']) = '1, ''a'''";
-    "lower" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?.to_lowercase(); c.make(s) }, "In lower case.", "lower('Hello') = 'hello'";
-    "ltrim" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?.trim_start(); c.make(s) }, "Without space at the start.", "ltrim('  hello ') = 'hello '";
-    "pad" (string: TEXTUAL, length: INT; direction: TEXT, character: TEXT) -> TEXT, pad, "Filled up to the length, at the end or `'leading'`, `'trailing'`, `'both'`.", "pad('hello', 8, 'both') = ' hello  '";
-    "replace" (string: TEXTUAL, part: TEXT, by: TEXT; place: TEXT) -> TEXT, replace, "With `all` of the parts replaced, or the `leading` or `trailing` one.", "replace('ab..cd..ef', '..', '**', 'leading') = 'ab**cd..ef'";
-    "reverse" (string: TEXTUAL) -> TEXT, reverse, "Its characters from the end to the start.", "reverse('hello') = 'olleh'";
-    "rm_prefix" (string: TEXTUAL, prefix: TEXT) -> TEXT, rm_prefix, "Without the prefix, if it has it.", "rm_prefix('foo/bar', 'foo/') = 'bar'";
-    "rtrim" (string: TEXTUAL; characters: TEXT) -> TEXT, rtrim, "Without space, or without the given characters, at the end.", "rtrim(' hello  ') = ' hello'";
+    "concat" (first: ANY; second: ANY) -> TEXT, concat, "Both strings joined, or all elements of an array joined.", "concat('Name:', 'John') = 'Name:John'";
+    "find" (string: TEXTUAL, part: TEXT; direction: TEXT) -> TEXT, find, "The string from the first or (`'trailing'`) last occurrence of the part; empty if the part does not occur.", "find('Front, Middle, End', ', ', 'trailing') = ', End'";
+    "join_to_string" (separator: TEXT_OR_ARRAY; array: ARRAY) -> TEXT, join_to_string, "The elements joined to one string; the default separator is `', '`.", "join_to_string('-', ['a', 'b', 'c']) = 'a-b-c'";
+    "join_to_sql_values_string" (array: ARRAY) -> TEXT, join_to_sql_values_string, "The elements in SQL syntax: strings in single quotes, with inner quotes doubled.", "join_to_sql_values_string([1, 'a']) = '1, ''a'''";
+    "lower" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?; charge_characters(c, s)?; c.make(s.to_lowercase()) }, "The string in lower case.", "lower('Hello') = 'hello'";
+    "ltrim" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?.trim_start(); c.make(s) }, "The string without leading white space.", "ltrim('  hello ') = 'hello '";
+    "pad" (string: TEXTUAL, length: INT; direction: TEXT, character: TEXT) -> TEXT, pad, "The string padded to the length at the end, or at `'leading'`, `'trailing'` or `'both'`.", "pad('hello', 8, 'both') = ' hello  '";
+    "replace" (string: TEXTUAL, part: TEXT, by: TEXT; place: TEXT) -> TEXT, replace, "The string with `all` occurrences of the part replaced, or only the `leading` or `trailing` one.", "replace('ab..cd..ef', '..', '**', 'leading') = 'ab**cd..ef'";
+    "reverse" (string: TEXTUAL) -> TEXT, reverse, "The characters in reverse order.", "reverse('hello') = 'olleh'";
+    "rm_prefix" (string: TEXTUAL, prefix: TEXT) -> TEXT, rm_prefix, "The string without the prefix, if it begins with the prefix.", "rm_prefix('foo/bar', 'foo/') = 'bar'";
+    "rtrim" (string: TEXTUAL; characters: TEXT) -> TEXT, rtrim, "The string without trailing white space, or without the given characters at the end.", "rtrim(' hello  ') = ' hello'";
     "split" (string: TEXTUAL, separator: TEXT; option: TEXT) -> ARRAY, split, "The parts between separators. Options: `notrim` keeps empty parts, `leading` and `trailing` split once, `leading_notrim`, `trailing_notrim`.", "split('a;;b', ';') = ['a', 'b']";
-    "strlen" (string: TEXTUAL) -> INT, |c| Ok(Value::Int(characters(c.str(0)?).count() as i128)), "How many characters it has; CR LF is one.", "strlen('hello') = 5";
-    "substr" (string: TEXTUAL, start: INT; length: INT) -> TEXT, substr, "From a position, which begins with 0, to the end or for so many characters.", "substr('hello world!', 6, 5) = 'world'";
-    "tokens" (string: TEXTUAL, separators: TEXT; nocrlf: TEXT) -> ARRAY, tokens, "The parts between any of the separating characters, `'nocrlf'` adds line ends to these.", "tokens('a,b;c', ',;') = ['a', 'b', 'c']";
-    "trim" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?.trim(); c.make(s) }, "Without space at both ends.", "trim('  hello  ') = 'hello'";
-    "unescape" (string: TEXTUAL) -> TEXT, unescape, "With escape sequences resolved: `\\n`, `\\t`, `\\r`, `\\b`, `\\f`, `\\v`, `\\a`, `\\\\`, `\\'`, `\\\"`, `\\?`, `\\x41`.", "strlen(unescape('\\n')) = 1";
-    "upper" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?.to_uppercase(); c.make(s) }, "In upper case.", "upper('hello') = 'HELLO'";
+    "strlen" (string: TEXTUAL) -> INT, |c| { let s = c.str(0)?; charge_characters(c, s)?; Ok(Value::Int(characters(s).count() as i128)) }, "The number of characters; CR LF counts as one.", "strlen('hello') = 5";
+    "substr" (string: TEXTUAL, start: INT; length: INT) -> TEXT, substr, "The part from a position, which begins with 0, to the end or of the given length.", "substr('hello world!', 6, 5) = 'world'";
+    "tokens" (string: TEXTUAL, separators: TEXT; nocrlf: TEXT) -> ARRAY, tokens, "The parts between any of the separator characters; `'nocrlf'` adds line ends to the separators.", "tokens('a,b;c', ',;') = ['a', 'b', 'c']";
+    "trim" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?.trim(); c.make(s) }, "The string without leading and trailing white space.", "trim('  hello  ') = 'hello'";
+    "unescape" (string: TEXTUAL) -> TEXT, unescape, "The string with escape sequences resolved: `\\n`, `\\t`, `\\r`, `\\b`, `\\f`, `\\v`, `\\a`, `\\\\`, `\\'`, `\\\"`, `\\?`, `\\x41`.", "strlen(unescape('\\n')) = 1";
+    "upper" (string: TEXTUAL) -> TEXT, |c| { let s = c.str(0)?; charge_characters(c, s)?; c.make(s.to_uppercase()) }, "The string in upper case.", "upper('hello') = 'HELLO'";
 }
 
-/// Code points, with CR LF as one.
+/// Iterates over code points, with CR LF as one character.
 fn characters(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -40,49 +42,38 @@ fn characters(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where `part` begins.
+/// Charges for reading each character, which takes longer than reading each byte.
+fn charge_characters(call: &mut FunctionCall<'_, '_>, text: &str) -> Result<(), FunctionError> {
+    call.run.budget.charge_steps(text.len() as u64 / 4)
+}
+
+/// Returns the position of `part`. The search algorithm (Two-Way) is linear in the length of the text.
 fn position(text: &[u8], part: &[u8]) -> Option<usize> {
-    match part {
-        [] => None,
-        [first, ..] => {
-            let starts = text.iter().enumerate().filter(|(_, byte)| *byte == first);
-            starts.map(|(at, _)| at).find(|at| text[*at..].starts_with(part))
-        }
-    }
+    memmem::find(text, part).filter(|_| !part.is_empty())
 }
 
 fn last_position(text: &[u8], part: &[u8]) -> Option<usize> {
-    if part.is_empty() {
-        return None;
-    }
-    (0..text.len()).rev().find(|at| text[*at..].starts_with(part))
+    memmem::rfind(text, part).filter(|_| !part.is_empty())
 }
 
-/// All positions, without overlaps.
-fn positions(text: &[u8], part: &[u8]) -> Vec<usize> {
+/// Returns all positions without overlaps.
+fn positions(call: &mut FunctionCall<'_, '_>, text: &[u8], part: &[u8]) -> Result<Vec<usize>, FunctionError> {
     let mut found = Vec::new();
-    let mut start = 0;
-    while let Some(at) = position(&text[start..], part) {
-        found.push(start + at);
-        start += at + part.len();
+    for at in memmem::find_iter(text, part).take_while(|_| !part.is_empty()) {
+        call.run.budget.charge_steps(1)?;
+        found.push(at);
     }
-    found
+    Ok(found)
 }
 
-/// Looking for a part may take its length for every byte.
-fn charge_search(call: &mut Call<'_, '_>) -> Result<(), Fault> {
-    let (text, part) = (call.text(0)?.len() as u64, call.text(1)?.len() as u64);
-    call.run.budget.step(text.saturating_mul(part) / 256)
-}
-
-fn ascii(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn ascii(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     match call.text(0)?.first() {
         Some(byte) => Ok(Value::Int((*byte).into())),
-        None => Err(call.fault(0, "empty", "a character")),
+        None => Err(call.type_error(0, "empty", "a character")),
     }
 }
 
-fn concat(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn concat(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let values = match call.arguments {
         [Value::Array(values)] => values,
         arguments => arguments,
@@ -90,7 +81,7 @@ fn concat(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     join(call, values, b"")
 }
 
-fn join_to_string(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn join_to_string(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     if call.has(1) {
         join(call, call.array(1)?, call.text(0)?)
     } else {
@@ -98,26 +89,29 @@ fn join_to_string(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     }
 }
 
-fn join(call: &mut Call<'_, '_>, values: &[Value], separator: &[u8]) -> Result<Value, Fault> {
+fn join(call: &mut FunctionCall<'_, '_>, values: &[Value], separator: &[u8]) -> Result<Value, FunctionError> {
     let mut joined = Vec::new();
     for (i, value) in values.iter().enumerate() {
         if i > 0 {
             joined.extend_from_slice(separator);
         }
         let before = joined.len();
+        call.run.budget.charge_steps(1)?;
+        call.run.budget.charge_value(value)?;
         to_text(&mut joined, value);
         call.run.budget.make(joined.len() - before + separator.len())?;
     }
     Ok(Value::Text(joined.into()))
 }
 
-/// Doubled quotes are standard SQL; backslashes, as EMQX writes them, end the string in PostgreSQL.
-fn join_to_sql_values_string(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+/// Quotes are doubled, as in standard SQL. EMQX escapes them with a backslash, which ends the string in PostgreSQL.
+fn join_to_sql_values_string(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let mut joined = Vec::new();
     for (i, value) in call.array(0)?.iter().enumerate() {
         if i > 0 {
             joined.extend_from_slice(b", ");
         }
+        call.run.budget.check_nesting(value, 0)?;
         let mut text = Vec::new();
         match value {
             Value::Undefined | Value::Null => text.extend_from_slice(b"NULL"),
@@ -128,6 +122,7 @@ fn join_to_sql_values_string(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
             joined.extend_from_slice(&text);
             continue;
         }
+        call.run.budget.read(4 * text.len())?;
         joined.push(b'\'');
         for byte in text {
             joined.extend(std::iter::repeat_n(byte, if byte == b'\'' { 2 } else { 1 }));
@@ -137,27 +132,27 @@ fn join_to_sql_values_string(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     call.make(joined)
 }
 
-fn find(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    charge_search(call)?;
+fn find(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, part) = (call.text(0)?, call.text(1)?);
     let found = match call.option(2, "leading")? {
         _ if part.is_empty() => Some(0),
         "leading" => position(text, part),
         "trailing" => last_position(text, part),
-        other => return Err(call.fault(2, &format!("'{other}'"), "'leading' or 'trailing'")),
+        other => return Err(call.type_error(2, &format!("'{other}'"), "'leading' or 'trailing'")),
     };
     call.make(found.map_or(&b""[..], |at| &text[at..]))
 }
 
-fn pad(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn pad(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, length) = (call.str(0)?, call.count(1)?);
+    charge_characters(call, text)?;
     let (direction, character) = (call.option(2, "trailing")?, call.option(3, " ")?);
     let missing = length.saturating_sub(characters(text).count());
     let (before, after) = match direction {
         "leading" => (missing, 0),
         "trailing" => (0, missing),
         "both" => (missing / 2, missing - missing / 2),
-        other => return Err(call.fault(2, &format!("'{other}'"), "'leading', 'trailing' or 'both'")),
+        other => return Err(call.type_error(2, &format!("'{other}'"), "'leading', 'trailing' or 'both'")),
     };
     call.run
         .budget
@@ -171,16 +166,17 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     Ok(Value::from(padded))
 }
 
-fn replace(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    charge_search(call)?;
+fn replace(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, part, by) = (call.text(0)?, call.text(1)?, call.text(2)?);
     let found = match call.option(3, "all")? {
-        "all" => positions(text, part),
+        "all" => positions(call, text, part)?,
         "leading" => position(text, part).into_iter().collect(),
         "trailing" => last_position(text, part).into_iter().collect(),
-        other => return Err(call.fault(3, &format!("'{other}'"), "'all', 'leading' or 'trailing'")),
+        other => return Err(call.type_error(3, &format!("'{other}'"), "'all', 'leading' or 'trailing'")),
     };
-    call.run.budget.make(found.len().saturating_mul(by.len()))?;
+    call.run
+        .budget
+        .make(text.len() + found.len().saturating_mul(by.len()))?;
     let mut replaced = Vec::with_capacity(text.len());
     let mut copied = 0;
     for at in found {
@@ -189,25 +185,31 @@ fn replace(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
         copied = at + part.len();
     }
     replaced.extend_from_slice(&text[copied..]);
-    call.make(replaced)
+    Ok(Value::Text(replaced.into()))
 }
 
-fn reverse(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    let mut characters: Vec<&str> = characters(call.str(0)?).collect();
+fn reverse(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
+    let text = call.str(0)?;
+    charge_characters(call, text)?;
+    charge_characters(call, text)?;
+    let mut characters: Vec<&str> = characters(text).collect();
     characters.reverse();
     call.make(characters.concat())
 }
 
-fn rm_prefix(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn rm_prefix(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, prefix) = (call.text(0)?, call.text(1)?);
     call.make(text.strip_prefix(prefix).unwrap_or(text))
 }
 
-fn rtrim(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn rtrim(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let text = call.str(0)?;
     let trimmed = if call.has(1) {
         let characters = call.str(1)?;
-        call.run.budget.step(text.len() as u64 * characters.len() as u64 / 64)?;
+        charge_characters(call, text)?;
+        call.run
+            .budget
+            .charge_steps((text.len() as u64).saturating_mul(characters.len() as u64) / 64)?;
         text.trim_end_matches(|character| characters.contains(character))
     } else {
         text.trim_end()
@@ -215,17 +217,16 @@ fn rtrim(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     call.make(trimmed)
 }
 
-fn split(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    charge_search(call)?;
+fn split(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, separator) = (call.text(0)?, call.text(1)?);
     let option = call.option(2, "")?;
     let found = match option {
-        "" | "notrim" => positions(text, separator),
+        "" | "notrim" => positions(call, text, separator)?,
         "leading" | "leading_notrim" => position(text, separator).into_iter().collect(),
         "trailing" | "trailing_notrim" => last_position(text, separator).into_iter().collect(),
         other => {
             let expected = "'notrim', 'leading', 'leading_notrim', 'trailing' or 'trailing_notrim'";
-            return Err(call.fault(2, &format!("'{other}'"), expected));
+            return Err(call.type_error(2, &format!("'{other}'"), expected));
         }
     };
     let starts = std::iter::once(0).chain(found.iter().map(|at| at + separator.len()));
@@ -235,27 +236,33 @@ fn split(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
     call.texts(parts.filter(|part| keeps_empty || !part.is_empty()))
 }
 
-fn substr(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn substr(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, start) = (call.str(0)?, call.count(1)?);
     let length = if call.has(2) { call.count(2)? } else { usize::MAX };
+    charge_characters(call, text)?;
     let part: String = characters(text).skip(start).take(length).collect();
     call.make(part)
 }
 
-fn tokens(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
-    charge_search(call)?;
+fn tokens(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let (text, separators) = (call.text(0)?, call.text(1)?);
-    let has_line_ends = match call.option(2, "")? {
-        "" => false,
-        "nocrlf" => true,
-        other => return Err(call.fault(2, &format!("'{other}'"), "'nocrlf'")),
-    };
-    let separates = |byte: &u8| separators.contains(byte) || (has_line_ends && matches!(byte, b'\r' | b'\n'));
-    call.texts(text.split(separates).filter(|part| !part.is_empty()))
+    let mut separates = [false; 256];
+    match call.option(2, "")? {
+        "" => {}
+        "nocrlf" => b"\r\n".iter().for_each(|byte| separates[usize::from(*byte)] = true),
+        other => return Err(call.type_error(2, &format!("'{other}'"), "'nocrlf'")),
+    }
+    separators.iter().for_each(|byte| separates[usize::from(*byte)] = true);
+    call.run.budget.read(text.len())?;
+    call.texts(
+        text.split(|byte| separates[usize::from(*byte)])
+            .filter(|part| !part.is_empty()),
+    )
 }
 
-fn unescape(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
+fn unescape(call: &mut FunctionCall<'_, '_>) -> Result<Value, FunctionError> {
     let text = call.str(0)?;
+    charge_characters(call, text)?;
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(character) = rest.next() {
@@ -279,11 +286,17 @@ fn unescape(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
                 let code = u32::from_str_radix(&digits[..length], 16).ok().and_then(char::from_u32);
                 rest = digits[length..].chars();
                 code.ok_or_else(|| {
-                    call.fault(0, "a string with \\x that is no character", "\\x and the digits of one")
+                    call.type_error(
+                        0,
+                        "a string with \\x that is not a character",
+                        "\\x and the digits of one",
+                    )
                 })?
             }
-            Some(other) => return Err(call.fault(0, &format!("a string with \\{other}"), "a known escape sequence")),
-            None => return Err(call.fault(0, "a string with \\ at its end", "a known escape sequence")),
+            Some(other) => {
+                return Err(call.type_error(0, &format!("a string with \\{other}"), "a known escape sequence"));
+            }
+            None => return Err(call.type_error(0, "a string with \\ at its end", "a known escape sequence")),
         });
     }
     call.make(out)

@@ -1,19 +1,24 @@
-//! `=`, `|=` and their kin.
+//! `=`, `|=` and the other assignment operators.
 
 use std::sync::Arc;
 
-use super::machine::{Flow, Item, Machine, Out, Path, Scope, Stop};
+use super::machine::{BindingScope, JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver, ValuePath};
 use super::term::{Term, Updating};
 use super::{paths, values};
 use crate::value::Value;
 
-impl Machine {
-    /// All paths that a term gives.
-    fn paths<'e>(&mut self, term: &'e Term, input: &Value, scope: Scope<'e>) -> Result<Vec<Arc<Vec<Value>>>, Stop> {
+impl JqMachine {
+    /// Returns all paths that the term yields.
+    fn paths<'e>(
+        &mut self,
+        term: &'e Term,
+        input: &Value,
+        scope: BindingScope<'e>,
+    ) -> Result<Vec<Arc<Vec<Value>>>, JqStop> {
         let mut all = Vec::new();
-        let item = Item {
+        let item = JqOutput {
             value: input.clone(),
-            path: Path::At(Arc::default()),
+            path: ValuePath::At(Arc::default()),
         };
         self.eval(term, item, scope, &mut |machine, item| {
             machine.make(16)?;
@@ -27,29 +32,30 @@ impl Machine {
         &mut self,
         left: &'e Term,
         right: &'e Term,
-        item: Item,
-        scope: Scope<'e>,
-        out: &mut Out<'_>,
-    ) -> Flow {
+        item: JqOutput,
+        scope: BindingScope<'e>,
+        out: &mut OutputReceiver<'_>,
+    ) -> JqFlow {
         self.each(right, &item.value, scope, &mut |machine, value| {
             let paths = machine.paths(left, &item.value, scope)?;
             let mut changed = item.value.clone();
             for path in paths {
                 changed = paths::set(machine, changed, &path, value.clone())?;
             }
-            out(machine, item.made(changed))
+            out(machine, item.computed(changed))
         })
     }
 
-    /// `|=`: the first output takes the place of what was there; without one it goes.
+    /// `|=`: replaces the value at each path with the first output of the filter, or deletes the path if there is no
+    /// output.
     pub fn update<'e>(
         &mut self,
         left: &'e Term,
         right: &'e Term,
-        item: Item,
-        scope: Scope<'e>,
-        out: &mut Out<'_>,
-    ) -> Flow {
+        item: JqOutput,
+        scope: BindingScope<'e>,
+        out: &mut OutputReceiver<'_>,
+    ) -> JqFlow {
         let (mut changed, mut gone) = (item.value.clone(), Vec::new());
         for path in self.paths(left, &item.value, scope)? {
             let before = paths::get(self, &changed, &path)?;
@@ -58,10 +64,10 @@ impl Machine {
             let label = self.labels;
             let flow = self.each(right, &before, scope, &mut |_, value| {
                 after = Some(value);
-                Err(Stop::Break(label))
+                Err(JqStop::Break(label))
             });
             match flow {
-                Err(Stop::Break(broken)) if broken == label => {}
+                Err(JqStop::Break(broken)) if broken == label => {}
                 flow => flow?,
             }
             match after {
@@ -70,7 +76,7 @@ impl Machine {
             }
         }
         let changed = paths::delete(self, changed, gone)?;
-        out(self, item.made(changed))
+        out(self, item.computed(changed))
     }
 
     pub fn update_by<'e>(
@@ -78,10 +84,10 @@ impl Machine {
         how: Updating,
         left: &'e Term,
         right: &'e Term,
-        item: Item,
-        scope: Scope<'e>,
-        out: &mut Out<'_>,
-    ) -> Flow {
+        item: JqOutput,
+        scope: BindingScope<'e>,
+        out: &mut OutputReceiver<'_>,
+    ) -> JqFlow {
         self.each(right, &item.value, scope, &mut |machine, value| {
             let mut changed = item.value.clone();
             for path in machine.paths(left, &item.value, scope)? {
@@ -93,7 +99,7 @@ impl Machine {
                 };
                 changed = paths::set(machine, changed, &path, after)?;
             }
-            out(machine, item.made(changed))
+            out(machine, item.computed(changed))
         })
     }
 }

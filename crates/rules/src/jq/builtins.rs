@@ -1,21 +1,22 @@
-//! Functions of values. What can be said in jq itself stands in `prelude.jq`.
+//! Native functions of values. Functions that can be written in jq are in `prelude.jq`.
 
 use std::sync::Arc;
 
-use super::machine::{Machine, Stop, VALUE_NESTING_MAX};
+use super::machine::{JqMachine, JqStop};
 use super::term::{Native, Special, ValueFunction};
-use super::values::{self, charge_order, float, number, order, text, told};
+use super::values::{self, charge_order, described, float, number, order, text};
 use super::{formats, paths, search, times};
+use crate::budget::VALUE_NESTING_MAX;
 use crate::json::{self, JsonLimits};
 use crate::value::{Map, Value};
 
-type Result<T> = std::result::Result<T, Stop>;
+type JqResult<T> = std::result::Result<T, JqStop>;
 
 const fn of(function: ValueFunction) -> Native {
     Native::Values(function)
 }
 
-/// Name, arguments, and what it is. Names that begin with `_` are for the prelude.
+/// Name, number of arguments, and implementation. Names that begin with `_` are only for the prelude.
 pub(super) const NATIVES: &[(&str, usize, Native)] = &[
     ("empty", 0, Native::Special(Special::Empty)),
     ("path", 1, Native::Special(Special::Path)),
@@ -203,6 +204,7 @@ pub(super) const NATIVES: &[(&str, usize, Native)] = &[
     ("implode", 0, of(implode)),
     ("indices", 1, of(search::indices)),
     ("_match", 2, of(search::matches)),
+    ("_cut", 2, of(search::split_at_matches)),
     ("now", 0, of(times::now)),
     ("gmtime", 0, of(times::gmtime)),
     ("mktime", 0, of(times::mktime)),
@@ -210,25 +212,25 @@ pub(super) const NATIVES: &[(&str, usize, Native)] = &[
     ("fromdateiso8601", 0, of(times::from_date)),
 ];
 
-fn raised(value: Value) -> Stop {
-    Stop::Error { value, at: None }
+fn raised(value: Value) -> JqStop {
+    JqStop::Error { value, at: None }
 }
 
-fn array(value: &Value) -> Result<&Arc<Vec<Value>>> {
+fn array(value: &Value) -> JqResult<&Arc<Vec<Value>>> {
     match value {
         Value::Array(elements) => Ok(elements),
-        other => Err(Stop::error(format!("{} is not an array", told(other)))),
+        other => Err(JqStop::error(format!("{} is not an array", described(other)))),
     }
 }
 
-fn length(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn length(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     let length = match &it {
         Value::Undefined | Value::Null => 0,
-        Value::Bool(_) => return Err(Stop::error(format!("{} has no length", told(&it)))),
+        Value::Bool(_) => return Err(JqStop::error(format!("{} has no length", described(&it)))),
         Value::Int(int) => return Ok(int.checked_abs().map_or(number((*int as f64).abs()), Value::Int)),
         Value::Float(float) => return Ok(number(float.abs())),
         Value::Text(text) => {
-            machine.step(text.len() as u64 / 64)?;
+            machine.read(text.len())?;
             text.to_string().chars().count()
         }
         Value::Array(elements) => elements.len(),
@@ -237,15 +239,15 @@ fn length(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
     Ok(Value::Int(length as i128))
 }
 
-fn keys(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn keys(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     match &it {
         Value::Map(map) => machine.array(map.iter().map(|(key, _)| Value::Text(key.clone())).collect()),
         Value::Array(elements) => machine.array((0..elements.len()).map(|at| Value::Int(at as i128)).collect()),
-        other => Err(Stop::error(format!("{} has no keys", told(other)))),
+        other => Err(JqStop::error(format!("{} has no keys", described(other)))),
     }
 }
 
-fn has(_: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn has(_: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     match (&it, &given[0]) {
         (Value::Map(map), Value::Text(key)) => Ok(Value::Bool(map.get(key.as_bytes()).is_some())),
         (Value::Array(elements), key @ (Value::Int(_) | Value::Float(_))) => {
@@ -254,23 +256,28 @@ fn has(_: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
         }
         (of, key) => {
             let (of, key) = (values::kind(of), values::kind(key));
-            Err(Stop::error(format!("Cannot check whether {of} has a {key} key")))
+            Err(JqStop::error(format!("Cannot check whether {of} has a {key} key")))
         }
     }
 }
 
-fn contains(machine: &mut Machine, all: &Value, part: &Value) -> Result<bool> {
-    machine.step(1)?;
+fn contains(machine: &mut JqMachine, all: &Value, part: &Value) -> JqResult<bool> {
+    machine.charge_steps(1)?;
     match (all, part) {
         (Value::Text(all), Value::Text(part)) => {
-            machine.step((all.len() + part.len()) as u64 / 16)?;
-            Ok(all.to_string().contains(&part.to_string()))
+            machine.charge_steps(4)?;
+            machine.read(all.len() + part.len())?;
+            Ok(memchr::memmem::find(all, part).is_some())
         }
         (Value::Array(all), Value::Array(parts)) => {
             for part in parts.iter() {
                 let mut is_there = false;
                 for one in all.iter() {
-                    is_there = is_there || (values::kind(one) == values::kind(part) && contains(machine, one, part)?);
+                    machine.charge_steps(1)?;
+                    is_there = values::kind(one) == values::kind(part) && contains(machine, one, part)?;
+                    if is_there {
+                        break;
+                    }
                 }
                 if !is_there {
                     return Ok(false);
@@ -292,29 +299,36 @@ fn contains(machine: &mut Machine, all: &Value, part: &Value) -> Result<bool> {
         }
         (all, part) if values::kind(all) == values::kind(part) => Ok(order(all, part).is_eq()),
         (all, part) => {
-            let (all, part) = (told(all), told(part));
-            Err(Stop::error(format!(
+            let (all, part) = (described(all), described(part));
+            Err(JqStop::error(format!(
                 "{all} and {part} cannot have their containment checked"
             )))
         }
     }
 }
 
-fn add(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn add(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
+    let entries = match &it {
+        Value::Array(elements) => elements.len(),
+        Value::Map(map) => map.len(),
+        _ => 0,
+    };
+    machine.make(32 * entries)?;
     let elements: Vec<Value> = match &it {
         Value::Array(elements) => elements.to_vec(),
         Value::Map(map) => map.iter().map(|(_, value)| value.clone()).collect(),
         Value::Null => return Ok(Value::Null),
-        other => return Err(Stop::error(format!("Cannot iterate over {}", told(other)))),
+        other => return Err(JqStop::error(format!("Cannot iterate over {}", described(other)))),
     };
-    machine.step(elements.len() as u64)?;
+    machine.charge_steps(elements.len() as u64)?;
     if elements.len() > 1 && elements.iter().all(|element| matches!(element, Value::Text(_))) {
-        let bytes: Vec<u8> = elements
-            .iter()
-            .flat_map(|it| it.as_bytes().unwrap_or_default())
-            .copied()
-            .collect();
-        return machine.text(bytes);
+        let mut bytes = Vec::new();
+        for element in &elements {
+            let text = element.as_bytes().unwrap_or_default();
+            machine.make(text.len())?;
+            bytes.extend_from_slice(text);
+        }
+        return Ok(Value::Text(bytes.into()));
     }
     let mut sum = Value::Null;
     for element in &elements {
@@ -323,51 +337,56 @@ fn add(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
     Ok(sum)
 }
 
-fn from_json(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn from_json(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     let text = text(&it)?;
     if text.as_bytes() == b"nan" {
         return Ok(Value::Float(f64::NAN));
     }
-    machine.make(text.len() * 4)?;
+    let limits = machine.allowance.json;
     let limits = JsonLimits {
-        depth_max: machine.json.depth_max.min(VALUE_NESTING_MAX),
-        ..machine.json
+        depth_max: limits.depth_max.min(VALUE_NESTING_MAX),
+        ..limits
     };
-    json::decode(text, &limits).map_err(|error| Stop::error(format!("{} (the text is {error})", told(&it))))
+    let decoded = json::decode_within(text, &limits, &mut machine.allowance.budget)?;
+    decoded.map_err(|error| JqStop::error(format!("{} (the text is {error})", described(&it))))
 }
 
-fn to_number(_: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn to_number(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     match &it {
         Value::Int(_) | Value::Float(_) => Ok(it),
         Value::Text(text) => {
+            machine.read(2 * text.len())?;
             let text = text.to_string();
             let parsed = text.trim().parse::<i64>().map(Value::from).ok();
             let is_number = |float: &f64| float.is_finite();
             let parsed = parsed.or_else(|| text.trim().parse().ok().filter(is_number).map(number));
-            parsed.ok_or_else(|| Stop::error(format!("{} cannot be parsed as a number", told(&it))))
+            parsed.ok_or_else(|| JqStop::error(format!("{} cannot be parsed as a number", described(&it))))
         }
-        other => Err(Stop::error(format!("{} cannot be parsed as a number", told(other)))),
+        other => Err(JqStop::error(format!(
+            "{} cannot be parsed as a number",
+            described(other)
+        ))),
     }
 }
 
-/// Charged for comparing so many values with each other.
-fn charge_sort(machine: &mut Machine, elements: &[Value]) -> Result<()> {
-    let mut size = 0;
+/// Charges for sorting this many values.
+fn charge_sort(machine: &mut JqMachine, elements: &[Value]) -> JqResult<()> {
+    let log = 1 + u64::from(elements.len().max(1).ilog2());
+    machine.charge_steps(elements.len() as u64 * log / 2)?;
     for element in elements {
-        size += match element {
-            Value::Text(text) => 1 + text.len() as u64 / 64,
-            other => other.count_within(VALUE_NESTING_MAX).unwrap_or(u64::from(u32::MAX)),
-        };
+        let before = machine.allowance.budget.steps();
+        machine.charge_value(element)?;
+        let walked = before - machine.allowance.budget.steps();
+        machine.charge_steps(walked * log)?;
     }
-    machine.step(size.saturating_mul(1 + u64::from(elements.len().max(1).ilog2())) / 4)?;
     machine.make(32 * elements.len())
 }
 
-fn sort(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn sort(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     let Value::Array(elements) = &it else {
-        return Err(Stop::error(format!(
+        return Err(JqStop::error(format!(
             "{} cannot be sorted, as it is not an array",
-            told(&it)
+            described(&it)
         )));
     };
     charge_sort(machine, elements)?;
@@ -376,8 +395,8 @@ fn sort(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
     Ok(Value::array(sorted))
 }
 
-/// Elements with their keys, sorted by these.
-fn sorted_by<'v>(machine: &mut Machine, it: &'v Value, keys: &'v Value) -> Result<Vec<(&'v Value, &'v Value)>> {
+/// Returns the elements with their keys, sorted by key.
+fn sorted_by<'v>(machine: &mut JqMachine, it: &'v Value, keys: &'v Value) -> JqResult<Vec<(&'v Value, &'v Value)>> {
     let (elements, keys) = (array(it)?, array(keys)?);
     charge_sort(machine, keys)?;
     let mut pairs: Vec<(&Value, &Value)> = keys.iter().zip(elements.iter()).collect();
@@ -385,23 +404,23 @@ fn sorted_by<'v>(machine: &mut Machine, it: &'v Value, keys: &'v Value) -> Resul
     Ok(pairs)
 }
 
-fn sort_by(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn sort_by(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     let pairs = sorted_by(machine, &it, &given[0])?;
     let sorted = pairs.into_iter().map(|pair| pair.1.clone()).collect();
     machine.array(sorted)
 }
 
-fn group_by(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn group_by(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     let pairs = sorted_by(machine, &it, &given[0])?;
     let groups: Vec<Vec<Value>> = pairs
         .chunk_by(|a, b| order(a.0, b.0).is_eq())
         .map(|group| group.iter().map(|pair| pair.1.clone()).collect())
         .collect();
-    let groups: Result<Vec<Value>> = groups.into_iter().map(|group| machine.array(group)).collect();
+    let groups: JqResult<Vec<Value>> = groups.into_iter().map(|group| machine.array(group)).collect();
     machine.array(groups?)
 }
 
-fn unique(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn unique(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     let Value::Array(mut sorted) = sort(machine, it, given)? else {
         return Ok(Value::Null);
     };
@@ -409,12 +428,12 @@ fn unique(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
     Ok(Value::Array(sorted))
 }
 
-/// The first of the smallest, or the last of the largest.
-fn extreme(machine: &mut Machine, it: &Value, keys: &Value, is_largest: bool) -> Result<Value> {
+/// Returns the first of the smallest elements, or the last of the largest.
+fn extreme(machine: &mut JqMachine, it: &Value, keys: &Value, is_largest: bool) -> JqResult<Value> {
     let (elements, keys) = (array(it)?, array(keys)?);
     let mut best: Option<(&Value, &Value)> = None;
     for (key, element) in keys.iter().zip(elements.iter()) {
-        machine.step(1)?;
+        machine.charge_steps(1)?;
         let is_better = match best {
             None => true,
             Some((best, _)) => {
@@ -430,10 +449,11 @@ fn extreme(machine: &mut Machine, it: &Value, keys: &Value, is_largest: bool) ->
     Ok(best.map_or(Value::Null, |(_, element)| element.clone()))
 }
 
-fn reverse(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn reverse(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     match &it {
         Value::Null => Ok(Value::array(Vec::new())),
         Value::Text(text) => {
+            machine.read(4 * text.len())?;
             let reversed: String = text.to_string().chars().rev().collect();
             machine.text(reversed)
         }
@@ -444,18 +464,18 @@ fn reverse(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
     }
 }
 
-fn flatten(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn flatten(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     let levels = float(&given[0])?;
     if levels < 0.0 {
-        return Err(Stop::error("flatten depth must not be negative"));
+        return Err(JqStop::error("flatten depth must not be negative"));
     }
     let mut flat = Vec::new();
     flatten_into(machine, &mut flat, array(&it)?, levels)?;
     machine.array(flat)
 }
 
-fn flatten_into(machine: &mut Machine, out: &mut Vec<Value>, elements: &[Value], levels: f64) -> Result<()> {
-    machine.step(elements.len() as u64)?;
+fn flatten_into(machine: &mut JqMachine, out: &mut Vec<Value>, elements: &[Value], levels: f64) -> JqResult<()> {
+    machine.charge_steps(elements.len() as u64)?;
     for element in elements {
         match element {
             Value::Array(inner) if levels > 0.0 => flatten_into(machine, out, inner, levels - 1.0)?,
@@ -465,7 +485,7 @@ fn flatten_into(machine: &mut Machine, out: &mut Vec<Value>, elements: &[Value],
     Ok(())
 }
 
-fn join(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn join(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     let (elements, separator) = (array(&it)?, &given[0]);
     if elements.is_empty() {
         return machine.text("");
@@ -482,32 +502,35 @@ fn join(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
         match element {
             Value::Null => {}
             Value::Array(_) | Value::Map(_) => {
-                return Err(Stop::error(format!("{} cannot be joined", told(element))));
+                return Err(JqStop::error(format!("{} cannot be joined", described(element))));
             }
-            other => out.extend_from_slice(&formats::to_text(other)),
+            other => out.extend_from_slice(&formats::to_text(machine, other)?),
         }
         machine.make(out.len() - before)?;
-        machine.step(1)?;
+        machine.charge_steps(1)?;
     }
     Ok(Value::Text(out.into()))
 }
 
-fn delete_paths(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
-    let all: Result<Vec<Arc<Vec<Value>>>> = array(&given[0])?.iter().map(|path| array(path).cloned()).collect();
+fn delete_paths(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
+    let all: JqResult<Vec<Arc<Vec<Value>>>> = array(&given[0])?.iter().map(|path| array(path).cloned()).collect();
     paths::delete(machine, it, all?)
 }
 
-fn binary_search(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value> {
+fn binary_search(machine: &mut JqMachine, it: Value, given: &[Value]) -> JqResult<Value> {
     let elements = array(&it)?;
-    charge_order(machine, &given[0], &it)?;
-    machine.step(64)?;
+    // Charge once per comparison of the binary search.
+    for _ in 0..=elements.len().max(1).ilog2() {
+        machine.charge_steps(4)?;
+        machine.charge_value(&given[0])?;
+    }
     Ok(match elements.binary_search_by(|element| order(element, &given[0])) {
         Ok(at) => Value::Int(at as i128),
         Err(at) => Value::Int(-1 - at as i128),
     })
 }
 
-fn explode(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn explode(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     let text = text(&it)?;
     machine.make(32 * text.len())?;
     let codes = text
@@ -518,17 +541,17 @@ fn explode(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
     Ok(Value::array(codes))
 }
 
-fn implode(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
+fn implode(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
     let mut out = String::new();
     for code in array(&it)?.iter() {
-        machine.step(1)?;
+        machine.charge_steps(1)?;
         let char = u32::try_from(float(code)? as i64).ok().and_then(char::from_u32);
         out.push(char.unwrap_or(char::REPLACEMENT_CHARACTER));
     }
     machine.text(out)
 }
 
-/// Of names and values.
+/// Creates an object from names and values.
 pub(super) fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
     let entries = entries.map(|(key, value)| (key.into(), value));
     Value::Map(entries.into_iter().collect::<Map>())

@@ -1,25 +1,31 @@
-//! `@json`, `@csv` and the other formats; `tostring`.
+//! `@json`, `@csv` and the other formats, and `tostring`.
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
-use super::machine::{Machine, Stop};
+use super::machine::{JqMachine, JqStop};
 use super::term::TextFormat;
 use super::values;
 use crate::value::Value;
 
-pub(super) fn to_text(value: &Value) -> Vec<u8> {
+pub(super) fn to_text(machine: &mut JqMachine, value: &Value) -> Result<Vec<u8>, JqStop> {
     match value {
-        Value::Text(text) => text.as_bytes().to_vec(),
-        other => values::json(other),
+        Value::Text(text) => {
+            machine.make(text.len())?;
+            Ok(text.as_bytes().to_vec())
+        }
+        other => values::json(machine, other),
     }
 }
 
-pub(super) fn format(machine: &mut Machine, format: TextFormat, value: &Value) -> Result<Value, Stop> {
-    machine.make(value.size())?;
+pub(super) fn format(machine: &mut JqMachine, format: TextFormat, value: &Value) -> Result<Value, JqStop> {
+    // A few nanoseconds per byte, more for bytes that must be escaped or encoded.
+    if !matches!(format, TextFormat::Text | TextFormat::Json) {
+        machine.read(4 * value.as_bytes().map_or(0, <[u8]>::len))?;
+    }
     let text = match format {
-        TextFormat::Text => to_text(value),
-        TextFormat::Json => values::json(value),
-        TextFormat::Html => escaped(&to_text(value), |byte| {
+        TextFormat::Text => to_text(machine, value)?,
+        TextFormat::Json => values::json(machine, value)?,
+        TextFormat::Html => escaped(&to_text(machine, value)?, |byte| {
             Some(match byte {
                 b'<' => b"&lt;",
                 b'>' => b"&gt;",
@@ -29,8 +35,12 @@ pub(super) fn format(machine: &mut Machine, format: TextFormat, value: &Value) -
                 _ => return None,
             })
         }),
-        TextFormat::Uri => uri(&to_text(value)),
-        TextFormat::Csv => row(value, b",", |text| {
+        TextFormat::Uri => {
+            let text = to_text(machine, value)?;
+            machine.read(4 * text.len())?;
+            uri(&text)
+        }
+        TextFormat::Csv => row(machine, value, b",", |text| {
             [
                 b"\"",
                 &escaped(text, |byte| (byte == b'"').then_some(b"\"\""))[..],
@@ -38,7 +48,7 @@ pub(super) fn format(machine: &mut Machine, format: TextFormat, value: &Value) -
             ]
             .concat()
         })?,
-        TextFormat::Tsv => row(value, b"\t", |text| {
+        TextFormat::Tsv => row(machine, value, b"\t", |text| {
             escaped(text, |byte| {
                 Some(match byte {
                     b'\t' => b"\\t",
@@ -49,14 +59,14 @@ pub(super) fn format(machine: &mut Machine, format: TextFormat, value: &Value) -
                 })
             })
         })?,
-        TextFormat::Sh => shell(value)?,
-        TextFormat::Base64 => Base64::encode_string(&to_text(value)).into_bytes(),
+        TextFormat::Sh => shell(machine, value)?,
+        TextFormat::Base64 => Base64::encode_string(&to_text(machine, value)?).into_bytes(),
         TextFormat::Base64Decode => {
-            let text = to_text(value);
+            let text = to_text(machine, value)?;
             let unpadded = String::from_utf8_lossy(&text).trim_end_matches('=').to_owned();
             let decoded = Base64Unpadded::decode_vec(&unpadded);
             let decoded =
-                decoded.map_err(|_| Stop::error(format!("{} is not valid base64 data", values::told(value))))?;
+                decoded.map_err(|_| JqStop::error(format!("{} is not valid base64 data", values::described(value))))?;
             String::from_utf8_lossy(&decoded).into_owned().into_bytes()
         }
     };
@@ -74,53 +84,69 @@ fn escaped(text: &[u8], escape: impl Fn(u8) -> Option<&'static [u8]>) -> Vec<u8>
     out
 }
 
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
 fn uri(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &byte in text {
         match byte {
             byte if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) => out.push(byte),
-            byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            byte => out.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
         }
     }
     out
 }
 
-fn row(value: &Value, separator: &[u8], quoted: impl Fn(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, Stop> {
+fn row(
+    machine: &mut JqMachine,
+    value: &Value,
+    separator: &[u8],
+    quoted: impl Fn(&[u8]) -> Vec<u8>,
+) -> Result<Vec<u8>, JqStop> {
     let Value::Array(elements) = value else {
-        return Err(Stop::error(format!(
+        return Err(JqStop::error(format!(
             "{} cannot be formatted as a row, only an array",
-            values::told(value)
+            values::described(value)
         )));
     };
     let mut cells = Vec::with_capacity(elements.len());
     for element in elements.iter() {
+        machine.charge_steps(8)?;
+        machine.check_nesting(element, 0)?;
         cells.push(match element {
             Value::Text(text) => quoted(text),
             Value::Null | Value::Undefined => Vec::new(),
             Value::Array(_) | Value::Map(_) => {
-                return Err(Stop::error(format!("{} is not valid in a row", values::told(element))));
+                return Err(JqStop::error(format!(
+                    "{} is not valid in a row",
+                    values::described(element)
+                )));
             }
-            other => values::json(other),
+            other => values::json(machine, other)?,
         });
     }
     Ok(cells.join(separator))
 }
 
-fn shell(value: &Value) -> Result<Vec<u8>, Stop> {
-    let one = |value: &Value| match value {
-        Value::Text(text) => {
-            let inner = escaped(text, |byte| (byte == b'\'').then_some(b"'\\''"));
-            Ok([b"'", &inner[..], b"'"].concat())
+fn shell(machine: &mut JqMachine, value: &Value) -> Result<Vec<u8>, JqStop> {
+    let mut one = |value: &Value| {
+        machine.charge_steps(8)?;
+        match value {
+            Value::Text(text) => {
+                machine.read(4 * text.len())?;
+                let inner = escaped(text, |byte| (byte == b'\'').then_some(b"'\\''"));
+                Ok([b"'", &inner[..], b"'"].concat())
+            }
+            Value::Array(_) | Value::Map(_) => Err(JqStop::error(format!(
+                "{} cannot be escaped for a shell",
+                values::described(value)
+            ))),
+            other => values::json(machine, other),
         }
-        Value::Array(_) | Value::Map(_) => Err(Stop::error(format!(
-            "{} cannot be escaped for a shell",
-            values::told(value)
-        ))),
-        other => Ok(values::json(other)),
     };
     match value {
         Value::Array(elements) => {
-            let words: Result<Vec<Vec<u8>>, Stop> = elements.iter().map(one).collect();
+            let words: Result<Vec<Vec<u8>>, JqStop> = elements.iter().map(one).collect();
             Ok(words?.join(&b' '))
         }
         other => one(other),

@@ -1,24 +1,24 @@
-//! Tokens of jq's language, read as the parser asks for them; strings, which have programs in them.
+//! Tokens of the jq language, read when the parser needs them, and strings with interpolated programs.
 
-use super::parse::{Parsed, Parser};
-use super::term::{Form, Part, Term, TextFormat};
+use super::parse::{JqParser, Parsed};
+use super::term::{StringPart, Term, TermKind, TextFormat};
 use crate::value::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Token<'a> {
+pub(super) enum JqToken<'a> {
     /// `.name`
     Field(&'a str),
     Name(&'a str),
     Variable(&'a str),
     Format(&'a str),
     Number(&'a str),
-    /// The quote; the rest is read by who knows what stands in it.
+    /// The opening quote. The parser reads the rest, because a string can contain programs.
     Quote,
     Symbol(&'static str),
     End,
 }
 
-/// Longer ones first.
+/// Longer symbols first.
 const SYMBOLS: [&str; 36] = [
     "//=", "|=", "+=", "-=", "*=", "/=", "%=", "==", "!=", "<=", ">=", "//", "..", "and", "or", "|", ",", "=", "<",
     ">", "+", "-", "*", "/", "%", "(", ")", "[", "]", "{", "}", ":", ";", ".", "?", "$",
@@ -28,7 +28,7 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-impl<'a> Parser<'a> {
+impl<'a> JqParser<'a> {
     pub(super) fn skip_blank(&mut self) {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {
@@ -49,50 +49,50 @@ impl<'a> Parser<'a> {
         &rest[..length]
     }
 
-    /// The next token and where it ends.
-    pub(super) fn peek(&mut self) -> Parsed<(Token<'a>, usize)> {
+    /// Returns the next token and its end.
+    pub(super) fn peek(&mut self) -> Parsed<(JqToken<'a>, usize)> {
         self.skip_blank();
         let (at, bytes) = (self.at, self.text.as_bytes());
         let Some(&first) = bytes.get(at) else {
-            return Ok((Token::End, at));
+            return Ok((JqToken::End, at));
         };
         let starts_name = |at: usize| {
             bytes
                 .get(at)
                 .is_some_and(|byte| is_name(*byte) && !byte.is_ascii_digit())
         };
-        let named = |at: usize, token: fn(&'a str) -> Token<'a>| {
+        let named = |at: usize, token: fn(&'a str) -> JqToken<'a>| {
             let name = self.name_at(at);
             Ok((token(name), at + name.len()))
         };
         match first {
-            b'"' => return Ok((Token::Quote, at + 1)),
-            b'.' if starts_name(at + 1) => return named(at + 1, Token::Field),
-            b'$' if starts_name(at + 1) => return named(at + 1, Token::Variable),
-            b'@' if starts_name(at + 1) => return named(at + 1, Token::Format),
+            b'"' => return Ok((JqToken::Quote, at + 1)),
+            b'.' if starts_name(at + 1) => return named(at + 1, JqToken::Field),
+            b'$' if starts_name(at + 1) => return named(at + 1, JqToken::Variable),
+            b'@' if starts_name(at + 1) => return named(at + 1, JqToken::Format),
             b'0'..=b'9' => return Ok(self.number(at)),
             b'.' if bytes.get(at + 1).is_some_and(u8::is_ascii_digit) => return Ok(self.number(at)),
             _ if starts_name(at) => {
                 let name = self.name_at(at);
                 let token = match name {
-                    "and" => Token::Symbol("and"),
-                    "or" => Token::Symbol("or"),
-                    name => Token::Name(name),
+                    "and" => JqToken::Symbol("and"),
+                    "or" => JqToken::Symbol("or"),
+                    name => JqToken::Name(name),
                 };
                 return Ok((token, at + name.len()));
             }
             _ => {}
         }
         match SYMBOLS.iter().find(|symbol| self.text[at..].starts_with(**symbol)) {
-            Some(symbol) => Ok((Token::Symbol(symbol), at + symbol.len())),
+            Some(symbol) => Ok((JqToken::Symbol(symbol), at + symbol.len())),
             None => {
                 let found = self.text[at..].chars().next().unwrap_or_default();
-                self.error(at, format!("found {found:?}, which is no part of jq"))
+                self.error(at, format!("found {found:?}, which is not valid in jq"))
             }
         }
     }
 
-    pub(super) fn number(&self, at: usize) -> (Token<'a>, usize) {
+    pub(super) fn number(&self, at: usize) -> (JqToken<'a>, usize) {
         let bytes = self.text.as_bytes();
         let digits = |mut at: usize| {
             while bytes.get(at).is_some_and(u8::is_ascii_digit) {
@@ -110,10 +110,10 @@ impl<'a> Parser<'a> {
                 end = digits(end + 1 + sign);
             }
         }
-        (Token::Number(&self.text[at..end]), end)
+        (JqToken::Number(&self.text[at..end]), end)
     }
 
-    /// From the quote on.
+    /// Parses a string from its opening quote.
     pub(super) fn string(&mut self, format: Option<TextFormat>) -> Parsed<Term> {
         self.skip_blank();
         let at = self.at;
@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
         let (mut parts, mut text) = (Vec::new(), String::new());
         loop {
             let Some(char) = self.text[self.at..].chars().next() else {
-                return self.error(at, "the string does not end");
+                return self.error(at, "the string is not closed");
             };
             self.at += char.len_utf8();
             match char {
@@ -129,9 +129,9 @@ impl<'a> Parser<'a> {
                 '\\' if self.text[self.at..].starts_with('(') => {
                     self.at += 1;
                     if !text.is_empty() {
-                        parts.push(Part::Text(std::mem::take(&mut text)));
+                        parts.push(StringPart::Text(std::mem::take(&mut text)));
                     }
-                    parts.push(Part::Term(self.pipe()?));
+                    parts.push(StringPart::Term(self.pipe()?));
                     self.expect(")")?;
                 }
                 '\\' => text.push(self.escape()?),
@@ -139,18 +139,18 @@ impl<'a> Parser<'a> {
             }
         }
         if parts.is_empty() {
-            return self.term(at, Form::Literal(Value::from(text)));
+            return self.term(at, TermKind::Literal(Value::from(text)));
         }
         if !text.is_empty() {
-            parts.push(Part::Text(text));
+            parts.push(StringPart::Text(text));
         }
-        self.term(at, Form::Text(format, parts))
+        self.term(at, TermKind::Text(format, parts))
     }
 
     fn escape(&mut self) -> Parsed<char> {
         let at = self.at;
         let Some(char) = self.text[at..].chars().next() else {
-            return self.error(at, "the string does not end");
+            return self.error(at, "the string is not closed");
         };
         self.at += char.len_utf8();
         Ok(match char {
@@ -161,13 +161,13 @@ impl<'a> Parser<'a> {
             'b' => '\u{8}',
             'f' => '\u{c}',
             'u' => return self.unicode(at),
-            _ => return self.error(at, format!("\\{char} is no escape sequence")),
+            _ => return self.error(at, format!("\\{char} is not an escape sequence")),
         })
     }
 
     fn unicode(&mut self, at: usize) -> Parsed<char> {
         let Some(high) = self.hex() else {
-            return self.error(at, "\\u is followed by four hexadecimal digits");
+            return self.error(at, "\\u must be followed by four hexadecimal digits");
         };
         let mut code = high;
         if (0xD800..0xDC00).contains(&high) && self.text[self.at..].starts_with("\\u") {

@@ -1,11 +1,13 @@
-//! jq: the language of EMQX's `jq(program, json)`, as far as a rule has a use for it.
+//! jq: the language of the `jq(program, json)` function of EMQX, limited to the parts that are useful in a rule.
 //!
-//! An interpreter of our own, because a rule runs where messages are published: a program must end by itself, after so many steps, with
-//! so many bytes and so deep on the stack, whatever stands in it. The library that there is (jaq) says of itself that it may take unlimited
-//! time, memory and stack. `docs/rules.md` says what is left out.
+//! This is our own interpreter, because rules run in the publish path: every program must stay within a limit of steps,
+//! bytes and stack depth. The documentation of the existing library (jaq) says that it may use unlimited time, memory
+//! and stack. `docs/reference/rule-sql.md` lists the unsupported parts.
 
 mod assign;
 mod builtins;
+#[cfg(test)]
+mod cost;
 mod folds;
 mod formats;
 mod lex;
@@ -24,19 +26,26 @@ mod tests;
 mod times;
 mod values;
 
+/// For the page of limits.
+pub(crate) const PROGRAM_NESTING_MAX: u64 = parse::HEIGHT_MAX as u64;
+pub(crate) const CALL_NESTING_MAX: u64 = machine::DEPTH_MAX as u64;
+
 use std::fmt;
 use std::sync::Arc;
 
-use machine::{Machine, Stop};
+use machine::{JqMachine, JqStop};
 
-use crate::error::Fault;
+use crate::budget::StepBudget;
+use crate::error::FunctionError;
+use crate::functions::PatternCache;
 use crate::json::JsonLimits;
 use crate::value::Value;
 
-/// What a program may use. What is left afterwards stands there.
-pub(crate) struct Allowance {
-    pub steps: u64,
-    pub bytes: usize,
+/// The limits of a program. After the run, it contains the rest.
+pub(crate) struct ProgramLimits {
+    pub budget: StepBudget,
+    /// Compiled regular expressions.
+    pub patterns: PatternCache,
     pub outputs: usize,
     pub json: JsonLimits,
     pub regex_bytes: usize,
@@ -57,7 +66,7 @@ impl fmt::Debug for Program {
 }
 
 impl Program {
-    /// The error says where in the program: `line 1, column 4: found …`.
+    /// The error includes the position in the program: `line 1, column 4: found …`.
     pub fn compile(text: &[u8]) -> Result<Program, String> {
         let text = std::str::from_utf8(text).map_err(|_| "the program is not UTF-8".to_owned())?;
         let term = parse::program(text, prelude::names()).map_err(|error| place(text, error.at, &error.message))?;
@@ -67,46 +76,42 @@ impl Program {
         })
     }
 
-    /// All outputs. The allowance says afterwards what is left of it.
-    pub fn run(&self, input: Value, allowance: &mut Allowance) -> Result<Vec<Value>, Fault> {
-        let mut machine = Machine::new(
-            allowance.steps,
-            allowance.bytes,
-            allowance.json,
-            allowance.regex_bytes,
-            allowance.unix_nanoseconds,
-        );
-        let (mut outputs, outputs_max) = (Vec::new(), allowance.outputs);
-        let flow = machine.run(&self.term, input, &mut |_, value| {
+    /// Returns all outputs and the rest of the limits.
+    pub fn run(&self, input: Value, allowance: ProgramLimits) -> (Result<Vec<Value>, FunctionError>, ProgramLimits) {
+        let mut machine = JqMachine::new(allowance);
+        let mut outputs = Vec::new();
+        let flow = machine.run(&self.term, input, &mut |machine, value| {
+            let outputs_max = machine.allowance.outputs;
             if outputs.len() >= outputs_max {
                 let message = format!("the program has more than {outputs_max} outputs");
-                return Err(Stop::Limit(Fault::from(message)));
+                return Err(JqStop::Limit(FunctionError::limit(message)));
             }
-            outputs.push(values::finished(&value));
+            machine.charge_value(&value)?;
+            outputs.push(values::to_json_numbers(&value));
             Ok(())
         });
-        (allowance.steps, allowance.bytes) = (machine.steps, machine.bytes);
-        match flow {
+        let result = match flow {
             Ok(()) => Ok(outputs),
-            Err(Stop::Limit(fault)) => Err(Fault::from(format!("jq: {}", fault.0))),
-            Err(Stop::Error { value, at }) => Err(self.fault(&value, at)),
-            // The parser lets nobody break out of a label that is not around it.
-            Err(Stop::Break(_) | Stop::Below) => Err(Fault::from("jq: break without its label")),
-        }
+            Err(JqStop::Limit(fault)) => Err(FunctionError::limit(format!("jq: {}", fault.message))),
+            Err(JqStop::Error { value, at }) => Err(self.fault(&value, at)),
+            // The parser rejects a break without an enclosing label.
+            Err(JqStop::Break(_) | JqStop::Receiver) => Err(FunctionError::from("jq: break without its label")),
+        };
+        (result, machine.allowance)
     }
 
-    fn fault(&self, value: &Value, at: Option<u32>) -> Fault {
+    fn fault(&self, value: &Value, at: Option<u32>) -> FunctionError {
         let message = match value {
             Value::Text(text) => text.to_string(),
             Value::Null => "error(null)".to_owned(),
-            other => format!("error with {}", values::told(other)),
+            other => format!("error with {}", values::described(other)),
         };
         let at = at.unwrap_or_default() as usize;
-        Fault::from(format!("jq: {}", place(&self.text, at, &message)))
+        FunctionError::from(format!("jq: {}", place(&self.text, at, &message)))
     }
 }
 
-/// With line and column, from 1, in characters.
+/// Adds line and column to the message. Both begin with 1; columns count characters.
 fn place(text: &str, at: usize, message: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

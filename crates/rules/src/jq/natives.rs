@@ -1,20 +1,20 @@
-//! Calls of what is not written in jq: functions of values, of numbers, and those that get filters.
+//! Calls of native functions: functions of values, functions of numbers, and functions whose arguments are filters.
 
 use std::ops::ControlFlow;
 
-use super::machine::{Flow, Item, Machine, Out, Path, Scope, Stop};
+use super::machine::{BindingScope, JqFlow, JqMachine, JqOutput, JqStop, OutputReceiver, ValuePath};
 use super::term::{Native, Special, Term};
 use super::{paths, values};
 use crate::value::Value;
 
 pub(super) fn call<'e>(
-    machine: &mut Machine,
+    machine: &mut JqMachine,
     (native, at): (Native, u32),
     arguments: &'e [Term],
-    item: Item,
-    scope: Scope<'e>,
-    out: &mut Out<'_>,
-) -> Flow {
+    item: JqOutput,
+    scope: BindingScope<'e>,
+    out: &mut OutputReceiver<'_>,
+) -> JqFlow {
     match native {
         Native::Values(function) => with_values(
             machine,
@@ -23,17 +23,22 @@ pub(super) fn call<'e>(
             Vec::new(),
             scope,
             &mut |machine, given| {
+                for value in given.iter().chain([&item.value]) {
+                    if let Value::Text(text) = value {
+                        machine.charge_steps(text.len() as u64 / 64)?;
+                    }
+                }
                 let result = function(machine, item.value.clone(), given).map_err(|stop| stop.raised_at(at))?;
                 let path = match item.path {
-                    Path::Off => Path::Off,
-                    _ => Path::Lost,
+                    ValuePath::Untracked => ValuePath::Untracked,
+                    _ => ValuePath::Computed,
                 };
-                out(machine, Item { value: result, path })
+                out(machine, JqOutput { value: result, path })
             },
         ),
         Native::Number(function) => {
             let result = function(values::float(&item.value)?);
-            out(machine, Item::plain(values::number(result)))
+            out(machine, JqOutput::plain(values::number(result)))
         }
         Native::Numbers(function) => with_values(
             machine,
@@ -43,22 +48,22 @@ pub(super) fn call<'e>(
             scope,
             &mut |machine, given| {
                 let (a, b) = (values::float(&given[0])?, values::float(&given[1])?);
-                out(machine, Item::plain(values::number(function(a, b))))
+                out(machine, JqOutput::plain(values::number(function(a, b))))
             },
         ),
         Native::Special(special) => self::special(machine, special, arguments, item, scope, out),
     }
 }
 
-/// All combinations of what the arguments give; the first one changes fastest.
+/// Calls back with all combinations of the argument outputs. The first argument varies fastest.
 fn with_values<'e>(
-    machine: &mut Machine,
+    machine: &mut JqMachine,
     arguments: &'e [Term],
     input: &Value,
     given: Vec<Value>,
-    scope: Scope<'e>,
-    then: &mut dyn FnMut(&mut Machine, &[Value]) -> Flow,
-) -> Flow {
+    scope: BindingScope<'e>,
+    then: &mut dyn FnMut(&mut JqMachine, &[Value]) -> JqFlow,
+) -> JqFlow {
     let Some((last, before)) = arguments.split_last() else {
         let given: Vec<Value> = given.into_iter().rev().collect();
         return then(machine, &given);
@@ -72,24 +77,24 @@ fn with_values<'e>(
 
 #[inline(never)]
 fn special<'e>(
-    machine: &mut Machine,
+    machine: &mut JqMachine,
     special: Special,
     arguments: &'e [Term],
-    item: Item,
-    scope: Scope<'e>,
-    out: &mut Out<'_>,
-) -> Flow {
+    item: JqOutput,
+    scope: BindingScope<'e>,
+    out: &mut OutputReceiver<'_>,
+) -> JqFlow {
     match (special, arguments) {
         (Special::Empty, _) => Ok(()),
         (Special::Path, [of]) => {
-            let inner = Item {
+            let inner = JqOutput {
                 value: item.value.clone(),
-                path: Path::At(Default::default()),
+                path: ValuePath::At(Default::default()),
             };
             machine.eval(of, inner, scope, &mut |machine, found| {
                 let path = values::path_of(found)?;
                 let path = machine.array(path.to_vec())?;
-                out(machine, Item::plain(path))
+                out(machine, JqOutput::plain(path))
             })
         }
         (Special::GetPath, [of]) => machine.each(of, &item.value, scope, &mut |machine, path| {
@@ -132,37 +137,37 @@ fn special<'e>(
     }
 }
 
-fn get_path(machine: &mut Machine, item: &Item, path: &Value, out: &mut Out<'_>) -> Flow {
+fn get_path(machine: &mut JqMachine, item: &JqOutput, path: &Value, out: &mut OutputReceiver<'_>) -> JqFlow {
     let Value::Array(keys) = path else {
-        return Err(Stop::error(format!(
+        return Err(JqStop::error(format!(
             "Path must be specified as an array, not {}",
-            values::told(path)
+            values::described(path)
         )));
     };
     let value = paths::get(machine, &item.value, keys)?;
     let mut at = item.path.clone();
-    if !matches!(at, Path::Off) {
+    if !matches!(at, ValuePath::Untracked) {
         for key in keys.iter() {
             at = machine.step_into(&at, key.clone())?;
         }
     }
-    out(machine, Item { value, path: at })
+    out(machine, JqOutput { value, path: at })
 }
 
 fn range<'e>(
-    machine: &mut Machine,
+    machine: &mut JqMachine,
     [from, to, by]: [&'e Term; 3],
-    item: &Item,
-    scope: Scope<'e>,
-    out: &mut Out<'_>,
-) -> Flow {
+    item: &JqOutput,
+    scope: BindingScope<'e>,
+    out: &mut OutputReceiver<'_>,
+) -> JqFlow {
     machine.each(from, &item.value, scope, &mut |machine, from| {
         machine.each(to, &item.value, scope, &mut |machine, to| {
             machine.each(by, &item.value, scope, &mut |machine, by| {
                 let (mut at, to, by) = (values::float(&from)?, values::float(&to)?, values::float(&by)?);
                 while (by > 0.0 && at < to) || (by < 0.0 && at > to) {
-                    machine.step(1)?;
-                    out(machine, Item::plain(values::number(at)))?;
+                    machine.charge_steps(1)?;
+                    out(machine, JqOutput::plain(values::number(at)))?;
                     at += by;
                 }
                 Ok(())
@@ -171,7 +176,14 @@ fn range<'e>(
     })
 }
 
-fn limit<'e>(machine: &mut Machine, count: f64, of: &'e Term, item: Item, scope: Scope<'e>, out: &mut Out<'_>) -> Flow {
+fn limit<'e>(
+    machine: &mut JqMachine,
+    count: f64,
+    of: &'e Term,
+    item: JqOutput,
+    scope: BindingScope<'e>,
+    out: &mut OutputReceiver<'_>,
+) -> JqFlow {
     if count <= 0.0 {
         return Ok(());
     }
@@ -185,7 +197,7 @@ fn limit<'e>(machine: &mut Machine, count: f64, of: &'e Term, item: Item, scope:
         } else {
             return Ok(());
         }
-        Err(Stop::Below)
+        Err(JqStop::Receiver)
     });
     match end {
         ControlFlow::Break(flow) => flow,

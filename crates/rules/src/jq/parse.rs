@@ -1,36 +1,37 @@
-//! The text of a jq program to a `Term`: precedence as in jq 1.7, names resolved on the way, every mistake with its place.
+//! Parses the text of a jq program to a `Term`, with the precedence of jq 1.7. Names are resolved during parsing. Each
+//! error has a position.
 
 use super::builtins;
-use super::lex::Token;
-use super::term::{Def, Form, Native, Operator, Param, Target, Term, TextFormat, Updating};
+use super::lex::JqToken;
+use super::term::{CallTarget, Def, Native, Operator, Param, Term, TermKind, TextFormat, Updating};
 use crate::error::nearest;
 use crate::value::Value;
 
-/// Of parentheses and the like in the text.
+/// Maximum nesting of parentheses and similar constructs in the text.
 const NESTING_MAX: u16 = 64;
-/// Of a compiled program.
-const HEIGHT_MAX: u16 = 200;
+/// Maximum height of a compiled program.
+pub(super) const HEIGHT_MAX: u16 = 200;
 
 const KEYWORDS: [&str; 16] = [
     "def", "if", "then", "elif", "else", "end", "as", "reduce", "foreach", "try", "catch", "label", "import",
     "include", "and", "or",
 ];
 
-/// Functions of jq that a rule has no use for.
+/// Functions of jq that are not useful in a rule.
 const ABSENT: [(&str, &str); 14] = [
-    ("input", "a rule has one input"),
-    ("inputs", "a rule has one input"),
+    ("input", "a rule has only one input"),
+    ("inputs", "a rule has only one input"),
     (
         "debug",
-        "there is nowhere to write to; `tail` shows what a rule puts out",
+        "output to a console is not available; `tail` shows the outputs of a rule",
     ),
-    ("stderr", "there is nowhere to write to"),
+    ("stderr", "output to a console is not available"),
     ("env", "use getenv of the rule"),
-    ("halt", "there is no program to end"),
+    ("halt", "a rule cannot end the process"),
     ("halt_error", "use error"),
-    ("input_filename", "there are no files"),
-    ("input_line_number", "there are no files"),
-    ("get_search_list", "there are no modules"),
+    ("input_filename", "files are not available"),
+    ("input_line_number", "files are not available"),
+    ("get_search_list", "modules are not supported"),
     (
         "strptime",
         "fromdate reads ISO 8601; date_to_unix_ts of the rule reads other forms",
@@ -40,62 +41,62 @@ const ABSENT: [(&str, &str); 14] = [
     ("getpath_or_null", "use getpath"),
 ];
 
-/// What is wrong with a program, and where.
+/// A syntax error in a program, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
-    /// In bytes.
+    /// Byte position.
     pub at: usize,
     pub message: String,
 }
 
 pub(super) type Parsed<T> = Result<T, SyntaxError>;
 
-/// What a name stands for.
-pub(super) enum Entry<'a> {
+/// The meaning of a name.
+pub(super) enum ScopeEntry<'a> {
     Variable(&'a str, u32),
     Param(&'a str, u32),
     Def(&'a str, usize, u32),
     Label(&'a str, u32),
 }
 
-/// Of a function, with the number of its parameters.
-pub(super) type Name = (String, usize);
+/// Name of a function and the number of its parameters.
+pub(super) type FunctionName = (String, usize);
 
-/// Names of functions that programs can call besides their own.
-pub(super) struct Names<'p> {
-    pub prelude: &'p [Name],
+/// Names of the functions that programs can call in addition to their own.
+pub(super) struct PreludeNames<'p> {
+    pub prelude: &'p [FunctionName],
 }
 
-pub(super) struct Parser<'a> {
+pub(super) struct JqParser<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
-    pub(super) scope: Vec<Entry<'a>>,
+    pub(super) scope: Vec<ScopeEntry<'a>>,
     next_id: u32,
     nesting: u16,
-    names: Names<'a>,
+    names: PreludeNames<'a>,
 }
 
-/// The whole program.
-pub(super) fn program(text: &str, names: Names<'_>) -> Parsed<Term> {
-    let mut parser = Parser::new(text, names);
+/// Parses a complete program.
+pub(super) fn program(text: &str, names: PreludeNames<'_>) -> Parsed<Term> {
+    let mut parser = JqParser::new(text, names);
     let term = match parser.peek()?.0 {
-        Token::End => parser.term(0, Form::Identity)?,
+        JqToken::End => parser.term(0, TermKind::Identity)?,
         _ => parser.pipe()?,
     };
     match parser.peek()?.0 {
-        Token::End => Ok(term),
+        JqToken::End => Ok(term),
         other => parser.unexpected(other, "an operator or the end"),
     }
 }
 
-/// Definitions one after the other, each of which may call those before it.
-pub(super) fn definitions(text: &str) -> Parsed<(Vec<Name>, Vec<Def>)> {
+/// Parses a list of definitions. Each can call the definitions before it.
+pub(super) fn definitions(text: &str) -> Parsed<(Vec<FunctionName>, Vec<Def>)> {
     let (mut names, mut defs) = (Vec::new(), Vec::new());
     let mut at = 0;
     loop {
-        let mut parser = Parser::new(text, Names { prelude: &names });
+        let mut parser = JqParser::new(text, PreludeNames { prelude: &names });
         parser.at = at;
-        if parser.peek()?.0 == Token::End {
+        if parser.peek()?.0 == JqToken::End {
             return Ok((names, defs));
         }
         let (name, def) = parser.def()?;
@@ -106,9 +107,9 @@ pub(super) fn definitions(text: &str) -> Parsed<(Vec<Name>, Vec<Def>)> {
     }
 }
 
-impl<'a> Parser<'a> {
-    pub(super) fn new(text: &'a str, names: Names<'a>) -> Parser<'a> {
-        Parser {
+impl<'a> JqParser<'a> {
+    pub(super) fn new(text: &'a str, names: PreludeNames<'a>) -> JqParser<'a> {
+        JqParser {
             text,
             at: 0,
             scope: Vec::new(),
@@ -130,28 +131,28 @@ impl<'a> Parser<'a> {
         })
     }
 
-    pub(super) fn unexpected<T>(&mut self, found: Token<'_>, expected: &str) -> Parsed<T> {
+    pub(super) fn unexpected<T>(&mut self, found: JqToken<'_>, expected: &str) -> Parsed<T> {
         self.skip_blank();
         let found = match found {
-            Token::Field(name) => format!(".{name}"),
-            Token::Name(name) | Token::Number(name) => name.to_owned(),
-            Token::Variable(name) => format!("${name}"),
-            Token::Format(name) => format!("@{name}"),
-            Token::Quote => "a string".to_owned(),
-            Token::Symbol(symbol) => symbol.to_owned(),
-            Token::End => "the end".to_owned(),
+            JqToken::Field(name) => format!(".{name}"),
+            JqToken::Name(name) | JqToken::Number(name) => name.to_owned(),
+            JqToken::Variable(name) => format!("${name}"),
+            JqToken::Format(name) => format!("@{name}"),
+            JqToken::Quote => "a string".to_owned(),
+            JqToken::Symbol(symbol) => symbol.to_owned(),
+            JqToken::End => "the end".to_owned(),
         };
         self.error(self.at, format!("found {found}, expected {expected}"))
     }
 
     pub(super) fn is_next(&mut self, symbol: &str) -> Parsed<bool> {
-        Ok(matches!(self.peek()?.0, Token::Symbol(found) if found == symbol))
+        Ok(matches!(self.peek()?.0, JqToken::Symbol(found) if found == symbol))
     }
 
     pub(super) fn take(&mut self, symbol: &str) -> Parsed<bool> {
         let (token, end) = self.peek()?;
-        let is_it = matches!(token, Token::Symbol(found) if found == symbol)
-            || matches!(token, Token::Name(found) if found == symbol);
+        let is_it = matches!(token, JqToken::Symbol(found) if found == symbol)
+            || matches!(token, JqToken::Name(found) if found == symbol);
         if is_it {
             self.at = end;
         }
@@ -170,7 +171,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn variable_name(&mut self) -> Parsed<&'a str> {
         match self.peek()? {
-            (Token::Variable(name), end) => {
+            (JqToken::Variable(name), end) => {
                 self.at = end;
                 Ok(name)
             }
@@ -178,13 +179,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn term(&self, at: usize, form: Form) -> Parsed<Term> {
+    pub(super) fn term(&self, at: usize, form: TermKind) -> Parsed<Term> {
         let height = 1 + form.height();
         if height > HEIGHT_MAX {
             return self.error(at, format!("the program nests deeper than {HEIGHT_MAX} levels"));
         }
         Ok(Term {
-            form,
+            kind: form,
             at: at as u32,
             height,
         })
@@ -200,7 +201,7 @@ impl<'a> Parser<'a> {
         parsed
     }
 
-    /// The lowest level: definitions and pipes.
+    /// The lowest precedence: definitions and pipes.
     pub(super) fn pipe(&mut self) -> Parsed<Term> {
         self.nested(|parser| {
             let scope = parser.scope.len();
@@ -208,7 +209,7 @@ impl<'a> Parser<'a> {
             let last = loop {
                 parser.skip_blank();
                 let at = parser.at;
-                if matches!(parser.peek()?.0, Token::Name("def")) {
+                if matches!(parser.peek()?.0, JqToken::Name("def")) {
                     defs.push((at, stages.len(), parser.def()?.1));
                     continue;
                 }
@@ -223,7 +224,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// From behind: what a definition or a stage has is all that follows.
+    /// Joins the stages from the last to the first: the body of a definition or stage is everything after it.
     pub(super) fn joined(&self, mut defs: Vec<(usize, usize, Def)>, stages: Vec<Term>, last: Term) -> Parsed<Term> {
         let mut term = last;
         let mut stages: Vec<Term> = stages;
@@ -233,20 +234,20 @@ impl<'a> Parser<'a> {
                 && let Some(stage) = stages.pop()
             {
                 let at = stage.at as usize;
-                term = self.term(at, Form::Pipe(Box::new(stage), Box::new(term)))?;
+                term = self.term(at, TermKind::Pipe(Box::new(stage), Box::new(term)))?;
             }
             let Some((at, _, def)) = defs.pop() else {
                 return Ok(term);
             };
-            term = self.term(at, Form::Def(Box::new(def), Box::new(term)))?;
+            term = self.term(at, TermKind::Def(Box::new(def), Box::new(term)))?;
         }
     }
 
-    /// `def name(params): body;` The name is known from there on, in the body too.
+    /// `def name(params): body;` The name is known from here on, also in the body.
     pub(super) fn def(&mut self) -> Parsed<(&'a str, Def)> {
         self.expect("def")?;
         let name = match self.peek()? {
-            (Token::Name(name), end) if !KEYWORDS.contains(&name) => {
+            (JqToken::Name(name), end) if !KEYWORDS.contains(&name) => {
                 self.at = end;
                 name
             }
@@ -256,11 +257,11 @@ impl<'a> Parser<'a> {
         if self.take("(")? {
             loop {
                 match self.peek()? {
-                    (Token::Name(name), end) => {
+                    (JqToken::Name(name), end) => {
                         self.at = end;
                         params.push((name, false));
                     }
-                    (Token::Variable(name), end) => {
+                    (JqToken::Variable(name), end) => {
                         self.at = end;
                         params.push((name, true));
                     }
@@ -274,7 +275,7 @@ impl<'a> Parser<'a> {
         }
         self.expect(":")?;
         let id = self.id();
-        self.scope.push(Entry::Def(name, params.len(), id));
+        self.scope.push(ScopeEntry::Def(name, params.len(), id));
         let scope = self.scope.len();
         let params = params
             .into_iter()
@@ -288,14 +289,14 @@ impl<'a> Parser<'a> {
 
     pub(super) fn param(&mut self, name: &'a str, is_value: bool) -> Param {
         let id = self.id();
-        self.scope.push(Entry::Param(name, id));
+        self.scope.push(ScopeEntry::Param(name, id));
         let variable = is_value.then(|| self.bind(name));
         Param { id, variable }
     }
 
     pub(super) fn bind(&mut self, name: &'a str) -> u32 {
         let id = self.id();
-        self.scope.push(Entry::Variable(name, id));
+        self.scope.push(ScopeEntry::Variable(name, id));
         id
     }
 
@@ -303,17 +304,17 @@ impl<'a> Parser<'a> {
         let mut left = self.binary(0)?;
         while self.take(",")? {
             let right = self.binary(0)?;
-            left = self.term(left.at as usize, Form::Comma(Box::new(left), Box::new(right)))?;
+            left = self.term(left.at as usize, TermKind::Comma(Box::new(left), Box::new(right)))?;
         }
         Ok(left)
     }
 
-    /// Operators that bind at least as strongly as this.
+    /// Parses operators with at least this precedence.
     pub(super) fn binary(&mut self, least: u8) -> Parsed<Term> {
         let mut left = self.postfix()?;
         let mut not_again = u8::MAX;
         loop {
-            let (Token::Symbol(symbol), end) = self.peek()? else {
+            let (JqToken::Symbol(symbol), end) = self.peek()? else {
                 return Ok(left);
             };
             let Some((strength, side)) = strength(symbol) else {
@@ -340,7 +341,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn postfix(&mut self) -> Parsed<Term> {
         let term = self.suffixed()?;
-        if !matches!(self.peek()?.0, Token::Name("as")) {
+        if !matches!(self.peek()?.0, JqToken::Name("as")) {
             return Ok(term);
         }
         self.expect("as")?;
@@ -354,32 +355,32 @@ impl<'a> Parser<'a> {
         self.expect("|")?;
         let body = self.pipe()?;
         self.scope.truncate(scope);
-        self.term(at, Form::Bind(Box::new(term), pattern, Box::new(body)))
+        self.term(at, TermKind::Bind(Box::new(term), pattern, Box::new(body)))
     }
 
-    /// A term with `.name`, `[…]` and `?` behind it.
+    /// Parses a term followed by `.name`, `[…]` or `?`.
     pub(super) fn suffixed(&mut self) -> Parsed<Term> {
         let mut term = self.primary()?;
         loop {
             let at = self.at;
             term = match self.peek()? {
-                (Token::Field(name), end) => {
+                (JqToken::Field(name), end) => {
                     self.at = end;
-                    let key = self.term(at, Form::Literal(Value::from(name)))?;
-                    self.term(at, Form::Index(Box::new(term), Box::new(key)))?
+                    let key = self.term(at, TermKind::Literal(Value::from(name)))?;
+                    self.term(at, TermKind::Index(Box::new(term), Box::new(key)))?
                 }
-                (Token::Symbol("?"), end) => {
+                (JqToken::Symbol("?"), end) => {
                     self.at = end;
-                    self.term(at, Form::Try(Box::new(term), None))?
+                    self.term(at, TermKind::Try(Box::new(term), None))?
                 }
-                (Token::Symbol("["), _) => self.bracket(term)?,
-                (Token::Symbol("."), end) => {
+                (JqToken::Symbol("["), _) => self.bracket(term)?,
+                (JqToken::Symbol("."), end) => {
                     self.at = end;
                     match self.peek()?.0 {
-                        Token::Symbol("[") => self.bracket(term)?,
-                        Token::Quote => {
+                        JqToken::Symbol("[") => self.bracket(term)?,
+                        JqToken::Quote => {
                             let key = self.string(None)?;
-                            self.term(at, Form::Index(Box::new(term), Box::new(key)))?
+                            self.term(at, TermKind::Index(Box::new(term), Box::new(key)))?
                         }
                         other => return self.unexpected(other, "a field"),
                     }
@@ -389,75 +390,75 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `[]`, `[key]`, `[from:to]` behind a term.
+    /// Parses `[]`, `[key]` or `[from:to]` after a term.
     pub(super) fn bracket(&mut self, of: Term) -> Parsed<Term> {
         let at = self.at;
         self.expect("[")?;
         let of = Box::new(of);
         if self.take("]")? {
-            return self.term(at, Form::Iterate(of));
+            return self.term(at, TermKind::Iterate(of));
         }
         if self.take(":")? {
             let to = self.pipe()?;
             self.expect("]")?;
-            return self.term(at, Form::Slice(of, None, Some(Box::new(to))));
+            return self.term(at, TermKind::Slice(of, None, Some(Box::new(to))));
         }
         let key = self.pipe()?;
         if !self.take(":")? {
             self.expect("]")?;
-            return self.term(at, Form::Index(of, Box::new(key)));
+            return self.term(at, TermKind::Index(of, Box::new(key)));
         }
         let to = match self.is_next("]")? {
             true => None,
             false => Some(Box::new(self.pipe()?)),
         };
         self.expect("]")?;
-        self.term(at, Form::Slice(of, Some(Box::new(key)), to))
+        self.term(at, TermKind::Slice(of, Some(Box::new(key)), to))
     }
 
     pub(super) fn primary(&mut self) -> Parsed<Term> {
         let (token, end) = self.peek()?;
         let at = self.at;
         match token {
-            Token::Quote => return self.string(None),
-            Token::Symbol("(") => {
+            JqToken::Quote => return self.string(None),
+            JqToken::Symbol("(") => {
                 self.at = end;
                 let term = self.pipe()?;
                 self.expect(")")?;
                 return Ok(term);
             }
-            Token::Symbol("[") => return self.array(),
-            Token::Symbol("{") => return self.nested(Parser::object),
-            Token::Symbol("-") => {
+            JqToken::Symbol("[") => return self.array(),
+            JqToken::Symbol("{") => return self.nested(JqParser::object),
+            JqToken::Symbol("-") => {
                 self.at = end;
-                let of = self.nested(Parser::postfix)?;
-                return self.term(at, Form::Negate(Box::new(of)));
+                let of = self.nested(JqParser::postfix)?;
+                return self.term(at, TermKind::Negate(Box::new(of)));
             }
-            Token::Name(name) => return self.nested(|parser| parser.named(name, end)),
+            JqToken::Name(name) => return self.nested(|parser| parser.named(name, end)),
             _ => self.at = end,
         }
         let form = match token {
-            Token::Field(name) => {
-                let (identity, key) = (self.term(at, Form::Identity)?, Form::Literal(Value::from(name)));
-                Form::Index(Box::new(identity), Box::new(self.term(at, key)?))
+            JqToken::Field(name) => {
+                let (identity, key) = (self.term(at, TermKind::Identity)?, TermKind::Literal(Value::from(name)));
+                TermKind::Index(Box::new(identity), Box::new(self.term(at, key)?))
             }
-            Token::Symbol("..") => Form::Descend,
-            Token::Symbol(".") if self.text.as_bytes().get(self.at) == Some(&b'"') => {
-                let identity = self.term(at, Form::Identity)?;
+            JqToken::Symbol("..") => TermKind::Descend,
+            JqToken::Symbol(".") if self.text.as_bytes().get(self.at) == Some(&b'"') => {
+                let identity = self.term(at, TermKind::Identity)?;
                 let key = self.string(None)?;
-                Form::Index(Box::new(identity), Box::new(key))
+                TermKind::Index(Box::new(identity), Box::new(key))
             }
-            Token::Symbol(".") => Form::Identity,
-            Token::Variable(name) => return self.variable(name, at),
-            Token::Number(digits) => Form::Literal(number(digits)),
-            Token::Format(name) => {
+            JqToken::Symbol(".") => TermKind::Identity,
+            JqToken::Variable(name) => return self.variable(name, at),
+            JqToken::Number(digits) => TermKind::Literal(number(digits)),
+            JqToken::Format(name) => {
                 let Some(format) = TextFormat::from_name(name) else {
-                    return self.error(at, format!("found @{name}, which is no format"));
+                    return self.error(at, format!("found @{name}, which is not a format"));
                 };
-                if self.peek()?.0 == Token::Quote {
+                if self.peek()?.0 == JqToken::Quote {
                     return self.string(Some(format));
                 }
-                Form::Format(format)
+                TermKind::Format(format)
             }
             other => {
                 self.at = at;
@@ -469,11 +470,11 @@ impl<'a> Parser<'a> {
 
     pub(super) fn variable(&mut self, name: &str, at: usize) -> Parsed<Term> {
         let found = self.scope.iter().rev().find_map(|entry| match entry {
-            Entry::Variable(known, id) if *known == name => Some(*id),
+            ScopeEntry::Variable(known, id) if *known == name => Some(*id),
             _ => None,
         });
         match found {
-            Some(id) => self.term(at, Form::Variable(id)),
+            Some(id) => self.term(at, TermKind::Variable(id)),
             None if name == "ENV" => self.error(at, "found $ENV: use getenv of the rule"),
             None => self.error(at, format!("found ${name}, which is not defined")),
         }
@@ -483,11 +484,11 @@ impl<'a> Parser<'a> {
         let at = self.at;
         self.expect("[")?;
         if self.take("]")? {
-            return self.term(at, Form::Array(None));
+            return self.term(at, TermKind::Array(None));
         }
         let of = self.pipe()?;
         self.expect("]")?;
-        self.term(at, Form::Array(Some(Box::new(of))))
+        self.term(at, TermKind::Array(Some(Box::new(of))))
     }
 
     pub(super) fn object(&mut self) -> Parsed<Term> {
@@ -501,33 +502,33 @@ impl<'a> Parser<'a> {
                 break;
             }
         }
-        self.term(at, Form::Object(entries))
+        self.term(at, TermKind::Object(entries))
     }
 
     pub(super) fn entry(&mut self) -> Parsed<(Term, Term)> {
         let (token, end) = self.peek()?;
         let at = self.at;
-        let literal = |text: &str| Form::Literal(Value::from(text));
+        let literal = |text: &str| TermKind::Literal(Value::from(text));
         let key = match token {
-            Token::Variable(name) => {
+            JqToken::Variable(name) => {
                 self.at = end;
                 return Ok((self.term(at, literal(name))?, self.variable(name, at)?));
             }
-            Token::Name(name) => {
+            JqToken::Name(name) => {
                 self.at = end;
                 self.term(at, literal(name))?
             }
-            Token::Symbol(word @ ("and" | "or")) => {
+            JqToken::Symbol(word @ ("and" | "or")) => {
                 self.at = end;
                 self.term(at, literal(word))?
             }
-            Token::Number(digits) => {
+            JqToken::Number(digits) => {
                 self.at = end;
                 self.term(at, literal(digits))?
             }
-            Token::Quote => self.string(None)?,
-            Token::Format(_) => self.primary()?,
-            Token::Symbol("(") => {
+            JqToken::Quote => self.string(None)?,
+            JqToken::Format(_) => self.primary()?,
+            JqToken::Symbol("(") => {
                 self.at = end;
                 let key = self.pipe()?;
                 self.expect(")")?;
@@ -541,28 +542,28 @@ impl<'a> Parser<'a> {
             let value = self.object_value()?;
             return Ok((key, value));
         }
-        let again = match &key.form {
-            Form::Literal(name) => self.term(at, Form::Literal(name.clone()))?,
+        let again = match &key.kind {
+            TermKind::Literal(name) => self.term(at, TermKind::Literal(name.clone()))?,
             _ => {
-                // A key that is put together says itself which field is meant.
+                // Parse a computed key again: it is also the name of the field.
                 self.at = at;
                 match token {
-                    Token::Quote => self.string(None)?,
+                    JqToken::Quote => self.string(None)?,
                     _ => self.primary()?,
                 }
             }
         };
-        let identity = self.term(at, Form::Identity)?;
-        let value = self.term(at, Form::Index(Box::new(identity), Box::new(again)))?;
+        let identity = self.term(at, TermKind::Identity)?;
+        let value = self.term(at, TermKind::Index(Box::new(identity), Box::new(again)))?;
         Ok((key, value))
     }
 
-    /// Without commas; pipes of terms are allowed.
+    /// Without commas. Pipes of terms are allowed.
     pub(super) fn object_value(&mut self) -> Parsed<Term> {
         let mut term = self.binary(0)?;
         if self.take("|")? {
-            let rest = self.nested(Parser::object_value)?;
-            term = self.term(term.at as usize, Form::Pipe(Box::new(term), Box::new(rest)))?;
+            let rest = self.nested(JqParser::object_value)?;
+            term = self.term(term.at as usize, TermKind::Pipe(Box::new(term), Box::new(rest)))?;
         }
         Ok(term)
     }
@@ -578,31 +579,31 @@ impl<'a> Parser<'a> {
                     true => Some(Box::new(self.suffixed()?)),
                     false => None,
                 };
-                Form::Try(Box::new(body), handler)
+                TermKind::Try(Box::new(body), handler)
             }
-            "reduce" => Form::Reduce(Box::new(self.fold()?.0)),
+            "reduce" => TermKind::Reduce(Box::new(self.fold()?.0)),
             "foreach" => {
                 let (fold, extract) = self.fold()?;
-                Form::Foreach(Box::new(fold), extract.map(Box::new))
+                TermKind::Foreach(Box::new(fold), extract.map(Box::new))
             }
             "label" => {
                 let name = self.variable_name()?;
                 let id = self.id();
-                self.scope.push(Entry::Label(name, id));
+                self.scope.push(ScopeEntry::Label(name, id));
                 let scope = self.scope.len() - 1;
                 self.expect("|")?;
                 let body = self.pipe()?;
                 self.scope.truncate(scope);
-                Form::Label(id, Box::new(body))
+                TermKind::Label(id, Box::new(body))
             }
             "break" => {
                 let name = self.variable_name()?;
                 let label = self.scope.iter().rev().find_map(|entry| match entry {
-                    Entry::Label(known, id) if *known == name => Some(*id),
+                    ScopeEntry::Label(known, id) if *known == name => Some(*id),
                     _ => None,
                 });
                 match label {
-                    Some(id) => Form::Break(id),
+                    Some(id) => TermKind::Break(id),
                     None => return self.error(at, format!("found break ${name}, but there is no label ${name}")),
                 }
             }
@@ -610,10 +611,10 @@ impl<'a> Parser<'a> {
                 self.at = at;
                 return self.pipe();
             }
-            "import" | "include" => return self.error(at, format!("found {name}: there are no modules")),
+            "import" | "include" => return self.error(at, format!("found {name}: modules are not supported")),
             name if KEYWORDS.contains(&name) => {
                 self.at = at;
-                return self.unexpected(Token::Name(name), "a term");
+                return self.unexpected(JqToken::Name(name), "a term");
             }
             name => return self.call(name, at),
         };
@@ -637,7 +638,7 @@ impl<'a> Parser<'a> {
         };
         self.term(
             at,
-            Form::If(Box::new(condition), Box::new(then), otherwise.map(Box::new)),
+            TermKind::If(Box::new(condition), Box::new(then), otherwise.map(Box::new)),
         )
     }
 
@@ -653,36 +654,36 @@ impl<'a> Parser<'a> {
             self.expect(")")?;
         }
         let form = match (name, arguments.len()) {
-            ("null", 0) => Form::Literal(Value::Null),
-            ("true", 0) => Form::Literal(Value::Bool(true)),
-            ("false", 0) => Form::Literal(Value::Bool(false)),
-            _ => Form::Call(self.target(name, arguments.len(), at)?, arguments),
+            ("null", 0) => TermKind::Literal(Value::Null),
+            ("true", 0) => TermKind::Literal(Value::Bool(true)),
+            ("false", 0) => TermKind::Literal(Value::Bool(false)),
+            _ => TermKind::Call(self.target(name, arguments.len(), at)?, arguments),
         };
         self.term(at, form)
     }
 
-    pub(super) fn target(&self, name: &str, arity: usize, at: usize) -> Parsed<Target> {
+    pub(super) fn target(&self, name: &str, arity: usize, at: usize) -> Parsed<CallTarget> {
         let own = self.scope.iter().rev().find_map(|entry| match entry {
-            Entry::Param(known, id) if *known == name && arity == 0 => Some(Target::Param(*id)),
-            Entry::Def(known, params, id) if *known == name && *params == arity => Some(Target::Def(*id)),
+            ScopeEntry::Param(known, id) if *known == name && arity == 0 => Some(CallTarget::Param(*id)),
+            ScopeEntry::Def(known, params, id) if *known == name && *params == arity => Some(CallTarget::Def(*id)),
             _ => None,
         });
         if let Some(target) = own {
             return Ok(target);
         }
-        let is_meant = |(known, params): &Name| known == name && *params == arity;
+        let is_meant = |(known, params): &FunctionName| known == name && *params == arity;
         if let Some(index) = self.names.prelude.iter().rposition(is_meant) {
-            return Ok(Target::Prelude(index));
+            return Ok(CallTarget::Prelude(index));
         }
         if let Some(native) = native(name, arity) {
-            return Ok(Target::Native(native));
+            return Ok(CallTarget::Native(native));
         }
         self.error(at, self.unknown(name, arity))
     }
 
     pub(super) fn unknown(&self, name: &str, arity: usize) -> String {
         if let Some((_, reason)) = ABSENT.iter().find(|(absent, _)| *absent == name) {
-            return format!("there is no {name}: {reason}");
+            return format!("{name} is not supported: {reason}");
         }
         let prelude = self.names.prelude.iter().map(|(name, arity)| (name.as_str(), *arity));
         let natives = builtins::NATIVES.iter().map(|(name, arity, _)| (*name, *arity));
@@ -697,8 +698,8 @@ impl<'a> Parser<'a> {
             return format!("{name} has {arities} arguments, not {arity}");
         }
         match nearest(name, known.iter().map(|it| it.0)) {
-            Some(near) => format!("there is no function {name}/{arity} (did you mean {near}?)"),
-            None => format!("there is no function {name}/{arity}"),
+            Some(near) => format!("unknown function {name}/{arity} (did you mean {near}?)"),
+            None => format!("unknown function {name}/{arity}"),
         }
     }
 }
@@ -722,7 +723,7 @@ enum Side {
     None,
 }
 
-/// How strongly an operator binds, and to which side.
+/// Returns the precedence and associativity of an operator.
 fn strength(symbol: &str) -> Option<(u8, Side)> {
     Some(match symbol {
         "//" => (1, Side::Right),
@@ -736,7 +737,7 @@ fn strength(symbol: &str) -> Option<(u8, Side)> {
     })
 }
 
-fn operation(symbol: &str, left: Box<Term>, right: Box<Term>) -> Form {
+fn operation(symbol: &str, left: Box<Term>, right: Box<Term>) -> TermKind {
     let operator = match symbol.trim_end_matches('=') {
         "+" => Some(Operator::Add),
         "-" => Some(Operator::Subtract),
@@ -746,19 +747,19 @@ fn operation(symbol: &str, left: Box<Term>, right: Box<Term>) -> Form {
         _ => None,
     };
     match (symbol, operator) {
-        ("//", _) => Form::Alternative(left, right),
-        ("=", _) => Form::Assign(left, right),
-        ("|=", _) => Form::Update(left, right),
-        ("//=", _) => Form::UpdateBy(Updating::Alternative, left, right),
-        ("or", _) => Form::Either(left, right),
-        ("and", _) => Form::Both(left, right),
-        ("!=", _) => Form::Binary(Operator::Unequal, left, right),
-        ("<", _) => Form::Binary(Operator::Less, left, right),
-        ("<=", _) => Form::Binary(Operator::LessOrEqual, left, right),
-        (">", _) => Form::Binary(Operator::Greater, left, right),
-        (">=", _) => Form::Binary(Operator::GreaterOrEqual, left, right),
-        (symbol, Some(operator)) if symbol.ends_with('=') => Form::UpdateBy(Updating::By(operator), left, right),
-        (_, Some(operator)) => Form::Binary(operator, left, right),
-        _ => Form::Binary(Operator::Equal, left, right),
+        ("//", _) => TermKind::Alternative(left, right),
+        ("=", _) => TermKind::Assign(left, right),
+        ("|=", _) => TermKind::Update(left, right),
+        ("//=", _) => TermKind::UpdateBy(Updating::Alternative, left, right),
+        ("or", _) => TermKind::Either(left, right),
+        ("and", _) => TermKind::Both(left, right),
+        ("!=", _) => TermKind::Binary(Operator::Unequal, left, right),
+        ("<", _) => TermKind::Binary(Operator::Less, left, right),
+        ("<=", _) => TermKind::Binary(Operator::LessOrEqual, left, right),
+        (">", _) => TermKind::Binary(Operator::Greater, left, right),
+        (">=", _) => TermKind::Binary(Operator::GreaterOrEqual, left, right),
+        (symbol, Some(operator)) if symbol.ends_with('=') => TermKind::UpdateBy(Updating::By(operator), left, right),
+        (_, Some(operator)) => TermKind::Binary(operator, left, right),
+        _ => TermKind::Binary(Operator::Equal, left, right),
     }
 }

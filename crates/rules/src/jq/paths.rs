@@ -1,16 +1,17 @@
-//! Values by their paths: read, set, deleted.
+//! Reads, sets and deletes values by their paths.
 
 use std::sync::Arc;
 
-use super::machine::{Machine, Stop, VALUE_NESTING_MAX};
+use super::machine::{JqFlow, JqMachine, JqStop};
 use super::values::{self, order};
-use crate::error::Fault;
+use crate::budget::VALUE_NESTING_MAX;
+use crate::error::FunctionError;
 use crate::value::{Map, Value};
 
-pub(super) fn get(machine: &mut Machine, value: &Value, path: &[Value]) -> Result<Value, Stop> {
+pub(super) fn get(machine: &mut JqMachine, value: &Value, path: &[Value]) -> Result<Value, JqStop> {
     let mut found = value.clone();
     for key in path {
-        machine.step(1)?;
+        machine.charge_steps(1)?;
         if matches!(found, Value::Null) {
             return Ok(found);
         }
@@ -19,30 +20,33 @@ pub(super) fn get(machine: &mut Machine, value: &Value, path: &[Value]) -> Resul
     Ok(found)
 }
 
-/// `new` at this path; what is missing on the way is made.
-pub(super) fn set(machine: &mut Machine, value: Value, path: &[Value], new: Value) -> Result<Value, Stop> {
+/// Returns the value with `new` at this path. Creates missing parts of the path.
+pub(super) fn set(machine: &mut JqMachine, value: Value, path: &[Value], new: Value) -> Result<Value, JqStop> {
     if path.len() > VALUE_NESTING_MAX {
         let message = format!("a path has more than {VALUE_NESTING_MAX} steps");
-        return Err(Stop::Limit(Fault::from(message)));
+        return Err(JqStop::Limit(FunctionError::limit(message)));
     }
     machine.check_nesting(&new, path.len())?;
     put(machine, value, path, new)
 }
 
-fn put(machine: &mut Machine, value: Value, path: &[Value], new: Value) -> Result<Value, Stop> {
+fn put(machine: &mut JqMachine, value: Value, path: &[Value], new: Value) -> Result<Value, JqStop> {
     let Some((key, rest)) = path.split_first() else {
         return Ok(new);
     };
-    machine.step(1)?;
+    machine.charge_steps(1)?;
     match (value, key) {
         (value @ (Value::Map(_) | Value::Null | Value::Undefined), Value::Text(key)) => {
             let mut map = match value {
                 Value::Map(map) => map,
                 _ => Map::new(),
             };
-            // If it is shared it is copied.
-            machine.make(64)?;
-            machine.step(map.len() as u64 / 8)?;
+            charge_change(machine, map.len(), map.is_shared())?;
+            if map.get(key).is_none() {
+                // An insertion moves the entries after it.
+                machine.make(64)?;
+                machine.charge_steps(map.len() as u64 / 8)?;
+            }
             let entry = map.entry(key);
             let before = match std::mem::take(entry) {
                 Value::Undefined => Value::Null,
@@ -63,13 +67,13 @@ fn put(machine: &mut Machine, value: Value, path: &[Value], new: Value) -> Resul
                 index
             };
             if index < 0.0 {
-                return Err(Stop::error("Out of bounds negative array index"));
+                return Err(JqStop::error("Out of bounds negative array index"));
             }
-            // As far as memory is concerned, more is as bad as this.
+            // A larger index exceeds the memory limit in any case.
             let index = index.min(f64::from(u32::MAX)) as usize;
             let added = (index + 1).saturating_sub(elements.len());
             machine.make(added.saturating_mul(32))?;
-            machine.step(elements.len() as u64 / 8)?;
+            charge_change(machine, elements.len(), Arc::strong_count(&elements) > 1)?;
             let inner = Arc::make_mut(&mut elements);
             inner.resize(inner.len() + added, Value::Null);
             let before = std::mem::replace(&mut inner[index], Value::Null);
@@ -82,42 +86,56 @@ fn put(machine: &mut Machine, value: Value, path: &[Value], new: Value) -> Resul
                 _ => Arc::default(),
             };
             let (from, to) = values::bounds(slice, elements.len())?;
+            machine.make(32 * (to - from))?;
             let before = Value::array(elements[from..to].to_vec());
             let Value::Array(inside) = put(machine, before, rest, new)? else {
-                return Err(Stop::error("A slice of an array can only be assigned another array"));
+                return Err(JqStop::error("A slice of an array can only be assigned another array"));
             };
             machine.make(32 * (elements.len() + inside.len()))?;
             Ok(Value::array([&elements[..from], &inside[..], &elements[to..]].concat()))
         }
-        (value, Value::Text(key)) => Err(Stop::error(format!(
-            "Cannot index {} with \"{key}\"",
-            values::kind(&value)
+        (value, Value::Text(key)) => Err(JqStop::error(format!(
+            "Cannot index {} with {}",
+            values::kind(&value),
+            values::format_key(key)
         ))),
         (value, key) => {
             let (of, with) = (values::kind(&value), values::kind(key));
-            Err(Stop::error(format!("Cannot update field at {with} index of {of}")))
+            Err(JqStop::error(format!("Cannot update field at {with} index of {of}")))
         }
     }
 }
 
-/// Without what stands at these paths; the last ones go first, so that the others stay right.
-pub(super) fn delete(machine: &mut Machine, value: Value, mut paths: Vec<Arc<Vec<Value>>>) -> Result<Value, Stop> {
-    let keys: usize = paths.iter().map(|path| path.len()).sum();
-    machine.step((keys * paths.len().max(2).ilog2() as usize) as u64)?;
+/// Charges for a change. A shared value is copied first.
+fn charge_change(machine: &mut JqMachine, entries: usize, is_shared: bool) -> JqFlow {
+    machine.charge_steps(if is_shared { 1 + entries as u64 / 4 } else { 1 })
+}
+
+/// Removes the values at these paths. The last paths are removed first, so that the other paths remain valid.
+pub(super) fn delete(machine: &mut JqMachine, value: Value, mut paths: Vec<Arc<Vec<Value>>>) -> Result<Value, JqStop> {
+    let log = u64::from(paths.len().max(2).ilog2());
+    for path in &paths {
+        let path = Value::Array(path.clone());
+        // Sorting compares each path this many times.
+        machine.charge_steps(log)?;
+        for _ in 0..log {
+            machine.charge_value(&path)?;
+        }
+    }
     paths.sort_by(|a, b| order(&Value::Array(b.clone()), &Value::Array(a.clone())));
     paths.dedup_by(|a, b| order(&Value::Array(a.clone()), &Value::Array(b.clone())).is_eq());
     let mut left = value;
     for path in paths {
-        left = cut(machine, left, &path)?;
+        left = delete_path(machine, left, &path)?;
     }
     Ok(left)
 }
 
-fn cut(machine: &mut Machine, value: Value, path: &[Value]) -> Result<Value, Stop> {
+fn delete_path(machine: &mut JqMachine, value: Value, path: &[Value]) -> Result<Value, JqStop> {
     let Some((key, rest)) = path.split_first() else {
         return Ok(Value::Null);
     };
-    machine.step(1)?;
+    machine.charge_steps(1)?;
     if matches!(value, Value::Null | Value::Undefined) {
         return Ok(Value::Null);
     }
@@ -126,47 +144,55 @@ fn cut(machine: &mut Machine, value: Value, path: &[Value]) -> Result<Value, Sto
         if matches!(inner, Value::Null) {
             return Ok(value);
         }
-        let inner = cut(machine, inner, rest)?;
+        // Take the value out, so that it is changed in place and not copied.
+        let value = put(machine, value, std::slice::from_ref(key), Value::Null)?;
+        let inner = delete_path(machine, inner, rest)?;
         return put(machine, value, std::slice::from_ref(key), inner);
     }
     match (value, key) {
         (Value::Map(mut map), Value::Text(key)) => {
-            machine.step(map.len() as u64 / 8)?;
-            map.remove(key.as_bytes());
+            charge_change(machine, map.len(), map.is_shared())?;
+            let moved = map.remove(key.as_bytes());
+            machine.charge_steps(moved as u64 / 8)?;
             Ok(Value::Map(map))
         }
         (Value::Array(mut elements), Value::Int(_) | Value::Float(_)) => {
-            machine.step(elements.len() as u64 / 8)?;
+            charge_change(machine, elements.len(), Arc::strong_count(&elements) > 1)?;
             if let Some(place) = values::place(key, elements.len()) {
+                machine.charge_steps((elements.len() - place) as u64 / 8)?;
                 Arc::make_mut(&mut elements).remove(place);
             }
             Ok(Value::Array(elements))
         }
         (Value::Array(mut elements), Value::Map(slice)) => {
-            machine.step(elements.len() as u64 / 8)?;
+            charge_change(machine, elements.len(), Arc::strong_count(&elements) > 1)?;
             let (from, to) = values::bounds(slice, elements.len())?;
+            machine.charge_steps((elements.len() - from) as u64 / 8)?;
             Arc::make_mut(&mut elements).drain(from..to);
             Ok(Value::Array(elements))
         }
         (value, key) => {
             let (of, with) = (values::kind(&value), values::kind(key));
-            Err(Stop::error(format!("Cannot delete field at {with} index of {of}")))
+            Err(JqStop::error(format!("Cannot delete field at {with} index of {of}")))
         }
     }
 }
 
-/// Where one array stands in another.
-pub(super) fn positions(machine: &mut Machine, all: &[Value], wanted: &[Value]) -> Result<Value, Stop> {
+/// Returns the positions of one array in another.
+pub(super) fn positions(machine: &mut JqMachine, all: &[Value], wanted: &[Value]) -> Result<Value, JqStop> {
     if wanted.is_empty() {
         return Ok(Value::Null);
     }
-    machine.step((all.len() * wanted.len()) as u64)?;
     let mut found = Vec::new();
     for (at, window) in all.windows(wanted.len()).enumerate() {
         let mut is_it = true;
         for (one, other) in window.iter().zip(wanted) {
+            machine.charge_steps(1)?;
             values::charge_order(machine, one, other)?;
-            is_it &= order(one, other).is_eq();
+            is_it = order(one, other).is_eq();
+            if !is_it {
+                break;
+            }
         }
         if is_it {
             found.push(Value::Int(at as i128));

@@ -1,11 +1,11 @@
-//! What gives names to values: `reduce`, `foreach`, and patterns that take values apart.
+//! Parsing of `reduce`, `foreach` and destructuring patterns.
 
-use super::lex::Token;
-use super::parse::{Parsed, Parser};
-use super::term::{Fold, Form, Key, Pattern, Term};
+use super::lex::JqToken;
+use super::parse::{JqParser, Parsed};
+use super::term::{BindingPattern, Fold, PatternEntry, Term, TermKind};
 use crate::value::Value;
 
-impl<'a> Parser<'a> {
+impl<'a> JqParser<'a> {
     /// `source as pattern (init; update)`, for `foreach` with a third filter.
     pub(super) fn fold(&mut self) -> Parsed<(Fold, Option<Term>)> {
         let source = self.suffixed()?;
@@ -13,7 +13,7 @@ impl<'a> Parser<'a> {
         let scope = self.scope.len();
         let pattern = self.pattern()?;
         self.expect("(")?;
-        // It does not see the element.
+        // `init` cannot use the variables of the element.
         let element = self.scope.split_off(scope);
         let init = self.pipe()?;
         self.scope.extend(element);
@@ -34,7 +34,7 @@ impl<'a> Parser<'a> {
         Ok((fold, extract))
     }
 
-    pub(super) fn pattern(&mut self) -> Parsed<Pattern> {
+    pub(super) fn pattern(&mut self) -> Parsed<BindingPattern> {
         self.nested(|parser| {
             if parser.take("[")? {
                 let mut elements = Vec::new();
@@ -42,7 +42,7 @@ impl<'a> Parser<'a> {
                     elements.push(parser.pattern()?);
                     if !parser.take(",")? {
                         parser.expect("]")?;
-                        return Ok(Pattern::Array(elements));
+                        return Ok(BindingPattern::Array(elements));
                     }
                 }
             }
@@ -52,31 +52,31 @@ impl<'a> Parser<'a> {
                     entries.push(parser.pattern_entry()?);
                     if !parser.take(",")? {
                         parser.expect("}")?;
-                        return Ok(Pattern::Object(entries));
+                        return Ok(BindingPattern::Object(entries));
                     }
                 }
             }
             let name = parser.variable_name()?;
-            Ok(Pattern::Variable(parser.bind(name)))
+            Ok(BindingPattern::Variable(parser.bind(name)))
         })
     }
 
-    pub(super) fn pattern_entry(&mut self) -> Parsed<(Key, Option<Pattern>)> {
+    pub(super) fn pattern_entry(&mut self) -> Parsed<(PatternEntry, Option<BindingPattern>)> {
         let (token, end) = self.peek()?;
         let at = self.at;
-        let literal = |text: &str| Form::Literal(Value::from(text));
+        let literal = |text: &str| TermKind::Literal(Value::from(text));
         let (name, variable) = match token {
-            Token::Variable(name) => {
+            JqToken::Variable(name) => {
                 self.at = end;
                 let id = self.bind(name);
                 (self.term(at, literal(name))?, Some(id))
             }
-            Token::Name(name) => {
+            JqToken::Name(name) => {
                 self.at = end;
                 (self.term(at, literal(name))?, None)
             }
-            Token::Quote => (self.string(None)?, None),
-            Token::Symbol("(") => {
+            JqToken::Quote => (self.string(None)?, None),
+            JqToken::Symbol("(") => {
                 self.at = end;
                 let name = self.pipe()?;
                 self.expect(")")?;
@@ -92,6 +92,6 @@ impl<'a> Parser<'a> {
             }
             false => None,
         };
-        Ok((Key { name, variable }, pattern))
+        Ok((PatternEntry { name, variable }, pattern))
     }
 }

@@ -1,4 +1,4 @@
-# Functions of jq that jq itself can say. Each may call those before it and what is native.
+# Functions of jq that are written in jq. Each can call the functions before it and the native functions.
 def map(f): [.[] | f];
 def select(f): if f then . else empty end;
 def recurse: recurse(.[]?);
@@ -78,15 +78,10 @@ def capture($re; $flags): match($re; $flags) | _named;
 def capture($re): capture($re; null);
 def scan($re; $flags): match($re; "g" + $flags) | if (.captures | length) > 0 then [.captures[].string] else .string end;
 def scan($re): scan($re; null);
-def split($re; $flags): . as $in
-  | [foreach (match($re; "g" + $flags), null) as $m ({at: 0};
-      if $m == null then .piece = $in[.at:] else .piece = $in[.at:$m.offset] | .at = $m.offset + $m.length end; .piece)];
+def split($re; $flags): [_cut($re; "g" + $flags)[].before];
 def splits($re; $flags): split($re; $flags)[];
 def splits($re): splits($re; null);
-def sub($re; by; $flags): . as $in
-  | reduce match($re; $flags) as $m ({at: 0, out: ""};
-      .out = .out + $in[.at:$m.offset] + ($m | _named | by) | .at = $m.offset + $m.length)
-  | .out + $in[.at:];
+def sub($re; by; $flags): [_cut($re; $flags)[] | .before, (select(has("match")) | .match | _named | "" + last(by))] | add;
 def sub($re; by): sub($re; by; null);
 def gsub($re; by; $flags): sub($re; by; "g" + $flags);
 def gsub($re; by): sub($re; by; "g");

@@ -1,14 +1,14 @@
-//! The functions of `prelude.jq`, read once.
+//! The functions of `prelude.jq`, parsed once.
 
 use std::sync::OnceLock;
 
-use super::parse::{self, Name, Names};
+use super::parse::{self, FunctionName, PreludeNames};
 use super::term::Def;
 
 const TEXT: &str = include_str!("prelude.jq");
 
 struct Prelude {
-    names: Vec<Name>,
+    names: Vec<FunctionName>,
     defs: Vec<Def>,
 }
 
@@ -20,8 +20,8 @@ fn prelude() -> &'static Prelude {
     })
 }
 
-pub(super) fn names() -> Names<'static> {
-    Names {
+pub(super) fn names() -> PreludeNames<'static> {
+    PreludeNames {
         prelude: &prelude().names,
     }
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prelude_is_good_jq() {
+    fn the_prelude_is_valid_jq() {
         let read = parse::definitions(TEXT).map_err(|error| {
             let line = TEXT[..error.at].lines().count();
             format!("line {line}: {}", error.message)

@@ -1,10 +1,11 @@
-//! Programs put together at random: whatever they are, they end and break nothing.
+//! Runs random programs: every program must end, without a panic.
 
 use super::tests::allowance;
 use super::*;
 use crate::json;
+use crate::rule::RuleLimits;
 
-/// Whatever is put together ends, with outputs or an error.
+/// Every random program ends, with outputs or an error.
 #[test]
 fn random_programs_end() {
     const TOKENS: &[&str] = &[
@@ -151,7 +152,7 @@ fn random_programs_end() {
     for _ in 0..60_000 {
         let tokens: Vec<&str> = (0..1 + next(7)).map(|_| TOKENS[next(TOKENS.len())]).collect();
         let mut text = tokens.join(" ");
-        // Closed, so that more of them are programs.
+        // Closing brackets are added, so that more of the texts are valid programs.
         for (open, close) in [("(", ")"), ("[", "]"), ("{", "}")] {
             let missing = text.matches(open).count().saturating_sub(text.matches(close).count());
             text += &close.repeat(missing);
@@ -161,12 +162,16 @@ fn random_programs_end() {
         };
         ran += 1;
         let input = json::decode(INPUTS[next(INPUTS.len())].as_bytes(), &JsonLimits::default()).expect("JSON");
-        let mut small = Allowance {
-            steps: 20_000,
-            bytes: 1 << 20,
+        let limits = RuleLimits {
+            steps_max: 20_000,
+            result_bytes_max: 1 << 20,
+            ..RuleLimits::default()
+        };
+        let small = ProgramLimits {
+            budget: StepBudget::new(&limits, None),
             ..allowance()
         };
-        gave += u32::from(program.run(input, &mut small).is_ok());
+        gave += u32::from(program.run(input, small).0.is_ok());
     }
     assert!(ran > 3000 && gave > 1000, "{ran} programs, {gave} with outputs");
 }

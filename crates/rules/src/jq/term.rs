@@ -1,27 +1,27 @@
-//! A compiled jq program: names are resolved to numbers, and how deep it nests is known.
+//! A compiled jq program. Names are resolved to numbers, and the nesting depth is known.
 
-use super::machine::{Machine, Stop};
+use super::machine::{JqMachine, JqStop};
 use crate::value::Value;
 
 /// A term with its place in the text of the program.
 #[derive(Debug)]
 pub(super) struct Term {
-    pub form: Form,
-    /// Where it begins, in bytes.
+    pub kind: TermKind,
+    /// Start position in bytes.
     pub at: u32,
-    /// Of the tree below it: what walks it uses the stack.
+    /// Height of the tree below it. Functions that walk it recursively use the stack.
     pub height: u16,
 }
 
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum TermKind {
     Identity,
     /// `..`
     Descend,
     Literal(Value),
-    Text(Option<TextFormat>, Vec<Part>),
+    Text(Option<TextFormat>, Vec<StringPart>),
     Format(TextFormat),
-    /// Of what, and with which key.
+    /// The value and the key.
     Index(Box<Term>, Box<Term>),
     Slice(Box<Term>, Option<Box<Term>>, Option<Box<Term>>),
     Iterate(Box<Term>),
@@ -31,7 +31,7 @@ pub(super) enum Form {
     Negate(Box<Term>),
     Pipe(Box<Term>, Box<Term>),
     Comma(Box<Term>, Box<Term>),
-    Bind(Box<Term>, Pattern, Box<Term>),
+    Bind(Box<Term>, BindingPattern, Box<Term>),
     Binary(Operator, Box<Term>, Box<Term>),
     Both(Box<Term>, Box<Term>),
     Either(Box<Term>, Box<Term>),
@@ -44,36 +44,36 @@ pub(super) enum Form {
     Foreach(Box<Fold>, Option<Box<Term>>),
     Def(Box<Def>, Box<Term>),
     Variable(u32),
-    Call(Target, Vec<Term>),
+    Call(CallTarget, Vec<Term>),
     Label(u32, Box<Term>),
     Break(u32),
 }
 
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum StringPart {
     Text(String),
     Term(Term),
 }
 
-/// Of `reduce` and `foreach`.
+/// The parts of `reduce` and `foreach`.
 #[derive(Debug)]
 pub(super) struct Fold {
     pub source: Term,
-    pub pattern: Pattern,
+    pub pattern: BindingPattern,
     pub init: Term,
     pub update: Term,
 }
 
 #[derive(Debug)]
-pub(super) enum Pattern {
+pub(super) enum BindingPattern {
     Variable(u32),
-    Array(Vec<Pattern>),
-    Object(Vec<(Key, Option<Pattern>)>),
+    Array(Vec<BindingPattern>),
+    Object(Vec<(PatternEntry, Option<BindingPattern>)>),
 }
 
-/// Of an entry in a pattern: what it is called, and the variable that gets it, if there is one.
+/// An entry in a pattern: its key, and the variable that is bound to it, if any.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct PatternEntry {
     pub name: Term,
     pub variable: Option<u32>,
 }
@@ -85,19 +85,19 @@ pub(super) struct Def {
     pub body: Term,
 }
 
-/// A parameter is a filter; `$name` is a value, too.
+/// A parameter is a filter; `$name` is also a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Param {
     pub id: u32,
     pub variable: Option<u32>,
 }
 
-/// What a call calls.
+/// The target of a call.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum CallTarget {
     Def(u32),
     Param(u32),
-    /// Number in the prelude.
+    /// Index in the prelude.
     Prelude(usize),
     Native(Native),
 }
@@ -117,7 +117,7 @@ pub(super) enum Operator {
     GreaterOrEqual,
 }
 
-/// `+=` and its kin.
+/// `+=` and similar operators.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Updating {
     By(Operator),
@@ -154,18 +154,18 @@ impl TextFormat {
     }
 }
 
-pub(super) type ValueFunction = fn(&mut Machine, Value, &[Value]) -> Result<Value, Stop>;
+pub(super) type ValueFunction = fn(&mut JqMachine, Value, &[Value]) -> Result<Value, JqStop>;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Native {
-    /// Of the input and the values of the arguments.
+    /// A function of the input and the values of its arguments.
     Values(ValueFunction),
     Number(fn(f64) -> f64),
     Numbers(fn(f64, f64) -> f64),
     Special(Special),
 }
 
-/// What gets its arguments as filters.
+/// Native functions whose arguments are filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Special {
     Empty,
@@ -179,46 +179,46 @@ pub(super) enum Special {
     Recurse,
 }
 
-impl Form {
-    /// Of what is below it.
+impl TermKind {
+    /// Height of the terms below it.
     pub(super) fn height(&self) -> u16 {
         let of = |terms: &[&Term]| terms.iter().map(|term| term.height).max().unwrap_or(0);
         let maybe = |term: &Option<Box<Term>>| term.as_ref().map_or(0, |term| term.height);
         match self {
-            Form::Identity
-            | Form::Descend
-            | Form::Literal(_)
-            | Form::Format(_)
-            | Form::Variable(_)
-            | Form::Break(_) => 0,
-            Form::Text(_, parts) => {
+            TermKind::Identity
+            | TermKind::Descend
+            | TermKind::Literal(_)
+            | TermKind::Format(_)
+            | TermKind::Variable(_)
+            | TermKind::Break(_) => 0,
+            TermKind::Text(_, parts) => {
                 let heights = parts.iter().map(|part| match part {
-                    Part::Text(_) => 0,
-                    Part::Term(term) => term.height,
+                    StringPart::Text(_) => 0,
+                    StringPart::Term(term) => term.height,
                 });
                 heights.max().unwrap_or(0)
             }
-            Form::Slice(term, from, to) => term.height.max(maybe(from)).max(maybe(to)),
-            Form::Iterate(term) | Form::Negate(term) | Form::Label(_, term) => term.height,
-            Form::Try(term, handler) => term.height.max(maybe(handler)),
-            Form::Array(term) => maybe(term),
-            Form::Object(entries) => entries.iter().map(|(key, value)| of(&[key, value])).max().unwrap_or(0),
-            Form::Index(a, b)
-            | Form::Pipe(a, b)
-            | Form::Comma(a, b)
-            | Form::Binary(_, a, b)
-            | Form::Both(a, b)
-            | Form::Either(a, b)
-            | Form::Alternative(a, b)
-            | Form::Assign(a, b)
-            | Form::Update(a, b)
-            | Form::UpdateBy(_, a, b) => of(&[a, b]),
-            Form::Bind(source, pattern, body) => of(&[source, body]).max(pattern.height()),
-            Form::If(condition, then, otherwise) => of(&[condition, then]).max(maybe(otherwise)),
-            Form::Reduce(fold) => fold.height(),
-            Form::Foreach(fold, extract) => fold.height().max(maybe(extract)),
-            Form::Def(def, body) => of(&[&def.body, body]),
-            Form::Call(_, arguments) => arguments.iter().map(|term| term.height).max().unwrap_or(0),
+            TermKind::Slice(term, from, to) => term.height.max(maybe(from)).max(maybe(to)),
+            TermKind::Iterate(term) | TermKind::Negate(term) | TermKind::Label(_, term) => term.height,
+            TermKind::Try(term, handler) => term.height.max(maybe(handler)),
+            TermKind::Array(term) => maybe(term),
+            TermKind::Object(entries) => entries.iter().map(|(key, value)| of(&[key, value])).max().unwrap_or(0),
+            TermKind::Index(a, b)
+            | TermKind::Pipe(a, b)
+            | TermKind::Comma(a, b)
+            | TermKind::Binary(_, a, b)
+            | TermKind::Both(a, b)
+            | TermKind::Either(a, b)
+            | TermKind::Alternative(a, b)
+            | TermKind::Assign(a, b)
+            | TermKind::Update(a, b)
+            | TermKind::UpdateBy(_, a, b) => of(&[a, b]),
+            TermKind::Bind(source, pattern, body) => of(&[source, body]).max(pattern.height()),
+            TermKind::If(condition, then, otherwise) => of(&[condition, then]).max(maybe(otherwise)),
+            TermKind::Reduce(fold) => fold.height(),
+            TermKind::Foreach(fold, extract) => fold.height().max(maybe(extract)),
+            TermKind::Def(def, body) => of(&[&def.body, body]),
+            TermKind::Call(_, arguments) => arguments.iter().map(|term| term.height).max().unwrap_or(0),
         }
     }
 }
@@ -231,14 +231,14 @@ impl Fold {
     }
 }
 
-impl Pattern {
+impl BindingPattern {
     pub(super) fn height(&self) -> u16 {
         match self {
-            Pattern::Variable(_) => 1,
-            Pattern::Array(elements) => 1 + elements.iter().map(Pattern::height).max().unwrap_or(0),
-            Pattern::Object(entries) => {
+            BindingPattern::Variable(_) => 1,
+            BindingPattern::Array(elements) => 1 + elements.iter().map(BindingPattern::height).max().unwrap_or(0),
+            BindingPattern::Object(entries) => {
                 let heights = entries.iter().map(|(key, pattern)| {
-                    let below = pattern.as_ref().map_or(0, Pattern::height);
+                    let below = pattern.as_ref().map_or(0, BindingPattern::height);
                     key.name.height.max(below)
                 });
                 1 + heights.max().unwrap_or(0)

@@ -1,7 +1,8 @@
-//! Dates: seconds since 1970, and jq's broken down time, `[year, month from 0, day, hour, minute, second, weekday, day of the year]`.
+//! Dates: seconds since 1970, and the broken down time of jq, `[year, month from 0, day, hour, minute, second, weekday,
+//! day of the year]`.
 
-use super::machine::{Machine, Stop};
-use super::values::{float, number, text, told};
+use super::machine::{JqMachine, JqStop};
+use super::values::{described, float, number, text};
 use crate::functions::dates::{date_of, days_of};
 use crate::value::Value;
 
@@ -42,10 +43,13 @@ struct Time {
 }
 
 impl Time {
-    fn of_seconds(value: &Value) -> Result<Time, Stop> {
+    fn of_seconds(value: &Value) -> Result<Time, JqStop> {
         let seconds = float(value)?;
         if !SECONDS.contains(&seconds) {
-            return Err(Stop::error(format!("{} is not in the years 0 to 9999", told(value))));
+            return Err(JqStop::error(format!(
+                "{} is not in the years 0 to 9999",
+                described(value)
+            )));
         }
         let days = (seconds / 86_400.0).floor();
         let (year, month, day) = date_of(days as i128);
@@ -58,8 +62,8 @@ impl Time {
         })
     }
 
-    /// Seconds, or broken down.
-    fn of(value: &Value) -> Result<Time, Stop> {
+    /// Reads seconds or a broken down time.
+    fn of(value: &Value) -> Result<Time, JqStop> {
         match value {
             Value::Array(_) => Time::of_seconds(&number(seconds(value)?)),
             other => Time::of_seconds(other),
@@ -75,29 +79,32 @@ impl Time {
     }
 }
 
-fn seconds(value: &Value) -> Result<f64, Stop> {
+fn seconds(value: &Value) -> Result<f64, JqStop> {
     let parts: Vec<f64> = match value {
-        Value::Array(parts) => parts.iter().map(float).collect::<Result<_, _>>()?,
+        Value::Array(parts) => parts.iter().take(8).map(float).collect::<Result<_, _>>()?,
         _ => Vec::new(),
     };
     let [year, month, day, hour, minute, second, ..] = parts[..] else {
-        let value = told(value);
-        return Err(Stop::error(format!(
-            "{value} is no broken down time: six numbers at least"
+        let value = described(value);
+        return Err(JqStop::error(format!(
+            "{value} is not a broken down time: at least six numbers are required"
         )));
     };
     if !(0.0..10_000.0).contains(&year) || !(0.0..12.0).contains(&month) {
-        return Err(Stop::error(format!("{} is not in the years 0 to 9999", told(value))));
+        return Err(JqStop::error(format!(
+            "{} is not in the years 0 to 9999",
+            described(value)
+        )));
     }
     let days = days_of(year as i128, month as u32 + 1, 1) as f64 + day - 1.0;
     Ok(days * 86_400.0 + hour * 3600.0 + minute * 60.0 + second.floor())
 }
 
-pub(super) fn now(machine: &mut Machine, _: Value, _: &[Value]) -> Result<Value, Stop> {
-    Ok(number(machine.unix_nanoseconds as f64 / 1e9))
+pub(super) fn now(machine: &mut JqMachine, _: Value, _: &[Value]) -> Result<Value, JqStop> {
+    Ok(number(machine.allowance.unix_nanoseconds as f64 / 1e9))
 }
 
-pub(super) fn gmtime(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value, Stop> {
+pub(super) fn gmtime(machine: &mut JqMachine, it: Value, _: &[Value]) -> Result<Value, JqStop> {
     let time = Time::of_seconds(&it)?;
     let int = |int: i128| Value::Int(int);
     machine.array(vec![
@@ -112,13 +119,14 @@ pub(super) fn gmtime(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Va
     ])
 }
 
-pub(super) fn mktime(_: &mut Machine, it: Value, _: &[Value]) -> Result<Value, Stop> {
+pub(super) fn mktime(_: &mut JqMachine, it: Value, _: &[Value]) -> Result<Value, JqStop> {
     Ok(number(seconds(&it)?))
 }
 
-pub(super) fn strftime(machine: &mut Machine, it: Value, given: &[Value]) -> Result<Value, Stop> {
+pub(super) fn strftime(machine: &mut JqMachine, it: Value, given: &[Value]) -> Result<Value, JqStop> {
     let (time, format) = (Time::of(&it)?, text(&given[0])?.to_string());
-    machine.step(format.len() as u64 / 4)?;
+    // A few nanoseconds per letter, several hundred per specifier.
+    machine.charge_steps(4 * format.len() as u64)?;
     let mut out = String::new();
     let mut chars = format.chars();
     while let Some(char) = chars.next() {
@@ -130,7 +138,7 @@ pub(super) fn strftime(machine: &mut Machine, it: Value, given: &[Value]) -> Res
     machine.text(out)
 }
 
-fn push(out: &mut String, time: &Time, what: char) -> Result<(), Stop> {
+fn push(out: &mut String, time: &Time, what: char) -> Result<(), JqStop> {
     let (hour, minute, second) = (
         time.of_day as u32 / 3600,
         time.of_day as u32 / 60 % 60,
@@ -170,18 +178,18 @@ fn push(out: &mut String, time: &Time, what: char) -> Result<(), Stop> {
         'Z' => "UTC".to_owned(),
         'z' => "+0000".to_owned(),
         '%' => "%".to_owned(),
-        other => return Err(Stop::error(format!("strftime knows no %{other}"))),
+        other => return Err(JqStop::error(format!("strftime does not support %{other}"))),
     });
     Ok(())
 }
 
-/// `2015-03-05T23:51:47Z`, as jq has it.
-pub(super) fn from_date(_: &mut Machine, it: Value, _: &[Value]) -> Result<Value, Stop> {
+/// Accepts the format of jq: `2015-03-05T23:51:47Z`.
+pub(super) fn from_date(_: &mut JqMachine, it: Value, _: &[Value]) -> Result<Value, JqStop> {
     let written = text(&it)?.to_string();
     let bad = || {
-        Stop::error(format!(
+        JqStop::error(format!(
             "date {} does not match format \"%Y-%m-%dT%H:%M:%SZ\"",
-            told(&it)
+            described(&it)
         ))
     };
     let bytes = written.as_bytes();

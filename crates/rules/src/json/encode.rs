@@ -1,11 +1,11 @@
-//! Values to JSON bytes: keys in order, floats in their shortest form, as EMQX's encoder writes them.
+//! Encodes values as JSON: keys in order, floats in their shortest form, like the encoder of EMQX.
 //!
-//! Bytes that are not UTF-8 become U+FFFD, as there.
+//! As in EMQX, bytes that are not UTF-8 become U+FFFD.
 
 use crate::number;
 use crate::value::Value;
 
-/// What stands for a field that does not exist: JSON has no word for it.
+/// The JSON value for a missing field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonForm {
     /// The string `"undefined"`, as in EMQX.
@@ -56,12 +56,19 @@ pub fn encode_into(out: &mut Vec<u8>, value: &Value, form: JsonForm) {
 
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
+    encode_in_string(out, bytes);
+    out.push(b'"');
+}
+
+/// Appends a text as JSON string content, without the quotation marks.
+pub fn encode_in_string(out: &mut Vec<u8>, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => escaped(out, text.as_bytes()),
         Err(_) => escaped(out, String::from_utf8_lossy(bytes).as_bytes()),
     }
-    out.push(b'"');
 }
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut copied = 0;
@@ -79,7 +86,10 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
             b'\t' => out.extend_from_slice(b"\\t"),
             0x08 => out.extend_from_slice(b"\\b"),
             0x0C => out.extend_from_slice(b"\\f"),
-            _ => out.extend_from_slice(format!("\\u{byte:04X}").as_bytes()),
+            _ => {
+                let [high, low] = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+            }
         }
     }
     out.extend_from_slice(&bytes[copied..]);

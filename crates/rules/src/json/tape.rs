@@ -1,8 +1,8 @@
-//! A document as a list of positions: one pass over the bytes, nothing copied, no memory of its own once it is warm.
+//! A JSON document as a list of positions: one pass over the bytes, nothing is copied, and memory is reused.
 //!
-//! A node per value and per key, in the order of the document; `next` is the node behind the subtree, so that what is not
-//! wanted is stepped over. `parse` validates everything, also what nobody asks for: a payload is JSON for all rules or for
-//! none. Text and numbers are made when `value` is called.
+//! There is one node per value and per key, in document order. `next` is the node after the subtree, so that unused
+//! values can be skipped. `parse` validates the complete document, also the parts that no rule reads, so that a payload
+//! is valid for all rules or for none. Texts and numbers are created when `value` is called.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::value::{Map, Value};
 #[derive(Clone, Copy, Debug)]
 pub struct JsonLimits {
     pub depth_max: usize,
-    /// Values and keys together.
+    /// Maximum number of values and keys together.
     pub nodes_max: usize,
 }
 
@@ -28,7 +28,7 @@ impl Default for JsonLimits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonError {
-    /// Byte of the document, from 0.
+    /// Byte position in the document, from 0.
     pub offset: usize,
     pub expected: &'static str,
 }
@@ -42,14 +42,14 @@ impl fmt::Display for JsonError {
 impl std::error::Error for JsonError {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TapeKind {
     Null,
     True,
     False,
     Int,
     Float,
     String,
-    /// A string with a backslash in it.
+    /// A string that contains a backslash.
     EscapedString,
     Array,
     Object,
@@ -57,12 +57,12 @@ enum Kind {
 
 /// A value or a key of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Node(u32);
+pub(crate) struct TapeNode(u32);
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    kind: Kind,
-    /// Bytes of the document; without the quotes.
+struct TapeEntry {
+    kind: TapeKind,
+    /// Start in bytes, without the quotes.
     start: u32,
     end: u32,
     next: u32,
@@ -70,11 +70,11 @@ struct Entry {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
-    entries: Vec<Entry>,
+    entries: Vec<TapeEntry>,
 }
 
 impl Tape {
-    pub const ROOT: Node = Node(0);
+    pub const ROOT: TapeNode = TapeNode(0);
 
     pub fn parse(&mut self, bytes: &[u8], limits: &JsonLimits) -> Result<(), JsonError> {
         self.entries.clear();
@@ -104,86 +104,104 @@ impl Tape {
         Ok(())
     }
 
-    /// The value of a key of an object.
-    pub fn get_key(&self, bytes: &[u8], node: Node, key: &[u8]) -> Option<Node> {
-        let object = self.entry(node);
-        if object.kind != Kind::Object {
-            return None;
-        }
-        let mut found = None;
-        let mut at = node.0 + 1;
-        while at < object.next {
-            let name = self.entry(Node(at));
-            if self.is_text(bytes, name, key) {
-                found = Some(Node(at + 1));
-            }
-            at = self.entry(Node(at + 1)).next;
-        }
-        found
+    /// Returns the number of values and keys.
+    pub fn node_count(&self) -> usize {
+        self.entries.len()
     }
 
-    /// The element of an array: from 1, or from the end with -1.
-    pub fn get_index(&self, node: Node, index: i128) -> Option<Node> {
-        let array = self.entry(node);
-        if array.kind != Kind::Array || index == 0 {
-            return None;
+    /// Returns the value of a key of an object, and the cost of the search: one per key and one per 64 compared bytes.
+    pub fn get_key(&self, bytes: &[u8], node: TapeNode, key: &[u8]) -> (Option<TapeNode>, u64) {
+        let object = self.entry(node);
+        if object.kind != TapeKind::Object {
+            return (None, 0);
         }
+        let (mut found, mut cost) = (None, 0);
+        let mut at = node.0 + 1;
+        while at < object.next {
+            let name = self.entry(TapeNode(at));
+            cost += match name.kind {
+                TapeKind::EscapedString => 4 + key.len() as u64 / 4,
+                _ if (name.end - name.start) as usize == key.len() => 1 + key.len() as u64 / 64,
+                _ => 1,
+            };
+            if self.is_text(bytes, name, key) {
+                found = Some(TapeNode(at + 1));
+            }
+            at = self.entry(TapeNode(at + 1)).next;
+        }
+        (found, cost)
+    }
+
+    /// Returns an element of an array, and the number of skipped elements. Indexes begin with 1; -1 is the last
+    /// element.
+    pub fn get_index(&self, node: TapeNode, index: i128) -> (Option<TapeNode>, u64) {
+        let array = self.entry(node);
+        if array.kind != TapeKind::Array || index == 0 {
+            return (None, 0);
+        }
+        let mut stepped_over = 0;
         let wanted = if index > 0 {
             index - 1
         } else {
-            self.children(node).count() as i128 + index
+            let count = self.children(node).count();
+            stepped_over += count as u64;
+            count as i128 + index
         };
-        self.children(node).nth(usize::try_from(wanted).ok()?)
+        let Ok(wanted) = usize::try_from(wanted) else {
+            return (None, stepped_over);
+        };
+        let found = self.children(node).inspect(|_| stepped_over += 1).nth(wanted);
+        (found, stepped_over)
     }
 
-    /// What a subtree needs as a value, in bytes and roughly.
-    pub fn size(&self, node: Node) -> usize {
+    /// Returns roughly how many bytes the subtree needs as a value.
+    pub fn size(&self, node: TapeNode) -> usize {
         let entry = self.entry(node);
         (entry.end - entry.start) as usize + 32 * (entry.next - node.0) as usize
     }
 
-    pub fn is_string(&self, node: Node) -> bool {
-        matches!(self.entry(node).kind, Kind::String | Kind::EscapedString)
+    pub fn is_string(&self, node: TapeNode) -> bool {
+        matches!(self.entry(node).kind, TapeKind::String | TapeKind::EscapedString)
     }
 
-    pub fn value(&self, bytes: &[u8], node: Node) -> Value {
+    pub fn value(&self, bytes: &[u8], node: TapeNode) -> Value {
         let entry = self.entry(node);
         let slice = &bytes[entry.start as usize..entry.end as usize];
         match entry.kind {
-            Kind::Null => Value::Null,
-            Kind::True => Value::Bool(true),
-            Kind::False => Value::Bool(false),
-            Kind::Int => integer(slice),
-            Kind::Float => Value::Float(number::parse_float(slice).unwrap_or(0.0)),
-            Kind::String => Value::Text(Text::new(slice)),
-            Kind::EscapedString => Value::Text(unescape(slice).into()),
-            Kind::Array => Value::array(self.children(node).map(|child| self.value(bytes, child)).collect()),
-            Kind::Object => Value::Map(self.object(bytes, node)),
+            TapeKind::Null => Value::Null,
+            TapeKind::True => Value::Bool(true),
+            TapeKind::False => Value::Bool(false),
+            TapeKind::Int => integer(slice),
+            TapeKind::Float => Value::Float(number::parse_float(slice).unwrap_or(0.0)),
+            TapeKind::String => Value::Text(Text::new(slice)),
+            TapeKind::EscapedString => Value::Text(unescape(slice).into()),
+            TapeKind::Array => Value::array(self.children(node).map(|child| self.value(bytes, child)).collect()),
+            TapeKind::Object => Value::Map(self.object(bytes, node)),
         }
     }
 
-    fn object(&self, bytes: &[u8], node: Node) -> Map {
+    fn object(&self, bytes: &[u8], node: TapeNode) -> Map {
         let end = self.entry(node).next;
         let mut entries = Vec::new();
         let mut at = node.0 + 1;
         while at < end {
-            let name = self.entry(Node(at));
+            let name = self.entry(TapeNode(at));
             let slice = &bytes[name.start as usize..name.end as usize];
             let key = match name.kind {
-                Kind::EscapedString => unescape(slice).into(),
+                TapeKind::EscapedString => unescape(slice).into(),
                 _ => Text::new(slice),
             };
-            entries.push((key, self.value(bytes, Node(at + 1))));
-            at = self.entry(Node(at + 1)).next;
+            entries.push((key, self.value(bytes, TapeNode(at + 1))));
+            at = self.entry(TapeNode(at + 1)).next;
         }
         Map::from_entries(entries)
     }
 
-    fn children(&self, node: Node) -> impl Iterator<Item = Node> {
+    fn children(&self, node: TapeNode) -> impl Iterator<Item = TapeNode> {
         let end = self.entry(node).next;
         let mut at = node.0 + 1;
         std::iter::from_fn(move || {
-            let child = Node(at);
+            let child = TapeNode(at);
             (at < end).then(|| {
                 at = self.entry(child).next;
                 child
@@ -191,14 +209,15 @@ impl Tape {
         })
     }
 
-    fn entry(&self, node: Node) -> &Entry {
+    fn entry(&self, node: TapeNode) -> &TapeEntry {
         &self.entries[node.0 as usize]
     }
 
-    fn is_text(&self, bytes: &[u8], entry: &Entry, text: &[u8]) -> bool {
+    fn is_text(&self, bytes: &[u8], entry: &TapeEntry, text: &[u8]) -> bool {
         let slice = &bytes[entry.start as usize..entry.end as usize];
         match entry.kind {
-            Kind::EscapedString => unescape(slice) == text,
+            // An escape sequence has at most six bytes per byte of text, so a long key need not be unescaped.
+            TapeKind::EscapedString => slice.len() <= 6 * text.len() && unescape(slice) == text,
             _ => slice == text,
         }
     }
@@ -207,7 +226,7 @@ impl Tape {
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    entries: &'a mut Vec<Entry>,
+    entries: &'a mut Vec<TapeEntry>,
     nodes_max: usize,
 }
 
@@ -236,19 +255,19 @@ impl Scanner<'_> {
             b'{' => self.object(depth),
             b'[' => self.array(depth),
             b'-' | b'0'..=b'9' => self.number(),
-            b't' => self.word(b"true", Kind::True),
-            b'f' => self.word(b"false", Kind::False),
-            b'n' => self.word(b"null", Kind::Null),
+            b't' => self.word(b"true", TapeKind::True),
+            b'f' => self.word(b"false", TapeKind::False),
+            b'n' => self.word(b"null", TapeKind::Null),
             _ => self.fail("a value"),
         }
     }
 
     /// Returns the index of the entry, whose end is known later.
-    fn open(&mut self, kind: Kind) -> Result<usize, JsonError> {
+    fn open(&mut self, kind: TapeKind) -> Result<usize, JsonError> {
         if self.entries.len() >= self.nodes_max {
             return self.fail("fewer values");
         }
-        self.entries.push(Entry {
+        self.entries.push(TapeEntry {
             kind,
             start: self.at as u32,
             end: self.at as u32,
@@ -268,7 +287,7 @@ impl Scanner<'_> {
         let Some(inner) = depth.checked_sub(1) else {
             return self.fail("less nesting");
         };
-        let index = self.open(Kind::Object)?;
+        let index = self.open(TapeKind::Object)?;
         self.at += 1;
         self.skip_space();
         if self.peek() != b'}' {
@@ -301,7 +320,7 @@ impl Scanner<'_> {
         let Some(inner) = depth.checked_sub(1) else {
             return self.fail("less nesting");
         };
-        let index = self.open(Kind::Array)?;
+        let index = self.open(TapeKind::Array)?;
         self.at += 1;
         self.skip_space();
         if self.peek() != b']' {
@@ -320,7 +339,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn word(&mut self, word: &'static [u8], kind: Kind) -> Result<(), JsonError> {
+    fn word(&mut self, word: &'static [u8], kind: TapeKind) -> Result<(), JsonError> {
         if !self.bytes[self.at..].starts_with(word) {
             return self.fail("a value");
         }
@@ -332,13 +351,13 @@ impl Scanner<'_> {
 
     fn string(&mut self) -> Result<(), JsonError> {
         self.at += 1;
-        let index = self.open(Kind::String)?;
+        let index = self.open(TapeKind::String)?;
         loop {
             self.at += plain_run(&self.bytes[self.at..]);
             match self.peek() {
                 b'"' => break,
                 b'\\' => {
-                    self.entries[index].kind = Kind::EscapedString;
+                    self.entries[index].kind = TapeKind::EscapedString;
                     self.escape()?;
                 }
                 _ if self.at >= self.bytes.len() => return self.fail("a closing quote"),
@@ -374,7 +393,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// At the `u` of `\u12AB`.
+    /// Called at the `u` of `\u12AB`.
     fn unicode(&mut self) -> Result<u32, JsonError> {
         let unit = hex_unit(&self.bytes[self.at + 1..]);
         match unit {
@@ -387,7 +406,7 @@ impl Scanner<'_> {
     }
 
     fn number(&mut self) -> Result<(), JsonError> {
-        let index = self.open(Kind::Int)?;
+        let index = self.open(TapeKind::Int)?;
         let start = self.at;
         if self.peek() == b'-' {
             self.at += 1;
@@ -397,19 +416,19 @@ impl Scanner<'_> {
             _ => self.digits()?,
         }
         if self.peek() == b'.' {
-            self.entries[index].kind = Kind::Float;
+            self.entries[index].kind = TapeKind::Float;
             self.at += 1;
             self.digits()?;
         }
         if matches!(self.peek(), b'e' | b'E') {
-            self.entries[index].kind = Kind::Float;
+            self.entries[index].kind = TapeKind::Float;
             self.at += 1;
             if matches!(self.peek(), b'+' | b'-') {
                 self.at += 1;
             }
             self.digits()?;
         }
-        // Only a long number can be out of range, and one with an exponent.
+        // Only long numbers and numbers with an exponent can be out of range.
         let slice = &self.bytes[start..self.at];
         let may_overflow = slice.len() > 300 || slice.iter().any(|byte| matches!(byte, b'e' | b'E'));
         if may_overflow && number::parse_float(slice).is_none() {
@@ -431,7 +450,7 @@ impl Scanner<'_> {
     }
 }
 
-/// How many bytes come before a quote, a backslash or a control character.
+/// Returns the number of bytes before the next quote, backslash or control character.
 fn plain_run(bytes: &[u8]) -> usize {
     let (words, tail) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
@@ -444,7 +463,7 @@ fn plain_run(bytes: &[u8]) -> usize {
     words.len() * 8 + tail.iter().position(is_special).unwrap_or(tail.len())
 }
 
-/// The highest bit of every byte that ends a run; the lowest one that is set is right, those above it may be wrong.
+/// Sets the highest bit of every byte that ends a run. Only the lowest set bit is reliable; bits above it can be wrong.
 fn special_bytes(word: u64) -> u64 {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -468,7 +487,7 @@ fn integer(digits: &[u8]) -> Value {
     }
     match number::parse_integer(digits) {
         Some(int) => Value::Int(int),
-        // Beyond 128 bits: the nearest float, which `parse` has seen to be finite.
+        // Beyond 128 bits: use the nearest float. `parse` has checked that it is finite.
         None => Value::Float(number::parse_float(digits).unwrap_or(f64::MAX)),
     }
 }
@@ -480,7 +499,7 @@ fn hex_unit(bytes: &[u8]) -> Option<u32> {
         .try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
 }
 
-/// Of a string that `parse` has accepted.
+/// Resolves the escape sequences of a string that `parse` has accepted.
 fn unescape(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

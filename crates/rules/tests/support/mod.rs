@@ -1,15 +1,15 @@
-//! What tests of rules share: a fixed world, and one line to run a rule.
+//! Shared helpers of the rule tests: a fixed environment, and functions that run a rule in one line.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
 
 use rules::{
-    Column, Environment, EvalError, Evaluator, EventKind, JsonForm, Limits, Map, Outcome, Rule, SampleEvent, Store,
-    Value, encode_json,
+    Column, Environment, EvalError, EvalOutcome, Evaluator, EventKind, JsonForm, Map, Rule, RuleLimits, SampleEvent,
+    Value, ValueStore, encode_json,
 };
 
-/// 2024-02-23 07:00:00.5 UTC, an hour east of Greenwich, dice that count.
+/// Time 2024-02-23 07:00:00.5 UTC, one hour east of Greenwich. The random numbers are a counter.
 #[derive(Default)]
 pub struct World {
     dice: u64,
@@ -37,12 +37,12 @@ impl Environment for World {
         (name == "HOME").then(|| "/root".to_owned())
     }
 
-    fn store(&mut self) -> Option<&mut dyn Store> {
+    fn store(&mut self) -> Option<&mut dyn ValueStore> {
         Some(&mut self.store)
     }
 }
 
-impl Store for Memory {
+impl ValueStore for Memory {
     fn get(&self, key: &[u8]) -> Option<Value> {
         self.0.get(key).cloned()
     }
@@ -68,7 +68,7 @@ pub fn publish(topic: &str, payload: &[u8]) -> SampleEvent {
 }
 
 pub fn compile(sql: &str) -> Rule {
-    Rule::compile(sql, &Limits::default()).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    Rule::compile(sql, &RuleLimits::default()).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
 pub fn run(rule: &Rule, event: &SampleEvent) -> Result<Vec<Map>, EvalError> {
@@ -77,14 +77,14 @@ pub fn run(rule: &Rule, event: &SampleEvent) -> Result<Vec<Map>, EvalError> {
         .message(event, &mut World::default())
         .run(rule, &mut out)?;
     let passed = match outcome {
-        Outcome::Passed(count) => count,
-        Outcome::NotMatched => 0,
+        EvalOutcome::Passed(count) => count,
+        EvalOutcome::NotMatched => 0,
     };
     assert_eq!(passed, out.len());
     Ok(out)
 }
 
-/// The outputs as JSON, a line each.
+/// Returns the outputs as JSON, one per line.
 pub fn json_lines(outputs: Vec<Map>) -> String {
     let lines = outputs.into_iter().map(|output| {
         let json = encode_json(&Value::Map(output), JsonForm::UndefinedAsString);
@@ -93,10 +93,10 @@ pub fn json_lines(outputs: Vec<Map>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The value of one expression over a message.
+/// Evaluates one expression on a message.
 pub fn evaluate(expression: &str, payload: &str) -> Result<Value, String> {
     let sql = format!("SELECT {expression} AS result FROM \"t/#\"");
-    let rule = Rule::compile(&sql, &Limits::default()).map_err(|error| error.to_string())?;
+    let rule = Rule::compile(&sql, &RuleLimits::default()).map_err(|error| error.to_string())?;
     let outputs = run(&rule, &publish("t/a", payload.as_bytes())).map_err(|error| error.to_string())?;
     Ok(outputs[0].get(b"result").cloned().expect("the field is there"))
 }

@@ -1,17 +1,19 @@
-//! A restore that the API asked for: prepared beside the data while the server runs, put in its place at a start, before anything is open.
+//! A restore that was requested through the API: prepared in the data directory while the server runs, and put in
+//! place at a start, before any store is opened.
 //!
 //! ```text
-//! DATA/restore/new/           the backup, copied and verified; the data directory to be
-//! DATA/restore/intent.json    that it is to be restored, and how far that is; written as a whole
-//! DATA/restore/outcome.json   what became of the last one
-//! DATA/set-aside/NAME/        the data of before
+//! DATA/restore/new/           the copied and verified backup, which becomes the data directory
+//! DATA/restore/intent.json    the request to restore it, and the phase; replaced atomically
+//! DATA/restore/outcome.json   result of the last restore
+//! DATA/set-aside/NAME/        the previous data
 //! ```
 //!
-//! The data directory itself may be a mount point and cannot be exchanged; what is in it is, one `rename` after another. The intent has the
-//! phase, and is on the disk before the phase begins. Each phase can be begun again after a `kill -9`, so that a start always ends up with all
-//! of the old or all of the new. Until the server has said that it is ready, the new is on trial: when it cannot be started, the old comes back.
+//! The data directory itself may be a mount point and cannot be replaced. Its entries are replaced, one `rename` after
+//! another. The intent contains the phase and is on the disk before the phase begins. Each phase can be repeated after
+//! `kill -9`, so that a start ends with either all old data or all new data. The new data is on trial until the server
+//! reports that it is ready: if the server cannot start with it, the old data is put back.
 //!
-//! What a backup does not hold stays where it is: backups, reports, and the audit log, which goes on.
+//! Entries that a backup does not contain stay in place: backups, reports, and the audit log.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -31,20 +33,20 @@ const INTENT: &str = "intent.json";
 const OUTCOME: &str = "outcome.json";
 pub const SET_ASIDE: &str = "set-aside";
 
-/// Starts that may end before the server is ready, each for a reason of its own, such as a `kill -9`.
+/// Maximum number of starts that may end before the server is ready, each for a reason of its own, such as `kill -9`.
 const TRIALS_MAX: u32 = 3;
 
-/// What the journal has for its next segment.
+/// Space that the journal has reserved for its next segment.
 const SPARE: &str = "journal/spare";
 
-/// Directories that a backup holds; of files, all.
+/// Directories that a backup contains. It contains all files.
 const HELD: [&str; 4] = [
     journal::DIRECTORY_NAME,
     integration::DIRECTORY_NAME,
     devices::DIRECTORY_NAME,
     api::HISTORY_NAME,
 ];
-/// Files that say that a server has what is beside them.
+/// Lock files: a server uses the directory that contains one.
 const LOCKS: [&str; 4] = [
     "journal/lock",
     "history/lock",
@@ -54,75 +56,75 @@ const LOCKS: [&str; 4] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Phase {
-    /// Nothing has been moved.
+enum RestorePhase {
+    /// Nothing was moved.
     Prepared,
-    /// The old is moved to what is set aside.
+    /// The old data is being moved aside.
     SettingAside,
-    /// All of the old is set aside; the new is moved in.
+    /// All old data is aside. The new data is being moved in.
     MovingIn,
-    /// All of the new is in its place; the server has to start with it.
+    /// All new data is in place. The server must start with it.
     OnTrial,
-    /// The new is moved out again.
+    /// The new data is being moved out again.
     MovingOut,
-    /// All of the new is out; the old is moved back.
+    /// All new data is out. The old data is being moved back.
     PuttingBack,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Intent {
+pub struct RestoreIntent {
     pub backup: String,
     pub prepared_unix_ms: u64,
-    phase: Phase,
-    /// Name of what is set aside.
+    phase: RestorePhase,
+    /// Name of the directory of the old data.
     #[serde(default)]
     aside: String,
     #[serde(default)]
     trials: u32,
-    /// Why the old has to come back.
+    /// Why the old data must be put back.
     #[serde(default)]
     because: Option<String>,
 }
 
-impl Intent {
-    /// Nothing has been moved: it can be left.
+impl RestoreIntent {
+    /// Nothing was moved, so the restore can be cancelled.
     pub fn is_prepared(&self) -> bool {
-        self.phase == Phase::Prepared
+        self.phase == RestorePhase::Prepared
     }
 
-    /// What comes back if the server cannot be started with the new.
-    pub fn needs(&self, set_aside: &str) -> bool {
+    /// Name of the old data that is put back if the server cannot start with the new data.
+    pub fn needs_old_data(&self, set_aside: &str) -> bool {
         !self.is_prepared() && self.aside == set_aside
     }
 }
 
-/// What became of the last restore that was to be.
+/// Result of the last restore.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct LastRestore {
     pub backup: String,
     pub at_unix_ms: u64,
-    /// Without one it was restored.
+    /// `None` if the backup was restored.
     pub failure: Option<String>,
-    /// Where the data of before is, of one that was restored.
+    /// Directory of the old data after a successful restore.
     pub set_aside: Option<String>,
 }
 
-/// What a start found to do.
+/// Result of handling a pending restore at the start.
 #[derive(Debug, PartialEq, Eq)]
-pub enum CarriedOut {
+pub enum RestoreResult {
     Nothing,
     /// The data is that of this backup, on trial.
     Restored {
         backup: String,
     },
-    /// The data is that of before.
+    /// The old data is in place.
     Failed {
         backup: String,
-        because: String,
+        reason: String,
     },
 }
 
-/// Where the copy is made that will be the data.
+/// Directory of the copy that will become the data.
 pub fn staged(data_dir: &Path) -> PathBuf {
     data_dir.join(DIRECTORY).join(NEW)
 }
@@ -131,12 +133,12 @@ pub fn make_directory(data_dir: &Path) -> io::Result<()> {
     private(&data_dir.join(DIRECTORY))
 }
 
-/// The copy is whole: from now on the next start takes it.
+/// Marks the copy as complete. The next start restores it.
 pub fn prepare(data_dir: &Path, backup: &str) -> Result<(), String> {
-    let intent = Intent {
+    let intent = RestoreIntent {
         backup: backup.to_owned(),
         prepared_unix_ms: now_ms(),
-        phase: Phase::Prepared,
+        phase: RestorePhase::Prepared,
         aside: String::new(),
         trials: 0,
         because: None,
@@ -144,33 +146,33 @@ pub fn prepare(data_dir: &Path, backup: &str) -> Result<(), String> {
     write(data_dir, INTENT, &intent)
 }
 
-/// What the next start would restore.
-pub fn intent(data_dir: &Path) -> Result<Option<Intent>, String> {
+/// Returns the restore that the next start would carry out.
+pub fn intent(data_dir: &Path) -> Result<Option<RestoreIntent>, String> {
     read(data_dir, INTENT)
 }
 
-pub fn outcome(data_dir: &Path) -> Result<Option<Outcome>, String> {
+pub fn outcome(data_dir: &Path) -> Result<Option<LastRestore>, String> {
     read(data_dir, OUTCOME)
 }
 
-/// No start will restore it. What was copied goes.
-pub fn forget(data_dir: &Path) -> Result<(), String> {
+/// Cancels the restore and deletes the copy.
+pub fn cancel(data_dir: &Path) -> Result<(), String> {
     remove_file(data_dir, INTENT)?;
     remove_copy(data_dir)
 }
 
-/// What was copied and never became an intent, or has been moved in.
+/// Deletes a copy that never became an intent, or was moved in.
 pub fn remove_copy(data_dir: &Path) -> Result<(), String> {
     let copy = staged(data_dir);
     match fs::remove_dir_all(&copy) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removed", &copy, &error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", &copy, &error)),
         _ => Ok(()),
     }
 }
 
-/// It could not be prepared.
+/// Records that the restore could not be prepared.
 pub fn fail(data_dir: &Path, backup: &str, because: &str) -> Result<(), String> {
-    let outcome = Outcome {
+    let outcome = LastRestore {
         backup: backup.to_owned(),
         at_unix_ms: now_ms(),
         failure: Some(because.to_owned()),
@@ -179,122 +181,124 @@ pub fn fail(data_dir: &Path, backup: &str, because: &str) -> Result<(), String> 
     write(data_dir, OUTCOME, &outcome)
 }
 
-/// Before anything of the data directory is open. `is_valid` is given the `runtime.toml` that would be in force. An error is one that the
-/// server must not start with.
-pub fn carry_out(data_dir: &Path, is_valid: impl Fn(&str) -> Result<(), String>) -> Result<CarriedOut, String> {
-    carry_out_watched(data_dir, &is_valid, &mut || ())
+/// Carries out a prepared restore. Called before any part of the data directory is open. `is_valid` gets the
+/// `runtime.toml` that would be in use. The server must not start after an error.
+pub fn run_pending_restore(
+    data_dir: &Path,
+    is_valid: impl Fn(&str) -> Result<(), String>,
+) -> Result<RestoreResult, String> {
+    run_with_steps(data_dir, &is_valid, &mut || ())
 }
 
-/// `step` is called before everything that changes the disk.
-fn carry_out_watched(
+/// Calls `step` before each change of the disk. For tests.
+fn run_with_steps(
     data_dir: &Path,
     is_valid: &dyn Fn(&str) -> Result<(), String>,
     step: &mut dyn FnMut(),
-) -> Result<CarriedOut, String> {
+) -> Result<RestoreResult, String> {
     let Some(intent) = intent(data_dir)? else {
-        return Ok(CarriedOut::Nothing);
+        return Ok(RestoreResult::Nothing);
     };
     let _locks = lock(data_dir)?;
-    Switch { data_dir, intent, step }.run(is_valid)
+    RestoreSwitch { data_dir, intent, step }.run(is_valid)
 }
 
-/// The server is ready with the new data. Nothing happens if there is none.
-pub fn settle(data_dir: &Path) -> Result<Option<String>, String> {
-    let Some(intent) = intent(data_dir)?.filter(|intent| intent.phase == Phase::OnTrial) else {
+/// Ends the trial: the server is ready with the new data. Does nothing without a trial.
+pub fn finish_trial(data_dir: &Path) -> Result<Option<String>, String> {
+    let Some(intent) = intent(data_dir)?.filter(|intent| intent.phase == RestorePhase::OnTrial) else {
         return Ok(None);
     };
-    // Space that was had for what was to come; not worth failing for.
+    // Deletes space that was reserved for later segments. A failure does not matter.
     let _ = fs::remove_file(data_dir.join(SET_ASIDE).join(&intent.aside).join(SPARE));
-    let outcome = Outcome {
+    let outcome = LastRestore {
         backup: intent.backup.clone(),
         at_unix_ms: now_ms(),
         failure: None,
         set_aside: Some(intent.aside),
     };
     write(data_dir, OUTCOME, &outcome)?;
-    forget(data_dir)?;
+    cancel(data_dir)?;
     Ok(Some(intent.backup))
 }
 
-/// The server cannot be started with the new data: the next start has the old. False: no data is on trial.
+/// Records that the server cannot start with the new data, so that the next start puts back the old data. Returns
+/// `false` if no data is on trial.
 pub fn reject(data_dir: &Path, because: &str) -> Result<bool, String> {
-    let Some(mut intent) = intent(data_dir)?.filter(|intent| intent.phase == Phase::OnTrial) else {
+    let Some(mut intent) = intent(data_dir)?.filter(|intent| intent.phase == RestorePhase::OnTrial) else {
         return Ok(false);
     };
-    (intent.phase, intent.because) = (Phase::MovingOut, Some(because.to_owned()));
+    (intent.phase, intent.because) = (RestorePhase::MovingOut, Some(because.to_owned()));
     write(data_dir, INTENT, &intent).map(|()| true)
 }
 
-struct Switch<'a> {
+struct RestoreSwitch<'a> {
     data_dir: &'a Path,
-    intent: Intent,
+    intent: RestoreIntent,
     step: &'a mut dyn FnMut(),
 }
 
-impl Switch<'_> {
-    fn run(mut self, is_valid: &dyn Fn(&str) -> Result<(), String>) -> Result<CarriedOut, String> {
+impl RestoreSwitch<'_> {
+    fn run(mut self, is_valid: &dyn Fn(&str) -> Result<(), String>) -> Result<RestoreResult, String> {
         loop {
             match self.intent.phase {
-                Phase::Prepared => match self.check(is_valid).and_then(|()| self.begin()) {
-                    Ok(()) => self.enter(Phase::SettingAside)?,
+                RestorePhase::Prepared => match self.check(is_valid).and_then(|()| self.begin()) {
+                    Ok(()) => self.enter(RestorePhase::SettingAside)?,
                     Err(because) => {
                         self.intent.because = Some(because);
-                        return self.give_up();
+                        return self.finish_rollback();
                     }
                 },
-                Phase::SettingAside => {
+                RestorePhase::SettingAside => {
                     let moved = self
-                        .names_of_data()
-                        .and_then(|names| self.move_all(&names, Direction::Aside));
-                    self.enter_or(moved, Phase::MovingIn, Phase::PuttingBack)?;
+                        .data_file_names()
+                        .and_then(|names| self.move_all(&names, MoveDirection::Aside));
+                    self.enter_or(moved, RestorePhase::MovingIn, RestorePhase::PuttingBack)?;
                 }
-                Phase::MovingIn => {
+                RestorePhase::MovingIn => {
                     let moved = self
-                        .names_of_copy()
-                        .and_then(|names| self.move_all(&names, Direction::In));
-                    self.enter_or(moved, Phase::OnTrial, Phase::MovingOut)?;
+                        .copy_file_names()
+                        .and_then(|names| self.move_all(&names, MoveDirection::In));
+                    self.enter_or(moved, RestorePhase::OnTrial, RestorePhase::MovingOut)?;
                 }
-                Phase::OnTrial if self.intent.trials >= TRIALS_MAX => {
+                RestorePhase::OnTrial if self.intent.trials >= TRIALS_MAX => {
                     let trials = self.intent.trials;
                     self.intent.because = Some(format!("{trials} starts with it ended before the server was ready"));
-                    self.enter(Phase::MovingOut)?;
+                    self.enter(RestorePhase::MovingOut)?;
                 }
-                Phase::OnTrial => {
+                RestorePhase::OnTrial => {
                     self.intent.trials += 1;
-                    self.enter(Phase::OnTrial)?;
+                    self.enter(RestorePhase::OnTrial)?;
                     let backup = self.intent.backup;
-                    return Ok(CarriedOut::Restored { backup });
+                    return Ok(RestoreResult::Restored { backup });
                 }
-                // With what a server has made on it: of the old, nothing is there.
-                Phase::MovingOut => {
-                    self.move_all(&self.names_of_data()?, Direction::Out)?;
-                    self.enter(Phase::PuttingBack)?;
+                // Including files that a server has created in it: no old data is there.
+                RestorePhase::MovingOut => {
+                    self.move_all(&self.data_file_names()?, MoveDirection::Out)?;
+                    self.enter(RestorePhase::PuttingBack)?;
                 }
-                Phase::PuttingBack => {
-                    // It goes when nothing is in it any more.
-                    if !self.aside().exists() {
-                        self.check_is_back()?;
+                RestorePhase::PuttingBack => {
+                    // Deleted when it is empty.
+                    if !self.old_data_dir().exists() {
+                        self.check_rolled_back()?;
                     } else {
-                        let names = names(&self.aside())?;
-                        self.move_all(&names, Direction::Back)?;
+                        let names = names(&self.old_data_dir())?;
+                        self.move_all(&names, MoveDirection::Back)?;
                         (self.step)();
-                        fs::remove_dir(self.aside()).map_err(|error| failed("removed", &self.aside(), &error))?;
+                        fs::remove_dir(self.old_data_dir())
+                            .map_err(|error| failed("delete", &self.old_data_dir(), &error))?;
                     }
-                    return self.give_up();
+                    return self.finish_rollback();
                 }
             }
         }
     }
 
-    /// Whether the server can be started with it, as far as can be told before.
+    /// Checks whether the server can start with the new data, as far as that is known before.
     fn check(&self, is_valid: &dyn Fn(&str) -> Result<(), String>) -> Result<(), String> {
         let new = staged(self.data_dir);
         mark::check_data_dir(&new)?;
-        if self.names_of_copy()?.is_empty() {
-            return Err(format!(
-                "{} is empty: somebody has removed what was to be restored",
-                new.display()
-            ));
+        if self.copy_file_names()?.is_empty() {
+            return Err(format!("{} is empty: the data to restore was removed", new.display()));
         }
         let path = new.join(crate::config::RUNTIME_FILE);
         let runtime = match fs::read_to_string(&path) {
@@ -306,14 +310,14 @@ impl Switch<'_> {
             .map_err(|message| format!("with {} the configuration is not valid: {message}", path.display()))
     }
 
-    /// Of the old nothing is left to be moved back: because it has been.
-    fn check_is_back(&self) -> Result<(), String> {
-        match self.names_of_data()?.is_empty() {
+    /// No old data is left to be moved back, because all of it was moved.
+    fn check_rolled_back(&self) -> Result<(), String> {
+        match self.data_file_names()?.is_empty() {
             false => Ok(()),
             true => Err(format!(
-                "{} is gone, so that there is no data of before to go back to, and the server could not be started with what was restored, \
-                 which is in {}: move it where it is wanted, and then remove {}",
-                self.aside().display(),
+                "the server could not start with the restored data, and the previous data in {} is missing. The restored data is in {}: \
+                 move it to where you need it, then delete {}",
+                self.old_data_dir().display(),
                 staged(self.data_dir).display(),
                 self.data_dir.join(DIRECTORY).join(INTENT).display()
             )),
@@ -328,23 +332,23 @@ impl Switch<'_> {
         let aside = candidates.find(|name| !parent.join(name).exists()).unwrap_or(base);
         self.intent.aside = aside;
         (self.step)();
-        private(&self.aside())
+        private(&self.old_data_dir())
             .and_then(|()| sync_directory(&parent))
             .and_then(|()| sync_directory(self.data_dir))
-            .map_err(|error| failed("made", &self.aside(), &error))
+            .map_err(|error| failed("create", &self.old_data_dir(), &error))
     }
 
-    fn aside(&self) -> PathBuf {
+    fn old_data_dir(&self) -> PathBuf {
         self.data_dir.join(SET_ASIDE).join(&self.intent.aside)
     }
 
-    fn enter(&mut self, phase: Phase) -> Result<(), String> {
+    fn enter(&mut self, phase: RestorePhase) -> Result<(), String> {
         (self.step)();
         self.intent.phase = phase;
         write(self.data_dir, INTENT, &self.intent)
     }
 
-    fn enter_or(&mut self, moved: Result<(), String>, next: Phase, back: Phase) -> Result<(), String> {
+    fn enter_or(&mut self, moved: Result<(), String>, next: RestorePhase, back: RestorePhase) -> Result<(), String> {
         match moved {
             Ok(()) => self.enter(next),
             Err(because) => {
@@ -354,8 +358,8 @@ impl Switch<'_> {
         }
     }
 
-    /// Everything but what no backup holds.
-    fn names_of_data(&self) -> Result<Vec<String>, String> {
+    /// Entries of the data directory that a backup can contain.
+    fn data_file_names(&self) -> Result<Vec<String>, String> {
         let mut held = BTreeSet::new();
         for name in names(self.data_dir)? {
             let is_directory = fs::symlink_metadata(self.data_dir.join(&name)).is_ok_and(|found| found.is_dir());
@@ -366,53 +370,56 @@ impl Switch<'_> {
         Ok(held.into_iter().collect())
     }
 
-    fn names_of_copy(&self) -> Result<Vec<String>, String> {
+    fn copy_file_names(&self) -> Result<Vec<String>, String> {
         let mut held = names(&staged(self.data_dir))?;
         held.retain(|name| !api::is_audit_file(name));
         Ok(held)
     }
 
-    /// Names of what is still there: what has been moved before a kill is not moved twice.
-    fn move_all(&mut self, names: &[String], direction: Direction) -> Result<(), String> {
-        let (new, aside) = (staged(self.data_dir), self.aside());
+    /// Names of the remaining entries. An entry that was moved before a kill is not moved again.
+    fn move_all(&mut self, names: &[String], direction: MoveDirection) -> Result<(), String> {
+        let (new, aside) = (staged(self.data_dir), self.old_data_dir());
         let (from, to) = match direction {
-            Direction::Aside => (self.data_dir, aside.as_path()),
-            Direction::In => (new.as_path(), self.data_dir),
-            Direction::Out => (self.data_dir, new.as_path()),
-            Direction::Back => (aside.as_path(), self.data_dir),
+            MoveDirection::Aside => (self.data_dir, aside.as_path()),
+            MoveDirection::In => (new.as_path(), self.data_dir),
+            MoveDirection::Out => (self.data_dir, new.as_path()),
+            MoveDirection::Back => (aside.as_path(), self.data_dir),
         };
         for name in names {
             let (from, to) = (from.join(name), to.join(name));
             (self.step)();
-            fs::rename(&from, &to).map_err(|error| failed("moved", &from, &error))?;
+            fs::rename(&from, &to).map_err(|error| failed("move", &from, &error))?;
         }
         for directory in [from, to] {
-            sync_directory(directory).map_err(|error| failed("synced", directory, &error))?;
+            sync_directory(directory).map_err(|error| failed("sync", directory, &error))?;
         }
         Ok(())
     }
 
-    /// All of the old is in its place.
-    fn give_up(mut self) -> Result<CarriedOut, String> {
-        let because = self.intent.because.take().unwrap_or_else(|| "nobody knows why".into());
+    /// All old data is in place.
+    fn finish_rollback(mut self) -> Result<RestoreResult, String> {
+        let because = self.intent.because.take().unwrap_or_else(|| "unknown reason".into());
         let backup = self.intent.backup;
         (self.step)();
         fail(self.data_dir, &backup, &because)?;
         (self.step)();
-        forget(self.data_dir)?;
-        Ok(CarriedOut::Failed { backup, because })
+        cancel(self.data_dir)?;
+        Ok(RestoreResult::Failed {
+            backup,
+            reason: because,
+        })
     }
 }
 
 #[derive(Clone, Copy)]
-enum Direction {
+enum MoveDirection {
     Aside,
     In,
     Out,
     Back,
 }
 
-/// Nobody else may have the data open.
+/// Fails if another process has the data open.
 fn lock(data_dir: &Path) -> Result<Vec<File>, String> {
     let mut held = Vec::new();
     for name in LOCKS {
@@ -425,10 +432,10 @@ fn lock(data_dir: &Path) -> Result<Vec<File>, String> {
             Err(TryLockError::WouldBlock) => {
                 let shown = data_dir.display();
                 return Err(format!(
-                    "{shown} is in use by another process; a backup waits to be restored into it"
+                    "another process uses {shown}: stop it first, so that the requested backup can be restored"
                 ));
             }
-            Err(TryLockError::Error(error)) => return Err(failed("locked", &path, &error)),
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &path, &error)),
         }
     }
     Ok(held)
@@ -455,7 +462,15 @@ fn read<T: serde::de::DeserializeOwned>(data_dir: &Path, name: &str) -> Result<O
             .map(Some)
             .map_err(|error| format!("{} is damaged: {error}", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", &path, &error)),
+        Err(error) => Err(match fs::metadata(data_dir.join(".")) {
+            Ok(_) => failed("read", &path, &error),
+            // The file is only the first one that the server looks for in an unusable data directory.
+            Err(error) => format!(
+                "node.data_dir: cannot use {}: {error}; give the user of the server access to it, or choose another \
+                 directory with --set node.data_dir=PATH",
+                data_dir.display()
+            ),
+        }),
     }
 }
 
@@ -464,7 +479,7 @@ fn write(data_dir: &Path, name: &str, value: &impl Serialize) -> Result<(), Stri
     serde_json::to_vec_pretty(value)
         .map_err(io::Error::from)
         .and_then(|text| storage::copy::replace(&path, &text))
-        .map_err(|error| failed("written", &path, &error))
+        .map_err(|error| failed("write", &path, &error))
 }
 
 fn remove_file(data_dir: &Path, name: &str) -> Result<(), String> {
@@ -475,11 +490,11 @@ fn remove_file(data_dir: &Path, name: &str) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
-    .map_err(|error| failed("removed", &path, &error))
+    .map_err(|error| failed("delete", &path, &error))
 }
 
-fn failed(what: &str, path: &Path, error: &io::Error) -> String {
-    format!("{} cannot be {what}: {error}", path.display())
+fn failed(doing: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {doing} {}: {error}", path.display())
 }
 
 fn now_ms() -> u64 {
@@ -520,7 +535,17 @@ mod tests {
         }
     }
 
-    /// With a restore that is prepared.
+    #[test]
+    fn error_of_an_unusable_data_directory_names_it() {
+        let path = std::env::temp_dir().join(format!("tidewire-switch-file-{}", std::process::id()));
+        fs::write(&path, "a file").unwrap();
+        let error = intent(&path).err().unwrap();
+        let expected = format!("node.data_dir: cannot use {}: Not a directory", path.display());
+        assert!(error.starts_with(&expected), "{error}");
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// Creates a data directory with a prepared restore.
     fn data_dir(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tidewire-switch-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -574,21 +599,21 @@ mod tests {
         ])
     }
 
-    fn restored() -> CarriedOut {
-        CarriedOut::Restored { backup: "one".into() }
+    fn restored() -> RestoreResult {
+        RestoreResult::Restored { backup: "one".into() }
     }
 
-    /// Killed before its step of that number; whether it came to that.
+    /// Kills the restore before the step with this number. Returns whether it got that far.
     fn killed_at(path: &Path, number: usize, is_valid: &dyn Fn(&str) -> Result<(), String>) -> bool {
         let mut steps = 0;
         let mut step = || {
             if steps == number {
-                // Nothing is caught on the way: as after a kill, the disk stays as it is.
+                // The panic is not handled in between, so that the disk stays as after a kill.
                 std::panic::resume_unwind(Box::new("killed"));
             }
             steps += 1;
         };
-        catch_unwind(AssertUnwindSafe(|| carry_out_watched(path, is_valid, &mut step))).is_err()
+        catch_unwind(AssertUnwindSafe(|| run_with_steps(path, is_valid, &mut step))).is_err()
     }
 
     #[test]
@@ -596,10 +621,14 @@ mod tests {
         for number in 0.. {
             let path = data_dir("new");
             let was_killed = killed_at(&path, number, &|_| Ok(()));
-            assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()), "killed at {number}");
+            assert_eq!(
+                run_pending_restore(&path, |_| Ok(())),
+                Ok(restored()),
+                "killed at {number}"
+            );
             assert_eq!(files(&path), new(), "killed at {number}");
-            assert_eq!(settle(&path), Ok(Some("one".into())));
-            assert_eq!(carry_out(&path, |_| Ok(())), Ok(CarriedOut::Nothing));
+            assert_eq!(finish_trial(&path), Ok(Some("one".into())));
+            assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(RestoreResult::Nothing));
             let outcome = outcome(&path).unwrap().unwrap();
             assert_eq!((outcome.backup.as_str(), outcome.failure), ("one", None));
             let aside = path.join(SET_ASIDE).join(outcome.set_aside.unwrap());
@@ -619,8 +648,8 @@ mod tests {
     fn a_kill_at_any_step_of_the_way_back_leaves_all_of_the_old() {
         for number in 0.. {
             let path = data_dir("back");
-            assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
-            // What a server with the new data has made.
+            assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(restored()));
+            // A file that a server with the new data has created.
             fill(
                 &path,
                 &[
@@ -631,13 +660,13 @@ mod tests {
             );
             assert_eq!(reject(&path, "the journal is damaged"), Ok(true));
             let was_killed = killed_at(&path, number, &|_| Ok(()));
-            let after = carry_out(&path, |_| Ok(()));
-            let failed = CarriedOut::Failed {
+            let after = run_pending_restore(&path, |_| Ok(()));
+            let failed = RestoreResult::Failed {
                 backup: "one".into(),
-                because: "the journal is damaged".into(),
+                reason: "the journal is damaged".into(),
             };
-            // The kill may have come after the last word.
-            assert!(after == Ok(failed) || after == Ok(CarriedOut::Nothing), "{after:?}");
+            // The kill may come after the last step.
+            assert!(after == Ok(failed) || after == Ok(RestoreResult::Nothing), "{after:?}");
             assert_eq!(files(&path), old(), "killed at {number}");
             let outcome = outcome(&path).unwrap().unwrap();
             assert_eq!(outcome.failure.as_deref(), Some("the journal is damaged"));
@@ -653,8 +682,8 @@ mod tests {
     #[test]
     fn what_cannot_be_restored_leaves_the_old_and_says_why() {
         let path = data_dir("invalid");
-        let carried = carry_out(&path, |runtime| Err(format!("it says {runtime}")));
-        let Ok(CarriedOut::Failed { because, .. }) = carried else {
+        let carried = run_pending_restore(&path, |runtime| Err(format!("it says {runtime}")));
+        let Ok(RestoreResult::Failed { reason: because, .. }) = carried else {
             panic!("{carried:?}");
         };
         assert!(
@@ -665,10 +694,13 @@ mod tests {
 
         let path = data_dir("gone");
         fs::remove_dir_all(staged(&path)).unwrap();
-        assert!(matches!(carry_out(&path, |_| Ok(())), Ok(CarriedOut::Failed { .. })));
+        assert!(matches!(
+            run_pending_restore(&path, |_| Ok(())),
+            Ok(RestoreResult::Failed { .. })
+        ));
         assert_eq!(files(&path), old());
 
-        // A file in the way of what is to be moved.
+        // A file at the target of a move.
         let path = data_dir("blocked");
         fill(&path, &[(&format!("{SET_ASIDE}/x/y"), "z")]);
         let is_blocked = |_: &str| {
@@ -677,7 +709,10 @@ mod tests {
             fs::write(aside, "a file").unwrap();
             Ok(())
         };
-        assert!(matches!(carry_out(&path, is_blocked), Ok(CarriedOut::Failed { .. })));
+        assert!(matches!(
+            run_pending_restore(&path, is_blocked),
+            Ok(RestoreResult::Failed { .. })
+        ));
         fs::remove_file(path.join(SET_ASIDE)).unwrap();
         assert_eq!(files(&path), old());
         fs::remove_dir_all(&path).unwrap();
@@ -687,10 +722,16 @@ mod tests {
     fn data_that_no_server_gets_ready_with_goes_after_some_starts() {
         let path = data_dir("trials");
         for _ in 0..TRIALS_MAX {
-            assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
+            assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(restored()));
         }
-        assert_eq!(intent(&path).unwrap().map(|intent| intent.phase), Some(Phase::OnTrial));
-        assert!(matches!(carry_out(&path, |_| Ok(())), Ok(CarriedOut::Failed { .. })));
+        assert_eq!(
+            intent(&path).unwrap().map(|intent| intent.phase),
+            Some(RestorePhase::OnTrial)
+        );
+        assert!(matches!(
+            run_pending_restore(&path, |_| Ok(())),
+            Ok(RestoreResult::Failed { .. })
+        ));
         assert_eq!(files(&path), old());
         fs::remove_dir_all(&path).unwrap();
     }
@@ -698,12 +739,12 @@ mod tests {
     #[test]
     fn what_was_restored_stays_when_there_is_nothing_to_go_back_to() {
         let path = data_dir("no-way-back");
-        assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
+        assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(restored()));
         let aside = intent(&path).unwrap().unwrap().aside;
         fs::remove_dir_all(path.join(SET_ASIDE).join(&aside)).unwrap();
         assert_eq!(reject(&path, "the journal is damaged"), Ok(true));
         for _ in 0..2 {
-            let refused = carry_out(&path, |_| Ok(())).unwrap_err();
+            let refused = run_pending_restore(&path, |_| Ok(())).unwrap_err();
             assert!(refused.contains(&aside) && refused.contains("intent.json"), "{refused}");
             assert_eq!(fs::read_to_string(staged(&path).join("journal/0.log")).unwrap(), "new");
         }
@@ -714,18 +755,18 @@ mod tests {
     fn what_the_way_back_needs_is_known_from_the_first_move_on() {
         let path = data_dir("needs");
         let prepared = intent(&path).unwrap().unwrap();
-        assert!(prepared.is_prepared() && !prepared.needs(""));
-        assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
+        assert!(prepared.is_prepared() && !prepared.needs_old_data(""));
+        assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(restored()));
         let tried = intent(&path).unwrap().unwrap();
-        assert!(!tried.is_prepared() && tried.needs(&tried.aside) && !tried.needs("another"));
+        assert!(!tried.is_prepared() && tried.needs_old_data(&tried.aside) && !tried.needs_old_data("another"));
         fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
     fn what_is_cancelled_is_never_restored() {
         let path = data_dir("cancelled");
-        forget(&path).unwrap();
-        assert_eq!(carry_out(&path, |_| Ok(())), Ok(CarriedOut::Nothing));
+        cancel(&path).unwrap();
+        assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(RestoreResult::Nothing));
         assert_eq!(files(&path), old());
         fs::remove_dir_all(&path).unwrap();
     }
@@ -733,11 +774,11 @@ mod tests {
     #[test]
     fn data_that_another_process_has_open_is_not_moved() {
         let path = data_dir("open");
-        let held = journal::Directory::open(&path, journal::DIRECTORY_NAME).unwrap();
-        let refused = carry_out(&path, |_| Ok(())).unwrap_err();
-        assert!(refused.contains("in use"), "{refused}");
+        let held = journal::StorageDirectory::open(&path, journal::DIRECTORY_NAME).unwrap();
+        let refused = run_pending_restore(&path, |_| Ok(())).unwrap_err();
+        assert!(refused.contains("another process uses"), "{refused}");
         drop(held);
-        assert_eq!(carry_out(&path, |_| Ok(())), Ok(restored()));
+        assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(restored()));
         fs::remove_dir_all(&path).unwrap();
     }
 }

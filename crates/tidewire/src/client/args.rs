@@ -7,17 +7,17 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use mqtt::{ProtocolVersion, QoS};
 
-use super::failure::Failure;
+use super::failure::ClientFailure;
 use super::properties::PropertySet;
-use super::target::{Scheme, Target, UrlExtras};
+use super::target::{ConnectTarget, UrlExtras, UrlScheme};
 use crate::secret::Secret;
 
 /// Everything that a connection needs.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    pub target: Target,
+    pub target: ConnectTarget,
     pub bind_address: Option<IpAddr>,
-    pub tls: TlsOptions,
+    pub tls: ClientTlsOptions,
     pub version: ProtocolVersion,
     /// Empty: the server chooses.
     pub client_id: String,
@@ -26,14 +26,14 @@ pub struct ConnectOptions {
     pub session_expiry: Option<u32>,
     pub user_name: Option<String>,
     pub password: Option<Secret>,
-    pub will: Option<Will>,
+    pub will: Option<WillOptions>,
     pub properties: PropertySet,
     pub is_debug: bool,
     pub is_quiet: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct TlsOptions {
+pub struct ClientTlsOptions {
     pub ca_file: Option<PathBuf>,
     pub ca_path: Option<PathBuf>,
     pub cert_file: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub struct TlsOptions {
 }
 
 #[derive(Clone, Debug)]
-pub struct Will {
+pub struct WillOptions {
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: QoS,
@@ -148,7 +148,7 @@ fn session_args() -> Vec<Arg> {
             "session-expiry-interval",
             Some('x'),
             "SECONDS",
-            "MQTT 5: how long the session is kept; -1 for ever",
+            "MQTT 5: Session Expiry Interval in seconds; -1 means never",
         ),
         valued(
             "property",
@@ -176,7 +176,7 @@ fn tls_args() -> Vec<Arg> {
         path("capath", "Directory of trusted certificates (PEM); turns TLS on"),
         path("cert", "Client certificate (PEM)").requires("key"),
         path("key", "Private key of the client certificate (PEM)").requires("cert"),
-        flag("insecure", None, "Do not check that the certificate is for the host"),
+        flag("insecure", None, "Do not verify the host name in the certificate"),
         flag(
             "tls-use-os-certs",
             None,
@@ -190,7 +190,7 @@ fn tls_args() -> Vec<Arg> {
 
 impl ConnectOptions {
     /// Also gives the topic of the URL.
-    pub fn from_matches(matches: &ArgMatches) -> Result<(ConnectOptions, Option<String>), Failure> {
+    pub fn from_matches(matches: &ArgMatches) -> Result<(ConnectOptions, Option<String>), ClientFailure> {
         let text = |name: &str| matches.get_one::<String>(name).cloned();
         let tls = tls_options(matches);
         let (target, extras) = target(matches, &tls)?;
@@ -219,25 +219,28 @@ impl ConnectOptions {
         };
         // In 3.1.1 a password needs a user name [MQTT-3.1.2-22]; 5 lets it stand alone.
         if options.password.is_some() && options.user_name.is_none() && version != ProtocolVersion::V5 {
-            return Err(Failure::Usage("a password needs a user name (-u) before MQTT 5".into()));
+            return Err(ClientFailure::Usage(
+                "a password needs a user name (-u) before MQTT 5".into(),
+            ));
         }
         Ok((options, extras.topic))
     }
 }
 
-fn target(matches: &ArgMatches, tls: &TlsOptions) -> Result<(Target, UrlExtras), Failure> {
+fn target(matches: &ArgMatches, tls: &ClientTlsOptions) -> Result<(ConnectTarget, UrlExtras), ClientFailure> {
     let wants_tls = tls.ca_file.is_some() || tls.ca_path.is_some() || matches.get_flag("tls-use-os-certs");
     if let Some(url) = matches.get_one::<String>("url") {
-        return Target::parse_url(url).map_err(Failure::Usage);
+        return ConnectTarget::parse_url(url).map_err(ClientFailure::Usage);
     }
     let port = matches.get_one::<u16>("port").copied();
-    // Port 8883 means TLS in Mosquitto's tools only with a CA; a plain connection to it never works, so here it is enough.
+    // Mosquitto's tools use TLS on port 8883 only with a CA. A plain connection to it never works, so here the port is
+    // enough.
     let scheme = if wants_tls || port == Some(8883) {
-        Scheme::Mqtts
+        UrlScheme::Mqtts
     } else {
-        Scheme::Mqtt
+        UrlScheme::Mqtt
     };
-    let target = Target {
+    let target = ConnectTarget {
         scheme,
         host: matches
             .get_one::<String>("host")
@@ -250,8 +253,8 @@ fn target(matches: &ArgMatches, tls: &TlsOptions) -> Result<(Target, UrlExtras),
     Ok((target, UrlExtras::default()))
 }
 
-fn tls_options(matches: &ArgMatches) -> TlsOptions {
-    TlsOptions {
+fn tls_options(matches: &ArgMatches) -> ClientTlsOptions {
+    ClientTlsOptions {
         ca_file: matches.get_one("cafile").cloned(),
         ca_path: matches.get_one("capath").cloned(),
         cert_file: matches.get_one("cert").cloned(),
@@ -262,15 +265,16 @@ fn tls_options(matches: &ArgMatches) -> TlsOptions {
     }
 }
 
-fn properties(matches: &ArgMatches) -> Result<PropertySet, Failure> {
+fn properties(matches: &ArgMatches) -> Result<PropertySet, ClientFailure> {
     let mut set = PropertySet::default();
     for words in matches.get_occurrences::<String>("property").into_iter().flatten() {
-        set.add(&words.cloned().collect::<Vec<_>>()).map_err(Failure::Usage)?;
+        set.add(&words.cloned().collect::<Vec<_>>())
+            .map_err(ClientFailure::Usage)?;
     }
     Ok(set)
 }
 
-fn version(matches: &ArgMatches, needs_5: bool) -> Result<ProtocolVersion, Failure> {
+fn version(matches: &ArgMatches, needs_5: bool) -> Result<ProtocolVersion, ClientFailure> {
     let Some(text) = matches.get_one::<String>("protocol-version") else {
         return Ok(if needs_5 {
             ProtocolVersion::V5
@@ -283,18 +287,18 @@ fn version(matches: &ArgMatches, needs_5: bool) -> Result<ProtocolVersion, Failu
         "311" | "3.1.1" => ProtocolVersion::V3_1_1,
         "5" | "5.0" => ProtocolVersion::V5,
         _ => {
-            return Err(Failure::Usage(format!(
-                "-V: `{text}` is no version; there are mqttv31, mqttv311 and mqttv5"
+            return Err(ClientFailure::Usage(format!(
+                "-V: `{text}` is not a protocol version; use mqttv31, mqttv311 or mqttv5"
             )));
         }
     };
     match needs_5 && version != ProtocolVersion::V5 {
-        true => Err(Failure::Usage("-D and -x need MQTT 5 (-V mqttv5)".into())),
+        true => Err(ClientFailure::Usage("-D and -x need MQTT 5 (-V mqttv5)".into())),
         false => Ok(version),
     }
 }
 
-fn client_id(matches: &ArgMatches, version: ProtocolVersion, is_persistent: bool) -> Result<String, Failure> {
+fn client_id(matches: &ArgMatches, version: ProtocolVersion, is_persistent: bool) -> Result<String, ClientFailure> {
     if let Some(id) = matches.get_one::<String>("id") {
         return Ok(id.clone());
     }
@@ -302,9 +306,9 @@ fn client_id(matches: &ArgMatches, version: ProtocolVersion, is_persistent: bool
         return Ok(format!("{prefix}{}", std::process::id()));
     }
     if is_persistent {
-        return Err(Failure::Usage("-c needs a client id (-i)".into()));
+        return Err(ClientFailure::Usage("-c needs a client id (-i)".into()));
     }
-    // 3.1 knows no empty client id, and at most 23 characters.
+    // MQTT 3.1 requires a client id of 1 to 23 characters.
     Ok(if version == ProtocolVersion::V3_1 {
         format!("tidewire-{}", std::process::id())
     } else {
@@ -312,30 +316,30 @@ fn client_id(matches: &ArgMatches, version: ProtocolVersion, is_persistent: bool
     })
 }
 
-fn session_expiry(matches: &ArgMatches) -> Result<Option<u32>, Failure> {
+fn session_expiry(matches: &ArgMatches) -> Result<Option<u32>, ClientFailure> {
     match matches.get_one::<String>("session-expiry-interval").map(String::as_str) {
         None => Ok(None),
         Some("-1" | "∞") => Ok(Some(u32::MAX)),
         Some(text) => text
             .parse()
             .map(Some)
-            .map_err(|_| Failure::Usage(format!("-x: `{text}` is no number of seconds"))),
+            .map_err(|_| ClientFailure::Usage(format!("-x: `{text}` is not a whole number of seconds"))),
     }
 }
 
-fn will(matches: &ArgMatches) -> Result<Option<Will>, Failure> {
+fn will(matches: &ArgMatches) -> Result<Option<WillOptions>, ClientFailure> {
     let Some(topic) = matches.get_one::<String>("will-topic") else {
         return Ok(None);
     };
     if mqtt::validate_topic_name(topic).is_err() {
-        return Err(Failure::Usage(format!(
-            "--will-topic: `{topic}` is no topic name; has it a + or #?"
+        return Err(ClientFailure::Usage(format!(
+            "--will-topic: `{topic}` is not a topic name; it must not be empty or contain + or #"
         )));
     }
     let payload = matches
         .get_one::<String>("will-payload")
         .map(|text| text.clone().into_bytes());
-    Ok(Some(Will {
+    Ok(Some(WillOptions {
         topic: topic.clone(),
         payload: payload.unwrap_or_default(),
         qos: qos(matches, "will-qos"),

@@ -1,5 +1,5 @@
 //! An MQTT connection from the client's side: CONNECT, keep alive, packets out, and the loop that feeds packets to a
-//! `Client`, which is the publisher or the subscriber.
+//! `ConnectionHandler`, which is the publisher or the subscriber.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use mqtt::{
 };
 
 use super::args::ConnectOptions;
-use super::events::{Event, Events, Wait};
-use super::failure::Failure;
+use super::events::{ClientEvent, ClientEventQueue, WaitOutcome};
+use super::failure::ClientFailure;
 use super::properties::checked;
-use super::transport::Transport;
-use crate::output::complain;
+use super::transport::ClientTransport;
+use crate::output::print_error;
 
 /// The largest that MQTT can describe: five bytes of fixed header and 268,435,455 after it.
 const PACKET_BYTES_MAX: usize = 268_435_460;
@@ -25,38 +25,46 @@ const RECEIVE_MAXIMUM_DEFAULT: u16 = 65_535;
 
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum ConnectionFlow {
     Continue,
     /// Everything is done: send DISCONNECT and end.
     Done,
 }
 
-/// What drives a connection and is driven by it.
-pub trait Client {
+/// Handles the packets and events of a connection.
+pub trait ConnectionHandler {
     /// The server has accepted the connection.
-    fn connected(&mut self, connection: &mut Connection, is_session_present: bool) -> Result<Flow, Failure>;
-    fn packet(&mut self, connection: &mut Connection, packet: Packet<'_>) -> Result<Flow, Failure>;
-    fn line(&mut self, _connection: &mut Connection, _line: Option<Vec<u8>>) -> Result<Flow, Failure> {
-        Ok(Flow::Continue)
+    fn connected(
+        &mut self,
+        connection: &mut MqttConnection,
+        is_session_present: bool,
+    ) -> Result<ConnectionFlow, ClientFailure>;
+    fn packet(&mut self, connection: &mut MqttConnection, packet: Packet<'_>) -> Result<ConnectionFlow, ClientFailure>;
+    fn line(
+        &mut self,
+        _connection: &mut MqttConnection,
+        _line: Option<Vec<u8>>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
+        Ok(ConnectionFlow::Continue)
     }
     /// When `due` has to be called.
     fn deadline(&self) -> Option<Instant> {
         None
     }
-    fn due(&mut self, _connection: &mut Connection) -> Result<Flow, Failure> {
-        Ok(Flow::Continue)
+    fn due(&mut self, _connection: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
+        Ok(ConnectionFlow::Continue)
     }
     /// Nothing more is there for now: buffers can be flushed.
-    fn idle(&mut self) -> Result<(), Failure> {
+    fn idle(&mut self) -> Result<(), ClientFailure> {
         Ok(())
     }
 }
 
-pub struct Connection {
-    transport: Transport,
+pub struct MqttConnection {
+    transport: ClientTransport,
     pub version: ProtocolVersion,
     is_debug: bool,
-    /// Numbers the connections of one run, so that late events of an old one are told apart.
+    /// Number of this connection within a run. It distinguishes late events of an earlier connection.
     generation: u32,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -67,19 +75,23 @@ pub struct Connection {
     ping_sent: Option<Instant>,
     is_accepted: bool,
     opened: Instant,
-    /// What the server can take in flight, and whether its word was needed.
+    /// Receive Maximum of the server.
     pub receive_maximum: u16,
     pub maximum_packet_size: usize,
 }
 
-impl Connection {
-    pub fn open(options: &ConnectOptions, events: &Events, generation: u32) -> Result<Connection, Failure> {
-        let transport = Transport::connect(options)?;
+impl MqttConnection {
+    pub fn open(
+        options: &ConnectOptions,
+        events: &ClientEventQueue,
+        generation: u32,
+    ) -> Result<MqttConnection, ClientFailure> {
+        let transport = ClientTransport::connect(options)?;
         let reader = transport
             .reader()
-            .map_err(|error| Failure::local("cannot share the socket", &error))?;
+            .map_err(|error| ClientFailure::local("cannot share the socket", &error))?;
         let now = Instant::now();
-        let mut connection = Connection {
+        let mut connection = MqttConnection {
             transport,
             version: options.version,
             is_debug: options.is_debug,
@@ -151,8 +163,8 @@ impl Connection {
         }
     }
 
-    /// Keeps what is queued small.
-    pub fn flush_if_full(&mut self) -> Result<(), Failure> {
+    /// Bounds the size of queued output.
+    pub fn flush_if_full(&mut self) -> Result<(), ClientFailure> {
         if self.outbox.len() >= OUTPUT_BYTES {
             self.flush()
         } else {
@@ -160,7 +172,7 @@ impl Connection {
         }
     }
 
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), ClientFailure> {
         if self.outbox.is_empty() {
             return Ok(());
         }
@@ -168,11 +180,17 @@ impl Connection {
         self.outbox.clear();
         self.outbox.shrink_to(OUTPUT_BYTES);
         self.last_sent = Instant::now();
-        sent.map_err(|error| Failure::Lost(error.to_string()))
+        sent.map_err(|error| ClientFailure::ConnectionLost(error.to_string()))
     }
 
-    /// Ends the connection as it should be. `properties` are for MQTT 5. An error means that not all that was queued is sent.
-    pub fn close(&mut self, events: &Events, reason: ReasonCode, properties: Properties<'_>) -> Result<(), Failure> {
+    /// Sends DISCONNECT and closes the connection. `properties` are used in MQTT 5 only. Fails if queued output could
+    /// not be sent.
+    pub fn close(
+        &mut self,
+        events: &ClientEventQueue,
+        reason: ReasonCode,
+        properties: Properties<'_>,
+    ) -> Result<(), ClientFailure> {
         self.send(&Packet::Disconnect(Disconnect { reason, properties }));
         let flushed = self.flush();
         if flushed.is_ok() {
@@ -184,73 +202,81 @@ impl Connection {
     }
 
     /// Closing with unread bytes in the socket would make the kernel drop what the server has not read yet.
-    fn wait_for_end(&self, events: &Events) {
+    fn wait_for_end(&self, events: &ClientEventQueue) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         loop {
             match events.next(Some(deadline)) {
-                Wait::Event(Event::Closed { generation, .. }) if generation == self.generation => return,
-                Wait::Event(Event::Signal) | Wait::Nothing => return,
-                Wait::Event(_) => {}
+                WaitOutcome::Event(ClientEvent::Closed { generation, .. }) if generation == self.generation => return,
+                WaitOutcome::Event(ClientEvent::Signal) | WaitOutcome::Nothing => return,
+                WaitOutcome::Event(_) => {}
             }
         }
     }
 
     /// Runs until the client is done. Afterwards the connection is of no use except to `close` it.
-    pub fn run(&mut self, client: &mut impl Client, events: &Events) -> Result<(), Failure> {
+    pub fn run(&mut self, client: &mut impl ConnectionHandler, events: &ClientEventQueue) -> Result<(), ClientFailure> {
         loop {
             let event = match events.try_next() {
-                Wait::Event(event) => Wait::Event(event),
-                Wait::Nothing => {
+                WaitOutcome::Event(event) => WaitOutcome::Event(event),
+                WaitOutcome::Nothing => {
                     client.idle()?;
                     self.flush()?;
                     events.next(self.deadline(client))
                 }
             };
             let mut flow = match event {
-                Wait::Event(event) => self.event(client, event)?,
-                Wait::Nothing => Flow::Continue,
+                WaitOutcome::Event(event) => self.event(client, event)?,
+                WaitOutcome::Nothing => ConnectionFlow::Continue,
             };
             // Also while events never end.
-            if flow == Flow::Continue && self.deadline(client).is_some_and(|due| Instant::now() >= due) {
+            if flow == ConnectionFlow::Continue && self.deadline(client).is_some_and(|due| Instant::now() >= due) {
                 flow = self.due(client)?;
             }
-            if flow == Flow::Done {
+            if flow == ConnectionFlow::Done {
                 return client.idle();
             }
-            self.flush_if_full()?;
+            if self.outbox.len() >= OUTPUT_BYTES {
+                // The client writes out what the queued packets acknowledge.
+                client.idle()?;
+                self.flush()?;
+            }
         }
     }
 
-    fn event(&mut self, client: &mut impl Client, event: Event) -> Result<Flow, Failure> {
+    fn event(
+        &mut self,
+        client: &mut impl ConnectionHandler,
+        event: ClientEvent,
+    ) -> Result<ConnectionFlow, ClientFailure> {
         match event {
-            Event::Bytes { generation, bytes } if generation == self.generation => self.bytes(client, &bytes),
-            Event::Closed { generation, error } if generation == self.generation => Err(self.lost(error)),
-            Event::Bytes { .. } | Event::Closed { .. } => Ok(Flow::Continue),
-            Event::Line(line) => client.line(self, Some(line)),
-            Event::LinesEnd(None) => client.line(self, None),
-            Event::LinesEnd(Some(error)) => Err(Failure::local("cannot read standard input", &error)),
-            Event::Signal => Ok(Flow::Done),
+            ClientEvent::Bytes { generation, bytes } if generation == self.generation => self.bytes(client, &bytes),
+            ClientEvent::Closed { generation, error } if generation == self.generation => Err(self.lost(error)),
+            ClientEvent::Bytes { .. } | ClientEvent::Closed { .. } => Ok(ConnectionFlow::Continue),
+            ClientEvent::Line(line) => client.line(self, Some(line)),
+            ClientEvent::LinesEnd(None) => client.line(self, None),
+            ClientEvent::LinesEnd(Some(error)) => Err(ClientFailure::local("cannot read standard input", &error)),
+            ClientEvent::Signal => Ok(ConnectionFlow::Done),
         }
     }
 
-    fn lost(&self, error: Option<std::io::Error>) -> Failure {
+    fn lost(&self, error: Option<std::io::Error>) -> ClientFailure {
         let text = error.map_or("the server closed it".into(), |error| error.to_string());
         if self.is_accepted {
-            Failure::Lost(text)
+            ClientFailure::ConnectionLost(text)
         } else {
-            Failure::Connect(format!("no CONNACK came: {text}"))
+            ClientFailure::Connect(format!("no CONNACK came: {text}"))
         }
     }
 
-    fn bytes(&mut self, client: &mut impl Client, bytes: &[u8]) -> Result<Flow, Failure> {
+    fn bytes(&mut self, client: &mut impl ConnectionHandler, bytes: &[u8]) -> Result<ConnectionFlow, ClientFailure> {
         let mut inbox = std::mem::take(&mut self.inbox);
         let received = self
             .transport
             .receive(bytes, &mut inbox)
-            .map_err(|error| Failure::Lost(error.to_string()))?;
+            .map_err(|error| ClientFailure::ConnectionLost(error.to_string()))?;
         let mut at = 0;
-        let mut flow = Flow::Continue;
-        while flow == Flow::Continue {
+        let mut flow = ConnectionFlow::Continue;
+        while flow == ConnectionFlow::Continue {
             match decode(&inbox[at..], self.version, PACKET_BYTES_MAX) {
                 Ok(Decoded::Incomplete { .. }) => break,
                 Ok(Decoded::Complete { packet, size }) => {
@@ -258,44 +284,50 @@ impl Connection {
                     flow = self.packet(client, packet)?;
                     at += size;
                 }
-                Err(error) => return Err(Failure::Protocol(format!("the server sent {}", error.kind))),
+                Err(error) => return Err(ClientFailure::Protocol(format!("the server sent {}", error.kind))),
             }
         }
         inbox.drain(..at);
         self.inbox = inbox;
-        if received.is_closed && flow == Flow::Continue {
+        if received.is_closed && flow == ConnectionFlow::Continue {
             Err(self.lost(None))
         } else {
             Ok(flow)
         }
     }
 
-    fn packet(&mut self, client: &mut impl Client, packet: Packet<'_>) -> Result<Flow, Failure> {
+    fn packet(
+        &mut self,
+        client: &mut impl ConnectionHandler,
+        packet: Packet<'_>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
         match packet {
             Packet::ConnAck(connack) if !self.is_accepted => {
                 self.accepted(&connack)?;
                 client.connected(self, connack.session_present)
             }
-            _ if !self.is_accepted => Err(Failure::Protocol("the server's first packet was no CONNACK".into())),
+            _ if !self.is_accepted => Err(ClientFailure::Protocol(
+                "the server's first packet was no CONNACK".into(),
+            )),
             Packet::PingResp => {
                 self.ping_sent = None;
-                Ok(Flow::Continue)
+                Ok(ConnectionFlow::Continue)
             }
             Packet::Disconnect(disconnect) => {
                 let text = disconnect.properties.reason_string().map(Into::into);
-                Err(Failure::Disconnected {
+                Err(ClientFailure::Disconnected {
                     reason: disconnect.reason,
                     text,
                 })
             }
-            Packet::Auth(_) => Err(Failure::Protocol(
+            Packet::Auth(_) => Err(ClientFailure::Protocol(
                 "the server wants an authentication method we do not know".into(),
             )),
             packet => client.packet(self, packet),
         }
     }
 
-    fn accepted(&mut self, connack: &ConnAck<'_>) -> Result<(), Failure> {
+    fn accepted(&mut self, connack: &ConnAck<'_>) -> Result<(), ClientFailure> {
         if connack.reason != ReasonCode::Success {
             return Err(refusal(connack, self.version));
         }
@@ -313,7 +345,7 @@ impl Connection {
         Ok(())
     }
 
-    fn deadline(&self, client: &impl Client) -> Option<Instant> {
+    fn deadline(&self, client: &impl ConnectionHandler) -> Option<Instant> {
         let own = if self.is_accepted {
             self.keep_alive_due()
         } else {
@@ -328,14 +360,16 @@ impl Connection {
         (!self.keep_alive.is_zero()).then(|| from + self.keep_alive)
     }
 
-    fn due(&mut self, client: &mut impl Client) -> Result<Flow, Failure> {
+    fn due(&mut self, client: &mut impl ConnectionHandler) -> Result<ConnectionFlow, ClientFailure> {
         let now = Instant::now();
         if !self.is_accepted && now >= self.opened + CONNACK_TIMEOUT {
-            return Err(Failure::Connect("no CONNACK came in time".into()));
+            return Err(ClientFailure::Connect("no CONNACK came in time".into()));
         }
         if self.is_accepted && self.keep_alive_due().is_some_and(|due| now >= due) {
             if self.ping_sent.is_some() {
-                return Err(Failure::Lost("the server does not answer PINGREQ".into()));
+                return Err(ClientFailure::ConnectionLost(
+                    "the server does not answer PINGREQ".into(),
+                ));
             }
             self.send(&Packet::PingReq);
             self.ping_sent = Some(now);
@@ -343,13 +377,13 @@ impl Connection {
         if client.deadline().is_some_and(|due| now >= due) {
             client.due(self)
         } else {
-            Ok(Flow::Continue)
+            Ok(ConnectionFlow::Continue)
         }
     }
 
     fn note(&self, verb: &str, packet: &Packet<'_>) {
         if self.is_debug {
-            complain(&format!("{verb} {}", summary(packet)));
+            print_error(&format!("{verb} {}", summary(packet)));
         }
     }
 }
@@ -390,20 +424,20 @@ fn summary(packet: &Packet<'_>) -> String {
 }
 
 /// In the words and the numbers of the version that was spoken.
-fn refusal(connack: &ConnAck<'_>, version: ProtocolVersion) -> Failure {
+fn refusal(connack: &ConnAck<'_>, version: ProtocolVersion) -> ClientFailure {
     let text = connack
         .properties
         .reason_string()
         .map(|text| format!(": {text}"))
         .unwrap_or_default();
     if version == ProtocolVersion::V5 {
-        return Failure::Refused {
+        return ClientFailure::Refused {
             code: connack.reason.to_u8(),
             name: format!("{}{text}", connack.reason.name()),
         };
     }
     let code: ConnectReturnCode = connack.reason.to_connect_return_code();
-    Failure::Refused {
+    ClientFailure::Refused {
         code: code as u8,
         name: code.name().trim_start_matches("Connection Refused, ").into(),
     }

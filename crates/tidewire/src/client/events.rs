@@ -1,7 +1,7 @@
 //! Everything that can happen to a client, through one bounded channel.
 //!
-//! One thread per source: the socket, standard input, signals. A thread that finds the channel full waits, so nothing here
-//! grows. Standard input needs a credit per line, so that waiting for acknowledgements stops reading it.
+//! One thread per source: the socket, standard input, signals. A thread waits while the channel is full, so that
+//! nothing grows. Each line of standard input needs a credit, so that waiting for acknowledgements stops reading.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-/// What a shell reports of a program that a signal has ended: this plus the signal.
+/// A shell reports a program that was ended by a signal as this plus the number of the signal.
 const EXIT_SIGNALLED: i32 = 128;
 const EVENTS_MAX: usize = 64;
 const READ_BYTES: usize = 64 * 1024;
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 * 1024;
 const LINE_CREDITS: usize = 64;
 
 #[derive(Debug)]
-pub enum Event {
+pub enum ClientEvent {
     /// From connection number `generation`.
     Bytes { generation: u32, bytes: Vec<u8> },
     /// The connection is gone; `None` when the server closed it.
@@ -31,42 +31,42 @@ pub enum Event {
     Line(Vec<u8>),
     /// No more lines.
     LinesEnd(Option<io::Error>),
-    /// Somebody wants the program to end.
+    /// A signal asks the program to end.
     Signal,
 }
 
-pub enum Wait {
-    Event(Event),
+pub enum WaitOutcome {
+    Event(ClientEvent),
     /// Nothing is there now, or until the deadline.
     Nothing,
 }
 
-pub struct Events {
-    sender: SyncSender<Event>,
-    receiver: Receiver<Event>,
+pub struct ClientEventQueue {
+    sender: SyncSender<ClientEvent>,
+    receiver: Receiver<ClientEvent>,
 }
 
-impl Events {
-    pub fn new() -> Events {
+impl ClientEventQueue {
+    pub fn new() -> ClientEventQueue {
         let (sender, receiver) = sync_channel(EVENTS_MAX);
-        Events { sender, receiver }
+        ClientEventQueue { sender, receiver }
     }
 
-    pub fn try_next(&self) -> Wait {
+    pub fn try_next(&self) -> WaitOutcome {
         match self.receiver.try_recv() {
-            Ok(event) => Wait::Event(event),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Wait::Nothing,
+            Ok(event) => WaitOutcome::Event(event),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => WaitOutcome::Nothing,
         }
     }
 
-    pub fn next(&self, deadline: Option<Instant>) -> Wait {
+    pub fn next(&self, deadline: Option<Instant>) -> WaitOutcome {
         match deadline {
-            None => self.receiver.recv().map_or(Wait::Nothing, Wait::Event),
+            None => self.receiver.recv().map_or(WaitOutcome::Nothing, WaitOutcome::Event),
             Some(deadline) => {
                 let timeout = deadline.saturating_duration_since(Instant::now());
                 match self.receiver.recv_timeout(timeout) {
-                    Ok(event) => Wait::Event(event),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Wait::Nothing,
+                    Ok(event) => WaitOutcome::Event(event),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => WaitOutcome::Nothing,
                 }
             }
         }
@@ -79,21 +79,21 @@ impl Events {
             let mut buffer = vec![0; READ_BYTES];
             loop {
                 let event = match socket.read(&mut buffer) {
-                    Ok(0) => Event::Closed {
+                    Ok(0) => ClientEvent::Closed {
                         generation,
                         error: None,
                     },
-                    Ok(size) => Event::Bytes {
+                    Ok(size) => ClientEvent::Bytes {
                         generation,
                         bytes: buffer[..size].to_vec(),
                     },
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => Event::Closed {
+                    Err(error) => ClientEvent::Closed {
                         generation,
                         error: Some(error),
                     },
                 };
-                let is_last = matches!(event, Event::Closed { .. });
+                let is_last = matches!(event, ClientEvent::Closed { .. });
                 if sender.send(event).is_err() || is_last {
                     return;
                 }
@@ -113,15 +113,15 @@ impl Events {
             while credits.recv().is_ok() {
                 let mut line = Vec::new();
                 let event = match stdin.read_until(b'\n', &mut line) {
-                    Ok(0) => Event::LinesEnd(None),
+                    Ok(0) => ClientEvent::LinesEnd(None),
                     Ok(_) => {
                         line.pop_if(|byte| *byte == b'\n');
                         line.pop_if(|byte| *byte == b'\r');
-                        Event::Line(line)
+                        ClientEvent::Line(line)
                     }
-                    Err(error) => Event::LinesEnd(Some(error)),
+                    Err(error) => ClientEvent::LinesEnd(Some(error)),
                 };
-                let is_last = matches!(event, Event::LinesEnd(_));
+                let is_last = matches!(event, ClientEvent::LinesEnd(_));
                 if sender.send(event).is_err() || is_last {
                     return;
                 }
@@ -141,7 +141,7 @@ impl Events {
         let sender = self.sender.clone();
         thread::spawn(move || {
             for _ in signals.forever() {
-                if sender.send(Event::Signal).is_err() {
+                if sender.send(ClientEvent::Signal).is_err() {
                     return;
                 }
             }

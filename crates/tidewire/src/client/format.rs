@@ -1,7 +1,8 @@
-//! How `tidewire sub` prints a message: the payload, `-v`, or a format (`-F`) with mosquitto_sub's escapes.
+//! Prints messages of `tidewire sub`: the payload, with `-v` also the topic, or a format (`-F`) with the escapes of
+//! mosquitto_sub.
 //!
-//! The manual of mosquitto_sub is followed where its 2.0.11 does otherwise: a width never cuts a payload, and the time in
-//! JSON has one zone.
+//! Follows the manual of mosquitto_sub where version 2.0.11 differs from it: a width never cuts a payload, and the
+//! time in JSON has one time zone.
 
 use std::io::Write;
 use std::num::NonZeroU16;
@@ -12,23 +13,23 @@ use mqtt::{Properties, Property, Publish};
 
 /// A format, taken apart once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format(Vec<Piece>);
+pub struct MessageFormat(Vec<MessageFormatPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum MessageFormatPart {
     Literal(Vec<u8>),
     Field {
         code: char,
-        layout: Layout,
+        layout: FieldLayout,
     },
     /// strftime with one specifier, `@Y`.
     Time(char),
     Nanoseconds,
 }
 
-/// What stands between `%` and the letter.
+/// Flags and width between `%` and the letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Layout {
+struct FieldLayout {
     is_left: bool,
     is_zero_padded: bool,
     width: usize,
@@ -42,8 +43,8 @@ const FLAGGED: &str = "ACEFIlmpRStxX";
 const ZERO_PADDED: &str = "AEFlmSXx";
 const CUT: &str = "CIRt";
 
-impl Format {
-    pub fn parse(text: &str) -> Result<Format, String> {
+impl MessageFormat {
+    pub fn parse(text: &str) -> Result<MessageFormat, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
         let mut chars = text.chars().peekable();
@@ -51,19 +52,19 @@ impl Format {
             let piece = match c {
                 '%' => parse_field(&mut chars)?,
                 '@' => parse_time(chars.next())?,
-                '\\' => Piece::Literal(vec![parse_escape(chars.next())?]),
+                '\\' => MessageFormatPart::Literal(vec![parse_escape(chars.next())?]),
                 other => {
                     literal.push(other);
                     continue;
                 }
             };
             if !literal.is_empty() {
-                pieces.push(Piece::Literal(std::mem::take(&mut literal).into_bytes()));
+                pieces.push(MessageFormatPart::Literal(std::mem::take(&mut literal).into_bytes()));
             }
             pieces.push(piece);
         }
-        pieces.push(Piece::Literal(literal.into_bytes()));
-        Ok(Format(pieces))
+        pieces.push(MessageFormatPart::Literal(literal.into_bytes()));
+        Ok(MessageFormat(pieces))
     }
 
     /// Appends the message. `Err` names a payload that is no JSON though `%J` says so; the message is not printed then.
@@ -77,22 +78,24 @@ impl Format {
         let start = out.len();
         for piece in &self.0 {
             match piece {
-                Piece::Literal(bytes) => out.extend_from_slice(bytes),
-                Piece::Time(specifier) => put(out, format_args!("{}", now.format(&format!("%{specifier}")))),
-                Piece::Nanoseconds => put(out, format_args!("{:09}", now.timestamp_subsec_nanos())),
-                Piece::Field { code: 'J', .. } if !is_json(publish.payload) => {
+                MessageFormatPart::Literal(bytes) => out.extend_from_slice(bytes),
+                MessageFormatPart::Time(specifier) => {
+                    put(out, format_args!("{}", now.format(&format!("%{specifier}"))))
+                }
+                MessageFormatPart::Nanoseconds => put(out, format_args!("{:09}", now.timestamp_subsec_nanos())),
+                MessageFormatPart::Field { code: 'J', .. } if !is_json(publish.payload) => {
                     out.truncate(start);
                     return Err(format!("the payload on topic {} is not valid JSON", publish.topic));
                 }
-                Piece::Field { code, layout } => print_field(*code, *layout, publish, now, is_pretty, out),
+                MessageFormatPart::Field { code, layout } => print_field(*code, *layout, publish, now, is_pretty, out),
             }
         }
         Ok(())
     }
 }
 
-fn parse_field(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Piece, String> {
-    let mut layout = Layout::default();
+fn parse_field(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<MessageFormatPart, String> {
+    let mut layout = FieldLayout::default();
     loop {
         match chars.peek() {
             Some('-') => layout.is_left = true,
@@ -106,12 +109,12 @@ fn parse_field(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<P
         layout.precision = Some(parse_number(chars)?.unwrap_or(0));
     }
     match chars.next() {
-        Some('%') => Ok(Piece::Literal(b"%".to_vec())),
-        Some(code) if FIELDS.contains(code) => Ok(Piece::Field {
+        Some('%') => Ok(MessageFormatPart::Literal(b"%".to_vec())),
+        Some(code) if FIELDS.contains(code) => Ok(MessageFormatPart::Field {
             code,
             layout: layout.for_field(code),
         }),
-        Some(code) => Err(format!("-F: `%{code}` is no field")),
+        Some(code) => Err(format!("-F: `%{code}` is not a field")),
         None => Err("-F: the format ends in a field that is not whole".into()),
     }
 }
@@ -128,17 +131,17 @@ fn parse_number(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<
     Ok(number)
 }
 
-fn parse_time(specifier: Option<char>) -> Result<Piece, String> {
+fn parse_time(specifier: Option<char>) -> Result<MessageFormatPart, String> {
     match specifier {
-        Some('@') => Ok(Piece::Literal(b"@".to_vec())),
-        Some('N') => Ok(Piece::Nanoseconds),
+        Some('@') => Ok(MessageFormatPart::Literal(b"@".to_vec())),
+        Some('N') => Ok(MessageFormatPart::Nanoseconds),
         Some(specifier) => {
             let format = format!("%{specifier}");
             let is_known = !StrftimeItems::new(&format).any(|item| matches!(item, Item::Error));
             if is_known {
-                Ok(Piece::Time(specifier))
+                Ok(MessageFormatPart::Time(specifier))
             } else {
-                Err(format!("-F: `@{specifier}` is no part of a time"))
+                Err(format!("-F: `@{specifier}` is not a part of a time"))
             }
         }
         None => Err("-F: the format ends in an @ that is not whole".into()),
@@ -155,18 +158,18 @@ fn parse_escape(escape: Option<char>) -> Result<u8, String> {
         Some('r') => b'\r',
         Some('t') => b'\t',
         Some('v') => 0x0B,
-        Some(other) => return Err(format!("-F: `\\{other}` is no escape")),
+        Some(other) => return Err(format!("-F: `\\{other}` is not an escape")),
         None => return Err("-F: the format ends in a backslash".into()),
     })
 }
 
-impl Layout {
+impl FieldLayout {
     /// Flags that mean nothing for a field are ignored, as documented.
-    fn for_field(self, code: char) -> Layout {
+    fn for_field(self, code: char) -> FieldLayout {
         if !FLAGGED.contains(code) {
-            return Layout::default();
+            return FieldLayout::default();
         }
-        Layout {
+        FieldLayout {
             is_zero_padded: self.is_zero_padded && !self.is_left && ZERO_PADDED.contains(code),
             precision: self.precision.filter(|_| CUT.contains(code)),
             ..self
@@ -192,7 +195,7 @@ impl Layout {
 
 fn print_field(
     code: char,
-    layout: Layout,
+    layout: FieldLayout,
     publish: &Publish<'_>,
     now: DateTime<Local>,
     is_pretty: bool,
@@ -349,7 +352,7 @@ mod tests {
         };
         let now = Local.timestamp_opt(1_600_000_000, 12_345_678).unwrap();
         let mut out = Vec::new();
-        Format::parse(format)
+        MessageFormat::parse(format)
             .unwrap()
             .print(&publish, now, false, &mut out)
             .unwrap();
@@ -395,14 +398,14 @@ mod tests {
     fn wrong_formats_are_refused() {
         for (format, error) in [
             ("%", "-F: the format ends in a field that is not whole"),
-            ("a%k", "-F: `%k` is no field"),
-            ("a\\k", "-F: `\\k` is no escape"),
+            ("a%k", "-F: `%k` is not a field"),
+            ("a\\k", "-F: `\\k` is not an escape"),
             ("\\", "-F: the format ends in a backslash"),
             ("@", "-F: the format ends in an @ that is not whole"),
-            ("@!", "-F: `@!` is no part of a time"),
+            ("@!", "-F: `@!` is not a part of a time"),
             ("%99999999999999999999t", "-F: a width is 10000 at most"),
         ] {
-            assert_eq!(Format::parse(format), Err(error.to_string()), "{format}");
+            assert_eq!(MessageFormat::parse(format), Err(error.to_string()), "{format}");
         }
     }
 }

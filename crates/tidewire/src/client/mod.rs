@@ -1,8 +1,8 @@
 //! `tidewire pub` and `tidewire sub`: mosquitto_pub and mosquitto_sub, with WebSocket besides.
 //!
-//! Blocking sockets and a few threads that feed one channel (`events.rs`); the main thread owns everything else and never
-//! waits for anything but that channel. Flags, output and exit codes are Mosquitto's where it has them; where its 2.0.11
-//! differs from its own manual, the manual is followed.
+//! A few threads with blocking sockets feed one channel (`events.rs`). The main thread owns everything else and waits
+//! only for that channel. Flags, output and exit codes are those of Mosquitto. Where Mosquitto 2.0.11 differs from its
+//! manual, the manual is followed.
 
 pub(crate) mod args;
 mod connection;

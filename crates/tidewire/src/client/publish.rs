@@ -12,11 +12,11 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use mqtt::{Ack, Packet, PacketId, Properties, PropertyContext, Publish, PublishExtras, QoS, ReasonCode, publish_size};
 
 use super::args::{ConnectOptions, flag, qos, qos_parser, shared, valued};
-use super::connection::{Client, Connection, Flow};
-use super::events::Events;
-use super::failure::Failure;
+use super::connection::{ConnectionFlow, ConnectionHandler, MqttConnection};
+use super::events::ClientEventQueue;
+use super::failure::ClientFailure;
 use super::properties::checked;
-use crate::output::complain;
+use crate::output::print_error;
 
 /// The longest payload that fits into a packet.
 const PAYLOAD_BYTES_MAX: u64 = 268_435_455;
@@ -69,7 +69,7 @@ fn repeat_arg() -> Arg {
 
 /// Seconds with a fraction.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is no number of seconds".to_string())?;
+    let seconds: f64 = text.parse().map_err(|_| "it is not a number of seconds".to_string())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -80,47 +80,47 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn publish(matches: &ArgMatches) -> Result<(), Failure> {
+fn publish(matches: &ArgMatches) -> Result<(), ClientFailure> {
     let (options, url_topic) = ConnectOptions::from_matches(matches)?;
     let topic = matches.get_one::<String>("topic").cloned().or(url_topic);
-    let topic = topic.ok_or_else(|| Failure::Usage("a topic is needed (-t)".into()))?;
+    let topic = topic.ok_or_else(|| ClientFailure::Usage("a topic is needed (-t)".into()))?;
     let has_alias = checked(&options.properties.publish, PropertyContext::Publish)
         .topic_alias()
         .is_some();
     if mqtt::validate_topic_name(&topic).is_err() && !(topic.is_empty() && has_alias) {
-        return Err(Failure::Usage(format!(
-            "-t: `{topic}` is no topic name; has it a + or #?"
+        return Err(ClientFailure::Usage(format!(
+            "-t: `{topic}` is not a topic name; it must not be empty or contain + or #"
         )));
     }
     let payload = payload(matches)?;
-    let events = Events::new();
-    let mut connection = Connection::open(&options, &events, 0)?;
+    let events = ClientEventQueue::new();
+    let mut connection = MqttConnection::open(&options, &events, 0)?;
     events
         .watch_signals()
-        .map_err(|error| Failure::local("cannot watch signals", &error))?;
-    let mut publisher = Publisher::new(matches, topic, &options, payload, &events);
+        .map_err(|error| ClientFailure::local("cannot watch signals", &error))?;
+    let mut publisher = ClientPublisher::new(matches, topic, &options, payload, &events);
     let result = connection.run(&mut publisher, &events);
     result?;
     let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
     connection.close(&events, ReasonCode::Success, properties)?;
     match publisher {
-        _ if !publisher.is_complete() => Err(Failure::Interrupted(format!(
+        _ if !publisher.is_complete() => Err(ClientFailure::Interrupted(format!(
             "{} messages are not acknowledged, others may not have been sent",
             publisher.inflight.len()
         ))),
-        _ if publisher.is_failed => Err(Failure::Told),
+        _ if publisher.is_failed => Err(ClientFailure::AlreadyPrinted),
         _ => Ok(()),
     }
 }
 
 /// `None`: lines of standard input.
-fn payload(matches: &ArgMatches) -> Result<Option<Vec<u8>>, Failure> {
+fn payload(matches: &ArgMatches) -> Result<Option<Vec<u8>>, ClientFailure> {
     if let Some(text) = matches.get_one::<String>("message") {
         return Ok(Some(text.clone().into_bytes()));
     }
     if let Some(path) = matches.get_one::<PathBuf>("file") {
         let what = format!("cannot read {}", path.display());
-        let file = File::open(path).map_err(|error| Failure::local(&what, &error))?;
+        let file = File::open(path).map_err(|error| ClientFailure::local(&what, &error))?;
         return read_payload(file, &what).map(Some);
     }
     if matches.get_flag("stdin-file") {
@@ -129,27 +129,27 @@ fn payload(matches: &ArgMatches) -> Result<Option<Vec<u8>>, Failure> {
     Ok(matches.get_flag("null-message").then(Vec::new))
 }
 
-fn read_payload(source: impl Read, what: &str) -> Result<Vec<u8>, Failure> {
+fn read_payload(source: impl Read, what: &str) -> Result<Vec<u8>, ClientFailure> {
     let mut payload = Vec::new();
     source
         .take(PAYLOAD_BYTES_MAX + 1)
         .read_to_end(&mut payload)
-        .map_err(|error| Failure::local(what, &error))?;
+        .map_err(|error| ClientFailure::local(what, &error))?;
     if payload.len() as u64 > PAYLOAD_BYTES_MAX {
-        return Err(Failure::Local(format!(
+        return Err(ClientFailure::Local(format!(
             "{what}: it is longer than an MQTT message can be"
         )));
     }
     Ok(payload)
 }
 
-struct Publisher {
+struct ClientPublisher {
     topic: String,
     qos: QoS,
     retain: bool,
     properties: Vec<u8>,
     is_quiet: bool,
-    source: Source,
+    source: PayloadSource,
     max_inflight: u16,
     inflight: HashSet<PacketId>,
     /// Lines that wait for room; never more than were credited.
@@ -158,7 +158,7 @@ struct Publisher {
     is_failed: bool,
 }
 
-enum Source {
+enum PayloadSource {
     Repeat {
         payload: Vec<u8>,
         remaining: u64,
@@ -171,27 +171,27 @@ enum Source {
     },
 }
 
-impl Publisher {
+impl ClientPublisher {
     fn new(
         matches: &ArgMatches,
         topic: String,
         options: &ConnectOptions,
         payload: Option<Vec<u8>>,
-        events: &Events,
-    ) -> Publisher {
+        events: &ClientEventQueue,
+    ) -> ClientPublisher {
         let source = match payload {
-            Some(payload) => Source::Repeat {
+            Some(payload) => PayloadSource::Repeat {
                 payload,
                 remaining: matches.get_one("repeat").copied().unwrap_or(1),
                 delay: matches.get_one("repeat-delay").copied().unwrap_or_default(),
                 next: None,
             },
-            None => Source::Lines {
+            None => PayloadSource::Lines {
                 credit: events.watch_lines(),
                 is_ended: false,
             },
         };
-        Publisher {
+        ClientPublisher {
             topic,
             qos: qos(matches, "qos"),
             retain: matches.get_flag("retain"),
@@ -207,20 +207,24 @@ impl Publisher {
     }
 
     /// Sends what can be sent now.
-    fn advance(&mut self, connection: &mut Connection) -> Result<Flow, Failure> {
+    fn advance(&mut self, connection: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
         for _ in 0..BATCH_MESSAGES {
             let Some(payload) = self.next_payload() else { break };
             self.send(connection, &payload);
             connection.flush_if_full()?;
         }
-        Ok(if self.is_complete() { Flow::Done } else { Flow::Continue })
+        Ok(if self.is_complete() {
+            ConnectionFlow::Done
+        } else {
+            ConnectionFlow::Continue
+        })
     }
 
     /// Everything is sent and acknowledged.
     fn is_complete(&self) -> bool {
         let is_exhausted = match &self.source {
-            Source::Repeat { remaining, .. } => *remaining == 0,
-            Source::Lines { is_ended, .. } => *is_ended && self.waiting.is_empty(),
+            PayloadSource::Repeat { remaining, .. } => *remaining == 0,
+            PayloadSource::Lines { is_ended, .. } => *is_ended && self.waiting.is_empty(),
         };
         is_exhausted && self.inflight.is_empty()
     }
@@ -234,12 +238,12 @@ impl Publisher {
             return None;
         }
         match &mut self.source {
-            Source::Lines { credit, .. } => {
+            PayloadSource::Lines { credit, .. } => {
                 let line = self.waiting.pop_front()?;
                 let _ = credit.try_send(());
                 Some(line)
             }
-            Source::Repeat {
+            PayloadSource::Repeat {
                 payload,
                 remaining,
                 delay,
@@ -255,7 +259,7 @@ impl Publisher {
         }
     }
 
-    fn send(&mut self, connection: &mut Connection, payload: &[u8]) {
+    fn send(&mut self, connection: &mut MqttConnection, payload: &[u8]) {
         let inflight = &self.inflight;
         let packet_id = (self.qos != QoS::AtMostOnce).then(|| connection.new_packet_id(|id| inflight.contains(&id)));
         let publish = Publish {
@@ -299,20 +303,20 @@ impl Publisher {
     fn fail(&mut self, message: &str) {
         self.is_failed = true;
         if !self.is_quiet {
-            complain(&message);
+            print_error(&message);
         }
     }
 }
 
-impl Client for Publisher {
-    fn connected(&mut self, connection: &mut Connection, _: bool) -> Result<Flow, Failure> {
+impl ConnectionHandler for ClientPublisher {
+    fn connected(&mut self, connection: &mut MqttConnection, _: bool) -> Result<ConnectionFlow, ClientFailure> {
         self.is_connected = true;
         // [MQTT-3.3.4-7]
         self.max_inflight = self.max_inflight.min(connection.receive_maximum);
         self.advance(connection)
     }
 
-    fn packet(&mut self, connection: &mut Connection, packet: Packet<'_>) -> Result<Flow, Failure> {
+    fn packet(&mut self, connection: &mut MqttConnection, packet: Packet<'_>) -> Result<ConnectionFlow, ClientFailure> {
         match packet {
             Packet::PubAck(ack) | Packet::PubComp(ack) => self.finished(&ack),
             // A refusal ends the exchange; there is no PUBREL [MQTT-4.3.3-4].
@@ -325,39 +329,43 @@ impl Client for Publisher {
                     properties: Properties::EMPTY,
                 }));
             }
-            // Of a session that had subscriptions; nobody asked for it here.
+            // A message for a subscription of the session; this command does not need it.
             _ => {}
         }
         self.advance(connection)
     }
 
-    fn line(&mut self, connection: &mut Connection, line: Option<Vec<u8>>) -> Result<Flow, Failure> {
+    fn line(
+        &mut self,
+        connection: &mut MqttConnection,
+        line: Option<Vec<u8>>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
         match (line, &mut self.source) {
             (Some(line), _) => self.waiting.push_back(line),
-            (None, Source::Lines { is_ended, .. }) => *is_ended = true,
-            (None, Source::Repeat { .. }) => {}
+            (None, PayloadSource::Lines { is_ended, .. }) => *is_ended = true,
+            (None, PayloadSource::Repeat { .. }) => {}
         }
         if connection.is_accepted() {
             self.advance(connection)
         } else {
-            Ok(Flow::Continue)
+            Ok(ConnectionFlow::Continue)
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
         match &self.source {
-            Source::Repeat {
+            PayloadSource::Repeat {
                 remaining: 1.., next, ..
             } if self.is_connected && self.has_room() => Some(next.unwrap_or_else(Instant::now)),
             _ => None,
         }
     }
 
-    fn due(&mut self, connection: &mut Connection) -> Result<Flow, Failure> {
+    fn due(&mut self, connection: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
         if connection.is_accepted() {
             self.advance(connection)
         } else {
-            Ok(Flow::Continue)
+            Ok(ConnectionFlow::Continue)
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `tidewire sub`: subscribes, prints what comes, and comes back when the connection is lost.
+//! `tidewire sub`: subscribes, prints messages, and reconnects if the connection is lost.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind, Stdout, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,20 +14,18 @@ use mqtt::{
 };
 
 use super::args::{ConnectOptions, flag, qos, qos_parser, shared, valued};
-use super::connection::{Client, Connection, Flow};
-use super::events::{Event, Events, Wait};
-use super::failure::Failure;
-use super::format::Format;
+use super::connection::{ConnectionFlow, ConnectionHandler, MqttConnection};
+use super::events::{ClientEvent, ClientEventQueue, WaitOutcome};
+use super::failure::ClientFailure;
+use super::format::MessageFormat;
 use super::properties::checked;
 use super::publish::seconds;
 use super::transport::random;
-use crate::output::complain;
+use crate::output::print_error;
 
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Output that is written at once, at most.
 const OUTPUT_BYTES: usize = 64 * 1024;
-/// QoS 2 messages that wait for their PUBREL; more than a server may send without asking.
-const AWAITING_REL_MAX: usize = 65_535;
 
 pub fn command() -> Command {
     shared(Command::new("sub").about("Subscribe and print messages, with mosquitto_sub's flags"))
@@ -91,7 +89,7 @@ pub fn command() -> Command {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| "it is no number".to_string())?;
+    let percent: f64 = text.parse().map_err(|_| "it is not a number".to_string())?;
     if (0.1..=100.0).contains(&percent) {
         Ok(percent)
     } else {
@@ -106,37 +104,39 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn subscribe(matches: &ArgMatches) -> Result<(), Failure> {
+fn subscribe(matches: &ArgMatches) -> Result<(), ClientFailure> {
     let (options, url_topic) = ConnectOptions::from_matches(matches)?;
-    let wishes = Wishes::from_matches(matches, &options, url_topic)?;
-    let mut subscriber = Subscriber::new(wishes, &options);
+    let wishes = SubscribeArguments::from_matches(matches, &options, url_topic)?;
+    let mut subscriber = ClientSubscriber::new(wishes, &options);
     subscriber.timeout_at = matches
         .get_one::<Duration>("timeout")
         .map(|timeout| Instant::now() + *timeout);
-    let events = Events::new();
+    let events = ClientEventQueue::new();
     let mut generation = 0;
     loop {
-        let result = Connection::open(&options, &events, generation).and_then(|mut connection| {
+        let result = MqttConnection::open(&options, &events, generation).and_then(|mut connection| {
             if generation == 0 {
                 events
                     .watch_signals()
-                    .map_err(|error| Failure::local("cannot watch signals", &error))?;
+                    .map_err(|error| ClientFailure::local("cannot watch signals", &error))?;
             }
             let result = connection.run(&mut subscriber, &events);
-            if result.is_ok() || matches!(result, Err(Failure::Timeout)) {
+            if result.is_ok() || matches!(result, Err(ClientFailure::Timeout)) {
                 close(&mut connection, &options, &events);
             }
             result
         });
         generation += 1;
         match result {
-            // What never worked is not tried again.
-            Err(Failure::Lost(text)) => {
-                subscriber.wait_to_return(&format!("the connection was lost: {text}"), &events)?
+            // The first connection is not retried.
+            Err(ClientFailure::ConnectionLost(text)) => {
+                subscriber.wait_before_retry(&format!("the connection was lost: {text}"), &events)?
             }
-            Err(Failure::Connect(text)) if subscriber.was_connected => subscriber.wait_to_return(&text, &events)?,
-            Err(failure @ Failure::Disconnected { reason, .. }) if is_passing(reason) => {
-                subscriber.wait_to_return(&failure.to_string(), &events)?
+            Err(ClientFailure::Connect(text)) if subscriber.was_connected => {
+                subscriber.wait_before_retry(&text, &events)?
+            }
+            Err(failure @ ClientFailure::Disconnected { reason, .. }) if is_passing(reason) => {
+                subscriber.wait_before_retry(&failure.to_string(), &events)?
             }
             result => return result.and_then(|()| subscriber.verdict()),
         }
@@ -152,15 +152,15 @@ fn is_passing(reason: ReasonCode) -> bool {
     matches!(reason, ServerBusy | ServerShuttingDown | KeepAliveTimeout)
 }
 
-/// A will is for those who vanish; who is interrupted or done has not.
-fn close(connection: &mut Connection, options: &ConnectOptions, events: &Events) {
+/// Sends DISCONNECT, so that the server does not publish the will: the program ends as requested.
+fn close(connection: &mut MqttConnection, options: &ConnectOptions, events: &ClientEventQueue) {
     let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
     // All that mattered has been received.
     let _ = connection.close(events, ReasonCode::Success, properties);
 }
 
-/// What was asked for.
-struct Wishes {
+/// Arguments of the command.
+struct SubscribeArguments {
     filters: Vec<String>,
     unsubscribe: Vec<String>,
     options: SubscriptionOptions,
@@ -168,7 +168,7 @@ struct Wishes {
     count: Option<u64>,
     ends_after_suback: bool,
     is_verbose: bool,
-    format: Option<Format>,
+    format: Option<MessageFormat>,
     is_pretty: bool,
     has_newline: bool,
     no_retained: bool,
@@ -177,26 +177,26 @@ struct Wishes {
     percent: f64,
 }
 
-impl Wishes {
+impl SubscribeArguments {
     fn from_matches(
         matches: &ArgMatches,
         options: &ConnectOptions,
         url_topic: Option<String>,
-    ) -> Result<Wishes, Failure> {
+    ) -> Result<SubscribeArguments, ClientFailure> {
         let list = |name: &str| -> Vec<String> { matches.get_many(name).into_iter().flatten().cloned().collect() };
         let filters: Vec<String> = list("topic").into_iter().chain(url_topic).collect();
         let (unsubscribe, filter_out) = (list("unsubscribe"), list("filter-out"));
         if filters.is_empty() && unsubscribe.is_empty() && options.clean_start {
-            return Err(Failure::Usage("a topic filter is needed (-t)".into()));
+            return Err(ClientFailure::Usage("a topic filter is needed (-t)".into()));
         }
         for (name, filters) in [("-t", &filters), ("-U", &unsubscribe), ("-T", &filter_out)] {
             check_filters(name, filters)?;
         }
         let format = matches
             .get_one::<String>("format")
-            .map(|text| Format::parse(text))
+            .map(|text| MessageFormat::parse(text))
             .transpose();
-        Ok(Wishes {
+        Ok(SubscribeArguments {
             filters,
             unsubscribe,
             options: SubscriptionOptions {
@@ -209,7 +209,7 @@ impl Wishes {
             count: matches.get_one("count").copied(),
             ends_after_suback: matches.get_flag("exit-after-suback"),
             is_verbose: matches.get_flag("verbose"),
-            format: format.map_err(Failure::Usage)?,
+            format: format.map_err(ClientFailure::Usage)?,
             is_pretty: matches.get_flag("pretty"),
             has_newline: !matches.get_flag("no-newline"),
             no_retained: matches.get_flag("no-retained"),
@@ -220,7 +220,7 @@ impl Wishes {
     }
 }
 
-fn check_filters(flag: &str, filters: &[String]) -> Result<(), Failure> {
+fn check_filters(flag: &str, filters: &[String]) -> Result<(), ClientFailure> {
     for filter in filters {
         let checked = SharedFilter::parse(filter).and_then(|shared| match shared {
             Some(shared) => validate_filter(shared.filter),
@@ -229,21 +229,21 @@ fn check_filters(flag: &str, filters: &[String]) -> Result<(), Failure> {
         if let Err(error) = checked {
             let why = match error {
                 FilterError::Empty => "it is empty",
-                FilterError::MultiLevelWildcard => "# must be the last level, and alone in it",
-                FilterError::SingleLevelWildcard => "+ must be alone in its level",
-                FilterError::Shared => "it is no $share/name/filter",
-                FilterError::NulCharacter | FilterError::TooLong => {
-                    "it is too long or has a character that it must not have"
-                }
+                FilterError::MultiLevelWildcard => "# must be the last level and the only character in it",
+                FilterError::SingleLevelWildcard => "+ must be the only character in its level",
+                FilterError::Shared => "a shared subscription is $share/group/filter",
+                FilterError::NulCharacter | FilterError::TooLong => "it is longer than 65535 bytes or contains U+0000",
             };
-            return Err(Failure::Usage(format!("{flag}: `{filter}` is no topic filter: {why}")));
+            return Err(ClientFailure::Usage(format!(
+                "{flag}: `{filter}` is not a topic filter: {why}"
+            )));
         }
     }
     Ok(())
 }
 
-struct Subscriber {
-    wishes: Wishes,
+struct ClientSubscriber {
+    arguments: SubscribeArguments,
     subscribe_properties: Vec<u8>,
     unsubscribe_properties: Vec<u8>,
     is_quiet: bool,
@@ -254,30 +254,22 @@ struct Subscriber {
     was_connected: bool,
     is_interrupted: bool,
     printed: u64,
-    /// QoS 2 messages, from PUBLISH until PUBREL.
-    awaiting_rel: HashMap<PacketId, Held>,
+    /// Packet identifiers of QoS 2 messages that are printed, until PUBREL.
+    awaiting_rel: HashSet<PacketId>,
     /// Topic aliases of the server.
     aliases: HashMap<u16, String>,
     /// Retained messages that are being cleared.
     clearing: VecDeque<PacketId>,
-    /// Enough was printed; what is being cleared may finish.
+    /// All requested messages are printed. The program waits only for retained messages that are being cleared.
     is_finishing: bool,
     stdout: Stdout,
     output: Vec<u8>,
 }
 
-/// An owned PUBLISH.
-struct Held {
-    topic: String,
-    retain: bool,
-    properties: Vec<u8>,
-    payload: Vec<u8>,
-}
-
-impl Subscriber {
-    fn new(wishes: Wishes, options: &ConnectOptions) -> Subscriber {
-        Subscriber {
-            wishes,
+impl ClientSubscriber {
+    fn new(wishes: SubscribeArguments, options: &ConnectOptions) -> ClientSubscriber {
+        ClientSubscriber {
+            arguments: wishes,
             subscribe_properties: options.properties.subscribe.clone(),
             unsubscribe_properties: options.properties.unsubscribe.clone(),
             is_quiet: options.is_quiet,
@@ -287,7 +279,7 @@ impl Subscriber {
             was_connected: false,
             is_interrupted: false,
             printed: 0,
-            awaiting_rel: HashMap::new(),
+            awaiting_rel: HashSet::new(),
             aliases: HashMap::new(),
             clearing: VecDeque::new(),
             is_finishing: false,
@@ -296,22 +288,22 @@ impl Subscriber {
         }
     }
 
-    /// Before another attempt. Signals and `-W` hold meanwhile.
-    fn wait_to_return(&mut self, why: &str, events: &Events) -> Result<(), Failure> {
+    /// Waits before the next attempt. Signals and `-W` end the wait.
+    fn wait_before_retry(&mut self, why: &str, events: &ClientEventQueue) -> Result<(), ClientFailure> {
         if !self.is_quiet {
-            complain(&format!("{why}; trying again"));
+            print_error(&format!("{why}; trying again"));
         }
         let until = Instant::now() + RECONNECT_DELAY;
         let until = self.timeout_at.map_or(until, |timeout_at| until.min(timeout_at));
         loop {
             match events.next(Some(until)) {
-                Wait::Event(Event::Signal) => {
+                WaitOutcome::Event(ClientEvent::Signal) => {
                     self.is_interrupted = true;
                     return Ok(());
                 }
-                Wait::Event(_) => {}
-                Wait::Nothing if self.is_timed_out() => return Err(Failure::Timeout),
-                Wait::Nothing => return Ok(()),
+                WaitOutcome::Event(_) => {}
+                WaitOutcome::Nothing if self.is_timed_out() => return Err(ClientFailure::Timeout),
+                WaitOutcome::Nothing => return Ok(()),
             }
         }
     }
@@ -320,20 +312,20 @@ impl Subscriber {
         self.timeout_at.is_some_and(|timeout_at| Instant::now() >= timeout_at)
     }
 
-    fn verdict(&self) -> Result<(), Failure> {
-        let is_denied = !self.wishes.filters.is_empty() && self.unanswered.is_empty() && !self.is_any_granted;
+    fn verdict(&self) -> Result<(), ClientFailure> {
+        let is_denied = !self.arguments.filters.is_empty() && self.unanswered.is_empty() && !self.is_any_granted;
         if is_denied && self.was_connected {
-            Err(Failure::Local("the server denied all subscriptions".into()))
+            Err(ClientFailure::Local("the server denied all subscriptions".into()))
         } else {
             Ok(())
         }
     }
 
-    fn send_requests(&mut self, connection: &mut Connection) {
-        if !self.wishes.unsubscribe.is_empty() {
+    fn send_requests(&mut self, connection: &mut MqttConnection) {
+        if !self.arguments.unsubscribe.is_empty() {
             let packet_id = connection.new_packet_id(|_| false);
             let mut bytes = Vec::new();
-            let filters = UnsubscribeFilters::encode(self.wishes.unsubscribe.iter().map(String::as_str), &mut bytes);
+            let filters = UnsubscribeFilters::encode(self.arguments.unsubscribe.iter().map(String::as_str), &mut bytes);
             let properties = checked(&self.unsubscribe_properties, PropertyContext::Unsubscribe);
             connection.send(&Packet::Unsubscribe(Unsubscribe {
                 packet_id,
@@ -342,10 +334,10 @@ impl Subscriber {
             }));
             self.unanswered.push(packet_id);
         }
-        if !self.wishes.filters.is_empty() {
+        if !self.arguments.filters.is_empty() {
             let packet_id = connection.new_packet_id(|_| false);
             let mut bytes = Vec::new();
-            let filters = self.wishes.filters.iter().map(|filter| SubscribeFilter {
+            let filters = self.arguments.filters.iter().map(|filter| SubscribeFilter {
                 filter,
                 options: self.options_for(filter),
             });
@@ -364,41 +356,49 @@ impl Subscriber {
     fn options_for(&self, filter: &str) -> SubscriptionOptions {
         let is_shared = filter.starts_with("$share/");
         SubscriptionOptions {
-            no_local: self.wishes.options.no_local && !is_shared,
-            ..self.wishes.options
+            no_local: self.arguments.options.no_local && !is_shared,
+            ..self.arguments.options
         }
     }
 
     fn suback(&mut self, suback: &SubAck<'_>) {
         self.unanswered.retain(|id| *id != suback.packet_id);
-        for (filter, code) in self.wishes.filters.iter().zip(suback.reasons) {
+        for (filter, code) in self.arguments.filters.iter().zip(suback.reasons) {
             if *code < 0x80 {
                 self.is_any_granted = true;
             } else if !self.is_quiet {
                 let name = ReasonCode::from_u8(*code).map_or("refused", ReasonCode::name);
-                complain(&format!("the subscription to `{filter}` was denied: {name}"));
+                print_error(&format!("the subscription to `{filter}` was denied: {name}"));
             }
         }
     }
 
-    fn after_answer(&self) -> Flow {
-        let is_denied = !self.wishes.filters.is_empty() && !self.is_any_granted;
-        let is_over = self.wishes.ends_after_suback
+    fn after_answer(&self) -> ConnectionFlow {
+        let is_denied = !self.arguments.filters.is_empty() && !self.is_any_granted;
+        let is_over = self.arguments.ends_after_suback
             || is_denied
-            || self.wishes.filters.is_empty() && !self.wishes.unsubscribe.is_empty();
+            || self.arguments.filters.is_empty() && !self.arguments.unsubscribe.is_empty();
         if self.unanswered.is_empty() && is_over {
-            Flow::Done
+            ConnectionFlow::Done
         } else {
-            Flow::Continue
+            ConnectionFlow::Continue
         }
     }
 
-    fn publish(&mut self, connection: &mut Connection, publish: Publish<'_>) -> Result<Flow, Failure> {
+    fn publish(
+        &mut self,
+        connection: &mut MqttConnection,
+        publish: Publish<'_>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
         let topic = self.resolve_alias(&publish)?;
         let publish = Publish {
             topic: &topic,
             ..publish
         };
+        if self.is_finishing || self.arguments.retained_only && !publish.retain {
+            // Not printed, so not acknowledged: the server keeps it for the next run.
+            return Ok(self.finish());
+        }
         let ack = |packet_id| Ack {
             packet_id,
             reason: ReasonCode::Success,
@@ -406,52 +406,34 @@ impl Subscriber {
         };
         match (publish.qos, publish.packet_id) {
             (QoS::AtLeastOnce, Some(id)) => {
+                let flow = self.message(connection, &publish)?;
                 connection.send(&Packet::PubAck(ack(id)));
-                self.message(connection, &publish)
+                Ok(flow)
             }
             (QoS::ExactlyOnce, Some(id)) => {
-                if self.awaiting_rel.len() >= AWAITING_REL_MAX {
-                    return Err(Failure::Protocol(
-                        "the server sends more QoS 2 messages than there are packet ids".into(),
-                    ));
-                }
-                let held = Held {
-                    topic: publish.topic.into(),
-                    retain: publish.retain,
-                    properties: publish.properties.as_bytes().into(),
-                    payload: publish.payload.into(),
+                // A repetition is not printed again [MQTT-4.3.3-10].
+                let flow = match self.awaiting_rel.insert(id) {
+                    true => self.message(connection, &publish)?,
+                    false => ConnectionFlow::Continue,
                 };
-                // A repetition replaces what it repeats [MQTT-4.3.3-10].
-                self.awaiting_rel.insert(id, held);
                 connection.send(&Packet::PubRec(ack(id)));
-                Ok(Flow::Continue)
+                Ok(flow)
             }
             _ => self.message(connection, &publish),
         }
     }
 
-    fn pubrel(&mut self, connection: &mut Connection, packet_id: PacketId) -> Result<Flow, Failure> {
+    fn pubrel(&mut self, connection: &mut MqttConnection, packet_id: PacketId) -> ConnectionFlow {
+        self.awaiting_rel.remove(&packet_id);
         connection.send(&Packet::PubComp(Ack {
             packet_id,
             reason: ReasonCode::Success,
             properties: Properties::EMPTY,
         }));
-        let Some(held) = self.awaiting_rel.remove(&packet_id) else {
-            return Ok(Flow::Continue);
-        };
-        let publish = Publish {
-            dup: false,
-            qos: QoS::ExactlyOnce,
-            retain: held.retain,
-            topic: &held.topic,
-            packet_id: Some(packet_id),
-            properties: checked(&held.properties, PropertyContext::Publish),
-            payload: &held.payload,
-        };
-        self.message(connection, &publish)
+        ConnectionFlow::Continue
     }
 
-    fn resolve_alias(&mut self, publish: &Publish<'_>) -> Result<String, Failure> {
+    fn resolve_alias(&mut self, publish: &Publish<'_>) -> Result<String, ClientFailure> {
         let Some(alias) = publish.properties.topic_alias() else {
             return Ok(publish.topic.into());
         };
@@ -460,54 +442,52 @@ impl Subscriber {
             return Ok(publish.topic.into());
         }
         let known = self.aliases.get(&alias).cloned();
-        known.ok_or_else(|| Failure::Protocol("the server used a topic alias that it did not set".into()))
+        known.ok_or_else(|| ClientFailure::Protocol("the server used a topic alias that it did not set".into()))
     }
 
-    /// A message that is delivered for good.
-    fn message(&mut self, connection: &mut Connection, publish: &Publish<'_>) -> Result<Flow, Failure> {
-        if self.is_finishing {
-            return Ok(self.finish());
+    /// Prints a message. The caller acknowledges it afterwards.
+    fn message(
+        &mut self,
+        connection: &mut MqttConnection,
+        publish: &Publish<'_>,
+    ) -> Result<ConnectionFlow, ClientFailure> {
+        if !self.accepts(publish) {
+            return Ok(ConnectionFlow::Continue);
         }
-        if self.wishes.retained_only && !publish.retain {
-            return Ok(self.finish());
-        }
-        if !self.wants(publish) {
-            return Ok(Flow::Continue);
-        }
-        if self.wishes.remove_retained && publish.retain {
+        if self.arguments.remove_retained && publish.retain {
             self.clear_retained(connection, publish.topic);
         }
-        if self.wishes.percent >= 100.0 || chance() < self.wishes.percent {
+        if self.arguments.percent >= 100.0 || random_percent() < self.arguments.percent {
             self.print(publish)?;
         }
         self.printed += 1;
-        if self.wishes.count.is_some_and(|count| self.printed >= count) {
+        if self.arguments.count.is_some_and(|count| self.printed >= count) {
             Ok(self.finish())
         } else {
-            Ok(Flow::Continue)
+            Ok(ConnectionFlow::Continue)
         }
     }
 
-    fn wants(&self, publish: &Publish<'_>) -> bool {
+    fn accepts(&self, publish: &Publish<'_>) -> bool {
         let is_filtered = self
-            .wishes
+            .arguments
             .filter_out
             .iter()
             .any(|filter| filter_matches(filter, publish.topic));
-        !(is_filtered || self.wishes.no_retained && publish.retain)
+        !(is_filtered || self.arguments.no_retained && publish.retain)
     }
 
-    fn finish(&mut self) -> Flow {
+    fn finish(&mut self) -> ConnectionFlow {
         self.is_finishing = true;
         if self.clearing.is_empty() {
-            Flow::Done
+            ConnectionFlow::Done
         } else {
-            Flow::Continue
+            ConnectionFlow::Continue
         }
     }
 
     /// With QoS 1, so that it has happened when the program ends.
-    fn clear_retained(&mut self, connection: &mut Connection, topic: &str) {
+    fn clear_retained(&mut self, connection: &mut MqttConnection, topic: &str) {
         let packet_id = connection.new_packet_id(|_| false);
         self.clearing.push_back(packet_id);
         connection.send(&Packet::Publish(Publish {
@@ -521,27 +501,27 @@ impl Subscriber {
         }));
     }
 
-    fn cleared(&mut self, packet_id: PacketId) -> Flow {
+    fn cleared(&mut self, packet_id: PacketId) -> ConnectionFlow {
         self.clearing.retain(|id| *id != packet_id);
         if self.is_finishing {
             self.finish()
         } else {
-            Flow::Continue
+            ConnectionFlow::Continue
         }
     }
 
-    fn print(&mut self, publish: &Publish<'_>) -> Result<(), Failure> {
+    fn print(&mut self, publish: &Publish<'_>) -> Result<(), ClientFailure> {
         let out = &mut self.output;
-        match &self.wishes.format {
+        match &self.arguments.format {
             Some(format) => {
-                if let Err(message) = format.print(publish, Local::now(), self.wishes.is_pretty, out) {
+                if let Err(message) = format.print(publish, Local::now(), self.arguments.is_pretty, out) {
                     if !self.is_quiet {
-                        complain(&message);
+                        print_error(&message);
                     }
                     return Ok(());
                 }
             }
-            None if self.wishes.is_verbose => {
+            None if self.arguments.is_verbose => {
                 out.extend_from_slice(publish.topic.as_bytes());
                 out.push(b' ');
                 out.extend_from_slice(if publish.payload.is_empty() {
@@ -553,7 +533,7 @@ impl Subscriber {
             None if publish.payload.is_empty() => return Ok(()),
             None => out.extend_from_slice(publish.payload),
         }
-        if self.wishes.has_newline {
+        if self.arguments.has_newline {
             out.push(b'\n');
         }
         if self.output.len() >= OUTPUT_BYTES {
@@ -563,18 +543,22 @@ impl Subscriber {
         }
     }
 
-    fn write_out(&mut self) -> Result<(), Failure> {
+    fn write_out(&mut self) -> Result<(), ClientFailure> {
         let written = self.stdout.write_all(&self.output).and_then(|()| self.stdout.flush());
         self.output.clear();
         match written {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::Told),
-            result => result.map_err(|error| Failure::local("cannot write to standard output", &error)),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClientFailure::AlreadyPrinted),
+            result => result.map_err(|error| ClientFailure::local("cannot write to standard output", &error)),
         }
     }
 }
 
-impl Client for Subscriber {
-    fn connected(&mut self, connection: &mut Connection, is_session_present: bool) -> Result<Flow, Failure> {
+impl ConnectionHandler for ClientSubscriber {
+    fn connected(
+        &mut self,
+        connection: &mut MqttConnection,
+        is_session_present: bool,
+    ) -> Result<ConnectionFlow, ClientFailure> {
         self.was_connected = true;
         self.aliases.clear();
         self.unanswered.clear();
@@ -583,13 +567,13 @@ impl Client for Subscriber {
             self.awaiting_rel.clear();
         }
         self.send_requests(connection);
-        Ok(Flow::Continue)
+        Ok(ConnectionFlow::Continue)
     }
 
-    fn packet(&mut self, connection: &mut Connection, packet: Packet<'_>) -> Result<Flow, Failure> {
+    fn packet(&mut self, connection: &mut MqttConnection, packet: Packet<'_>) -> Result<ConnectionFlow, ClientFailure> {
         match packet {
             Packet::Publish(publish) => self.publish(connection, publish),
-            Packet::PubRel(ack) => self.pubrel(connection, ack.packet_id),
+            Packet::PubRel(ack) => Ok(self.pubrel(connection, ack.packet_id)),
             Packet::PubAck(ack) => Ok(self.cleared(ack.packet_id)),
             Packet::SubAck(suback) => {
                 self.suback(&suback);
@@ -599,7 +583,7 @@ impl Client for Subscriber {
                 self.unanswered.retain(|id| *id != unsuback.packet_id);
                 Ok(self.after_answer())
             }
-            _ => Ok(Flow::Continue),
+            _ => Ok(ConnectionFlow::Continue),
         }
     }
 
@@ -607,12 +591,12 @@ impl Client for Subscriber {
         self.timeout_at
     }
 
-    fn due(&mut self, _: &mut Connection) -> Result<Flow, Failure> {
+    fn due(&mut self, _: &mut MqttConnection) -> Result<ConnectionFlow, ClientFailure> {
         self.write_out()?;
-        Err(Failure::Timeout)
+        Err(ClientFailure::Timeout)
     }
 
-    fn idle(&mut self) -> Result<(), Failure> {
+    fn idle(&mut self) -> Result<(), ClientFailure> {
         if self.output.is_empty() {
             Ok(())
         } else {
@@ -622,7 +606,7 @@ impl Client for Subscriber {
 }
 
 /// From 0 to 100.
-fn chance() -> f64 {
+fn random_percent() -> f64 {
     let mut bytes = [0; 4];
     random(&mut bytes);
     f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX) * 100.0

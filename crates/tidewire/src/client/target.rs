@@ -4,28 +4,28 @@ use std::fmt;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
+pub enum UrlScheme {
     Mqtt,
     Mqtts,
     Ws,
     Wss,
-    /// Of the API.
+    /// Port of the API.
     Http,
     Https,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    pub scheme: Scheme,
+pub struct ConnectTarget {
+    pub scheme: UrlScheme,
     pub host: String,
     pub port: u16,
-    /// Of a WebSocket.
+    /// Path of a WebSocket URL.
     pub path: String,
     /// Instead of host and port.
     pub unix: Option<PathBuf>,
 }
 
-/// What a URL says beyond the target.
+/// Parts of a URL besides the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UrlExtras {
     pub user_name: Option<String>,
@@ -33,45 +33,45 @@ pub struct UrlExtras {
     pub topic: Option<String>,
 }
 
-impl Scheme {
+impl UrlScheme {
     pub fn has_tls(self) -> bool {
-        matches!(self, Scheme::Mqtts | Scheme::Wss | Scheme::Https)
+        matches!(self, UrlScheme::Mqtts | UrlScheme::Wss | UrlScheme::Https)
     }
 
     pub fn has_ws(self) -> bool {
-        matches!(self, Scheme::Ws | Scheme::Wss)
+        matches!(self, UrlScheme::Ws | UrlScheme::Wss)
     }
 
     /// tidewire's ports; those of Mosquitto for MQTT itself, those of EMQX for WebSocket.
     pub fn default_port(self) -> u16 {
         match self {
-            Scheme::Mqtt => 1883,
-            Scheme::Mqtts => 8883,
-            Scheme::Ws => 8083,
-            Scheme::Wss => 8084,
-            Scheme::Http | Scheme::Https => 18083,
+            UrlScheme::Mqtt => 1883,
+            UrlScheme::Mqtts => 8883,
+            UrlScheme::Ws => 8083,
+            UrlScheme::Wss => 8084,
+            UrlScheme::Http | UrlScheme::Https => 18083,
         }
     }
 
-    fn parse(text: &str) -> Option<Scheme> {
+    fn parse(text: &str) -> Option<UrlScheme> {
         Some(match text {
-            "mqtt" | "tcp" => Scheme::Mqtt,
-            "mqtts" | "ssl" | "tls" => Scheme::Mqtts,
-            "ws" => Scheme::Ws,
-            "wss" => Scheme::Wss,
+            "mqtt" | "tcp" => UrlScheme::Mqtt,
+            "mqtts" | "ssl" | "tls" => UrlScheme::Mqtts,
+            "ws" => UrlScheme::Ws,
+            "wss" => UrlScheme::Wss,
             _ => return None,
         })
     }
 }
 
-impl Target {
+impl ConnectTarget {
     /// `mqtt[s]://[user[:password]@]host[:port][/topic]` or `ws[s]://[user[:password]@]host[:port][/path]`.
-    pub fn parse_url(url: &str) -> Result<(Target, UrlExtras), String> {
+    pub fn parse_url(url: &str) -> Result<(ConnectTarget, UrlExtras), String> {
         let (scheme, rest) = url
             .split_once("://")
-            .ok_or_else(|| format!("`{url}` is no URL: it has no `://`"))?;
-        let scheme = Scheme::parse(scheme)
-            .ok_or_else(|| format!("`{scheme}` is no scheme; there are mqtt, mqtts, ws and wss"))?;
+            .ok_or_else(|| format!("`{url}` is not a URL: `://` is missing"))?;
+        let scheme = UrlScheme::parse(scheme)
+            .ok_or_else(|| format!("`{scheme}` is not a supported scheme; use mqtt, mqtts, ws or wss"))?;
         let (authority, path) = match rest.find('/') {
             Some(at) => (&rest[..at], &rest[at..]),
             None => (rest, ""),
@@ -80,7 +80,8 @@ impl Target {
             Some((login, address)) => (Some(login), address),
             None => (None, authority),
         };
-        let (host, port) = split_address(address, scheme).ok_or_else(|| format!("`{address}` is no host and port"))?;
+        let (host, port) = split_address(address, scheme)
+            .ok_or_else(|| format!("`{address}` is not a host and port, such as localhost:1883"))?;
         let (user_name, password) =
             match login.map(|login| login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)))) {
                 Some((user_name, password)) => (
@@ -96,7 +97,7 @@ impl Target {
         } else {
             "/mqtt"
         };
-        let target = Target {
+        let target = ConnectTarget {
             scheme,
             host,
             port,
@@ -114,21 +115,21 @@ impl Target {
     }
 }
 
-impl Target {
+impl ConnectTarget {
     /// `http[s]://host[:port]` of an API.
-    pub fn parse_api_url(url: &str) -> Result<Target, String> {
-        let wrong = || format!("`{url}` is no address of an API, such as http://127.0.0.1:18083");
+    pub fn parse_api_url(url: &str) -> Result<ConnectTarget, String> {
+        let wrong = || format!("`{url}` is not the address of an API, such as http://127.0.0.1:18083");
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let scheme = match scheme {
-            "http" => Scheme::Http,
-            "https" => Scheme::Https,
+            "http" => UrlScheme::Http,
+            "https" => UrlScheme::Https,
             _ => return Err(wrong()),
         };
         let address = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = split_address(address, scheme)
             .filter(|_| !address.contains(['/', '@']))
             .ok_or_else(wrong)?;
-        Ok(Target {
+        Ok(ConnectTarget {
             scheme,
             host,
             port,
@@ -138,7 +139,7 @@ impl Target {
     }
 }
 
-fn split_address(address: &str, scheme: Scheme) -> Option<(String, u16)> {
+fn split_address(address: &str, scheme: UrlScheme) -> Option<(String, u16)> {
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest.split_once(']')?;
@@ -184,7 +185,7 @@ fn percent_decode(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "the login in the URL is not UTF-8".into())
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ConnectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.unix {
             Some(path) => write!(f, "{}", path.display()),
@@ -201,11 +202,19 @@ mod tests {
     #[test]
     fn urls_are_taken_apart() {
         for (url, scheme, address, path, user, password, topic) in [
-            ("mqtt://h", Scheme::Mqtt, "h:1883", "/mqtt", None, None, None),
-            ("mqtt://h/a/b", Scheme::Mqtt, "h:1883", "/mqtt", None, None, Some("a/b")),
+            ("mqtt://h", UrlScheme::Mqtt, "h:1883", "/mqtt", None, None, None),
+            (
+                "mqtt://h/a/b",
+                UrlScheme::Mqtt,
+                "h:1883",
+                "/mqtt",
+                None,
+                None,
+                Some("a/b"),
+            ),
             (
                 "mqtts://u@h:1/t",
-                Scheme::Mqtts,
+                UrlScheme::Mqtts,
                 "h:1",
                 "/mqtt",
                 Some("u"),
@@ -214,17 +223,17 @@ mod tests {
             ),
             (
                 "mqtt://u:p@q@[::1]:5/#",
-                Scheme::Mqtt,
+                UrlScheme::Mqtt,
                 "[::1]:5",
                 "/mqtt",
                 Some("u"),
                 Some("p@q"),
                 Some("#"),
             ),
-            ("ws://h", Scheme::Ws, "h:8083", "/mqtt", None, None, None),
+            ("ws://h", UrlScheme::Ws, "h:8083", "/mqtt", None, None, None),
             (
                 "wss://u:a%3Ab@h:443/x/y?z",
-                Scheme::Wss,
+                UrlScheme::Wss,
                 "h:443",
                 "/x/y?z",
                 Some("u"),
@@ -232,7 +241,7 @@ mod tests {
                 None,
             ),
         ] {
-            let (target, extras) = Target::parse_url(url).expect(url);
+            let (target, extras) = ConnectTarget::parse_url(url).expect(url);
             assert_eq!(
                 (target.scheme, target.to_string().as_str(), target.path.as_str()),
                 (scheme, address, path),
@@ -255,7 +264,7 @@ mod tests {
             "mqtt://[::1]x",
             "mqtt://a b",
         ] {
-            assert!(Target::parse_url(url).is_err(), "{url}");
+            assert!(ConnectTarget::parse_url(url).is_err(), "{url}");
         }
     }
 }

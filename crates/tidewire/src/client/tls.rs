@@ -12,29 +12,29 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, OtherError, SignatureScheme,
     SupportedProtocolVersion,
 };
-use trust::{Client, Part, Trust};
+use trust::{ClientTls, TlsSetting, Trust};
 
-use super::args::TlsOptions;
-use super::failure::Failure;
+use super::args::ClientTlsOptions;
+use super::failure::ClientFailure;
 
-pub fn connection(options: &TlsOptions, host: &str) -> Result<ClientConnection, Failure> {
+pub fn connection(options: &ClientTlsOptions, host: &str) -> Result<ClientConnection, ClientFailure> {
     let name = ServerName::try_from(host.to_string())
-        .map_err(|_| Failure::Usage(format!("`{host}` is no host name that a certificate could have")))?;
-    let config = config(options).map_err(Failure::Local)?;
-    ClientConnection::new(Arc::new(config), name).map_err(|error| Failure::Connect(format!("TLS: {error}")))
+        .map_err(|_| ClientFailure::Usage(format!("`{host}` is not a valid host name for a certificate")))?;
+    let config = config(options).map_err(ClientFailure::Local)?;
+    ClientConnection::new(Arc::new(config), name).map_err(|error| ClientFailure::Connect(format!("TLS: {error}")))
 }
 
-fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
-    let client = Client {
-        trust: Trust::By(Arc::new(verifier(options)?)),
+fn config(options: &ClientTlsOptions) -> Result<ClientConfig, String> {
+    let client = ClientTls {
+        trust: Trust::Verifier(Arc::new(verifier(options)?)),
         cert_file: options.cert_file.as_deref(),
         key_file: options.key_file.as_deref(),
         versions: versions(options),
     };
     let mut config = client.config().map_err(|problem| match problem.part {
-        Part::Cert => format!("--cert: {problem}"),
-        Part::Key => format!("--key: {problem}"),
-        Part::Ca | Part::Versions => format!("TLS: {problem}"),
+        TlsSetting::Cert => format!("--cert: {problem}"),
+        TlsSetting::Key => format!("--key: {problem}"),
+        TlsSetting::Ca | TlsSetting::Versions => format!("TLS: {problem}"),
     })?;
     config.alpn_protocols = options
         .alpn
@@ -47,7 +47,7 @@ fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
 static TLS_1_2_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS12];
 static TLS_1_3_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
-fn versions(options: &TlsOptions) -> &'static [&'static SupportedProtocolVersion] {
+fn versions(options: &ClientTlsOptions) -> &'static [&'static SupportedProtocolVersion] {
     match options.version.as_deref() {
         Some("tlsv1.2") => &TLS_1_2_ONLY,
         Some("tlsv1.3") => &TLS_1_3_ONLY,
@@ -55,7 +55,7 @@ fn versions(options: &TlsOptions) -> &'static [&'static SupportedProtocolVersion
     }
 }
 
-fn verifier(options: &TlsOptions) -> Result<Verifier, String> {
+fn verifier(options: &ClientTlsOptions) -> Result<Verifier, String> {
     let trusted = trusted_certificates(options)?;
     let roots = trust::roots(trusted.clone()).map_err(|problem| problem.to_string())?;
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), trust::provider())
@@ -70,7 +70,7 @@ fn verifier(options: &TlsOptions) -> Result<Verifier, String> {
     })
 }
 
-fn trusted_certificates(options: &TlsOptions) -> Result<Vec<CertificateDer<'static>>, String> {
+fn trusted_certificates(options: &ClientTlsOptions) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut trusted = Vec::new();
     if let Some(file) = &options.ca_file {
         trusted.extend(certificates(file)?);
@@ -78,7 +78,7 @@ fn trusted_certificates(options: &TlsOptions) -> Result<Vec<CertificateDer<'stat
     if let Some(directory) = &options.ca_path {
         let entries =
             fs::read_dir(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
-        // Such directories hold other things too; what is no certificate is passed over.
+        // The directory may contain other files; those without a certificate are skipped.
         trusted.extend(
             entries
                 .flatten()
@@ -93,11 +93,11 @@ fn trusted_certificates(options: &TlsOptions) -> Result<Vec<CertificateDer<'stat
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    trust::certificates(Part::Ca, file).map_err(|problem| problem.to_string())
+    trust::certificates(TlsSetting::Ca, file).map_err(|problem| problem.to_string())
 }
 
-/// The usual checks, with two differences: `--insecure` lets any host name pass, as in Mosquitto's tools; and a certificate
-/// that was named as trusted may be the server's own, which is what `openssl req -x509` makes.
+/// The usual checks with two differences: `--insecure` accepts any host name, as Mosquitto's tools do, and a trusted
+/// certificate may be that of the server itself, as `openssl req -x509` creates it.
 #[derive(Debug)]
 struct Verifier {
     inner: Arc<WebPkiServerVerifier>,

@@ -1,6 +1,6 @@
-//! The way to the server: TCP or a Unix socket, TLS and WebSocket on top, each if asked for.
+//! The connection to the server: TCP or a Unix socket, optionally with TLS and WebSocket.
 //!
-//! Set-up blocks, within a time limit; afterwards another thread reads the socket, and what it read is passed through
+//! Connecting blocks, within a time limit. Then another thread reads the socket, and its bytes are passed through
 //! `receive`. Writing blocks.
 
 use std::io::{self, Read, Write};
@@ -11,11 +11,11 @@ use std::time::Duration;
 use rustls::ClientConnection;
 use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
 
-use super::args::{ConnectOptions, TlsOptions};
-use super::failure::Failure;
-use super::target::Target;
+use super::args::{ClientTlsOptions, ConnectOptions};
+use super::failure::ClientFailure;
+use super::target::ConnectTarget;
 use super::tls;
-use super::websocket::{self, Decoder, RESPONSE_BYTES_MAX, Speaks};
+use super::websocket::{self, ClientFrameDecoder, RESPONSE_BYTES_MAX, WebSocketProtocol};
 
 /// For each address, and again for the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,27 +25,27 @@ pub enum Socket {
     Unix(UnixStream),
 }
 
-pub struct Transport {
+pub struct ClientTransport {
     socket: Socket,
     tls: Option<ClientConnection>,
-    ws: Option<Decoder>,
-    /// What came behind the WebSocket handshake in the same segment.
+    ws: Option<ClientFrameDecoder>,
+    /// Bytes after the WebSocket handshake in the same segment.
     early: Vec<u8>,
     /// Reused between calls.
     scratch: Vec<u8>,
 }
 
-/// What `receive` found besides data.
+/// Events that `receive` found besides data.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedEvents {
     /// The server said goodbye on a layer below MQTT.
     pub is_closed: bool,
 }
 
-impl Transport {
-    pub fn connect(options: &ConnectOptions) -> Result<Transport, Failure> {
+impl ClientTransport {
+    pub fn connect(options: &ConnectOptions) -> Result<ClientTransport, ClientFailure> {
         let target = &options.target;
-        let mut transport = Transport::open(target, options.bind_address, &options.tls)?;
+        let mut transport = ClientTransport::open(target, options.bind_address, &options.tls)?;
         if target.scheme.has_ws() {
             // 3.1 has no registered name; "mqttv3.1" is what brokers know.
             let protocol = if options.version == mqtt::ProtocolVersion::V3_1 {
@@ -53,14 +53,18 @@ impl Transport {
             } else {
                 "mqtt"
             };
-            transport.upgrade(target, &target.path, &Speaks::Mqtt(protocol))?;
+            transport.upgrade(target, &target.path, &WebSocketProtocol::Mqtt(protocol))?;
         }
-        transport.wait_for_ever(target)?;
+        transport.clear_timeouts(target)?;
         Ok(transport)
     }
 
     /// A socket, with TLS on it where the target has it; reading and writing have a time limit.
-    pub fn open(target: &Target, from: Option<IpAddr>, tls: &TlsOptions) -> Result<Transport, Failure> {
+    pub fn open(
+        target: &ConnectTarget,
+        from: Option<IpAddr>,
+        tls: &ClientTlsOptions,
+    ) -> Result<ClientTransport, ClientFailure> {
         let socket = match &target.unix {
             Some(path) => UnixStream::connect(path)
                 .map(Socket::Unix)
@@ -70,7 +74,7 @@ impl Transport {
         socket
             .set_timeouts(Some(CONNECT_TIMEOUT))
             .map_err(|error| cannot_connect(target, &error))?;
-        let mut transport = Transport {
+        let mut transport = ClientTransport {
             socket,
             tls: None,
             ws: None,
@@ -81,21 +85,21 @@ impl Transport {
             transport.tls = Some(tls::connection(tls, &target.host)?);
             transport
                 .complete_tls()
-                .map_err(|error| Failure::Connect(format!("TLS with {target}: {error}")))?;
+                .map_err(|error| ClientFailure::Connect(format!("TLS with {target}: {error}")))?;
         }
         Ok(transport)
     }
 
     /// Ends the time limit of reading and writing.
-    pub fn wait_for_ever(&self, target: &Target) -> Result<(), Failure> {
+    pub fn clear_timeouts(&self, target: &ConnectTarget) -> Result<(), ClientFailure> {
         let set = self.socket.set_timeouts(None);
         set.map_err(|error| cannot_connect(target, &error))
     }
 
-    /// Waits for something to read and passes it on as `receive` does. `false`: the other side has closed the connection.
+    /// Waits for data and processes it like `receive`. Returns `false` if the peer has closed the connection.
     pub fn read(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
-        // What came with the answer to an upgrade.
+        // Bytes that arrived with the response to the upgrade.
         let size = match self.early.is_empty() {
             true => self.socket.read(&mut buffer)?,
             false => 0,
@@ -139,9 +143,9 @@ impl Transport {
         }
     }
 
-    /// Passes what was read from the socket through the layers; MQTT's bytes are appended to `out`.
-    pub fn receive(&mut self, raw: &[u8], out: &mut Vec<u8>) -> io::Result<Received> {
-        let mut received = Received::default();
+    /// Passes bytes from the socket through the layers, and appends MQTT bytes to `out`.
+    pub fn receive(&mut self, raw: &[u8], out: &mut Vec<u8>) -> io::Result<ReceivedEvents> {
+        let mut received = ReceivedEvents::default();
         if self.ws.is_none() {
             received.is_closed = self.decrypt(raw, out)?;
             return Ok(received);
@@ -213,15 +217,20 @@ impl Transport {
         flush_tls(tls, &mut self.socket)
     }
 
-    pub fn upgrade(&mut self, target: &Target, path: &str, speaks: &Speaks<'_>) -> Result<(), Failure> {
+    pub fn upgrade(
+        &mut self,
+        target: &ConnectTarget,
+        path: &str,
+        speaks: &WebSocketProtocol<'_>,
+    ) -> Result<(), ClientFailure> {
         let key = websocket::new_key(random);
         let request = websocket::request(&target.to_string(), path, speaks, &key);
         let response = self
             .send_raw(request.as_bytes())
             .and_then(|()| self.read_response())
-            .map_err(|error| Failure::Connect(format!("WebSocket with {target}: {error}")))?;
-        websocket::check_response(&response, speaks, &key).map_err(Failure::Connect)?;
-        self.ws = Some(Decoder::new(speaks));
+            .map_err(|error| ClientFailure::Connect(format!("WebSocket with {target}: {error}")))?;
+        websocket::check_response(&response, speaks, &key).map_err(ClientFailure::Connect)?;
+        self.ws = Some(ClientFrameDecoder::new(speaks));
         Ok(())
     }
 
@@ -260,14 +269,14 @@ pub fn random(bytes: &mut [u8]) {
     filled.expect("the operating system gives random bytes");
 }
 
-fn cannot_connect(target: &Target, error: &io::Error) -> Failure {
-    Failure::Connect(format!("cannot connect to {target}: {error}"))
+fn cannot_connect(target: &ConnectTarget, error: &io::Error) -> ClientFailure {
+    ClientFailure::Connect(format!("cannot connect to {target}: {error}"))
 }
 
-fn connect_tcp(target: &Target, from: Option<IpAddr>) -> Result<TcpStream, Failure> {
+fn connect_tcp(target: &ConnectTarget, from: Option<IpAddr>) -> Result<TcpStream, ClientFailure> {
     let addresses = (target.host.as_str(), target.port)
         .to_socket_addrs()
-        .map_err(|error| Failure::Connect(format!("cannot find {}: {error}", target.host)))?;
+        .map_err(|error| ClientFailure::Connect(format!("cannot find {}: {error}", target.host)))?;
     let mut last = io::Error::other("the name has no address");
     for address in addresses {
         match connect_address(&address, from) {

@@ -1,8 +1,8 @@
-//! The client's side of a WebSocket (RFC 6455): upgrade and frames, no extensions. MQTT comes in binary frames, the API's JSON in
-//! frames of text.
+//! The client side of a WebSocket (RFC 6455): upgrade and frames, without extensions. MQTT uses binary frames, and the
+//! API sends JSON in text frames.
 //!
-//! Incoming data frames are passed on as they arrive, however they are cut [MQTT-6.0.0-2]; only control frames, of at most
-//! 125 bytes, are gathered.
+//! Data frames are passed on as they arrive, whatever their boundaries [MQTT-6.0.0-2]. Only control frames, of at most
+//! 125 bytes, are buffered.
 
 use crate::secret::Secret;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -18,43 +18,43 @@ const PING: u8 = 0x9;
 const PONG: u8 = 0xA;
 
 /// Fills a slice with random bytes.
-pub type Random = fn(&mut [u8]);
+pub type FillRandom = fn(&mut [u8]);
 
-/// What is spoken over the WebSocket.
-pub enum Speaks<'a> {
+/// Protocol inside the WebSocket.
+pub enum WebSocketProtocol<'a> {
     /// MQTT, under this name.
     Mqtt(&'a str),
     /// Text, with the API; what shows that we may.
     Api(&'a Secret),
 }
 
-/// What the server answers to the upgrade must come within this.
+/// Maximum size of the response to the upgrade.
 pub const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
 /// Takes frames apart.
-pub struct Decoder {
+pub struct ClientFrameDecoder {
     is_text: bool,
     header: Vec<u8>,
-    current: Option<Frame>,
+    current: Option<PartialFrame>,
 }
 
-struct Frame {
+struct PartialFrame {
     opcode: u8,
     remaining: u64,
     control: Vec<u8>,
 }
 
-/// What a piece of input led to besides data.
+/// Result of decoding besides data.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedControl {
     pub pings: Vec<Vec<u8>>,
     pub is_closed: bool,
 }
 
-pub fn request(host: &str, path: &str, speaks: &Speaks<'_>, key: &str) -> String {
+pub fn request(host: &str, path: &str, speaks: &WebSocketProtocol<'_>, key: &str) -> String {
     let header = match speaks {
-        Speaks::Mqtt(protocol) => format!("Sec-WebSocket-Protocol: {protocol}"),
-        Speaks::Api(token) => format!("Authorization: Bearer {}", token.expose()),
+        WebSocketProtocol::Mqtt(protocol) => format!("Sec-WebSocket-Protocol: {protocol}"),
+        WebSocketProtocol::Api(token) => format!("Authorization: Bearer {}", token.expose()),
     };
     format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n\
@@ -62,18 +62,20 @@ pub fn request(host: &str, path: &str, speaks: &Speaks<'_>, key: &str) -> String
     )
 }
 
-pub fn new_key(random: Random) -> String {
+pub fn new_key(random: FillRandom) -> String {
     let mut nonce = [0; 16];
     random(&mut nonce);
     base64(&nonce)
 }
 
 /// Checks the server's answer, header lines without the empty one at the end.
-pub fn check_response(response: &str, speaks: &Speaks<'_>, key: &str) -> Result<(), String> {
+pub fn check_response(response: &str, speaks: &WebSocketProtocol<'_>, key: &str) -> Result<(), String> {
     let mut lines = response.split("\r\n");
     let status = lines.next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("101") {
-        return Err(format!("the server does not speak WebSocket here: {status}"));
+        return Err(format!(
+            "the server rejected the WebSocket request: {status}; check host, port and path"
+        ));
     }
     let header = |name: &str| {
         let mut fields = response.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
@@ -85,9 +87,9 @@ pub fn check_response(response: &str, speaks: &Speaks<'_>, key: &str) -> Result<
         return Err("the server's WebSocket handshake is wrong (Sec-WebSocket-Accept)".into());
     }
     match (speaks, header("Sec-WebSocket-Protocol")) {
-        (Speaks::Api(_), _) => Ok(()),
-        (Speaks::Mqtt(protocol), Some(chosen)) if chosen == *protocol => Ok(()),
-        (Speaks::Mqtt(protocol), chosen) => Err(format!(
+        (WebSocketProtocol::Api(_), _) => Ok(()),
+        (WebSocketProtocol::Mqtt(protocol), Some(chosen)) if chosen == *protocol => Ok(()),
+        (WebSocketProtocol::Mqtt(protocol), chosen) => Err(format!(
             "the server did not take the sub-protocol `{protocol}` but {chosen:?} [MQTT-6.0.0-4]"
         )),
     }
@@ -98,20 +100,20 @@ fn accept_value(key: &str) -> String {
 }
 
 /// Appends `payload` as one masked binary frame [MQTT-6.0.0-1].
-pub fn encode_binary(payload: &[u8], random: Random, out: &mut Vec<u8>) {
+pub fn encode_binary(payload: &[u8], random: FillRandom, out: &mut Vec<u8>) {
     encode(BINARY, payload, random, out);
 }
 
-pub fn encode_pong(payload: &[u8], random: Random, out: &mut Vec<u8>) {
+pub fn encode_pong(payload: &[u8], random: FillRandom, out: &mut Vec<u8>) {
     encode(PONG, payload, random, out);
 }
 
 /// A close frame with status 1000.
-pub fn encode_close(random: Random, out: &mut Vec<u8>) {
+pub fn encode_close(random: FillRandom, out: &mut Vec<u8>) {
     encode(CLOSE, &1000u16.to_be_bytes(), random, out);
 }
 
-fn encode(opcode: u8, payload: &[u8], random: Random, out: &mut Vec<u8>) {
+fn encode(opcode: u8, payload: &[u8], random: FillRandom, out: &mut Vec<u8>) {
     out.push(0x80 | opcode);
     match payload.len() {
         length @ 0..=125 => out.push(0x80 | length as u8),
@@ -130,18 +132,18 @@ fn encode(opcode: u8, payload: &[u8], random: Random, out: &mut Vec<u8>) {
     out.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
-impl Decoder {
-    pub fn new(speaks: &Speaks<'_>) -> Decoder {
-        Decoder {
-            is_text: matches!(speaks, Speaks::Api(_)),
+impl ClientFrameDecoder {
+    pub fn new(speaks: &WebSocketProtocol<'_>) -> ClientFrameDecoder {
+        ClientFrameDecoder {
+            is_text: matches!(speaks, WebSocketProtocol::Api(_)),
             header: Vec::new(),
             current: None,
         }
     }
 
     /// Takes `input` apart; data goes to `out`.
-    pub fn decode(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<Decoded, String> {
-        let mut decoded = Decoded::default();
+    pub fn decode(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<DecodedControl, String> {
+        let mut decoded = DecodedControl::default();
         loop {
             if self.current.is_none() {
                 input = self.take_header(input)?;
@@ -162,10 +164,10 @@ impl Decoder {
                 return Ok(decoded);
             }
             match self.current.take() {
-                Some(Frame {
+                Some(PartialFrame {
                     opcode: PING, control, ..
                 }) => decoded.pings.push(control),
-                Some(Frame { opcode: CLOSE, .. }) => decoded.is_closed = true,
+                Some(PartialFrame { opcode: CLOSE, .. }) => decoded.is_closed = true,
                 _ => {}
             }
             if input.is_empty() {
@@ -197,7 +199,7 @@ fn header_size(second: u8) -> usize {
     }
 }
 
-fn start_frame(header: &[u8], is_text: bool) -> Result<Frame, String> {
+fn start_frame(header: &[u8], is_text: bool) -> Result<PartialFrame, String> {
     let opcode = header[0] & 0x0F;
     let remaining = header[2..]
         .iter()
@@ -223,7 +225,7 @@ fn start_frame(header: &[u8], is_text: bool) -> Result<Frame, String> {
     };
     match wrong {
         Some(wrong) => Err(format!("WebSocket: {wrong}")),
-        None => Ok(Frame {
+        None => Ok(PartialFrame {
             opcode,
             remaining,
             control: Vec::new(),
@@ -259,10 +261,10 @@ mod tests {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         let response = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nsec-websocket-protocol: mqtt\r\n\
                         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-        assert_eq!(check_response(response, &Speaks::Mqtt("mqtt"), key), Ok(()));
-        assert!(check_response(response, &Speaks::Mqtt("mqttv3.1"), key).is_err());
-        assert!(check_response(response, &Speaks::Mqtt("mqtt"), "AAAA").is_err());
-        assert!(check_response("HTTP/1.1 404 Not Found\r\n", &Speaks::Mqtt("mqtt"), key).is_err());
+        assert_eq!(check_response(response, &WebSocketProtocol::Mqtt("mqtt"), key), Ok(()));
+        assert!(check_response(response, &WebSocketProtocol::Mqtt("mqttv3.1"), key).is_err());
+        assert!(check_response(response, &WebSocketProtocol::Mqtt("mqtt"), "AAAA").is_err());
+        assert!(check_response("HTTP/1.1 404 Not Found\r\n", &WebSocketProtocol::Mqtt("mqtt"), key).is_err());
     }
 
     #[test]
@@ -296,8 +298,12 @@ mod tests {
         wire.extend([0x82, 0, 0x88, 2, 3, 0xE8]);
         let expected: Vec<u8> = [1, 2, 3].into_iter().chain([9; 200]).collect();
         for size in [1, 2, 7, wire.len()] {
-            let (mut decoder, mut out, mut pings, mut is_closed) =
-                (Decoder::new(&Speaks::Mqtt("mqtt")), Vec::new(), 0, false);
+            let (mut decoder, mut out, mut pings, mut is_closed) = (
+                ClientFrameDecoder::new(&WebSocketProtocol::Mqtt("mqtt")),
+                Vec::new(),
+                0,
+                false,
+            );
             for part in wire.chunks(size) {
                 let decoded = decoder.decode(part, &mut out).unwrap();
                 pings += decoded.pings.len();
@@ -317,7 +323,7 @@ mod tests {
             &[0x89, 126, 0, 200],
             &[0x08, 0],
         ] {
-            let mut decoder = Decoder::new(&Speaks::Mqtt("mqtt"));
+            let mut decoder = ClientFrameDecoder::new(&WebSocketProtocol::Mqtt("mqtt"));
             assert!(decoder.decode(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
         }
     }

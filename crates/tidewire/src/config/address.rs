@@ -23,7 +23,7 @@ pub fn overlap(one: IpAddr, other: IpAddr) -> bool {
 }
 
 impl Bind {
-    /// As far as that can be told without looking up names.
+    /// As far as that is known without resolving names.
     pub fn overlaps(&self, other: &Bind) -> bool {
         let address = |bind: &Bind| bind.host.parse::<IpAddr>();
         let is_same_place = match (address(self), address(other)) {
@@ -67,17 +67,17 @@ impl OptionValue for Bind {
         }
         let (host, port) = text
             .rsplit_once(':')
-            .ok_or_else(|| Reject::Because("the port is missing".into()))?;
+            .ok_or_else(|| Reject::WithReason("the port is missing".into()))?;
         let port = port
             .parse()
-            .map_err(|_| Reject::Because(format!("`{port}` is no port")))?;
+            .map_err(|_| Reject::WithReason(format!("`{port}` is not a port number")))?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = match bare {
             Some(inner) if inner.parse::<std::net::Ipv6Addr>().is_ok() => inner,
             None if !host.is_empty() && !host.contains([':', '[', ']', ' ', '/']) => host,
             None if host.contains(':') => {
-                return Err(Reject::Because(format!(
-                    "an IPv6 address stands in brackets: \"[{host}]:{port}\""
+                return Err(Reject::WithReason(format!(
+                    "an IPv6 address needs brackets: \"[{host}]:{port}\""
                 )));
             }
             _ => return Err(Reject::Mismatch),
@@ -112,7 +112,7 @@ impl OptionValue for Cidr {
 
     fn from_text(text: &str) -> Result<Cidr, Reject> {
         text.parse()
-            .map_err(|error: auth::CidrError| Reject::Because(error.to_string()))
+            .map_err(|error: auth::CidrError| Reject::WithReason(error.to_string()))
     }
 
     fn to_toml(&self) -> toml::Value {

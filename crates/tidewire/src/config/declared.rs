@@ -1,5 +1,5 @@
-//! Definitions of connectors, actions, sources and rules in the configuration, and rules in files: read, checked all at once, each
-//! mistake with the place where it stands.
+//! Definitions of connectors, actions, sources and rules in the configuration, and rules in files: read, checked all at
+//! once, each mistake with the place where it stands.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +7,15 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use integration::{
-    ActionDefinition, ConnectorDefinition, Declaration, Declared, RuleDefinition, SourceDefinition, read_rule,
+    ActionDefinition, ConnectorDefinition, Declaration, DeclaredDefinitions, RuleDefinition, RuleTime,
+    SourceDefinition, read_rule,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::origin::{Diagnostic, Origin};
-use super::resolve::{Config, Effective};
+use super::origin::{ConfigDiagnostic, ValueOrigin};
+use super::resolve::{Config, EffectiveOption};
 use super::value::{OptionValue, Reject};
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -29,7 +30,7 @@ pub struct Table<T> {
 pub trait Definition: DeserializeOwned + Serialize {
     /// The field that is the table's key.
     const NAME: &'static str;
-    /// As it is shown: without secrets.
+    /// The definition as it is shown, without secrets.
     fn shown(&self) -> Self;
     /// In the example of a configuration file.
     const EXAMPLE: &'static str;
@@ -62,10 +63,7 @@ impl<T: Definition> Table<T> {
     pub fn definition(&self, name: &str) -> Result<T, String> {
         let mut fields = self.fields.clone();
         if fields.contains_key(T::NAME) {
-            return Err(format!(
-                "{}: is the name of the table, and stands nowhere else",
-                T::NAME
-            ));
+            return Err(format!("{}: the name of the table defines it; remove the key", T::NAME));
         }
         fields.insert(T::NAME.into(), name.into());
         // By way of JSON, because that is what a definition holds.
@@ -97,7 +95,7 @@ impl<T: Definition> OptionValue for Table<T> {
             fields: value.as_table().ok_or(Reject::Mismatch)?.clone(),
             of: PhantomData,
         };
-        table.definition("name").map_err(Reject::Because)?;
+        table.definition("name").map_err(Reject::WithReason)?;
         Ok(table)
     }
 
@@ -133,16 +131,17 @@ fn to_toml(json: &Json) -> Option<toml::Value> {
 }
 
 /// Where a declaration stands, by what the integration calls it.
-type Places = BTreeMap<String, (Origin, Option<String>)>;
+type DeclarationPlaces = BTreeMap<String, (ValueOrigin, Option<String>)>;
 
 /// All that is declared, and everything that is wrong with it.
-pub fn read(config: &Config, effective: &[Effective]) -> (Declared, Vec<Diagnostic>) {
-    let mut places = Places::new();
-    let mut declared = Declared {
+pub fn read(config: &Config, effective: &[EffectiveOption]) -> (DeclaredDefinitions, Vec<ConfigDiagnostic>) {
+    let mut places = DeclarationPlaces::new();
+    let mut declared = DeclaredDefinitions {
         connectors: tables("connectors", &config.connectors, effective, &mut places),
         actions: tables("actions", &config.actions, effective, &mut places),
         sources: tables("sources", &config.sources, effective, &mut places),
         rules: tables("rules", &config.rules, effective, &mut places),
+        rule_time: RuleTime(config.integration.rule_time_max),
     };
     let mut diagnostics = Vec::new();
     if let Some(directory) = &config.integration.rules_dir.0 {
@@ -152,7 +151,7 @@ pub fn read(config: &Config, effective: &[Effective]) -> (Declared, Vec<Diagnost
                     places.insert(
                         rule.origin.clone(),
                         (
-                            Origin::File {
+                            ValueOrigin::File {
                                 path: file.clone(),
                                 line: 1,
                             },
@@ -163,7 +162,7 @@ pub fn read(config: &Config, effective: &[Effective]) -> (Declared, Vec<Diagnost
                 }
                 Err(found) => diagnostics.extend(found),
             }),
-            Err(message) => diagnostics.push(Diagnostic {
+            Err(message) => diagnostics.push(ConfigDiagnostic {
                 origin: origin_of("integration", "rules_dir", effective),
                 key: Some("integration.rules_dir".into()),
                 message,
@@ -171,8 +170,11 @@ pub fn read(config: &Config, effective: &[Effective]) -> (Declared, Vec<Diagnost
         }
     }
     diagnostics.extend(declared.problems().into_iter().map(|problem| {
-        let (origin, key) = places.get(&problem.origin).cloned().unwrap_or((Origin::Default, None));
-        Diagnostic {
+        let (origin, key) = places
+            .get(&problem.origin)
+            .cloned()
+            .unwrap_or((ValueOrigin::Default, None));
+        ConfigDiagnostic {
             origin,
             key,
             message: problem.message,
@@ -184,15 +186,15 @@ pub fn read(config: &Config, effective: &[Effective]) -> (Declared, Vec<Diagnost
 fn tables<T: Definition>(
     section: &str,
     tables: &BTreeMap<String, Table<T>>,
-    effective: &[Effective],
-    places: &mut Places,
+    effective: &[EffectiveOption],
+    places: &mut DeclarationPlaces,
 ) -> Vec<Declaration<T>> {
     let declaration = |(name, table): (&String, &Table<T>)| {
         let origin = origin_of(section, name, effective);
         let key = format!("{section}.{name}");
         let told = format!("{key} ({origin})");
         places.insert(told.clone(), (origin, Some(key)));
-        // What cannot be read was told when the table was.
+        // Unreadable definitions were reported with their tables.
         let definition = table.definition(name).ok()?;
         Some(Declaration {
             definition,
@@ -202,15 +204,14 @@ fn tables<T: Definition>(
     tables.iter().filter_map(declaration).collect()
 }
 
-fn origin_of(section: &str, name: &str, effective: &[Effective]) -> Origin {
+fn origin_of(section: &str, name: &str, effective: &[EffectiveOption]) -> ValueOrigin {
     let mut found = effective.iter().filter(|value| value.key.words() == [section, name]);
-    found.next().map_or(Origin::Default, |value| value.origin.clone())
+    found.next().map_or(ValueOrigin::Default, |value| value.origin.clone())
 }
 
 /// The rule files, in order of their names.
 fn rule_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries =
-        fs::read_dir(directory).map_err(|error| format!("{} cannot be read: {error}", directory.display()))?;
+    let entries = fs::read_dir(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
     let mut files: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
@@ -220,9 +221,9 @@ fn rule_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-fn rule_file(path: &Path) -> Result<Declaration<RuleDefinition>, Vec<Diagnostic>> {
-    let at = |line, message| Diagnostic {
-        origin: Origin::File {
+fn rule_file(path: &Path) -> Result<Declaration<RuleDefinition>, Vec<ConfigDiagnostic>> {
+    let at = |line, message| ConfigDiagnostic {
+        origin: ValueOrigin::File {
             path: path.into(),
             line,
         },

@@ -8,30 +8,30 @@ use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
 
 use super::options::listeners::{TlsVersion, VerifyClient};
 use super::options::server::Api;
-use super::origin::{Diagnostic, Origin};
-use super::resolve::{Config, Effective, ListenerTls};
+use super::origin::{ConfigDiagnostic, ValueOrigin};
+use super::resolve::{Config, EffectiveOption, ListenerTls};
 use super::value::Unset;
 
 /// A file, the name of the option it stands in, and how it is checked.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct NamedFile<'a> {
     path: &'a Path,
     option: &'static str,
-    check: Check,
+    check: FileCheck,
 }
 
-type Check = fn(&Path) -> Result<(), String>;
+type FileCheck = fn(&Path) -> Result<(), String>;
 
-pub fn check(config: &Config, effective: &[Effective]) -> Vec<Diagnostic> {
+pub fn check(config: &Config, effective: &[EffectiveOption]) -> Vec<ConfigDiagnostic> {
     let named = named_files(config);
-    let mut diagnostics = complaints(effective, &named, |named| (named.check)(named.path));
-    // Whether they go together can be told only of files that are there.
+    let mut diagnostics = collect_diagnostics(effective, &named, |named| (named.check)(named.path));
+    // The files can be checked together only if all of them exist.
     if diagnostics.is_empty() {
         for files in all_tls_files(config) {
             if let Err(error) = net::tls::server_config(&files) {
-                let is_to_blame = |named: &&Named<'_>| error.path() == Some(named.path);
-                let blamed: Vec<Named<'_>> = named.iter().filter(is_to_blame).take(1).copied().collect();
-                diagnostics.extend(complaints(effective, &blamed, |_| Err(chain(&error))));
+                let is_to_blame = |named: &&NamedFile<'_>| error.path() == Some(named.path);
+                let blamed: Vec<NamedFile<'_>> = named.iter().filter(is_to_blame).take(1).copied().collect();
+                diagnostics.extend(collect_diagnostics(effective, &blamed, |_| Err(chain(&error))));
             }
         }
         diagnostics.dedup();
@@ -39,18 +39,18 @@ pub fn check(config: &Config, effective: &[Effective]) -> Vec<Diagnostic> {
     diagnostics
 }
 
-fn complaints(
-    effective: &[Effective],
-    files: &[Named<'_>],
-    check: impl Fn(&Named<'_>) -> Result<(), String>,
-) -> Vec<Diagnostic> {
+fn collect_diagnostics(
+    effective: &[EffectiveOption],
+    files: &[NamedFile<'_>],
+    check: impl Fn(&NamedFile<'_>) -> Result<(), String>,
+) -> Vec<ConfigDiagnostic> {
     let mut diagnostics = Vec::new();
     for named in files {
         if let Err(message) = check(named) {
             let by = effective.iter().find(|value| names(value, named));
-            let origin = by.map_or(Origin::Default, |value| value.origin.clone());
+            let origin = by.map_or(ValueOrigin::Default, |value| value.origin.clone());
             let key = by.map(|value| value.key.to_string());
-            let diagnostic = Diagnostic { origin, key, message };
+            let diagnostic = ConfigDiagnostic { origin, key, message };
             if !diagnostics.contains(&diagnostic) {
                 diagnostics.push(diagnostic);
             }
@@ -59,8 +59,8 @@ fn complaints(
     diagnostics
 }
 
-fn names(value: &Effective, named: &Named<'_>) -> bool {
-    value.origin != Origin::Default
+fn names(value: &EffectiveOption, named: &NamedFile<'_>) -> bool {
+    value.origin != ValueOrigin::Default
         && value.def.name == named.option
         && value.value.as_str() == Some(&named.path.display().to_string())
 }
@@ -70,7 +70,7 @@ fn all_tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
     of_listeners.map(tls_files).chain(api_tls_files(&config.api))
 }
 
-/// What `net` makes the TLS configuration of a listener from.
+/// Returns the settings from which `net` creates the TLS configuration of a listener.
 pub fn tls_files(tls: &ListenerTls) -> TlsFiles {
     TlsFiles {
         certificate: tls.cert_file.clone(),
@@ -100,28 +100,28 @@ pub fn api_tls_files(api: &Api) -> Option<TlsFiles> {
 }
 
 /// Files that must be there.
-fn named_files(config: &Config) -> Vec<Named<'_>> {
+fn named_files(config: &Config) -> Vec<NamedFile<'_>> {
     let mut files = Vec::new();
     for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-        files.push(Named {
+        files.push(NamedFile {
             path: &tls.cert_file,
             option: "cert_file",
             check: can_be_read,
         });
-        files.push(Named {
+        files.push(NamedFile {
             path: &tls.key_file,
             option: "key_file",
             check: can_be_read,
         });
         let ca_file = tls.ca_file.as_deref();
-        files.extend(ca_file.map(|path| Named {
+        files.extend(ca_file.map(|path| NamedFile {
             path,
             option: "ca_file",
             check: can_be_read,
         }));
     }
     let (api, access) = (&config.api, &config.access);
-    let optional: [(&Unset<PathBuf>, _, Check); 5] = [
+    let optional: [(&Unset<PathBuf>, _, FileCheck); 5] = [
         (&api.cert_file, "cert_file", can_be_read),
         (&api.key_file, "key_file", can_be_read),
         (&api.users_file, "users_file", is_password_file),
@@ -129,7 +129,7 @@ fn named_files(config: &Config) -> Vec<Named<'_>> {
         (&access.acl_file, "acl_file", is_acl_file),
     ];
     for (path, option, check) in optional {
-        files.extend(path.0.as_deref().map(|path| Named { path, option, check }));
+        files.extend(path.0.as_deref().map(|path| NamedFile { path, option, check }));
     }
     files
 }

@@ -5,36 +5,36 @@ use std::str::Chars;
 
 /// The full name of one value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(pub Vec<String>);
+pub struct OptionKey(pub Vec<String>);
 
 /// One word of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Segment {
+pub enum KeySegment {
     Fixed(&'static str),
     OneOf(&'static [&'static str]),
     /// Any word; the name is for documentation.
     Any(&'static str),
 }
 
-pub type Pattern = &'static [Segment];
+pub type KeyPattern = &'static [KeySegment];
 
-impl Segment {
+impl KeySegment {
     pub fn matches(&self, word: &str) -> bool {
         match self {
-            Segment::Fixed(fixed) => *fixed == word,
-            Segment::OneOf(words) => words.contains(&word),
-            Segment::Any(_) => !word.is_empty(),
+            KeySegment::Fixed(fixed) => *fixed == word,
+            KeySegment::OneOf(words) => words.contains(&word),
+            KeySegment::Any(_) => !word.is_empty(),
         }
     }
 }
 
-impl Key {
-    pub fn of(words: &[&str]) -> Key {
-        Key(words.iter().map(|word| (*word).into()).collect())
+impl OptionKey {
+    pub fn of(words: &[&str]) -> OptionKey {
+        OptionKey(words.iter().map(|word| (*word).into()).collect())
     }
 
     /// Reads a dotted key with TOML's quoting: `access.users."a.b"`. What `Display` writes comes back.
-    pub fn parse(text: &str) -> Option<Key> {
+    pub fn parse(text: &str) -> Option<OptionKey> {
         let mut words = Vec::new();
         let mut rest = text.trim();
         loop {
@@ -55,13 +55,13 @@ impl Key {
                 None => return None,
             }
         }
-        words.iter().all(|word| !word.is_empty()).then_some(Key(words))
+        words.iter().all(|word| !word.is_empty()).then_some(OptionKey(words))
     }
 
-    pub fn child(&self, word: &str) -> Key {
+    pub fn child(&self, word: &str) -> OptionKey {
         let mut words = self.0.clone();
         words.push(word.into());
-        Key(words)
+        OptionKey(words)
     }
 
     pub fn words(&self) -> Vec<&str> {
@@ -69,7 +69,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for OptionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, word) in self.0.iter().enumerate() {
             if index > 0 {
@@ -90,7 +90,8 @@ pub fn quoted(word: &str) -> String {
     if is_bare { word.into() } else { in_quotes(word) }
 }
 
-/// A basic string of TOML, on one line. A value may also be written in other quotes, a word in one way only: the console builds keys.
+/// A basic TOML string on one line. Values may use other quotes, but a word is always written in one way, because the
+/// console builds keys.
 fn in_quotes(word: &str) -> String {
     let mut text = String::from('"');
     for c in word.chars() {
@@ -111,7 +112,7 @@ fn in_quotes(word: &str) -> String {
     text
 }
 
-/// A basic string up to its closing quote, and what is behind that.
+/// Returns a basic string up to its closing quote, and the rest.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut word = String::new();
     let mut rest = text.chars();
@@ -124,7 +125,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// What stands for one character behind a backslash.
+/// Returns the character that an escape sequence stands for.
 fn escaped(rest: &mut Chars<'_>) -> Option<char> {
     let digits = match rest.next()? {
         c @ ('"' | '\\') => return Some(c),
@@ -146,13 +147,13 @@ fn escaped(rest: &mut Chars<'_>) -> Option<char> {
 }
 
 /// `listeners.(tcp|ws).<name>`, as the reference page shows a pattern.
-pub fn pattern_text(pattern: Pattern) -> String {
+pub fn pattern_text(pattern: KeyPattern) -> String {
     let words: Vec<String> = pattern
         .iter()
         .map(|segment| match segment {
-            Segment::Fixed(word) => (*word).to_string(),
-            Segment::OneOf(words) => format!("({})", words.join("|")),
-            Segment::Any(name) => format!("<{name}>"),
+            KeySegment::Fixed(word) => (*word).to_string(),
+            KeySegment::OneOf(words) => format!("({})", words.join("|")),
+            KeySegment::Any(name) => format!("<{name}>"),
         })
         .collect();
     words.join(".")
@@ -174,7 +175,7 @@ mod tests {
             ("access.users.'x'", vec!["access", "users", "x"], "access.users.x"),
             ("node", vec!["node"], "node"),
         ] {
-            let key = Key::parse(text).expect(text);
+            let key = OptionKey::parse(text).expect(text);
             assert_eq!((key.words(), key.to_string().as_str()), (words, printed));
         }
         for text in [
@@ -190,7 +191,7 @@ mod tests {
             r#""\u+041""#,
             r#""\ud800""#,
         ] {
-            assert_eq!(Key::parse(text), None, "{text}");
+            assert_eq!(OptionKey::parse(text), None, "{text}");
         }
     }
 
@@ -205,15 +206,15 @@ mod tests {
             ("\u{e4} \u{1f980}", "\"\u{e4} \u{1f980}\""),
             ("=#", r##""=#""##),
         ] {
-            let key = Key::of(&["listeners", "tcp", word, "bind"]);
+            let key = OptionKey::of(&["listeners", "tcp", word, "bind"]);
             let text = key.to_string();
             assert_eq!(text, format!("listeners.tcp.{printed}.bind"));
-            assert_eq!(Key::parse(&text), Some(key));
+            assert_eq!(OptionKey::parse(&text), Some(key));
             let table: toml::Table = format!("{printed} = 1").parse().expect("TOML");
             assert_eq!(table.keys().collect::<Vec<_>>(), [word]);
         }
         for text in [r#""\u0041\U0001F980""#, "\"A\u{1f980}\""] {
-            assert_eq!(Key::parse(text), Some(Key::of(&["A\u{1f980}"])), "{text}");
+            assert_eq!(OptionKey::parse(text), Some(OptionKey::of(&["A\u{1f980}"])), "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Configuration: what can be set, where it is read from, and what is in force.
+//! Configuration: options, their sources, and the effective values.
 //!
-//! Each option is written down once, in `options/`. Reading goes `Sources` → `RawConfig` (as typed, with origins) →
-//! `Config` (as used). Everything that is wrong is reported at once, with the place where it was typed.
-//! Precedence: defaults < those of `node.profile` < file and `conf.d` < changes made at run time < environment < `--set`.
+//! Each option is defined once, in `options/`. Reading goes from `ConfigSources` to `RawConfig` (as typed, with
+//! origins) to `Config` (as used). All errors are reported at once, each with its place. Precedence: defaults, defaults
+//! of `node.profile`, file and `conf.d`, changes at run time, environment, `--set`.
 
 pub mod address;
 pub mod declared;
@@ -23,24 +23,24 @@ pub mod value;
 
 use std::path::PathBuf;
 
-pub use origin::{Diagnostic, Origin};
-pub use raw::{RUNTIME_FILE, RawConfig, Sources, data_dir};
-pub use resolve::{Config, Effective, Listener, ListenerTls};
+pub use origin::{ConfigDiagnostic, ValueOrigin};
+pub use raw::{ConfigSources, RUNTIME_FILE, RawConfig, data_dir};
+pub use resolve::{Config, EffectiveOption, Listener, ListenerTls};
 
 /// A configuration without errors, and how it came about.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
     /// Every value in force, in the order of the reference.
-    pub effective: Vec<Effective>,
+    pub effective: Vec<EffectiveOption>,
     /// Connectors, actions, sources and rules that it defines.
-    pub declared: integration::Declared,
+    pub declared: integration::DeclaredDefinitions,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
 
 /// Reads all layers and checks them, the files that they name included.
-pub fn load(sources: &Sources) -> Result<Loaded, Vec<Diagnostic>> {
+pub fn load(sources: &ConfigSources) -> Result<LoadedConfig, Vec<ConfigDiagnostic>> {
     let mut raw = RawConfig::read(sources);
     let (config, effective, resolve_diagnostics) = resolve::resolve(&mut raw, sources);
     let mut diagnostics = raw.diagnostics;
@@ -50,7 +50,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<Diagnostic>> {
     diagnostics.extend(found);
     diagnostics.sort_by(|a, b| a.origin.cmp(&b.origin));
     if diagnostics.is_empty() {
-        Ok(Loaded {
+        Ok(LoadedConfig {
             config,
             effective,
             declared,

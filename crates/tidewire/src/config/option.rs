@@ -1,11 +1,10 @@
-//! The definition of an option, and the macro that makes a section of them.
+//! The definition of an option, and the macro that defines a section of options.
 //!
-//! `section!` is the only place where an option is written down. It yields the typed struct that the program uses, the
-//! table that the reference page, the example file, completion and `config show` are printed from, and the function that
-//! fills the struct from what was typed.
+//! `section!` is the only place that defines an option. It generates the typed struct that the program uses, the table
+//! for the reference page, the example file, completion and `config show`, and the function that fills the struct.
 
-use super::key::Pattern;
-use super::value::{OptionValue, Raw, Reject, describe};
+use super::key::KeyPattern;
+use super::value::{OptionValue, RawOptionValue, Reject, describe};
 
 /// When a change takes hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +23,13 @@ pub struct OptionDef {
     /// As text; empty when there is none.
     pub default: &'static str,
     pub range: Option<(&'static str, &'static str)>,
-    /// What an integer counts.
+    /// Unit of an integer.
     pub unit: Option<&'static str>,
     pub apply: Apply,
     pub kind: Kind,
 }
 
-/// What is known of an option's type without the type.
+/// Properties of the type of an option, independent of the type.
 #[derive(Debug)]
 pub struct Kind {
     pub is_secret: bool,
@@ -40,13 +39,13 @@ pub struct Kind {
     pub has_all_choices: fn() -> bool,
     pub example: fn() -> Option<toml::Value>,
     /// Reads a value, checks its range and gives it back as it is shown.
-    pub normalize: fn(&OptionDef, &Raw) -> Result<toml::Value, String>,
+    pub normalize: fn(&OptionDef, &RawOptionValue) -> Result<toml::Value, String>,
 }
 
-/// A TOML table: where it stands and what may be in it.
+/// A TOML table: its path and its options.
 #[derive(Debug)]
 pub struct Section {
-    pub path: Pattern,
+    pub path: KeyPattern,
     pub doc: &'static [&'static str],
     pub options: &'static [OptionDef],
 }
@@ -72,12 +71,12 @@ impl OptionDef {
 }
 
 /// The value of an option, or what to tell the person who typed it.
-pub fn read<T: OptionValue>(def: &OptionDef, raw: &Raw) -> Result<T, String> {
-    let value = T::from_raw(raw).map_err(|reject| complaint::<T>(def, raw, &reject))?;
+pub fn read<T: OptionValue>(def: &OptionDef, raw: &RawOptionValue) -> Result<T, String> {
+    let value = T::from_raw(raw).map_err(|reject| rejection_message::<T>(def, raw, &reject))?;
     if is_in_range(def, &value) {
         Ok(value)
     } else {
-        Err(complaint::<T>(def, raw, &Reject::Mismatch))
+        Err(rejection_message::<T>(def, raw, &Reject::Mismatch))
     }
 }
 
@@ -92,7 +91,7 @@ fn is_in_range<T: OptionValue>(def: &OptionDef, value: &T) -> bool {
     value.is_within(&bound(min), &bound(max))
 }
 
-fn complaint<T: OptionValue>(def: &OptionDef, raw: &Raw, reject: &Reject) -> String {
+fn rejection_message<T: OptionValue>(def: &OptionDef, raw: &RawOptionValue, reject: &Reject) -> String {
     let found = if T::IS_SECRET {
         "a value that it cannot be".into()
     } else {
@@ -103,7 +102,7 @@ fn complaint<T: OptionValue>(def: &OptionDef, raw: &Raw, reject: &Reject) -> Str
         .map(|(min, max)| format!(", from {min} to {max}"))
         .unwrap_or_default();
     let because = match reject {
-        Reject::Because(why) => format!(" ({why})"),
+        Reject::WithReason(why) => format!(" ({why})"),
         Reject::Mismatch => String::new(),
     };
     format!("found {found}, expected {}{range}{because}", T::expected())
@@ -149,7 +148,7 @@ macro_rules! section {
                 }),*],
             };
 
-            /// Takes the section's values at `path`. What is wrong is noted in `resolver` and replaced by the default.
+            /// Reads the values of the section at `path`. Errors are recorded in `resolver`, and the default is used.
             pub fn resolve(resolver: &mut $crate::config::resolve::Resolver<'_>, path: &[&str]) -> $name {
                 let mut options = Self::SECTION.options.iter();
                 $(let $field = {

@@ -1,11 +1,11 @@
-//! Where a value came from, and what is wrong with it.
+//! The origin of a value, and errors in the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 
 /// The layers, weakest first; the order also sorts complaints by file and line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ValueOrigin {
     Default,
     /// A default of `node.profile`.
     Profile {
@@ -28,33 +28,39 @@ pub enum Origin {
 
 /// One thing that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
-    pub origin: Origin,
+pub struct ConfigDiagnostic {
+    pub origin: ValueOrigin,
     /// The key it is about, when it is about one.
     pub key: Option<String>,
     pub message: String,
 }
 
-impl Origin {
+impl ValueOrigin {
     /// True when a change at run time cannot replace the value.
     pub fn is_pinned(&self) -> bool {
-        matches!(self, Origin::Environment { .. } | Origin::Flag)
+        matches!(self, ValueOrigin::Environment { .. } | ValueOrigin::Flag)
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("default"),
-            Origin::Profile { name } => write!(f, "profile {name}"),
-            Origin::File { path, line } | Origin::Runtime { path, line } => write!(f, "{}:{line}", path.display()),
-            Origin::Environment { variable } => write!(f, "environment {variable}"),
-            Origin::Flag => f.write_str("--set"),
+            ValueOrigin::Default => f.write_str("default"),
+            ValueOrigin::Profile { name } => write!(f, "profile {name}"),
+            // The file as a whole.
+            ValueOrigin::File { path, line: 0 } | ValueOrigin::Runtime { path, line: 0 } => {
+                write!(f, "{}", path.display())
+            }
+            ValueOrigin::File { path, line } | ValueOrigin::Runtime { path, line } => {
+                write!(f, "{}:{line}", path.display())
+            }
+            ValueOrigin::Environment { variable } => write!(f, "environment {variable}"),
+            ValueOrigin::Flag => f.write_str("--set"),
         }
     }
 }
 
-impl fmt::Display for Diagnostic {
+impl fmt::Display for ConfigDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.key {
             Some(key) => write!(f, "{}: {key}: {}", self.origin, self.message),

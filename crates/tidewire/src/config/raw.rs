@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::key::Key;
-use super::origin::{Diagnostic, Origin};
-use super::schema::{Lookup, explain_unknown, lookup};
-use super::value::{Raw, describe};
+use super::key::OptionKey;
+use super::origin::{ConfigDiagnostic, ValueOrigin};
+use super::schema::{SchemaLookup, explain_unknown, lookup};
+use super::value::{RawOptionValue, describe};
 
 pub const RUNTIME_FILE: &str = "runtime.toml";
 const ENV_PREFIX: &str = "TIDEWIRE__";
@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Where to look for values. Everything from outside is passed in, so that tests need no process of their own.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// `--config`. It must exist.
     pub file: Option<PathBuf>,
     /// Tried in order when there is no `--config`. None has to exist.
@@ -30,31 +30,31 @@ pub struct Sources {
     pub environment: Vec<(String, String)>,
     /// `--set`, as typed.
     pub set: Vec<String>,
-    /// Instead of what is in `runtime.toml`: how it would be.
+    /// Replaces the contents of `runtime.toml`, to check a change before it is written.
     pub runtime: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    pub raw: Raw,
-    pub origin: Origin,
+pub struct ConfigEntry {
+    pub raw: RawOptionValue,
+    pub origin: ValueOrigin,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct RawConfig {
-    pub entries: BTreeMap<Key, Entry>,
+    pub entries: BTreeMap<OptionKey, ConfigEntry>,
     /// The files that were read.
     pub files: Vec<PathBuf>,
-    pub diagnostics: Vec<Diagnostic>,
+    pub diagnostics: Vec<ConfigDiagnostic>,
 }
 
-impl Sources {
-    /// What the process was started with.
-    pub fn of_process(file: Option<PathBuf>, set: Vec<String>) -> Sources {
+impl ConfigSources {
+    /// Arguments and environment at the start of the process.
+    pub fn of_process(file: Option<PathBuf>, set: Vec<String>) -> ConfigSources {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        Sources {
+        ConfigSources {
             file,
             search: vec!["tidewire.toml".into(), "/etc/tidewire/tidewire.toml".into()],
             environment,
@@ -72,7 +72,7 @@ impl Sources {
 }
 
 impl RawConfig {
-    pub fn read(sources: &Sources) -> RawConfig {
+    pub fn read(sources: &ConfigSources) -> RawConfig {
         let mut config = RawConfig::default();
         let files = config.layer(|layer| layer.read_files(sources));
         let environment = config.layer(|layer| layer.read_environment(&sources.environment));
@@ -89,82 +89,85 @@ impl RawConfig {
     }
 
     /// Runs `read` and takes out the entries it added.
-    fn layer(&mut self, read: impl FnOnce(&mut RawConfig)) -> BTreeMap<Key, Entry> {
+    fn layer(&mut self, read: impl FnOnce(&mut RawConfig)) -> BTreeMap<OptionKey, ConfigEntry> {
         read(self);
         std::mem::take(&mut self.entries)
     }
 
-    fn read_files(&mut self, sources: &Sources) {
+    fn read_files(&mut self, sources: &ConfigSources) {
         let main = match &sources.file {
             Some(file) => Some(file.clone()),
             None => sources.search.iter().find(|file| file.exists()).cloned(),
         };
         let Some(main) = main else { return };
-        self.read_file(&main, |path, line| Origin::File { path, line });
+        self.read_file(&main, |path, line| ValueOrigin::File { path, line });
         let fragments = main.parent().unwrap_or(Path::new("")).join("conf.d");
         for fragment in toml_files(&fragments) {
-            self.read_file(&fragment, |path, line| Origin::File { path, line });
+            self.read_file(&fragment, |path, line| ValueOrigin::File { path, line });
         }
     }
 
     fn read_runtime(&mut self, data_dir: &Path, instead: Option<&str>) {
         let path = data_dir.join(RUNTIME_FILE);
         if let Some(text) = instead {
-            let origin_at = |line| Origin::Runtime {
+            let origin_at = |line| ValueOrigin::Runtime {
                 path: path.clone(),
                 line,
             };
             self.read_document(text, &origin_at);
         } else if path.exists() {
-            self.read_file(&path, |path, line| Origin::Runtime { path, line });
+            self.read_file(&path, |path, line| ValueOrigin::Runtime { path, line });
         }
     }
 
-    fn read_file(&mut self, path: &Path, origin: fn(PathBuf, usize) -> Origin) {
+    fn read_file(&mut self, path: &Path, origin: fn(PathBuf, usize) -> ValueOrigin) {
         self.files.push(path.into());
         let origin_at = |line| origin(path.into(), line);
         match read_bounded(path) {
             Ok(text) => self.read_document(&text, &origin_at),
-            Err(error) => self.complain(origin_at(0), None, format!("cannot read the file: {error}")),
+            Err(error) => self.add_diagnostic(origin_at(0), None, format!("cannot read the file: {error}")),
         }
     }
 
-    fn read_document(&mut self, text: &str, origin_at: &dyn Fn(usize) -> Origin) {
+    fn read_document(&mut self, text: &str, origin_at: &dyn Fn(usize) -> ValueOrigin) {
         let (table, errors) = DeTable::parse_recoverable(text);
         let line_at = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
         for error in &errors {
             let line = line_at(error.span().map_or(0, |span| span.start));
-            self.complain(origin_at(line), None, error.message().replace('\n', ", "));
+            self.add_diagnostic(origin_at(line), None, error.message().replace('\n', ", "));
         }
-        // What the parser recovered after an error is a guess, and its unknown keys would be noise.
+        // After a syntax error, the rest of the document is a guess, and its unknown keys are not reported.
         if errors.is_empty() {
-            self.walk(&Key::default(), table.get_ref(), &|offset| origin_at(line_at(offset)));
+            self.walk(&OptionKey::default(), table.get_ref(), &|offset| {
+                origin_at(line_at(offset))
+            });
         }
     }
 
-    fn walk(&mut self, parent: &Key, table: &DeTable<'_>, origin_at: &dyn Fn(usize) -> Origin) {
+    fn walk(&mut self, parent: &OptionKey, table: &DeTable<'_>, origin_at: &dyn Fn(usize) -> ValueOrigin) {
         for (word, value) in table {
             let key = parent.child(word.get_ref());
             let origin = origin_at(word.span().start);
             match (lookup(&key.words()), value.get_ref()) {
-                (Lookup::Option(_), _) => match to_value(value) {
+                (SchemaLookup::Option(_), _) => match to_value(value) {
                     Ok(value) => drop(self.entries.insert(
                         key,
-                        Entry {
-                            raw: Raw::Toml(value),
+                        ConfigEntry {
+                            raw: RawOptionValue::Toml(value),
                             origin,
                         },
                     )),
-                    Err(message) => self.complain(origin, Some(&key), message),
+                    Err(message) => self.add_diagnostic(origin, Some(&key), message),
                 },
-                (Lookup::Table, DeValue::Table(inner)) => self.walk(&key, inner, origin_at),
-                (Lookup::Table, _) => {
-                    let found = to_value(value).map_or_else(|message| message, |value| describe(&Raw::Toml(value)));
-                    self.complain(origin, Some(&key), format!("found {found}, expected a table `[{key}]`"));
+                (SchemaLookup::Table, DeValue::Table(inner)) => self.walk(&key, inner, origin_at),
+                (SchemaLookup::Table, _) => {
+                    let found =
+                        to_value(value).map_or_else(|message| message, |value| describe(&RawOptionValue::Toml(value)));
+                    self.add_diagnostic(origin, Some(&key), format!("found {found}, expected a table `[{key}]`"));
                 }
-                (Lookup::Unknown, _) => {
+                (SchemaLookup::Unknown, _) => {
                     let message = explain_unknown(&key);
-                    self.complain(origin, Some(&key), message);
+                    self.add_diagnostic(origin, Some(&key), message);
                 }
             }
         }
@@ -173,10 +176,10 @@ impl RawConfig {
     fn read_environment(&mut self, environment: &[(String, String)]) {
         for (variable, value) in environment {
             if let Some(name) = variable.strip_prefix(ENV_PREFIX) {
-                let origin = Origin::Environment {
+                let origin = ValueOrigin::Environment {
                     variable: variable.clone(),
                 };
-                let key = Key(name.to_lowercase().split("__").map(Into::into).collect());
+                let key = OptionKey(name.to_lowercase().split("__").map(Into::into).collect());
                 match secret_file_key(&key) {
                     Some(key) => self.insert_from_file(key, Path::new(value), origin),
                     None => self.insert_text(key, value, origin),
@@ -189,11 +192,11 @@ impl RawConfig {
         for assignment in set {
             let parsed = assignment
                 .split_once('=')
-                .and_then(|(key, value)| Some((Key::parse(key)?, value)));
+                .and_then(|(key, value)| Some((OptionKey::parse(key)?, value)));
             match parsed {
-                Some((key, value)) => self.insert_text(key, value, Origin::Flag),
-                None => self.complain(
-                    Origin::Flag,
+                Some((key, value)) => self.insert_text(key, value, ValueOrigin::Flag),
+                None => self.add_diagnostic(
+                    ValueOrigin::Flag,
                     None,
                     format!("found `{assignment}`, expected section.key=value"),
                 ),
@@ -201,42 +204,44 @@ impl RawConfig {
         }
     }
 
-    /// `NAME_FILE`, as containers pass secrets: the value is what is in the file.
-    fn insert_from_file(&mut self, key: Key, path: &Path, origin: Origin) {
+    /// `NAME_FILE`, the way in which containers pass secrets: the value is the content of the file.
+    fn insert_from_file(&mut self, key: OptionKey, path: &Path, origin: ValueOrigin) {
         match read_bounded(path) {
             Ok(text) => self.insert_text(key, text.trim_end_matches(['\r', '\n']), origin),
-            Err(error) => self.complain(origin, Some(&key), format!("cannot read {}: {error}", path.display())),
+            Err(error) => self.add_diagnostic(origin, Some(&key), format!("cannot read {}: {error}", path.display())),
         }
     }
 
-    fn insert_text(&mut self, key: Key, text: &str, origin: Origin) {
+    fn insert_text(&mut self, key: OptionKey, text: &str, origin: ValueOrigin) {
         match lookup(&key.words()) {
-            Lookup::Option(_) => drop(self.entries.insert(
+            SchemaLookup::Option(_) => drop(self.entries.insert(
                 key,
-                Entry {
+                ConfigEntry {
                     raw: text_to_raw(text),
                     origin,
                 },
             )),
-            Lookup::Table => self.complain(origin, Some(&key), "is a table, expected one of its keys".into()),
-            Lookup::Unknown => {
+            SchemaLookup::Table => {
+                self.add_diagnostic(origin, Some(&key), "is a table, expected one of its keys".into())
+            }
+            SchemaLookup::Unknown => {
                 let message = explain_unknown(&key);
-                self.complain(origin, Some(&key), message);
+                self.add_diagnostic(origin, Some(&key), message);
             }
         }
     }
 
-    fn complain(&mut self, origin: Origin, key: Option<&Key>, message: String) {
-        self.diagnostics.push(Diagnostic {
+    fn add_diagnostic(&mut self, origin: ValueOrigin, key: Option<&OptionKey>, message: String) {
+        self.diagnostics.push(ConfigDiagnostic {
             origin,
-            key: key.map(Key::to_string),
+            key: key.map(OptionKey::to_string),
             message,
         });
     }
 }
 
-/// Where things are kept: no change that was made at run time says so, since those are kept there.
-pub fn data_dir(sources: &Sources) -> PathBuf {
+/// Returns the data directory. A change at run time cannot set it, because these changes are stored in it.
+pub fn data_dir(sources: &ConfigSources) -> PathBuf {
     let mut config = RawConfig::default();
     let files = config.layer(|layer| layer.read_files(sources));
     let environment = config.layer(|layer| layer.read_environment(&sources.environment));
@@ -245,39 +250,41 @@ pub fn data_dir(sources: &Sources) -> PathBuf {
     said.unwrap_or_else(|| default_data_dir(sources))
 }
 
-/// Where things are kept when nobody says: systemd's state directory, else `./data`.
-pub fn default_data_dir(sources: &Sources) -> PathBuf {
+/// Default of the data directory: the state directory of systemd, otherwise `./data`.
+pub fn default_data_dir(sources: &ConfigSources) -> PathBuf {
     let first = sources
         .variable("STATE_DIRECTORY")
         .and_then(|dirs| dirs.split(':').next());
     first.filter(|dir| !dir.is_empty()).unwrap_or("./data").into()
 }
 
-fn data_dir_in(layer: &BTreeMap<Key, Entry>) -> Option<PathBuf> {
-    match &layer.get(&Key::of(&["node", "data_dir"]))?.raw {
-        Raw::Text(text) | Raw::Toml(toml::Value::String(text)) if !text.is_empty() => Some(text.into()),
+fn data_dir_in(layer: &BTreeMap<OptionKey, ConfigEntry>) -> Option<PathBuf> {
+    match &layer.get(&OptionKey::of(&["node", "data_dir"]))?.raw {
+        RawOptionValue::Text(text) | RawOptionValue::Toml(toml::Value::String(text)) if !text.is_empty() => {
+            Some(text.into())
+        }
         _ => None,
     }
 }
 
 /// A TOML value where it can only be one, otherwise a bare string.
-pub fn text_to_raw(text: &str) -> Raw {
+pub fn text_to_raw(text: &str) -> RawOptionValue {
     if text.starts_with(['"', '\'', '[', '{'])
         && let Ok(value) = DeValue::parse(text)
         && let Ok(value) = to_value(&value)
     {
-        return Raw::Toml(value);
+        return RawOptionValue::Toml(value);
     }
-    Raw::Text(text.into())
+    RawOptionValue::Text(text.into())
 }
 
 /// `access.users.bob_file` to `access.users.bob`, if that is a secret.
-fn secret_file_key(key: &Key) -> Option<Key> {
+fn secret_file_key(key: &OptionKey) -> Option<OptionKey> {
     let mut words = key.0.clone();
     let last = words.last_mut()?;
     *last = last.strip_suffix("_file")?.into();
-    let key = Key(words);
-    matches!(lookup(&key.words()), Lookup::Option(def) if def.kind.is_secret).then_some(key)
+    let key = OptionKey(words);
+    matches!(lookup(&key.words()), SchemaLookup::Option(def) if def.kind.is_secret).then_some(key)
 }
 
 fn read_bounded(path: &Path) -> std::io::Result<String> {
@@ -308,7 +315,7 @@ fn to_value(value: &Spanned<DeValue<'_>>) -> Result<toml::Value, String> {
             toml::Value::Integer(parsed.map_err(|_| format!("the integer {integer} is too large"))?)
         }
         DeValue::Float(float) => {
-            toml::Value::Float(float.as_str().parse().map_err(|_| format!("{float} is no number"))?)
+            toml::Value::Float(float.as_str().parse().map_err(|_| format!("{float} is not a number"))?)
         }
         DeValue::Boolean(boolean) => toml::Value::Boolean(*boolean),
         DeValue::Datetime(datetime) => toml::Value::Datetime(*datetime),

@@ -1,4 +1,4 @@
-//! From what was typed to what is used: types, defaults, and checks that need more than one value.
+//! Resolves the typed values: types, defaults, and checks that need more than one value.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use auth::PasswordHash;
 
 use super::address::Bind;
 use super::declared::Table;
-use super::key::Key;
+use super::key::OptionKey;
 use super::option::{OptionDef, Section, default_of, read};
 use super::options::listeners::{
     API_LISTENER, ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
     WsOptions,
 };
 use super::options::{access, integration, mqtt, platform, server};
-use super::origin::{Diagnostic, Origin};
-use super::raw::{Entry, RawConfig, Sources, default_data_dir};
-use super::value::{OptionValue, Raw, Unset};
+use super::origin::{ConfigDiagnostic, ValueOrigin};
+use super::raw::{ConfigEntry, ConfigSources, RawConfig, default_data_dir};
+use super::value::{OptionValue, RawOptionValue, Unset};
 
 /// The configuration as used.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Config {
     pub node: server::Node,
     /// `node.data_dir` with its default.
     pub data_dir: PathBuf,
-    /// Those that are enabled; `tcp` first, then by name.
+    /// Enabled listeners; `tcp` first, then by name.
     pub listeners: Vec<Listener>,
     pub mqtt: mqtt::Mqtt,
     pub shared_strategies: BTreeMap<String, mqtt::SharedStrategy>,
@@ -70,18 +70,18 @@ pub struct ListenerTls {
 
 /// One value in force, for `config show` and the API.
 #[derive(Clone, Debug)]
-pub struct Effective {
-    pub key: Key,
-    /// As it is shown; a secret is `***`.
+pub struct EffectiveOption {
+    pub key: OptionKey,
+    /// The value as it is shown; secrets are `***`.
     pub value: toml::Value,
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     pub def: &'static OptionDef,
 }
 
 pub struct Resolver<'a> {
-    entries: &'a BTreeMap<Key, Entry>,
-    pub diagnostics: Vec<Diagnostic>,
-    pub effective: Vec<Effective>,
+    entries: &'a BTreeMap<OptionKey, ConfigEntry>,
+    pub diagnostics: Vec<ConfigDiagnostic>,
+    pub effective: Vec<EffectiveOption>,
 }
 
 impl Config {
@@ -102,7 +102,7 @@ impl Listener {
 }
 
 /// Resolves everything; the configuration is of use only without diagnostics.
-pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective>, Vec<Diagnostic>) {
+pub fn resolve(raw: &mut RawConfig, sources: &ConfigSources) -> (Config, Vec<EffectiveOption>, Vec<ConfigDiagnostic>) {
     insert_default_binds(raw);
     insert_profile(raw);
     let mut resolver = Resolver {
@@ -141,23 +141,23 @@ pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective
 /// The listeners named `default` differ in their port, which a definition cannot say.
 fn insert_default_binds(raw: &mut RawConfig) {
     for kind in ListenerKind::ALL {
-        let key = Key::of(&["listeners", kind.word(), "default", "bind"]);
+        let key = OptionKey::of(&["listeners", kind.word(), "default", "bind"]);
         let bind = Bind {
             host: "0.0.0.0".into(),
             port: kind.default_port(),
         };
-        let entry = Entry {
-            raw: Raw::Toml(bind.to_toml()),
-            origin: Origin::Default,
+        let entry = ConfigEntry {
+            raw: RawOptionValue::Toml(bind.to_toml()),
+            origin: ValueOrigin::Default,
         };
         raw.entries.entry(key).or_insert(entry);
     }
 }
 
-/// What `node.profile` makes of the defaults. One that cannot be read is none here, and a complaint later.
+/// Returns the defaults of `node.profile`. An invalid profile has none and is reported later.
 fn insert_profile(raw: &mut RawConfig) {
     let def = server::Node::SECTION.options.iter().find(|def| def.name == "profile");
-    let typed = raw.entries.get(&Key::of(&["node", "profile"]));
+    let typed = raw.entries.get(&OptionKey::of(&["node", "profile"]));
     let Some(profile) = def
         .zip(typed)
         .and_then(|(def, entry)| read::<server::Profile>(def, &entry.raw).ok())
@@ -165,29 +165,29 @@ fn insert_profile(raw: &mut RawConfig) {
         return;
     };
     for (path, value) in profile.defaults() {
-        let entry = Entry {
-            raw: Raw::Text((*value).to_owned()),
-            origin: Origin::Profile { name: profile.word() },
+        let entry = ConfigEntry {
+            raw: RawOptionValue::Text((*value).to_owned()),
+            origin: ValueOrigin::Profile { name: profile.word() },
         };
-        raw.entries.entry(Key::of(path)).or_insert(entry);
+        raw.entries.entry(OptionKey::of(path)).or_insert(entry);
     }
 }
 
 impl Resolver<'_> {
     /// The value of one option. One that cannot be read is noted and its default taken.
     pub fn take<T: OptionValue>(&mut self, path: &[&str], def: &'static OptionDef) -> T {
-        let key = Key::of(path).child(def.name);
+        let key = OptionKey::of(path).child(def.name);
         let (value, origin) = match self.entries.get(&key) {
-            None => (default_of::<T>(def), Origin::Default),
+            None => (default_of::<T>(def), ValueOrigin::Default),
             Some(entry) => match read::<T>(def, &entry.raw) {
                 Ok(value) => (value, entry.origin.clone()),
                 Err(message) => {
-                    self.complain(&key, message);
-                    (default_of::<T>(def), Origin::Default)
+                    self.add_diagnostic(&key, message);
+                    (default_of::<T>(def), ValueOrigin::Default)
                 }
             },
         };
-        self.effective.push(Effective {
+        self.effective.push(EffectiveOption {
             key,
             value: value.to_toml(),
             origin,
@@ -199,15 +199,15 @@ impl Resolver<'_> {
     fn take_map<T: OptionValue>(&mut self, path: &[&str], section: &'static Section) -> BTreeMap<String, T> {
         let def = &section.options[0];
         let mut map = BTreeMap::new();
-        let is_entry = |key: &&Key| key.0.len() == path.len() + 1 && key.words().starts_with(path);
-        let keys: Vec<&Key> = self.entries.keys().filter(is_entry).collect();
+        let is_entry = |key: &&OptionKey| key.0.len() == path.len() + 1 && key.words().starts_with(path);
+        let keys: Vec<&OptionKey> = self.entries.keys().filter(is_entry).collect();
         for key in keys {
             let entry = &self.entries[key];
             let name = key.0[path.len()].clone();
             match read::<T>(def, &entry.raw) {
                 Ok(value) => {
                     let origin = entry.origin.clone();
-                    self.effective.push(Effective {
+                    self.effective.push(EffectiveOption {
                         key: key.clone(),
                         value: value.to_toml(),
                         origin,
@@ -215,7 +215,7 @@ impl Resolver<'_> {
                     });
                     map.insert(name, value);
                 }
-                Err(message) => self.complain(key, message),
+                Err(message) => self.add_diagnostic(key, message),
             }
         }
         map
@@ -238,7 +238,7 @@ impl Resolver<'_> {
             .entries
             .iter()
             .filter(|(key, entry)| {
-                entry.origin != Origin::Default && key.words().starts_with(&["listeners", kind.word()])
+                entry.origin != ValueOrigin::Default && key.words().starts_with(&["listeners", kind.word()])
             })
             .map(|(key, _)| key.0[2].clone())
             .collect();
@@ -253,10 +253,10 @@ impl Resolver<'_> {
     /// `None` when it is disabled or cannot be made.
     fn listener(&mut self, kind: ListenerKind, name: &str, defaults: &TlsDefaults) -> Option<Listener> {
         let path = ["listeners", kind.word(), name];
-        let bind_key = Key::of(&path).child("bind");
+        let bind_key = OptionKey::of(&path).child("bind");
         let has_bind = self.entries.contains_key(&bind_key);
         if !has_bind {
-            self.complain_at(
+            self.add_diagnostic_at(
                 self.any_origin_below(&path),
                 &bind_key,
                 "is missing: a listener needs an address".into(),
@@ -293,14 +293,14 @@ impl Resolver<'_> {
         for (option, file) in [("cert_file", &cert_file), ("key_file", &key_file)] {
             if file.is_none() {
                 let message = format!("is missing: set it, or `tls.{option}` for all listeners");
-                self.complain_at(self.any_origin_below(path), &Key::of(path).child(option), message);
+                self.add_diagnostic_at(self.any_origin_below(path), &OptionKey::of(path).child(option), message);
             }
         }
         if own.verify_client != VerifyClient::None && ca_file.is_none() {
-            let message = "is missing: client certificates need an authority to be checked against";
-            self.complain_at(
+            let message = "is missing: verifying client certificates needs certificate authorities";
+            self.add_diagnostic_at(
                 self.any_origin_below(path),
-                &Key::of(path).child("ca_file"),
+                &OptionKey::of(path).child("ca_file"),
                 message.into(),
             );
         }
@@ -320,18 +320,18 @@ impl Resolver<'_> {
 
     fn check_listener(&mut self, path: &[&str], options: &ListenerOptions, ws: Option<&WsOptions>) {
         if options.proxy_protocol != ProxyProtocol::Off && options.proxy_protocol_trusted.is_empty() {
-            let message = "is empty: say which addresses may send a PROXY protocol header";
-            let key = Key::of(path).child("proxy_protocol_trusted");
-            self.complain_at(self.any_origin_below(path), &key, message.into());
+            let message = "is empty: list the addresses that may send a PROXY protocol header";
+            let key = OptionKey::of(path).child("proxy_protocol_trusted");
+            self.add_diagnostic_at(self.any_origin_below(path), &key, message.into());
         }
         let Some(ws) = ws else { return };
         if path.last() == Some(&API_LISTENER) {
-            let message = "is what MQTT over WebSocket on the API's own port is called: choose another name";
-            self.complain_at(self.any_origin_below(path), &Key::of(path), message.into());
+            let message = "is the name of MQTT over WebSocket on the port of the API: choose another name";
+            self.add_diagnostic_at(self.any_origin_below(path), &OptionKey::of(path), message.into());
         }
         if !ws.path.starts_with('/') {
-            self.complain(
-                &Key::of(path).child("path"),
+            self.add_diagnostic(
+                &OptionKey::of(path).child("path"),
                 format!("found \"{}\", expected a path that starts with /", ws.path),
             );
         }
@@ -346,9 +346,9 @@ impl Resolver<'_> {
         ] {
             if is_missing {
                 let message = "is missing: HTTPS needs `api.cert_file` and `api.key_file`";
-                self.complain_at(
+                self.add_diagnostic_at(
                     self.any_origin_below(&["api"]),
-                    &Key::of(&["api", option]),
+                    &OptionKey::of(&["api", option]),
                     message.into(),
                 );
             }
@@ -362,9 +362,9 @@ impl Resolver<'_> {
             ("default_message_expiry", config.mqtt.default_message_expiry.0),
         ] {
             if duration.is_some_and(|duration| duration.subsec_nanos() != 0) {
-                self.complain(
-                    &Key::of(&["mqtt", option]),
-                    "is not in whole seconds, as MQTT needs it".into(),
+                self.add_diagnostic(
+                    &OptionKey::of(&["mqtt", option]),
+                    "is not a whole number of seconds, which MQTT requires".into(),
                 );
             }
         }
@@ -372,14 +372,14 @@ impl Resolver<'_> {
 
     fn check_binds(&mut self, config: &Config) {
         let listeners = config.listeners.iter().map(|listener| {
-            let key = Key::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);
+            let key = OptionKey::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);
             (key, &listener.options.bind)
         });
-        let api = config.api_bind().map(|bind| (Key::of(&["api", "bind"]), bind));
+        let api = config.api_bind().map(|bind| (OptionKey::of(&["api", "bind"]), bind));
         let platform = config
             .platform_bind()
-            .map(|bind| (Key::of(&["platform", "bind"]), bind));
-        let all: Vec<(Key, &Bind)> = listeners.chain(api).chain(platform).collect();
+            .map(|bind| (OptionKey::of(&["platform", "bind"]), bind));
+        let all: Vec<(OptionKey, &Bind)> = listeners.chain(api).chain(platform).collect();
         for (at, (key, bind)) in all.iter().enumerate() {
             if let Some((taker, taken)) = all[..at].iter().find(|(_, taken)| taken.overlaps(bind)) {
                 let with = if taken == bind {
@@ -387,30 +387,30 @@ impl Resolver<'_> {
                 } else {
                     format!(", with {taken}")
                 };
-                self.complain(key, format!("{bind} is taken by `{taker}`{with}"));
+                self.add_diagnostic(key, format!("{bind} is already used by `{taker}`{with}"));
             }
         }
     }
 
     /// Where a key that is missing would belong.
-    fn any_origin_below(&self, path: &[&str]) -> Origin {
+    fn any_origin_below(&self, path: &[&str]) -> ValueOrigin {
         let below = self.entries.iter().filter(|(key, _)| key.words().starts_with(path));
         below
             .map(|(_, entry)| entry.origin.clone())
-            .find(|origin| *origin != Origin::Default)
-            .unwrap_or(Origin::Default)
+            .find(|origin| *origin != ValueOrigin::Default)
+            .unwrap_or(ValueOrigin::Default)
     }
 
-    fn complain(&mut self, key: &Key, message: String) {
+    fn add_diagnostic(&mut self, key: &OptionKey, message: String) {
         let origin = self
             .entries
             .get(key)
-            .map_or(Origin::Default, |entry| entry.origin.clone());
-        self.complain_at(origin, key, message);
+            .map_or(ValueOrigin::Default, |entry| entry.origin.clone());
+        self.add_diagnostic_at(origin, key, message);
     }
 
-    fn complain_at(&mut self, origin: Origin, key: &Key, message: String) {
-        self.diagnostics.push(Diagnostic {
+    fn add_diagnostic_at(&mut self, origin: ValueOrigin, key: &OptionKey, message: String) {
+        self.diagnostics.push(ConfigDiagnostic {
             origin,
             key: Some(key.to_string()),
             message,

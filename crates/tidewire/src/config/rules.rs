@@ -1,15 +1,15 @@
 //! Types of the `auth` crate as option values: rules and hashed passwords.
 
-use auth::{Acl, AclOptions, PasswordHash, Rule};
+use auth::{AccessRule, Acl, AclOptions, PasswordHash};
 
 use super::value::{OptionValue, Reject};
 use crate::secret::REDACTED;
 
 /// The rules of `access.rules`, each of them checked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rules(pub Vec<Rule>);
+pub struct CheckedRules(pub Vec<AccessRule>);
 
-impl OptionValue for Rules {
+impl OptionValue for CheckedRules {
     fn type_name() -> String {
         "list of tables".into()
     }
@@ -18,22 +18,22 @@ impl OptionValue for Rules {
         "a list of rules, each a table such as { permission = \"allow\", topics = [\"a/#\"] }".into()
     }
 
-    fn from_text(text: &str) -> Result<Rules, Reject> {
+    fn from_text(text: &str) -> Result<CheckedRules, Reject> {
         if text.is_empty() {
-            return Ok(Rules::default());
+            return Ok(CheckedRules::default());
         }
         let value = text
             .parse::<toml::Value>()
-            .map_err(|error| Reject::Because(error.message().to_string()))?;
-        Rules::from_toml(&value)
+            .map_err(|error| Reject::WithReason(error.message().to_string()))?;
+        CheckedRules::from_toml(&value)
     }
 
-    fn from_toml(value: &toml::Value) -> Result<Rules, Reject> {
+    fn from_toml(value: &toml::Value) -> Result<CheckedRules, Reject> {
         let items = value.as_array().ok_or(Reject::Mismatch)?;
         let mut rules = Vec::new();
         let mut complaints = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            match item.clone().try_into::<Rule>() {
+            match item.clone().try_into::<AccessRule>() {
                 Ok(rule) => rules.push(rule),
                 Err(error) => complaints.push(format!("rule {}: {}", index + 1, error.message())),
             }
@@ -44,9 +44,9 @@ impl OptionValue for Rules {
             complaints.push(errors.to_string().replace('\n', "; "));
         }
         if complaints.is_empty() {
-            Ok(Rules(rules))
+            Ok(CheckedRules(rules))
         } else {
-            Err(Reject::Because(complaints.join("; ")))
+            Err(Reject::WithReason(complaints.join("; ")))
         }
     }
 
@@ -71,7 +71,7 @@ impl OptionValue for PasswordHash {
     }
 
     fn from_text(text: &str) -> Result<PasswordHash, Reject> {
-        PasswordHash::parse(text).map_err(|error| Reject::Because(error.to_string()))
+        PasswordHash::parse(text).map_err(|error| Reject::WithReason(error.to_string()))
     }
 
     fn to_toml(&self) -> toml::Value {

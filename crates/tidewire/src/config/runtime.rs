@@ -1,11 +1,11 @@
-//! `runtime.toml` of the data directory: what was changed while the server ran. It is written as a whole, so that a crash leaves the old one
-//! or the new one; whoever changes a part of it leaves the rest alone.
+//! `runtime.toml` of the data directory: changes at run time. The file is replaced atomically, so a crash leaves the
+//! old or the new one. A change of a part keeps the rest.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::key::Key;
+use super::key::OptionKey;
 use super::raw::RUNTIME_FILE;
 
 /// Empty where nothing was changed yet.
@@ -49,7 +49,7 @@ fn put_back(path: &Path, temporary: &Path, former: Option<&[u8]>) -> io::Result<
 }
 
 /// Tables on the way are made; fails where something else than a table stands in the way.
-pub fn set(document: &mut toml::Table, key: &Key, value: toml::Value) -> io::Result<()> {
+pub fn set(document: &mut toml::Table, key: &OptionKey, value: toml::Value) -> io::Result<()> {
     let Some((name, path)) = key.0.split_last() else {
         return Ok(());
     };
@@ -85,8 +85,8 @@ pub fn remove(document: &mut toml::Table, words: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    fn key(text: &str) -> Key {
-        Key::parse(text).expect("a key")
+    fn key(text: &str) -> OptionKey {
+        OptionKey::parse(text).expect("a key")
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! Questions about the set of all options: is this key known, what may stand here, what was probably meant.
+//! Queries on the set of all options: whether a key is known, which keys are possible, and which key was probably
+//! meant.
 
-use super::key::{Key, Segment, pattern_text};
+use super::key::{KeySegment, OptionKey, pattern_text};
 use super::option::{OptionDef, Section};
 use super::options::SECTIONS;
 
-pub enum Lookup {
+pub enum SchemaLookup {
     Option(&'static OptionDef),
     /// A table on the way to options.
     Table,
     Unknown,
 }
 
-/// What other brokers call the same thing: (their word, our key).
+/// Names that other brokers use: (their name, our key).
 const FOREIGN: &[(&str, &str)] = &[
     ("acl_no_match", "access.no_match"),
     ("allow_anonymous", "access.anonymous"),
@@ -43,14 +44,14 @@ const FOREIGN: &[(&str, &str)] = &[
     ("sys_msg_interval", "sys.interval"),
 ];
 
-pub fn lookup(words: &[&str]) -> Lookup {
+pub fn lookup(words: &[&str]) -> SchemaLookup {
     if let Some(def) = SECTIONS.iter().find_map(|section| option_in(section, words)) {
-        return Lookup::Option(def);
+        return SchemaLookup::Option(def);
     }
     if SECTIONS.iter().any(|section| is_prefix(words, section)) {
-        Lookup::Table
+        SchemaLookup::Table
     } else {
-        Lookup::Unknown
+        SchemaLookup::Unknown
     }
 }
 
@@ -73,22 +74,22 @@ fn is_prefix(words: &[&str], section: &Section) -> bool {
             .all(|(word, segment)| segment.matches(word))
 }
 
-/// What to say about a key that is not there.
-pub fn explain_unknown(key: &Key) -> String {
+/// Returns the message for an unknown key.
+pub fn explain_unknown(key: &OptionKey) -> String {
     let words = key.words();
     let (name, table) = words.split_last().expect("a key has at least one word");
     let meant = misplaced(name, table)
-        .or_else(|| closest(name, table).map(|word| did_you_mean(&Key::of(table).child(word))))
+        .or_else(|| closest(name, table).map(|word| did_you_mean(&OptionKey::of(table).child(word))))
         .or_else(|| {
             FOREIGN
                 .iter()
                 .find(|(word, _)| word == name)
                 .map(|(_, ours)| did_you_mean(&ours))
         })
-        .or_else(|| elsewhere(name).map(|key| did_you_mean(&key)));
+        .or_else(|| in_other_section(name).map(|key| did_you_mean(&key)));
     match meant {
         Some(meant) => format!("unknown key; {meant}"),
-        None => "unknown key; `tidewire config reference` lists all".into(),
+        None => "unknown key; `tidewire config reference` lists all keys".into(),
     }
 }
 
@@ -103,7 +104,7 @@ fn misplaced(name: &str, table: &[&str]) -> Option<String> {
             && section
                 .path
                 .first()
-                .is_some_and(|first| matches!(first, Segment::Fixed(word) if table[0] == *word))
+                .is_some_and(|first| matches!(first, KeySegment::Fixed(word) if table[0] == *word))
             && section.options.iter().any(|def| def.name == name)
     })?;
     Some(format!("only `{}` has it", pattern_text(section.path)))
@@ -114,16 +115,21 @@ fn closest(name: &str, table: &[&str]) -> Option<&'static str> {
 }
 
 /// An option of that name in another section.
-fn elsewhere(name: &str) -> Option<Key> {
+fn in_other_section(name: &str) -> Option<OptionKey> {
     let section = SECTIONS
         .iter()
-        .filter(|section| section.path.iter().all(|segment| matches!(segment, Segment::Fixed(_))))
+        .filter(|section| {
+            section
+                .path
+                .iter()
+                .all(|segment| matches!(segment, KeySegment::Fixed(_)))
+        })
         .find(|section| section.options.iter().any(|def| def.name == name))?;
     let words = section.path.iter().map(|segment| match segment {
-        Segment::Fixed(word) => *word,
+        KeySegment::Fixed(word) => *word,
         _ => unreachable!("filtered above"),
     });
-    Some(Key::of(
+    Some(OptionKey::of(
         &words
             .chain([section.options.iter().find(|def| def.name == name)?.name])
             .collect::<Vec<_>>(),
@@ -135,9 +141,9 @@ fn children(table: &[&str]) -> Vec<&'static str> {
     let mut children = Vec::new();
     for section in SECTIONS.iter().filter(|section| is_prefix(table, section)) {
         match section.path.get(table.len()) {
-            Some(Segment::Fixed(word)) => children.push(*word),
-            Some(Segment::OneOf(words)) => children.extend(*words),
-            Some(Segment::Any(_)) => {}
+            Some(KeySegment::Fixed(word)) => children.push(*word),
+            Some(KeySegment::OneOf(words)) => children.extend(*words),
+            Some(KeySegment::Any(_)) => {}
             None => children.extend(
                 section
                     .options
@@ -163,13 +169,13 @@ pub fn complete_keys() -> Vec<String> {
 }
 
 /// The tables that a pattern stands for, with `default` for a free name.
-fn expand(section: &Section) -> Vec<Key> {
-    let mut keys = vec![Key::default()];
+fn expand(section: &Section) -> Vec<OptionKey> {
+    let mut keys = vec![OptionKey::default()];
     for segment in section.path {
         let words = match segment {
-            Segment::Fixed(word) => vec![*word],
-            Segment::OneOf(words) => words.to_vec(),
-            Segment::Any(_) => vec!["default"],
+            KeySegment::Fixed(word) => vec![*word],
+            KeySegment::OneOf(words) => words.to_vec(),
+            KeySegment::Any(_) => vec!["default"],
         };
         keys = keys
             .iter()
@@ -182,7 +188,7 @@ fn expand(section: &Section) -> Vec<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::value::Raw;
+    use crate::config::value::RawOptionValue;
 
     #[test]
     fn unknown_keys_are_explained() {
@@ -197,11 +203,11 @@ mod tests {
             ("max_qos", "did you mean `mqtt.max_qos`?"),
             ("allow_anonymous", "did you mean `access.anonymous`?"),
             ("mqtt.max_mqueue_len", "did you mean `mqtt.max_queued_messages`?"),
-            ("mqtt.zzz", "`tidewire config reference` lists all"),
-            ("zzz.yyy", "`tidewire config reference` lists all"),
+            ("mqtt.zzz", "`tidewire config reference` lists all keys"),
+            ("zzz.yyy", "`tidewire config reference` lists all keys"),
         ] {
-            let key = Key::parse(key).expect(key);
-            assert!(matches!(lookup(&key.words()), Lookup::Unknown), "{key}");
+            let key = OptionKey::parse(key).expect(key);
+            assert!(matches!(lookup(&key.words()), SchemaLookup::Unknown), "{key}");
             assert_eq!(explain_unknown(&key), format!("unknown key; {text}"), "{key}");
         }
     }
@@ -215,13 +221,16 @@ mod tests {
             "mqtt.shared_strategies.\"a/b\"",
         ] {
             assert!(
-                matches!(lookup(&Key::parse(key).expect(key).words()), Lookup::Option(_)),
+                matches!(
+                    lookup(&OptionKey::parse(key).expect(key).words()),
+                    SchemaLookup::Option(_)
+                ),
                 "{key}"
             );
         }
         for key in ["mqtt", "listeners", "listeners.tls", "listeners.tls.x", "access.users"] {
             assert!(
-                matches!(lookup(&Key::parse(key).expect(key).words()), Lookup::Table),
+                matches!(lookup(&OptionKey::parse(key).expect(key).words()), SchemaLookup::Table),
                 "{key}"
             );
         }
@@ -232,15 +241,15 @@ mod tests {
         for section in SECTIONS {
             for def in section.options.iter().filter(|def| !def.is_map_entry()) {
                 let where_it_is = format!("{}.{}", pattern_text(section.path), def.name);
-                let shown = (def.kind.normalize)(def, &Raw::Text(def.default.into())).expect(&where_it_is);
-                let again = (def.kind.normalize)(def, &Raw::Toml(shown.clone())).expect(&where_it_is);
+                let shown = (def.kind.normalize)(def, &RawOptionValue::Text(def.default.into())).expect(&where_it_is);
+                let again = (def.kind.normalize)(def, &RawOptionValue::Toml(shown.clone())).expect(&where_it_is);
                 assert_eq!(
                     shown, again,
-                    "{where_it_is}: what is shown reads back as the same value"
+                    "{where_it_is}: the displayed value parses to the same value"
                 );
                 if let Some((min, max)) = def.range {
                     for bound in [min, max] {
-                        (def.kind.normalize)(def, &Raw::Text(bound.into())).expect(&where_it_is);
+                        (def.kind.normalize)(def, &RawOptionValue::Text(bound.into())).expect(&where_it_is);
                     }
                 }
                 assert!(
@@ -254,9 +263,9 @@ mod tests {
     #[test]
     fn foreign_names_lead_to_known_keys() {
         for (theirs, ours) in FOREIGN {
-            let key = Key::parse(ours).expect(ours);
+            let key = OptionKey::parse(ours).expect(ours);
             assert!(
-                !matches!(lookup(&key.words()), Lookup::Unknown),
+                !matches!(lookup(&key.words()), SchemaLookup::Unknown),
                 "{theirs} leads to {ours}, which is unknown"
             );
         }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::key::{Key, quoted};
-use super::origin::Origin;
-use super::resolve::Effective;
+use super::key::{OptionKey, quoted};
+use super::origin::ValueOrigin;
+use super::resolve::EffectiveOption;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShowOptions {
@@ -15,18 +15,18 @@ pub struct ShowOptions {
 }
 
 /// Secrets are `***`; everything else reads back as the same configuration.
-pub fn show(effective: &[Effective], options: ShowOptions) -> String {
+pub fn show(effective: &[EffectiveOption], options: ShowOptions) -> String {
     let mut text = String::new();
     let mut table = Vec::new();
     let shown = effective
         .iter()
-        .filter(|value| options.all || value.origin != Origin::Default);
+        .filter(|value| options.all || value.origin != ValueOrigin::Default);
     for value in shown {
         let (name, parent) = value.key.0.split_last().expect("a key has at least one word");
         if parent != table {
             table = parent.to_vec();
             let separator = if text.is_empty() { "" } else { "\n" };
-            let _ = writeln!(text, "{separator}[{}]", Key(table.clone()));
+            let _ = writeln!(text, "{separator}[{}]", OptionKey(table.clone()));
         }
         let _ = write!(text, "{} = {}", quoted(name), value.value);
         if options.origin {
@@ -35,13 +35,13 @@ pub fn show(effective: &[Effective], options: ShowOptions) -> String {
         text.push('\n');
     }
     if text.is_empty() {
-        "# everything is at its default; --all shows it\n".into()
+        "# all options have their defaults; --all shows them\n".into()
     } else {
         text
     }
 }
 
-fn origin_comment(value: &Effective) -> String {
+fn origin_comment(value: &EffectiveOption) -> String {
     let pinned = if value.origin.is_pinned() { ", pinned" } else { "" };
     format!("{}{pinned}", value.origin)
 }

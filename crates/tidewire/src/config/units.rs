@@ -1,6 +1,7 @@
 //! Quantities with a unit: durations, byte sizes and rates, as people write them.
 //!
-//! A unit is required: `15` for a duration is refused, because every product means another unit by it. Only 0 needs none.
+//! A unit is required: `15` is rejected as a duration, because products differ in the unit that they assume. Only 0
+//! needs none.
 
 use std::fmt;
 use std::time::Duration;
@@ -68,11 +69,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, Reject> {
         let (number, unit, after) = split_quantity(rest);
         let number: u64 = number.parse().map_err(|_| Reject::Mismatch)?;
         if unit.is_empty() {
-            return Err(Reject::Because(format!(
+            return Err(Reject::WithReason(format!(
                 "a unit is missing: is it \"{text}s\" or \"{text}ms\"?"
             )));
         }
-        let factor = duration_unit(unit).ok_or_else(|| Reject::Because(format!("`{unit}` is no unit of time")))?;
+        let factor = duration_unit(unit).ok_or_else(|| {
+            Reject::WithReason(format!(
+                "`{unit}` is not a unit of time; units are ms, s, m, h, d and w"
+            ))
+        })?;
         let part = number.checked_mul(factor).ok_or(Reject::Mismatch)?;
         total_ms = total_ms.checked_add(part).ok_or(Reject::Mismatch)?;
         rest = after.trim_start();
@@ -86,7 +91,7 @@ fn duration_unit(unit: &str) -> Option<u64> {
         "min" | "minute" | "minutes" => "m",
         "hour" | "hours" => "h",
         "day" | "days" => "d",
-        // Read but not printed: "7d" stays what it is.
+        // Accepted but not printed: "7d" stays as it is.
         "w" | "week" | "weeks" => return Some(WEEK),
         other => other,
     };
@@ -137,8 +142,8 @@ fn parse_bytes(text: &str) -> Result<u64, Reject> {
             .find(|(name, _)| name.eq_ignore_ascii_case(unit))
             .map(|(_, factor)| *factor)
             .ok_or_else(|| {
-                Reject::Because(format!(
-                    "`{unit}` is no unit of size; there are B, KB, KiB, MB, MiB, GB and GiB"
+                Reject::WithReason(format!(
+                    "`{unit}` is not a unit of size; units are B, KB, KiB, MB, MiB, GB and GiB"
                 ))
             })?,
     };
@@ -149,7 +154,7 @@ fn parse_bytes(text: &str) -> Result<u64, Reject> {
 fn parse_rate(text: &str, parse_amount: fn(&str) -> Result<u64, Reject>) -> Result<Rate, Reject> {
     let (amount, period) = text
         .split_once('/')
-        .ok_or_else(|| Reject::Because("`/s` is missing".into()))?;
+        .ok_or_else(|| Reject::WithReason("`/s` is missing".into()))?;
     let period = period.trim();
     let per = if period.starts_with(|c: char| c.is_ascii_digit()) {
         parse_duration(period)?
@@ -161,7 +166,7 @@ fn parse_rate(text: &str, parse_amount: fn(&str) -> Result<u64, Reject>) -> Resu
     }
     let amount = parse_amount(amount.trim())?;
     if amount == 0 {
-        return Err(Reject::Because("0 would stop everything".into()));
+        return Err(Reject::WithReason("0 would stop all traffic".into()));
     }
     Ok(Rate { amount, per })
 }
@@ -316,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_duration_without_a_unit_is_asked_about() {
-        let Err(Reject::Because(why)) = parse_duration("15") else {
+        let Err(Reject::WithReason(why)) = parse_duration("15") else {
             panic!("15 has no unit")
         };
         assert_eq!(why, "a unit is missing: is it \"15s\" or \"15ms\"?");

@@ -1,23 +1,24 @@
-//! What an option can hold: how each type is read from TOML and from text, checked and printed.
+//! Types of option values: how each is read from TOML and from text, checked and printed.
 //!
-//! A type that implements `OptionValue` can be used in an option definition; nothing else in this directory knows
-//! types. Text is what comes from the environment, from `--set` and from the `default` of a definition; TOML is what
-//! comes from a file. A file is held to its types (`"5"` is no integer there); text has only one form for everything.
+//! A type that implements `OptionValue` can be used in an option definition; no other file in this directory knows
+//! types. Values from the environment, from `--set` and from the `default` of a definition are text. Values from a
+//! file are TOML. A value from a file must have the right type (`"5"` is not an integer); text has only one form for
+//! all types.
 
 use std::path::PathBuf;
 
-/// What stands for one key in one layer.
+/// The value of a key in one layer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Raw {
+pub enum RawOptionValue {
     Toml(toml::Value),
     Text(String),
 }
 
-/// Why a value was refused. The caller adds what was found and what was expected.
+/// Why a value is rejected. The caller adds the found and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reject {
     Mismatch,
-    Because(String),
+    WithReason(String),
 }
 
 pub trait OptionValue: Sized {
@@ -27,7 +28,7 @@ pub trait OptionValue: Sized {
     /// The type as the reference page names it: "duration", "integer".
     fn type_name() -> String;
 
-    /// What an error says was expected, with an example: "a duration such as \"15s\" or \"2h\"".
+    /// Describes the expected value in errors, with an example: "a duration such as \"15s\" or \"2h\"".
     fn expected() -> String;
 
     /// Values that are words of their own; for completion.
@@ -62,21 +63,21 @@ pub trait OptionValue: Sized {
         true
     }
 
-    fn from_raw(raw: &Raw) -> Result<Self, Reject> {
+    fn from_raw(raw: &RawOptionValue) -> Result<Self, Reject> {
         match raw {
-            Raw::Toml(value) => Self::from_toml(value),
-            Raw::Text(text) => Self::from_text(text),
+            RawOptionValue::Toml(value) => Self::from_toml(value),
+            RawOptionValue::Text(text) => Self::from_text(text),
         }
     }
 }
 
 /// The value in words, for error messages: `integer 5`, `string "abc"`.
-pub fn describe(raw: &Raw) -> String {
+pub fn describe(raw: &RawOptionValue) -> String {
     match raw {
-        Raw::Text(text) => format!("\"{text}\""),
-        Raw::Toml(toml::Value::Array(_)) => "an array".into(),
-        Raw::Toml(toml::Value::Table(_)) => "a table".into(),
-        Raw::Toml(value) => format!("{} {value}", value.type_str()),
+        RawOptionValue::Text(text) => format!("\"{text}\""),
+        RawOptionValue::Toml(toml::Value::Array(_)) => "an array".into(),
+        RawOptionValue::Toml(toml::Value::Table(_)) => "a table".into(),
+        RawOptionValue::Toml(value) => format!("{} {value}", value.type_str()),
     }
 }
 
@@ -324,7 +325,7 @@ impl<T: OptionValue> OptionValue for Vec<T> {
         if text.trim_start().starts_with('[') {
             let value = text
                 .parse::<toml::Value>()
-                .map_err(|error| Reject::Because(error.message().to_string()))?;
+                .map_err(|error| Reject::WithReason(error.message().to_string()))?;
             return Vec::from_toml(&value);
         }
         text.split(',')

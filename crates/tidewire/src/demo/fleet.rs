@@ -1,16 +1,16 @@
-//! What a demonstration consists of: profiles with alarm rules, devices, the building that they are in, a dashboard. All of it has a
-//! name that begins with [`PREFIX`], by which it is found again.
+//! The entities of a demo: profiles with alarm rules, devices, the building that contains them, and a dashboard. All
+//! names begin with [`PREFIX`], by which they are found again.
 
 use serde_json::{Value, json};
 
-use super::rest::Session;
-use super::simulation::{Device, Kind};
+use super::rest::DemoSession;
+use super::simulation::{DemoDevice, DemoDeviceKind};
 
 const PREFIX: &str = "Demo ";
 const STORES: u32 = 6;
 const METERS: u32 = 4;
 
-/// Lists of what is made, and the paths by which it is deleted: devices before their profiles.
+/// Lists of the created entities, and the paths for deleting them: devices before their profiles.
 const KINDS: [(&str, &str, &str); 4] = [
     ("/api/tenant/dashboards", "title", "/api/dashboard"),
     ("/api/tenant/devices", "name", "/api/device"),
@@ -18,7 +18,7 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("/api/deviceProfiles", "name", "/api/deviceProfile"),
 ];
 
-pub fn make(session: &Session) -> Result<Vec<Device>, String> {
+pub fn make(session: &DemoSession) -> Result<Vec<DemoDevice>, String> {
     let store = id(&session.post("/api/deviceProfile", &store_profile())?)?;
     let meter = id(&session.post("/api/deviceProfile", &meter_profile())?)?;
     let building = session.post(
@@ -26,10 +26,10 @@ pub fn make(session: &Session) -> Result<Vec<Device>, String> {
         &json!({"name": format!("{PREFIX}warehouse"), "type": "default", "label": "All simulated devices"}),
     )?;
     let mut devices = Vec::new();
-    let mut ids: Vec<(Kind, String)> = Vec::new();
+    let mut ids: Vec<(DemoDeviceKind, String)> = Vec::new();
     for (kind, what, count, profile) in [
-        (Kind::ColdStore, "cold store", STORES, &store),
-        (Kind::Meter, "water meter", METERS, &meter),
+        (DemoDeviceKind::ColdStore, "cold store", STORES, &store),
+        (DemoDeviceKind::Meter, "water meter", METERS, &meter),
     ] {
         for number in 1..=count {
             let name = format!("{PREFIX}{what} {number}");
@@ -43,7 +43,7 @@ pub fn make(session: &Session) -> Result<Vec<Device>, String> {
             let relation = json!({"from": building["id"], "to": made["id"], "type": "Contains", "typeGroup": "COMMON"});
             session.post("/api/relation", &relation)?;
             ids.push((kind, id(&made)?));
-            devices.push(Device { kind, number, token });
+            devices.push(DemoDevice { kind, number, token });
         }
     }
     session.post("/api/dashboard", &dashboard(&ids))?;
@@ -51,7 +51,7 @@ pub fn make(session: &Session) -> Result<Vec<Device>, String> {
 }
 
 /// How many devices there were.
-pub fn remove(session: &Session) -> Result<usize, String> {
+pub fn remove(session: &DemoSession) -> Result<usize, String> {
     let mut count = 0;
     for (list, name, path) in KINDS {
         let search = PREFIX.trim_end();
@@ -99,7 +99,8 @@ fn profile(name: &str, description: &str, alarms: &Value) -> Value {
     })
 }
 
-/// Too warm for a few seconds is a major alarm, much too warm a critical one at once; it clears when the store is cold again.
+/// A temperature that is too high for some seconds raises a major alarm; a much higher one raises a critical alarm
+/// immediately. The alarm is cleared when the store is cold again.
 fn store_profile() -> Value {
     let lasting = json!({
         "type": "DURATION",
@@ -144,8 +145,8 @@ fn meter_profile() -> Value {
 }
 
 /// In ThingsBoard's form. An alias has all devices of its kind; who shows one shows the first.
-fn dashboard(devices: &[(Kind, String)]) -> Value {
-    let alias = |id: &str, name: &str, kind: Kind| {
+fn dashboard(devices: &[(DemoDeviceKind, String)]) -> Value {
+    let alias = |id: &str, name: &str, kind: DemoDeviceKind| {
         let of_kind = devices.iter().filter(|(known, _)| *known == kind);
         let ids: Vec<&String> = of_kind.map(|(_, id)| id).collect();
         json!({
@@ -168,8 +169,8 @@ fn dashboard(devices: &[(Kind, String)]) -> Value {
         "configuration": {
             "description": "Cold stores and water meters of the demonstration",
             "entityAliases": {
-                "stores": alias("stores", "Cold stores", Kind::ColdStore),
-                "meters": alias("meters", "Water meters", Kind::Meter),
+                "stores": alias("stores", "Cold stores", DemoDeviceKind::ColdStore),
+                "meters": alias("meters", "Water meters", DemoDeviceKind::Meter),
             },
             "widgets": widgets,
             "states": {"default": {"name": "Warehouse", "root": true, "layouts": {"main": {

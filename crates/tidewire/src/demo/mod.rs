@@ -1,5 +1,5 @@
-//! `tidewire demo`: a server with a fleet of simulated devices, to look at. The fleet is made over the REST interface and speaks MQTT over
-//! connections of its own, as real devices would; it is taken away when the server stops, or by `demo --remove`.
+//! `tidewire demo`: a server with simulated devices. The devices are created through the REST interface and send MQTT
+//! over connections of their own, as real devices do. They are deleted when the server stops, or by `demo --remove`.
 
 mod fleet;
 mod rest;
@@ -15,11 +15,11 @@ use std::thread::{self, JoinHandle};
 
 use clap::{Arg, ArgAction, Command};
 
-use crate::client::target::Target;
-use crate::config::{Config, Sources};
-use crate::output::{EXIT_FAILURE, complain, fail, print};
-use crate::serve::{Addresses, Beside};
-use rest::{PASSWORD, Session, USER};
+use crate::client::target::ConnectTarget;
+use crate::config::{Config, ConfigSources};
+use crate::output::{EXIT_FAILURE, fail, print, print_error};
+use crate::serve::{CompanionTask, LocalAddresses};
+use rest::{DemoSession, PASSWORD, USER};
 
 /// Where the data of a demonstration is, if nothing else says so: not with that of a real server.
 const DATA_DIR: &str = "tidewire-demo";
@@ -36,13 +36,13 @@ pub fn command() -> Command {
 }
 
 /// The platform with its users, before everything that was typed.
-pub fn add_users(sources: &mut Sources) {
+pub fn add_users(sources: &mut ConfigSources) {
     let needed = ["platform.enabled=true".to_owned(), "platform.demo=true".to_owned()];
     sources.set.splice(0..0, needed);
 }
 
-/// What a demonstration needs.
-pub fn prepare(sources: &mut Sources) {
+/// Arguments of a demo.
+pub fn prepare(sources: &mut ConfigSources) {
     add_users(sources);
     let sets_directory = sources.set.iter().any(|set| set.starts_with("node.data_dir="));
     if sources.file.is_none() && !sets_directory {
@@ -58,13 +58,11 @@ pub fn remove(config: &Config) -> ExitCode {
         "http"
     };
     let url = format!("{scheme}://{}", config.api.bind);
-    let removed = Target::parse_api_url(&url)
-        .and_then(Session::log_in)
+    let removed = ConnectTarget::parse_api_url(&url)
+        .and_then(DemoSession::log_in)
         .and_then(|session| fleet::remove(&session));
     match removed {
-        Ok(count) => print(&format!(
-            "{count} simulated devices and what belongs to them are gone\n"
-        )),
+        Ok(count) => print(&format!("{count} simulated devices and their data are deleted\n")),
         Err(error) => fail(
             EXIT_FAILURE,
             &format!("the demonstration at {url} cannot be removed: {error}"),
@@ -72,7 +70,7 @@ pub fn remove(config: &Config) -> ExitCode {
     }
 }
 
-/// The fleet beside a server.
+/// Runs the simulated devices while the server runs.
 #[derive(Default)]
 pub struct Demo {
     is_stopping: Arc<AtomicBool>,
@@ -85,20 +83,20 @@ impl fmt::Debug for Demo {
     }
 }
 
-impl Beside for Demo {
-    fn started(&self, at: &Addresses) {
+impl CompanionTask for Demo {
+    fn started(&self, at: &LocalAddresses) {
         let (Some(mqtt), Some(url)) = (at.mqtt, at.api_url.clone()) else {
-            return complain(&"the demonstration needs a listener of MQTT over TCP and the API");
+            return print_error(&"the demonstration needs a listener of MQTT over TCP and the API");
         };
         let is_stopping = Arc::clone(&self.is_stopping);
         let run = move || {
             if let Err(error) = run(mqtt, &url, &is_stopping) {
-                complain(&format!("the demonstration has ended: {error}"));
+                print_error(&format!("the demonstration has ended: {error}"));
             }
         };
         match thread::Builder::new().name("demo".into()).spawn(run) {
             Ok(thread) => *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
-            Err(error) => complain(&format!("no thread for the demonstration: {error}")),
+            Err(error) => print_error(&format!("no thread for the demonstration: {error}")),
         }
     }
 
@@ -113,9 +111,9 @@ impl Beside for Demo {
 }
 
 fn run(mqtt: SocketAddr, url: &str, is_stopping: &AtomicBool) -> Result<(), String> {
-    let target = Target::parse_api_url(url)?;
-    let session = Session::log_in(target.clone())?;
-    // What a demonstration that was killed has left.
+    let target = ConnectTarget::parse_api_url(url)?;
+    let session = DemoSession::log_in(target.clone())?;
+    // Deletes the entities of a demo that was killed.
     fleet::remove(&session)?;
     let devices = fleet::make(&session)?;
     print(&format!(
@@ -126,7 +124,7 @@ fn run(mqtt: SocketAddr, url: &str, is_stopping: &AtomicBool) -> Result<(), Stri
     ));
     let ran = simulation::run(mqtt, devices, is_stopping);
     // Tokens expire before a demonstration that runs for long ends.
-    let removed = Session::log_in(target).and_then(|session| fleet::remove(&session));
+    let removed = DemoSession::log_in(target).and_then(|session| fleet::remove(&session));
     ran.and(removed.map(drop))
 }
 

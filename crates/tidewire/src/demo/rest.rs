@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use crate::client::args::TlsOptions;
-use crate::client::target::Target;
-use crate::remote::{Request, ask};
+use crate::client::args::ClientTlsOptions;
+use crate::client::target::ConnectTarget;
+use crate::remote::{ApiRequest, send};
 use crate::secret::Secret;
 
 pub const USER: &str = "tenant@thingsboard.org";
 pub const PASSWORD: &str = "tenant";
 
-pub struct Session {
-    target: Target,
+pub struct DemoSession {
+    target: ConnectTarget,
     token: Option<Secret>,
 }
 
-impl Session {
-    pub fn log_in(target: Target) -> Result<Session, String> {
-        let mut session = Session { target, token: None };
+impl DemoSession {
+    pub fn log_in(target: ConnectTarget) -> Result<DemoSession, String> {
+        let mut session = DemoSession { target, token: None };
         let pair = session.post("/api/auth/login", &json!({"username": USER, "password": PASSWORD}))?;
         let token = pair["token"].as_str().ok_or("the login gives no token")?;
         session.token = Some(Secret::new(token));
@@ -37,18 +37,18 @@ impl Session {
     }
 
     fn call(&self, method: &str, path: &str, body: Option<String>) -> Result<Value, String> {
-        let request = Request {
+        let request = ApiRequest {
             method,
             path,
             token: self.token.as_ref(),
             body: body.as_deref().map(str::as_bytes),
         };
         // The server is on this machine: whose certificate it shows does not matter.
-        let tls = TlsOptions {
+        let tls = ClientTlsOptions {
             is_insecure: true,
-            ..TlsOptions::default()
+            ..ClientTlsOptions::default()
         };
-        let answer = ask(&self.target, &tls, &request).map_err(|failure| failure.to_string())?;
+        let answer = send(&self.target, &tls, &request).map_err(|failure| failure.to_string())?;
         match answer.status {
             200..300 => Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null)),
             status => Err(format!(

@@ -17,31 +17,32 @@ const KEEP_ALIVE_S: u16 = 60;
 const VERSION: ProtocolVersion = ProtocolVersion::V3_1_1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DemoDeviceKind {
     ColdStore,
     Meter,
 }
 
 #[derive(Clone, Debug)]
-pub struct Device {
-    pub kind: Kind,
+pub struct DemoDevice {
+    pub kind: DemoDeviceKind,
     /// From 1.
     pub number: u32,
     pub token: String,
 }
 
-/// Until it is told to stop.
-pub fn run(server: SocketAddr, devices: Vec<Device>, is_stopping: &AtomicBool) -> Result<(), String> {
-    let mut connections: Vec<(Device, Option<Connection>)> = devices.into_iter().map(|device| (device, None)).collect();
+/// Runs until `is_stopping` is true.
+pub fn run(server: SocketAddr, devices: Vec<DemoDevice>, is_stopping: &AtomicBool) -> Result<(), String> {
+    let mut connections: Vec<(DemoDevice, Option<DemoConnection>)> =
+        devices.into_iter().map(|device| (device, None)).collect();
     let began = Instant::now();
     let mut next = began;
     while !is_stopping.load(Relaxed) {
         for (device, connection) in &mut connections {
             let seconds = began.elapsed().as_secs_f64();
-            let said = say(server, device, connection, seconds);
+            let said = send_values(server, device, connection, seconds);
             if let Err(error) = said {
                 // It is tried again a second later.
-                tracing::debug!(device = device.token, %error, "a simulated device has lost its connection");
+                tracing::debug!(device = device.token, %error, "a simulated device lost its connection");
                 *connection = None;
             }
         }
@@ -62,11 +63,16 @@ pub fn run(server: SocketAddr, devices: Vec<Device>, is_stopping: &AtomicBool) -
     Ok(())
 }
 
-fn say(server: SocketAddr, device: &Device, connection: &mut Option<Connection>, seconds: f64) -> io::Result<()> {
+fn send_values(
+    server: SocketAddr,
+    device: &DemoDevice,
+    connection: &mut Option<DemoConnection>,
+    seconds: f64,
+) -> io::Result<()> {
     let connection = match connection {
         Some(connection) => connection,
         None => {
-            let mut opened = Connection::open(server, device)?;
+            let mut opened = DemoConnection::open(server, device)?;
             opened.publish("v1/devices/me/attributes", &device.attributes())?;
             connection.insert(opened)
         }
@@ -75,11 +81,11 @@ fn say(server: SocketAddr, device: &Device, connection: &mut Option<Connection>,
     connection.publish("v1/devices/me/telemetry", &device.telemetry(seconds))
 }
 
-impl Device {
+impl DemoDevice {
     fn attributes(&self) -> Value {
         let model = match self.kind {
-            Kind::ColdStore => "CS-200",
-            Kind::Meter => "WM-15",
+            DemoDeviceKind::ColdStore => "CS-200",
+            DemoDeviceKind::Meter => "WM-15",
         };
         json!({"model": model, "firmware": "1.4.2", "serial": 1000 + self.number})
     }
@@ -90,12 +96,12 @@ impl Device {
         let wave = |period_s: f64| (TAU * (seconds / period_s + phase)).sin();
         let rounded = |value: f64| (value * 100.0).round() / 100.0;
         match self.kind {
-            Kind::ColdStore => json!({
+            DemoDeviceKind::ColdStore => json!({
                 "temperature": rounded(5.5 + 3.4 * wave(90.0) + 0.15 * wave(7.0)),
                 "humidity": rounded(60.0 + 8.0 * wave(130.0)),
                 "doorOpen": wave(45.0) > 0.8,
             }),
-            Kind::Meter => {
+            DemoDeviceKind::Meter => {
                 // A battery falls from full to empty in two minutes, and is changed.
                 let battery = 100.0 - 100.0 * (seconds / 120.0 + 0.45 + phase).fract();
                 json!({
@@ -108,17 +114,17 @@ impl Device {
     }
 }
 
-struct Connection {
+struct DemoConnection {
     stream: TcpStream,
     out: Vec<u8>,
 }
 
-impl Connection {
-    fn open(server: SocketAddr, device: &Device) -> io::Result<Connection> {
+impl DemoConnection {
+    fn open(server: SocketAddr, device: &DemoDevice) -> io::Result<DemoConnection> {
         let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut connection = Connection {
+        let mut connection = DemoConnection {
             stream,
             out: Vec::new(),
         };
@@ -160,7 +166,7 @@ impl Connection {
         self.stream.write_all(&self.out)
     }
 
-    /// What the server says does not matter to a device that has subscribed to nothing; that it has gone does.
+    /// Reads and ignores packets of the server, because a device has no subscriptions. Detects a closed connection.
     fn skip_received(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let mut part = [0; 512];
@@ -183,15 +189,15 @@ impl Connection {
 mod tests {
     use super::*;
 
-    fn device(kind: Kind, number: u32) -> Device {
-        Device {
+    fn device(kind: DemoDeviceKind, number: u32) -> DemoDevice {
+        DemoDevice {
             kind,
             number,
             token: String::new(),
         }
     }
 
-    /// What the rules of the profiles wait for comes within two minutes of each device, and goes.
+    /// Each condition of the alarm rules becomes true and false again within two minutes.
     #[test]
     fn every_device_raises_its_alarms_and_clears_them() {
         let over = |kind, number, key: &str, high: f64, low: f64| {
@@ -201,11 +207,20 @@ mod tests {
             values.iter().any(|value| *value > high) && values.iter().any(|value| *value < low)
         };
         for number in 1..=6 {
-            assert!(over(Kind::ColdStore, number, "temperature", 8.6, 6.0), "store {number}");
+            assert!(
+                over(DemoDeviceKind::ColdStore, number, "temperature", 8.6, 6.0),
+                "store {number}"
+            );
         }
         for number in 1..=4 {
-            assert!(over(Kind::Meter, number, "batteryLevel", 20.0, 20.0), "meter {number}");
-            assert!(over(Kind::Meter, number, "flow", 40.0, 30.0), "meter {number}");
+            assert!(
+                over(DemoDeviceKind::Meter, number, "batteryLevel", 20.0, 20.0),
+                "meter {number}"
+            );
+            assert!(
+                over(DemoDeviceKind::Meter, number, "flow", 40.0, 30.0),
+                "meter {number}"
+            );
         }
     }
 
@@ -213,7 +228,7 @@ mod tests {
     fn somebody_raises_an_alarm_in_the_first_seconds() {
         let is_low = |number| {
             (0..10).any(|second| {
-                let said = device(Kind::Meter, number).telemetry(f64::from(second));
+                let said = device(DemoDeviceKind::Meter, number).telemetry(f64::from(second));
                 said["batteryLevel"].as_f64().unwrap() <= 20.0
             })
         };

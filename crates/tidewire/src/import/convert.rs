@@ -1,32 +1,35 @@
-//! From Mosquitto's persistence file to records of the journal: as a node of one shard would have written them.
+//! Converts a persistence file of Mosquitto to journal records, as a node with one shard would have written them.
 //!
-//! A message that a publisher has sent at QoS 2 and not released is with Mosquitto not yet on its way to subscribers; here it is as
-//! soon as it has come. So it is left to be routed by the first start, and the publisher's packet identifier is taken until it
-//! releases it. The file does not say which version of MQTT a client speaks; the next CONNECT will.
+//! In Mosquitto, a QoS 2 message that its publisher has not released is not delivered to subscribers yet. tidewire
+//! delivers a message when it arrives. So the first start routes such a message, and its packet identifier stays in
+//! use until the publisher releases it. The file does not contain the MQTT version of a client; the next CONNECT tells
+//! it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use broker::durable::record::{
-    GroupKey, MessageRecord, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, Settled, SettledItems,
-    SubscriptionRecord, Target, Targets, Terms,
+    AcknowledgedEntry, ConnectSettings, GroupKey, JournalRecord, MessageRecord, Recipient, RecordTarget, RetainedTerms,
+    SessionKey, SessionRecord, SettledItems, SubscriptionRecord, Targets,
 };
 use broker::provenance::Provenance;
 use mqtt::{Properties, Property, PropertyContext, QoS, RetainHandling, SubscriptionOptions};
 
-use super::mosquitto::{Client, Database, Queued, State, StoreId, StoredMessage, Subscription};
-use super::queue::Queue;
+use super::mosquitto::{
+    Database, MosquittoClient, MosquittoQueued, MosquittoState, MosquittoSubscription, StoreId, StoredMessage,
+};
+use super::queue::ImportedQueue;
 
 /// Session Expiry Interval: never.
 const NEVER: u32 = u32::MAX;
 
-/// All shards of a node that has one.
+/// All shards of a node with one shard.
 const THE_SHARD: u64 = 1;
 
-/// What has not become part of the journal, or not yet of a queue.
+/// Counts data that is not imported, or not queued yet.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct NotImported {
     pub expired_sessions: usize,
-    pub messages_of_nobody: usize,
+    pub messages_without_session: usize,
     pub without_session: usize,
     pub released_by_arrival: usize,
 }
@@ -34,21 +37,21 @@ pub struct Left {
 pub struct Conversion<'a, 'd> {
     database: &'a Database<'d>,
     now_unix_ms: u64,
-    sessions: Vec<Session<'a, 'd>>,
+    sessions: Vec<ImportedSession<'a, 'd>>,
     /// By share name and filter.
     groups: BTreeMap<(&'d str, &'d str), GroupKey>,
-    left: Left,
+    left: NotImported,
 }
 
-struct Session<'a, 'd> {
+struct ImportedSession<'a, 'd> {
     key: SessionKey,
-    client: &'a Client<'d>,
-    subscriptions: Vec<&'a Subscription<'d>>,
-    outgoing: Vec<&'a Queued<'d>>,
-    incoming: Vec<&'a Queued<'d>>,
+    client: &'a MosquittoClient<'d>,
+    subscriptions: Vec<&'a MosquittoSubscription<'d>>,
+    outgoing: Vec<&'a MosquittoQueued<'d>>,
+    incoming: Vec<&'a MosquittoQueued<'d>>,
 }
 
-/// Who gets a message.
+/// Recipient of a message.
 #[derive(Default)]
 struct Recipients {
     targets: Vec<u8>,
@@ -62,7 +65,7 @@ impl<'a, 'd> Conversion<'a, 'd> {
             now_unix_ms,
             sessions: Vec::new(),
             groups: BTreeMap::new(),
-            left: Left::default(),
+            left: NotImported::default(),
         };
         let mut by_client_id = conversion.add_sessions();
         conversion.add_subscriptions(&by_client_id);
@@ -78,7 +81,7 @@ impl<'a, 'd> Conversion<'a, 'd> {
                 self.left.expired_sessions += 1;
             } else if !by_client_id.contains_key(client.client_id) {
                 by_client_id.insert(client.client_id, self.sessions.len());
-                self.sessions.push(Session {
+                self.sessions.push(ImportedSession {
                     key: SessionKey(self.sessions.len() as u64 + 1),
                     client,
                     subscriptions: Vec::new(),
@@ -90,7 +93,7 @@ impl<'a, 'd> Conversion<'a, 'd> {
         by_client_id
     }
 
-    fn is_expired(&self, client: &Client<'_>) -> bool {
+    fn is_expired(&self, client: &MosquittoClient<'_>) -> bool {
         let is_over = client.expires_unix_s > 0 && client.expires_unix_s as u64 <= self.now_unix_ms / 1000;
         client.expiry_s == 0 || client.expiry_s != NEVER && is_over
     }
@@ -123,15 +126,15 @@ impl<'a, 'd> Conversion<'a, 'd> {
         }
     }
 
-    pub fn write(mut self, put: &mut dyn FnMut(&Record<'_>)) -> Left {
+    pub fn write(mut self, put: &mut dyn FnMut(&JournalRecord<'_>)) -> NotImported {
         let last_key = self.sessions.len().max(self.groups.len()) as u64;
-        put(&Record::Boot {
+        put(&JournalRecord::Boot {
             unix_ms: self.now_unix_ms,
             shards: 1,
             last_key,
         });
         for ((share_name, filter), group) in &self.groups {
-            put(&Record::Group {
+            put(&JournalRecord::Group {
                 group: *group,
                 share_name,
                 filter,
@@ -140,18 +143,18 @@ impl<'a, 'd> Conversion<'a, 'd> {
         let mut recipients: HashMap<StoreId, Recipients> = HashMap::new();
         let mut released = Vec::new();
         for session in &self.sessions {
-            let queue = Queue::new(&session.outgoing);
-            put(&Record::Session(self.session_record(session, &queue)));
+            let queue = ImportedQueue::new(&session.outgoing);
+            put(&JournalRecord::Session(self.session_record(session, &queue)));
             session.note_recipients(&queue, &mut recipients, &mut released);
         }
         self.write_messages(&recipients, put);
         if !released.is_empty() {
-            put(&Record::Settled(SettledItems::from_written(&released)));
+            put(&JournalRecord::Settled(SettledItems::from_written(&released)));
         }
         self.left
     }
 
-    fn session_record(&self, session: &Session<'_, 'd>, queue: &Queue<'_, '_>) -> SessionRecord<'d> {
+    fn session_record(&self, session: &ImportedSession<'_, 'd>, queue: &ImportedQueue<'_, '_>) -> SessionRecord<'d> {
         let client = session.client;
         let mut received: Vec<u16> = session.incoming.iter().map(|queued| queued.packet_id).collect();
         received.sort_unstable();
@@ -161,11 +164,11 @@ impl<'a, 'd> Conversion<'a, 'd> {
             client_id: client.client_id,
             created_unix_ms: self.now_unix_ms,
             left_unix_ms: Some(self.left_unix_ms(client)),
-            terms: Terms {
+            terms: ConnectSettings {
                 user_name: client.user_name,
                 version: session.likely_version(),
                 expiry_s: client.expiry_s,
-                ..Terms::default()
+                ..ConnectSettings::default()
             },
             next_seq: queue.next_seq,
             started: queue.started,
@@ -178,7 +181,7 @@ impl<'a, 'd> Conversion<'a, 'd> {
         }
     }
 
-    fn left_unix_ms(&self, client: &Client<'_>) -> u64 {
+    fn left_unix_ms(&self, client: &MosquittoClient<'_>) -> u64 {
         if client.expiry_s == NEVER || client.expires_unix_s <= 0 {
             return self.now_unix_ms;
         }
@@ -186,8 +189,8 @@ impl<'a, 'd> Conversion<'a, 'd> {
         left_unix_s.saturating_mul(1000).min(self.now_unix_ms)
     }
 
-    /// In the order in which Mosquitto got them.
-    fn write_messages(&mut self, recipients: &HashMap<StoreId, Recipients>, put: &mut dyn FnMut(&Record<'_>)) {
+    /// In the order in which Mosquitto received them.
+    fn write_messages(&mut self, recipients: &HashMap<StoreId, Recipients>, put: &mut dyn FnMut(&JournalRecord<'_>)) {
         let retained: HashSet<StoreId> = self.database.retained.iter().copied().collect();
         let mut messages: Vec<&StoredMessage<'_>> = self.database.messages.iter().collect();
         messages.sort_by_key(|message| message.id);
@@ -197,7 +200,7 @@ impl<'a, 'd> Conversion<'a, 'd> {
             let is_retained = retained.contains(&message.id);
             let recipients = recipients.get(&message.id);
             if recipients.is_none() && !is_retained {
-                self.left.messages_of_nobody += 1;
+                self.left.messages_without_session += 1;
                 continue;
             }
             let recipients = recipients.unwrap_or(&nobody);
@@ -211,15 +214,16 @@ fn put_message(
     message: &StoredMessage<'_>,
     recipients: &Recipients,
     is_retained: bool,
-    put: &mut dyn FnMut(&Record<'_>),
+    put: &mut dyn FnMut(&JournalRecord<'_>),
 ) {
     let expires_unix_ms = (message.expires_unix_s > 0).then(|| (message.expires_unix_s as u64).saturating_mul(1000));
     let mut properties = Vec::new();
-    // What a later Mosquitto may put there and the standard does not is not worth the message.
+    // The standard does not know these properties of later Mosquitto versions. They are omitted, and the message is
+    // imported.
     if let Ok(found) = Properties::parse(message.properties, PropertyContext::Publish) {
         found.append_forwarded(&mut properties);
     }
-    put(&Record::Message(MessageRecord {
+    put(&JournalRecord::Message(MessageRecord {
         topic: message.topic,
         payload: message.payload,
         properties: &properties,
@@ -237,10 +241,10 @@ fn put_message(
     }));
 }
 
-impl Session<'_, '_> {
-    /// What only MQTT 5 has tells that it was spoken.
+impl ImportedSession<'_, '_> {
+    /// Properties that only MQTT 5 has show the version.
     fn likely_version(&self) -> u8 {
-        let is_of_5 = |one: &&Subscription<'_>| one.identifier != 0 || one.options & !0b11 != 0;
+        let is_of_5 = |one: &&MosquittoSubscription<'_>| one.identifier != 0 || one.options & !0b11 != 0;
         match self.client.expiry_s != NEVER || self.subscriptions.iter().any(is_of_5) {
             true => 5,
             false => 4,
@@ -249,12 +253,12 @@ impl Session<'_, '_> {
 
     fn note_recipients(
         &self,
-        queue: &Queue<'_, '_>,
+        queue: &ImportedQueue<'_, '_>,
         recipients: &mut HashMap<StoreId, Recipients>,
         released: &mut Vec<u8>,
     ) {
         for &(seq, queued) in &queue.entries {
-            let target = Target {
+            let target = RecordTarget {
                 to: Recipient::Session(self.key),
                 seq,
                 qos: qos(queued.qos),
@@ -263,8 +267,8 @@ impl Session<'_, '_> {
                 identifiers: identifiers(queued.properties),
             };
             target.put(&mut recipients.entry(queued.message).or_default().targets);
-            if queued.state == State::Released {
-                Settled {
+            if queued.state == MosquittoState::Released {
+                AcknowledgedEntry {
                     session: self.key,
                     seq,
                     is_release: true,
@@ -289,7 +293,7 @@ fn identifiers(properties: &[u8]) -> Vec<u32> {
     properties.iter().filter_map(identifier).collect()
 }
 
-fn subscription_record<'d>(subscription: &Subscription<'d>) -> SubscriptionRecord<'d> {
+fn subscription_record<'d>(subscription: &MosquittoSubscription<'d>) -> SubscriptionRecord<'d> {
     let options = subscription.options;
     SubscriptionRecord {
         filter: subscription.filter,
@@ -308,7 +312,7 @@ fn subscription_record<'d>(subscription: &Subscription<'d>) -> SubscriptionRecor
     }
 }
 
-/// Share name and filter of `$share/name/filter`.
+/// Returns share name and filter of `$share/name/filter`.
 fn shared_of(filter: &str) -> Option<(&str, &str)> {
     filter.strip_prefix("$share/")?.split_once('/')
 }

@@ -1,7 +1,7 @@
-//! `tidewire import`: takes over what another broker has kept.
+//! `tidewire import`: imports sessions and messages of another broker.
 //!
-//! A file of the other broker in, a fresh journal out. The journal gets its name when all of it is on the disk, so that an import that
-//! is interrupted has done nothing. Nothing is ever added to a journal that exists.
+//! It reads a file of the other broker and writes a new journal. The journal is renamed to its final name when all of
+//! it is on the disk, so that an interrupted import has no effect. It never adds to an existing journal.
 
 mod convert;
 mod mosquitto;
@@ -17,24 +17,24 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use journal::{Batch, DIRECTORY_NAME, Directory, Log, LogConfig};
+use journal::{DIRECTORY_NAME, LogBatch, LogConfig, RecordLog, StorageDirectory};
 
 use crate::config::files::chain;
 use crate::journal_command::data_dir_args;
-use crate::journal_command::holdings::{Holdings, count};
+use crate::journal_command::holdings::{JournalSummary, count};
 use crate::output::{EXIT_FAILURE, fail, print};
-use convert::{Conversion, Left};
+use convert::{Conversion, NotImported};
 use mosquitto::Database;
 
-/// Where the journal is written until it is whole, in the data directory.
+/// Directory of the journal until it is complete, in the data directory.
 const UNFINISHED: &str = "import.unfinished";
 
-/// A batch is flushed when it is so long.
+/// A batch is flushed at this size.
 const BATCH_BYTES: usize = 4 << 20;
 
 pub fn command() -> Command {
     Command::new("import")
-        .about("Take over what another broker has kept")
+        .about("Import sessions, messages and settings from another broker")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
@@ -79,7 +79,7 @@ fn import(file: &Path, data_dir: &Path) -> Result<String, String> {
             target.display()
         ));
     }
-    let bytes = fs::read(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    let bytes = fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let in_file = |error: &dyn std::error::Error| format!("{}: {}", file.display(), chain(error));
     let database = Database::read(&bytes).map_err(|error| in_file(&error))?;
     let now_unix_ms = SystemTime::now()
@@ -88,26 +88,26 @@ fn import(file: &Path, data_dir: &Path) -> Result<String, String> {
     let unfinished = data_dir.join(UNFINISHED);
     let left = write(&database, &unfinished, now_unix_ms)?;
     put_in_place(&unfinished, &target)?;
-    let (_, holdings) = Holdings::read(data_dir).map_err(|error| chain(&error))?;
+    let (_, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
     Ok(report(file, &target, &holdings, &left))
 }
 
-fn write(database: &Database<'_>, directory: &Path, now_unix_ms: u64) -> Result<Left, String> {
+fn write(database: &Database<'_>, directory: &Path, now_unix_ms: u64) -> Result<NotImported, String> {
     let io = |error| format!("{} cannot be written: {error}", directory.display());
     if directory.exists() {
-        // Of an import that was interrupted.
+        // Deletes the rest of an interrupted import.
         fs::remove_dir_all(directory).map_err(io)?;
     }
     fs::create_dir_all(directory).map_err(io)?;
-    let storage = Directory::open(directory, DIRECTORY_NAME).map_err(|error| chain(&error))?;
+    let storage = StorageDirectory::open(directory, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let config = LogConfig {
         max_bytes: u64::MAX,
         reserve_bytes: 0,
         ..LogConfig::default()
     };
-    let opened = Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
+    let opened = RecordLog::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
     let (mut log, _) = opened.map_err(|error| chain(&error))?;
-    let mut batch = Batch::new();
+    let mut batch = LogBatch::new();
     let mut failure = None;
     let left = Conversion::new(database, now_unix_ms).write(&mut |record| {
         batch.record(|out| record.put(out));
@@ -132,12 +132,12 @@ fn put_in_place(unfinished: &Path, target: &Path) -> Result<(), String> {
             None => Ok(()),
         }
     };
-    rename().map_err(|error| format!("{} cannot be made: {error}", target.display()))
+    rename().map_err(|error| format!("cannot create {}: {error}", target.display()))
 }
 
-fn report(file: &Path, target: &Path, holdings: &Holdings, left: &Left) -> String {
+fn report(file: &Path, target: &Path, holdings: &JournalSummary, left: &NotImported) -> String {
     let mut text = format!("imported {} into {}\n", file.display(), target.display());
-    let _ = writeln!(text, "it holds: {holdings}");
+    let _ = writeln!(text, "contents: {holdings}");
     let unrouted = left.released_by_arrival;
     if unrouted > 0 {
         let messages = count(unrouted, "message");
@@ -148,7 +148,7 @@ fn report(file: &Path, target: &Path, holdings: &Holdings, left: &Left) -> Strin
     }
     for (number, what) in [
         (left.expired_sessions, "expired session"),
-        (left.messages_of_nobody, "message that nobody waits for"),
+        (left.messages_without_session, "message without a recipient"),
         (left.without_session, "subscription or message of no session"),
     ] {
         if number > 0 {
@@ -158,7 +158,7 @@ fn report(file: &Path, target: &Path, holdings: &Holdings, left: &Left) -> Strin
     text
 }
 
-/// The noun comes first in `what`.
+/// `what` begins with the noun.
 fn plural(number: usize, what: &str) -> String {
     match what.split_once(' ') {
         Some((noun, rest)) if rest.starts_with("that") || rest.starts_with("or") => {

@@ -1,20 +1,23 @@
-//! Mosquitto's persistence file, versions 5 and 6, taken apart. What it says is not interpreted here.
+//! Parses the persistence file of Mosquitto, versions 5 and 6, without interpreting it.
 //!
 //! ```text
 //! file      := magic [15], crc u32 (always 0), version u32, chunks
 //! chunk     := kind u32, bytes u32, fixed part, texts
 //! 1 config       last id (8), shutdown u8, size of ids u8, padding
-//! 2 message      id, expires i64 (s), payload bytes u32, source packet id, source id, source user name, topic bytes u16 each,
-//!                source port u16, qos u8, retain u8 | source id, source user name, topic, payload, properties
+//! 2 message      id, expires i64 (s), payload bytes u32, source packet id, source id, source user name,
+//!                topic bytes u16 each, source port u16, qos u8, retain u8
+//!                | source id, source user name, topic, payload, properties
 //! 3 in a session message id, packet id u16, client id bytes u16, qos u8, state u8, retain << 4 | dup, direction u8
 //!                | client id, properties
 //! 4 retained     message id
-//! 5 subscription identifier u32, client id bytes u16, filter bytes u16, qos u8, options u8, padding | client id, filter
+//! 5 subscription identifier u32, client id bytes u16, filter bytes u16, qos u8, options u8, padding
+//!                | client id, filter
 //! 6 client       expires i64 (s), expiry interval u32, last packet id u16, client id bytes u16,
 //!                [version 6: port u16, user name bytes u16, padding 4] | client id, user name
 //! properties     := length (Variable Byte Integer), bytes; or nothing
 //! ```
-//! Integers are big-endian, but those of 8 bytes are as the machine has them: little-endian is assumed. Fixed parts are C structs.
+//! Integers are big-endian, except those of 8 bytes. They have the byte order of the machine; little-endian is assumed.
+//! Fixed parts are C structs.
 
 use std::fmt;
 
@@ -36,9 +39,9 @@ pub struct StoreId(pub u64);
 #[derive(Debug, Default)]
 pub struct Database<'a> {
     pub messages: Vec<StoredMessage<'a>>,
-    pub clients: Vec<Client<'a>>,
-    pub queued: Vec<Queued<'a>>,
-    pub subscriptions: Vec<Subscription<'a>>,
+    pub clients: Vec<MosquittoClient<'a>>,
+    pub queued: Vec<MosquittoQueued<'a>>,
+    pub subscriptions: Vec<MosquittoSubscription<'a>>,
     pub retained: Vec<StoreId>,
 }
 
@@ -56,7 +59,7 @@ pub struct StoredMessage<'a> {
 }
 
 #[derive(Debug)]
-pub struct Client<'a> {
+pub struct MosquittoClient<'a> {
     pub client_id: &'a str,
     pub user_name: Option<&'a str>,
     /// Unix seconds; 0 is never.
@@ -66,21 +69,21 @@ pub struct Client<'a> {
 
 /// A message of a session: received from its client, or to be sent to it.
 #[derive(Debug)]
-pub struct Queued<'a> {
+pub struct MosquittoQueued<'a> {
     pub client_id: &'a str,
     pub message: StoreId,
     /// 0: none yet.
     pub packet_id: u16,
     pub qos: u8,
     pub retain: bool,
-    pub state: State,
+    pub state: MosquittoState,
     pub is_incoming: bool,
     /// Subscription identifiers, as properties without their length.
     pub properties: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MosquittoState {
     /// Not yet sent.
     Queued,
     /// Sent and not answered, or received and not released.
@@ -90,7 +93,7 @@ pub enum State {
 }
 
 #[derive(Debug)]
-pub struct Subscription<'a> {
+pub struct MosquittoSubscription<'a> {
     pub client_id: &'a str,
     pub filter: &'a str,
     /// The Subscription Options of SUBSCRIBE.
@@ -110,10 +113,10 @@ pub enum NotADatabase {
 impl fmt::Display for NotADatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotADatabase::Magic => f.write_str("this is no persistence file of Mosquitto"),
+            NotADatabase::Magic => f.write_str("this is not a persistence file of Mosquitto"),
             NotADatabase::Version(version) => write!(
                 f,
-                "a persistence file of version {version}, and only 5 and 6 can be read: have a Mosquitto of 1.6 or later write it anew"
+                "the persistence file has version {version}; supported are 5 and 6: let Mosquitto 1.6 or later rewrite it"
             ),
             NotADatabase::IdBytes(bytes) => write!(f, "messages have ids of {bytes} bytes instead of {ID_BYTES}"),
             NotADatabase::Chunk { offset, expected } => write!(f, "offset {offset}: expected {expected}"),
@@ -126,7 +129,7 @@ impl std::error::Error for NotADatabase {}
 impl<'a> Database<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Database<'a>, NotADatabase> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(NotADatabase::Magic)?;
-        let mut reader = Reader {
+        let mut reader = DatabaseReader {
             bytes: rest,
             offset: MAGIC.len(),
         };
@@ -139,7 +142,7 @@ impl<'a> Database<'a> {
         while !reader.bytes.is_empty() {
             let (kind, length) = (reader.u32()?, reader.u32()?);
             let offset = reader.offset;
-            let chunk = Reader {
+            let chunk = DatabaseReader {
                 bytes: reader.take(length as usize)?,
                 offset,
             };
@@ -148,7 +151,7 @@ impl<'a> Database<'a> {
         Ok(database)
     }
 
-    fn add(&mut self, kind: u32, mut chunk: Reader<'a>, version: u32) -> Result<(), NotADatabase> {
+    fn add(&mut self, kind: u32, mut chunk: DatabaseReader<'a>, version: u32) -> Result<(), NotADatabase> {
         match kind {
             CONFIG => return chunk.config(),
             MESSAGE => self.messages.push(chunk.message()?),
@@ -156,20 +159,20 @@ impl<'a> Database<'a> {
             RETAINED => self.retained.push(chunk.id()?),
             SUBSCRIPTION => self.subscriptions.push(chunk.subscription()?),
             CLIENT => self.clients.push(chunk.client(version)?),
-            // Mosquitto passes over what it does not know.
+            // Mosquitto skips unknown chunks as well.
             _ => {}
         }
         Ok(())
     }
 }
 
-struct Reader<'a> {
+struct DatabaseReader<'a> {
     bytes: &'a [u8],
     /// In the file.
     offset: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DatabaseReader<'a> {
     fn error(&self, expected: &'static str) -> NotADatabase {
         NotADatabase::Chunk {
             offset: self.offset,
@@ -222,7 +225,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is left of the chunk.
+    /// The rest of the chunk.
     fn properties(&mut self) -> Result<&'a [u8], NotADatabase> {
         if self.bytes.is_empty() {
             return Ok(&[]);
@@ -267,12 +270,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn queued(&mut self) -> Result<Queued<'a>, NotADatabase> {
+    fn queued(&mut self) -> Result<MosquittoQueued<'a>, NotADatabase> {
         let message = self.id()?;
         let (packet_id, client_id_bytes) = (self.u16()?, self.u16()?);
         let (qos, state) = (self.qos()?, self.state()?);
         let (retain_dup, direction) = (self.u8()?, self.u8()?);
-        Ok(Queued {
+        Ok(MosquittoQueued {
             client_id: self.text(client_id_bytes)?,
             message,
             packet_id,
@@ -285,21 +288,21 @@ impl<'a> Reader<'a> {
     }
 
     /// 1, 2, 4: to be sent; 3, 5: waits for PUBACK, PUBREC; 6, 9: PUBREL sent; 7, 8, 10: incoming; 11: queued.
-    fn state(&mut self) -> Result<State, NotADatabase> {
+    fn state(&mut self) -> Result<MosquittoState, NotADatabase> {
         match self.u8()? {
-            2..=5 | 7 | 8 | 10 => Ok(State::Underway),
-            6 | 9 => Ok(State::Released),
-            1 | 11 => Ok(State::Queued),
+            2..=5 | 7 | 8 | 10 => Ok(MosquittoState::Underway),
+            6 | 9 => Ok(MosquittoState::Released),
+            1 | 11 => Ok(MosquittoState::Queued),
             _ => Err(self.error("a state from 1 to 11")),
         }
     }
 
-    fn subscription(&mut self) -> Result<Subscription<'a>, NotADatabase> {
+    fn subscription(&mut self) -> Result<MosquittoSubscription<'a>, NotADatabase> {
         let identifier = self.u32()?;
         let (client_id_bytes, filter_bytes) = (self.u16()?, self.u16()?);
         let (qos, options) = (self.qos()?, self.u8()?);
         self.take(2)?;
-        Ok(Subscription {
+        Ok(MosquittoSubscription {
             client_id: self.text(client_id_bytes)?,
             filter: self.text(filter_bytes)?,
             options: options & 0xFC | qos,
@@ -307,7 +310,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn client(&mut self, version: u32) -> Result<Client<'a>, NotADatabase> {
+    fn client(&mut self, version: u32) -> Result<MosquittoClient<'a>, NotADatabase> {
         let (expires_unix_s, expiry_s) = (self.i64()?, self.u32()?);
         let _last_packet_id = self.u16()?;
         let client_id_bytes = self.u16()?;
@@ -320,7 +323,7 @@ impl<'a> Reader<'a> {
                 bytes
             }
         };
-        Ok(Client {
+        Ok(MosquittoClient {
             client_id: self.text(client_id_bytes)?,
             user_name: match user_name_bytes {
                 0 => None,

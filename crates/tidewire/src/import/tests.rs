@@ -1,7 +1,7 @@
-//! The file's parser on bytes that nobody would write, and the numbers of messages in flight.
+//! Tests the parser with invalid files, and the numbers of messages in flight.
 
-use super::mosquitto::{Database, NotADatabase, Queued, State, StoreId};
-use super::queue::Queue;
+use super::mosquitto::{Database, MosquittoQueued, MosquittoState, NotADatabase, StoreId};
+use super::queue::ImportedQueue;
 
 /// A file of version 6 with one chunk of each kind.
 fn file() -> Vec<u8> {
@@ -36,8 +36,8 @@ fn file() -> Vec<u8> {
     file
 }
 
-fn queued(packet_id: u16, state: State) -> Queued<'static> {
-    Queued {
+fn queued(packet_id: u16, state: MosquittoState) -> MosquittoQueued<'static> {
+    MosquittoQueued {
         client_id: "c",
         message: StoreId(1),
         packet_id,
@@ -83,12 +83,12 @@ fn other_files_and_other_versions_are_refused() {
 #[test]
 fn messages_in_flight_keep_their_packet_identifiers_across_the_end_of_the_circle() {
     let ids = [65_534, 65_535, 1, 3];
-    let all: Vec<Queued<'_>> = ids
+    let all: Vec<MosquittoQueued<'_>> = ids
         .iter()
-        .map(|id| queued(*id, State::Underway))
-        .chain([queued(0, State::Queued), queued(0, State::Queued)])
+        .map(|id| queued(*id, MosquittoState::Underway))
+        .chain([queued(0, MosquittoState::Queued), queued(0, MosquittoState::Queued)])
         .collect();
-    let queue = Queue::new(&all.iter().collect::<Vec<_>>());
+    let queue = ImportedQueue::new(&all.iter().collect::<Vec<_>>());
     let seqs: Vec<u64> = queue.entries.iter().map(|(seq, _)| *seq).collect();
     assert_eq!(seqs, [65_534, 65_535, 65_536, 65_538, 65_539, 65_540]);
     assert_eq!((queue.started, queue.next_seq), (65_538, 65_541));
@@ -96,6 +96,6 @@ fn messages_in_flight_keep_their_packet_identifiers_across_the_end_of_the_circle
 
 #[test]
 fn a_queue_of_nothing_begins_with_one() {
-    let queue = Queue::new(&[]);
+    let queue = ImportedQueue::new(&[]);
     assert_eq!((queue.entries.len(), queue.started, queue.next_seq), (0, 0, 1));
 }

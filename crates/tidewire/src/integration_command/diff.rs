@@ -1,4 +1,4 @@
-//! What differs between two texts, by line, as `diff -u` shows it, without leaving lines out: a rule is short.
+//! The differences between two texts by line, like `diff -u` but with all lines, because a rule is short.
 
 /// Lines of both with ` `, `-` or `+` before them. Nothing if they are the same.
 pub fn diff(old: &str, new: &str) -> String {
@@ -24,7 +24,7 @@ pub fn diff(old: &str, new: &str) -> String {
     text
 }
 
-/// The length of the longest common subsequence of what is left from each pair of lines on.
+/// For each pair of lines, the length of the longest common subsequence of the remaining lines.
 fn common_lengths(old: &[&str], new: &[&str]) -> Vec<Vec<u32>> {
     let mut lengths = vec![vec![0; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {

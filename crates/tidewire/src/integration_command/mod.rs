@@ -1,6 +1,7 @@
-//! `tidewire rule`, `connector`, `action` and `source`: what the API can do with them, and rules tried without a server.
+//! `tidewire rule`, `connector`, `action` and `source`: commands that use the API, and tests of rules without a
+//! server.
 //!
-//! Lists are tables for people; `--json` prints what the API answers. What the API refuses is told in its words.
+//! Lists are tables for people; `--json` prints the response of the API. Errors of the API are printed as they are.
 
 mod diff;
 mod offline;
@@ -31,9 +32,9 @@ fn word(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).value_name(value).required(true).help(help)
 }
 
-/// A subcommand with one argument: what it is about.
-fn about_one(name: &'static str, value: &'static str, help: &'static str) -> Command {
-    let what = Arg::new("id").value_name(value).required(true);
+/// A subcommand with one argument, the name of the item.
+fn named_subcommand(name: &'static str, value: &'static str, help: &'static str) -> Command {
+    let what = Arg::new("id").value_name(value).required(true).help("Name of the item");
     Command::new(name).about(help).arg(what)
 }
 
@@ -43,7 +44,7 @@ fn id(matches: &ArgMatches) -> &str {
 
 /// A file, or `-` for standard input.
 fn read_file(path: &str) -> Result<String, ApiError> {
-    let wrong = |error: io::Error| ApiError::Usage(format!("{path}: {error}"));
+    let wrong = |error: io::Error| ApiError::Usage(format!("cannot read {path}: {error}"));
     let mut text = String::new();
     let input: Box<dyn Read> = match path {
         "-" => Box::new(io::stdin()),
@@ -54,22 +55,22 @@ fn read_file(path: &str) -> Result<String, ApiError> {
         .read_to_string(&mut text)
         .map_err(wrong)?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(ApiError::Usage(format!(
-            "{path}: is larger than {FILE_BYTES_MAX} bytes"
-        )));
+        return Err(ApiError::Usage(format!("{path} is larger than {FILE_BYTES_MAX} bytes")));
     }
     Ok(text)
 }
 
-/// A definition in JSON or TOML. Of one that was shown, what is said of it beside its definition (`view_only`) is left out.
+/// Reads a definition in JSON or TOML. Fields that the API only shows (`view_only`) are ignored, so that its output
+/// can be used as input.
 fn read_definition(path: &str, view_only: &[&str]) -> Result<Value, ApiError> {
     let text = read_file(path)?;
     let is_toml = Path::new(path).extension().is_some_and(|extension| extension == "toml");
-    let read = match is_toml {
-        true => toml::from_str(&text).map_err(|error| error.to_string()),
-        false => serde_json::from_str(&text).map_err(|error| error.to_string()),
+    let (format, read) = match is_toml {
+        true => ("TOML", toml::from_str(&text).map_err(|error| error.to_string())),
+        false => ("JSON", serde_json::from_str(&text).map_err(|error| error.to_string())),
     };
-    let mut definition: Value = read.map_err(|error| ApiError::Usage(format!("{path}: {}", error.trim_end())))?;
+    let wrong = |error: String| ApiError::Usage(format!("{path} is not valid {format}: {}", error.trim_end()));
+    let mut definition: Value = read.map_err(wrong)?;
     if let Some(fields) = definition
         .as_object_mut()
         .filter(|fields| fields.contains_key("pinned_by"))

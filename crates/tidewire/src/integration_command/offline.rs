@@ -1,5 +1,5 @@
-//! `tidewire rule test`: what a rule would do with a message or an event, without a server. The code that evaluates is that of the
-//! server; nothing is sent anywhere.
+//! `tidewire rule test`: evaluates a rule for a message or an event without a server. It uses the code of the server
+//! and sends nothing.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use integration::{DryRun, DryRunResult, EngineError, ErrorPosition, FileProblem,
 use serde_json::{Map, Value};
 
 use super::{finish, print_json, read_file, word};
-use crate::output::{EXIT_FAILURE, complain, print};
+use crate::output::{EXIT_FAILURE, print, print_error};
 use crate::remote::ApiError;
 
 /// The rule works, and this message is not for it.
@@ -31,9 +31,9 @@ pub fn command() -> Command {
         )
         .arg(word("file", "FILE.sql", "The rule; - for standard input"))
         .arg(text("message", "PAYLOAD", "The message's payload"))
-        .arg(text("topic", "TOPIC", "Its topic [default: one that fits FROM]"))
-        .arg(text("clientid", "ID", "Who published it"))
-        .arg(text("username", "NAME", "Who published it"))
+        .arg(text("topic", "TOPIC", "Topic of the message [default: a topic that FROM matches]"))
+        .arg(text("clientid", "ID", "Client ID of the publisher"))
+        .arg(text("username", "NAME", "User name of the publisher"))
         .arg(text("qos", "QOS", "Its QoS").value_parser(value_parser!(u8).range(0..=2)))
         .arg(text(
             "event",
@@ -62,7 +62,7 @@ fn test(own: &ArgMatches) -> Result<ExitCode, ApiError> {
     if own.get_flag("json") {
         print_json(&serde_json::to_value(&result).expect("a result is plain data"));
     } else {
-        tell(file, &source, &rule.sql, &result);
+        print_result(file, &source, &rule.sql, &result);
     }
     Ok(match result {
         DryRunResult { error: Some(_), .. } => ExitCode::from(EXIT_FAILURE),
@@ -75,16 +75,16 @@ fn test(own: &ArgMatches) -> Result<ExitCode, ApiError> {
     })
 }
 
-fn tell(file: &str, source: &str, sql: &str, result: &DryRunResult) {
+fn print_result(file: &str, source: &str, sql: &str, result: &DryRunResult) {
     let lines: String = result.outputs.iter().map(|output| format!("{output}\n")).collect();
     if !lines.is_empty() && result.is_matched {
         print(&lines);
     }
     match &result.error {
-        Some(error) => complain(&failed(file, source, sql, error, result.error_position)),
-        None if !result.is_matched => complain(&format!("{file}: FROM names neither this topic nor this event")),
+        Some(error) => print_error(&failed(file, source, sql, error, result.error_position)),
+        None if !result.is_matched => print_error(&format!("{file}: FROM names neither this topic nor this event")),
         None if !result.is_passed => {
-            complain(&format!(
+            print_error(&format!(
                 "{file}: no output: WHERE does not hold, or there was nothing to put out"
             ));
         }
@@ -100,11 +100,11 @@ fn failed(file: &str, source: &str, sql: &str, error: &str, at: Option<ErrorPosi
     let above = source.find(sql).map_or(0, |at| source[..at].matches('\n').count());
     let what = error.split_once(": ").map_or(error, |(_, what)| what);
     let line = above + line as usize;
-    let under = pointed_at(source, line, Some(column as usize));
+    let under = mark_error_position(source, line, Some(column as usize));
     format!("{file}:{line}:{column}: the rule fails on this message: {what}{under}")
 }
 
-/// What was typed of the event; none for the example that the rule's first source has.
+/// The event that was typed; `None` means the example of the first source of the rule.
 fn event(own: &ArgMatches) -> Result<Option<Value>, ApiError> {
     let mut columns = match own.get_one::<String>("event").map(|text| serde_json::from_str(text)) {
         None => Map::new(),
@@ -141,7 +141,7 @@ pub fn wrong_file(file: &str, source: &str, problems: &[FileProblem]) -> ApiErro
             let column_text = column.map(|column| format!(":{column}")).unwrap_or_default();
             format!(
                 "{file}:{line}{column_text}: {message}{}",
-                pointed_at(source, *line, *column)
+                mark_error_position(source, *line, *column)
             )
         })
         .collect();
@@ -149,7 +149,7 @@ pub fn wrong_file(file: &str, source: &str, problems: &[FileProblem]) -> ApiErro
 }
 
 /// The line, and under it a mark at the column.
-fn pointed_at(source: &str, line: usize, column: Option<usize>) -> String {
+fn mark_error_position(source: &str, line: usize, column: Option<usize>) -> String {
     let Some(text) = source.lines().nth(line.wrapping_sub(1)) else {
         return String::new();
     };

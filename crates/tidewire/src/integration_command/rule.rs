@@ -9,16 +9,17 @@ use serde_json::{Value, json};
 
 use super::diff::diff;
 use super::show::show;
-use super::table::Table;
-use super::{about_one, finish, id, joined, offline, print_json, read_definition, read_file, tail, text, word};
-use crate::config::Sources;
+use super::table::TextTable;
+use super::{finish, id, joined, named_subcommand, offline, print_json, read_definition, read_file, tail, text, word};
+use crate::config::ConfigSources;
 use crate::output::print;
-use crate::remote::{Api, ApiError, args, path_part};
+use crate::remote::{ApiClient, ApiError, args, path_part};
 
-/// Fields of what is shown that are not of the definition.
+/// Fields of the response that are not part of the definition.
 const VIEW_ONLY: &[&str] = &[
     "from",
     "metrics",
+    "timing",
     "last_error",
     "missing_actions",
     "warnings",
@@ -33,25 +34,25 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .args(args())
         .subcommand(offline::command())
-        .subcommand(Command::new("list").about("All rules, with what they have counted"))
-        .subcommand(about_one("show", "ID", "One rule in full"))
+        .subcommand(Command::new("list").about("List all rules with their counters"))
+        .subcommand(named_subcommand("show", "ID", "One rule in full"))
         .subcommand(Command::new("put").about("Add or change a rule").arg(word(
             "file",
             "FILE",
             "A rule file (.sql), JSON, TOML (.toml), or - for JSON from standard input",
         )))
-        .subcommand(about_one("delete", "ID", "Delete a rule; its history stays"))
-        .subcommand(about_one("enable", "ID", "Put a rule in force again"))
-        .subcommand(about_one("disable", "ID", "Keep a rule, and let it see nothing"))
+        .subcommand(named_subcommand("delete", "ID", "Delete a rule; its history stays"))
+        .subcommand(named_subcommand("enable", "ID", "Put a rule in force again"))
+        .subcommand(named_subcommand("disable", "ID", "Keep a rule, and let it see nothing"))
         .subcommand(tail::command())
-        .subcommand(about_one("history", "ID", "What a rule has been"))
+        .subcommand(named_subcommand("history", "ID", "What a rule has been"))
         .subcommand(
-            about_one("diff", "ID", "What has changed between two versions of a rule")
-                .arg(version("from", "Version [default: the one before]"))
+            named_subcommand("diff", "ID", "Show the changes between two versions of a rule")
+                .arg(version("from", "Version [default: the previous one]"))
                 .arg(version("to", "Version [default: the latest]")),
         )
         .subcommand(
-            about_one("rollback", "ID", "Make a rule what it was").arg(
+            named_subcommand("rollback", "ID", "Restore an earlier version of a rule").arg(
                 version("version", "One of its history")
                     .value_name("VERSION")
                     .required(true),
@@ -67,12 +68,12 @@ fn version(name: &'static str, help: &'static str) -> Arg {
     }
 }
 
-pub fn run(matches: &ArgMatches, sources: impl FnOnce(&ArgMatches) -> Sources) -> ExitCode {
+pub fn run(matches: &ArgMatches, sources: impl FnOnce(&ArgMatches) -> ConfigSources) -> ExitCode {
     let (name, own) = matches.subcommand().expect("clap requires it");
     if name == "test" {
         return offline::run(own);
     }
-    let run = |api: Api| match name {
+    let run = |api: ApiClient| match name {
         "list" => list(&api, own),
         "show" => shown(&api, own),
         "put" => put(&api, own),
@@ -83,22 +84,22 @@ pub fn run(matches: &ArgMatches, sources: impl FnOnce(&ArgMatches) -> Sources) -
         "rollback" => roll_back(&api, own),
         order => {
             let rule = api.call("POST", &format!("{}/{order}", path(id(own))), None)?;
-            told(&format!("{order}d"), &rule, own)
+            print_result(&format!("{order}d"), &rule, own)
         }
     };
-    finish(Api::connect(own, &sources(own)).and_then(run))
+    finish(ApiClient::connect(own, &sources(own)).and_then(run))
 }
 
 fn path(id: &str) -> String {
     format!("/api/v1/rules/{}", path_part(id))
 }
 
-fn list(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn list(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let all = api.get("/api/v1/rules")?;
     if own.get_flag("json") {
         return Ok(print_json(&all));
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "ID",
         "STATE",
         "FROM",
@@ -142,7 +143,7 @@ fn actions(rule: &Value) -> String {
     words.join(", ")
 }
 
-fn shown(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn shown(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let rule = api.get(&path(id(own)))?;
     Ok(match own.get_flag("json") {
         true => print_json(&rule),
@@ -150,7 +151,7 @@ fn shown(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     })
 }
 
-fn put(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn put(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let file: &String = own.get_one("file").expect("clap requires it");
     let name = Path::new(file);
     let definition = if name.extension().is_some_and(|extension| extension == "sql") {
@@ -162,10 +163,10 @@ fn put(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         read_definition(file, VIEW_ONLY)?
     };
     let rule = api.call("PUT", &path(text(&definition, "id")), Some(&definition))?;
-    told("in force", &rule, own)
+    print_result("in force", &rule, own)
 }
 
-fn told(what: &str, rule: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn print_result(what: &str, rule: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     if own.get_flag("json") {
         return Ok(print_json(rule));
     }
@@ -177,7 +178,7 @@ fn told(what: &str, rule: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError
     let mut line = format!("rule {}, version {}: {what}", text(rule, "id"), rule["version"]);
     let missing = joined(&rule["missing_actions"]);
     if !missing.is_empty() {
-        line.push_str(&format!("; there is no action {missing} that runs"));
+        line.push_str(&format!("; its action {missing} does not exist or is disabled"));
     }
     for warning in rule["warnings"]
         .as_array()
@@ -190,7 +191,7 @@ fn told(what: &str, rule: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError
     Ok(print(&format!("{line}\n")))
 }
 
-fn delete(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn delete(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     api.call("DELETE", &path(id(own)), None)?;
     Ok(print(&format!(
         "rule {} deleted; `tidewire rule rollback` brings it back\n",
@@ -198,17 +199,17 @@ fn delete(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     )))
 }
 
-fn versions(api: &Api, own: &ArgMatches) -> Result<Vec<Value>, ApiError> {
+fn versions(api: &ApiClient, own: &ArgMatches) -> Result<Vec<Value>, ApiError> {
     let history = api.get(&format!("{}/history", path(id(own))))?;
     Ok(history.as_array().cloned().unwrap_or_default())
 }
 
-fn history(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn history(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let versions = versions(api, own)?;
     if own.get_flag("json") {
         return Ok(print_json(&Value::Array(versions)));
     }
-    let mut table = Table::new(&["VERSION", "SINCE", "CHANGED"]);
+    let mut table = TextTable::new(&["VERSION", "SINCE", "CHANGED"]);
     let mut before = &Value::Null;
     for version in &versions {
         let now = &version["rule"];
@@ -240,7 +241,7 @@ fn changed(before: &Value, now: &Value) -> String {
     }
 }
 
-fn differences(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn differences(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let versions = versions(api, own)?;
     let latest = versions.last().and_then(|last| last["version"].as_u64()).unwrap_or(0);
     let to = own.get_one("to").copied().unwrap_or(latest);
@@ -262,18 +263,18 @@ fn as_text(versions: &[Value], version: u64) -> Result<String, ApiError> {
         return Ok(String::new());
     }
     let found = versions.iter().find(|it| it["version"] == version);
-    let found = found.ok_or_else(|| ApiError::Usage(format!("there is no version {version} in its history")))?;
+    let found = found.ok_or_else(|| ApiError::Usage(format!("the history of the rule has no version {version}")))?;
     let rule: Option<RuleDefinition> = serde_json::from_value(found["rule"].clone())
         .map_err(|error| ApiError::Usage(format!("version {version} is not a rule: {error}")))?;
     Ok(rule.map(|rule| write_rule(&rule)).unwrap_or_default())
 }
 
-fn roll_back(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn roll_back(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let version: &u64 = own.get_one("version").expect("clap requires it");
     let rule = api.call(
         "POST",
         &format!("{}/roll-back", path(id(own))),
         Some(&json!({"version": version})),
     )?;
-    told(&format!("as it was in version {version}"), &rule, own)
+    print_result(&format!("as it was in version {version}"), &rule, own)
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::joined;
 
-/// The fields of an object in their order; what is empty is left out.
+/// The non-empty fields of an object, in order.
 pub fn show(value: &Value) -> String {
     let Some(fields) = value.as_object() else {
         return format!("{value}\n");

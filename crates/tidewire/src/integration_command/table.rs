@@ -1,16 +1,16 @@
-//! A table for people: columns as wide as what is in them, numbers to the right.
+//! A table for people: columns fit their contents, numbers are right-aligned.
 
 /// Longer cells are cut.
 const CELL_CHARACTERS_MAX: usize = 60;
 
-pub struct Table {
+pub struct TextTable {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    pub fn new(head: &[&'static str]) -> Table {
-        Table {
+impl TextTable {
+    pub fn new(head: &[&'static str]) -> TextTable {
+        TextTable {
             head: head.to_vec(),
             rows: Vec::new(),
         }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let mut table = Table::new(&["ID", "N"]);
+        let mut table = TextTable::new(&["ID", "N"]);
         table.row(vec!["a".into(), "12".into()]);
         table.row(vec!["long".into(), "3".into()]);
         table.row(vec![String::new(), "4".into()]);

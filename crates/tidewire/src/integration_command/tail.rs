@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::Value;
 
-use super::{about_one, text};
-use crate::client::failure::Failure;
+use super::{named_subcommand, text};
+use crate::client::failure::ClientFailure;
 use crate::output::print;
-use crate::remote::{Api, ApiError};
+use crate::remote::{ApiClient, ApiError};
 
 pub fn command() -> Command {
-    about_one("tail", "ID", "Watch what a rule sees, puts out and fails on")
+    named_subcommand("tail", "ID", "Watch what a rule sees, puts out and fails on")
         .after_help(
             "Shows a sample, and how many were left out. Ends with Ctrl-C, after --count, or when the rule is deleted.",
         )
@@ -38,39 +38,41 @@ pub fn command() -> Command {
         )
 }
 
-pub fn run(api: &Api, path: &str, own: &ArgMatches) -> Result<ExitCode, ApiError> {
-    // Says what is wrong with the rule's name; an upgrade that is refused says less.
+pub fn run(api: &ApiClient, path: &str, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+    // A normal request reports an unknown rule; a rejected upgrade has no text.
     api.get(path)?;
     let per_second: &u32 = own.get_one("per-second").expect("it has a default");
     let mut socket = api.listen(&format!("{path}/tail?per_second={per_second}"))?;
-    let mut view = View::new(own);
+    let mut view = TailView::new(own);
     let mut bytes = Vec::new();
     while !view.is_over {
-        let is_open = socket.read(&mut bytes).map_err(|error| lost(&error.to_string()))?;
+        let is_open = socket
+            .read(&mut bytes)
+            .map_err(|error| connection_lost(&error.to_string()))?;
         let used = view.take(&bytes)?;
         bytes.drain(..used);
         if !is_open && !view.is_over {
-            return Err(lost("the server has closed it"));
+            return Err(connection_lost("the server has closed it"));
         }
     }
     socket.close();
     Ok(ExitCode::SUCCESS)
 }
 
-fn lost(because: &str) -> ApiError {
-    ApiError::Unreachable(Failure::Lost(because.to_owned()))
+fn connection_lost(because: &str) -> ApiError {
+    ApiError::Unreachable(ClientFailure::ConnectionLost(because.to_owned()))
 }
 
-struct View<'a> {
+struct TailView<'a> {
     own: &'a ArgMatches,
     left: Option<u64>,
     left_out: u64,
     is_over: bool,
 }
 
-impl View<'_> {
-    fn new(own: &ArgMatches) -> View<'_> {
-        View {
+impl TailView<'_> {
+    fn new(own: &ArgMatches) -> TailView<'_> {
+        TailView {
             own,
             left: own.get_one("count").copied(),
             left_out: 0,
@@ -87,7 +89,7 @@ impl View<'_> {
                 Some(Ok(frame)) => self.frame(&frame),
                 Some(Err(error)) if error.is_eof() => break,
                 Some(Err(error)) => {
-                    return Err(ApiError::Unreachable(Failure::Protocol(format!(
+                    return Err(ApiError::Unreachable(ClientFailure::Protocol(format!(
                         "the tail is not JSON: {error}"
                     ))));
                 }

@@ -6,14 +6,14 @@ use clap::{ArgMatches, Command};
 use serde_json::Value;
 
 use super::show::show;
-use super::table::Table;
-use super::{about_one, finish, id, joined, print_json, read_definition, text, word};
-use crate::config::Sources;
-use crate::output::{EXIT_FAILURE, complain, print};
-use crate::remote::{Api, ApiError, args, path_part};
+use super::table::TextTable;
+use super::{finish, id, joined, named_subcommand, print_json, read_definition, text, word};
+use crate::config::ConfigSources;
+use crate::output::{EXIT_FAILURE, print, print_error};
+use crate::remote::{ApiClient, ApiError, args, path_part};
 
 /// One sort of things that are defined over the API.
-pub struct Things {
+pub struct DefinitionSort {
     pub name: &'static str,
     about: &'static str,
     /// In paths: `/api/v1/…`.
@@ -21,13 +21,13 @@ pub struct Things {
     value: &'static str,
     /// Words that stand for themselves in the API: `POST …/{id}/pause`.
     orders: &'static [(&'static str, &'static str)],
-    /// Fields of what is shown that are not of the definition.
+    /// Fields of the response that are not part of the definition.
     view_only: &'static [&'static str],
     head: &'static [&'static str],
     row: fn(&Value) -> Vec<String>,
 }
 
-pub const CONNECTORS: Things = Things {
+pub const CONNECTORS: DefinitionSort = DefinitionSort {
     name: "connector",
     about: "Connectors of a running server: where actions send to and sources take from",
     collection: "connectors",
@@ -50,18 +50,18 @@ pub const CONNECTORS: Things = Things {
     },
 };
 
-pub const ACTIONS: Things = Things {
+pub const ACTIONS: DefinitionSort = DefinitionSort {
     name: "action",
     about: "Actions of a running server: what rules send, with their buffers",
     collection: "actions",
     value: "TYPE:NAME",
     orders: &[
         ("pause", "Send nothing; messages wait in its buffer"),
-        ("resume", "Send what has waited"),
-        ("restart", "Connect anew; what waits stays"),
-        ("purge", "Throw away what waits in its buffer"),
+        ("resume", "Resume sending"),
+        ("restart", "Reconnect; queued messages stay"),
+        ("purge", "Delete all messages in its buffer"),
         ("enable", "Let it take and send messages again"),
-        ("disable", "Take and send nothing; what waits stays"),
+        ("disable", "Stop accepting and sending messages; queued messages stay"),
     ],
     view_only: &["id", "problems", "is_paused", "health", "metrics", "rules", "pinned_by"],
     head: &[
@@ -94,9 +94,9 @@ pub const ACTIONS: Things = Things {
     },
 };
 
-pub const SOURCES: Things = Things {
+pub const SOURCES: DefinitionSort = DefinitionSort {
     name: "source",
-    about: "Sources of a running server: what comes in from other systems",
+    about: "Sources of a running server, which receive messages from other systems",
     collection: "sources",
     value: "TYPE:NAME",
     orders: &[("enable", "Fetch messages again"), ("disable", "Fetch nothing")],
@@ -125,7 +125,7 @@ fn state(it: &Value, is_paused: Option<bool>) -> String {
     }
 }
 
-impl Things {
+impl DefinitionSort {
     pub fn command(&self) -> Command {
         let command = Command::new(self.name)
             .about(self.about)
@@ -133,32 +133,32 @@ impl Things {
             .arg_required_else_help(true)
             .args(args())
             .subcommand(Command::new("list").about("All of them, and how they go"))
-            .subcommand(about_one("show", self.value, "One of them in full"))
+            .subcommand(named_subcommand("show", self.value, "One of them in full"))
             .subcommand(Command::new("put").about("Add or change one").arg(word(
                 "file",
                 "FILE",
                 "Its definition: JSON, TOML (.toml), or - for JSON from standard input",
             )))
-            .subcommand(about_one("delete", self.value, "Delete one"));
+            .subcommand(named_subcommand("delete", self.value, "Delete one"));
         let orders = self.orders.iter();
         let command = orders.fold(command, |command, (name, about)| {
-            command.subcommand(about_one(name, self.value, about))
+            command.subcommand(named_subcommand(name, self.value, about))
         });
         if self.name != CONNECTORS.name {
             return command;
         }
         command
-            .subcommand(about_one(
+            .subcommand(named_subcommand(
                 "test",
                 self.value,
                 "Ask its target whether it is there and takes us",
             ))
-            .subcommand(Command::new("types").about("Types of connectors, and what they are configured with"))
+            .subcommand(Command::new("types").about("List the types of connectors and their options"))
     }
 
-    pub fn run(&self, matches: &ArgMatches, sources: impl FnOnce(&ArgMatches) -> Sources) -> ExitCode {
+    pub fn run(&self, matches: &ArgMatches, sources: impl FnOnce(&ArgMatches) -> ConfigSources) -> ExitCode {
         let (name, own) = matches.subcommand().expect("clap requires it");
-        let run = |api: Api| match name {
+        let run = |api: ApiClient| match name {
             "list" => self.list(&api, own),
             "put" => self.put(&api, own),
             "delete" => self.delete(&api, own),
@@ -167,46 +167,52 @@ impl Things {
             "test" => test(&api, &self.path(id(own)), own),
             order => {
                 let it = api.call("POST", &format!("{}/{order}", self.path(id(own))), None)?;
-                self.told(order, &it, own)
+                self.print_result(order, &it, own)
             }
         };
-        finish(Api::connect(own, &sources(own)).and_then(run))
+        finish(ApiClient::connect(own, &sources(own)).and_then(run))
     }
 
     fn path(&self, id: &str) -> String {
         format!("/api/v1/{}/{}", self.collection, path_part(id))
     }
 
-    fn list(&self, api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+    fn list(&self, api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         let all = api.get(&format!("/api/v1/{}", self.collection))?;
         if own.get_flag("json") {
             return Ok(print_json(&all));
         }
-        let mut table = Table::new(self.head);
+        let mut table = TextTable::new(self.head);
         let all = all.as_array().into_iter().flatten();
         all.for_each(|it| table.row((self.row)(it)));
         Ok(print(&table.render()))
     }
 
-    fn put(&self, api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+    fn put(&self, api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         let file: &String = own.get_one("file").expect("clap requires it");
         let definition = read_definition(file, self.view_only)?;
         let name = text(&definition, "name");
-        let key = match self.name == CONNECTORS.name {
+        let is_connector = self.name == CONNECTORS.name;
+        for field in ["name", "type"].into_iter().take(if is_connector { 1 } else { 2 }) {
+            if text(&definition, field).is_empty() {
+                return Err(ApiError::Usage(format!("{file}: the definition has no `{field}`")));
+            }
+        }
+        let key = match is_connector {
             true => name.to_owned(),
             false => format!("{}:{name}", text(&definition, "type")),
         };
         let it = api.call("PUT", &self.path(&key), Some(&definition))?;
-        self.told("put", &it, own)
+        self.print_result("put", &it, own)
     }
 
-    fn delete(&self, api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+    fn delete(&self, api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         api.call("DELETE", &self.path(id(own)), None)?;
         Ok(print(&format!("{} {} deleted\n", self.name, id(own))))
     }
 
     /// How it goes after an order.
-    fn told(&self, order: &str, it: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+    fn print_result(&self, order: &str, it: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         if own.get_flag("json") {
             return Ok(print_json(it));
         }
@@ -226,14 +232,18 @@ fn shown(it: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     })
 }
 
-fn test(api: &Api, path: &str, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+fn test(api: &ApiClient, path: &str, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let result = api.call("POST", &format!("{path}/test"), None)?;
     if own.get_flag("json") {
         print_json(&result);
     } else if result["is_reachable"] == true {
         return Ok(print(&format!("reachable, in {} ms\n", result["took_ms"])));
     } else {
-        complain(&text(&result, "error"));
+        print_error(&format!(
+            "connector {} is not reachable: {}",
+            id(own),
+            text(&result, "error")
+        ));
     }
     Ok(match result["is_reachable"] == true {
         true => ExitCode::SUCCESS,
@@ -241,13 +251,13 @@ fn test(api: &Api, path: &str, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     })
 }
 
-/// What each type's connectors, actions and sources are configured with, by name.
-fn types(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
+/// The options of the connectors, actions and sources of each type, by name.
+fn types(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let types = api.get("/api/v1/connector-types")?;
     if own.get_flag("json") {
         return Ok(print_json(&types));
     }
-    let mut table = Table::new(&["TYPE", "OPTION", "NEEDED", "MEANING"]);
+    let mut table = TextTable::new(&["TYPE", "OPTION", "NEEDED", "MEANING"]);
     for (kind, schemas) in types.as_object().into_iter().flatten() {
         for part in ["config", "parameters", "source"] {
             let schema = &schemas[part];

@@ -1,18 +1,18 @@
-//! What the records of a journal come to: how many of each kind, and the state that a server would begin with.
+//! Counts the records of a journal, and the state that a server would recover from them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use broker::durable::record::{Position, Record};
-use broker::durable::recovery::{Recovered, Recovery};
-use journal::inspect::{InspectError, Report, inspect_records};
+use broker::durable::record::{JournalRecord, RecordPosition};
+use broker::durable::recovery::{RecoveredState, Recovery};
+use journal::inspect::{InspectError, InspectionReport, inspect_records};
 use serde_json::{Value, json};
 
 use crate::config::files::chain;
 
 #[derive(Debug, Default)]
-pub struct Holdings {
+pub struct JournalSummary {
     /// Records by kind, those before the checkpoint included.
     pub kinds: BTreeMap<&'static str, u64>,
     pub sessions: usize,
@@ -28,16 +28,16 @@ pub struct Holdings {
     pub problem: Option<String>,
 }
 
-impl Holdings {
+impl JournalSummary {
     /// Reads the journal of a data directory.
-    pub fn read(data_dir: &Path) -> Result<(Report, Holdings), InspectError> {
-        let mut holdings = Holdings::default();
-        // Where replay begins is known only when all is read, and there is nothing but counting to do with what is before.
+    pub fn read(data_dir: &Path) -> Result<(InspectionReport, JournalSummary), InspectError> {
+        let mut holdings = JournalSummary::default();
+        // The start of the replay is known only at the end. Records before it are only counted.
         let from = replay_from(data_dir)?;
         let mut recovery = Recovery::new();
         let report = inspect_records(data_dir, &mut |position, payload| {
-            let position = Position(position.0);
-            let kind = Record::read_at(position, payload).map_or("unknown", |record| kind_of(&record));
+            let position = RecordPosition(position.0);
+            let kind = JournalRecord::read_at(position, payload).map_or("unknown", |record| kind_of(&record));
             *holdings.kinds.entry(kind).or_default() += 1;
             if position.0 >= from
                 && holdings.problem.is_none()
@@ -52,7 +52,7 @@ impl Holdings {
         Ok((report, holdings))
     }
 
-    fn count(&mut self, recovered: &Recovered) {
+    fn count(&mut self, recovered: &RecoveredState) {
         self.sessions = recovered.sessions.len();
         self.subscriptions = recovered
             .sessions
@@ -87,7 +87,7 @@ impl Holdings {
 }
 
 /// One line.
-impl fmt::Display for Holdings {
+impl fmt::Display for JournalSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(problem) = &self.problem {
             return write!(f, "unknown: {problem}");
@@ -131,35 +131,35 @@ pub fn count(number: usize, noun: &str) -> String {
     }
 }
 
-fn kind_of(record: &Record<'_>) -> &'static str {
+fn kind_of(record: &JournalRecord<'_>) -> &'static str {
     match record {
-        Record::Boot { .. } => "boot",
-        Record::Checkpoint { .. } => "checkpoint",
-        Record::Message(_) => "message",
-        Record::Queued { .. } => "queued",
-        Record::Routed { .. } => "routed",
-        Record::Settled(_) => "settled",
-        Record::Freed { .. } => "freed",
-        Record::Session(_) => "session",
-        Record::Entries { .. } => "entries",
-        Record::Page { .. } | Record::Unpaged { .. } | Record::Pages { .. } => "pages",
-        Record::Connected { .. } => "connected",
-        Record::Disconnected { .. } => "disconnected",
-        Record::WillDone { .. } => "will_done",
-        Record::Ended { .. } => "ended",
-        Record::Subscribed { .. } => "subscribed",
-        Record::Unsubscribed { .. } => "unsubscribed",
-        Record::Replayed { .. } => "replayed",
-        Record::Group { .. } => "group",
-        Record::GroupEntries { .. } => "group_entries",
-        Record::GroupEnded { .. } => "group_ended",
-        Record::Returned { .. } => "returned",
-        Record::GroupDropped { .. } => "group_dropped",
-        Record::Unheld { .. } => "unheld",
-        Record::Retained { .. } => "retained",
-        Record::RetainedGone { .. } => "retained_gone",
-        Record::Delayed { .. } => "delayed",
-        Record::DelayedDone { .. } => "delayed_done",
-        Record::Lost => "lost",
+        JournalRecord::Boot { .. } => "boot",
+        JournalRecord::Checkpoint { .. } => "checkpoint",
+        JournalRecord::Message(_) => "message",
+        JournalRecord::Queued { .. } => "queued",
+        JournalRecord::Routed { .. } => "routed",
+        JournalRecord::Settled(_) => "settled",
+        JournalRecord::PacketIdFreed { .. } => "freed",
+        JournalRecord::Session(_) => "session",
+        JournalRecord::Entries { .. } => "entries",
+        JournalRecord::Page { .. } | JournalRecord::PageLoaded { .. } | JournalRecord::Pages { .. } => "pages",
+        JournalRecord::Connected { .. } => "connected",
+        JournalRecord::Disconnected { .. } => "disconnected",
+        JournalRecord::WillPublished { .. } => "will_done",
+        JournalRecord::Ended { .. } => "ended",
+        JournalRecord::Subscribed { .. } => "subscribed",
+        JournalRecord::Unsubscribed { .. } => "unsubscribed",
+        JournalRecord::Replayed { .. } => "replayed",
+        JournalRecord::Group { .. } => "group",
+        JournalRecord::GroupEntries { .. } => "group_entries",
+        JournalRecord::GroupEnded { .. } => "group_ended",
+        JournalRecord::Returned { .. } => "returned",
+        JournalRecord::GroupDropped { .. } => "group_dropped",
+        JournalRecord::HeldDropped { .. } => "unheld",
+        JournalRecord::Retained { .. } => "retained",
+        JournalRecord::RetainedCleared { .. } => "retained_gone",
+        JournalRecord::Delayed { .. } => "delayed",
+        JournalRecord::DelayedDone { .. } => "delayed_done",
+        JournalRecord::Damaged => "lost",
     }
 }

@@ -4,39 +4,39 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use journal::inspect::{Report, SegmentReport};
+use journal::inspect::{InspectionReport, SegmentReport};
 use journal::{Damage, OpenError};
 use serde_json::{Value, json};
 
-use super::holdings::{Holdings, count};
-use super::{Form, readable_bytes, show};
+use super::holdings::{JournalSummary, count};
+use super::{OutputForm, readable_bytes, show};
 use crate::config::files::chain;
-use crate::output::{EXIT_FAILURE, complain, print};
+use crate::output::{EXIT_FAILURE, print, print_error};
 
-/// Says what there is, and what is wrong with it.
-pub fn inspect(data_dir: &Path, form: Form) -> Result<ExitCode, String> {
-    let (report, holdings) = Holdings::read(data_dir).map_err(|error| chain(&error))?;
+/// Prints the contents and the damage of a journal.
+pub fn inspect(data_dir: &Path, form: OutputForm) -> Result<ExitCode, String> {
+    let (report, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
     Ok(match form {
-        Form::Text => print(&text(data_dir, &report, &holdings)),
-        Form::Json => print(&format!("{}\n", json(data_dir, &report, &holdings))),
+        OutputForm::Text => print(&text(data_dir, &report, &holdings)),
+        OutputForm::Json => print(&format!("{}\n", json(data_dir, &report, &holdings))),
     })
 }
 
 /// Fails if anything is wrong.
-pub fn verify(data_dir: &Path, form: Form) -> Result<ExitCode, String> {
-    let (report, holdings) = Holdings::read(data_dir).map_err(|error| chain(&error))?;
-    if form == Form::Json {
+pub fn verify(data_dir: &Path, form: OutputForm) -> Result<ExitCode, String> {
+    let (report, holdings) = JournalSummary::read(data_dir).map_err(|error| chain(&error))?;
+    if form == OutputForm::Json {
         print(&format!("{}\n", json(data_dir, &report, &holdings)));
     }
     let problems: Vec<String> = problems(&report).chain(holdings.problem).collect();
     for problem in &problems {
-        complain(problem);
+        print_error(problem);
     }
     Ok(match (problems.is_empty(), form) {
         (false, _) => ExitCode::from(EXIT_FAILURE),
-        (true, Form::Json) => ExitCode::SUCCESS,
-        (true, Form::Text) => print(&format!(
-            "the journal in {} is whole: {} in {}\n",
+        (true, OutputForm::Json) => ExitCode::SUCCESS,
+        (true, OutputForm::Text) => print(&format!(
+            "the journal in {} is intact: {} in {}\n",
             show(data_dir),
             count(report.records as usize, "record"),
             count(report.segments.len(), "segment")
@@ -44,24 +44,24 @@ pub fn verify(data_dir: &Path, form: Form) -> Result<ExitCode, String> {
     })
 }
 
-fn problems(report: &Report) -> impl Iterator<Item = String> + '_ {
+fn problems(report: &InspectionReport) -> impl Iterator<Item = String> + '_ {
     let replay_from = report.replay_from.unwrap_or(report.first);
     report.problems.iter().map(move |problem| match problem {
         OpenError::Damaged {
             file,
             offset,
             lsn,
-            what: what @ Damage::Block(_),
+            damage: what @ Damage::Block(_),
             ..
         } if *lsn < replay_from => format!(
-            "{file}, offset {offset} (position {lsn}): {what}. It stands before the checkpoint, where it keeps nobody from starting: \
-             clients that still wait for what stood there get the rest, and are counted as `damaged`. A backup on another disk has it"
+            "{file}, offset {offset} (position {lsn}): {what}. The damage is before the checkpoint, so the server can start. \
+             Queued messages in this block are lost and counted as `damaged`; clients get all others. A backup may contain them"
         ),
         problem => chain(problem),
     })
 }
 
-fn text(data_dir: &Path, report: &Report, holdings: &Holdings) -> String {
+fn text(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -> String {
     let mut text = String::new();
     let id = report.journal_id.map_or("unknown".into(), |id| format!("{id:016x}"));
     let mut line = |name: &str, value: String| _ = writeln!(text, "{name:<12}{value}");
@@ -88,7 +88,7 @@ fn text(data_dir: &Path, report: &Report, holdings: &Holdings) -> String {
         let bytes = report.torn_bytes;
         line(
             "unfinished",
-            format!("{bytes} bytes at the end, which the next start cuts"),
+            format!("{bytes} incomplete bytes at the end, which the next start removes"),
         );
     }
     line("holds", holdings.to_string());
@@ -122,7 +122,7 @@ fn segment_text(segment: &SegmentReport) -> String {
     )
 }
 
-fn json(data_dir: &Path, report: &Report, holdings: &Holdings) -> Value {
+fn json(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -> Value {
     let segments = report.segments.iter().map(|segment| {
         json!({
             "name": segment.name,

@@ -1,7 +1,7 @@
-//! `tidewire journal`: looks at the journal of a data directory, checks it, and makes a damaged one usable again.
+//! `tidewire journal`: inspects and verifies the journal of a data directory, and repairs a damaged one.
 //!
-//! Looking and checking work while a server uses the journal. Repairing needs it alone, asks nothing and destroys nothing: what it
-//! gives up is copied beside the journal first.
+//! Inspecting and verifying work while a server uses the journal. Repairing needs exclusive access. It does not ask
+//! for confirmation and destroys no data: it first copies everything that it removes.
 
 pub mod holdings;
 mod inspect;
@@ -11,37 +11,37 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use journal::inspect::Mode;
+use journal::inspect::RepairMode;
 
 use crate::output::{EXIT_FAILURE, fail};
 
 pub fn command() -> Command {
     Command::new("journal")
-        .about("Look at the journal, check it, repair it")
+        .about("Inspect, verify and repair the journal")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
             Command::new("inspect")
-                .about("Say what the journal holds, also while a server uses it")
+                .about("Print the contents of the journal, also while a server uses it")
                 .args(data_dir_args())
                 .arg(json_arg()),
         )
         .subcommand(
             Command::new("verify")
-                .about("Check every record; fails if something is damaged or missing")
+                .about("Verify every record; fails if a record is damaged or missing")
                 .args(data_dir_args())
                 .arg(json_arg()),
         )
         .subcommand(
             Command::new("repair")
-                .about("Cut a damaged journal where the damage begins, after copying what is cut off")
+                .about("Truncate a damaged journal at the damage, after copying the removed part")
                 .args(data_dir_args())
                 .arg(json_arg())
                 .arg(
                     Arg::new("dry-run")
                         .long("dry-run")
                         .action(ArgAction::SetTrue)
-                        .help("Only say what would be done"),
+                        .help("Only print the planned changes"),
                 ),
         )
 }
@@ -64,7 +64,7 @@ fn json_arg() -> Arg {
         .help("Print JSON")
 }
 
-/// `data_dir` is told by options or configuration.
+/// `data_dir` comes from an option or from the configuration.
 pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<PathBuf, ExitCode>) -> ExitCode {
     let Some((name, own)) = matches.subcommand() else {
         unreachable!("clap requires a command");
@@ -73,7 +73,7 @@ pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<Pa
         Ok(data_dir) => data_dir,
         Err(code) => return code,
     };
-    let form = Form::of(own);
+    let form = OutputForm::of(own);
     let result = match name {
         "inspect" => inspect::inspect(&data_dir, form),
         "verify" => inspect::verify(&data_dir, form),
@@ -84,24 +84,24 @@ pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<Pa
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum OutputForm {
     Text,
     Json,
 }
 
-impl Form {
-    fn of(matches: &ArgMatches) -> Form {
+impl OutputForm {
+    fn of(matches: &ArgMatches) -> OutputForm {
         match matches.get_flag("json") {
-            true => Form::Json,
-            false => Form::Text,
+            true => OutputForm::Json,
+            false => OutputForm::Text,
         }
     }
 }
 
-fn mode(matches: &ArgMatches) -> Mode {
+fn mode(matches: &ArgMatches) -> RepairMode {
     match matches.get_flag("dry-run") {
-        true => Mode::Plan,
-        false => Mode::Repair,
+        true => RepairMode::Plan,
+        false => RepairMode::Repair,
     }
 }
 

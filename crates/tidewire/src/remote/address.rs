@@ -1,4 +1,5 @@
-//! Where the API is and how to log in: what was typed, the environment, else the configuration of the server on this machine.
+//! Address and credentials of the API: from the command line, the environment, or the configuration of the server on
+//! this machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,26 +8,26 @@ use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use super::api::ApiError;
 use crate::cli::config_args;
-use crate::client::args::TlsOptions;
-use crate::client::target::{Scheme, Target};
-use crate::config::{Config, Sources};
+use crate::client::args::ClientTlsOptions;
+use crate::client::target::{ConnectTarget, UrlScheme};
+use crate::config::{Config, ConfigSources};
 use crate::passwd;
 use crate::secret::Secret;
 
 const TOKEN_VARIABLE: &str = "TIDEWIRE_API_TOKEN";
 const PASSWORD_VARIABLE: &str = "TIDEWIRE_API_PASSWORD";
 
-/// Of the user that the first start makes.
+/// Name of the user that the first start creates.
 const FIRST_USER: &str = "admin";
 
 /// A server, and what shows it that we may.
-pub struct Address {
-    pub target: Target,
-    pub tls: TlsOptions,
-    pub login: Login,
+pub struct ApiAddress {
+    pub target: ConnectTarget,
+    pub tls: ClientTlsOptions,
+    pub login: ApiLogin,
 }
 
-pub enum Login {
+pub enum ApiLogin {
     Token(Secret),
     User { name: String, password: Secret },
 }
@@ -48,11 +49,11 @@ pub fn args() -> Vec<Arg> {
         Arg::new("insecure")
             .long("insecure")
             .action(ArgAction::SetTrue)
-            .help("Do not check that the certificate is for the host"),
+            .help("Do not verify the host name in the certificate"),
         Arg::new("json")
             .long("json")
             .action(ArgAction::SetTrue)
-            .help("Print what the API answers, for scripts"),
+            .help("Print the response of the API, for scripts"),
     ];
     args.extend(config_args());
     args.into_iter().map(|arg| arg.global(true)).collect()
@@ -66,27 +67,27 @@ fn path(name: &'static str, help: &'static str) -> Arg {
         .help(help)
 }
 
-impl Address {
-    pub fn find(matches: &ArgMatches, sources: &Sources) -> Result<Address, ApiError> {
+impl ApiAddress {
+    pub fn find(matches: &ArgMatches, sources: &ConfigSources) -> Result<ApiAddress, ApiError> {
         let url = matches.get_one::<String>("api");
         let mut config = ConfigOnce { sources, config: None };
-        let mut tls = TlsOptions {
+        let mut tls = ClientTlsOptions {
             ca_file: matches.get_one("cafile").cloned(),
             is_insecure: matches.get_flag("insecure"),
-            ..TlsOptions::default()
+            ..ClientTlsOptions::default()
         };
         let target = match url {
-            Some(url) => Target::parse_api_url(url).map_err(ApiError::Usage)?,
+            Some(url) => ConnectTarget::parse_api_url(url).map_err(ApiError::Usage)?,
             None => configured(config.get()?, &mut tls)?,
         };
         let login = login(matches, sources, &mut config)?;
-        Ok(Address { target, tls, login })
+        Ok(ApiAddress { target, tls, login })
     }
 }
 
 /// Read when it is needed.
 struct ConfigOnce<'a> {
-    sources: &'a Sources,
+    sources: &'a ConfigSources,
     config: Option<Config>,
 }
 
@@ -97,7 +98,7 @@ impl ConfigOnce<'_> {
                 let all: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
                 let all = all.join("\n  ");
                 ApiError::Usage(format!(
-                    "where the API is cannot be read from the configuration:\n  {all}"
+                    "cannot read the address of the API from the configuration:\n  {all}"
                 ))
             })?;
             self.config = Some(loaded.config);
@@ -107,14 +108,14 @@ impl ConfigOnce<'_> {
 }
 
 /// The server that this configuration is for, on this machine.
-fn configured(config: &Config, tls: &mut TlsOptions) -> Result<Target, ApiError> {
+fn configured(config: &Config, tls: &mut ClientTlsOptions) -> Result<ConnectTarget, ApiError> {
     let api = &config.api;
     if !api.enabled {
         return Err(ApiError::Usage("api.enabled is false: this server has no API".into()));
     }
     let is_https = api.cert_file.0.is_some();
     if tls.ca_file.is_none() && is_https {
-        // The server's own file: what is in it is trusted as it is, whatever name it is for.
+        // The certificate file of the server itself: it is trusted for any host name.
         tls.ca_file = api.cert_file.0.clone();
         tls.is_insecure = true;
     }
@@ -123,8 +124,8 @@ fn configured(config: &Config, tls: &mut TlsOptions) -> Result<Target, ApiError>
         "::" | "[::]" => "::1",
         host => host,
     };
-    Ok(Target {
-        scheme: if is_https { Scheme::Https } else { Scheme::Http },
+    Ok(ConnectTarget {
+        scheme: if is_https { UrlScheme::Https } else { UrlScheme::Http },
         host: host.trim_matches(['[', ']']).to_owned(),
         port: api.bind.port,
         path: String::new(),
@@ -132,32 +133,32 @@ fn configured(config: &Config, tls: &mut TlsOptions) -> Result<Target, ApiError>
     })
 }
 
-fn login(matches: &ArgMatches, sources: &Sources, config: &mut ConfigOnce<'_>) -> Result<Login, ApiError> {
+fn login(matches: &ArgMatches, sources: &ConfigSources, config: &mut ConfigOnce<'_>) -> Result<ApiLogin, ApiError> {
     if let Some(name) = matches.get_one::<String>("user") {
-        return Ok(Login::User {
+        return Ok(ApiLogin::User {
             name: name.clone(),
             password: password(matches, sources)?,
         });
     }
     if let Some(token) = sources.variable(TOKEN_VARIABLE) {
-        return Ok(Login::Token(Secret::new(token)));
+        return Ok(ApiLogin::Token(Secret::new(token)));
     }
     let data_dir = &config.get()?.data_dir;
     let first = ::api::Admins::first_password_file(data_dir);
     let password = first.and_then(|file| fs::read_to_string(file).ok());
     match password {
-        Some(password) => Ok(Login::User {
+        Some(password) => Ok(ApiLogin::User {
             name: FIRST_USER.into(),
             password: Secret::new(password.trim_end()),
         }),
         None => Err(ApiError::Usage(format!(
-            "who asks? There is no first password that can be read in {}; give --user NAME, or a token in {TOKEN_VARIABLE}",
+            "cannot log in: --user is not given, and {} has no readable admin-password; use --user NAME, or set a token in {TOKEN_VARIABLE}",
             data_dir.display()
         ))),
     }
 }
 
-fn password(matches: &ArgMatches, sources: &Sources) -> Result<Secret, ApiError> {
+fn password(matches: &ArgMatches, sources: &ConfigSources) -> Result<Secret, ApiError> {
     if let Some(file) = matches.get_one::<PathBuf>("password-file") {
         let text = fs::read_to_string(file).map_err(|error| ApiError::Usage(format!("{}: {error}", file.display())))?;
         return Ok(Secret::new(text.trim_end_matches(['\r', '\n'])));

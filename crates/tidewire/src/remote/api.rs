@@ -1,4 +1,4 @@
-//! A logged-in user of the API: one call, its answer as JSON or what went wrong, in the API's own words.
+//! A logged-in client of the API: sends a request and returns its JSON response or the error text of the API.
 
 use std::fmt::{self, Write};
 use std::process::ExitCode;
@@ -6,40 +6,40 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use serde_json::{Value, json};
 
-use super::address::{Address, Login};
-use super::http::{Answer, Request, ask};
-use crate::client::failure::Failure;
-use crate::client::transport::Transport;
-use crate::client::websocket::Speaks;
-use crate::config::Sources;
-use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain};
+use super::address::{ApiAddress, ApiLogin};
+use super::http::{ApiRequest, ApiResponse, send};
+use crate::client::failure::ClientFailure;
+use crate::client::transport::ClientTransport;
+use crate::client::websocket::WebSocketProtocol;
+use crate::config::ConfigSources;
+use crate::output::{EXIT_FAILURE, EXIT_USAGE, print_error};
 use crate::secret::Secret;
 
 /// Logs out when it is dropped, if it has logged in.
-pub struct Api {
-    address: Address,
+pub struct ApiClient {
+    address: ApiAddress,
     token: Secret,
     is_login_ours: bool,
 }
 
 #[derive(Debug)]
 pub enum ApiError {
-    /// What was typed or configured makes no sense.
+    /// The arguments or the configuration are invalid.
     Usage(String),
     /// The server cannot be asked.
-    Unreachable(Failure),
+    Unreachable(ClientFailure),
     /// The server says no, and why.
     Refused { status: u16, problem: Value },
 }
 
-impl Api {
-    pub fn connect(matches: &ArgMatches, sources: &Sources) -> Result<Api, ApiError> {
-        let address = Address::find(matches, sources)?;
+impl ApiClient {
+    pub fn connect(matches: &ArgMatches, sources: &ConfigSources) -> Result<ApiClient, ApiError> {
+        let address = ApiAddress::find(matches, sources)?;
         let (token, is_login_ours) = match &address.login {
-            Login::Token(token) => (token.clone(), false),
-            Login::User { name, password } => (log_in(&address, name, password)?, true),
+            ApiLogin::Token(token) => (token.clone(), false),
+            ApiLogin::User { name, password } => (log_in(&address, name, password)?, true),
         };
-        Ok(Api {
+        Ok(ApiClient {
             address,
             token,
             is_login_ours,
@@ -55,19 +55,19 @@ impl Api {
     }
 
     /// A WebSocket, on which the server sends text.
-    pub fn listen(&self, path: &str) -> Result<Transport, ApiError> {
-        let Address { target, tls, .. } = &self.address;
+    pub fn listen(&self, path: &str) -> Result<ClientTransport, ApiError> {
+        let ApiAddress { target, tls, .. } = &self.address;
         let open = || {
-            let mut transport = Transport::open(target, None, tls)?;
-            transport.upgrade(target, path, &Speaks::Api(&self.token))?;
-            transport.wait_for_ever(target)?;
+            let mut transport = ClientTransport::open(target, None, tls)?;
+            transport.upgrade(target, path, &WebSocketProtocol::Api(&self.token))?;
+            transport.clear_timeouts(target)?;
             Ok(transport)
         };
         open().map_err(ApiError::Unreachable)
     }
 }
 
-impl Drop for Api {
+impl Drop for ApiClient {
     fn drop(&mut self) {
         if self.is_login_ours {
             // It would expire by itself.
@@ -76,32 +76,32 @@ impl Drop for Api {
     }
 }
 
-fn log_in(address: &Address, user: &str, password: &Secret) -> Result<Secret, ApiError> {
+fn log_in(address: &ApiAddress, user: &str, password: &Secret) -> Result<Secret, ApiError> {
     let body = json!({"user": user, "password": password.expose()});
     let answer = call(address, "POST", "/api/v1/login", Some(&body), None)?;
     match answer["token"].as_str() {
         Some(token) => Ok(Secret::new(token)),
-        None => Err(ApiError::Unreachable(Failure::Protocol(
-            "the login gave no token".into(),
+        None => Err(ApiError::Unreachable(ClientFailure::Protocol(
+            "the login returned no token".into(),
         ))),
     }
 }
 
 fn call(
-    address: &Address,
+    address: &ApiAddress,
     method: &str,
     path: &str,
     body: Option<&Value>,
     token: Option<&Secret>,
 ) -> Result<Value, ApiError> {
     let body = body.map(|body| body.to_string().into_bytes());
-    let request = Request {
+    let request = ApiRequest {
         method,
         path,
         token,
         body: body.as_deref(),
     };
-    let Answer { status, body } = ask(&address.target, &address.tls, &request).map_err(ApiError::Unreachable)?;
+    let ApiResponse { status, body } = send(&address.target, &address.tls, &request).map_err(ApiError::Unreachable)?;
     let value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     match status {
         200..=299 => Ok(value),
@@ -115,7 +115,7 @@ pub fn path_part(name: &str) -> String {
     for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => part.push(char::from(byte)),
-            _ => write!(part, "%{byte:02X}").expect("a String takes everything"),
+            _ => write!(part, "%{byte:02X}").expect("a String accepts all text"),
         }
     }
     part
@@ -123,7 +123,7 @@ pub fn path_part(name: &str) -> String {
 
 impl ApiError {
     pub fn report(&self) -> ExitCode {
-        complain(self);
+        print_error(self);
         ExitCode::from(match self {
             ApiError::Usage(_) => EXIT_USAGE,
             _ => EXIT_FAILURE,

@@ -4,16 +4,16 @@
 
 use std::io;
 
-use crate::client::args::TlsOptions;
-use crate::client::failure::Failure;
-use crate::client::target::Target;
-use crate::client::transport::Transport;
+use crate::client::args::ClientTlsOptions;
+use crate::client::failure::ClientFailure;
+use crate::client::target::ConnectTarget;
+use crate::client::transport::ClientTransport;
 use crate::secret::Secret;
 
 /// The largest answer is a list of definitions.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-pub struct Request<'a> {
+pub struct ApiRequest<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub token: Option<&'a Secret>,
@@ -21,14 +21,18 @@ pub struct Request<'a> {
     pub body: Option<&'a [u8]>,
 }
 
-pub struct Answer {
+pub struct ApiResponse {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-pub fn ask(target: &Target, tls: &TlsOptions, request: &Request<'_>) -> Result<Answer, Failure> {
-    let mut transport = Transport::open(target, None, tls)?;
-    let lost = |error: io::Error| Failure::Lost(format!("{target}: {error}"));
+pub fn send(
+    target: &ConnectTarget,
+    tls: &ClientTlsOptions,
+    request: &ApiRequest<'_>,
+) -> Result<ApiResponse, ClientFailure> {
+    let mut transport = ClientTransport::open(target, None, tls)?;
+    let lost = |error: io::Error| ClientFailure::ConnectionLost(format!("{target}: {error}"));
     transport.send(&head(target, request)).map_err(lost)?;
     if let Some(body) = request.body {
         transport.send(body).map_err(lost)?;
@@ -36,16 +40,16 @@ pub fn ask(target: &Target, tls: &TlsOptions, request: &Request<'_>) -> Result<A
     let mut answer = Vec::new();
     while transport.read(&mut answer).map_err(lost)? {
         if answer.len() > ANSWER_BYTES_MAX {
-            return Err(Failure::Protocol(format!(
+            return Err(ClientFailure::Protocol(format!(
                 "{target} answers with more than {ANSWER_BYTES_MAX} bytes"
             )));
         }
     }
-    parse(&answer).ok_or_else(|| Failure::Protocol(format!("{target} does not answer as an API does: is it one?")))
+    parse(&answer).ok_or_else(|| ClientFailure::Protocol(format!("{target} does not respond like the API of tidewire")))
 }
 
-fn head(target: &Target, request: &Request<'_>) -> Vec<u8> {
-    let Request {
+fn head(target: &ConnectTarget, request: &ApiRequest<'_>) -> Vec<u8> {
+    let ApiRequest {
         method,
         path,
         token,
@@ -69,7 +73,7 @@ fn head(target: &Target, request: &Request<'_>) -> Vec<u8> {
 }
 
 /// `None`: it is not HTTP, or not whole.
-fn parse(answer: &[u8]) -> Option<Answer> {
+fn parse(answer: &[u8]) -> Option<ApiResponse> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;
     let body = &answer[end + 4..];
@@ -86,7 +90,7 @@ fn parse(answer: &[u8]) -> Option<Answer> {
         Some((_, length)) => length.trim().parse() == Ok(body.len()),
         None => true,
     };
-    is_whole.then_some(Answer {
+    is_whole.then_some(ApiResponse {
         status: status.parse().ok()?,
         body: body.to_vec(),
     })

@@ -1,11 +1,11 @@
-//! The API of a running server, as commands use it: where it is, who asks, one call and its answer.
+//! A client of the API of a running server, for commands: address, credentials, requests and responses.
 //!
-//! Blocking, and a connection for each call: a command makes a handful of them.
+//! Blocking, with one connection per request, because a command sends only a few.
 
 mod address;
 mod api;
 mod http;
 
 pub use address::args;
-pub use api::{Api, ApiError, path_part};
-pub use http::{Request, ask};
+pub use api::{ApiClient, ApiError, path_part};
+pub use http::{ApiRequest, send};

@@ -1,9 +1,9 @@
-//! Who may connect and what they may do: users and rules from the configuration and from changes made while running, as
-//! the shards ask for them and as the API changes them.
+//! Authentication and authorization for the shards, and changes of them through the API: users and access rules from
+//! the configuration and from changes at run time.
 //!
-//! Users come from `access.users` and `access.password_file`, which only their files change, and from the API, which
-//! keeps its own in `users` of the data directory. The API's rules are kept as `access.rules` in `runtime.toml` there.
-//! Shards never wait for a lock held over a disk write: they read a compiled snapshot.
+//! Users come from `access.users` and `access.password_file`, which the API does not change, and from the API, which
+//! stores its users in `users` of the data directory. The access rules of the API are stored as `access.rules` in
+//! `runtime.toml`. Shards never wait for a lock that is held during a disk write: they read a compiled snapshot.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,61 +13,63 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, Bans, Chain, DenyReason, Grant, Outcome, Password,
-    PasswordHash, Permission, Rule, SessionAcl, Suspect, UserError, UserSummary, Users, UsersProvider,
-    VerifiedPasswords, preset,
+    AccessRule, Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, BanCandidate, Bans, DenyReason,
+    Password, PasswordHash, Permission, ProviderChain, ProviderOutcome, SessionAcl, SubscriptionGrant, UserError,
+    UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
 };
 use broker::{
-    Access, AuthOutcome, Credentials, Device, DeviceKey, Identity, Offered, SessionAccess, ShardId, SubscribeAccess,
+    AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
+    SessionAccess, ShardId, SubscribeAccess,
 };
-use devices::{DEVICE_PREFIX, Devices, Login, PROVISION_PREFIX};
+use devices::{DEVICE_PREFIX, DeviceLogin, Devices, PROVISION_PREFIX};
 use mqtt::{QoS, ReasonCode};
 use net::CallError;
 use platform::credentials::{MqttLogin, certificate_hash};
 
 use crate::config::files::chain;
-use crate::config::key::Key;
+use crate::config::key::OptionKey;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
-use crate::config::{Config, Loaded, runtime};
+use crate::config::{Config, LoadedConfig, runtime};
 
-/// Verified passwords that are remembered, so that a device that comes back does not cost a hash.
+/// Number of verified passwords that are cached, so that a device that reconnects does not cost a hash.
 const VERIFIED_MAX: usize = 100_000;
 
-/// How long a change waits for the shards to have looked at their sessions again.
+/// Maximum time that a change waits until all shards have applied it to their sessions.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// File of the data directory with the users that the API made.
+/// File of the data directory with the users of the API.
 const USERS_FILE: &str = "users";
 
-/// And with whom it has banned.
+/// File of the data directory with the bans.
 const BANS_FILE: &str = "banned.json";
 
 pub struct NodeAccess {
-    chain: Chain,
-    /// Everyone, from wherever they come.
+    chain: ProviderChain,
+    /// All users, from all sources.
     users: Arc<Users>,
-    /// `None` while there are no rules: then whoever may connect may do everything that is not the server's own.
+    /// `None` if there are no rules: then clients may publish and subscribe to all topics that are not the server's
+    /// own.
     acl: RwLock<Option<Arc<Acl>>>,
     bans: Bans,
-    state: Mutex<State>,
-    /// Held by whoever changes `runtime.toml`, from reading it until what it says is in force. Taken before `state`.
+    state: Mutex<NodeAccessState>,
+    /// Held while `runtime.toml` is read, changed and applied. Taken before `state`.
     runtime_file: Mutex<()>,
     data_dir: PathBuf,
-    net: OnceLock<net::Handle>,
+    net: OnceLock<net::ServerHandle>,
     devices: Option<Arc<Devices>>,
 }
 
-/// What a change needs to know; locked for the length of a change.
-struct State {
-    /// Users that the API made: what is written to the data directory.
+/// State for changes; locked for the duration of a change.
+struct NodeAccessState {
+    /// Users of the API, which are written to the data directory.
     own: Users,
-    /// Users that the configuration made, and where.
+    /// Users of the configuration, and where they are set.
     configured: HashMap<String, String>,
     rules: AclRules,
 }
 
 impl NodeAccess {
-    pub fn new(loaded: &Loaded, devices: Option<Arc<Devices>>) -> Result<NodeAccess, String> {
+    pub fn new(loaded: &LoadedConfig, devices: Option<Arc<Devices>>) -> Result<NodeAccess, String> {
         let config = &loaded.config;
         let own_file = config.data_dir.join(USERS_FILE);
         let own = match own_file.exists() {
@@ -80,14 +82,14 @@ impl NodeAccess {
             policy: anonymous_policy(config.access.anonymous),
         };
         let access = NodeAccess {
-            chain: Chain::new(vec![
+            chain: ProviderChain::new(vec![
                 Arc::new(anonymous),
                 Arc::new(UsersProvider::new(users.clone(), verified)),
             ]),
             users,
             acl: RwLock::new(None),
             bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
-            state: Mutex::new(State {
+            state: Mutex::new(NodeAccessState {
                 own,
                 configured: HashMap::new(),
                 rules: AclRules::default(),
@@ -97,47 +99,55 @@ impl NodeAccess {
             net: OnceLock::new(),
             devices,
         };
-        access.apply(Configured::new(loaded)?)?;
+        access.apply(ConfiguredAccess::new(loaded)?)?;
         Ok(access)
     }
 
-    /// From now on changes reach the sessions that are there.
-    pub fn connect(&self, net: net::Handle) {
+    /// Changes after this call reach existing sessions.
+    pub fn connect(&self, net: net::ServerHandle) {
         let _ = self.net.set(net);
     }
 
-    /// Takes over users and rules of a configuration. What it has taken over is in force even if it fails, which says what
-    /// has not been done.
-    pub fn apply(&self, configured: Configured) -> Result<(), String> {
+    /// Applies users and rules of a configuration. They are in use even if the call fails; the error says for which
+    /// sessions they could not be applied.
+    pub fn apply(&self, configured: ConfiguredAccess) -> Result<(), String> {
         let mut state = self.lock();
         let all = Users::empty().map_err(|e| chain(&e))?;
-        // The configuration's users win over the API's of the same name.
+        // Users of the configuration have priority over those of the API with the same name.
         for users in [&state.own, &configured.users] {
             users.copy_into(&all).map_err(|e| chain(&e))?;
         }
         let invalid = self.users.replace(&all);
         state.configured = configured.sources;
         state.rules = configured.rules;
-        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = configured.acl;
+        self.replace_acl(configured.acl);
         drop(state);
-        self.log_out(invalid)
-            .and_then(|()| self.tell_shards())
-            .map_err(|e| format!("users and rules are in force, but not for every client that is connected: {e}"))
+        self.log_out(invalid).and_then(|()| self.update_shards()).map_err(|e| {
+            format!("the new users and rules are in use, but could not be applied to all connected clients: {e}")
+        })
     }
 
     pub fn lock_runtime_file(&self) -> MutexGuard<'_, ()> {
         self.runtime_file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NodeAccessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace_acl(&self, acl: Option<Arc<Acl>>) {
+        let mut current = self.acl.write().unwrap_or_else(PoisonError::into_inner);
+        if current.is_some() && acl.is_none() {
+            tracing::warn!("the last access rule was removed: every client may publish and subscribe to all topics");
+        }
+        *current = acl;
     }
 
     fn compiled(&self) -> Option<Arc<Acl>> {
         self.acl.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the connections of these users.
+    /// Disconnects these users.
     fn log_out(&self, names: Vec<Box<str>>) -> Result<(), CallError> {
         let Some(net) = self.net.get().filter(|_| !names.is_empty()) else {
             return Ok(());
@@ -155,8 +165,8 @@ impl NodeAccess {
         Ok(())
     }
 
-    /// Sessions that are there are looked at again under the rules in force.
-    fn tell_shards(&self) -> Result<(), CallError> {
+    /// Applies the current rules to existing sessions.
+    fn update_shards(&self) -> Result<(), CallError> {
         match self.net.get() {
             Some(net) => net
                 .call_all(SHARDS_TIMEOUT, |shard, _| shard.access_changed())
@@ -165,15 +175,16 @@ impl NodeAccess {
         }
     }
 
-    /// As `tell_shards`, for a change that is made and kept whatever comes of it.
-    fn tell_shards_or_log(&self) {
-        if let Err(error) = self.tell_shards() {
-            tracing::error!(%error, "not every session was looked at again after a change of users or rules");
+    /// Like `update_shards`, for a change that takes effect in any case.
+    fn update_shards_or_log(&self) {
+        if let Err(error) = self.update_shards() {
+            tracing::error!(%error, "cannot apply changed users or rules to every session");
         }
     }
 
-    /// Who this is, if it is a device, or nobody yet who wants to become one. A user of the broker is no device, whatever its name.
-    fn device(&self, offered: &Offered<'_>) -> Option<Login> {
+    /// Returns the device that the credentials belong to, or a device to be provisioned. A user of the broker is never
+    /// a device.
+    fn device(&self, offered: &ConnectIdentity<'_>) -> Option<DeviceLogin> {
         let devices = self.devices.as_deref()?;
         if let Some(certificate) = offered.certificate
             && let Some(login) = devices.certificate_login(&certificate_hash(certificate))
@@ -186,9 +197,9 @@ impl NodeAccess {
         devices.device_login(&login(offered))
     }
 
-    fn device_outcome(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+    fn device_outcome(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
         let devices = self.devices.as_deref()?;
-        let offered = Offered {
+        let offered = ConnectIdentity {
             client_id: &credentials.client_id,
             user_name: credentials.user_name.as_deref(),
             password: credentials.password.as_deref(),
@@ -200,7 +211,7 @@ impl NodeAccess {
         {
             return Some(AuthOutcome::Deny {
                 reason: ReasonCode::ClientIdentifierNotValid,
-                because: "client ids that begin with $device/ or $provision/ are those of devices",
+                detail: "client IDs that begin with $device/ or $provision/ are reserved for devices",
             });
         }
         let found = self
@@ -209,16 +220,16 @@ impl NodeAccess {
         if let Some(outcome) = self.banned(&found.client_id, credentials) {
             return Some(outcome);
         }
-        Some(AuthOutcome::Device(Box::new(Device {
+        Some(AuthOutcome::Device(Box::new(IdentifiedDevice {
             key: DeviceKey(u128::from_be_bytes(found.session.0)),
             client_id: found.client_id,
             name: found.name,
         })))
     }
 
-    /// The refusal of whoever is banned, under the client id of its session.
-    fn banned(&self, client_id: &str, credentials: &Credentials) -> Option<AuthOutcome> {
-        let suspect = Suspect {
+    /// Returns the rejection of a banned client.
+    fn banned(&self, client_id: &str, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
+        let suspect = BanCandidate {
             client_id,
             user_name: credentials.user_name.as_deref(),
             address: credentials.address,
@@ -227,7 +238,7 @@ impl NodeAccess {
         let kind = self.bans.find(&suspect, now.as_millis() as u64)?;
         Some(AuthOutcome::Deny {
             reason: ReasonCode::Banned,
-            because: kind.because(),
+            detail: kind.reason(),
         })
     }
 
@@ -250,27 +261,31 @@ impl NodeAccess {
         self.users.restore(name, state.own.snapshot(name));
         drop(state);
         if self.is_superuser(name) != was_superuser {
-            self.tell_shards_or_log();
+            self.update_shards_or_log();
         }
         Ok(())
     }
 }
 
-/// Users and rules of a configuration, read and found good.
-pub struct Configured {
+/// Users and rules of a configuration, read and validated.
+pub struct ConfiguredAccess {
     users: Users,
-    /// Where each of them is set.
+    /// Where each user is set.
     sources: HashMap<String, String>,
     rules: AclRules,
     acl: Option<Arc<Acl>>,
 }
 
-impl Configured {
-    pub fn new(loaded: &Loaded) -> Result<Configured, String> {
+impl ConfiguredAccess {
+    pub fn new(loaded: &LoadedConfig) -> Result<ConfiguredAccess, String> {
         let (users, sources) = configured_users(loaded)?;
         let rules = configured_rules(loaded)?;
-        let acl = compile(&rules.rules, rules.options).map_err(|e| chain(&e))?;
-        Ok(Configured {
+        let source = match loaded.config.access.acl_file.0 {
+            Some(_) => RuleSource::AclFile,
+            None => RuleSource::Options,
+        };
+        let acl = compile(&rules.rules, rules.options, source).map_err(|e| chain(&e))?;
+        Ok(ConfiguredAccess {
             users,
             sources,
             rules,
@@ -279,18 +294,30 @@ impl Configured {
     }
 }
 
-/// No rules at all, and whoever may connect may do everything that is not the server's own.
-fn compile(rules: &[Rule], options: AclOptions) -> Result<Option<Arc<Acl>>, AclErrors> {
-    if rules.is_empty() {
-        return Ok(None);
+/// Where access rules come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleSource {
+    /// `access.rules` alone.
+    Options,
+    /// Also `access.acl_file`.
+    AclFile,
+}
+
+/// Returns `None` if there are no rules: then clients may publish and subscribe to all topics that are not the
+/// server's own. An access file without rules denies instead: its owner wanted rules, and may have lost them.
+fn compile(rules: &[AccessRule], options: AclOptions, source: RuleSource) -> Result<Option<Arc<Acl>>, AclErrors> {
+    match (rules, source) {
+        ([], RuleSource::Options) => return Ok(None),
+        ([], RuleSource::AclFile) => tracing::warn!("access.acl_file contains no rule: access.no_match decides"),
+        _ => {}
     }
     let mut all = preset::protect_system();
     all.extend_from_slice(rules);
     Acl::compile(&all, options).map(|acl| Some(Arc::new(acl)))
 }
 
-/// The users of the configuration, and by name where each is set.
-fn configured_users(loaded: &Loaded) -> Result<(Users, HashMap<String, String>), String> {
+/// Returns the users of the configuration, and where each one is set.
+fn configured_users(loaded: &LoadedConfig) -> Result<(Users, HashMap<String, String>), String> {
     let config = &loaded.config;
     let mut sources = HashMap::new();
     let users = match config.access.password_file.0.as_deref() {
@@ -312,12 +339,12 @@ fn configured_users(loaded: &Loaded) -> Result<(Users, HashMap<String, String>),
     Ok((users, sources))
 }
 
-fn origin_of(loaded: &Loaded, key: &[&str]) -> String {
+fn origin_of(loaded: &LoadedConfig, key: &[&str]) -> String {
     let value = loaded.effective.iter().find(|value| value.key.words() == key);
     value.map_or_else(|| "default".to_owned(), |value| value.origin.to_string())
 }
 
-fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
+fn configured_rules(loaded: &LoadedConfig) -> Result<AclRules, String> {
     let config = &loaded.config;
     let mut rules = config.access.rules.0.clone();
     let mut pinned_by = None;
@@ -342,11 +369,11 @@ fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
     })
 }
 
-/// Puts the rules into `runtime.toml`, beside whatever else is there.
-fn save_rules(data_dir: &Path, rules: &[Rule]) -> io::Result<()> {
+/// Writes the rules to `runtime.toml` and keeps its other contents.
+fn save_rules(data_dir: &Path, rules: &[AccessRule]) -> io::Result<()> {
     let mut document = runtime::read(data_dir)?;
     let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
-    runtime::set(&mut document, &Key::of(&["access", "rules"]), rules)?;
+    runtime::set(&mut document, &OptionKey::of(&["access", "rules"]), rules)?;
     runtime::write(data_dir, &document)
 }
 
@@ -385,19 +412,19 @@ impl AccessAdmin for NodeAccess {
         &self.bans
     }
 
-    fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
+    fn set_acl(&self, rules: Vec<AccessRule>) -> Result<(), ChangeError> {
         let runtime_file = self.lock_runtime_file();
         let mut state = self.lock();
         if let Some(source) = &state.rules.pinned_by {
             return Err(ChangeError::Pinned { source: source.clone() });
         }
-        let acl = compile(&rules, state.rules.options).map_err(ChangeError::Rules)?;
+        let acl = compile(&rules, state.rules.options, RuleSource::Options).map_err(ChangeError::Rules)?;
         save_rules(&self.data_dir, &rules).map_err(ChangeError::Storage)?;
         state.rules.rules = rules;
-        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = acl;
+        self.replace_acl(acl);
         drop(state);
         drop(runtime_file);
-        self.tell_shards_or_log();
+        self.update_shards_or_log();
         Ok(())
     }
 }
@@ -417,30 +444,30 @@ fn acl_options(config: &Config) -> AclOptions {
             NoMatch::Allow => Permission::Allow,
         },
         partial_subscription: match config.access.partial_subscription {
-            PartialSubscription::Refuse => auth::PartialSubscription::Refuse,
-            PartialSubscription::Filter => auth::PartialSubscription::Filter,
+            PartialSubscription::Refuse => auth::PartialSubscriptionPolicy::Refuse,
+            PartialSubscription::Filter => auth::PartialSubscriptionPolicy::Filter,
         },
     }
 }
 
-impl Access for NodeAccess {
-    /// Only what needs no hash is decided here.
-    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+impl AccessControl for NodeAccess {
+    /// Decides only if no hash is needed.
+    fn authenticate_now(&self, credentials: &ConnectCredentials) -> Option<AuthOutcome> {
         self.banned(&credentials.client_id, credentials)
             .or_else(|| self.device_outcome(credentials))
             .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))
     }
 
-    fn session_name(&self, offered: &Offered<'_>) -> Option<Box<str>> {
+    fn session_name(&self, offered: &ConnectIdentity<'_>) -> Option<Box<str>> {
         self.device(offered).map(|login| login.client_id)
     }
 
-    fn knows_method(&self, _: &str) -> bool {
+    fn supports_auth_method(&self, _: &str) -> bool {
         false
     }
 
-    /// Who is a superuser is looked up anew: it may have changed since the client logged in.
-    fn session(&self, who: &Identity) -> Option<Arc<dyn SessionAccess>> {
+    /// Looks up again whether the user is a superuser: that may have changed since the login.
+    fn session(&self, who: &ClientIdentity) -> Option<Arc<dyn SessionAccess>> {
         let user_name = who.user_name.as_deref();
         let who = auth::Identity {
             client_id: &who.client_id,
@@ -449,19 +476,19 @@ impl Access for NodeAccess {
             is_superuser: user_name.is_some_and(|name| self.is_superuser(name)),
         };
         let acl = self.compiled()?.session(&who);
-        (!acl.is_unrestricted()).then(|| Arc::new(Rights(acl)) as Arc<dyn SessionAccess>)
+        (!acl.is_unrestricted()).then(|| Arc::new(SessionRights(acl)) as Arc<dyn SessionAccess>)
     }
 }
 
 impl net::Authenticator for NodeAccess {
-    fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
+    fn authenticate(&self, credentials: &ConnectCredentials) -> AuthOutcome {
         let outcome = answer(self.chain.authenticate(&offered(credentials)));
-        // It may have been banned while its password was hashed.
+        // The client may have been banned while its password was hashed.
         self.banned(&credentials.client_id, credentials).unwrap_or(outcome)
     }
 }
 
-fn login<'a>(offered: &Offered<'a>) -> MqttLogin<'a> {
+fn login<'a>(offered: &ConnectIdentity<'a>) -> MqttLogin<'a> {
     MqttLogin {
         client_id: offered.client_id,
         user_name: offered.user_name,
@@ -469,7 +496,7 @@ fn login<'a>(offered: &Offered<'a>) -> MqttLogin<'a> {
     }
 }
 
-fn offered(credentials: &Credentials) -> auth::Credentials {
+fn offered(credentials: &ConnectCredentials) -> auth::Credentials {
     auth::Credentials {
         client_id: credentials.client_id.to_string(),
         user_name: credentials.user_name.as_deref().map(str::to_owned),
@@ -481,55 +508,53 @@ fn offered(credentials: &Credentials) -> auth::Credentials {
     }
 }
 
-fn answer(outcome: Outcome) -> AuthOutcome {
+fn answer(outcome: ProviderOutcome) -> AuthOutcome {
     match outcome {
-        Outcome::Allow { is_superuser } => AuthOutcome::Allow {
+        ProviderOutcome::Allow { is_superuser } => AuthOutcome::Allow {
             is_superuser,
             data: None,
         },
-        Outcome::Deny(reason) => AuthOutcome::Deny {
+        ProviderOutcome::Deny(reason) => AuthOutcome::Deny {
             reason: reason.reason_code(),
-            because: words(reason),
+            detail: deny_reason_text(reason),
         },
-        Outcome::Ignore => AuthOutcome::Deny {
+        ProviderOutcome::Ignore => AuthOutcome::Deny {
             reason: ReasonCode::NotAuthorized,
-            because: "nobody knows this client",
+            detail: "unknown client",
         },
     }
 }
 
-fn words(reason: DenyReason) -> &'static str {
+fn deny_reason_text(reason: DenyReason) -> &'static str {
     match reason {
         DenyReason::UnknownUser => "unknown user",
         DenyReason::WrongPassword => "wrong password",
         DenyReason::NoPassword => "a user name without a password",
-        DenyReason::AnonymousRefused => {
-            "no user name and password, which are needed from this address (access.anonymous)"
-        }
+        DenyReason::AnonymousRefused => "this address needs a user name and password (access.anonymous)",
         DenyReason::NotAuthorized => "refused by policy",
     }
 }
 
-struct Rights(SessionAcl);
+struct SessionRights(SessionAcl);
 
-impl SessionAccess for Rights {
-    fn may_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+impl SessionAccess for SessionRights {
+    fn can_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
         self.0.publish(topic, qos, retain)
     }
 
-    fn may_subscribe(&self, filter: &str) -> SubscribeAccess {
+    fn can_subscribe(&self, filter: &str) -> SubscribeAccess {
         match self.0.subscribe(filter) {
-            Grant::Denied => SubscribeAccess::Denied,
-            Grant::Allowed {
+            SubscriptionGrant::Denied => SubscribeAccess::Denied,
+            SubscriptionGrant::Allowed {
                 filter_deliveries: true,
             } => SubscribeAccess::AllowedInPart,
-            Grant::Allowed {
+            SubscriptionGrant::Allowed {
                 filter_deliveries: false,
             } => SubscribeAccess::Allowed,
         }
     }
 
-    fn may_receive(&self, topic: &str) -> bool {
-        self.0.may_receive(topic)
+    fn can_receive(&self, topic: &str) -> bool {
+        self.0.can_receive(topic)
     }
 }

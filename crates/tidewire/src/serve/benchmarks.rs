@@ -1,7 +1,9 @@
-//! Benchmarks of this node that the API starts: `tidewire bench` in a process of its own, so that the load is made by other threads than
-//! the server's, watched by what it prints, and kept in `benchmarks/` of the data directory.
+//! Benchmarks of this node that the API starts. `tidewire bench` runs in a process of its own, so that other threads
+//! than those of the server create the load. The server reads its output and stores results in `benchmarks/` of the
+//! data directory.
 //!
-//! The process ends when its standard input does: with a stop, and with this server, however that ends. One that goes on for too long is killed.
+//! The process ends when its standard input is closed: at a stop request, and whenever this server ends. A benchmark
+//! that runs too long is killed.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,7 +18,7 @@ use api::{
     BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState,
     BenchVerdict, FailedBench, FinishedBench, RunningBench,
 };
-use bench::report::measure::{Better, MEASURES, Unit};
+use bench::report::measure::{BetterDirection, MEASURES, MeasureUnit};
 use bench::result::RunResult;
 use bench::scenario::{Scenario, presets};
 use serde::{Deserialize, Serialize};
@@ -25,60 +27,60 @@ use crate::config::options::server::Benchmark;
 
 const DIRECTORY: &str = "benchmarks";
 const REPORTS_MAX: usize = 200;
-/// Of a name that has no report yet.
+/// Prefix of the name of a benchmark without a report.
 const UNFINISHED: &str = ".";
 const RESULT_FILE: &str = "result.json";
 const PAGE_FILE: &str = "report.html";
-/// What the list shows, so that it need not read results.
+/// Summary for the list, so that the list need not read results.
 const SUMMARY_FILE: &str = "run.json";
-/// Kept of a run that goes on.
+/// Maximum number of stored lines of a running benchmark.
 const SECONDS_MAX: usize = 1000;
-/// Of what the load tool complains about.
+/// Maximum size of the error output of the load tool.
 const COMPLAINTS_BYTES_MAX: u64 = 4096;
-/// Connecting, warm-up, waiting for what is missing.
+/// Additional time for connecting, warm-up and waiting for missing messages.
 const GRACE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
 
-pub struct Benchmarks {
+pub struct NodeBenchmarks {
     directory: PathBuf,
-    limits: Limits,
-    /// Where clients connect.
+    limits: BenchmarkLimits,
+    /// Address that clients connect to.
     target: Option<SocketAddr>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BenchmarksState>>,
 }
 
-struct Limits {
-    off_because: Option<String>,
+struct BenchmarkLimits {
+    disabled_reason: Option<String>,
     clients_max: u64,
     duration_max: Duration,
 }
 
 #[derive(Default)]
-struct State {
-    running: Option<Running>,
+struct BenchmarksState {
+    running: Option<ActiveBenchmark>,
     failure: Option<FailedBench>,
 }
 
-struct Running {
+struct ActiveBenchmark {
     shown: RunningBench,
-    /// Dropped to stop it.
+    /// Closing it stops the process.
     stdin: Option<ChildStdin>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Summary {
+struct BenchmarkSummary {
     order: BenchOrder,
     is_good: bool,
     is_interrupted: bool,
 }
 
-impl Benchmarks {
-    /// `target`: a listener for plain TCP, if there is one.
-    pub fn new(data_dir: &Path, options: &Benchmark, target: Option<SocketAddr>) -> Benchmarks {
+impl NodeBenchmarks {
+    /// `target` is a TCP listener without TLS, if there is one.
+    pub fn new(data_dir: &Path, options: &Benchmark, target: Option<SocketAddr>) -> NodeBenchmarks {
         let directory = data_dir.join(DIRECTORY);
         for name in names(&directory).iter().filter(|name| name.starts_with(UNFINISHED)) {
             if let Err(error) = fs::remove_dir_all(directory.join(name)) {
-                tracing::warn!(%error, name, "what is left of a benchmark stays");
+                tracing::warn!(%error, name, "cannot delete the files of a benchmark");
             }
         }
         let off_because = match (options.enabled, target) {
@@ -86,10 +88,10 @@ impl Benchmarks {
             (true, None) => Some("there is no listener for MQTT over TCP without the PROXY protocol".to_owned()),
             (true, Some(_)) => None,
         };
-        Benchmarks {
+        NodeBenchmarks {
             directory,
-            limits: Limits {
-                off_because,
+            limits: BenchmarkLimits {
+                disabled_reason: off_because,
                 clients_max: u64::from(options.max_clients),
                 duration_max: options.max_duration,
             },
@@ -98,13 +100,13 @@ impl Benchmarks {
         }
     }
 
-    /// The scenario of an order, if it is within the limits.
+    /// Returns the scenario of a request, if it is within the limits.
     fn check(&self, order: &BenchOrder) -> Result<(), BenchError> {
-        let wrong = |field, because: String| Err(BenchError::Order { field, because });
+        let wrong = |field, because: String| Err(BenchError::Order { field, reason: because });
         let Some(scenario) = scenarios().find(|scenario| scenario.name == order.scenario) else {
             return wrong(
                 "scenario",
-                format!("there is no scenario `{}` that can be run here", order.scenario),
+                format!("unknown scenario `{}`, or it cannot run here", order.scenario),
             );
         };
         let max_s = self.limits.duration_max.as_secs_f64();
@@ -131,7 +133,8 @@ impl Benchmarks {
 
     fn spawn(&self, order: &BenchOrder, directory: &Path) -> Result<Child, String> {
         let target = self.target.ok_or("there is no listener")?;
-        let program = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
+        let program =
+            std::env::current_exe().map_err(|error| format!("cannot find the program file of the server: {error}"))?;
         let threads = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         Command::new(program)
             .args(["bench", "run", &order.scenario, "--progress", "json"])
@@ -156,7 +159,7 @@ impl Benchmarks {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("the load tool cannot be started: {error}"))
+            .map_err(|error| format!("cannot start the load tool: {error}"))
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, BenchError> {
@@ -165,21 +168,21 @@ impl Benchmarks {
         Ok(self.directory.join(known.ok_or(BenchError::Unknown)?))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BenchmarksState> {
         lock(&self.state)
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<BenchmarksState>) -> MutexGuard<'_, BenchmarksState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Those that need nothing but a broker.
+/// Returns scenarios that need only a broker.
 fn scenarios() -> impl Iterator<Item = Scenario> {
     presets::all().filter(|scenario| scenario.kafka.is_none() && scenario.platform.is_none())
 }
 
-/// For clients on this machine.
+/// Changes the address for clients on this machine.
 pub fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
@@ -190,7 +193,7 @@ pub fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-impl BenchAdmin for Benchmarks {
+impl BenchAdmin for NodeBenchmarks {
     fn state(&self) -> BenchState {
         let (running, failure) = {
             let state = self.lock();
@@ -205,7 +208,7 @@ impl BenchAdmin for Benchmarks {
             .collect();
         finished.sort_by_key(|one| std::cmp::Reverse(one.at));
         BenchState {
-            off_because: self.limits.off_because.clone(),
+            off_because: self.limits.disabled_reason.clone(),
             clients_max: self.limits.clients_max,
             duration_max_s: self.limits.duration_max.as_secs_f64(),
             scenarios: scenarios().map(|scenario| view(&scenario)).collect(),
@@ -216,8 +219,8 @@ impl BenchAdmin for Benchmarks {
     }
 
     fn start(&self, order: BenchOrder) -> Result<String, BenchError> {
-        if let Some(because) = self.limits.off_because.clone() {
-            return Err(BenchError::Off { because });
+        if let Some(because) = self.limits.disabled_reason.clone() {
+            return Err(BenchError::Off { reason: because });
         }
         self.check(&order)?;
         let mut state = self.lock();
@@ -229,11 +232,11 @@ impl BenchAdmin for Benchmarks {
         }
         let name = unused_name(&self.directory, &order.scenario);
         let unfinished = self.directory.join(format!("{UNFINISHED}{name}"));
-        let failed = |because: String| BenchError::Failed { because };
+        let failed = |because: String| BenchError::Failed { reason: because };
         fs::create_dir_all(&unfinished).map_err(|error| failed(format!("{}: {error}", unfinished.display())))?;
         let mut child = self.spawn(&order, &unfinished).map_err(failed)?;
         let stdin = child.stdin.take();
-        let run = Run {
+        let run = BenchmarkProcess {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
             child,
@@ -247,9 +250,9 @@ impl BenchAdmin for Benchmarks {
         thread::Builder::new()
             .name("benchmark".into())
             .spawn(work)
-            .map_err(|error| failed(format!("no thread for it: {error}")))?;
+            .map_err(|error| failed(format!("cannot start a thread: {error}")))?;
         state.failure = None;
-        state.running = Some(Running {
+        state.running = Some(ActiveBenchmark {
             stdin,
             shown: RunningBench {
                 name: name.clone(),
@@ -274,11 +277,11 @@ impl BenchAdmin for Benchmarks {
     fn result(&self, name: &str) -> Result<BenchResult, BenchError> {
         let path = self.path(name)?.join(RESULT_FILE);
         let failed = |because: String| BenchError::Failed {
-            because: format!("{}: {because}", path.display()),
+            reason: format!("{}: {because}", path.display()),
         };
         let bytes = fs::read(&path).map_err(|error| failed(error.to_string()))?;
         let result: RunResult = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
-        Ok(told(name, &result))
+        Ok(to_bench_result(name, &result))
     }
 
     fn page(&self, name: &str) -> Result<PathBuf, BenchError> {
@@ -288,28 +291,28 @@ impl BenchAdmin for Benchmarks {
     fn remove(&self, name: &str) -> Result<(), BenchError> {
         let path = self.path(name)?;
         fs::remove_dir_all(&path).map_err(|error| BenchError::Failed {
-            because: format!("{} cannot be removed: {error}", path.display()),
+            reason: format!("cannot remove {}: {error}", path.display()),
         })
     }
 }
 
-/// A process that runs, from its start to its report.
-struct Run {
+/// A running process, from its start to its report.
+struct BenchmarkProcess {
     child: Child,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     deadline: Instant,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BenchmarksState>>,
     unfinished: PathBuf,
     finished: PathBuf,
     order: BenchOrder,
 }
 
-impl Run {
+impl BenchmarkProcess {
     fn watch(mut self) {
         let (stdout, stderr, state) = (self.stdout.take(), self.stderr.take(), self.state.clone());
         let progress = thread::spawn(move || stdout.map(|stdout| follow(stdout, &state)));
-        let complaints = thread::spawn(move || stderr.map(complaints).unwrap_or_default());
+        let complaints = thread::spawn(move || stderr.map(read_error_output).unwrap_or_default());
         let ended = self.wait();
         let _ = progress.join();
         let complaints = complaints.join().unwrap_or_default();
@@ -321,12 +324,12 @@ impl Run {
             "" => because,
             complaints => complaints.to_owned(),
         };
-        tracing::warn!(because, "a benchmark gave no report");
+        tracing::warn!(because, "a benchmark ended without a report");
         let _ = fs::remove_dir_all(&self.unfinished);
         state.failure = running.map(|running| FailedBench {
             name: running.shown.name,
             at: SystemTime::now(),
-            because,
+            reason: because,
         });
     }
 
@@ -338,19 +341,19 @@ impl Run {
                 Ok(None) => {
                     let _ = self.child.kill();
                     let _ = self.child.wait();
-                    return Err("it went on for too long and was ended".into());
+                    return Err("the benchmark ran for too long and was stopped".into());
                 }
                 Err(error) => return Err(error.to_string()),
             }
         }
     }
 
-    /// The report becomes one of those that are listed.
+    /// Adds the report to the list.
     fn keep(&self) -> Result<(), String> {
         let bytes = fs::read(self.unfinished.join(RESULT_FILE)).map_err(|error| error.to_string())?;
         let result: RunResult =
-            serde_json::from_slice(&bytes).map_err(|_| "the load tool gave no report".to_owned())?;
-        let summary = Summary {
+            serde_json::from_slice(&bytes).map_err(|_| "the load tool wrote no report".to_owned())?;
+        let summary = BenchmarkSummary {
             order: self.order.clone(),
             is_good: result.verdicts.iter().all(|verdict| verdict.is_met),
             is_interrupted: result.is_interrupted,
@@ -362,10 +365,10 @@ impl Run {
     }
 }
 
-/// Lines for programs begin with a brace; others are the report for people.
-fn follow(stdout: ChildStdout, state: &Mutex<State>) {
+/// Lines for programs begin with a brace. The other lines are the report for people.
+fn follow(stdout: ChildStdout, state: &Mutex<BenchmarksState>) {
     #[derive(Deserialize)]
-    struct Phase {
+    struct PhaseLine {
         phase: String,
     }
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -379,14 +382,14 @@ fn follow(stdout: ChildStdout, state: &Mutex<State>) {
                 running.shown.seconds.remove(0);
             }
             running.shown.seconds.push(second);
-        } else if let Ok(Phase { phase }) = serde_json::from_str(&line) {
+        } else if let Ok(PhaseLine { phase }) = serde_json::from_str(&line) {
             running.shown.phase = phase;
         }
     }
 }
 
-/// The beginning of them; the rest is read and forgotten.
-fn complaints(mut stderr: ChildStderr) -> String {
+/// Keeps the first lines and discards the rest.
+fn read_error_output(mut stderr: ChildStderr) -> String {
     let mut text = Vec::new();
     let _ = stderr.by_ref().take(COMPLAINTS_BYTES_MAX).read_to_end(&mut text);
     let _ = io::copy(&mut stderr, &mut io::sink());
@@ -394,7 +397,7 @@ fn complaints(mut stderr: ChildStderr) -> String {
 }
 
 fn view(scenario: &Scenario) -> BenchScenario {
-    let clients = |is_wanted: &dyn Fn(&bench::scenario::Group) -> bool| {
+    let clients = |is_wanted: &dyn Fn(&bench::scenario::ClientGroup) -> bool| {
         let groups = scenario.group.iter().filter(|group| is_wanted(group));
         groups.map(|group| u64::from(group.clients)).sum()
     };
@@ -412,7 +415,7 @@ fn describe(path: &Path, name: String) -> Option<FinishedBench> {
         return None;
     }
     let file = path.join(SUMMARY_FILE);
-    let summary: Summary = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
+    let summary: BenchmarkSummary = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
     Some(FinishedBench {
         name,
         at: fs::metadata(&file).and_then(|there| there.modified()).ok()?,
@@ -422,7 +425,7 @@ fn describe(path: &Path, name: String) -> Option<FinishedBench> {
     })
 }
 
-fn told(name: &str, result: &RunResult) -> BenchResult {
+fn to_bench_result(name: &str, result: &RunResult) -> BenchResult {
     BenchResult {
         name: name.to_owned(),
         started_at: result.started_at.clone(),
@@ -437,7 +440,7 @@ fn told(name: &str, result: &RunResult) -> BenchResult {
                 name: measure.name.into(),
                 about: measure.about.into(),
                 unit: unit(measure.unit).into(),
-                better: better(measure.better).into(),
+                better: better_direction_name(measure.better).into(),
                 value: (measure.of)(result).filter(|value| value.is_finite()),
             })
             .collect(),
@@ -461,27 +464,27 @@ fn told(name: &str, result: &RunResult) -> BenchResult {
     }
 }
 
-fn unit(unit: Unit) -> &'static str {
+fn unit(unit: MeasureUnit) -> &'static str {
     match unit {
-        Unit::Count => "count",
-        Unit::PerSecond => "per_second",
-        Unit::Milliseconds => "milliseconds",
-        Unit::Seconds => "seconds",
-        Unit::Bytes => "bytes",
-        Unit::Share => "share",
-        Unit::Cores => "cores",
+        MeasureUnit::Count => "count",
+        MeasureUnit::PerSecond => "per_second",
+        MeasureUnit::Milliseconds => "milliseconds",
+        MeasureUnit::Seconds => "seconds",
+        MeasureUnit::Bytes => "bytes",
+        MeasureUnit::Share => "share",
+        MeasureUnit::Cores => "cores",
     }
 }
 
-fn better(better: Better) -> &'static str {
+fn better_direction_name(better: BetterDirection) -> &'static str {
     match better {
-        Better::More => "more",
-        Better::Less => "less",
-        Better::Neither => "neither",
+        BetterDirection::More => "more",
+        BetterDirection::Less => "less",
+        BetterDirection::Neither => "neither",
     }
 }
 
-/// By time and scenario; two within a second are told apart.
+/// Names a benchmark by time and scenario. A suffix distinguishes two of the same second.
 fn unused_name(directory: &Path, scenario: &str) -> String {
     let base = format!("{}-{scenario}", chrono::Utc::now().format("%Y%m%d-%H%M%S"));
     let is_free = |name: &String| !directory.join(name).exists();
@@ -492,7 +495,7 @@ fn unused_name(directory: &Path, scenario: &str) -> String {
         .unwrap_or(base)
 }
 
-/// Of the directories in a directory.
+/// Returns the names of the directories in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,49 +1,49 @@
-//! The certificates of the listeners and of the API: what is in force, replaced by the API, loaded anew by it or by SIGHUP.
+//! The certificates of the listeners and of the API. The API replaces them; the API and SIGHUP reload them.
 //!
-//! A replacement is written beside the files, checked there for every listener that will use it, and only then renamed over them. A
-//! file that is a link is left to whoever keeps what it points to.
+//! A replacement is written next to the files, checked for every listener that will use it, and then renamed over
+//! them. A file that is a link is not replaced, because another program manages its target.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate, TlsReloader};
+use api::{CertificateAdmin, CertificateError, CertificateField, DiskState, ServerCertificate, TlsReloader};
 use net::tls::{TlsError, TlsFiles};
 
 use super::translate;
 use crate::config::Config;
 use crate::config::files::{self, chain};
 
-/// The API's, among the labels of listeners, which have a dot.
+/// Label of the API. Labels of listeners contain a dot.
 const API: &str = "api";
 
-pub struct Certificates {
-    net: net::Handle,
+pub struct NodeCertificates {
+    net: net::ServerHandle,
     api: OnceLock<TlsReloader>,
-    held: Mutex<Vec<Held>>,
+    used_certificates: Mutex<Vec<UsedCertificate>>,
 }
 
-/// What one listener has in force.
-struct Held {
+/// The certificate that a listener uses.
+struct UsedCertificate {
     label: String,
     files: TlsFiles,
     chain: Vec<Vec<u8>>,
 }
 
-/// Files that have been read and can be used.
-pub struct Fresh {
-    held: Held,
+/// Certificate files that were read and are usable.
+pub struct LoadedCertificate {
+    certificate: UsedCertificate,
     config: Arc<rustls::ServerConfig>,
 }
 
 /// All certificates as they are on disk now.
-pub fn read(config: &Config) -> Result<Vec<Fresh>, String> {
+pub fn read(config: &Config) -> Result<Vec<LoadedCertificate>, String> {
     let named = named_files(config).into_iter();
     named.map(|(label, files)| fresh(&label, &files)).collect()
 }
 
-/// By listener, as in `tls.default`.
+/// By label of the listener, for example `tls.default`.
 fn named_files(config: &Config) -> Vec<(String, TlsFiles)> {
     let listeners = config.listeners.iter().filter_map(|listener| {
         let tls = listener.tls.as_ref()?;
@@ -53,18 +53,21 @@ fn named_files(config: &Config) -> Vec<(String, TlsFiles)> {
     listeners.chain(api).collect()
 }
 
-fn fresh(label: &str, files: &TlsFiles) -> Result<Fresh, String> {
+fn fresh(label: &str, files: &TlsFiles) -> Result<LoadedCertificate, String> {
     let key = match label {
         API => "api.cert_file".to_owned(),
         label => format!("listeners.{label}"),
     };
     let (config, chain) = load(files).map_err(|error| format!("{key}: {}", chain(&error)))?;
-    let held = Held {
+    let held = UsedCertificate {
         label: label.to_owned(),
         files: files.clone(),
         chain,
     };
-    Ok(Fresh { held, config })
+    Ok(LoadedCertificate {
+        certificate: held,
+        config,
+    })
 }
 
 fn load(files: &TlsFiles) -> Result<(Arc<rustls::ServerConfig>, Vec<Vec<u8>>), TlsError> {
@@ -73,45 +76,45 @@ fn load(files: &TlsFiles) -> Result<(Arc<rustls::ServerConfig>, Vec<Vec<u8>>), T
     Ok((config, chain.iter().map(|der| der.to_vec()).collect()))
 }
 
-impl Certificates {
-    /// What the server has been started with.
-    pub fn new(config: &Config, net: net::Handle) -> Result<Certificates, String> {
-        Ok(Certificates {
+impl NodeCertificates {
+    /// The configuration at the start of the server.
+    pub fn new(config: &Config, net: net::ServerHandle) -> Result<NodeCertificates, String> {
+        Ok(NodeCertificates {
             net,
             api: OnceLock::new(),
-            held: Mutex::new(read(config)?.into_iter().map(|fresh| fresh.held).collect()),
+            used_certificates: Mutex::new(read(config)?.into_iter().map(|fresh| fresh.certificate).collect()),
         })
     }
 
-    /// Once it is served.
+    /// Called once the API runs.
     pub fn connect(&self, api: TlsReloader) {
         // There is one API per process.
         let _ = self.api.set(api);
     }
 
-    /// Takes over what a configuration has for those that are open; says what went wrong. A listener that is gone from it shows its own
-    /// until the restart that closes it, one that it adds shows none before that.
-    pub fn take_over(&self, fresh: Vec<Fresh>) -> Vec<String> {
-        let has_api = fresh.iter().any(|one| one.held.label == API);
+    /// Applies the certificates of a configuration to the open listeners, and returns the errors. A listener that was
+    /// removed keeps its certificate until the restart that closes it. A new listener has none before the restart.
+    pub fn apply(&self, fresh: Vec<LoadedCertificate>) -> Vec<String> {
+        let has_api = fresh.iter().any(|one| one.certificate.label == API);
         if let Some(api) = self.api.get().filter(|_| !has_api) {
             api.reload(None);
         }
         let mut held = self.lock();
         held.retain(|one| one.label != API || has_api);
         let mut failures = Vec::new();
-        for one in fresh.into_iter().filter(|one| self.is_open(&one.held.label)) {
+        for one in fresh.into_iter().filter(|one| self.is_open(&one.certificate.label)) {
             failures.extend(self.present(&one).err());
-            match held.iter_mut().find(|own| own.label == one.held.label) {
-                Some(own) => *own = one.held,
-                None => held.push(one.held),
+            match held.iter_mut().find(|own| own.label == one.certificate.label) {
+                Some(own) => *own = one.certificate,
+                None => held.push(one.certificate),
             }
         }
         failures
     }
 
-    /// To whoever connects from now on.
-    fn present(&self, fresh: &Fresh) -> Result<(), String> {
-        let Held { label, .. } = &fresh.held;
+    /// Applies a certificate to new connections.
+    fn present(&self, fresh: &LoadedCertificate) -> Result<(), String> {
+        let UsedCertificate { label, .. } = &fresh.certificate;
         if label == API {
             if let Some(api) = self.api.get() {
                 api.reload(Some(fresh.config.clone()));
@@ -120,56 +123,60 @@ impl Certificates {
         }
         let index = self.index(label).ok_or_else(|| format!("{label} is not open"))?;
         let reloaded = self.net.reload_tls(index as u16, fresh.config.clone());
-        reloaded.map_err(|e| format!("not every worker has the new certificate of {label}: {e}"))
+        reloaded.map_err(|e| format!("cannot pass the new certificate of {label} to every worker: {e}"))
     }
 
     fn is_open(&self, label: &str) -> bool {
         label == API || self.index(label).is_some()
     }
 
-    /// Among the listeners that were opened.
+    /// Searches the open listeners.
     fn index(&self, label: &str) -> Option<usize> {
         let listeners = self.net.listeners();
         listeners.iter().map(translate::label).position(|other| other == label)
     }
 
-    /// Those for which it holds, all or none.
-    fn reload_some(&self, held: &mut [Held], is_wanted: impl Fn(&Held) -> bool) -> Result<(), CertificateError> {
+    /// Applies the pair to all of these listeners or to none.
+    fn reload_some(
+        &self,
+        held: &mut [UsedCertificate],
+        is_wanted: impl Fn(&UsedCertificate) -> bool,
+    ) -> Result<(), CertificateError> {
         let mut all = Vec::new();
         for one in held.iter_mut().filter(|one| is_wanted(one)) {
-            let fresh = fresh(&one.label, &one.files).map_err(|because| CertificateError::Files { because })?;
+            let fresh = fresh(&one.label, &one.files).map_err(|because| CertificateError::Files { reason: because })?;
             all.push((one, fresh));
         }
         let mut failures = Vec::new();
         for (one, fresh) in all {
             failures.extend(self.present(&fresh).err());
-            *one = fresh.held;
+            *one = fresh.certificate;
         }
         match failures.is_empty() {
             true => Ok(()),
             false => Err(CertificateError::Workers {
-                because: failures.join("; "),
+                reason: failures.join("; "),
             }),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<UsedCertificate>> {
+        self.used_certificates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl CertificateAdmin for Certificates {
+impl CertificateAdmin for NodeCertificates {
     fn list(&self) -> Vec<ServerCertificate> {
-        let view = |held: &Held| ServerCertificate {
+        let view = |held: &UsedCertificate| ServerCertificate {
             listener: held.label.clone(),
             certificate_file: held.files.certificate.clone(),
             key_file: held.files.key.clone(),
             client_certificates: held.files.client_certificates,
             chain: held.chain.clone(),
             on_disk: match load(&held.files) {
-                Ok((_, chain)) if chain == held.chain => OnDisk::Same,
-                Ok(_) => OnDisk::Changed,
-                Err(error) => OnDisk::Unusable { because: chain(&error) },
+                Ok((_, chain)) if chain == held.chain => DiskState::Same,
+                Ok(_) => DiskState::Changed,
+                Err(error) => DiskState::Unusable { reason: chain(&error) },
             },
         };
         self.lock().iter().map(view).collect()
@@ -179,9 +186,9 @@ impl CertificateAdmin for Certificates {
         let mut held = self.lock();
         let own = held.iter().find(|one| one.label == listener);
         let files = own.ok_or(CertificateError::Unknown)?.files.clone();
-        let pair = Pair::write(&files, certificate_pem, key_pem)?;
-        let is_used = |one: &Held| one.files.certificate == files.certificate || one.files.key == files.key;
-        // The listener itself first: it is the one that was spoken of.
+        let pair = CertificateFiles::write(&files, certificate_pem, key_pem)?;
+        let is_used = |one: &UsedCertificate| one.files.certificate == files.certificate || one.files.key == files.key;
+        // The requested listener comes first.
         pair.check(&files, None)?;
         for other in held.iter().filter(|one| is_used(one)) {
             pair.check(&other.files, Some(&other.label))?;
@@ -195,39 +202,39 @@ impl CertificateAdmin for Certificates {
     }
 }
 
-/// New files beside those that they are to replace; gone when dropped.
-struct Pair {
-    certificate: Replacement,
-    key: Replacement,
+/// New files next to those that they replace. Deleted on drop.
+struct CertificateFiles {
+    certificate: FileReplacement,
+    key: FileReplacement,
 }
 
-struct Replacement {
+struct FileReplacement {
     new: PathBuf,
     old: PathBuf,
 }
 
-impl Drop for Replacement {
+impl Drop for FileReplacement {
     fn drop(&mut self) {
-        // It is not there when it has been put in place.
+        // Missing if it was put in place.
         let _ = fs::remove_file(&self.new);
     }
 }
 
-impl Pair {
-    /// One file may hold both.
-    fn write(files: &TlsFiles, certificate_pem: &[u8], key_pem: &[u8]) -> Result<Pair, CertificateError> {
+impl CertificateFiles {
+    /// Certificate and key may be in one file.
+    fn write(files: &TlsFiles, certificate_pem: &[u8], key_pem: &[u8]) -> Result<CertificateFiles, CertificateError> {
         let both = [certificate_pem, b"\n", key_pem].concat();
         let (certificate_pem, key_pem) = match files.certificate == files.key {
             true => (&*both, &*both),
             false => (certificate_pem, key_pem),
         };
-        Ok(Pair {
-            certificate: Replacement::write(&files.certificate, "certificate.new", certificate_pem)?,
-            key: Replacement::write(&files.key, "key.new", key_pem)?,
+        Ok(CertificateFiles {
+            certificate: FileReplacement::write(&files.certificate, "certificate.new", certificate_pem)?,
+            key: FileReplacement::write(&files.key, "key.new", key_pem)?,
         })
     }
 
-    /// Whether a listener could use them. `other` is one that was not spoken of.
+    /// Checks whether a listener could use the files. `other` is a listener that the request did not name.
     fn check(&self, files: &TlsFiles, other: Option<&str>) -> Result<(), CertificateError> {
         let new = |path: &PathBuf| match path {
             path if *path == self.certificate.old => self.certificate.new.clone(),
@@ -247,22 +254,22 @@ impl Pair {
             false => CertificateField::Certificate,
         };
         Err(match other {
-            Some(label) => CertificateError::NotOurs {
-                because: format!(
-                    "{label} has one of the files, too, and could not use the new pair: {}",
-                    words(&error)
+            Some(label) => CertificateError::ExternallyManaged {
+                reason: format!(
+                    "{label} uses one of the files as well, and cannot use the new pair: {}",
+                    error_text(&error)
                 ),
             },
             None => CertificateError::Rejected {
                 field,
-                because: words(&error),
+                reason: error_text(&error),
             },
         })
     }
 
     fn put_in_place(self) -> Result<(), CertificateError> {
         let unwritten = |path: &Path, error: &io::Error| CertificateError::Files {
-            because: format!("{} cannot be replaced: {error}", path.display()),
+            reason: format!("cannot replace {}: {error}", path.display()),
         };
         let before = fs::read(&self.key.old).map_err(|error| unwritten(&self.key.old, &error))?;
         self.key
@@ -272,9 +279,9 @@ impl Pair {
             return Ok(());
         }
         if let Err(error) = self.certificate.put_in_place() {
-            // Without its certificate the new key is of no use.
+            // Without its certificate the new key is useless.
             if let Err(error) = fs::write(&self.key.old, before) {
-                tracing::error!(%error, file = %self.key.old.display(), "the key that was there cannot be put back");
+                tracing::error!(%error, file = %self.key.old.display(), "cannot put back the previous key");
             }
             return Err(unwritten(&self.certificate.old, &error));
         }
@@ -282,31 +289,31 @@ impl Pair {
     }
 }
 
-/// In terms of what was sent, not of files.
-fn words(error: &TlsError) -> String {
+/// Describes the error in terms of the request, not of files.
+fn error_text(error: &TlsError) -> String {
     match error {
         TlsError::NoCertificate { .. } => {
-            "there is no certificate in it; PEM begins with -----BEGIN CERTIFICATE-----".into()
+            "the text contains no certificate; PEM begins with -----BEGIN CERTIFICATE-----".into()
         }
-        TlsError::NoKey { .. } => "there is no private key in it that can be read; an encrypted one cannot".into(),
-        TlsError::File { source, .. } => format!("this is not PEM: {source}"),
-        TlsError::OtherKey { .. } => "it is the key of another certificate".into(),
+        TlsError::NoKey { .. } => "the text contains no readable private key; encrypted keys are not supported".into(),
+        TlsError::File { source, .. } => format!("the text is not valid PEM: {source}"),
+        TlsError::KeyMismatch { .. } => "the key does not match the certificate".into(),
         TlsError::Rejected { source, .. } => format!("certificate and key cannot be used together: {source}"),
         TlsError::NoAuthorities => chain(error),
     }
 }
 
-impl Replacement {
-    /// With the permissions of what is there.
-    fn write(old: &Path, ending: &str, bytes: &[u8]) -> Result<Replacement, CertificateError> {
+impl FileReplacement {
+    /// Creates the file with the permissions of the existing one.
+    fn write(old: &Path, ending: &str, bytes: &[u8]) -> Result<FileReplacement, CertificateError> {
         let failed = |error: io::Error| CertificateError::Files {
-            because: format!("nothing can be written beside {}: {error}", old.display()),
+            reason: format!("cannot write to the directory of {}: {error}", old.display()),
         };
         let there = fs::symlink_metadata(old).map_err(failed)?;
         if there.is_symlink() {
-            return Err(CertificateError::NotOurs {
-                because: format!(
-                    "{} is a link to a file that something else keeps; replace it there, then load certificates anew",
+            return Err(CertificateError::ExternallyManaged {
+                reason: format!(
+                    "{} is a link to a file that another program manages; replace the file there, then reload the certificates",
                     old.display()
                 ),
             });
@@ -315,7 +322,7 @@ impl Replacement {
         name.push(".");
         name.push(ending);
         let new = old.with_file_name(name);
-        // What a crash has left may be somebody else's to read.
+        // A file that a crash has left may be readable for others.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -325,7 +332,7 @@ impl Replacement {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&new).map_err(failed)?;
-        let replacement = Replacement {
+        let replacement = FileReplacement {
             new,
             old: old.to_owned(),
         };

@@ -1,53 +1,54 @@
-//! Changes of the configuration over the API: which keys they may be of, what they would do, and that they are written to `runtime.toml`
-//! before they are taken over. A change is checked as the whole configuration that it leads to, with everything else as it is on disk.
+//! Changes of the configuration through the API: which keys can be changed, which effect a change has, and the file
+//! `runtime.toml`, which is written before a change takes effect. A change is checked as the complete configuration
+//! that results from it, together with the files on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
+use api::{ConfigAdmin, ConfigChangeError, ConfigChanges, ConfigDifference, ConfigValue};
 
-use super::backups::Backups;
+use super::backups::NodeBackups;
 use super::reload::Reloader;
-use super::restart::Restart;
+use super::restart::RestartRequest;
 use super::translate;
 use crate::config::address::overlap;
 use crate::config::files::chain;
-use crate::config::key::Key;
+use crate::config::key::OptionKey;
 use crate::config::option::{Apply, Kind, OptionDef};
-use crate::config::schema::{self, Lookup};
-use crate::config::{self, Diagnostic, Effective, Loaded, Origin, Sources, raw, runtime};
+use crate::config::schema::{self, SchemaLookup};
+use crate::config::{self, ConfigDiagnostic, ConfigSources, EffectiveOption, LoadedConfig, ValueOrigin, raw, runtime};
 
-pub struct Configure {
+pub struct ConfigChanger {
     reloader: Arc<Reloader>,
-    backups: Arc<Backups>,
-    restart: Restart,
+    backups: Arc<NodeBackups>,
+    restart: RestartRequest,
 }
 
-/// A change that is good.
-struct Planned {
+/// A valid change.
+struct PlannedChange {
     document: toml::Table,
-    loaded: Loaded,
+    loaded: LoadedConfig,
     differences: Vec<ConfigDifference>,
 }
 
-impl Configure {
-    pub fn new(reloader: Arc<Reloader>, backups: Arc<Backups>, restart: Restart) -> Configure {
-        Configure {
+impl ConfigChanger {
+    pub fn new(reloader: Arc<Reloader>, backups: Arc<NodeBackups>, restart: RestartRequest) -> ConfigChanger {
+        ConfigChanger {
             reloader,
             backups,
             restart,
         }
     }
 
-    fn check_listeners(&self, loaded: &Loaded) -> Result<(), (String, String)> {
+    fn check_listeners(&self, loaded: &LoadedConfig) -> Result<(), (String, String)> {
         let started = &self.reloader.started().config;
         check_listeners(&loaded.config, started, &self.reloader.listeners())
     }
 
-    fn prepare(&self, changes: &ConfigChanges) -> Result<Planned, ConfigError> {
+    fn prepare(&self, changes: &ConfigChanges) -> Result<PlannedChange, ConfigChangeError> {
         let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
-        let present = config::load(sources).map_err(|found| files(in_one_line(&found)))?;
+        let present = config::load(sources).map_err(|found| files(join_diagnostics(&found)))?;
         let mut document =
             runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
         let mut errors = Vec::new();
@@ -61,7 +62,7 @@ impl Configure {
             }
         }
         if !errors.is_empty() {
-            return Err(ConfigError::Rejected(errors));
+            return Err(ConfigChangeError::Rejected(errors));
         }
         let loaded = load_with(sources, &document, changes)?;
         self.reloader
@@ -70,12 +71,12 @@ impl Configure {
         if changes.keys().any(|key| is_of_listener(key)) {
             self.check_listeners(&loaded)
                 .map_err(|(key, because)| match changes.contains_key(&key) {
-                    true => ConfigError::Rejected(vec![(key, because)]),
+                    true => ConfigChangeError::Rejected(vec![(key, because)]),
                     false => rejected(changes, format!("{key}: {because}")),
                 })?;
         }
-        let differences = differences(&self.reloader.in_force(), &loaded.effective, changes);
-        Ok(Planned {
+        let differences = differences(&self.reloader.applied_options(), &loaded.effective, changes);
+        Ok(PlannedChange {
             document,
             loaded,
             differences,
@@ -83,9 +84,9 @@ impl Configure {
     }
 }
 
-impl ConfigAdmin for Configure {
-    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError> {
-        let changes = in_one_spelling(changes)?;
+impl ConfigAdmin for ConfigChanger {
+    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigChangeError> {
+        let changes = normalize_keys(changes)?;
         let _one_at_a_time = self.reloader.lock();
         Ok(self.prepare(&changes)?.differences)
     }
@@ -94,49 +95,49 @@ impl ConfigAdmin for Configure {
         &self,
         changes: &ConfigChanges,
         tell: &dyn Fn(Vec<ConfigValue>),
-    ) -> Result<Vec<ConfigDifference>, ConfigError> {
-        let changes = in_one_spelling(changes)?;
+    ) -> Result<Vec<ConfigDifference>, ConfigChangeError> {
+        let changes = normalize_keys(changes)?;
         let _one_at_a_time = self.reloader.lock();
         let planned = self.prepare(&changes)?;
-        let storage = |e: std::io::Error| ConfigError::Storage { because: chain(&e) };
+        let storage = |e: std::io::Error| ConfigChangeError::Storage { reason: chain(&e) };
         runtime::write(self.reloader.data_dir(), &planned.document).map_err(storage)?;
         let failures = self
             .reloader
-            .take_over(planned.loaded)
-            .map_err(|because| ConfigError::Workers { because })?;
+            .apply(planned.loaded)
+            .map_err(|because| ConfigChangeError::Workers { reason: because })?;
         tell(self.reloader.shown());
         if failures.is_empty() {
             return Ok(planned.differences);
         }
         let because = failures.join("; ");
-        Err(ConfigError::Workers { because })
+        Err(ConfigChangeError::Workers { reason: because })
     }
 
-    fn restart(&self) -> Result<(), ConfigError> {
+    fn restart(&self) -> Result<(), ConfigChangeError> {
         let _one_at_a_time = self.reloader.lock();
         self.backups
             .check_restart()
-            .map_err(|because| ConfigError::Busy { because })?;
-        let loaded = config::load(self.reloader.sources()).map_err(|found| files(in_one_line(&found)))?;
+            .map_err(|because| ConfigChangeError::Busy { reason: because })?;
+        let loaded = config::load(self.reloader.sources()).map_err(|found| files(join_diagnostics(&found)))?;
         self.reloader.check(&loaded).map_err(files)?;
         self.check_listeners(&loaded)
             .map_err(|(key, because)| files(format!("{key}: {because}")))?;
-        tracing::warn!("starting anew, as asked over the API");
-        self.restart.ask().map_err(files)
+        tracing::warn!("restarting, requested through the API");
+        self.restart.request().map_err(files)
     }
 }
 
-fn files(because: String) -> ConfigError {
-    ConfigError::Files { because }
+fn files(because: String) -> ConfigChangeError {
+    ConfigChangeError::Files { reason: because }
 }
 
-/// One value of the configuration as the API shows it.
-pub fn value(value: &Effective) -> ConfigValue {
+/// Returns one value of the configuration as the API shows it.
+pub fn value(value: &EffectiveOption) -> ConfigValue {
     ConfigValue {
         key: value.key.to_string(),
         value: value.value.to_string(),
         origin: value.origin.to_string(),
-        is_default: value.origin == Origin::Default,
+        is_default: value.origin == ValueOrigin::Default,
         is_pinned: value.origin.is_pinned(),
         needs_restart: value.def.apply == Apply::Restart,
         description: value
@@ -148,26 +149,28 @@ pub fn value(value: &Effective) -> ConfigValue {
             .join(" "),
         type_name: (value.def.kind.type_name)(),
         choices: all_choices(&value.def.kind),
-        fixed_because: fixed_because(value),
-        is_runtime: matches!(value.origin, Origin::Runtime { .. }),
+        fixed_because: fixed_reason(value),
+        is_runtime: matches!(value.origin, ValueOrigin::Runtime { .. }),
         until_restart: None,
     }
 }
 
-/// Of what waits for a restart, those of listeners are changed here: they are tried before, and what they lock out is never the console.
+/// The API can change options of listeners although they need a restart: they are tested before, and cannot lock out
+/// the console.
 fn is_of_listener(key: &str) -> bool {
     key.starts_with("listeners.")
 }
 
-/// An option of a listener that is not there yet.
-fn of_new_listener(key: &Key) -> Option<&'static OptionDef> {
+/// An option of a new listener.
+fn of_new_listener(key: &OptionKey) -> Option<&'static OptionDef> {
     match schema::lookup(&key.words()) {
-        Lookup::Option(def) if is_of_listener(&key.to_string()) => Some(def),
+        SchemaLookup::Option(def) if is_of_listener(&key.to_string()) => Some(def),
         _ => None,
     }
 }
 
-/// Whether the next start could listen there, as far as can be told now: the key that stands in the way, and why.
+/// Checks whether the next start could listen on the addresses, as far as that is known now. Returns the key of the
+/// conflict, and why.
 fn check_listeners(
     config: &config::Config,
     started: &config::Config,
@@ -188,27 +191,27 @@ fn check_listeners(
     for (key, bind, is_listened_on) in api.chain(listeners) {
         let failed = |because: String| (key.clone(), because);
         let address = translate::bind_address(&key, bind).map_err(failed)?;
-        if let Some((_, other)) = tried.iter().find(|(taken, _)| is_same_place(*taken, address)) {
-            return Err(failed(format!("{address} is taken by `{other}`")));
+        if let Some((_, other)) = tried.iter().find(|(taken, _)| is_same_address(*taken, address)) {
+            return Err(failed(format!("{address} is already used by `{other}`")));
         }
-        // What this server listens on itself will be free; what is left to try is whether this machine has the address.
-        let is_own = is_listened_on || own.iter().any(|own| is_same_place(*own, address));
+        // An address of this server will be free. The remaining test is whether the machine has the address.
+        let is_own = is_listened_on || own.iter().any(|own| is_same_address(*own, address));
         let free = if is_own {
             SocketAddr::new(address.ip(), 0)
         } else {
             address
         };
-        TcpListener::bind(free).map_err(|error| failed(format!("{address} cannot be listened on: {error}")))?;
+        TcpListener::bind(free).map_err(|error| failed(format!("cannot listen on {address}: {error}")))?;
         tried.push((address, key));
     }
     Ok(())
 }
 
-fn is_same_place(one: SocketAddr, other: SocketAddr) -> bool {
+fn is_same_address(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() != 0 && one.port() == other.port() && overlap(one.ip(), other.ip())
 }
 
-/// Every value that there is; empty where there are others, too: `"off"` beside any duration.
+/// Returns all values of an option. An empty list means that there are others, for example `"off"` or any duration.
 fn all_choices(kind: &Kind) -> Vec<String> {
     match (kind.has_all_choices)() {
         true => (kind.choices)().into_iter().map(str::to_owned).collect(),
@@ -216,24 +219,25 @@ fn all_choices(kind: &Kind) -> Vec<String> {
     }
 }
 
-/// What the API leaves to the files. A path is among it: whoever is an administrator of the console is not the owner of the machine's files.
-fn fixed_because(value: &Effective) -> Option<String> {
+/// Returns why the API cannot change an option. Paths are excluded, because an administrator of the console does not
+/// own the files of the machine.
+fn fixed_reason(value: &EffectiveOption) -> Option<String> {
     match value.origin.is_pinned() {
         true => Some(format!("it is pinned by {}", value.origin)),
-        false => not_here_because(&value.key, value.def).map(str::to_owned),
+        false => not_editable_reason(&value.key, value.def).map(str::to_owned),
     }
 }
 
-fn not_here_because(key: &Key, def: &OptionDef) -> Option<&'static str> {
+fn not_editable_reason(key: &OptionKey, def: &OptionDef) -> Option<&'static str> {
     let type_name = (def.kind.type_name)();
     if def.apply == Apply::Restart && !is_of_listener(&key.to_string()) {
-        Some("it is read at the start only: change it in the file and start the server again")
+        Some("it takes effect at the start only: change it in the file and restart the server")
     } else if def.kind.is_secret {
-        Some("it is a secret, and stands in the file or in the environment")
+        Some("it is a secret: set it in the file or in the environment")
     } else if type_name == "path" {
         Some("it names a file of the server")
     } else if type_name.contains("table") {
-        Some("it has a page of its own")
+        Some("it has an endpoint of its own")
     } else if def.is_map_entry() {
         Some("it is set in the configuration file")
     } else {
@@ -241,29 +245,30 @@ fn not_here_because(key: &Key, def: &OptionDef) -> Option<&'static str> {
     }
 }
 
-/// Each key as the reference spells it: `mqtt."max_qos"` is `mqtt.max_qos`. What is no key stays as it is, to be refused under its name.
-fn in_one_spelling(changes: &ConfigChanges) -> Result<ConfigChanges, ConfigError> {
+/// Spells each key as the reference does: `mqtt."max_qos"` becomes `mqtt.max_qos`. An invalid key stays as it is and
+/// is rejected under its name.
+fn normalize_keys(changes: &ConfigChanges) -> Result<ConfigChanges, ConfigChangeError> {
     let mut all = ConfigChanges::new();
     for (text, value) in changes {
-        let key = Key::parse(text).map_or_else(|| text.clone(), |key| key.to_string());
+        let key = OptionKey::parse(text).map_or_else(|| text.clone(), |key| key.to_string());
         if all.insert(key, value.clone()).is_some() {
-            let because = "is there twice, in two spellings".to_owned();
-            return Err(ConfigError::Rejected(vec![(text.clone(), because)]));
+            let because = "is given twice, in two spellings".to_owned();
+            return Err(ConfigChangeError::Rejected(vec![(text.clone(), because)]));
         }
     }
     Ok(all)
 }
 
-/// The key and what will stand in `runtime.toml`.
-fn change(present: &Loaded, text: &str, value: Option<&str>) -> Result<(Key, Option<toml::Value>), String> {
-    let key = Key::parse(text).ok_or("is no key: expected words with dots between them, such as `mqtt.max_qos`")?;
+/// Returns the key and the value for `runtime.toml`.
+fn change(present: &LoadedConfig, text: &str, value: Option<&str>) -> Result<(OptionKey, Option<toml::Value>), String> {
+    let key = OptionKey::parse(text).ok_or("is not a key: expected words separated by dots, such as `mqtt.max_qos`")?;
     let known = present.effective.iter().find(|value| value.key == key);
     let new = || of_new_listener(&key).filter(|_| value.is_some());
     let (def, fixed) = match known {
-        Some(known) => (known.def, fixed_because(known)),
+        Some(known) => (known.def, fixed_reason(known)),
         None => {
-            let def = new().ok_or("there is no such value: GET /api/v1/configuration lists all")?;
-            (def, not_here_because(&key, def).map(str::to_owned))
+            let def = new().ok_or("unknown key: GET /api/v1/configuration lists all keys")?;
+            (def, not_editable_reason(&key, def).map(str::to_owned))
         }
     };
     if let Some(because) = fixed {
@@ -276,40 +281,49 @@ fn change(present: &Loaded, text: &str, value: Option<&str>) -> Result<(Key, Opt
     Ok((key, value))
 }
 
-/// The configuration as it will be.
-fn load_with(sources: &Sources, document: &toml::Table, changes: &ConfigChanges) -> Result<Loaded, ConfigError> {
-    let sources = Sources {
+/// Returns the configuration after the change.
+fn load_with(
+    sources: &ConfigSources,
+    document: &toml::Table,
+    changes: &ConfigChanges,
+) -> Result<LoadedConfig, ConfigChangeError> {
+    let sources = ConfigSources {
         runtime: Some(document.to_string()),
         ..sources.clone()
     };
     config::load(&sources).map_err(|found| {
-        let is_of_change = |one: &Diagnostic| one.key.as_ref().is_some_and(|key| changes.contains_key(key));
+        let is_of_change = |one: &ConfigDiagnostic| one.key.as_ref().is_some_and(|key| changes.contains_key(key));
         let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_of_change);
         if own.is_empty() {
-            // It was good before, so that the change has made it so.
-            return rejected(changes, in_one_line(&others));
+            // The configuration was valid before, so the change causes the error.
+            return rejected(changes, join_diagnostics(&others));
         }
-        let error = |one: Diagnostic| (one.key.unwrap_or_default(), one.message);
-        ConfigError::Rejected(own.into_iter().map(error).collect())
+        let error = |one: ConfigDiagnostic| (one.key.unwrap_or_default(), one.message);
+        ConfigChangeError::Rejected(own.into_iter().map(error).collect())
     })
 }
 
-fn rejected(changes: &ConfigChanges, because: String) -> ConfigError {
+fn rejected(changes: &ConfigChanges, because: String) -> ConfigChangeError {
     let first = changes.keys().next().cloned().unwrap_or_default();
-    ConfigError::Rejected(vec![(first, because)])
+    ConfigChangeError::Rejected(vec![(first, because)])
 }
 
-fn in_one_line(found: &[Diagnostic]) -> String {
-    let all: Vec<String> = found.iter().map(Diagnostic::to_string).collect();
+fn join_diagnostics(found: &[ConfigDiagnostic]) -> String {
+    let all: Vec<String> = found.iter().map(ConfigDiagnostic::to_string).collect();
     all.join("; ")
 }
 
-/// In the order of the reference; what is not there any more comes last. Defaults that come and go with a listener are none.
-fn differences(before: &[Effective], after: &[Effective], changes: &ConfigChanges) -> Vec<ConfigDifference> {
-    let old: BTreeMap<&Key, &Effective> = before.iter().map(|value| (&value.key, value)).collect();
-    let new: BTreeSet<&Key> = after.iter().map(|value| &value.key).collect();
-    let shown = |value: &Effective| value.value.to_string();
-    let difference = |key: &Key, before: Option<&Effective>, after: Option<&Effective>| {
+/// Returns the values in the order of the reference; removed ones come last. Defaults that appear and disappear with a
+/// listener do not count.
+fn differences(
+    before: &[EffectiveOption],
+    after: &[EffectiveOption],
+    changes: &ConfigChanges,
+) -> Vec<ConfigDifference> {
+    let old: BTreeMap<&OptionKey, &EffectiveOption> = before.iter().map(|value| (&value.key, value)).collect();
+    let new: BTreeSet<&OptionKey> = after.iter().map(|value| &value.key).collect();
+    let shown = |value: &EffectiveOption| value.value.to_string();
+    let difference = |key: &OptionKey, before: Option<&EffectiveOption>, after: Option<&EffectiveOption>| {
         let either = after.or(before)?;
         let key = key.to_string();
         Some(ConfigDifference {
@@ -321,18 +335,19 @@ fn differences(before: &[Effective], after: &[Effective], changes: &ConfigChange
             needs_restart: either.def.apply == Apply::Restart,
         })
     };
-    // What else is in `runtime.toml` was put in force by whoever wrote it there: access rules.
-    let is_known =
-        |one: &Effective| matches!(one.origin, Origin::Runtime { .. }) && !changes.contains_key(&one.key.to_string());
-    let is_other = |one: &&Effective| {
-        let is_changed = |before: &&Effective| before.value != one.value;
-        old.get(&one.key).map_or(one.origin != Origin::Default, is_changed) && !is_known(one)
+    // Other contents of `runtime.toml`, such as access rules, took effect when they were written.
+    let is_known = |one: &EffectiveOption| {
+        matches!(one.origin, ValueOrigin::Runtime { .. }) && !changes.contains_key(&one.key.to_string())
+    };
+    let is_other = |one: &&EffectiveOption| {
+        let is_changed = |before: &&EffectiveOption| before.value != one.value;
+        old.get(&one.key).map_or(one.origin != ValueOrigin::Default, is_changed) && !is_known(one)
     };
     let changed = after.iter().filter(is_other);
     let changed = changed.filter_map(|one| difference(&one.key, old.get(&one.key).copied(), Some(one)));
     let gone = before
         .iter()
-        .filter(|one| !new.contains(&one.key) && one.origin != Origin::Default);
+        .filter(|one| !new.contains(&one.key) && one.origin != ValueOrigin::Default);
     changed
         .chain(gone.filter_map(|one| difference(&one.key, Some(one), None)))
         .collect()
@@ -359,8 +374,8 @@ mod tests {
                 .map(|key| ((*key).to_owned(), None))
                 .collect::<ConfigChanges>()
         };
-        let keys = in_one_spelling(&of(&["mqtt.\"max_qos\"", "a b."])).expect("two keys");
+        let keys = normalize_keys(&of(&["mqtt.\"max_qos\"", "a b."])).expect("two keys");
         assert!(keys.contains_key("mqtt.max_qos"), "{keys:?}");
-        assert!(in_one_spelling(&of(&["mqtt.\"max_qos\"", "mqtt.max_qos"])).is_err());
+        assert!(normalize_keys(&of(&["mqtt.\"max_qos\"", "mqtt.max_qos"])).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP side of the server: the API's configuration, its administrators, its life.
+//! The HTTP server: configuration of the API, its administrators, start and stop.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use api::{Admins, ApiConfig, ApiHandle, ClientEvents, ConfigValue, NodeInfo, One
 use devices::Devices;
 
 use super::access::NodeAccess;
-use super::backups::Backups;
-use super::benchmarks::{self, Benchmarks};
-use super::certificates::Certificates;
-use super::configure::Configure;
+use super::backups::NodeBackups;
+use super::benchmarks::{self, NodeBenchmarks};
+use super::certificates::NodeCertificates;
+use super::configure::ConfigChanger;
 use super::reload::Reloader;
-use super::restart::Restart;
+use super::restart::RestartRequest;
 use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
 use crate::config::Config;
@@ -22,32 +22,37 @@ use crate::config::files::{self, chain};
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
 use crate::secret::Secret;
 
-/// How long requests may take to end when the server stops.
+/// Maximum time for requests to end when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// The running API, or nothing if it is off.
+/// The running API; empty if it is disabled.
 pub struct Http {
     api: Option<ApiHandle>,
     scheme: &'static str,
-    /// Only at the start that made it.
+    /// Only at the start that created it.
     first_password: Option<OneTimePassword>,
-    /// Where it can be read as long as it holds.
+    /// File that contains the password as long as it is valid.
     password_file: Option<PathBuf>,
 }
 
-/// What the API reads and changes.
-pub struct Parts<'a> {
-    pub net: &'a net::Handle,
+/// Components that the API reads and changes.
+pub struct ApiParts<'a> {
+    pub net: &'a net::ServerHandle,
     pub access: &'a Arc<NodeAccess>,
     pub engine: &'a integration::Engine,
     pub devices: Option<&'a Arc<Devices>>,
     pub log: &'a Arc<api::LogRing>,
-    pub certificates: &'a Arc<Certificates>,
+    pub certificates: &'a Arc<NodeCertificates>,
     pub reloader: &'a Arc<Reloader>,
-    pub restart: &'a Restart,
+    pub restart: &'a RestartRequest,
 }
 
-pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<ClientEvents>) -> Result<Http, String> {
+pub fn start(
+    config: &Config,
+    node: String,
+    parts: &ApiParts<'_>,
+    events: Option<ClientEvents>,
+) -> Result<Http, String> {
     let mut http = Http {
         api: None,
         scheme: "http",
@@ -67,19 +72,20 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
         is_emqx_tree: config.sys.emqx_tree,
     });
     api_config.data_dir = Some(config.data_dir.clone());
-    let backups = Arc::new(Backups::new(
+    let backups = Arc::new(NodeBackups::new(
         &config.data_dir,
         config.durability.reserve_bytes.0,
         parts.restart.clone(),
     ));
     api_config.backups = Some(backups.clone());
     let target = load_target(config, parts.net);
-    let benchmarks = Benchmarks::new(&config.data_dir, &config.benchmark, target);
+    let benchmarks = NodeBenchmarks::new(&config.data_dir, &config.benchmark, target);
     api_config.benchmarks = Some(Arc::new(benchmarks));
     api_config.certificates = Some(parts.certificates.clone());
-    let configure = Configure::new(parts.reloader.clone(), backups, parts.restart.clone());
+    let configure = ConfigChanger::new(parts.reloader.clone(), backups, parts.restart.clone());
     api_config.configuration = Some(Arc::new(configure));
     api_config.log = parts.log.clone();
+    api_config.book = |path| book::find(path).map(|file| (file.content_type, file.gzip));
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();
     super::platform::access(config, parts.devices, &mut api_config)?;
@@ -87,7 +93,7 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
     if api_config.tls.is_some() {
         http.scheme = "https";
     }
-    // Before the first admin is made: a start that fails for want of a port leaves nothing behind.
+    // Before the first administrator is created: a start that fails because a port is in use leaves no files.
     let listener = api::bind(api_config.bind).map_err(|e| format!("api.bind: {}", chain(&e)))?;
     let admins = match config.api.users_file.0.as_deref() {
         Some(path) => Admins::open(path).map_err(|e| format!("api.users_file: {}", chain(&e)))?,
@@ -121,8 +127,8 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
     Ok(http)
 }
 
-/// Where a benchmark's clients connect.
-fn load_target(config: &Config, net: &net::Handle) -> Option<SocketAddr> {
+/// Returns the address for the clients of a benchmark.
+fn load_target(config: &Config, net: &net::ServerHandle) -> Option<SocketAddr> {
     let mut listeners = config.listeners.iter().zip(net.listeners());
     let plain = listeners.find(|(listener, _)| {
         listener.kind == ListenerKind::Tcp && listener.options.proxy_protocol == ProxyProtocol::Off
@@ -130,7 +136,7 @@ fn load_target(config: &Config, net: &net::Handle) -> Option<SocketAddr> {
     plain.map(|(_, info)| benchmarks::reachable(info.address))
 }
 
-/// The certificate as it is on disk now.
+/// Reads the certificate from disk.
 fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
     let Some(files) = files::api_tls_files(&config.api) else {
         return Ok(None);
@@ -146,7 +152,7 @@ impl Http {
         Some(format!("{}://{address}", self.scheme))
     }
 
-    /// For the start-up box, until the password is changed.
+    /// Password for the start-up box, until it is changed.
     pub fn first_login(&self) -> Option<AdminLogin> {
         let file = self.password_file.as_ref()?;
         let password = self.first_password.as_ref();
@@ -157,7 +163,7 @@ impl Http {
         })
     }
 
-    /// What the console shows as in force.
+    /// Returns the configuration that the console shows.
     pub fn set_configuration(&self, values: Vec<ConfigValue>) {
         if let Some(api) = &self.api {
             api.set_configuration(values);

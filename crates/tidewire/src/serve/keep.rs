@@ -1,26 +1,28 @@
-//! Opening the journal: what the process before left, replayed, with a word about what takes long and what was found.
+//! Opens the journal, replays it, and logs progress and results.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use broker::durable::record::Position;
+use broker::durable::record::RecordPosition;
 use broker::durable::recovery::Recovery;
-use broker::durable::restore::Restored;
-use journal::{DIRECTORY_NAME, Directory, Log, LogConfig, OpenError, Opened, Policy, ReplayError};
+use broker::durable::restore::RestoreCounts;
+use journal::{
+    DIRECTORY_NAME, FlushPolicy, LogConfig, OpenError, OpenReport, RecordLog, ReplayError, StorageDirectory,
+};
 
 use crate::config::Config;
 use crate::config::files::chain;
 use crate::config::options::server::DurabilityPolicy;
 
-/// How often start-up says how far it is.
+/// Interval of progress messages at the start.
 const TELL_EVERY_BYTES: u64 = 256 * 1024 * 1024;
 
-/// What the server goes on with; nothing under `durability.policy = "memory"`. `told` hears how much has been read, in percent.
-pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::Restart>, String> {
+/// Returns the recovered journal; `None` with `durability.policy = "memory"`. Reports the progress in percent.
+pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::RestartState>, String> {
     let durability = &config.durability;
     let policy = match durability.policy {
-        DurabilityPolicy::Fsync => Policy::Fsync,
-        DurabilityPolicy::Os => Policy::Os,
+        DurabilityPolicy::Fsync => FlushPolicy::Fsync,
+        DurabilityPolicy::Os => FlushPolicy::Os,
         DurabilityPolicy::Memory => return Ok(None),
     };
     let log_config = LogConfig {
@@ -30,13 +32,13 @@ pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::Restart>, 
         reserve_bytes: durability.reserve_bytes.0,
     };
     let begun = Instant::now();
-    let storage = Directory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
+    let storage = StorageDirectory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let mut recovery = Recovery::new();
     let replayed = replay(Arc::new(storage), log_config, &mut recovery, told);
     let (log, opened) = replayed.map_err(|error| chain(&error))?;
     let recovered = recovery.finish();
-    tell(&opened, recovered.sessions.len(), recovered.retained.len(), begun);
-    Ok(Some(net::Restart {
+    log_opened(&opened, recovered.sessions.len(), recovered.retained.len(), begun);
+    Ok(Some(net::RestartState {
         log,
         recovered,
         quota_bytes: durability.max_bytes.0,
@@ -45,11 +47,11 @@ pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::Restart>, 
 }
 
 fn replay(
-    storage: Arc<Directory>,
+    storage: Arc<StorageDirectory>,
     config: LogConfig,
     recovery: &mut Recovery,
     told: &dyn Fn(u8),
-) -> Result<(Log, Opened), OpenError> {
+) -> Result<(RecordLog, OpenReport), OpenError> {
     let mut next_word = TELL_EVERY_BYTES;
     let mut progress = |done: u64, total: u64| {
         told(percent_of(done, total));
@@ -59,40 +61,34 @@ fn replay(
         }
     };
     let mut record = |position: journal::Lsn, bytes: &[u8]| {
-        let result = recovery.record(Position(position.0), bytes);
-        result.map_err(|error| ReplayError { because: chain(&error) })
+        let result = recovery.record(RecordPosition(position.0), bytes);
+        result.map_err(|error| ReplayError { reason: chain(&error) })
     };
-    Log::open(storage, config, &mut record, &mut progress)
+    RecordLog::open(storage, config, &mut record, &mut progress)
 }
 
 fn percent_of(done: u64, total: u64) -> u8 {
     (done * 100).checked_div(total).unwrap_or(0).min(100) as u8
 }
 
-fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {
+fn log_opened(opened: &OpenReport, sessions: usize, retained: usize, begun: Instant) {
     if opened.is_new {
         return;
     }
     let took_ms = begun.elapsed().as_millis() as u64;
-    tracing::info!(
-        sessions,
-        retained,
-        records = opened.records,
-        took_ms,
-        "read the journal"
-    );
+    tracing::info!(sessions, retained, records = opened.records, took_ms, "journal read");
     if opened.torn_bytes_cut > 0 {
         let bytes = opened.torn_bytes_cut;
         tracing::info!(
             bytes,
-            "the end of the journal was unfinished and has been cut; nothing says that any of it had been acknowledged"
+            "removed an incomplete record at the end of the journal; it was not acknowledged"
         );
     }
 }
 
-/// What has come back, and what could not.
-pub fn tell_restored(restored: &Restored) {
-    let Restored {
+/// Logs recovered and lost messages.
+pub fn log_restored(restored: &RestoreCounts) {
+    let RestoreCounts {
         sessions,
         queued_messages,
         retained_messages,
@@ -104,7 +100,7 @@ pub fn tell_restored(restored: &Restored) {
     if damaged > 0 {
         tracing::error!(
             messages = damaged,
-            "the journal could not give these back; `tidewire journal verify` says where it is damaged"
+            "cannot read messages from the journal; `tidewire journal verify` shows where it is damaged"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! Starting the server: from a configuration to running listeners, and back down again.
+//! Starts and stops the server: from a configuration to running listeners.
 //!
-//! `translate` turns the configuration into what the crates below take; `access` decides who may do what; `observe` writes
-//! down what happens; `reload` is SIGHUP, `configure` what the API changes of the
-//! configuration, `restart` a start anew in the same process. This file puts them together and waits for signals.
+//! `translate` converts the configuration for the other crates. `access` authenticates and authorizes. `observe`
+//! writes events of clients to the log. `reload` handles SIGHUP, `configure` changes of the configuration through the
+//! API, and `restart` a restart in the same process. This file connects them and waits for signals.
 
 mod access;
 mod backups;
@@ -32,60 +32,60 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::backup::check_data_dir;
-use crate::backup::switch::CarriedOut;
-use crate::banner::{self, ListenerSummary, Style, Summary};
+use crate::backup::switch::RestoreResult;
+use crate::banner::{self, BannerStyle, BannerSummary, ListenerSummary};
 use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
-use crate::config::{Config, Loaded, Origin, Sources};
+use crate::config::{Config, ConfigSources, LoadedConfig, ValueOrigin};
 use crate::logging::LogFile;
 use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
-use certificates::Certificates;
+use certificates::NodeCertificates;
 use devices::Devices;
 use observe::EventLog;
 use reload::Reloader;
-use restart::Restart;
+use restart::RestartRequest;
 
-/// What the process has beside the configuration.
+/// State of the process outside the configuration.
 #[derive(Debug)]
 pub struct ServeOptions {
-    /// No start-up box.
+    /// Do not print the start-up box.
     pub is_quiet: bool,
-    /// Where the log goes, if to a file.
+    /// Log file, if the log goes to a file.
     pub log_file: Option<LogFile>,
     /// The last lines of the log.
     pub log: Arc<api::LogRing>,
-    pub beside: Option<Box<dyn Beside>>,
-    /// What became of a backup that waited to be restored.
-    pub carried_out: CarriedOut,
+    pub companion: Option<Box<dyn CompanionTask>>,
+    /// Result of a restore that was carried out at this start.
+    pub restore_result: RestoreResult,
 }
 
-/// Something that goes on beside the server, as long as that runs.
-pub trait Beside: std::fmt::Debug {
-    /// The server can be used.
-    fn started(&self, at: &Addresses);
+/// A task that runs as long as the server.
+pub trait CompanionTask: std::fmt::Debug {
+    /// Called when the server is ready.
+    fn started(&self, at: &LocalAddresses);
 
-    /// The server can be used until this returns.
+    /// Called when the server stops. Clients are disconnected after it returns.
     fn stopping(&self);
 }
 
-/// Where a server is reached from its own machine.
+/// Addresses of the server for clients on the same machine.
 #[derive(Clone, Debug, Default)]
-pub struct Addresses {
+pub struct LocalAddresses {
     /// MQTT over TCP.
     pub mqtt: Option<SocketAddr>,
     pub api_url: Option<String>,
 }
 
-/// Runs until it is told to stop.
-pub fn serve(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> ExitCode {
-    restart::tell(&options.carried_out);
+/// Runs until a signal or the API stops it.
+pub fn serve(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -> ExitCode {
+    restart::log_restore(&options.restore_result);
     match run(loaded, sources, options) {
-        Ok(End::Stopped) => ExitCode::SUCCESS,
-        Ok(End::StartAnew) => restart::start_anew(),
+        Ok(ServeEnd::Stopped) => ExitCode::SUCCESS,
+        Ok(ServeEnd::RestartProcess) => restart::restart_process(),
         Err(message) => match restart::reject_restore(&loaded.config.data_dir, &message) {
             Some(code) => code,
             None => fail(EXIT_FAILURE, &message),
@@ -93,24 +93,24 @@ pub fn serve(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Exit
     }
 }
 
-enum End {
+enum ServeEnd {
     Stopped,
-    StartAnew,
+    RestartProcess,
 }
 
-fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End, String> {
-    // Before any thread starts, so that none of them gets the signals.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("signals cannot be caught: {e}"))?;
+fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -> Result<ServeEnd, String> {
+    // Before any other thread starts, so that all threads block these signals.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("cannot handle signals: {e}"))?;
     let config = &loaded.config;
     raise_file_limit();
-    memory::give_small_blocks_back().map_err(|e| format!("no thread for the memory: {e}"))?;
-    make_data_dir(&config.data_dir)?;
+    memory::give_small_blocks_back().map_err(|e| format!("cannot start the thread that returns free memory: {e}"))?;
+    create_data_dir(&config.data_dir)?;
     check_data_dir(&config.data_dir)?;
     let devices = platform::open(config)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
-    let events = EventLog::start(&config.data_dir, config.durability.policy.word(), sys_sender)
-        .map_err(|e| format!("no thread for the log: {e}"))?;
+    let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
+        .map_err(|e| format!("cannot start the thread of the log: {e}"))?;
     let workers = workers(config);
     let server = translate::server_config(config, workers)?;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
@@ -125,16 +125,20 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
             return Err(message);
         }
     };
+    // Threads of the engine use its runtime, so it must be shut down in order.
+    let abort = |message| {
+        handle.shutdown(Duration::ZERO);
+        engine.shut_down();
+        Err(message)
+    };
+    engine.set_slow_rule_threshold(config.integration.slow_rule_threshold.0);
     engine.serve(handle.clone());
     if let Some(devices) = &devices {
         devices.serve(handle.clone());
     }
-    let certificates = match Certificates::new(config, handle.clone()) {
+    let certificates = match NodeCertificates::new(config, handle.clone()) {
         Ok(certificates) => Arc::new(certificates),
-        Err(message) => {
-            handle.shutdown(Duration::ZERO);
-            return Err(message);
-        }
+        Err(message) => return abort(message),
     };
     let reloader = Arc::new(Reloader::new(
         sources,
@@ -144,8 +148,8 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
         certificates.clone(),
         engine.clone(),
     ));
-    let restart = Restart::default();
-    let parts = http::Parts {
+    let restart = RestartRequest::default();
+    let parts = http::ApiParts {
         net: &handle,
         access: &access,
         engine: &engine,
@@ -157,46 +161,48 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
-        Err(message) => {
-            handle.shutdown(Duration::ZERO);
-            return Err(message);
+        Err(message) => return abort(message),
+    };
+    // In the meantime, `/readyz` reports that the server is starting, and its progress.
+    let taps = taps(&engine, devices.as_deref(), handle.shards());
+    let notifier = match Notifier::new(&NotifyEnvironment::of_process()) {
+        Ok(notifier) => notifier,
+        Err(error) => {
+            http.stop();
+            return abort(format!("NOTIFY_SOCKET: {error}"));
         }
     };
-    // Meanwhile `/readyz` says that the server is starting, and how far it is.
-    let taps = taps(&engine, devices.as_deref(), handle.shards());
-    let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
-    let told = |percent| {
+    let report_progress = |percent| {
         http.reading_journal(percent);
-        // A process that has started anew is watched already.
+        // After a restart in the same process, the watchdog runs already.
         notifier.watchdog();
     };
-    let kept = keep::open(config, &told);
-    let started = kept.and_then(|kept| prepared.start(kept, taps).map_err(|error| chain(&error)));
+    let stored = keep::open(config, &report_progress);
+    let started = stored.and_then(|stored| prepared.start(stored, taps).map_err(|error| chain(&error)));
     match started {
         Ok(restored) => {
-            keep::tell_restored(&restored);
+            keep::log_restored(&restored);
             engine.start_sources();
         }
         Err(message) => {
             http.stop();
-            handle.shutdown(Duration::ZERO);
-            return Err(message);
+            return abort(message);
         }
     }
     if !options.is_quiet {
-        let style = Style {
+        let style = BannerStyle {
             is_terminal: io::stdout().is_terminal(),
         };
         print(&banner::render(&summary(loaded, &handle, &http), style));
     }
     tracing::info!(listeners = config.listeners.len(), workers, "ready");
     http.set_configuration(reloader.shown());
-    restart::settle_restore(&config.data_dir);
+    restart::finish_restore_trial(&config.data_dir);
     http.ready();
     notifier.ready();
     feed_watchdog(&notifier, &handle);
-    if let Some(beside) = &options.beside {
-        beside.started(&addresses(config, &handle, &http));
+    if let Some(companion) = &options.companion {
+        companion.started(&addresses(config, &handle, &http));
     }
     for signal in signals.forever() {
         match signal {
@@ -204,13 +210,13 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
             _ => break,
         }
     }
-    let is_restart = restart.is_asked();
-    if let Some(beside) = &options.beside {
-        beside.stopping();
+    let is_restart = restart.is_requested();
+    if let Some(companion) = &options.companion {
+        companion.stopping();
     }
     match is_restart {
-        // The service does not stop.
-        true => notifier.status("starting anew"),
+        // The service keeps running.
+        true => notifier.status("restarting"),
         false => notifier.stopping(),
     }
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");
@@ -222,16 +228,16 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
         devices.shut_down();
     }
     tracing::info!("stopped");
-    // Whoever stops the server while it is about to start anew means it.
+    // A stop request during a pending restart has priority.
     let is_stopped = signals.pending().any(|signal| signal != SIGHUP);
     if !is_restart || is_stopped {
-        return Ok(End::Stopped);
+        return Ok(ServeEnd::Stopped);
     }
     notifier.watchdog();
-    Ok(End::StartAnew)
+    Ok(ServeEnd::RestartProcess)
 }
 
-fn addresses(config: &Config, handle: &net::Handle, http: &http::Http) -> Addresses {
+fn addresses(config: &Config, handle: &net::ServerHandle, http: &http::Http) -> LocalAddresses {
     let mut listeners = config.listeners.iter().zip(handle.listeners());
     let mqtt = listeners.find(|(listener, _)| listener.kind.scheme() == "mqtt");
     let on_this_machine = |mut address: SocketAddr| {
@@ -243,13 +249,13 @@ fn addresses(config: &Config, handle: &net::Handle, http: &http::Http) -> Addres
         }
         address
     };
-    Addresses {
+    LocalAddresses {
         mqtt: mqtt.map(|(_, info)| on_this_machine(info.address)),
         api_url: http.url(),
     }
 }
 
-/// One for each shard.
+/// One queue per shard.
 fn taps(engine: &integration::Engine, devices: Option<&Devices>, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
     let seed = u64::from(std::process::id());
     let tap = |shard: u16| {
@@ -262,7 +268,7 @@ fn taps(engine: &integration::Engine, devices: Option<&Devices>, shards: u16) ->
     (0..shards).map(tap).collect()
 }
 
-/// The queue for clients coming and going in EMQX's `$SYS` tree, if that is wanted.
+/// The queue of connect and disconnect events for the `$SYS` tree of EMQX, if that is enabled.
 fn sys_events(config: &Config) -> Option<(ClientEventSender, ClientEvents)> {
     let is_wanted = config.api.enabled && config.sys.interval.0.is_some() && config.sys.emqx_tree;
     is_wanted.then(|| api::client_events(&node_name(config)))
@@ -272,14 +278,18 @@ fn workers(config: &Config) -> NonZeroU16 {
     let most = net::default_workers();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     if config.node.workers == 0 && cores > usize::from(most) {
-        tracing::info!(cores, workers = most, "there are more cores than there can be workers");
+        tracing::info!(
+            cores,
+            workers = most,
+            "the machine has more cores than the maximum number of workers"
+        );
     }
     NonZeroU16::new(config.node.workers)
         .or(NonZeroU16::new(most))
         .unwrap_or(NonZeroU16::MIN)
 }
 
-/// A broker needs a file per connection: takes what the system allows.
+/// Raises the limit of open files to the maximum: every connection needs one.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -288,22 +298,22 @@ fn raise_file_limit() {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, open_files = ?limit.current, "the limit of open files cannot be raised");
+        tracing::warn!(%error, open_files = ?limit.current, "cannot raise the limit of open files");
     }
 }
 
-fn make_data_dir(path: &Path) -> Result<(), String> {
+fn create_data_dir(path: &Path) -> Result<(), String> {
     let private = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     private.map_err(|e| {
         format!(
-            "node.data_dir: {} cannot be made: {e}; choose another with --set node.data_dir=PATH",
+            "node.data_dir: cannot create {}: {e}; choose another directory with --set node.data_dir=PATH",
             path.display()
         )
     })
 }
 
-/// Tells systemd that all is well for as long as every worker answers.
-fn feed_watchdog(notifier: &Notifier, net: &net::Handle) {
+/// Notifies the watchdog of systemd as long as every worker responds.
+fn feed_watchdog(notifier: &Notifier, net: &net::ServerHandle) {
     let Some(interval) = notifier.watchdog_interval() else {
         return;
     };
@@ -317,14 +327,16 @@ fn feed_watchdog(notifier: &Notifier, net: &net::Handle) {
             match net.call_all(interval / 2, |_, _| ()) {
                 Ok(_) => notifier.watchdog(),
                 Err(net::CallError::Stopped) => return,
-                Err(error) => tracing::error!(%error, "systemd's watchdog is not fed"),
+                Err(error) => {
+                    tracing::error!(%error, "a worker does not respond: not notifying the watchdog of systemd")
+                }
             }
             thread::sleep(interval.saturating_sub(asked.elapsed()));
         }
     });
 }
 
-fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary {
+fn summary(loaded: &LoadedConfig, handle: &net::ServerHandle, http: &http::Http) -> BannerSummary {
     let config = &loaded.config;
     let listeners = config
         .listeners
@@ -337,7 +349,7 @@ fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary 
             port: info.address.port(),
             path: listener.ws.as_ref().map(|ws| ws.path.clone()),
         });
-    Summary {
+    BannerSummary {
         version: crate::cli::VERSION.into(),
         program: program(),
         node: node_name(config),
@@ -353,19 +365,19 @@ fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary 
     }
 }
 
-fn config_sources(loaded: &Loaded) -> Vec<String> {
+fn config_sources(loaded: &LoadedConfig) -> Vec<String> {
     let mut all: Vec<String> = loaded.files.iter().map(|path| path.display().to_string()).collect();
-    let count = |is_of: fn(&Origin) -> bool| loaded.effective.iter().filter(|value| is_of(&value.origin)).count();
+    let count = |is_of: fn(&ValueOrigin) -> bool| loaded.effective.iter().filter(|value| is_of(&value.origin)).count();
     let layers = [
         (
-            count(|origin| matches!(origin, Origin::Runtime { .. })),
+            count(|origin| matches!(origin, ValueOrigin::Runtime { .. })),
             "changed while it ran",
         ),
         (
-            count(|origin| matches!(origin, Origin::Environment { .. })),
+            count(|origin| matches!(origin, ValueOrigin::Environment { .. })),
             "from the environment",
         ),
-        (count(|origin| matches!(origin, Origin::Flag)), "by --set"),
+        (count(|origin| matches!(origin, ValueOrigin::Flag)), "by --set"),
     ];
     all.extend(
         layers
@@ -376,7 +388,7 @@ fn config_sources(loaded: &Loaded) -> Vec<String> {
     all
 }
 
-/// What to type for this very program: its path, unless the shell found it.
+/// The command for this program: its path, unless the shell finds it by name.
 fn program() -> String {
     let typed = std::env::args().next().unwrap_or_default();
     let path = typed.contains('/').then(std::env::current_exe);
@@ -396,8 +408,8 @@ fn node_name(config: &Config) -> String {
 
 fn anonymous_words(config: &Config) -> &'static str {
     match config.access.anonymous {
-        Anonymous::Never => "nobody: every client needs a user name and password",
+        Anonymous::Never => "off: every client needs a user name and password",
         Anonymous::Loopback => "from this machine only; others need a user name and password (access.users)",
-        Anonymous::Always => "from anywhere: whoever reaches a listener may do what the rules allow",
+        Anonymous::Always => "from anywhere: every client may do what the access rules allow",
     }
 }

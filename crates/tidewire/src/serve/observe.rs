@@ -1,7 +1,7 @@
-//! What clients do, in the log.
+//! Logs events of clients.
 //!
-//! Events come from the workers, which must not wait for a terminal or a disk: they go through a bounded channel to a thread
-//! that writes them. When it cannot keep up, lines are left out and their number is logged.
+//! Events come from the workers, which must not wait for a terminal or a disk. They pass through a bounded channel to
+//! a thread that writes them. If that thread is too slow, lines are omitted and counted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,29 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
 use api::ClientEventSender;
-use broker::Event;
+use broker::ConnectionEvent;
 
 use crate::config::files::chain;
+use crate::config::options::server::{Durability, JournalFailure};
+use crate::output::EXIT_FAILURE;
 
-/// Events that may wait to be written.
+/// Maximum number of events that wait to be written.
 const WAITING_MAX: usize = 8192;
 
 pub struct EventLog {
-    sender: SyncSender<Event>,
+    sender: SyncSender<ConnectionEvent>,
     left_out: Arc<AtomicU64>,
-    /// To `$SYS/brokers/<node>/clients/…`.
+    /// Receives events for `$SYS/brokers/<node>/clients/…`.
     sys: Option<ClientEventSender>,
-    /// Its files are named without it, and other journals have files of the same names.
+    /// Removed from the paths of journal files in messages. Other journals have files of the same names.
     journal: PathBuf,
+    on_failure: JournalFailure,
 }
 
 impl EventLog {
-    /// `durability` is the policy in force: what a client may take for granted from its CONNACK on.
-    pub fn start(data_dir: &Path, durability: &'static str, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
+    pub fn start(data_dir: &Path, options: &Durability, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
+        // A client can rely on this policy from its CONNACK on.
+        let durability = options.policy.word();
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
         let counter = left_out.clone();
@@ -41,12 +45,13 @@ impl EventLog {
             left_out,
             sys,
             journal: data_dir.join(journal::DIRECTORY_NAME),
+            on_failure: options.on_failure,
         })
     }
 }
 
-impl net::Observer for EventLog {
-    fn event(&self, event: &Event, is_wanted: bool) {
+impl net::ConnectionObserver for EventLog {
+    fn event(&self, event: &ConnectionEvent, is_wanted: bool) {
         if is_wanted && let Some(sys) = &self.sys {
             sys.offer(event);
         }
@@ -62,51 +67,58 @@ impl net::Observer for EventLog {
         tracing::error!(journal = %self.journal.display(), error = chain(error), "{what}");
     }
 
-    fn journal_state(&self, state: &journal::State) {
+    fn journal_state(&self, state: &journal::LogState) {
         let journal = self.journal.display();
         match state {
-            journal::State::Ok => tracing::warn!("the journal takes what is to be kept again"),
-            journal::State::Full { because } => {
+            journal::LogState::Ok => tracing::warn!("the journal accepts messages again"),
+            journal::LogState::Full { reason: because } => {
                 tracing::error!(
                     %journal,
                     because,
-                    "the journal is full: what would have to be kept is refused or waits"
+                    "the journal is full: messages that need it are rejected or wait"
                 );
             }
-            journal::State::Failed { because } => {
+            journal::LogState::Failed { reason: because } => {
                 tracing::error!(
                     %journal,
                     because,
-                    "the journal has failed: nothing that has to be kept is acknowledged any more; restart when the disk is sound"
+                    "the journal has failed: messages that need it are not acknowledged; repair the disk and restart"
                 );
+                if self.on_failure == JournalFailure::Exit {
+                    tracing::error!("the server exits, because durability.on_failure is \"exit\"");
+                    // Without an orderly shutdown: clients must not take their sessions for stored.
+                    std::process::exit(EXIT_FAILURE.into());
+                }
             }
         }
     }
 }
 
-/// Coming and going is for `log.level = "debug"`: a broker of a hundred thousand devices would write nothing else.
-fn is_written(event: &Event) -> bool {
+/// Connects and disconnects are logged at `debug`: a broker with a hundred thousand devices would log little else.
+fn is_written(event: &ConnectionEvent) -> bool {
     match event {
-        Event::Connected { .. } | Event::Disconnected { .. } | Event::SessionEnded { .. } => {
+        ConnectionEvent::Connected { .. }
+        | ConnectionEvent::Disconnected { .. }
+        | ConnectionEvent::SessionEnded { .. } => {
             tracing::enabled!(tracing::Level::DEBUG)
         }
-        Event::Refused { .. } | Event::Dropping { .. } => tracing::enabled!(tracing::Level::INFO),
+        ConnectionEvent::Refused { .. } | ConnectionEvent::Dropping { .. } => tracing::enabled!(tracing::Level::INFO),
     }
 }
 
-fn write_all(receiver: &Receiver<Event>, durability: &str, left_out: &AtomicU64) {
+fn write_all(receiver: &Receiver<ConnectionEvent>, durability: &str, left_out: &AtomicU64) {
     for event in receiver {
         let lines = left_out.swap(0, Ordering::Relaxed);
         if lines > 0 {
-            tracing::warn!(lines, "the log could not keep up; lines about clients were left out");
+            tracing::warn!(lines, "the log was too slow: lines about clients were omitted");
         }
         write(&event, durability);
     }
 }
 
-fn write(event: &Event, durability: &str) {
+fn write(event: &ConnectionEvent, durability: &str) {
     match event {
-        Event::Connected {
+        ConnectionEvent::Connected {
             client_id,
             user_name,
             address,
@@ -115,28 +127,31 @@ fn write(event: &Event, durability: &str) {
             let user_name = user_name.as_deref();
             tracing::debug!(client_id = &**client_id, user_name, %address, session_present, durability, "connected");
         }
-        Event::Refused {
+        ConnectionEvent::Refused {
             client_id,
             user_name,
             address,
             reason,
-            because,
+            detail: because,
         } => {
             let user_name = user_name.as_deref();
             tracing::info!(client_id = &**client_id, user_name, %address, %reason, because = &**because, "refused");
         }
-        Event::Disconnected {
+        ConnectionEvent::Disconnected {
             client_id,
             address,
             reason,
-            because,
+            detail: because,
         } => {
             tracing::debug!(client_id = &**client_id, %address, reason = reason.name(), because = &**because, "disconnected");
         }
-        Event::SessionEnded { client_id, because } => {
+        ConnectionEvent::SessionEnded {
+            client_id,
+            detail: because,
+        } => {
             tracing::debug!(client_id = &**client_id, because, "session ended");
         }
-        Event::Dropping { client_id, reason } => {
+        ConnectionEvent::Dropping { client_id, reason } => {
             tracing::info!(
                 client_id = &**client_id,
                 reason = reason.name(),
@@ -153,7 +168,7 @@ mod tests {
     use super::*;
     use crate::config::options::server::{Log, LogFormat, LogLevel};
     use crate::config::value::Unset;
-    use crate::logging::{Surroundings, subscriber};
+    use crate::logging::{LogEnvironment, subscriber};
 
     #[test]
     fn who_connects_is_written_with_the_durability_in_force() {
@@ -162,11 +177,11 @@ mod tests {
             format: LogFormat::Text,
             file: Unset(None),
         };
-        let nowhere = Surroundings {
+        let nowhere = LogEnvironment {
             is_terminal: false,
             is_journal: false,
         };
-        let event = Event::Connected {
+        let event = ConnectionEvent::Connected {
             client_id: "c1".into(),
             user_name: None,
             address: ([127, 0, 0, 1], 1).into(),

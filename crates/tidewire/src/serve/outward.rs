@@ -1,25 +1,36 @@
-//! How messages of rule chains get to other systems: each tenant's over connections of its own, made when they are first needed.
+//! How messages of rule chains get to other systems: each tenant's over connections of its own, made when they are
+//! first needed.
 //!
-//! Requests to a server go side by side; records for Kafka and messages for a broker keep the order in which chains sent them. How many
-//! are on their way is bounded by the platform, which also gives up what takes too long.
+//! Requests to a server go side by side; records for Kafka and messages for a broker keep the order in which chains
+//! sent them. How many are on their way is bounded by the platform, which also gives up what takes too long.
+//!
+//! Tenants define where their chains connect. So every connection is checked against the networks that the server's
+//! administrator allows (`trust::Targets`). That includes chains that a system administrator of the platform has saved:
+//! any tenant administrator can change them later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::io;
+use std::net::Ipv6Addr;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use connectors::http::{HttpConnector, HttpConnectorConfig, HttpQuestion};
+use connectors::http::{HttpConnector, HttpConnectorConfig, HttpQuestion, UrlPart};
 use connectors::kafka::{Authentication, KafkaConnectorConfig, KafkaProducer, KafkaTls};
-use connectors::mqtt::{MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttVersion, UserProperties};
+use connectors::mqtt::{
+    MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttVersion, PublishUserProperties,
+};
 use connectors::{RetryConfig, Secret, Sink, TlsConfig, sample};
-use devices::{Courier, Parcel, Receipt};
-use platform::chain::{Answer, KafkaRecord, KafkaServer, MqttMessage, MqttServer, Outbound, Refusal, RestCall};
+use devices::{ExternalReceipt, ExternalRequest, ExternalSender};
+use platform::chain::{
+    ExternalAnswer, ExternalCall, ExternalError, KafkaRecord, KafkaServer, MqttMessage, MqttServer, RestCall,
+};
 use platform::ids::TenantId;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use trust::{TargetPolicy, Targets};
 
 /// Servers of one kind that are known at the same time, of all tenants; the one that was needed longest ago makes room.
 const SERVERS_MAX: usize = 256;
@@ -29,42 +40,45 @@ const CONNECT_TIMEOUT_MS: u64 = 10_000;
 const IDLE_TIMEOUT_MS: u64 = 30_000;
 /// Messages that wait for one broker, of one tenant.
 const MESSAGES_MAX: usize = 10_000;
-/// Of messages for a broker that are sent together.
+/// Maximum number of messages that are sent to a broker together.
 const BATCH_MAX: usize = 100;
-/// A connection to a broker that nobody needs for so long is closed.
+/// An unused connection to a broker is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);
 /// How long Kafka may take for a record.
 const RECORD_MS: u64 = 30_000;
+/// How long a Kafka cluster with a refused broker is not asked again: its producers are expensive to make.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-pub struct Outward {
+pub struct ExternalClients {
     runtime: Option<Runtime>,
-    http: Mutex<Known<(TenantId, String), Arc<HttpConnector>>>,
-    kafka: Mutex<Known<(TenantId, KafkaServer), Producer>>,
-    mqtt: Mutex<Known<(TenantId, MqttServer), Queue>>,
+    policy: Arc<TargetPolicy>,
+    http: Mutex<ClientCache<(TenantId, String), Arc<HttpConnector>>>,
+    kafka: Mutex<ClientCache<(TenantId, KafkaServer), Producer>>,
+    mqtt: Mutex<ClientCache<(TenantId, MqttServer), BrokerQueue>>,
 }
 
-type Producer = Arc<Elsewhere<KafkaProducer>>;
+type Producer = Arc<BackgroundDrop<KafkaProducer>>;
 
-/// Of one broker.
-type Queue = mpsc::Sender<(MqttMessage, Receipt)>;
+/// Key of a broker connection.
+type BrokerQueue = mpsc::Sender<(MqttMessage, ExternalReceipt)>;
 
-/// What takes long to end: it ends on a thread for that, whoever lets go of it last. That may be the one that reads the devices' log, or one
-/// that waits for answers.
-struct Elsewhere<T: Send + 'static> {
+/// Ends a client on a separate thread, because that can take long, and the last reference may be dropped by the thread
+/// that reads the ingest log.
+struct BackgroundDrop<T: Send + 'static> {
     value: Option<T>,
     threads: Handle,
 }
 
-impl<T: Send + 'static> Elsewhere<T> {
-    fn new(value: T, runtime: &Runtime) -> Elsewhere<T> {
-        Elsewhere {
+impl<T: Send + 'static> BackgroundDrop<T> {
+    fn new(value: T, runtime: &Runtime) -> BackgroundDrop<T> {
+        BackgroundDrop {
             value: Some(value),
             threads: runtime.handle().clone(),
         }
     }
 }
 
-impl<T: Send + 'static> Deref for Elsewhere<T> {
+impl<T: Send + 'static> Deref for BackgroundDrop<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -72,29 +86,29 @@ impl<T: Send + 'static> Deref for Elsewhere<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Elsewhere<T> {
+impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     fn drop(&mut self) {
         let value = self.value.take();
         self.threads.spawn_blocking(move || drop(value));
     }
 }
 
-/// By what it is known, and when it was last needed.
-struct Known<K, V> {
+/// Clients by key, with the time of their last use.
+struct ClientCache<K, V> {
     all: HashMap<K, (V, u64)>,
     needed: u64,
 }
 
-impl<K, V> Default for Known<K, V> {
-    fn default() -> Known<K, V> {
-        Known {
+impl<K, V> Default for ClientCache<K, V> {
+    fn default() -> ClientCache<K, V> {
+        ClientCache {
             all: HashMap::new(),
             needed: 0,
         }
     }
 }
 
-impl<K: Hash + Eq + Clone, V: Clone> Known<K, V> {
+impl<K: Hash + Eq + Clone, V: Clone> ClientCache<K, V> {
     fn get(&mut self, key: K, make: impl FnOnce() -> Result<V, String>) -> Result<V, String> {
         self.needed += 1;
         if let Some((value, needed)) = self.all.get_mut(&key) {
@@ -116,15 +130,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Outward {
-    pub fn start() -> io::Result<Outward> {
+impl ExternalClients {
+    pub fn start(policy: TargetPolicy) -> io::Result<ExternalClients> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("outward")
             .enable_all()
             .build()?;
-        Ok(Outward {
+        Ok(ExternalClients {
             runtime: Some(runtime),
+            policy: Arc::new(policy),
             http: Mutex::default(),
             kafka: Mutex::default(),
             mqtt: Mutex::default(),
@@ -135,12 +150,16 @@ impl Outward {
         self.runtime.as_ref().ok_or_else(|| "the server is ending".to_owned())
     }
 
-    fn call(&self, tenant: TenantId, call: RestCall, receipt: Receipt) -> Result<(), String> {
-        let (base, path) = split_url(&call.url)?;
-        let key = (tenant, base.to_owned());
-        let connector = lock(&self.http).get(key, || http_connector(base))?;
+    fn targets(&self, tenant: TenantId, node: &'static str) -> Targets {
+        Targets::new(&self.policy, &tenant.to_string(), node)
+    }
+
+    fn call(&self, tenant: TenantId, call: RestCall, receipt: ExternalReceipt) -> Result<(), String> {
+        let key = (tenant, call.server.clone());
+        let targets = self.targets(tenant, "REST API call");
+        let connector = lock(&self.http).get(key, || http_connector(&call.server, targets))?;
         let question = HttpQuestion {
-            path: path.to_owned(),
+            path: call.path.into_iter().map(url_part).collect(),
             method: call.method,
             headers: call.headers,
             body: call.body.unwrap_or_default().into_bytes(),
@@ -148,25 +167,39 @@ impl Outward {
             answer_bytes_max: call.answer_bytes_max,
         };
         self.runtime()?.spawn(async move {
-            receipt.give(match connector.ask(question).await {
-                Ok(answer) => told(answer),
-                Err(problem) => Err(Refusal::new(problem)),
+            receipt.complete(match connector.ask(question).await {
+                Ok(answer) => to_answer(answer),
+                Err(problem) => Err(ExternalError::new(problem)),
             });
         });
         Ok(())
     }
 
-    fn produce(&self, tenant: TenantId, record: KafkaRecord, receipt: Receipt) -> Result<(), String> {
+    fn produce(&self, tenant: TenantId, record: KafkaRecord, receipt: ExternalReceipt) -> Result<(), String> {
         let key = (tenant, record.server.clone());
         let runtime = self.runtime()?;
-        let make = || Ok(Arc::new(Elsewhere::new(kafka_producer(&record.server)?, runtime)));
-        let producer = lock(&self.kafka).get(key, make)?;
+        let make = || {
+            let producer = kafka_producer(&record.server, self.targets(tenant, "Kafka"))?;
+            Ok(Arc::new(BackgroundDrop::new(producer, runtime)))
+        };
+        let producer = {
+            let mut known = lock(&self.kafka);
+            let refused = known.all.get(&key).and_then(|(producer, _)| producer.refusal());
+            match refused {
+                Some(refused) if refused.at.elapsed() < REFUSED_PAUSE => return Err(refused.reason),
+                Some(_) => drop(known.all.remove(&key)),
+                None => {}
+            }
+            known.get(key, make)?
+        };
         let sent = producer.send(&record.topic, record.key.as_deref(), &record.value, &record.headers)?;
         runtime.spawn(async move {
-            // As long as something is on its way the producer is needed.
-            let _producer = producer;
-            let said = match sent.await {
-                Ok(Ok((partition, offset))) => Ok(Answer {
+            let sent = tokio::select! {
+                sent = sent => sent,
+                refused = producer.refused() => Ok(Err(refused.reason)),
+            };
+            let said = match sent {
+                Ok(Ok((partition, offset))) => Ok(ExternalAnswer {
                     data: None,
                     metadata: vec![
                         ("offset".to_owned(), offset.to_string()),
@@ -174,15 +207,18 @@ impl Outward {
                         ("topic".to_owned(), record.topic),
                     ],
                 }),
-                Ok(Err(problem)) => Err(Refusal::new(problem)),
-                Err(_) => Err(Refusal::new("the producer has ended")),
+                // A refusal drops the records of all tasks, and says why.
+                Ok(Err(problem)) => Err(ExternalError::new(
+                    producer.refusal().map_or(problem, |refused| refused.reason),
+                )),
+                Err(_) => Err(ExternalError::new("the producer has ended")),
             };
-            receipt.give(said);
+            receipt.complete(said);
         });
         Ok(())
     }
 
-    fn publish(&self, tenant: TenantId, message: MqttMessage, receipt: Receipt) -> Result<(), String> {
+    fn publish(&self, tenant: TenantId, message: MqttMessage, receipt: ExternalReceipt) -> Result<(), String> {
         let runtime = self.runtime()?;
         let key = (tenant, message.server.clone());
         let mut known = lock(&self.mqtt);
@@ -194,7 +230,7 @@ impl Outward {
         }
         let queue = known.get(key, || {
             let _inside = runtime.enter();
-            let sink = mqtt_sink(&message.server)?;
+            let sink = mqtt_sink(&message.server, self.targets(tenant, "MQTT"))?;
             let (sender, receiver) = mpsc::channel(MESSAGES_MAX);
             runtime.spawn(publish_all(sink, receiver));
             Ok(sender)
@@ -205,7 +241,7 @@ impl Outward {
     }
 }
 
-impl Drop for Outward {
+impl Drop for ExternalClients {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -213,34 +249,33 @@ impl Drop for Outward {
     }
 }
 
-impl Courier for Outward {
-    fn take(&self, parcel: Parcel) -> Result<(), String> {
-        let Parcel {
+impl ExternalSender for ExternalClients {
+    fn take(&self, parcel: ExternalRequest) -> Result<(), String> {
+        let ExternalRequest {
             tenant,
             outbound,
             receipt,
         } = parcel;
         match outbound {
-            Outbound::Rest(call) => self.call(tenant, call, receipt),
-            Outbound::Kafka(record) => self.produce(tenant, record, receipt),
-            Outbound::Mqtt(message) => self.publish(tenant, message, receipt),
+            ExternalCall::Rest(call) => self.call(tenant, call, receipt),
+            ExternalCall::Kafka(record) => self.produce(tenant, record, receipt),
+            ExternalCall::Mqtt(message) => self.publish(tenant, message, receipt),
         }
+    }
+
+    fn refused_targets_total(&self) -> u64 {
+        self.policy.rejected_total()
     }
 }
 
-/// `http://host:port`, and the rest.
-fn split_url(url: &str) -> Result<(&str, &str), String> {
-    let scheme = ["http://", "https://"]
-        .into_iter()
-        .find(|scheme| url.starts_with(scheme));
-    let scheme = scheme.ok_or_else(|| format!("{url:?} is no URL of http or https"))?;
-    let end = url[scheme.len()..].find(['/', '?', '#']);
-    let end = end.map_or(url.len(), |end| scheme.len() + end);
-    let (path, _) = url[end..].split_once('#').unwrap_or((&url[end..], ""));
-    Ok((&url[..end], path))
+fn url_part(part: platform::chain::RestUrlPart) -> UrlPart<String, String> {
+    match part {
+        platform::chain::RestUrlPart::Literal(text) => UrlPart::Literal(text),
+        platform::chain::RestUrlPart::Value(value) => UrlPart::Value(Some(value)),
+    }
 }
 
-fn http_connector(base: &str) -> Result<Arc<HttpConnector>, String> {
+fn http_connector(base: &str, targets: Targets) -> Result<Arc<HttpConnector>, String> {
     let config = HttpConnectorConfig {
         url: base.to_owned(),
         headers: BTreeMap::new(),
@@ -249,12 +284,12 @@ fn http_connector(base: &str) -> Result<Arc<HttpConnector>, String> {
         idle_timeout_ms: IDLE_TIMEOUT_MS,
         tls: TlsConfig::default(),
     };
-    let connector = HttpConnector::new(&config);
+    let connector = HttpConnector::with_targets(&config, Some(targets));
     connector.map(Arc::new).map_err(|problems| problems.join("; "))
 }
 
 /// In the words of ThingsBoard's metadata.
-fn told(answer: connectors::http::HttpAnswer) -> Result<Answer, Refusal> {
+fn to_answer(answer: connectors::http::HttpAnswer) -> Result<ExternalAnswer, ExternalError> {
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     let word: String = answer
         .reason
@@ -279,32 +314,32 @@ fn told(answer: connectors::http::HttpAnswer) -> Result<Answer, Refusal> {
     metadata.extend(answer.headers);
     if !is_good {
         let error = format!("{} {}", answer.status, answer.reason);
-        return Err(Refusal { error, metadata });
+        return Err(ExternalError { error, metadata });
     }
     let data = match body.as_str() {
         "" => serde_json::json!({}),
         body => serde_json::from_str(body).unwrap_or_else(|_| body.into()),
     };
-    Ok(Answer {
+    Ok(ExternalAnswer {
         data: Some(data),
         metadata,
     })
 }
 
 /// One batch after the other, so that messages keep their order. Ends with the last of those that send.
-async fn publish_all(sink: MqttSink, mut receiver: mpsc::Receiver<(MqttMessage, Receipt)>) {
+async fn publish_all(sink: MqttSink, mut receiver: mpsc::Receiver<(MqttMessage, ExternalReceipt)>) {
     let mut parcels = Vec::new();
-    // What is sent while there is no connection fails at once: the first ones wait for it.
+    // Messages that are sent while there is no connection fail immediately; the first ones wait for the connection.
     let connected = sink.check().await;
     if let Err(problem) = &connected {
-        tracing::info!(problem, "a rule chain's broker cannot be reached");
+        tracing::info!(problem, "cannot reach the broker of a rule chain node");
     }
     loop {
         match timeout(IDLE, receiver.recv_many(&mut parcels, BATCH_MAX)).await {
             Ok(0) => break,
             Ok(_) => {}
             Err(_) => {
-                // What came in between is still sent; then this is the end.
+                // Messages that arrived in the meantime are still sent before the end.
                 receiver.close();
                 continue;
             }
@@ -325,8 +360,8 @@ async fn publish_all(sink: MqttSink, mut receiver: mpsc::Receiver<(MqttMessage, 
         let records = sample(0, &fields);
         let outcome = sink.send(&records).await;
         for ((_, receipt), result) in parcels.drain(..).zip(outcome) {
-            let said = result.map(|()| Answer::default());
-            receipt.give(said.map_err(|failure| Refusal::new(failure.reason())));
+            let said = result.map(|()| ExternalAnswer::default());
+            receipt.complete(said.map_err(|failure| ExternalError::new(failure.reason())));
         }
     }
 }
@@ -337,18 +372,23 @@ fn is_same_client(one: &MqttServer, other: &MqttServer) -> bool {
     !one.client_id.is_empty() && name(one) == name(other)
 }
 
-fn mqtt_sink(server: &MqttServer) -> Result<MqttSink, String> {
+fn mqtt_sink(server: &MqttServer, targets: Targets) -> Result<MqttSink, String> {
     let version = match server.version.as_str() {
         "MQTT_3_1" => MqttVersion::V3_1,
+        "MQTT_3_1_1" => MqttVersion::V3_1_1,
         "MQTT_5" => MqttVersion::V5,
-        _ => MqttVersion::V3_1_1,
+        other => return Err(format!("protocolVersion {other:?} is not supported")),
+    };
+    let host = match server.host.parse::<Ipv6Addr>() {
+        Ok(address) => format!("[{address}]"),
+        Err(_) => server.host.clone(),
     };
     let client_id = match server.client_id.as_str() {
         "" => format!("tw-{}", any_name().map_err(|error| error.to_string())?),
         given => given.to_owned(),
     };
     let config = MqttConnectorConfig {
-        server: format!("{}:{}", server.host, server.port),
+        server: format!("{host}:{}", server.port),
         version,
         client_id,
         user: server.user.clone(),
@@ -370,10 +410,10 @@ fn mqtt_sink(server: &MqttServer) -> Result<MqttSink, String> {
         payload: "${payload}".to_owned(),
         qos: "1".to_owned(),
         retain: "${retain}".to_owned(),
-        user_properties: UserProperties::All(String::new()),
+        user_properties: PublishUserProperties::All(String::new()),
         mqtt_properties: BTreeMap::new(),
     };
-    let connector = MqttConnector::new(&config).map_err(|problems| problems.join("; "))?;
+    let connector = MqttConnector::with_targets(&config, Some(targets)).map_err(|problems| problems.join("; "))?;
     MqttSink::new(Arc::new(connector), &action).map_err(|problems| problems.join("; "))
 }
 
@@ -384,7 +424,7 @@ fn any_name() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn kafka_producer(server: &KafkaServer) -> Result<KafkaProducer, String> {
+fn kafka_producer(server: &KafkaServer, targets: Targets) -> Result<KafkaProducer, String> {
     let property = |name: &str| {
         let found = server.properties.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
@@ -392,11 +432,19 @@ fn kafka_producer(server: &KafkaServer) -> Result<KafkaProducer, String> {
     let protocol = property("security.protocol")
         .unwrap_or("PLAINTEXT")
         .to_ascii_uppercase();
-    let authentication = match protocol.starts_with("SASL") {
+    let (is_sasl, is_tls) = match protocol.as_str() {
+        "PLAINTEXT" => (false, false),
+        "SSL" => (false, true),
+        "SASL_PLAINTEXT" => (true, false),
+        "SASL_SSL" => (true, true),
+        other => return Err(format!("security.protocol {other:?} is not supported")),
+    };
+    let authentication = match is_sasl {
         false => Authentication::None,
         true => {
             let login = property("sasl.jaas.config").unwrap_or_default();
-            let (username, password) = (jaas(login, "username"), Secret::new(jaas(login, "password")));
+            let member = |name| jaas(login, name).ok_or_else(|| format!("sasl.jaas.config: found no {name}=\"…\""));
+            let (username, password) = (member("username")?, Secret::new(member("password")?));
             match property("sasl.mechanism").unwrap_or("PLAIN") {
                 "PLAIN" => Authentication::Plain { username, password },
                 "SCRAM-SHA-256" => Authentication::ScramSha256 { username, password },
@@ -408,7 +456,7 @@ fn kafka_producer(server: &KafkaServer) -> Result<KafkaProducer, String> {
     let config = KafkaConnectorConfig {
         bootstrap_hosts: server.bootstrap_servers.clone(),
         authentication,
-        tls: protocol.ends_with("SSL").then(KafkaTls::default),
+        tls: is_tls.then(KafkaTls::default),
         connect_timeout_ms: CONNECT_TIMEOUT_MS,
         request_timeout_ms: RECORD_MS,
         client_id: "tidewire".to_owned(),
@@ -431,17 +479,19 @@ fn kafka_producer(server: &KafkaServer) -> Result<KafkaProducer, String> {
     for (theirs, ours) in named {
         options.extend(property(theirs).map(|value| (ours, value.to_owned())));
     }
-    if let Some(limit) = property("delivery.timeout.ms").and_then(|text| text.parse::<u64>().ok()) {
+    if let Some(text) = property("delivery.timeout.ms") {
+        let limit: u64 = text
+            .parse()
+            .map_err(|_| format!("delivery.timeout.ms: {text:?} is not a number of milliseconds"))?;
         options.push(("message.timeout.ms", limit.min(RECORD_MS).to_string()));
     }
-    KafkaProducer::new(&config, &options)
+    KafkaProducer::new(&config, &options, targets)
 }
 
 /// `… username="u" password="p";`
-fn jaas(text: &str, name: &str) -> String {
-    let value = text.split_once(&format!("{name}=\"")).map(|(_, rest)| rest);
-    let value = value.and_then(|rest| rest.split_once('"')).map(|(value, _)| value);
-    value.unwrap_or_default().to_owned()
+fn jaas(text: &str, name: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("{name}=\""))?;
+    rest.split_once('"').map(|(value, _)| value.to_owned())
 }
 
 #[cfg(test)]
@@ -449,25 +499,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_servers_and_the_rest() {
-        for (url, base, path) in [
-            ("http://h/a?b=c", "http://h", "/a?b=c"),
-            ("https://h:8443", "https://h:8443", ""),
-            ("http://h?x=1#y", "http://h", "?x=1"),
-        ] {
-            assert_eq!(split_url(url), Ok((base, path)));
-        }
-        for url in ["ftp://h/", "h/a", ""] {
-            assert!(split_url(url).is_err(), "{url}");
-        }
-    }
-
-    #[test]
     fn logins_of_kafka_are_read_as_java_writes_them() {
         let text = r#"org.apache.kafka.common.security.plain.PlainLoginModule required username="u s" password="p;";"#;
-        assert_eq!(jaas(text, "username"), "u s");
-        assert_eq!(jaas(text, "password"), "p;");
-        assert_eq!(jaas("", "password"), "");
+        assert_eq!(jaas(text, "username").as_deref(), Some("u s"));
+        assert_eq!(jaas(text, "password").as_deref(), Some("p;"));
+        assert_eq!(jaas("", "password"), None);
     }
 
     #[test]
@@ -499,17 +535,17 @@ mod tests {
 
     #[test]
     fn what_makes_room_ends_on_another_thread() {
-        let outward = Outward::start().expect("a runtime");
+        let outward = ExternalClients::start(TargetPolicy::new("", |_| false)).expect("a runtime");
         let runtime = outward.runtime().expect("it runs");
         let (ended, endings) = std::sync::mpsc::channel();
-        let mut known: Known<usize, Arc<Elsewhere<Slow>>> = Known::default();
+        let mut known: ClientCache<usize, Arc<BackgroundDrop<Slow>>> = ClientCache::default();
         for key in 0..=SERVERS_MAX {
-            let make = || Ok(Arc::new(Elsewhere::new(Slow(ended.clone()), runtime)));
+            let make = || Ok(Arc::new(BackgroundDrop::new(Slow(ended.clone()), runtime)));
             assert!(known.get(key, make).is_ok());
         }
         let on = endings.recv_timeout(Duration::from_secs(10)).expect("one made room");
         assert_ne!(on, std::thread::current().id());
-        // The last one to let go of it may be a task.
+        // A task may hold the last reference.
         let held = known.get(1, || Err("made again".to_owned())).expect("it is there");
         drop(known);
         let task = runtime.block_on(runtime.spawn(async move {
@@ -522,7 +558,7 @@ mod tests {
 
     #[test]
     fn what_was_needed_longest_ago_makes_room() {
-        let mut known: Known<usize, usize> = Known::default();
+        let mut known: ClientCache<usize, usize> = ClientCache::default();
         for key in 0..SERVERS_MAX {
             assert_eq!(known.get(key, || Ok(key)), Ok(key));
         }

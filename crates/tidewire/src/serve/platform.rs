@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-use api::{ApiConfig, PlatformAccess, StartError};
+use api::{ApiConfig, ApiStartError, PlatformAccess};
 use devices::Devices;
-use journal::{LogConfig, Policy};
+use journal::{FlushPolicy, LogConfig};
+use trust::TargetPolicy;
 
-use super::outward::Outward;
+use super::outward::ExternalClients;
 use super::translate::bind_address;
 use crate::config::Config;
 use crate::config::files::chain;
@@ -18,7 +19,8 @@ pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
         return Ok(None);
     }
     let begun = Instant::now();
-    let outward = Outward::start().map_err(|error| format!("platform: no thread for other systems: {error}"))?;
+    let outward = ExternalClients::start(target_policy(config))
+        .map_err(|error| format!("platform: cannot start the thread of external nodes: {error}"))?;
     let opened = Devices::open_with(&config.data_dir, options(config), Some(Arc::new(outward)))
         .map_err(|error| format!("platform: {}", chain(&error)))?;
     let stats = opened.stats();
@@ -28,17 +30,24 @@ pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
         series = stats.store.series,
         behind_messages = stats.lag.messages,
         took_ms,
-        "the platform is open"
+        "device platform opened"
     );
     for (chain, warnings) in opened.platform().chain_warnings() {
         for warning in warnings {
-            tracing::warn!(%chain, warning = ?warning, "a rule chain does not run as it stands");
+            tracing::warn!(%chain, warning = ?warning, "a rule chain contains an invalid node");
         }
     }
     if config.platform.demo {
         create_demo(&opened, config).map_err(|error| format!("platform.demo: {}", chain(&*error)))?;
     }
     Ok(Some(opened))
+}
+
+fn target_policy(config: &Config) -> TargetPolicy {
+    let networks = config.platform.outbound_networks.clone();
+    TargetPolicy::new("platform.outbound_networks", move |address| {
+        networks.iter().any(|network| network.contains(address))
+    })
 }
 
 /// Where others than programs of this machine reach the demonstration's users.
@@ -75,12 +84,12 @@ fn create_demo(devices: &Devices, config: &Config) -> Result<(), Box<dyn std::er
 pub fn access(config: &Config, devices: Option<&Arc<Devices>>, api: &mut ApiConfig) -> Result<(), String> {
     let Some(devices) = devices else { return Ok(()) };
     let access = PlatformAccess::open(Arc::clone(devices), &config.data_dir)
-        .map_err(|error| format!("platform: the key of tokens: {error}"))?;
+        .map_err(|error| format!("platform: cannot load the key that signs tokens: {error}"))?;
     api.platform = Some(Arc::new(access));
     if let Some(bind) = &config.platform.bind.0 {
         let address = bind_address("platform.bind", bind)?;
         let listener = api::bind(address).map_err(|error| match error {
-            StartError::Bind { source, .. } => format!("platform.bind: {address} cannot be bound: {source}"),
+            ApiStartError::Bind { source, .. } => format!("platform.bind: cannot listen on {address}: {source}"),
             error => format!("platform.bind: {}", chain(&error)),
         })?;
         api.platform_listener = Some(Arc::new(listener));
@@ -88,20 +97,20 @@ pub fn access(config: &Config, devices: Option<&Arc<Devices>>, api: &mut ApiConf
     Ok(())
 }
 
-fn options(config: &Config) -> devices::Options {
+fn options(config: &Config) -> devices::DevicesOptions {
     let durability = &config.durability;
     let log = LogConfig {
         policy: match durability.policy {
-            DurabilityPolicy::Fsync => Policy::Fsync,
-            DurabilityPolicy::Os | DurabilityPolicy::Memory => Policy::Os,
+            DurabilityPolicy::Fsync => FlushPolicy::Fsync,
+            DurabilityPolicy::Os | DurabilityPolicy::Memory => FlushPolicy::Os,
         },
         max_bytes: config.platform.max_log_bytes.0,
         segment_bytes: durability.segment_bytes.0.min(config.platform.max_log_bytes.0 / 8),
         reserve_bytes: durability.reserve_bytes.0,
     };
-    let mut options = devices::Options {
+    let mut options = devices::DevicesOptions {
         log,
-        ..devices::Options::default()
+        ..devices::DevicesOptions::default()
     };
     options.platform.inactivity_timeout_ms = config.platform.inactivity_timeout.as_millis() as i64;
     options.pings_are_activity = config.platform.pings_are_activity;

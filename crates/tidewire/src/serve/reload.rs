@@ -1,7 +1,7 @@
-//! SIGHUP and changes over the API: takes over what can change while running, and names what cannot.
+//! SIGHUP and changes through the API: applies what can change at run time, and names what needs a restart.
 //!
-//! Everything that can be wrong is found before anything changes: a configuration with a mistake leaves the running one
-//! as it was. Afterwards only a worker that does not answer can stop a part of it, which is said.
+//! All errors are found before anything changes: an invalid configuration leaves the running one untouched. After
+//! that, a part can fail only if a worker does not respond; the result names that part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,45 +10,45 @@ use std::time::Duration;
 
 use broker::ShardConfig;
 
-use super::access::{Configured, NodeAccess};
-use super::certificates::{self, Certificates, Fresh};
+use super::access::{ConfiguredAccess, NodeAccess};
+use super::certificates::{self, LoadedCertificate, NodeCertificates};
 use super::configure;
 use super::http::Http;
 use super::translate;
 use crate::config::option::Apply;
-use crate::config::{self, Effective, Loaded, Origin, Sources};
+use crate::config::{self, ConfigSources, EffectiveOption, LoadedConfig, ValueOrigin};
 use crate::logging::LogFile;
 
-/// How long it waits for the workers.
+/// Maximum time to wait for the workers.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is running, and what of it takes over a configuration.
+/// The running components that a configuration is applied to.
 pub struct Reloader {
-    sources: Sources,
-    /// What it was started with.
-    started: Loaded,
-    net: net::Handle,
+    sources: ConfigSources,
+    /// The configuration at the start.
+    started: LoadedConfig,
+    net: net::ServerHandle,
     access: Arc<NodeAccess>,
-    certificates: Arc<Certificates>,
+    certificates: Arc<NodeCertificates>,
     engine: integration::Engine,
-    /// As it was taken over last.
-    in_force: Mutex<Vec<Effective>>,
+    /// The configuration that was applied last.
+    applied: Mutex<Vec<EffectiveOption>>,
 }
 
-/// A new configuration that is good, as far as it can be told beforehand.
-struct Prepared {
-    certificates: Vec<Fresh>,
-    access: Configured,
+/// A new configuration, validated as far as possible.
+struct PreparedReload {
+    certificates: Vec<LoadedCertificate>,
+    access: ConfiguredAccess,
     shard: Arc<ShardConfig>,
 }
 
 impl Reloader {
     pub fn new(
-        sources: &Sources,
-        started: &Loaded,
-        net: net::Handle,
+        sources: &ConfigSources,
+        started: &LoadedConfig,
+        net: net::ServerHandle,
         access: Arc<NodeAccess>,
-        certificates: Arc<Certificates>,
+        certificates: Arc<NodeCertificates>,
         engine: integration::Engine,
     ) -> Reloader {
         Reloader {
@@ -58,11 +58,11 @@ impl Reloader {
             access,
             certificates,
             engine,
-            in_force: Mutex::new(started.effective.clone()),
+            applied: Mutex::new(started.effective.clone()),
         }
     }
 
-    pub fn sources(&self) -> &Sources {
+    pub fn sources(&self) -> &ConfigSources {
         &self.sources
     }
 
@@ -70,14 +70,14 @@ impl Reloader {
         &self.started.config.data_dir
     }
 
-    pub fn in_force(&self) -> Vec<Effective> {
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn applied_options(&self) -> Vec<EffectiveOption> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same for the console, with what a value that waits for a restart will replace.
+    /// The same for the console, including the current values of options that need a restart.
     pub fn shown(&self) -> Vec<api::ConfigValue> {
         let started: BTreeMap<_, _> = self.started.effective.iter().map(|one| (&one.key, one)).collect();
-        let in_force = self.in_force();
+        let in_force = self.applied_options();
         let shown = in_force.iter().map(|one| {
             let before = started.get(&one.key).filter(|before| before.value != one.value);
             let before = before.filter(|_| one.def.apply == Apply::Restart);
@@ -89,7 +89,7 @@ impl Reloader {
         shown.collect()
     }
 
-    pub fn started(&self) -> &Loaded {
+    pub fn started(&self) -> &LoadedConfig {
         &self.started
     }
 
@@ -97,15 +97,19 @@ impl Reloader {
         self.net.listeners()
     }
 
-    /// Held from reading a configuration until it is taken over. A change of the access rules holds it, too: they stand in the same file.
+    /// Held from reading a configuration until it is applied. Changes of access rules hold it as well, because they
+    /// are in the same file.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.access.lock_runtime_file()
     }
 
-    /// SIGHUP.
+    /// Handles SIGHUP.
     pub fn reload(&self, http: &Http, log_file: Option<&LogFile>) {
         if let Some(Err(because)) = log_file.map(LogFile::reopen) {
-            tracing::error!(because, "the log goes on in the file that was open");
+            tracing::error!(
+                because,
+                "cannot reopen the log file; logging continues in the open file"
+            );
         }
         let _one_at_a_time = self.lock();
         let loaded = match config::load(&self.sources) {
@@ -117,7 +121,7 @@ impl Reloader {
                 return;
             }
         };
-        match self.take_over(loaded) {
+        match self.apply(loaded) {
             Err(because) => tracing::error!(because, "the configuration was not reloaded; nothing has changed"),
             Ok(failures) => {
                 http.set_configuration(self.shown());
@@ -133,48 +137,51 @@ impl Reloader {
         }
     }
 
-    /// Why it cannot be taken over, as far as that can be told beforehand.
-    pub fn check(&self, loaded: &Loaded) -> Result<(), String> {
+    /// Why the configuration cannot be applied, as far as that is known beforehand.
+    pub fn check(&self, loaded: &LoadedConfig) -> Result<(), String> {
         self.prepare(loaded).map(drop)
     }
 
-    /// `Err`: nothing has changed. Otherwise what has not been taken over; each part is better in force than not.
-    pub fn take_over(&self, loaded: Loaded) -> Result<Vec<String>, String> {
-        let Prepared {
+    /// `Err` means that nothing has changed. Otherwise returns the parts that could not be applied; the others are in
+    /// use.
+    pub fn apply(&self, loaded: LoadedConfig) -> Result<Vec<String>, String> {
+        let PreparedReload {
             certificates,
             access,
             shard,
         } = self.prepare(&loaded)?;
         for what in waits_for_restart(&self.started, &loaded) {
-            tracing::warn!("{what} waits for a restart");
+            tracing::warn!("{what} takes effect after a restart");
         }
         let mut done = vec![self.access.apply(access)];
+        self.engine
+            .set_slow_rule_threshold(loaded.config.integration.slow_rule_threshold.0);
         let limits = self
             .net
             .call_all(WORKERS_TIMEOUT, move |s, _| s.reconfigure(shard.clone()));
         done.push(
             limits
                 .map(drop)
-                .map_err(|e| format!("not every worker has the new limits: {e}")),
+                .map_err(|e| format!("cannot pass the new limits to every worker: {e}")),
         );
-        done.extend(self.certificates.take_over(certificates).into_iter().map(Err));
+        done.extend(self.certificates.apply(certificates).into_iter().map(Err));
         self.engine.declare(loaded.declared);
-        *self.in_force.lock().unwrap_or_else(PoisonError::into_inner) = loaded.effective;
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = loaded.effective;
         Ok(done.into_iter().filter_map(Result::err).collect())
     }
 
-    fn prepare(&self, loaded: &Loaded) -> Result<Prepared, String> {
-        Ok(Prepared {
+    fn prepare(&self, loaded: &LoadedConfig) -> Result<PreparedReload, String> {
+        Ok(PreparedReload {
             certificates: certificates::read(&loaded.config)?,
-            access: Configured::new(loaded)?,
+            access: ConfiguredAccess::new(loaded)?,
             shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
         })
     }
 }
 
-/// What differs between two configurations and is not taken over, in words.
-fn waits_for_restart(running: &Loaded, new: &Loaded) -> Vec<String> {
-    let labels = |loaded: &Loaded| -> BTreeSet<String> {
+/// Describes the differences between two configurations that need a restart.
+fn waits_for_restart(running: &LoadedConfig, new: &LoadedConfig) -> Vec<String> {
+    let labels = |loaded: &LoadedConfig| -> BTreeSet<String> {
         let listeners = loaded.config.listeners.iter();
         listeners.map(|listener| listener.label()).collect()
     };
@@ -194,9 +201,9 @@ fn waits_for_restart(running: &Loaded, new: &Loaded) -> Vec<String> {
     added.chain(removed).chain(changed).collect()
 }
 
-/// Those that are read at the start only. Of listeners only those that the other configuration has, too.
-fn values<'a>(loaded: &'a Loaded, others: &BTreeSet<String>) -> BTreeMap<String, &'a Effective> {
-    let is_compared = |value: &&Effective| match value.key.words()[..] {
+/// Returns options that take effect only at the start. Of listeners, only those that exist in both configurations.
+fn values<'a>(loaded: &'a LoadedConfig, others: &BTreeSet<String>) -> BTreeMap<String, &'a EffectiveOption> {
+    let is_compared = |value: &&EffectiveOption| match value.key.words()[..] {
         ["listeners", kind, name, ..] => {
             let label = format!("{kind}.{name}");
             others.contains(&label) && loaded.config.listeners.iter().any(|l| l.label() == label)
@@ -213,9 +220,9 @@ fn values<'a>(loaded: &'a Loaded, others: &BTreeSet<String>) -> BTreeMap<String,
         .collect()
 }
 
-fn is_change(before: Option<&&Effective>, after: Option<&&Effective>) -> bool {
+fn is_change(before: Option<&&EffectiveOption>, after: Option<&&EffectiveOption>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => before.value != after.value,
-        (one, other) => one.or(other).is_some_and(|value| value.origin != Origin::Default),
+        (one, other) => one.or(other).is_some_and(|value| value.origin != ValueOrigin::Default),
     }
 }

@@ -1,5 +1,5 @@
-//! Starting anew: the process ends in an orderly way and becomes the same program with the same arguments, as the same process, so that
-//! whoever supervises it sees no end. And what a start does with a backup that waits to be restored.
+//! Restarts the server: the process stops in order and executes the same program with the same arguments, with the
+//! same process ID, so that a supervisor sees no exit. Also carries out a restore that waits for a start.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -9,46 +9,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::SIGTERM;
 
-use crate::backup::switch::{self, CarriedOut};
+use crate::backup::switch::{self, RestoreResult};
 use crate::cli::listed;
-use crate::config::{self, Sources};
-use crate::output::{EXIT_FAILURE, complain, fail};
+use crate::config::{self, ConfigSources};
+use crate::output::{EXIT_FAILURE, fail, print_error};
 
-/// Asks the server to start anew.
+/// Asks the server to restart.
 #[derive(Clone, Debug, Default)]
-pub struct Restart(Arc<AtomicBool>);
+pub struct RestartRequest(Arc<AtomicBool>);
 
-impl Restart {
-    pub fn ask(&self) -> Result<(), String> {
+impl RestartRequest {
+    pub fn request(&self) -> Result<(), String> {
         if self.0.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         signal_hook::low_level::raise(SIGTERM).map_err(|error| {
             self.0.store(false, Ordering::SeqCst);
-            format!("the server cannot be told to end: {error}")
+            format!("cannot signal the server to stop: {error}")
         })
     }
 
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-/// Does not return, unless that fails.
-pub fn start_anew() -> ExitCode {
+/// Returns only on failure.
+pub fn restart_process() -> ExitCode {
     let mut arguments = std::env::args_os();
     let typed = arguments.next().unwrap_or_default();
-    // Another one may have taken the place of the program: its path says so by not being there.
+    // The program file may have been replaced: then the path of the running program ends with a marker of the kernel.
     let program = std::env::current_exe().ok().filter(|path| path.exists());
     let program = program.unwrap_or_else(|| typed.clone().into());
     let error = Command::new(&program).arg0(&typed).args(arguments).exec();
-    fail(
-        EXIT_FAILURE,
-        &format!("{} cannot be started anew: {error}", program.display()),
-    )
+    fail(EXIT_FAILURE, &format!("cannot restart {}: {error}", program.display()))
 }
 
-pub fn carry_out_restore(sources: &Sources) -> Result<CarriedOut, String> {
+pub fn run_restore(sources: &ConfigSources) -> Result<RestoreResult, String> {
     let is_valid = |runtime: &str| {
         let mut would_be = sources.clone();
         would_be.runtime = Some(runtime.to_owned());
@@ -56,41 +53,44 @@ pub fn carry_out_restore(sources: &Sources) -> Result<CarriedOut, String> {
             .map(|_| ())
             .map_err(|diagnostics| listed(&diagnostics))
     };
-    switch::carry_out(&config::data_dir(sources), is_valid)
+    switch::run_pending_restore(&config::data_dir(sources), is_valid)
 }
 
-/// The server cannot be started. If that is with data that has just been restored, it is started with that of before.
+/// Called if the server cannot start. If it uses restored data on trial, it restarts with the previous data.
 pub fn reject_restore(data_dir: &Path, because: &str) -> Option<ExitCode> {
     match switch::reject(data_dir, because) {
         Ok(false) => None,
         Ok(true) => {
-            complain(&format!("{because}\nthe backup that was restored is taken back"));
-            Some(start_anew())
+            print_error(&format!("{because}\nthe restored backup is undone"));
+            Some(restart_process())
         }
         Err(message) => Some(fail(EXIT_FAILURE, &format!("{because}; and {message}"))),
     }
 }
 
-/// Once there is a log.
-pub fn tell(carried_out: &CarriedOut) {
+/// Called once the log is open.
+pub fn log_restore(carried_out: &RestoreResult) {
     match carried_out {
-        CarriedOut::Nothing => {}
-        CarriedOut::Restored { backup } => tracing::info!(backup, "starting with what was restored"),
-        CarriedOut::Failed { backup, because } => {
+        RestoreResult::Nothing => {}
+        RestoreResult::Restored { backup } => tracing::info!(backup, "starting with the restored data"),
+        RestoreResult::Failed {
+            backup,
+            reason: because,
+        } => {
             tracing::error!(
                 backup,
                 because,
-                "the backup was not restored; the data of before is in force"
+                "the backup was not restored; the previous data is in use"
             );
         }
     }
 }
 
-/// The server is ready: what was restored stays.
-pub fn settle_restore(data_dir: &Path) {
-    match switch::settle(data_dir) {
+/// Called when the server is ready: the restored data is final.
+pub fn finish_restore_trial(data_dir: &Path) {
+    match switch::finish_trial(data_dir) {
         Ok(None) => {}
-        Ok(Some(backup)) => tracing::info!(backup, "the backup has been restored; the data of before is set aside"),
-        Err(error) => tracing::error!(error, "what was restored is in force, and cannot be noted as such"),
+        Ok(Some(backup)) => tracing::info!(backup, "the backup was restored; the previous data was moved aside"),
+        Err(error) => tracing::error!(error, "the restored data is in use, but that could not be recorded"),
     }
 }

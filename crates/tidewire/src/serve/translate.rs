@@ -1,12 +1,13 @@
-//! From the configuration to what `net` and `broker` are started with.
+//! Converts the configuration to the settings of `net` and `broker`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy, Transport};
-use net::{ConnectionRate, ListenerConfig, ListenerInfo, Network, ProxyConfig, ServerConfig};
+use auth::Cidr;
+use broker::{OverlappingDelivery, PublishRate, QueueDropPolicy, ShardConfig, ShareStrategy, Transport};
+use net::{AddressPrefix, ConnectionRate, ListenerConfig, ListenerInfo, ProxyConfig, ServerConfig};
 
 use crate::config::address::Bind;
 use crate::config::options::listeners::{API_LISTENER, ListenerKind, ProxyProtocol};
@@ -15,7 +16,7 @@ use crate::config::options::server::DurabilityWait;
 use crate::config::units::Rate;
 use crate::config::{Config, Listener, files};
 
-/// Connections of consoles, at the same time.
+/// Maximum number of WebSocket connections on the port of the API.
 const CONSOLE_CONNECTIONS_MAX: usize = 100;
 
 pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfig, String> {
@@ -34,7 +35,7 @@ pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfi
     })
 }
 
-/// MQTT on the API's own port, as if that were a listener.
+/// The settings of MQTT on the port of the API, as for a listener.
 fn of_api(config: &Config) -> Result<ListenerConfig, String> {
     let transport = match files::api_tls_files(&config.api) {
         Some(_) => Transport::SecureWebSocket,
@@ -50,7 +51,7 @@ fn seed() -> Result<u64, String> {
     let mut bytes = [0; 8];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| "the system has no randomness".to_owned())?;
+        .map_err(|_| "cannot get random bytes from the operating system".to_owned())?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
@@ -67,12 +68,10 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
     if let Some(ws) = &listener.ws {
         made.websocket.path = ws.path.as_str().into();
         made.websocket.allowed_origins = ws.allowed_origins.iter().map(|origin| origin.as_str().into()).collect();
+        made.websocket.trusted_proxies = ws.trusted_proxies.iter().map(network).collect();
     }
     if options.proxy_protocol != ProxyProtocol::Off {
-        let trusted = options.proxy_protocol_trusted.iter().map(|cidr| Network {
-            address: cidr.address(),
-            prefix_bits: cidr.prefix_bits(),
-        });
+        let trusted = options.proxy_protocol_trusted.iter().map(network);
         made.proxy = Some(ProxyConfig {
             trusted: trusted.collect(),
         });
@@ -83,6 +82,13 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
     made.backlog = options.backlog;
     made.maximum_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
     Ok(made)
+}
+
+fn network(cidr: &Cidr) -> AddressPrefix {
+    AddressPrefix {
+        address: cidr.address(),
+        prefix_bits: cidr.prefix_bits(),
+    }
 }
 
 /// A whole period's worth may come at once.
@@ -105,7 +111,7 @@ fn address(listener: &Listener) -> Result<SocketAddr, String> {
     bind_address(&format!("listeners.{}.bind", listener.label()), &listener.options.bind)
 }
 
-/// A name may stand for several addresses, of which the first is taken.
+/// A host name may have several addresses; the first is used.
 pub fn bind_address(key: &str, bind: &Bind) -> Result<SocketAddr, String> {
     let addresses = (bind.host.as_str(), bind.port)
         .to_socket_addrs()
@@ -121,7 +127,7 @@ pub fn bind_address(key: &str, bind: &Bind) -> Result<SocketAddr, String> {
         .collect();
     if !others.is_empty() {
         let others = others.join(", ");
-        tracing::warn!(key, name = %bind, taken = %first, others, "the name has several addresses; only one is listened on");
+        tracing::warn!(key, name = %bind, taken = %first, others, "the name has several addresses; the server listens on the first");
     }
     Ok(*first)
 }
@@ -133,12 +139,12 @@ fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String>
         .map_err(|e| format!("listeners.{}: {}", listener.label(), files::chain(&e)))
 }
 
-/// As `Listener::label` of the configuration that it was started with.
+/// Equals `Listener::label` of the configuration.
 pub fn label(info: &ListenerInfo) -> String {
     format!("{}.{}", net::transport_key(info.transport), info.name)
 }
 
-/// `workers` shards share what is limited for the whole node.
+/// Limits of the node are divided among `workers` shards.
 pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
     let workers = usize::from(workers.max(1));
     let mqtt = &config.mqtt;
@@ -157,6 +163,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         is_shared_available: mqtt.shared_subscription,
         is_exclusive_available: mqtt.exclusive_subscription,
         is_identifier_available: mqtt.subscription_identifiers,
+        is_banned_will_published: config.access.publish_will_of_banned,
         keep_alive_percent: (mqtt.keep_alive_multiplier * 100.0) as u64,
         server_keep_alive_s: mqtt.server_keep_alive.0.map(|d| seconds(d) as u16),
         keep_alive_max_s: mqtt.max_keep_alive.0.map(|d| seconds(d) as u16),
@@ -171,13 +178,13 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         queued_bytes_max: mqtt.max_queued_bytes.0.map_or(usize::MAX, |size| size.0 as usize),
         is_qos0_queued: mqtt.queue_qos0,
         queue_drop: match mqtt.queue_drop {
-            ConfiguredDrop::Oldest => QueueDrop::Oldest,
-            ConfiguredDrop::Newest => QueueDrop::Newest,
+            ConfiguredDrop::Oldest => QueueDropPolicy::Oldest,
+            ConfiguredDrop::Newest => QueueDropPolicy::Newest,
         },
-        is_all_kept: config.durability.wait == DurabilityWait::Always,
+        journals_all_messages: config.durability.wait == DurabilityWait::Always,
         overlapping: match mqtt.overlapping_subscriptions {
-            OverlappingSubscriptions::Once => Overlapping::DeliverOnce,
-            OverlappingSubscriptions::Each => Overlapping::DeliverEach,
+            OverlappingSubscriptions::Once => OverlappingDelivery::DeliverOnce,
+            OverlappingSubscriptions::Each => OverlappingDelivery::DeliverEach,
         },
         share_strategy: strategy(mqtt.shared_strategy),
         share_strategies: config
@@ -199,7 +206,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,
         response_information: None,
         server_reference: None,
-        // What is no option.
+        // Settings without an option.
         page_entries: ShardConfig::default().page_entries,
         group_window: ShardConfig::default().group_window,
     }

@@ -1,7 +1,7 @@
-//! `tidewire top`: the console's home page in a terminal, over the API, for whoever is on the machine by SSH.
+//! `tidewire top`: the home page of the console in a terminal, through the API, for use over SSH.
 //!
-//! `numbers` asks and reckons, `screen` draws what is to be seen with ratatui, `terminal` is where; this file is the command, its keys, and
-//! what scripts get instead of a screen.
+//! `numbers` reads and calculates, `screen` draws with ratatui, and `terminal` handles the terminal. This file
+//! contains the command, its keys, and the output for scripts.
 
 mod numbers;
 mod screen;
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use self::numbers::Asker;
-use self::screen::{Palette, View};
-use self::terminal::{Key, Terminal};
-use crate::client::failure::Failure;
-use crate::config::Sources;
+use self::numbers::NumbersReader;
+use self::screen::{Palette, ScreenView};
+use self::terminal::{Terminal, TerminalKey};
+use crate::client::failure::ClientFailure;
+use crate::config::ConfigSources;
 use crate::output::{EXIT_USAGE, fail, print};
-use crate::remote::{Api, ApiError, args};
+use crate::remote::{ApiClient, ApiError, args};
 
-/// Steps of `+` and `-`.
+/// Steps of the keys `+` and `-`.
 const DELAYS_S: [u64; 6] = [1, 2, 5, 10, 30, 60];
 
-/// When the first numbers are there at the latest.
+/// Maximum time until the first numbers are shown.
 const FIRST: Duration = Duration::from_secs(1);
 
 pub fn command() -> Command {
@@ -50,13 +50,13 @@ pub fn command() -> Command {
         )
 }
 
-pub fn run(matches: &ArgMatches, sources: &Sources) -> ExitCode {
+pub fn run(matches: &ArgMatches, sources: &ConfigSources) -> ExitCode {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     let is_live = !matches.get_flag("once") && !matches.get_flag("json");
     if is_live && !is_terminal {
-        return fail(EXIT_USAGE, &"this is no terminal; --once or --json print the numbers");
+        return fail(EXIT_USAGE, &"the output is not a terminal; use --once or --json");
     }
-    let result = Api::connect(matches, sources).and_then(|api| {
+    let result = ApiClient::connect(matches, sources).and_then(|api| {
         let delay = Duration::from_secs(*matches.get_one("delay").expect("it has a default"));
         match is_live {
             true => live(&api, delay),
@@ -66,12 +66,12 @@ pub fn run(matches: &ArgMatches, sources: &Sources) -> ExitCode {
     result.unwrap_or_else(|error| error.report())
 }
 
-/// For scripts and pipes: once, or a line of JSON after every delay.
-fn printed(api: &Api, delay: Duration, matches: &ArgMatches) -> Result<ExitCode, ApiError> {
-    let mut asker = Asker::new(api)?;
+/// Output for scripts and pipes: once, or a line of JSON per interval.
+fn printed(api: &ApiClient, delay: Duration, matches: &ArgMatches) -> Result<ExitCode, ApiError> {
+    let mut asker = NumbersReader::new(api)?;
     loop {
         thread::sleep(delay);
-        let numbers = asker.ask()?;
+        let numbers = asker.fetch()?;
         let text = match matches.get_flag("json") {
             true => format!("{}\n", numbers.to_json()),
             false => screen::plain(&numbers),
@@ -83,26 +83,26 @@ fn printed(api: &Api, delay: Duration, matches: &ArgMatches) -> Result<ExitCode,
     }
 }
 
-fn live(api: &Api, delay: Duration) -> Result<ExitCode, ApiError> {
-    let mut asker = Asker::new(api)?;
-    let mut terminal = Terminal::open().map_err(|error| lost(&error))?;
+fn live(api: &ApiClient, delay: Duration) -> Result<ExitCode, ApiError> {
+    let mut asker = NumbersReader::new(api)?;
+    let mut terminal = Terminal::open().map_err(|error| connection_lost(&error))?;
     let palette = Palette::of_environment();
-    let mut view = View::new(delay);
+    let mut view = ScreenView::new(delay);
     let mut due = Instant::now() + delay.min(FIRST);
     loop {
         terminal
             .show(|frame| screen::draw(frame, &view, palette))
-            .map_err(|error| lost(&error))?;
-        match terminal.key(due).map_err(|error| lost(&error))? {
+            .map_err(|error| connection_lost(&error))?;
+        match terminal.key(due).map_err(|error| connection_lost(&error))? {
             Some(key) if press(&mut view, key) => return Ok(ExitCode::SUCCESS),
             Some(_) => continue,
-            // It has another size.
+            // The terminal has another size.
             None if Instant::now() < due => continue,
             None => due = Instant::now() + view.delay,
         }
         if !view.is_paused {
             // A server that restarts is asked again.
-            match asker.ask() {
+            match asker.fetch() {
                 Ok(numbers) => view.take(numbers),
                 Err(error) => view.problem = Some(error.to_string()),
             }
@@ -110,30 +110,30 @@ fn live(api: &Api, delay: Duration) -> Result<ExitCode, ApiError> {
     }
 }
 
-/// Whether it is the end.
-fn press(view: &mut View, key: Key) -> bool {
+/// Returns whether the key ends the program.
+fn press(view: &mut ScreenView, key: TerminalKey) -> bool {
     match key {
-        Key::End | Key::Character('q') | Key::Function(10) => return true,
-        Key::Character(' ') => view.is_paused = !view.is_paused,
-        Key::Character('+') => view.delay = step(view.delay, 1),
-        Key::Character('-') => view.delay = step(view.delay, -1),
-        Key::Character('r') => view.forget(),
-        Key::Character('h' | '?') | Key::Function(1) => view.is_help = !view.is_help,
-        Key::Escape => view.is_help = false,
-        Key::Character(_) | Key::Function(_) => {}
+        TerminalKey::End | TerminalKey::Character('q') | TerminalKey::Function(10) => return true,
+        TerminalKey::Character(' ') => view.is_paused = !view.is_paused,
+        TerminalKey::Character('+') => view.delay = step(view.delay, 1),
+        TerminalKey::Character('-') => view.delay = step(view.delay, -1),
+        TerminalKey::Character('r') => view.forget(),
+        TerminalKey::Character('h' | '?') | TerminalKey::Function(1) => view.is_help = !view.is_help,
+        TerminalKey::Escape => view.is_help = false,
+        TerminalKey::Character(_) | TerminalKey::Function(_) => {}
     }
     false
 }
 
-/// The next longer or shorter delay.
+/// Returns the next longer or shorter interval.
 fn step(delay: Duration, by: isize) -> Duration {
     let at = DELAYS_S.iter().position(|one| *one >= delay.as_secs());
     let at = at.unwrap_or(DELAYS_S.len() - 1).saturating_add_signed(by);
     Duration::from_secs(DELAYS_S[at.min(DELAYS_S.len() - 1)])
 }
 
-fn lost(error: &io::Error) -> ApiError {
-    ApiError::Unreachable(Failure::Lost(format!("the terminal: {error}")))
+fn connection_lost(error: &io::Error) -> ApiError {
+    ApiError::Unreachable(ClientFailure::ConnectionLost(format!("the terminal: {error}")))
 }
 
 #[cfg(test)]
@@ -142,10 +142,17 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_htop() {
-        let mut view = View::new(Duration::from_secs(1));
+        let mut view = ScreenView::new(Duration::from_secs(1));
         let mut hit = |key| press(&mut view, key);
-        assert!(hit(Key::Function(10)) && hit(Key::Character('q')) && hit(Key::End) && !hit(Key::Character('x')));
-        assert!(!hit(Key::Character(' ')) && !hit(Key::Character('+')) && !hit(Key::Function(1)));
+        assert!(
+            hit(TerminalKey::Function(10))
+                && hit(TerminalKey::Character('q'))
+                && hit(TerminalKey::End)
+                && !hit(TerminalKey::Character('x'))
+        );
+        assert!(
+            !hit(TerminalKey::Character(' ')) && !hit(TerminalKey::Character('+')) && !hit(TerminalKey::Function(1))
+        );
         assert!(view.is_paused && view.is_help);
         assert_eq!(view.delay, Duration::from_secs(2));
         assert_eq!(step(Duration::from_secs(60), 1), Duration::from_secs(60));

@@ -1,23 +1,23 @@
-//! What the API says of a node, and what follows from two answers: rates.
+//! Statistics of a node from the API, and rates from two responses.
 
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::remote::{Api, ApiError};
+use crate::remote::{ApiClient, ApiError};
 
-/// One reading, with rates since the one before.
+/// One reading, with rates since the previous one.
 #[derive(Clone, Debug)]
-pub struct Numbers {
+pub struct ServerNumbers {
     pub stats: Value,
     pub listeners: Value,
     /// In the order of `RATES`.
     pub per_s: [f64; RATES.len()],
-    /// Cores that were busy.
+    /// Number of busy cores.
     pub cpu_cores: Option<f64>,
 }
 
-/// Totals of the statistics whose rates are shown, each the sum of some.
+/// Statistics whose rates are shown. Each rate is the sum of some totals.
 pub const RATES: [(&str, &[&str]); 5] = [
     (
         "messages_received",
@@ -36,7 +36,7 @@ pub const RATES: [(&str, &[&str]); 5] = [
     ("bytes_sent", &["/bytes_sent"]),
 ];
 
-impl Numbers {
+impl ServerNumbers {
     pub fn number(&self, pointer: &str) -> u64 {
         total(&self.stats, pointer)
     }
@@ -45,13 +45,13 @@ impl Numbers {
         self.stats.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Names of those that are active.
+    /// Names of the active alarms.
     pub fn alarms(&self) -> Vec<&str> {
         let names = self.stats.pointer("/alarms").and_then(Value::as_array);
         names.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// What is not zero of a table such as `/drops`, the largest first.
+    /// Non-zero values of a table such as `/drops`, largest first.
     pub fn largest(&self, pointer: &str) -> Vec<(&str, u64)> {
         let fields = self.stats.pointer(pointer).and_then(Value::as_object);
         let counts = fields.into_iter().flatten();
@@ -63,7 +63,7 @@ impl Numbers {
         counts
     }
 
-    /// All of it, for scripts.
+    /// The complete response, for scripts.
     pub fn to_json(&self) -> Value {
         let mut per_s = Map::new();
         for ((name, _), rate) in RATES.iter().zip(self.per_s) {
@@ -82,35 +82,35 @@ fn total(stats: &Value, pointer: &str) -> u64 {
     }
 }
 
-/// Asks again and again.
-pub struct Asker<'a> {
-    api: &'a Api,
+/// Reads repeatedly.
+pub struct NumbersReader<'a> {
+    api: &'a ApiClient,
     last: Value,
-    asked_at: Instant,
+    last_request: Instant,
 }
 
-impl Asker<'_> {
-    pub fn new(api: &Api) -> Result<Asker<'_>, ApiError> {
-        Ok(Asker {
+impl NumbersReader<'_> {
+    pub fn new(api: &ApiClient) -> Result<NumbersReader<'_>, ApiError> {
+        Ok(NumbersReader {
             api,
             last: api.get("/api/v1/stats")?,
-            asked_at: Instant::now(),
+            last_request: Instant::now(),
         })
     }
 
-    pub fn ask(&mut self) -> Result<Numbers, ApiError> {
+    pub fn fetch(&mut self) -> Result<ServerNumbers, ApiError> {
         let stats = self.api.get("/api/v1/stats")?;
-        let seconds = self.asked_at.elapsed().as_secs_f64();
-        self.asked_at = Instant::now();
+        let seconds = self.last_request.elapsed().as_secs_f64();
+        self.last_request = Instant::now();
         let listeners = self.api.get("/api/v1/listeners")?;
-        let numbers = reckon(&self.last, stats, listeners, seconds);
+        let numbers = from_responses(&self.last, stats, listeners, seconds);
         self.last = numbers.stats.clone();
         Ok(numbers)
     }
 }
 
-/// The server's own clock says how far two readings are apart, as long as it is the same server.
-fn reckon(last: &Value, stats: Value, listeners: Value, seconds: f64) -> Numbers {
+/// The clock of the server gives the time between two readings, as long as it is the same process.
+fn from_responses(last: &Value, stats: Value, listeners: Value, seconds: f64) -> ServerNumbers {
     let at = |stats: &Value| total(stats, "/at_unix_ms") as f64 / 1000.0;
     let apart = at(&stats) - at(last);
     let apart = if apart > 0.0 { apart } else { seconds.max(1e-3) };
@@ -122,7 +122,7 @@ fn reckon(last: &Value, stats: Value, listeners: Value, seconds: f64) -> Numbers
     };
     let cpu = |stats: &Value| stats.pointer("/process/cpu_seconds").and_then(Value::as_f64);
     let cpu_cores = cpu(&stats).zip(cpu(last)).map(|(now, before)| (now - before) / apart);
-    Numbers {
+    ServerNumbers {
         per_s: RATES.map(rate),
         cpu_cores: cpu_cores.filter(|cores| *cores >= 0.0),
         stats,
@@ -134,7 +134,7 @@ fn reckon(last: &Value, stats: Value, listeners: Value, seconds: f64) -> Numbers
 pub mod tests {
     use super::*;
 
-    /// A reading at a second, with a thousand messages in each second before it.
+    /// A reading at a given second, with a thousand messages in each second before.
     pub fn stats(second: u64, started: u64) -> Value {
         let messages = second * 1000;
         json!({
@@ -161,10 +161,10 @@ pub mod tests {
         })
     }
 
-    pub fn numbers() -> Numbers {
+    pub fn numbers() -> ServerNumbers {
         let listeners = json!([{ "name": "default", "transport": "tcp", "address": "0.0.0.0:1883", "connections": 12_345,
             "connections_max": 100_000, "accepted": 50_000, "refused": { "tls_handshake": 2 } }]);
-        reckon(&stats(10, 1), stats(12, 1), listeners, 9.9)
+        from_responses(&stats(10, 1), stats(12, 1), listeners, 9.9)
     }
 
     #[test]
@@ -186,7 +186,7 @@ pub mod tests {
 
     #[test]
     fn a_server_that_has_restarted_counts_from_zero() {
-        let numbers = reckon(&stats(100, 1), stats(2, 2), Value::Null, 4.0);
+        let numbers = from_responses(&stats(100, 1), stats(2, 2), Value::Null, 4.0);
         assert_eq!(numbers.per_s[0], 1000.0);
         assert_eq!(numbers.cpu_cores, None);
     }

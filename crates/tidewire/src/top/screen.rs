@@ -1,4 +1,4 @@
-//! The screen of `tidewire top`, and the same as plain text.
+//! The screen of `tidewire top`, and the same as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -10,23 +10,23 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Row, Sparkline, Table};
 
-use super::numbers::{Numbers, RATES};
+use super::numbers::{RATES, ServerNumbers};
 
-/// Readings in a chart; a terminal is no wider.
+/// Number of readings in a chart, which is the maximum width.
 const CHART_POINTS: usize = 512;
 
-/// What the charts are called, in the order of `RATES`.
+/// Titles of the charts, in the order of `RATES`.
 const CHARTS: [&str; RATES.len()] = ["received", "sent", "dropped", "bytes in", "bytes out"];
 
-/// Of them, the one that should be empty.
+/// Index of the chart that should be empty.
 const DROPPED: usize = 2;
 
-/// Columns of a number with its short name.
+/// Width of a number with its short name.
 const CELL: usize = 19;
 const BETWEEN: &str = "  ";
-/// Below so many columns, tables are narrow.
+/// Below this width, tables are narrow.
 const NARROW: u16 = 60;
-/// From so many columns on, there is room for tables side by side.
+/// From this width on, tables are side by side.
 const WIDE: u16 = 140;
 
 const HELP: &str = "\
@@ -37,20 +37,20 @@ r       forget the charts
 h  F1   this help
 ";
 
-/// What is on the screen.
-pub struct View {
+/// Contents of the screen.
+pub struct ScreenView {
     pub delay: Duration,
     pub is_paused: bool,
     pub is_help: bool,
-    /// Why the last question had no answer.
+    /// Why the last request failed.
     pub problem: Option<String>,
-    numbers: Option<Numbers>,
+    numbers: Option<ServerNumbers>,
     charts: [VecDeque<u64>; RATES.len()],
 }
 
-impl View {
-    pub fn new(delay: Duration) -> View {
-        View {
+impl ScreenView {
+    pub fn new(delay: Duration) -> ScreenView {
+        ScreenView {
             delay,
             is_paused: false,
             is_help: false,
@@ -60,7 +60,7 @@ impl View {
         }
     }
 
-    pub fn take(&mut self, numbers: Numbers) {
+    pub fn take(&mut self, numbers: ServerNumbers) {
         for (chart, rate) in self.charts.iter_mut().zip(numbers.per_s) {
             if chart.len() == CHART_POINTS {
                 chart.pop_front();
@@ -76,14 +76,14 @@ impl View {
     }
 }
 
-/// Whether there are colours.
+/// Whether colours are used.
 #[derive(Clone, Copy, Debug)]
 pub struct Palette {
     pub is_coloured: bool,
 }
 
 impl Palette {
-    /// As <https://no-color.org> has it.
+    /// See <https://no-color.org>.
     pub fn of_environment() -> Palette {
         Palette {
             is_coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -97,7 +97,7 @@ impl Palette {
         }
     }
 
-    /// Without colours it stands out, too.
+    /// Highlighted without colours as well.
     fn wrong(self) -> Style {
         match self.is_coloured {
             true => self.of(Color::Red),
@@ -106,8 +106,8 @@ impl Palette {
     }
 }
 
-/// The screen, from top to bottom. What does not fit is left out; the last row is always there.
-pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
+/// Draws the screen from top to bottom. Rows that do not fit are omitted, except the last.
+pub fn draw(frame: &mut Frame<'_>, view: &ScreenView, palette: Palette) {
     let [body, foot] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
     match &view.numbers {
         _ if view.is_help => frame.render_widget(Paragraph::new(HELP), body),
@@ -131,7 +131,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
     frame.render_widget(foot_line(view, palette), foot);
 }
 
-fn draw_numbers(frame: &mut Frame<'_>, view: &View, numbers: &Numbers, area: Rect, palette: Palette) {
+fn draw_numbers(frame: &mut Frame<'_>, view: &ScreenView, numbers: &ServerNumbers, area: Rect, palette: Palette) {
     let state = state_lines(numbers, area.width);
     let alarms = alarms(numbers);
     let heights = [1, state.len(), usize::from(alarms.is_some()), 1, RATES.len(), 1];
@@ -158,7 +158,7 @@ fn draw_numbers(frame: &mut Frame<'_>, view: &View, numbers: &Numbers, area: Rec
     frame.render_widget(drops, below);
 }
 
-/// Rows of these heights from the top down, as far as there is room, and what is left.
+/// Returns areas of these heights from the top, as far as there is space, and the rest.
 fn areas<const GIVEN: usize, const ALL: usize>(area: Rect, heights: [usize; GIVEN]) -> [Rect; ALL] {
     let mut top = area.top();
     std::array::from_fn(|index| {
@@ -172,7 +172,7 @@ fn areas<const GIVEN: usize, const ALL: usize>(area: Rect, heights: [usize; GIVE
     })
 }
 
-fn foot_line(view: &View, palette: Palette) -> Line<'static> {
+fn foot_line(view: &ScreenView, palette: Palette) -> Line<'static> {
     let reversed = Style::new().add_modifier(Modifier::REVERSED);
     let (style, state) = match (view.is_paused, &view.problem) {
         (true, _) => (reversed, " stopped ".to_owned()),
@@ -185,8 +185,8 @@ fn foot_line(view: &View, palette: Palette) -> Line<'static> {
     ])
 }
 
-/// In as many columns as there is room for.
-fn state_lines(numbers: &Numbers, columns: u16) -> Vec<String> {
+/// Returns as many columns as fit.
+fn state_lines(numbers: &ServerNumbers, columns: u16) -> Vec<String> {
     let text = state_text(numbers);
     let is_wide = text.lines().all(|line| line.chars().count() <= usize::from(columns));
     if is_wide {
@@ -205,7 +205,7 @@ fn state_lines(numbers: &Numbers, columns: u16) -> Vec<String> {
 }
 
 /// The same numbers with short names.
-fn cells(numbers: &Numbers) -> Vec<(&'static str, String)> {
+fn cells(numbers: &ServerNumbers) -> Vec<(&'static str, String)> {
     let of = |pointer: &str| grouped(numbers.number(pointer));
     vec![
         ("clients", of("/connections/current")),
@@ -225,7 +225,7 @@ fn cells(numbers: &Numbers) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn head_text(numbers: &Numbers) -> String {
+fn head_text(numbers: &ServerNumbers) -> String {
     format!(
         "tidewire {} · {} · up {} · {}",
         numbers.text("/node/version"),
@@ -235,7 +235,7 @@ fn head_text(numbers: &Numbers) -> String {
     )
 }
 
-fn state_text(numbers: &Numbers) -> String {
+fn state_text(numbers: &ServerNumbers) -> String {
     let of = |pointer: &str| grouped(numbers.number(pointer));
     let cpu = cpu_text(numbers);
     format!(
@@ -269,30 +269,37 @@ fn state_text(numbers: &Numbers) -> String {
     )
 }
 
-fn cpu_text(numbers: &Numbers) -> String {
+fn cpu_text(numbers: &ServerNumbers) -> String {
     let cores = numbers.cpu_cores;
     cores.map_or_else(|| "?".to_owned(), |cores| format!("{:.0} %", cores * 100.0))
 }
 
-fn known_bytes(numbers: &Numbers, pointer: &str) -> String {
+fn known_bytes(numbers: &ServerNumbers, pointer: &str) -> String {
     let known = numbers.stats.pointer(pointer).and_then(serde_json::Value::as_u64);
     known.map_or_else(|| "–".to_owned(), bytes)
 }
 
-/// Of publishers of QoS 1 and 2, in the last second.
-fn wait(numbers: &Numbers, pointer: &str) -> String {
+/// Latency for publishers of QoS 1 and 2 in the last second.
+fn wait(numbers: &ServerNumbers, pointer: &str) -> String {
     let ms = numbers.stats.pointer(pointer).and_then(serde_json::Value::as_f64);
     ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2} ms"))
 }
 
-/// What is wrong with the node, on one line: the names say what.
-fn alarms(numbers: &Numbers) -> Option<String> {
+/// Active alarms in one line.
+fn alarms(numbers: &ServerNumbers) -> Option<String> {
     let names = numbers.alarms();
     (!names.is_empty()).then(|| format!("alarms    {}", names.join("  ")))
 }
 
-/// The rate, and how it was, the highest of what is shown being a full block.
-fn draw_chart(frame: &mut Frame<'_>, view: &View, numbers: &Numbers, index: usize, area: Rect, palette: Palette) {
+/// The rate and its history. A full block is the highest value shown.
+fn draw_chart(
+    frame: &mut Frame<'_>,
+    view: &ScreenView,
+    numbers: &ServerNumbers,
+    index: usize,
+    area: Rect,
+    palette: Palette,
+) {
     let label = rate_text(numbers, index) + "  ";
     let width = u16::try_from(label.chars().count()).unwrap_or(u16::MAX);
     let [left, right] = Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area);
@@ -310,15 +317,16 @@ fn draw_chart(frame: &mut Frame<'_>, view: &View, numbers: &Numbers, index: usiz
     frame.render_widget(Sparkline::default().data(shown).style(style), right);
 }
 
-fn rate_text(numbers: &Numbers, index: usize) -> String {
+fn rate_text(numbers: &ServerNumbers, index: usize) -> String {
     let rate = numbers.per_s[index].round() as u64;
     let is_bytes = RATES[index].0.starts_with("bytes");
     let text = if is_bytes { bytes(rate) } else { grouped(rate) };
     format!("{:<10}{text:>12}/s", CHARTS[index])
 }
 
-/// On a narrow terminal without those that were refused: the address is worth more, and above stands their sum.
-fn listeners(numbers: &Numbers, columns: u16, palette: Palette) -> Table<'static> {
+/// A narrow terminal omits the rejected connections per listener: the address is more useful, and the sum is shown
+/// above.
+fn listeners(numbers: &ServerNumbers, columns: u16, palette: Palette) -> Table<'static> {
     let is_narrow = columns < NARROW;
     let kept = if is_narrow { 3 } else { 4 };
     let rows = numbers.listeners.as_array().into_iter().flatten().map(|listener| {
@@ -351,7 +359,7 @@ fn listeners(numbers: &Numbers, columns: u16, palette: Palette) -> Table<'static
     Table::new(rows, widths.into_iter().take(kept)).header(head)
 }
 
-fn drops(numbers: &Numbers, palette: Palette) -> Table<'static> {
+fn drops(numbers: &ServerNumbers, palette: Palette) -> Table<'static> {
     let largest = numbers.largest("/drops").into_iter();
     let rows = largest.map(|(reason, count)| Row::new([Line::from(reason.to_owned()), number_line(count)]));
     let head = Row::new([
@@ -366,20 +374,20 @@ fn number_line(number: u64) -> Line<'static> {
     Line::from(grouped(number)).right_aligned()
 }
 
-/// Without a terminal.
-pub fn plain(numbers: &Numbers) -> String {
+/// Prints text, for use without a terminal.
+pub fn plain(numbers: &ServerNumbers) -> String {
     let mut text = format!("{}\n{}\n", head_text(numbers), state_text(numbers));
     for index in 0..RATES.len() {
         text.push_str(&rate_text(numbers, index));
         text.push('\n');
     }
     for (reason, count) in numbers.largest("/drops") {
-        writeln!(text, "not delivered, {reason}: {}", grouped(count)).expect("a String takes everything");
+        writeln!(text, "not delivered, {reason}: {}", grouped(count)).expect("a String accepts all text");
     }
     text
 }
 
-/// `1 234 567`.
+/// Formats a number as `1 234 567`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -425,7 +433,7 @@ mod tests {
     use super::super::numbers::tests::numbers;
     use super::*;
 
-    fn drawn(view: &View, columns: u16, rows: u16, is_coloured: bool) -> Terminal<TestBackend> {
+    fn drawn(view: &ScreenView, columns: u16, rows: u16, is_coloured: bool) -> Terminal<TestBackend> {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal
             .draw(|frame| draw(frame, view, Palette { is_coloured }))
@@ -433,7 +441,7 @@ mod tests {
         terminal
     }
 
-    fn shown(view: &View, columns: u16, rows: u16) -> String {
+    fn shown(view: &ScreenView, columns: u16, rows: u16) -> String {
         let terminal = drawn(view, columns, rows, true);
         let buffer = terminal.backend().buffer();
         let rows = buffer.content().chunks(columns.into());
@@ -443,7 +451,7 @@ mod tests {
 
     #[test]
     fn the_screen_has_what_matters() {
-        let mut view = View::new(Duration::from_secs(5));
+        let mut view = ScreenView::new(Duration::from_secs(5));
         assert!(shown(&view, 100, 30).contains("asking"));
         for _ in 0..700 {
             view.take(numbers());
@@ -480,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_small_terminal_is_no_reason_to_fail() {
-        let mut view = View::new(Duration::from_secs(1));
+        let mut view = ScreenView::new(Duration::from_secs(1));
         view.take(numbers());
         view.is_help = true;
         for (columns, rows) in [(1, 1), (20, 5), (40, 20), (80, 24), (300, 100)] {
@@ -495,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_has_the_numbers_and_a_wide_one_tables_side_by_side() {
-        let mut view = View::new(Duration::from_secs(1));
+        let mut view = ScreenView::new(Duration::from_secs(1));
         view.take(numbers());
         let text = shown(&view, 40, 20);
         for part in [
@@ -515,7 +523,7 @@ mod tests {
 
     #[test]
     fn colours_are_left_out_where_they_are_not_wanted() {
-        let mut view = View::new(Duration::from_secs(1));
+        let mut view = ScreenView::new(Duration::from_secs(1));
         view.take(numbers());
         view.problem = Some("gone".into());
         let has_colour = |is_coloured| {

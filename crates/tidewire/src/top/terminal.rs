@@ -1,6 +1,6 @@
-//! The terminal of `tidewire top`: keys as they are pressed, a screen of its own, and everything as it was when it is dropped.
+//! The terminal of `tidewire top`: single keys, the alternate screen, and a terminal that is restored on drop.
 //!
-//! How large it is, is asked of the output before every drawing: that holds without a controlling terminal, too, and no signal is missed.
+//! The size is read before each drawing. That works without a controlling terminal, and misses no signal.
 
 use std::io::{self, Stdout, Write};
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use ratatui::{Frame, TerminalOptions, Viewport};
 use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-/// How long a key is waited for before it is looked whether the process is to end.
+/// Maximum time to wait for a key before checking whether the process must end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Keys that were typed while the server was asked.
+/// Keys typed while the server responds.
 const TYPED_MAX: usize = 64;
-/// Of a terminal that does not say.
+/// Size of a terminal that does not report it.
 const SIZE: Rect = Rect::new(0, 0, 80, 24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum TerminalKey {
     Character(char),
     /// F1, F10.
     Function(u8),
     Escape,
-    /// Ctrl-C, or the process was told to end.
+    /// Ctrl-C or a signal.
     End,
 }
 
@@ -40,8 +40,8 @@ pub struct Terminal {
     screen: ratatui::Terminal<TermionBackend<Stdout>>,
     area: Rect,
     is_ended: Arc<AtomicBool>,
-    typed: Receiver<io::Result<Event>>,
-    /// Puts back what it was when it is dropped.
+    input: Receiver<io::Result<Event>>,
+    /// Restores the terminal on drop.
     _raw: RawTerminal<Stdout>,
 }
 
@@ -58,7 +58,7 @@ impl Terminal {
             screen: ratatui::Terminal::with_options(backend, TerminalOptions { viewport })?,
             area,
             is_ended,
-            typed: keys()?,
+            input: keys()?,
             _raw: io::stdout().into_raw_mode()?,
         };
         write!(io::stdout(), "{ToAlternateScreen}")?;
@@ -75,14 +75,14 @@ impl Terminal {
         self.screen.draw(draw).map(drop)
     }
 
-    /// The next key, if there is one in time and before the terminal has another size.
-    pub fn key(&self, until: Instant) -> io::Result<Option<Key>> {
+    /// Returns the next key, if one is typed in time and before the size changes.
+    pub fn key(&self, until: Instant) -> io::Result<Option<TerminalKey>> {
         loop {
             if self.is_ended.load(Ordering::Relaxed) {
-                return Ok(Some(Key::End));
+                return Ok(Some(TerminalKey::End));
             }
             let left = until.saturating_duration_since(Instant::now());
-            match self.typed.recv_timeout(left.min(LOOK_EVERY)) {
+            match self.input.recv_timeout(left.min(LOOK_EVERY)) {
                 Ok(event) => {
                     if let Some(key) = key_of(&event?) {
                         return Ok(Some(key));
@@ -90,8 +90,8 @@ impl Terminal {
                 }
                 Err(RecvTimeoutError::Timeout) if left > LOOK_EVERY && size() == self.area => {}
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                // Nobody can type any more.
-                Err(RecvTimeoutError::Disconnected) => return Ok(Some(Key::End)),
+                // No input is possible any more.
+                Err(RecvTimeoutError::Disconnected) => return Ok(Some(TerminalKey::End)),
             }
         }
     }
@@ -99,7 +99,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // The terminal is closed.
         let _ = self.screen.show_cursor();
         let _ = write!(io::stdout(), "{ToMainScreen}").and_then(|()| io::stdout().flush());
     }
@@ -125,12 +125,12 @@ fn size() -> Rect {
     }
 }
 
-fn key_of(event: &Event) -> Option<Key> {
+fn key_of(event: &Event) -> Option<TerminalKey> {
     match event {
-        Event::Key(Typed::Ctrl('c')) => Some(Key::End),
-        Event::Key(Typed::Char(character)) => Some(Key::Character(*character)),
-        Event::Key(Typed::F(number)) => Some(Key::Function(*number)),
-        Event::Key(Typed::Esc) => Some(Key::Escape),
+        Event::Key(Typed::Ctrl('c')) => Some(TerminalKey::End),
+        Event::Key(Typed::Char(character)) => Some(TerminalKey::Character(*character)),
+        Event::Key(Typed::F(number)) => Some(TerminalKey::Function(*number)),
+        Event::Key(Typed::Esc) => Some(TerminalKey::Escape),
         _ => None,
     }
 }
@@ -141,15 +141,18 @@ mod tests {
 
     #[test]
     fn keys_are_what_terminals_send_and_none_is_made_of_what_is_unknown() {
-        let typed = |bytes: &[u8]| -> Vec<Key> {
+        let typed = |bytes: &[u8]| -> Vec<TerminalKey> {
             let events = bytes.events().map_while(Result::ok);
             events.filter_map(|event| key_of(&event)).collect()
         };
-        let plus = Key::Character('+');
-        assert_eq!(typed(b"++q"), [plus, plus, Key::Character('q')]);
-        assert_eq!(typed(b"\x03"), [Key::End]);
-        assert_eq!(typed(b"\x1b"), [Key::Escape]);
-        assert_eq!(typed(b"\x1bOP\x1b[21~"), [Key::Function(1), Key::Function(10)]);
+        let plus = TerminalKey::Character('+');
+        assert_eq!(typed(b"++q"), [plus, plus, TerminalKey::Character('q')]);
+        assert_eq!(typed(b"\x03"), [TerminalKey::End]);
+        assert_eq!(typed(b"\x1b"), [TerminalKey::Escape]);
+        assert_eq!(
+            typed(b"\x1bOP\x1b[21~"),
+            [TerminalKey::Function(1), TerminalKey::Function(10)]
+        );
         assert_eq!(typed(b"\x1b[A\x1b[1;5C\x1bx+"), [plus]);
     }
 }

@@ -1,4 +1,4 @@
-//! A store that is too simple to be wrong: maps in memory. What every other store is compared with.
+//! A simple reference store with maps in memory. The tests compare other stores with it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 #![allow(dead_code, reason = "each test uses a part")]
@@ -8,8 +8,9 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use timeseries::{
-    Aggregation, Class, Delete, EntityId, Interval, Kept, LatestAfterDelete, Maintained, Order, Point, Position, Query,
-    Series, Stats, Store, StoreError, TimedValue, Value, Visit, WriteError, Written,
+    Aggregation, BucketInterval, Delete, LatestAfterDelete, LogPosition, MaintenanceResult, Point, PointDestination,
+    PointOrder, PointValue, PointVisitor, Query, RetentionClass, Series, StoreError, StoreStats, TelemetryEntityId,
+    TimedValue, TimeseriesStore, WriteError, WriteOutcome,
 };
 
 #[derive(Default)]
@@ -17,21 +18,21 @@ pub struct NaiveStore {
     state: Mutex<State>,
 }
 
-type Id = (EntityId, String);
+type Id = (TelemetryEntityId, String);
 
 #[derive(Default)]
 struct State {
-    points: BTreeMap<Id, BTreeMap<i64, Value>>,
+    points: BTreeMap<Id, BTreeMap<i64, PointValue>>,
     latest: BTreeMap<Id, TimedValue>,
-    classes: BTreeMap<EntityId, Class>,
-    series_classes: BTreeMap<Id, Class>,
-    ttl_ms: BTreeMap<Class, u64>,
+    classes: BTreeMap<TelemetryEntityId, RetentionClass>,
+    series_classes: BTreeMap<Id, RetentionClass>,
+    ttl_ms: BTreeMap<RetentionClass, u64>,
     now_ms: Option<i64>,
-    position: Position,
+    position: LogPosition,
 }
 
 impl State {
-    fn cutoff(&self, entity: EntityId, key: &str) -> i64 {
+    fn cutoff(&self, entity: TelemetryEntityId, key: &str) -> i64 {
         let own = self.series_classes.get(&(entity, key.to_owned()));
         let class = own.or_else(|| self.classes.get(&entity)).copied().unwrap_or_default();
         match (self.now_ms, self.ttl_ms.get(&class)) {
@@ -40,7 +41,7 @@ impl State {
         }
     }
 
-    fn range(&self, entity: EntityId, key: &str, range: Range<i64>) -> Vec<TimedValue> {
+    fn range(&self, entity: TelemetryEntityId, key: &str, range: Range<i64>) -> Vec<TimedValue> {
         let start = range.start.max(self.cutoff(entity, key));
         if start >= range.end {
             return Vec::new();
@@ -58,13 +59,13 @@ impl State {
     }
 }
 
-impl Store for NaiveStore {
-    fn write(&self, points: &[Point<'_>], position: Position) -> Result<Written, WriteError> {
+impl TimeseriesStore for NaiveStore {
+    fn write(&self, points: &[Point<'_>], position: LogPosition) -> Result<WriteOutcome, WriteError> {
         let mut state = self.state.lock().unwrap();
         if position <= state.position {
-            return Ok(Written {
+            return Ok(WriteOutcome {
                 is_replay: true,
-                ..Written::default()
+                ..WriteOutcome::default()
             });
         }
         state.position = position;
@@ -72,19 +73,19 @@ impl Store for NaiveStore {
             let id = (point.entity, point.key.to_owned());
             let value = point.value.to_owned();
             let is_newest = state.latest.get(&id).is_none_or(|latest| latest.ts_ms <= point.ts_ms);
-            if is_newest && point.kept != Kept::InHistory {
+            if is_newest && point.destination != PointDestination::HistoryOnly {
                 let ts_ms = point.ts_ms;
                 let value = value.clone();
                 state.latest.insert(id.clone(), TimedValue { ts_ms, value });
             }
             let history = state.points.entry(id).or_default();
-            if point.kept != Kept::AsLatest {
+            if point.destination != PointDestination::LatestOnly {
                 history.insert(point.ts_ms, value);
             }
         }
-        Ok(Written {
+        Ok(WriteOutcome {
             points: points.len() as u64,
-            ..Written::default()
+            ..WriteOutcome::default()
         })
     }
 
@@ -92,11 +93,11 @@ impl Store for NaiveStore {
         Ok(())
     }
 
-    fn durable_position(&self) -> Position {
+    fn durable_position(&self) -> LogPosition {
         self.state.lock().unwrap().position
     }
 
-    fn latest(&self, entity: EntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
+    fn latest(&self, entity: TelemetryEntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
         let state = self.state.lock().unwrap();
         Ok(keys
             .iter()
@@ -104,7 +105,7 @@ impl Store for NaiveStore {
             .collect())
     }
 
-    fn keys(&self, entity: EntityId) -> Result<Vec<Box<str>>, StoreError> {
+    fn keys(&self, entity: TelemetryEntityId) -> Result<Vec<Box<str>>, StoreError> {
         let state = self.state.lock().unwrap();
         let keys = state.latest.keys().filter(|(of, _)| *of == entity);
         Ok(keys.map(|(_, key)| key.as_str().into()).collect())
@@ -114,11 +115,11 @@ impl Store for NaiveStore {
         &self,
         series: Series<'_>,
         range: Range<i64>,
-        order: Order,
-        visit: &mut Visit<'_>,
+        order: PointOrder,
+        visit: &mut PointVisitor<'_>,
     ) -> Result<(), StoreError> {
         let mut points = self.state.lock().unwrap().range(series.entity, series.key, range);
-        if order == Order::Descending {
+        if order == PointOrder::Descending {
             points.reverse();
         }
         for point in points {
@@ -129,7 +130,12 @@ impl Store for NaiveStore {
         Ok(())
     }
 
-    fn query(&self, entity: EntityId, keys: &[&str], query: &Query) -> Result<Vec<Vec<TimedValue>>, StoreError> {
+    fn query(
+        &self,
+        entity: TelemetryEntityId,
+        keys: &[&str],
+        query: &Query,
+    ) -> Result<Vec<Vec<TimedValue>>, StoreError> {
         let state = self.state.lock().unwrap();
         Ok(keys.iter().map(|key| answer(&state, entity, key, query)).collect())
     }
@@ -160,12 +166,12 @@ impl Store for NaiveStore {
         Ok(())
     }
 
-    fn set_class(&self, entity: EntityId, class: Class) -> Result<(), StoreError> {
+    fn set_class(&self, entity: TelemetryEntityId, class: RetentionClass) -> Result<(), StoreError> {
         self.state.lock().unwrap().classes.insert(entity, class);
         Ok(())
     }
 
-    fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError> {
+    fn set_series_classes(&self, classes: &[(Series<'_>, Option<RetentionClass>)]) -> Result<(), StoreError> {
         let own = &mut self.state.lock().unwrap().series_classes;
         for (series, class) in classes {
             let id = (series.entity, series.key.to_owned());
@@ -181,27 +187,27 @@ impl Store for NaiveStore {
         !self.state.lock().unwrap().series_classes.is_empty()
     }
 
-    fn ttls(&self) -> Vec<(Class, u64)> {
+    fn ttls(&self) -> Vec<(RetentionClass, u64)> {
         let state = self.state.lock().unwrap();
         state.ttl_ms.iter().map(|(class, ttl_ms)| (*class, *ttl_ms)).collect()
     }
 
-    fn used_classes(&self) -> Vec<Class> {
+    fn used_classes(&self) -> Vec<RetentionClass> {
         let state = self.state.lock().unwrap();
         let used = state.classes.values().chain(state.series_classes.values());
-        let used: std::collections::BTreeSet<Class> = used.copied().chain([Class(0)]).collect();
+        let used: std::collections::BTreeSet<RetentionClass> = used.copied().chain([RetentionClass(0)]).collect();
         used.into_iter().collect()
     }
 
-    fn entities(&self, from: usize, limit: usize) -> Vec<(EntityId, Class)> {
+    fn entities(&self, from: usize, limit: usize) -> Vec<(TelemetryEntityId, RetentionClass)> {
         let state = self.state.lock().unwrap();
-        let mut entities: Vec<EntityId> = state.latest.keys().map(|(entity, _)| *entity).collect();
+        let mut entities: Vec<TelemetryEntityId> = state.latest.keys().map(|(entity, _)| *entity).collect();
         entities.dedup();
         let class = |entity| (entity, state.classes.get(&entity).copied().unwrap_or_default());
         entities.into_iter().skip(from).take(limit).map(class).collect()
     }
 
-    fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {
+    fn set_ttl(&self, class: RetentionClass, ttl_ms: Option<u64>) -> Result<(), StoreError> {
         let ttl = &mut self.state.lock().unwrap().ttl_ms;
         match ttl_ms {
             Some(ttl_ms) => ttl.insert(class, ttl_ms),
@@ -210,21 +216,21 @@ impl Store for NaiveStore {
         Ok(())
     }
 
-    fn maintain(&self, now_ms: i64) -> Result<Maintained, StoreError> {
+    fn maintain(&self, now_ms: i64) -> Result<MaintenanceResult, StoreError> {
         self.state.lock().unwrap().now_ms = Some(now_ms);
-        Ok(Maintained::default())
+        Ok(MaintenanceResult::default())
     }
 
-    fn stats(&self) -> Stats {
-        Stats::default()
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
     }
 }
 
-fn answer(state: &State, entity: EntityId, key: &str, query: &Query) -> Vec<TimedValue> {
+fn answer(state: &State, entity: TelemetryEntityId, key: &str, query: &Query) -> Vec<TimedValue> {
     match query {
         Query::Points { range, order, limit } => {
             let mut points = state.range(entity, key, range.clone());
-            if *order == Order::Descending {
+            if *order == PointOrder::Descending {
                 points.reverse();
             }
             points.truncate(*limit);
@@ -232,7 +238,7 @@ fn answer(state: &State, entity: EntityId, key: &str, query: &Query) -> Vec<Time
         }
         Query::Aggregate {
             range,
-            interval: Interval::Millis(interval),
+            interval: BucketInterval::Millis(interval),
             aggregation,
             order,
             limit,
@@ -259,7 +265,7 @@ fn answer(state: &State, entity: EntityId, key: &str, query: &Query) -> Vec<Time
     }
 }
 
-fn aggregate(points: &[TimedValue], aggregation: Aggregation) -> Option<Value> {
+fn aggregate(points: &[TimedValue], aggregation: Aggregation) -> Option<PointValue> {
     let longs: Vec<i64> = points.iter().filter_map(|point| long(&point.value)).collect();
     let doubles: Vec<f64> = points.iter().filter_map(|point| double(&point.value)).collect();
     let long_sum: i128 = longs.iter().map(|&value| i128::from(value)).sum();
@@ -267,12 +273,12 @@ fn aggregate(points: &[TimedValue], aggregation: Aggregation) -> Option<Value> {
     let count = longs.len() + doubles.len();
     let is_max = aggregation == Aggregation::Max;
     match aggregation {
-        Aggregation::Count => (!points.is_empty()).then_some(Value::Long(points.len() as i64)),
+        Aggregation::Count => (!points.is_empty()).then_some(PointValue::Long(points.len() as i64)),
         Aggregation::Sum | Aggregation::Avg if count == 0 => None,
-        Aggregation::Avg => Some(Value::Double(sum / count as f64)),
+        Aggregation::Avg => Some(PointValue::Double(sum / count as f64)),
         Aggregation::Sum => match i64::try_from(long_sum) {
-            Ok(sum) if doubles.is_empty() => Some(Value::Long(sum)),
-            _ => Some(Value::Double(sum)),
+            Ok(sum) if doubles.is_empty() => Some(PointValue::Long(sum)),
+            _ => Some(PointValue::Double(sum)),
         },
         Aggregation::Min | Aggregation::Max if count == 0 => extreme_of_others(points, is_max),
         Aggregation::Min | Aggregation::Max => {
@@ -282,45 +288,46 @@ fn aggregate(points: &[TimedValue], aggregation: Aggregation) -> Option<Value> {
                 } else {
                     longs.into_iter().min()
                 }
-                .map(Value::Long);
+                .map(PointValue::Long);
             }
             let all = longs.into_iter().map(|value| value as f64).chain(doubles);
-            all.reduce(if is_max { f64::max } else { f64::min }).map(Value::Double)
+            all.reduce(if is_max { f64::max } else { f64::min })
+                .map(PointValue::Double)
         }
     }
 }
 
-fn extreme_of_others(points: &[TimedValue], is_max: bool) -> Option<Value> {
+fn extreme_of_others(points: &[TimedValue], is_max: bool) -> Option<PointValue> {
     let texts = |is_json: bool| {
         let text = |point: &TimedValue| match &point.value {
-            Value::String(text) if !is_json => Some(text.clone()),
-            Value::Json(text) if is_json => Some(text.clone()),
+            PointValue::String(text) if !is_json => Some(text.clone()),
+            PointValue::Json(text) if is_json => Some(text.clone()),
             _ => None,
         };
         let texts = points.iter().filter_map(text);
         if is_max { texts.max() } else { texts.min() }
     };
     let bools = points.iter().filter_map(|point| match point.value {
-        Value::Bool(value) => Some(value),
+        PointValue::Bool(value) => Some(value),
         _ => None,
     });
     let bools = if is_max { bools.max() } else { bools.min() };
     texts(false)
-        .map(Value::String)
-        .or(bools.map(Value::Bool))
-        .or(texts(true).map(Value::Json))
+        .map(PointValue::String)
+        .or(bools.map(PointValue::Bool))
+        .or(texts(true).map(PointValue::Json))
 }
 
-fn long(value: &Value) -> Option<i64> {
+fn long(value: &PointValue) -> Option<i64> {
     match value {
-        Value::Long(value) => Some(*value),
+        PointValue::Long(value) => Some(*value),
         _ => None,
     }
 }
 
-fn double(value: &Value) -> Option<f64> {
+fn double(value: &PointValue) -> Option<f64> {
     match value {
-        Value::Double(value) => Some(*value),
+        PointValue::Double(value) => Some(*value),
         _ => None,
     }
 }

@@ -1,12 +1,13 @@
-//! Random operations from a seed, done to the embedded store on a model disk and to the naive store; then both are asked the
-//! same questions. The log that the caller owns is here too: after a crash it is replayed from the durable position.
+//! Runs random operations from a seed on the embedded store on a model disk and on the naive store, and compares their
+//! query results. It also models the caller's log, which is replayed from the durable position after a crash.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 #![allow(dead_code, reason = "each test uses a part")]
 
 use timeseries::{
-    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, Kept, LatestAfterDelete, Order, Point,
-    Position, Query, Store, StoreError, TimedValue, Value,
+    Aggregation, BucketInterval, ColumnStore, Delete, LatestAfterDelete, LogPosition, Point, PointDestination,
+    PointOrder, PointValue, Query, RetentionClass, StoreConfig, StoreError, TelemetryEntityId, TimedValue,
+    TimeseriesStore,
 };
 
 use crate::model::NaiveStore;
@@ -19,40 +20,40 @@ const SPAN: i64 = 20 * 24 * HOUR;
 
 #[derive(Clone, Debug)]
 pub struct Owned {
-    entity: EntityId,
+    entity: TelemetryEntityId,
     key: &'static str,
     ts_ms: i64,
-    value: Value,
-    kept: Kept,
+    value: PointValue,
+    kept: PointDestination,
 }
 
 pub struct Runner {
     pub random: Random,
     pub disk: ModelDisk,
-    config: Config,
-    /// Gone while there is no power.
+    config: StoreConfig,
+    /// `None` while the power is off.
     store: Option<ColumnStore>,
     naive: NaiveStore,
     log: Vec<(u64, Vec<Owned>)>,
     position: u64,
     now_ms: i64,
-    /// Where time is, for each series.
+    /// Current time of each series.
     clock_ms: i64,
     pub crashes: u64,
 }
 
-pub fn entity(index: usize) -> EntityId {
-    EntityId([index as u8 + 1; 16])
+pub fn entity(index: usize) -> TelemetryEntityId {
+    TelemetryEntityId([index as u8 + 1; 16])
 }
 
 impl Runner {
     pub fn new(seed: u64) -> Runner {
         let mut random = Random::new(seed);
-        let config = Config {
+        let config = StoreConfig {
             head_bytes_max: [8 << 10, 64 << 10, 1 << 20][random.below(3)],
             window_ms: [24, 24 * 7, 24 * 100][random.below(3)] * HOUR,
             fresh_segments_max: 2 + random.below(3),
-            ..Config::default()
+            ..StoreConfig::default()
         };
         let disk = ModelDisk::from_seed(seed);
         let store = ColumnStore::open(disk.storage(), config).unwrap();
@@ -79,9 +80,9 @@ impl Runner {
     /// One entity has points that expire.
     pub fn with_ttl(self) -> Runner {
         let ttl_ms = 5 * 24 * HOUR as u64;
-        for store in [self.store() as &dyn Store, &self.naive] {
-            store.set_class(entity(0), Class(1)).unwrap();
-            store.set_ttl(Class(1), Some(ttl_ms)).unwrap();
+        for store in [self.store() as &dyn TimeseriesStore, &self.naive] {
+            store.set_class(entity(0), RetentionClass(1)).unwrap();
+            store.set_ttl(RetentionClass(1), Some(ttl_ms)).unwrap();
             store.flush().unwrap();
         }
         self
@@ -110,18 +111,18 @@ impl Runner {
             let result = self
                 .store
                 .as_ref()
-                .map(|store| store.write(&borrow(points), Position(*position)));
+                .map(|store| store.write(&borrow(points), LogPosition(*position)));
             match result {
                 Some(Ok(_)) => break,
                 _ => self.recover(),
             }
-            // The log was replayed, and had this batch.
+            // The replayed log contained this batch.
             if self.store().stats().head_points > 0 || self.store().durable_position().0 >= self.position {
                 break;
             }
         }
         let (position, points) = self.log.last().unwrap();
-        self.naive.write(&borrow(points), Position(*position)).unwrap();
+        self.naive.write(&borrow(points), LogPosition(*position)).unwrap();
     }
 
     fn add_points(&mut self, points: &mut Vec<Owned>) {
@@ -133,15 +134,15 @@ impl Runner {
             _ => 5,
         };
         let mut ts_ms = match self.random.below(6) {
-            // Late, or again.
+            // The point is late or overwrites another one.
             0 => self.clock_ms - self.random.below(SPAN as usize) as i64,
             1 => self.clock_ms - 1000 * self.random.below(2000) as i64,
             _ => self.clock_ms,
         };
         let kept = match self.random.below(8) {
-            0 => Kept::InHistory,
-            1 => Kept::AsLatest,
-            _ => Kept::Everywhere,
+            0 => PointDestination::HistoryOnly,
+            1 => PointDestination::LatestOnly,
+            _ => PointDestination::HistoryAndLatest,
         };
         for _ in 0..count {
             let value = self.value(key);
@@ -157,23 +158,23 @@ impl Runner {
         self.clock_ms += self.random.below(HOUR as usize) as i64;
     }
 
-    fn value(&mut self, key: &str) -> Value {
+    fn value(&mut self, key: &str) -> PointValue {
         let number = self.random.below(1000) as i64;
         match (key, self.random.below(5)) {
-            ("counter", _) => Value::Long(number - 500),
-            ("flag", _) => Value::Bool(number > 900),
-            // Exact in binary, so that the order of additions does not matter.
-            ("mixed", 0..2) => Value::Double(number as f64 / 4.0),
-            ("mixed", 2) => Value::String(format!("s{number}").into()),
-            ("mixed", _) => Value::Long(number),
-            (_, 0) => Value::Json(format!("{{\"n\":{number}}}").into()),
-            _ => Value::String("x".repeat(number as usize % 40).into()),
+            ("counter", _) => PointValue::Long(number - 500),
+            ("flag", _) => PointValue::Bool(number > 900),
+            // The values are exact in binary, so the order of additions does not matter.
+            ("mixed", 0..2) => PointValue::Double(number as f64 / 4.0),
+            ("mixed", 2) => PointValue::String(format!("s{number}").into()),
+            ("mixed", _) => PointValue::Long(number),
+            (_, 0) => PointValue::Json(format!("{{\"n\":{number}}}").into()),
+            _ => PointValue::String("x".repeat(number as usize % 40).into()),
         }
     }
 
     fn flush(&mut self) {
         loop {
-            match self.store.as_ref().map(Store::flush) {
+            match self.store.as_ref().map(TimeseriesStore::flush) {
                 Some(Ok(())) => break,
                 _ => self.recover(),
             }
@@ -229,14 +230,14 @@ impl Runner {
         self.open();
     }
 
-    /// A store that has noticed nothing may have lost its power all the same, in the removal of a file.
+    /// The power may have failed during the removal of a file, which the store does not report.
     fn power_on(&mut self) {
         while self.store.is_none() || !self.disk.has_power() {
             self.recover();
         }
     }
 
-    /// After an error: power comes back and the log is replayed.
+    /// Restores the power after an error and replays the log.
     fn recover(&mut self) {
         self.crashes += 1;
         self.store = None;
@@ -257,7 +258,7 @@ impl Runner {
         };
         let durable = store.durable_position();
         let mut replayed = self.log.iter().filter(|(position, _)| *position > durable.0);
-        let is_done = replayed.all(|(position, points)| store.write(&borrow(points), Position(*position)).is_ok());
+        let is_done = replayed.all(|(position, points)| store.write(&borrow(points), LogPosition(*position)).is_ok());
         if is_done {
             // The time of the last maintenance is not on disk.
             if store.maintain(self.now_ms).is_ok() {
@@ -272,9 +273,9 @@ impl Runner {
         let start = self.clock_ms - self.random.below(SPAN as usize) as i64;
         let range = start..start + self.random.below(SPAN as usize) as i64;
         let order = if self.random.one_in(2) {
-            Order::Ascending
+            PointOrder::Ascending
         } else {
-            Order::Descending
+            PointOrder::Descending
         };
         let query = if self.random.one_in(3) {
             let limit = [1, 100, 100_000][self.random.below(3)];
@@ -289,7 +290,7 @@ impl Runner {
             ];
             let length = (range.end - range.start).max(1);
             Query::Aggregate {
-                interval: Interval::Millis(length / (1 + self.random.below(700)) as i64),
+                interval: BucketInterval::Millis(length / (1 + self.random.below(700)) as i64),
                 range,
                 aggregation: all[self.random.below(all.len())],
                 order,
@@ -299,7 +300,7 @@ impl Runner {
         self.compare(entity, &query);
     }
 
-    fn compare(&self, entity: EntityId, query: &Query) {
+    fn compare(&self, entity: TelemetryEntityId, query: &Query) {
         let found = self.store().query(entity, &KEYS, query).unwrap();
         let expected = self.naive.query(entity, &KEYS, query).unwrap();
         for (key, (found, expected)) in KEYS.iter().zip(found.iter().zip(&expected)) {
@@ -307,7 +308,7 @@ impl Runner {
         }
     }
 
-    /// Everything that can be asked.
+    /// Compares the results of all queries.
     pub fn compare_all(&mut self) {
         self.power_on();
         for entity in (0..ENTITIES).map(entity) {
@@ -316,7 +317,7 @@ impl Runner {
             assert_eq!(self.store().keys(entity).unwrap(), self.naive.keys(entity).unwrap());
             let query = Query::Points {
                 range: i64::MIN..i64::MAX,
-                order: Order::Ascending,
+                order: PointOrder::Ascending,
                 limit: usize::MAX,
             };
             self.compare(entity, &query);
@@ -338,7 +339,8 @@ fn assert_same(found: &[TimedValue], expected: &[TimedValue], question: &str) {
 }
 
 fn borrow(points: &[Owned]) -> Vec<Point<'_>> {
-    let borrow = |point: &'_ Owned| -> (EntityId, &'static str, i64) { (point.entity, point.key, point.ts_ms) };
+    let borrow =
+        |point: &'_ Owned| -> (TelemetryEntityId, &'static str, i64) { (point.entity, point.key, point.ts_ms) };
     points
         .iter()
         .map(|point| {
@@ -348,7 +350,7 @@ fn borrow(points: &[Owned]) -> Vec<Point<'_>> {
                 key,
                 ts_ms,
                 value: point.value.as_ref(),
-                kept: point.kept,
+                destination: point.kept,
             }
         })
         .collect()

@@ -19,7 +19,7 @@ TIMEOUT = 15
 output = threading.Lock()
 connections = {}
 
-# Names of the protocol of drivers, and of the library.
+# Maps names of the driver protocol to names of the library.
 NAMES = {
     "session_expiry_interval": "SessionExpiryInterval",
     "receive_maximum": "ReceiveMaximum",
@@ -65,7 +65,7 @@ def from_library(properties):
 
 
 class Answers:
-    """What waits for an acknowledgement, by packet id; the acknowledgement may come first."""
+    """Requests that wait for their acknowledgement, by packet id. The acknowledgement may arrive first."""
 
     def __init__(self):
         self._condition = threading.Condition()
@@ -148,7 +148,7 @@ class Connection:
         if code.is_failure:
             answer["refused"] = True
             answer["text"] = str(code)
-            # The library translates the return codes of version 3 to those of 5.
+            # The library translates the return codes of MQTT 3 to the reason codes of MQTT 5.
             if not self.is_v5:
                 answer["reason_code"] = {0x84: 1, 0x85: 2, 0x88: 3, 0x86: 4, 0x87: 5}[code.value]
         elif properties:
@@ -215,15 +215,15 @@ class Connection:
 
     def forget(self, _request):
         self.is_leaving = True
-        # There is no other way to let go of a connection without DISCONNECT; whatever wraps the socket, this wakes its thread.
+        # This is the only way to close a connection without DISCONNECT. It wakes the library's thread for every transport.
         wire = self.client.socket()
-        # It may end by itself at any moment.
+        # The connection may end by itself at any moment.
         with contextlib.suppress(OSError, ValueError):
             if wire is not None:
                 with socket.socket(fileno=os.dup(wire.fileno())) as duplicate:
                     duplicate.shutdown(socket.SHUT_RDWR)
         self.client.loop_stop()
-        # Its descriptors go with it: the library cannot wait for any above 1023.
+        # Removes the connection with its file descriptors, because the library cannot wait for descriptors above 1023.
         connections.pop(self.name, None)
         return {}
 

@@ -1,25 +1,25 @@
-//! The entities that a query's filter names, before its conditions.
+//! The entities that a query's filter selects, before its conditions.
 
 use platform::PageLink;
 use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::{Authority, Dashboard, RelationGroup};
-use platform::repository::{Record, Selection};
+use platform::repository::{EntityRecord, Selection};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::call::{Call, Verb};
-use super::super::failure::Failure;
+use super::super::call::{ApiCall, Verb};
+use super::super::failure::ThingsboardError;
 use super::super::lists::LARGE_CHUNK;
-use super::super::relations::{Direction, Filter, Walk};
+use super::super::relations::{EntitySearchDirection, RelationEntityTypeFilter, RelationTraversal};
 use crate::strict::from_value;
 
-/// Entities that one query looks at.
+/// Limit of entities that one query examines.
 pub const CANDIDATES_MAX: usize = 100_000;
 const CHUNK: usize = 1000;
-/// Entities at which one query begins to search along relations.
+/// Limit of root entities of one query along relations.
 const ROOTS_MAX: usize = 1000;
 
-/// Kinds of ThingsBoard's of which there are no entities here.
+/// Entity types of ThingsBoard that this server does not have.
 const ABSENT_KINDS: [&str; 15] = [
     "ENTITY_VIEW",
     "EDGE",
@@ -38,13 +38,13 @@ const ABSENT_KINDS: [&str; 15] = [
     "AI_MODEL",
 ];
 
-fn is_absent_kind(kind: &Value) -> bool {
+fn is_unsupported_kind(kind: &Value) -> bool {
     kind.as_str().is_some_and(|kind| ABSENT_KINDS.contains(&kind))
 }
 
-/// Which entities.
+/// The selected entities.
 pub enum Candidates {
-    /// Of a kind, as the repository can select them; names begin with one of these, if there are any.
+    /// Entities of a type that the repository can select; their names match the pattern, if there is one.
     Selected {
         kind: EntityType,
         selections: Vec<Selection>,
@@ -65,18 +65,18 @@ struct RelationsFilter {
     #[serde(default)]
     multi_root_entity_ids: Option<Vec<Uuid>>,
     #[serde(default)]
-    direction: Direction,
+    direction: EntitySearchDirection,
     #[serde(default)]
     relation_type: Option<String>,
     #[serde(default)]
-    filters: Option<Vec<Filter>>,
+    filters: Option<Vec<RelationEntityTypeFilter>>,
     #[serde(default)]
     max_level: i64,
     #[serde(default)]
     fetch_last_level_only: bool,
 }
 
-pub fn candidates(call: &Call, filter: &Value) -> Result<Candidates, Failure> {
+pub fn candidates(call: &ApiCall, filter: &Value) -> Result<Candidates, ThingsboardError> {
     let selected = |kind, types: Vec<String>, name: Option<&str>| Candidates::Selected {
         kind,
         selections: selections(call, types),
@@ -90,10 +90,10 @@ pub fn candidates(call: &Call, filter: &Value) -> Result<Candidates, Failure> {
             let ids: Vec<Uuid> = read(&filter["entityList"])?;
             Candidates::Listed(ids.into_iter().map(|id| EntityId::new(kind, id)).collect())
         }
-        "entityName" | "entityType" if is_absent_kind(&filter["entityType"]) => Candidates::Listed(Vec::new()),
+        "entityName" | "entityType" if is_unsupported_kind(&filter["entityType"]) => Candidates::Listed(Vec::new()),
         "entityName" => selected(read(&filter["entityType"])?, Vec::new(), text("entityNameFilter")),
         "entityType" => selected(read(&filter["entityType"])?, Vec::new(), None),
-        // Of these there are none.
+        // This server has no entities of these types.
         "edgeType" | "entityViewType" | "edgeSearchQuery" | "entityViewSearchQuery" => Candidates::Listed(Vec::new()),
         "deviceType" => selected(
             EntityType::Device,
@@ -121,15 +121,15 @@ pub fn candidates(call: &Call, filter: &Value) -> Result<Candidates, Failure> {
             &types(filter, "", "assetTypes"),
         )?,
         other => {
-            return Err(Failure::bad_request(format!(
+            return Err(ThingsboardError::bad_request(format!(
                 "Entity filter {other:?} is not supported"
             )));
         }
     })
 }
 
-fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
-    from_value(json.clone()).map_err(|error| Failure::bad_request(format!("Entity filter: {error}")))
+fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, ThingsboardError> {
+    from_value(json.clone()).map_err(|error| ThingsboardError::bad_request(format!("Entity filter: {error}")))
 }
 
 fn types(filter: &Value, one: &str, many: &str) -> Vec<String> {
@@ -139,42 +139,53 @@ fn types(filter: &Value, one: &str, many: &str) -> Vec<String> {
     all.map(str::to_owned).collect()
 }
 
-/// One per type; all of the kind without types.
-fn selections(call: &Call, types: Vec<String>) -> Vec<Selection> {
+/// One selection per type; without types, one for all entities.
+fn selections(call: &ApiCall, types: Vec<String>) -> Vec<Selection> {
     if types.is_empty() {
-        return vec![call.own()];
+        return vec![call.own_entities()];
     }
     let of_type = |kind| Selection {
         subtype: Some(kind),
-        ..call.own()
+        ..call.own_entities()
     };
     types.into_iter().map(of_type).collect()
 }
 
-/// Entities at the other ends; the root itself is none of them.
-fn along_relations(call: &Call, filter: &Value, kind: Option<EntityType>) -> Result<Vec<EntityId>, Failure> {
+/// Returns the entities at the other ends of relations, without the root.
+fn along_relations(
+    call: &ApiCall,
+    filter: &Value,
+    kind: Option<EntityType>,
+) -> Result<Vec<EntityId>, ThingsboardError> {
     let wanted: RelationsFilter = read(filter)?;
     let roots: Vec<EntityId> = match (wanted.multi_root, wanted.root_entity) {
         (true, _) => {
             let kind = wanted.multi_root_entities_type;
-            let kind =
-                kind.ok_or_else(|| Failure::bad_request("Entity filter: missing field `multiRootEntitiesType`"))?;
+            let kind = kind
+                .ok_or_else(|| ThingsboardError::bad_request("Entity filter: missing field `multiRootEntitiesType`"))?;
             let ids = wanted.multi_root_entity_ids.unwrap_or_default();
             ids.into_iter().map(|id| EntityId::new(kind, id)).collect()
         }
         (false, Some(root)) => vec![root],
-        (false, None) => return Err(Failure::bad_request("Entity filter: missing field `rootEntity`")),
+        (false, None) => {
+            return Err(ThingsboardError::bad_request(
+                "Entity filter: missing field `rootEntity`",
+            ));
+        }
     };
     if roots.len() > ROOTS_MAX {
-        return Err(Failure::bad_request(format!(
-            "More than {ROOTS_MAX} entities to begin at"
+        return Err(ThingsboardError::bad_request(format!(
+            "More than {ROOTS_MAX} root entities"
         )));
     }
     let filters = match wanted.filters {
         Some(filters) => filters,
-        None => vec![Filter::new(wanted.relation_type, kind.map(|kind| vec![kind]))],
+        None => vec![RelationEntityTypeFilter::new(
+            wanted.relation_type,
+            kind.map(|kind| vec![kind]),
+        )],
     };
-    let walk = Walk {
+    let walk = RelationTraversal {
         direction: wanted.direction,
         group: RelationGroup::Common,
         levels: wanted.max_level,
@@ -192,29 +203,33 @@ fn along_relations(call: &Call, filter: &Value, kind: Option<EntityType>) -> Res
     Ok(ids)
 }
 
-fn of_types(call: &Call, mut ids: Vec<EntityId>, types: &[String]) -> Result<Candidates, Failure> {
+fn of_types(call: &ApiCall, mut ids: Vec<EntityId>, types: &[String]) -> Result<Candidates, ThingsboardError> {
     if !types.is_empty() {
-        let mut kept = Vec::new();
+        let mut matching = Vec::new();
         for id in ids {
             let record = call.entities().repository().get(id)?;
             if record.is_some_and(|record| types.contains(&record.row.subtype)) {
-                kept.push(id);
+                matching.push(id);
             }
         }
-        ids = kept;
+        ids = matching;
     }
     Ok(Candidates::Listed(ids))
 }
 
 impl Candidates {
-    /// Those that the person may read, one after the other.
-    pub fn for_each(&self, call: &Call, visit: &mut dyn FnMut(Record) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// Calls the function for each entity that the user may read.
+    pub fn for_each(
+        &self,
+        call: &ApiCall,
+        visit: &mut dyn FnMut(EntityRecord) -> Result<(), ThingsboardError>,
+    ) -> Result<(), ThingsboardError> {
         let mut seen = 0;
         let mut count = move || {
             seen += 1;
             if seen > CANDIDATES_MAX {
-                let message = format!("The filter names more than {CANDIDATES_MAX} entities: narrow it");
-                return Err(Failure::bad_request(message));
+                let message = format!("The filter selects more than {CANDIDATES_MAX} entities: use a narrower filter");
+                return Err(ThingsboardError::bad_request(message));
             }
             Ok(())
         };
@@ -229,7 +244,7 @@ impl Candidates {
             }
             Candidates::Selected { kind, selections, name } => {
                 for selection in selections {
-                    let mut visit_named = |record: Record| {
+                    let mut visit_named = |record: EntityRecord| {
                         count()?;
                         let is_named = name.as_deref().is_none_or(|name| has_name(&record.row.name, name));
                         if is_named && may_list(call, &record)? {
@@ -246,22 +261,22 @@ impl Candidates {
     }
 }
 
-/// What lists of a kind leave out for users of customers.
-fn may_list(call: &Call, record: &Record) -> Result<bool, Failure> {
-    if record.kind == EntityType::Dashboard && call.own().customer.is_some() {
+/// Whether lists for customer users contain this entity.
+fn may_list(call: &ApiCall, record: &EntityRecord) -> Result<bool, ThingsboardError> {
+    if record.kind == EntityType::Dashboard && call.own_entities().customer.is_some() {
         return Ok(call.is_shown(&record.read::<Dashboard>()?));
     }
     Ok(true)
 }
 
 fn pages(
-    call: &Call,
+    call: &ApiCall,
     kind: EntityType,
     selection: &Selection,
-    visit: &mut dyn FnMut(Record) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    visit: &mut dyn FnMut(EntityRecord) -> Result<(), ThingsboardError>,
+) -> Result<(), ThingsboardError> {
     let selection = match kind {
-        // Who sees a dashboard is inside of it.
+        // The customers of a dashboard are stored in its body.
         EntityType::Dashboard => Selection {
             customer: None,
             ..selection.clone()
@@ -272,12 +287,12 @@ fn pages(
         | EntityType::User
         | EntityType::RuleChain
         | EntityType::QueueStats => selection.clone(),
-        // Customers' users read all of them.
+        // Customer users can read all profiles.
         EntityType::DeviceProfile | EntityType::AssetProfile => Selection {
             customer: None,
             ..selection.clone()
         },
-        EntityType::Tenant if call.person.authority == Authority::SysAdmin => Selection::default(),
+        EntityType::Tenant if call.principal.authority == Authority::SysAdmin => Selection::default(),
         EntityType::Tenant => {
             let own = EntityId::new(kind, call.tenant().0);
             return call.record(own, Verb::Read).map_or(Ok(()), visit);
@@ -288,17 +303,17 @@ fn pages(
             return call.record(state, Verb::Read).map_or(Ok(()), visit);
         }
         other => {
-            return Err(Failure::bad_request(format!(
+            return Err(ThingsboardError::bad_request(format!(
                 "Entities of type {other} cannot be queried"
             )));
         }
     };
     if kind == EntityType::Customer && selection.customer.is_some() {
-        let own = EntityId::new(kind, call.person.customer.0);
+        let own = EntityId::new(kind, call.principal.customer.0);
         return visit(call.record(own, Verb::Read)?);
     }
     if kind == EntityType::RuleChain && selection.customer.is_some() {
-        return Err(Failure::permission());
+        return Err(ThingsboardError::permission());
     }
     let chunk = match kind {
         EntityType::Dashboard | EntityType::RuleChain => LARGE_CHUNK,
@@ -319,7 +334,7 @@ fn pages(
     Ok(())
 }
 
-/// Begins with it, capitals or not; `%` stands for anything.
+/// Whether the name begins with the pattern, ignoring case. `%` matches any text.
 fn has_name(name: &str, pattern: &str) -> bool {
     let (name, pattern) = (name.to_lowercase(), pattern.to_lowercase());
     let mut rest = name.as_str();
@@ -340,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_begin_with_the_filter() {
+    fn names_match_the_pattern_from_their_start() {
         for (name, pattern, expected) in [
             ("Thermostat 1", "thermo", true),
             ("Thermostat 1", "stat", false),

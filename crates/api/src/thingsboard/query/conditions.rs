@@ -1,24 +1,24 @@
-//! Conditions of a query over one value, with ThingsBoard's answers for values that are not there, and thresholds that are attributes of
-//! whoever asks.
+//! Conditions of a query on one value. Missing values are treated as in ThingsBoard. Thresholds may be attributes of
+//! the calling user.
 
 use platform::alarm_rules::ValueFilter;
 use platform::ids::{CustomerId, EntityId};
-use platform::model::Scope;
+use platform::model::AttributeScope;
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::super::call::Call;
-use super::super::failure::Failure;
+use super::super::call::ApiCall;
+use super::super::failure::ThingsboardError;
 use super::super::values;
 
-/// Conditions within conditions.
+/// Limit of nested conditions.
 const DEPTH_MAX: usize = 20;
 
 #[derive(Debug)]
-pub enum Condition {
-    All(Vec<Condition>),
-    Any(Vec<Condition>),
-    /// A text that is empty asks for nothing.
+pub enum QueryCondition {
+    All(Vec<QueryCondition>),
+    Any(Vec<QueryCondition>),
+    /// An empty text, which matches everything.
     Nothing,
     One {
         filter: ValueFilter,
@@ -26,26 +26,26 @@ pub enum Condition {
     },
 }
 
-impl Condition {
-    pub fn parse(call: &Call, json: &Json) -> Result<Condition, Failure> {
+impl QueryCondition {
+    pub fn parse(call: &ApiCall, json: &Json) -> Result<QueryCondition, ThingsboardError> {
         parse(call, json, 0)
     }
 
-    /// `None`: it is not there.
-    pub fn holds(&self, value: Option<&Value>) -> bool {
+    /// `None`: the value is missing.
+    pub fn matches(&self, value: Option<&PointValue>) -> bool {
         match self {
-            Condition::All(all) => all.iter().all(|one| one.holds(value)),
-            Condition::Any(all) => all.iter().any(|one| one.holds(value)),
-            Condition::Nothing => true,
-            Condition::One { filter, when_absent } => value.map_or(*when_absent, |value| filter.is_true(value)),
+            QueryCondition::All(all) => all.iter().all(|one| one.matches(value)),
+            QueryCondition::Any(all) => all.iter().any(|one| one.matches(value)),
+            QueryCondition::Nothing => true,
+            QueryCondition::One { filter, when_absent } => value.map_or(*when_absent, |value| filter.is_true(value)),
         }
     }
 }
 
-fn parse(call: &Call, json: &Json, depth: usize) -> Result<Condition, Failure> {
+fn parse(call: &ApiCall, json: &Json, depth: usize) -> Result<QueryCondition, ThingsboardError> {
     if depth > DEPTH_MAX {
-        return Err(Failure::bad_request(format!(
-            "More than {DEPTH_MAX} predicates within each other"
+        return Err(ThingsboardError::bad_request(format!(
+            "More than {DEPTH_MAX} nested predicates"
         )));
     }
     if json["type"] == "COMPLEX" {
@@ -54,9 +54,11 @@ fn parse(call: &Call, json: &Json, depth: usize) -> Result<Condition, Failure> {
             .map(|part| parse(call, part, depth + 1))
             .collect::<Result<_, _>>()?;
         return match json["operation"].as_str() {
-            Some("AND") => Ok(Condition::All(parts)),
-            Some("OR") => Ok(Condition::Any(parts)),
-            other => Err(Failure::bad_request(format!("{other:?} joins no predicates"))),
+            Some("AND") => Ok(QueryCondition::All(parts)),
+            Some("OR") => Ok(QueryCondition::Any(parts)),
+            other => Err(ThingsboardError::bad_request(format!(
+                "{other:?} is not a valid operation to combine predicates"
+            ))),
         };
     }
     let mut json = json.clone();
@@ -64,20 +66,21 @@ fn parse(call: &Call, json: &Json, depth: usize) -> Result<Condition, Failure> {
         json["value"] = serde_json::json!({ "defaultValue": threshold });
     }
     if json["type"] == "STRING" && json["value"]["defaultValue"] == "" {
-        return Ok(Condition::Nothing);
+        return Ok(QueryCondition::Nothing);
     }
-    let filter = ValueFilter::parse(&json).map_err(Failure::bad_request)?;
+    let filter = ValueFilter::parse(&json).map_err(ThingsboardError::bad_request)?;
     let when_absent = match json["type"].as_str() {
-        // A switch that was never set is off.
-        Some("BOOLEAN") => filter.is_true(&Value::Bool(false)),
+        // A missing boolean counts as false.
+        Some("BOOLEAN") => filter.is_true(&PointValue::Bool(false)),
         Some("STRING") => matches!(json["operation"].as_str(), Some("NOT_EQUAL" | "NOT_CONTAINS")),
         _ => false,
     };
-    Ok(Condition::One { filter, when_absent })
+    Ok(QueryCondition::One { filter, when_absent })
 }
 
-/// In place of the default: what the user chose, or an attribute of the user, the customer or the tenant.
-fn threshold(call: &Call, json: &Json) -> Result<Option<Json>, Failure> {
+/// Returns the value that replaces the default: the user's choice, or an attribute of the user, the customer or the
+/// tenant.
+fn threshold(call: &ApiCall, json: &Json) -> Result<Option<Json>, ThingsboardError> {
     if !json["userValue"].is_null() {
         return Ok(Some(json["userValue"].clone()));
     }
@@ -85,25 +88,27 @@ fn threshold(call: &Call, json: &Json) -> Result<Option<Json>, Failure> {
     let (Some(source), Some(name)) = (dynamic["sourceType"].as_str(), dynamic["sourceAttribute"].as_str()) else {
         return Ok(None);
     };
-    let person = &call.person;
+    let principal = &call.principal;
     let owners: [Option<EntityId>; 3] = [
-        Some(person.id.entity()),
-        (person.customer != CustomerId::NULL).then(|| person.customer.entity()),
-        Some(person.tenant.entity()),
+        Some(principal.id.entity()),
+        (principal.customer != CustomerId::NULL).then(|| principal.customer.entity()),
+        Some(principal.tenant.entity()),
     ];
     let first = match source {
         "CURRENT_USER" => 0,
         "CURRENT_CUSTOMER" => 1,
         "CURRENT_TENANT" => 2,
         other => {
-            return Err(Failure::bad_request(format!(
-                "{other:?} is no source of a dynamic value"
+            return Err(ThingsboardError::bad_request(format!(
+                "{other:?} is not a valid source of a dynamic value"
             )));
         }
     };
     let count = if dynamic["inherit"] == true { owners.len() } else { 1 };
     for owner in owners.into_iter().skip(first).take(count).flatten() {
-        let found = call.platform().attributes(owner, Scope::ServerScope, Some(&[name]))?;
+        let found = call
+            .platform()
+            .attributes(owner, AttributeScope::ServerScope, Some(&[name]))?;
         if let Some(attribute) = found.first() {
             return Ok(Some(values::typed(&attribute.value)));
         }

@@ -1,71 +1,102 @@
-//! The operations: finding and counting entities and alarms.
+//! The operations that find and count entities and alarms.
 
 use std::collections::HashMap;
 
 use axum::Json;
 use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::Alarm;
-use platform::{Page, PageLink};
+use platform::{PageData, PageLink};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::alarms::{self, Names, severities_of, statuses_of};
-use super::super::call::{Call, Verb};
-use super::super::failure::Failure;
-use super::super::operation::{Body, NoQuery, Outcome, post};
-use super::{EntityDataQuery, EntityKey, KeyType, QuerySort, Room, Row, count, find, values_json};
+use super::super::alarms::{self, NameCache, severities_of, statuses_of};
+use super::super::call::{ApiCall, Verb};
+use super::super::failure::ThingsboardError;
+use super::super::operation::{HandlerResult, JsonBody, NoQuery, post};
+use super::{
+    EntityDataQuery, EntityKey, KeyType, QueriedEntity, QueryAnswerBudget, QuerySort, count, find, values_json,
+};
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::Authorities;
 use crate::strict::from_value;
 use platform::repository::AlarmSelection;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
-        post("/api/entitiesQuery/find", "find_entities", Who::ANY, find_entities)
-            .says(
-                "Find entities",
-                "By a filter and conditions over fields, attributes and latest values; sorted, in pages.",
-            )
-            .returns_json("A page of entities with what was asked of them."),
-        post("/api/entitiesQuery/count", "count_entities", Who::ANY, count_entities)
-            .says("Count entities", "By a filter and conditions.")
-            .returns_json("How many there are."),
+        post(
+            "/api/entitiesQuery/find",
+            "find_entities",
+            Authorities::ANY,
+            find_entities,
+        )
+        .describe(
+            "Find entities",
+            "By a filter and conditions over fields, attributes and latest values; sorted, in pages.",
+        )
+        .returns_json("A page of entities with the requested fields and values."),
+        post(
+            "/api/entitiesQuery/count",
+            "count_entities",
+            Authorities::ANY,
+            count_entities,
+        )
+        .describe("Count entities", "By a filter and conditions.")
+        .returns_json("Number of entities."),
         post(
             "/api/entitiesQuery/find/keys",
             "find_entity_keys",
-            Who::TENANT,
+            Authorities::TENANT,
             find_keys,
         )
-        .says(
+        .describe(
             "List keys of entities",
-            "Of latest values and attributes of the first hundred entities that are found.",
+            "Keys of latest values and attributes of the first 100 matching entities.",
         )
         .returns_json("`entityTypes`, `timeseries` and `attribute`."),
-        post("/api/alarmsQuery/find", "find_alarms", Who::TENANT, find_alarms)
-            .says(
+        post("/api/alarmsQuery/find", "find_alarms", Authorities::TENANT, find_alarms)
+            .describe(
                 "Find alarms",
-                "Of the entities that a filter names, by status, severity and type.",
+                "Alarms of the selected entities, by status, severity and type.",
             )
             .returns_json("A page of alarms."),
-        post("/api/alarmsQuery/count", "count_alarms", Who::TENANT, count_alarms)
-            .says(
-                "Count alarms",
-                "Of the entities that a filter names, by status, severity and type.",
-            )
-            .returns_json("How many there are."),
+        post(
+            "/api/alarmsQuery/count",
+            "count_alarms",
+            Authorities::TENANT,
+            count_alarms,
+        )
+        .describe(
+            "Count alarms",
+            "Alarms of the selected entities, by status, severity and type.",
+        )
+        .returns_json("Number of alarms."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Queries")).collect()
 }
 
-fn find_entities(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>) -> Outcome<Page<Value>> {
-    Ok(Json(find(call, &query)?.page(call, &query, &mut Room::default())?))
+fn find_entities(
+    call: &ApiCall,
+    (): (),
+    _: NoQuery,
+    JsonBody(query): JsonBody<EntityDataQuery>,
+) -> HandlerResult<PageData<Value>> {
+    Ok(Json(find(call, &query)?.page(
+        call,
+        &query,
+        &mut QueryAnswerBudget::default(),
+    )?))
 }
 
-fn count_entities(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>) -> Outcome<usize> {
+fn count_entities(
+    call: &ApiCall,
+    (): (),
+    _: NoQuery,
+    JsonBody(query): JsonBody<EntityDataQuery>,
+) -> HandlerResult<usize> {
     Ok(Json(count(call, &query)?))
 }
 
-fn find_keys(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>) -> Outcome<Value> {
+fn find_keys(call: &ApiCall, (): (), _: NoQuery, JsonBody(query): JsonBody<EntityDataQuery>) -> HandlerResult<Value> {
     const LOOKED_AT: usize = 100;
     let found = find(call, &query)?;
     let (mut kinds, mut timeseries, mut attributes) = (Vec::<EntityType>::new(), Vec::new(), Vec::new());
@@ -73,7 +104,7 @@ fn find_keys(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>
         let id = row.id();
         kinds.push(id.kind);
         timeseries.extend(call.platform().store().keys(id.id.into())?);
-        for scope in platform::model::Scope::ALL {
+        for scope in platform::model::AttributeScope::ALL {
             let known = call.platform().attributes(id, scope, None)?;
             attributes.extend(known.into_iter().map(|attribute| attribute.key));
         }
@@ -89,10 +120,10 @@ fn find_keys(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>
     ))
 }
 
-/// Which alarms.
+/// Conditions of an alarm query.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct AlarmWanted {
+struct AlarmQueryFilter {
     status_list: Option<Vec<String>>,
     severity_list: Option<Vec<String>>,
     type_list: Option<Vec<String>>,
@@ -110,16 +141,16 @@ struct AlarmPageLink {
     text_search: Option<String>,
     sort_order: Option<QuerySort>,
     #[serde(flatten)]
-    wanted: AlarmWanted,
+    filter: AlarmQueryFilter,
 }
 
 impl AlarmPageLink {
-    fn page_link(&self) -> Result<PageLink, Failure> {
+    fn page_link(&self) -> Result<PageLink, ThingsboardError> {
         let sort = self
             .sort_order
             .as_ref()
             .filter(|sort| sort.key.kind == KeyType::AlarmField);
-        // What a client calls the field, and what an alarm has.
+        // The field names of queries, and the property names of alarms.
         let property = sort.map(|sort| match sort.key.key.as_str() {
             "startTime" => "startTs",
             "endTime" => "endTs",
@@ -142,8 +173,8 @@ impl AlarmPageLink {
     }
 }
 
-impl AlarmWanted {
-    fn selection(&self, call: &Call) -> Result<AlarmSelection, Failure> {
+impl AlarmQueryFilter {
+    fn selection(&self, call: &ApiCall) -> Result<AlarmSelection, ThingsboardError> {
         let statuses = words(self.status_list.as_ref());
         let severities = words(self.severity_list.as_ref());
         let start = match (self.start_ts, self.time_window) {
@@ -165,7 +196,7 @@ impl AlarmWanted {
             types: self.type_list.clone().unwrap_or_default(),
             assignee: self.assignee_id.map(|id| id.0),
             created: Some(start..end),
-            ..alarms::own(call)
+            ..alarms::own_alarms(call)
         })
     }
 }
@@ -174,16 +205,16 @@ fn words(list: Option<&Vec<String>>) -> Vec<&str> {
     list.into_iter().flatten().map(String::as_str).collect()
 }
 
-fn find_alarms(call: &Call, (): (), _: NoQuery, Body(query): Body<Value>) -> Outcome<Page<Value>> {
+fn find_alarms(call: &ApiCall, (): (), _: NoQuery, JsonBody(query): JsonBody<Value>) -> HandlerResult<PageData<Value>> {
     Ok(Json(alarms_page(call, &query)?))
 }
 
-fn count_alarms(call: &Call, (): (), _: NoQuery, Body(query): Body<Value>) -> Outcome<usize> {
+fn count_alarms(call: &ApiCall, (): (), _: NoQuery, JsonBody(query): JsonBody<Value>) -> HandlerResult<usize> {
     Ok(Json(count_of_alarms(call, &query)?))
 }
 
-/// The entities that the query names; `None`: everybody's alarms are asked for.
-fn named(call: &Call, query: &Value) -> Result<Option<HashMap<Uuid, EntityId>>, Failure> {
+/// Returns the selected entities. `None`: the query is for alarms of all entities.
+fn selected_entities(call: &ApiCall, query: &Value) -> Result<Option<HashMap<Uuid, EntityId>>, ThingsboardError> {
     if query["entityFilter"].is_null() {
         return Ok(None);
     }
@@ -195,21 +226,21 @@ fn named(call: &Call, query: &Value) -> Result<Option<HashMap<Uuid, EntityId>>, 
     Ok(Some(rows.iter().map(|row| (row.id().id, row.id())).collect()))
 }
 
-fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
-    from_value(json.clone()).map_err(|error| Failure::bad_request(error.to_string()))
+fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, ThingsboardError> {
+    from_value(json.clone()).map_err(|error| ThingsboardError::bad_request(error.to_string()))
 }
 
-pub fn alarms_page(call: &Call, query: &Value) -> Result<Page<Value>, Failure> {
+pub fn alarms_page(call: &ApiCall, query: &Value) -> Result<PageData<Value>, ThingsboardError> {
     let link: AlarmPageLink = read(&query["pageLink"])?;
     let page_link = link.page_link()?;
-    let selection = link.wanted.selection(call)?;
-    let mut shown = Shown {
-        names: Names::new(call),
+    let selection = link.filter.selection(call)?;
+    let mut shown = AlarmDataConverter {
+        names: NameCache::new(call),
         keys: keys_of(query)?,
-        room: Room::default(),
+        budget: QueryAnswerBudget::default(),
     };
     let repository = call.entities().repository();
-    let Some(named) = named(call, query)? else {
+    let Some(named) = selected_entities(call, query)? else {
         let page = repository.alarms(&selection, &page_link)?;
         return page.try_map(|alarm| shown.data(call, &alarm, None));
     };
@@ -218,8 +249,8 @@ pub fn alarms_page(call: &Call, query: &Value) -> Result<Page<Value>, Failure> {
     page.try_map(|(entity, alarm)| shown.data(call, &alarm, named.get(&entity).copied()))
 }
 
-/// What is asked of the entities beside their alarms.
-fn keys_of(query: &Value) -> Result<Vec<EntityKey>, Failure> {
+/// Returns the requested keys of the alarms' entities.
+fn keys_of(query: &Value) -> Result<Vec<EntityKey>, ThingsboardError> {
     let mut keys = Vec::new();
     for name in ["entityFields", "latestValues"] {
         let some: Option<Vec<EntityKey>> = read(&query[name])?;
@@ -228,16 +259,16 @@ fn keys_of(query: &Value) -> Result<Vec<EntityKey>, Failure> {
     Ok(keys)
 }
 
-/// For the alarms of one answer.
-struct Shown<'c> {
-    names: Names<'c>,
+/// Converts the alarms of one answer.
+struct AlarmDataConverter<'c> {
+    names: NameCache<'c>,
     keys: Vec<EntityKey>,
-    room: Room,
+    budget: QueryAnswerBudget,
 }
 
-impl Shown<'_> {
-    /// An alarm as queries show it: with the entity that it is shown for, and what is asked of that.
-    fn data(&mut self, call: &Call, alarm: &Alarm, entity: Option<EntityId>) -> Result<Value, Failure> {
+impl AlarmDataConverter<'_> {
+    /// Returns the alarm with its entity, and the requested fields and values of that entity.
+    fn data(&mut self, call: &ApiCall, alarm: &Alarm, entity: Option<EntityId>) -> Result<Value, ThingsboardError> {
         let mut info = self.names.info(alarm)?;
         let entity = entity.unwrap_or(alarm.originator);
         info["entityId"] = json!(entity);
@@ -245,17 +276,17 @@ impl Shown<'_> {
         if !self.keys.is_empty()
             && let Ok(record) = call.record(entity, Verb::Read)
         {
-            info["latest"] = values_json(call, &mut Row::new(record), &self.keys, &mut self.room)?;
+            info["latest"] = values_json(call, &mut QueriedEntity::new(record), &self.keys, &mut self.budget)?;
         }
         Ok(info)
     }
 }
 
-pub fn count_of_alarms(call: &Call, query: &Value) -> Result<usize, Failure> {
-    let wanted: AlarmWanted = read(query)?;
+pub fn count_of_alarms(call: &ApiCall, query: &Value) -> Result<usize, ThingsboardError> {
+    let wanted: AlarmQueryFilter = read(query)?;
     let selection = wanted.selection(call)?;
     let (repository, first) = (call.entities().repository(), PageLink::new(1, 0));
-    Ok(match named(call, query)? {
+    Ok(match selected_entities(call, query)? {
         None => repository.alarms(&selection, &first)?.total_elements,
         Some(named) => {
             let ids: Vec<Uuid> = named.into_keys().collect();

@@ -1,31 +1,31 @@
-//! Running a query: conditions, order, one page.
+//! Runs a query: conditions, sort order, one page.
 
 use std::cmp::Ordering;
 
-use platform::{Page, SortOrder};
+use platform::{PageData, SortDirection};
 use serde_json::{Value as Json, json};
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::super::call::Call;
-use super::super::failure::Failure;
+use super::super::call::ApiCall;
+use super::super::failure::ThingsboardError;
 use super::super::values;
 use super::candidates::candidates;
-use super::keys::{Row, values_json};
-use super::{EntityDataQuery, Filters, Room};
+use super::keys::{QueriedEntity, values_json};
+use super::{EntityDataQuery, Filters, QueryAnswerBudget};
 
-/// One page of entities, and how many there are.
-pub struct Found {
-    pub rows: Vec<Row>,
+/// A page of entities, and the total number.
+pub struct FoundEntities {
+    pub rows: Vec<QueriedEntity>,
     pub total: usize,
 }
 
-pub fn find(call: &Call, query: &EntityDataQuery) -> Result<Found, Failure> {
+pub fn find(call: &ApiCall, query: &EntityDataQuery) -> Result<FoundEntities, ThingsboardError> {
     let link = query.link()?;
     let filters = query.filters(call)?;
     let text = link.text_search.as_deref().map(str::to_lowercase);
     let mut rows = Vec::new();
     candidates(call, &query.entity_filter)?.for_each(call, &mut |record| {
-        let mut row = Row::new(record);
+        let mut row = QueriedEntity::new(record);
         if filters.take(call, &mut row)? && has_text(call, query, &mut row, text.as_deref())? {
             rows.push(row);
         }
@@ -35,24 +35,24 @@ pub fn find(call: &Call, query: &EntityDataQuery) -> Result<Found, Failure> {
     let rows = sorted(call, query, rows)?;
     let skipped = link.page.saturating_mul(link.page_size);
     let rows = rows.into_iter().skip(skipped).take(link.page_size).collect();
-    Ok(Found { rows, total })
+    Ok(FoundEntities { rows, total })
 }
 
-pub fn count(call: &Call, query: &EntityDataQuery) -> Result<usize, Failure> {
+pub fn count(call: &ApiCall, query: &EntityDataQuery) -> Result<usize, ThingsboardError> {
     let filters = query.filters(call)?;
     let mut count = 0;
     candidates(call, &query.entity_filter)?.for_each(call, &mut |record| {
-        count += usize::from(filters.take(call, &mut Row::new(record))?);
+        count += usize::from(filters.take(call, &mut QueriedEntity::new(record))?);
         Ok(())
     })?;
     Ok(count)
 }
 
 impl Filters {
-    fn take(&self, call: &Call, row: &mut Row) -> Result<bool, Failure> {
+    fn take(&self, call: &ApiCall, row: &mut QueriedEntity) -> Result<bool, ThingsboardError> {
         for (key, condition) in &self.0 {
             let value = row.value(call, key)?.map(|(_, value)| value);
-            if !condition.holds(value.as_ref()) {
+            if !condition.matches(value.as_ref()) {
                 return Ok(false);
             }
         }
@@ -60,8 +60,13 @@ impl Filters {
     }
 }
 
-/// In any of the fields and values that are asked for.
-fn has_text(call: &Call, query: &EntityDataQuery, row: &mut Row, text: Option<&str>) -> Result<bool, Failure> {
+/// Searches the text in the requested fields and values.
+fn has_text(
+    call: &ApiCall,
+    query: &EntityDataQuery,
+    row: &mut QueriedEntity,
+    text: Option<&str>,
+) -> Result<bool, ThingsboardError> {
     let Some(text) = text else { return Ok(true) };
     let fields = query.entity_fields.iter().chain(&query.latest_values).flatten();
     for key in fields {
@@ -74,7 +79,11 @@ fn has_text(call: &Call, query: &EntityDataQuery, row: &mut Row, text: Option<&s
     Ok(row.record.row.name.to_lowercase().contains(text))
 }
 
-fn sorted(call: &Call, query: &EntityDataQuery, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+fn sorted(
+    call: &ApiCall,
+    query: &EntityDataQuery,
+    rows: Vec<QueriedEntity>,
+) -> Result<Vec<QueriedEntity>, ThingsboardError> {
     let Some((key, order)) = query.order() else {
         return Ok(rows);
     };
@@ -85,7 +94,7 @@ fn sorted(call: &Call, query: &EntityDataQuery, rows: Vec<Row>) -> Result<Vec<Ro
     }
     keyed.sort_by(|(a, row_a), (b, row_b)| {
         let by_value = compare(a.as_ref(), b.as_ref());
-        let by_value = if order == SortOrder::Descending {
+        let by_value = if order == SortDirection::Descending {
             by_value.reverse()
         } else {
             by_value
@@ -95,12 +104,12 @@ fn sorted(call: &Call, query: &EntityDataQuery, rows: Vec<Row>) -> Result<Vec<Ro
     Ok(keyed.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Numbers by size, everything else as text; what is missing comes first.
-fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
-    let number = |value: &Value| match value {
+/// Compares numbers by value and other values as text. Missing values are first.
+fn compare(a: Option<&PointValue>, b: Option<&PointValue>) -> Ordering {
+    let number = |value: &PointValue| match value {
         #[expect(clippy::cast_precision_loss, reason = "an order, not a sum")]
-        Value::Long(value) => Some(*value as f64),
-        Value::Double(value) => Some(*value),
+        PointValue::Long(value) => Some(*value as f64),
+        PointValue::Double(value) => Some(*value),
         _ => None,
     };
     match (a, b) {
@@ -112,16 +121,21 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     }
 }
 
-impl Found {
-    /// Entities with what is asked of them, as answers and subscriptions have it.
-    pub fn page(&mut self, call: &Call, query: &EntityDataQuery, room: &mut Room) -> Result<Page<Json>, Failure> {
+impl FoundEntities {
+    /// Returns the entities with their requested values, for answers and subscriptions.
+    pub fn page(
+        &mut self,
+        call: &ApiCall,
+        query: &EntityDataQuery,
+        budget: &mut QueryAnswerBudget,
+    ) -> Result<PageData<Json>, ThingsboardError> {
         let link = query.link()?;
         let mut data = Vec::with_capacity(self.rows.len());
         for row in &mut self.rows {
             let keys = query.entity_fields.iter().chain(&query.latest_values).flatten();
-            let latest = values_json(call, row, keys, room)?;
+            let latest = values_json(call, row, keys, budget)?;
             data.push(json!({"entityId": row.id(), "latest": latest, "timeseries": {}, "aggLatest": {}}));
         }
-        Ok(Page::new(data, self.total, &link))
+        Ok(PageData::new(data, self.total, &link))
     }
 }

@@ -1,16 +1,16 @@
-//! What can be asked of an entity: its fields, attributes, latest values.
+//! Requested keys of an entity: fields, attributes, latest values.
 
 use platform::ids::{EntityId, EntityType};
-use platform::model::{Attribute, Scope};
-use platform::repository::Record;
+use platform::model::{Attribute, AttributeScope};
+use platform::repository::EntityRecord;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::super::call::Call;
-use super::super::failure::Failure;
+use super::super::call::ApiCall;
+use super::super::failure::ThingsboardError;
 use super::super::values;
-use super::room::Room;
+use super::answer_budget::QueryAnswerBudget;
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct EntityKey {
@@ -24,7 +24,7 @@ pub struct EntityKey {
 pub enum KeyType {
     EntityField,
     TimeSeries,
-    /// Of any scope.
+    /// An attribute of any scope.
     Attribute,
     ClientAttribute,
     SharedAttribute,
@@ -33,7 +33,7 @@ pub enum KeyType {
     AlarmField,
 }
 
-/// Of an entity, as ThingsBoard has them; other members may be secrets.
+/// Fields of entities in ThingsBoard. Other members may contain secrets.
 const FIELDS: [&str; 15] = [
     "firstName",
     "lastName",
@@ -66,13 +66,17 @@ impl KeyType {
         }
     }
 
-    /// Scopes in which an attribute is looked for, the first that has it counts.
-    pub fn scopes(self) -> &'static [Scope] {
+    /// Scopes of the attribute, in order of precedence.
+    pub fn scopes(self) -> &'static [AttributeScope] {
         match self {
-            KeyType::Attribute => &[Scope::ServerScope, Scope::SharedScope, Scope::ClientScope],
-            KeyType::ClientAttribute => &[Scope::ClientScope],
-            KeyType::SharedAttribute => &[Scope::SharedScope],
-            KeyType::ServerAttribute => &[Scope::ServerScope],
+            KeyType::Attribute => &[
+                AttributeScope::ServerScope,
+                AttributeScope::SharedScope,
+                AttributeScope::ClientScope,
+            ],
+            KeyType::ClientAttribute => &[AttributeScope::ClientScope],
+            KeyType::SharedAttribute => &[AttributeScope::SharedScope],
+            KeyType::ServerAttribute => &[AttributeScope::ServerScope],
             _ => &[],
         }
     }
@@ -84,16 +88,16 @@ struct RuleChainFields {
     additional_info: Option<Json>,
 }
 
-/// One entity of a query.
-pub struct Row {
-    pub record: Record,
-    /// Read from the record's JSON when a field needs it.
+/// An entity of a query.
+pub struct QueriedEntity {
+    pub record: EntityRecord,
+    /// Parsed from the record's JSON when a field needs it.
     body: Option<Json>,
 }
 
-impl Row {
-    /// Without what can be large and is no field: there may be many rows.
-    pub fn new(mut record: Record) -> Row {
+impl QueriedEntity {
+    /// Drops large members that are not fields, because there may be many rows.
+    pub fn new(mut record: EntityRecord) -> QueriedEntity {
         match record.kind {
             EntityType::Dashboard => record.body = json!({"title": record.row.name}).to_string(),
             EntityType::RuleChain => {
@@ -102,15 +106,15 @@ impl Row {
             }
             _ => {}
         }
-        Row { record, body: None }
+        QueriedEntity { record, body: None }
     }
 
     pub fn id(&self) -> EntityId {
         EntityId::new(self.record.kind, self.record.row.id)
     }
 
-    /// With its time, 0 for what has none.
-    pub fn value(&mut self, call: &Call, key: &EntityKey) -> Result<Option<(i64, Value)>, Failure> {
+    /// Returns the value with its time; 0 for values without a time.
+    pub fn value(&mut self, call: &ApiCall, key: &EntityKey) -> Result<Option<(i64, PointValue)>, ThingsboardError> {
         Ok(match key.kind {
             KeyType::EntityField => self.field(call, &key.key)?.map(|value| (0, value)),
             KeyType::TimeSeries => {
@@ -122,7 +126,12 @@ impl Row {
         })
     }
 
-    fn attribute(&self, call: &Call, scopes: &[Scope], key: &str) -> Result<Option<(i64, Value)>, Failure> {
+    fn attribute(
+        &self,
+        call: &ApiCall,
+        scopes: &[AttributeScope],
+        key: &str,
+    ) -> Result<Option<(i64, PointValue)>, ThingsboardError> {
         for scope in scopes {
             let found: Vec<Attribute> = call.platform().attributes(self.id(), *scope, Some(&[key]))?;
             if let Some(attribute) = found.into_iter().next() {
@@ -132,11 +141,11 @@ impl Row {
         Ok(None)
     }
 
-    fn field(&mut self, call: &Call, name: &str) -> Result<Option<Value>, Failure> {
+    fn field(&mut self, call: &ApiCall, name: &str) -> Result<Option<PointValue>, ThingsboardError> {
         let row = &self.record.row;
-        let text = |text: &str| Some(Value::String(text.into()));
+        let text = |text: &str| Some(PointValue::String(text.into()));
         Ok(match name {
-            "createdTime" => Some(Value::Long(row.id.created_ms())),
+            "createdTime" => Some(PointValue::Long(row.id.created_ms())),
             "entityType" => text(self.record.kind.name()),
             "name" => text(&row.name),
             "label" => text(&row.label),
@@ -157,7 +166,7 @@ impl Row {
         }
     }
 
-    /// Of a user the names, of others the label, as far as there are any.
+    /// Returns the names of a user, or the label of another entity; empty if there are none.
     fn display_name(&mut self) -> String {
         if self.record.kind == EntityType::User {
             let names = ["firstName", "lastName"].map(|name| self.json_field(name));
@@ -176,36 +185,36 @@ impl Row {
         }
     }
 
-    fn json_field(&mut self, name: &str) -> Option<Value> {
+    fn json_field(&mut self, name: &str) -> Option<PointValue> {
         let body = &self.record.body;
         let body = self
             .body
             .get_or_insert_with(|| serde_json::from_str(body).unwrap_or_default());
         match &body[name] {
             Json::Null => None,
-            Json::String(text) => Some(Value::String(text.as_str().into())),
-            Json::Bool(value) => Some(Value::Bool(*value)),
-            Json::Number(number) if number.is_i64() => number.as_i64().map(Value::Long),
-            Json::Number(number) => number.as_f64().map(Value::Double),
-            other => Some(Value::Json(other.to_string().into())),
+            Json::String(text) => Some(PointValue::String(text.as_str().into())),
+            Json::Bool(value) => Some(PointValue::Bool(*value)),
+            Json::Number(number) if number.is_i64() => number.as_i64().map(PointValue::Long),
+            Json::Number(number) => number.as_f64().map(PointValue::Double),
+            other => Some(PointValue::Json(other.to_string().into())),
         }
     }
 }
 
-/// `{"TIME_SERIES": {"k": {"ts": …, "value": "…"}}}`, of all keys that are wanted.
+/// Returns `{"TIME_SERIES": {"k": {"ts": …, "value": "…"}}}` with all requested keys.
 pub fn values_json<'k>(
-    call: &Call,
-    row: &mut Row,
+    call: &ApiCall,
+    row: &mut QueriedEntity,
     keys: impl IntoIterator<Item = &'k EntityKey>,
-    room: &mut Room,
-) -> Result<Json, Failure> {
+    budget: &mut QueryAnswerBudget,
+) -> Result<Json, ThingsboardError> {
     let mut latest = Map::new();
     for key in keys {
         let (ts_ms, text) = match row.value(call, key)? {
             Some((ts_ms, value)) => (ts_ms, values::text(&value)),
             None => (0, String::new()),
         };
-        room.take(key.key.len() + text.len())?;
+        budget.take(key.key.len() + text.len())?;
         let of_kind = latest.entry(key.kind.name()).or_insert_with(|| json!({}));
         of_kind[key.key.as_str()] = json!({"ts": ts_ms, "value": text});
     }

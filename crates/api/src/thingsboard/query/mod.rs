@@ -1,28 +1,28 @@
-//! Entity data queries: entities of a kind or along relations, filtered by their fields, attributes and latest values,
-//! sorted, in pages, with what of them is wanted.
+//! Entity data queries: entities of a type or along relations, filtered by their fields, attributes and latest values,
+//! sorted, in pages, with the requested fields and values.
 //!
-//! All entities that the filter names are read, at most [`CANDIDATES_MAX`].
+//! A query reads all entities that its filter selects, at most [`CANDIDATES_MAX`].
 
+mod answer_budget;
 mod candidates;
 mod conditions;
 mod endpoints;
 mod find;
 mod keys;
-mod room;
 
+pub use answer_budget::QueryAnswerBudget;
 pub use candidates::CANDIDATES_MAX;
 pub use endpoints::{alarms_page, count_of_alarms, endpoints};
 pub use find::{count, find};
-pub use keys::{EntityKey, KeyType, Row, values_json};
-pub use room::Room;
+pub use keys::{EntityKey, KeyType, QueriedEntity, values_json};
 
-use platform::{PAGE_SIZE_MAX, PageLink, SortOrder};
+use platform::{PAGE_SIZE_MAX, PageLink, SortDirection};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::call::Call;
-use super::failure::Failure;
-use conditions::Condition;
+use super::call::ApiCall;
+use super::failure::ThingsboardError;
+use conditions::QueryCondition;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -58,29 +58,29 @@ pub struct KeyFilter {
     predicate: Value,
 }
 
-/// Each is asked of every entity.
+/// Each filter is evaluated for every entity.
 const KEY_FILTERS_MAX: usize = 100;
 
-/// The filters of a query, ready to be asked.
-struct Filters(Vec<(EntityKey, Condition)>);
+/// The parsed key filters of a query.
+struct Filters(Vec<(EntityKey, QueryCondition)>);
 
 impl EntityDataQuery {
-    fn filters(&self, call: &Call) -> Result<Filters, Failure> {
+    fn filters(&self, call: &ApiCall) -> Result<Filters, ThingsboardError> {
         let all = self.key_filters.as_deref().unwrap_or_default();
         if all.len() > KEY_FILTERS_MAX {
-            return Err(Failure::bad_request(format!(
-                "The query has {} key filters: expected {KEY_FILTERS_MAX} at most",
+            return Err(ThingsboardError::bad_request(format!(
+                "The query has {} key filters: at most {KEY_FILTERS_MAX} are allowed",
                 all.len()
             )));
         }
         let all = all.iter().map(|filter| {
-            let condition = Condition::parse(call, &filter.predicate)?;
+            let condition = QueryCondition::parse(call, &filter.predicate)?;
             Ok((filter.key.clone(), condition))
         });
-        Ok(Filters(all.collect::<Result<_, Failure>>()?))
+        Ok(Filters(all.collect::<Result<_, ThingsboardError>>()?))
     }
 
-    fn link(&self) -> Result<PageLink, Failure> {
+    fn link(&self) -> Result<PageLink, ThingsboardError> {
         let link = &self.page_link;
         let size = link.page_size.min(i64::try_from(PAGE_SIZE_MAX).unwrap_or(i64::MAX));
         Ok(PageLink::parse(
@@ -92,16 +92,16 @@ impl EntityDataQuery {
         )?)
     }
 
-    fn order(&self) -> Option<(&EntityKey, SortOrder)> {
+    fn order(&self) -> Option<(&EntityKey, SortDirection)> {
         let sort = self.page_link.sort_order.as_ref()?;
         let is_descending = sort
             .direction
             .as_deref()
             .is_some_and(|direction| direction.eq_ignore_ascii_case("DESC"));
         let order = if is_descending {
-            SortOrder::Descending
+            SortDirection::Descending
         } else {
-            SortOrder::Ascending
+            SortDirection::Ascending
         };
         Some((&sort.key, order))
     }

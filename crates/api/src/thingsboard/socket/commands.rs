@@ -1,8 +1,9 @@
-//! What a client says on the WebSocket: the commands of the old path, in lists by kind, and those of the new one, with a
-//! type each.
+//! Commands of a client on the WebSocket. The older path has lists of commands by type; the newer path has one list, in
+//! which
+//! each command has a type.
 
 use platform::ids::{EntityId, EntityType, Uuid};
-use platform::model::Scope;
+use platform::model::AttributeScope;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -10,10 +11,10 @@ use super::super::lists::{comma_separated, without_repeats};
 use super::super::query::{EntityDataQuery, EntityKey};
 use crate::strict::{Strict, from_value};
 
-/// Everything of one message.
+/// The fields of both paths.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Message {
+pub struct CommandsMessage {
     pub auth_cmd: Option<AuthCommand>,
     cmds: Vec<Value>,
     ts_sub_cmds: Vec<Value>,
@@ -38,10 +39,10 @@ pub struct AuthCommand {
 }
 
 #[derive(Debug)]
-pub enum Command {
-    Telemetry(OldCommand),
-    Attributes(OldCommand),
-    History(OldCommand),
+pub enum SocketCommand {
+    Telemetry(LegacyCommand),
+    Attributes(LegacyCommand),
+    History(LegacyCommand),
     Entities(Box<EntityDataCommand>),
     EntityCount {
         id: i64,
@@ -56,20 +57,20 @@ pub enum Command {
         query: Value,
     },
     AlarmStatus(AlarmStatusCommand),
-    /// Of which there are none.
+    /// Notifications do not exist on this server, so the answer is empty.
     Notifications {
         id: i64,
         is_count: bool,
     },
     Unsubscribe(i64),
-    /// Asks for no answer.
+    /// A command without an answer.
     Nothing,
 }
 
-/// Of one entity.
+/// A command of the older path for one entity.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OldCommand {
+pub struct LegacyCommand {
     pub cmd_id: i64,
     #[serde(default)]
     entity_type: Option<EntityType>,
@@ -85,7 +86,7 @@ pub struct OldCommand {
     pub window: WindowFields,
 }
 
-/// Whether an entity has any active alarm of these.
+/// Whether an entity has an active alarm that matches.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AlarmStatusCommand {
@@ -97,7 +98,7 @@ pub struct AlarmStatusCommand {
     pub severity_list: Option<Vec<String>>,
 }
 
-/// Of history.
+/// Fields of a history query.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowFields {
@@ -123,14 +124,14 @@ pub struct EntityDataCommand {
     pub ts_cmd: Option<SeriesCommand>,
     #[serde(default)]
     pub history_cmd: Option<SeriesCommand>,
-    /// Up to now.
+    /// Values until now, updated continuously.
     #[serde(default)]
     pub agg_ts_cmd: Option<AggregateCommand>,
     #[serde(default)]
     pub agg_history_cmd: Option<AggregateCommand>,
 }
 
-/// One value of a time and, to compare, one of a time before.
+/// Aggregates of a time range and, for comparison, of an earlier one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AggregateCommand {
@@ -174,33 +175,34 @@ fn each_once<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, 
     Vec::deserialize(deserializer).map(without_repeats)
 }
 
-impl OldCommand {
+impl LegacyCommand {
     pub fn entity(&self) -> Option<EntityId> {
         Some(EntityId::new(self.entity_type?, self.entity_id?))
     }
 
-    /// Each once. `None`: all of them.
+    /// Keys without duplicates. `None`: all keys.
     pub fn keys(&self) -> Option<Vec<String>> {
         let keys = comma_separated(self.keys.as_deref()?);
         (!keys.is_empty()).then(|| without_repeats(keys.into_iter().map(str::to_owned).collect()))
     }
 
-    /// `None`: all of them.
-    pub fn scope(&self) -> Option<Scope> {
-        Scope::parse(self.scope.as_deref()?)
+    /// `None`: all scopes.
+    pub fn scope(&self) -> Option<AttributeScope> {
+        AttributeScope::parse(self.scope.as_deref()?)
     }
 }
 
-impl Message {
-    pub fn read(text: &str) -> Result<Message, serde_json::Error> {
+impl CommandsMessage {
+    pub fn read(text: &str) -> Result<CommandsMessage, serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let message = Message::deserialize(Strict(&mut deserializer))?;
+        let message = CommandsMessage::deserialize(Strict(&mut deserializer))?;
         deserializer.end()?;
         Ok(message)
     }
 
-    /// In the order in which they are carried out; what cannot be read comes with its number.
-    pub fn commands(self) -> Vec<Result<Command, (i64, String)>> {
+    /// Returns the commands in the order of execution. A command that cannot be parsed is returned as an error with its
+    /// ID.
+    pub fn commands(self) -> Vec<Result<SocketCommand, (i64, String)>> {
         let lists = [
             (self.ts_sub_cmds, "TIMESERIES"),
             (self.attr_sub_cmds, "ATTRIBUTES"),
@@ -227,38 +229,38 @@ impl Message {
     }
 }
 
-fn command(kind: &str, json: Value) -> Result<Command, (i64, String)> {
+fn command(kind: &str, json: Value) -> Result<SocketCommand, (i64, String)> {
     let id = json["cmdId"].as_i64().unwrap_or_default();
     let query = |json: &Value| json["query"].clone();
-    let old = |json| from_value::<OldCommand>(json).map_err(|error| (id, error.to_string()));
+    let old = |json| from_value::<LegacyCommand>(json).map_err(|error| (id, error.to_string()));
     Ok(match kind {
-        "TIMESERIES" => Command::Telemetry(old(json)?),
-        "ATTRIBUTES" => Command::Attributes(old(json)?),
-        "TIMESERIES_HISTORY" => Command::History(old(json)?),
+        "TIMESERIES" => SocketCommand::Telemetry(old(json)?),
+        "ATTRIBUTES" => SocketCommand::Attributes(old(json)?),
+        "TIMESERIES_HISTORY" => SocketCommand::History(old(json)?),
         "ENTITY_DATA" => {
             let command = from_value(json).map_err(|error| (id, error.to_string()))?;
-            Command::Entities(Box::new(command))
+            SocketCommand::Entities(Box::new(command))
         }
-        "ENTITY_COUNT" => Command::EntityCount {
+        "ENTITY_COUNT" => SocketCommand::EntityCount {
             id,
             query: query(&json),
         },
-        "ALARM_DATA" => Command::Alarms {
+        "ALARM_DATA" => SocketCommand::Alarms {
             id,
             query: query(&json),
         },
-        "ALARM_COUNT" => Command::AlarmCount {
+        "ALARM_COUNT" => SocketCommand::AlarmCount {
             id,
             query: query(&json),
         },
         "ALARM_STATUS" => {
             let command = from_value(json).map_err(|error| (id, error.to_string()))?;
-            Command::AlarmStatus(command)
+            SocketCommand::AlarmStatus(command)
         }
-        "NOTIFICATIONS" => Command::Notifications { id, is_count: false },
-        "NOTIFICATIONS_COUNT" => Command::Notifications { id, is_count: true },
-        "MARK_NOTIFICATIONS_AS_READ" | "MARK_ALL_NOTIFICATIONS_AS_READ" => Command::Nothing,
-        kind if kind.ends_with("_UNSUBSCRIBE") => Command::Unsubscribe(id),
+        "NOTIFICATIONS" => SocketCommand::Notifications { id, is_count: false },
+        "NOTIFICATIONS_COUNT" => SocketCommand::Notifications { id, is_count: true },
+        "MARK_NOTIFICATIONS_AS_READ" | "MARK_ALL_NOTIFICATIONS_AS_READ" => SocketCommand::Nothing,
+        kind if kind.ends_with("_UNSUBSCRIBE") => SocketCommand::Unsubscribe(id),
         other => return Err((id, format!("Command {other:?} is not supported"))),
     })
 }

@@ -1,4 +1,4 @@
-//! Messages of text from a WebSocket's client: frames put together, bounded. What is a control frame is told apart.
+//! Reads text messages from a WebSocket client: joins frames, limits their size, and separates control frames.
 
 use std::io;
 
@@ -8,25 +8,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use net::websocket::frame::{Opcode, frame_header};
 
-/// Of one message, as in ThingsBoard from 4.0 on; a longer one ends the connection.
+/// Limit of one message, as in ThingsBoard since 4.0. A longer message closes the connection.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-pub type Stream = TokioIo<Upgraded>;
+pub type SocketStream = TokioIo<Upgraded>;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SocketMessage {
     Text(String),
     Ping(Vec<u8>),
     Pong,
-    /// With the code to answer.
+    /// With the status code for the answer.
     Closed(u16),
 }
 
-pub struct Reader<R> {
-    half: R,
-    /// What was read and is no whole frame yet.
+pub struct FrameReader<R> {
+    stream: R,
+    /// Bytes of an incomplete frame.
     buffer: Vec<u8>,
-    /// Of a message whose last frame has not come.
+    /// Payload of an incomplete message.
     message: Vec<u8>,
     is_in_message: bool,
 }
@@ -35,27 +35,27 @@ const PROTOCOL_ERROR: u16 = 1002;
 const NOT_TEXT: u16 = 1007;
 const TOO_BIG: u16 = 1009;
 
-struct Frame {
+struct RawFrame {
     opcode: u8,
     is_final: bool,
     payload: Vec<u8>,
 }
 
-impl<R: tokio::io::AsyncRead + Unpin> Reader<R> {
-    pub fn new(half: R) -> Reader<R> {
-        Reader {
-            half,
+impl<R: tokio::io::AsyncRead + Unpin> FrameReader<R> {
+    pub fn new(half: R) -> FrameReader<R> {
+        FrameReader {
+            stream: half,
             buffer: Vec::new(),
             message: Vec::new(),
             is_in_message: false,
         }
     }
 
-    /// The next message. Nothing is lost if the future is dropped before.
-    pub async fn next(&mut self) -> io::Result<Heard> {
+    /// Returns the next message. Cancel-safe: no data is lost if the future is dropped.
+    pub async fn next(&mut self) -> io::Result<SocketMessage> {
         loop {
             match self.take_frame() {
-                Err(code) => return Ok(Heard::Closed(code)),
+                Err(code) => return Ok(SocketMessage::Closed(code)),
                 Ok(Some(frame)) => {
                     if let Some(heard) = self.take(frame) {
                         return Ok(heard);
@@ -63,7 +63,7 @@ impl<R: tokio::io::AsyncRead + Unpin> Reader<R> {
                 }
                 Ok(None) => {
                     let mut bytes = [0; 4096];
-                    let count = self.half.read(&mut bytes).await?;
+                    let count = self.stream.read(&mut bytes).await?;
                     if count == 0 {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
@@ -73,24 +73,24 @@ impl<R: tokio::io::AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    fn take(&mut self, frame: Frame) -> Option<Heard> {
+    fn take(&mut self, frame: RawFrame) -> Option<SocketMessage> {
         match frame.opcode {
             0x8 => {
                 let code = frame
                     .payload
                     .first_chunk()
                     .map_or(1000, |code| u16::from_be_bytes(*code));
-                return Some(Heard::Closed(code));
+                return Some(SocketMessage::Closed(code));
             }
-            0x9 => return Some(Heard::Ping(frame.payload)),
-            0xA => return Some(Heard::Pong),
-            0x1 | 0x2 if self.is_in_message => return Some(Heard::Closed(PROTOCOL_ERROR)),
-            0x0 if !self.is_in_message => return Some(Heard::Closed(PROTOCOL_ERROR)),
+            0x9 => return Some(SocketMessage::Ping(frame.payload)),
+            0xA => return Some(SocketMessage::Pong),
+            0x1 | 0x2 if self.is_in_message => return Some(SocketMessage::Closed(PROTOCOL_ERROR)),
+            0x0 if !self.is_in_message => return Some(SocketMessage::Closed(PROTOCOL_ERROR)),
             0x0..=0x2 => {}
-            _ => return Some(Heard::Closed(PROTOCOL_ERROR)),
+            _ => return Some(SocketMessage::Closed(PROTOCOL_ERROR)),
         }
         if self.message.len() + frame.payload.len() > MESSAGE_BYTES_MAX {
-            return Some(Heard::Closed(TOO_BIG));
+            return Some(SocketMessage::Closed(TOO_BIG));
         }
         self.message.extend_from_slice(&frame.payload);
         self.is_in_message = !frame.is_final;
@@ -98,16 +98,17 @@ impl<R: tokio::io::AsyncRead + Unpin> Reader<R> {
             return None;
         }
         let text = String::from_utf8(std::mem::take(&mut self.message));
-        Some(text.map_or(Heard::Closed(NOT_TEXT), Heard::Text))
+        Some(text.map_or(SocketMessage::Closed(NOT_TEXT), SocketMessage::Text))
     }
 
-    /// `None`: more bytes are needed. An error is the code of a close frame.
-    fn take_frame(&mut self) -> Result<Option<Frame>, u16> {
+    /// `None`: more bytes are needed. An error is the status code of a close frame.
+    fn take_frame(&mut self) -> Result<Option<RawFrame>, u16> {
         let [first, second, rest @ ..] = self.buffer.as_slice() else {
             return Ok(None);
         };
         let (opcode, is_final) = (first & 0x0f, first & 0x80 != 0);
-        // RFC 6455, section 5.1: clients mask. No extension was agreed upon, so no reserved bit is set.
+        // RFC 6455, section 5.1: clients mask their frames. Reserved bits are not set, because no extension was
+        // negotiated.
         if first & 0x70 != 0 || second & 0x80 == 0 {
             return Err(PROTOCOL_ERROR);
         }
@@ -143,7 +144,7 @@ impl<R: tokio::io::AsyncRead + Unpin> Reader<R> {
             .collect();
         let left = rest.len() - length;
         self.buffer.drain(..self.buffer.len() - left);
-        Ok(Some(Frame {
+        Ok(Some(RawFrame {
             opcode,
             is_final,
             payload,
@@ -151,9 +152,9 @@ impl<R: tokio::io::AsyncRead + Unpin> Reader<R> {
     }
 }
 
-pub struct Writer(pub WriteHalf<Stream>);
+pub struct FrameWriter(pub WriteHalf<SocketStream>);
 
-impl Writer {
+impl FrameWriter {
     pub async fn text(&mut self, text: &str) -> io::Result<()> {
         self.frame(Opcode::Text, text.as_bytes()).await
     }
@@ -171,7 +172,7 @@ impl Writer {
         self.0.shutdown().await
     }
 
-    /// A peer that takes nothing is cut off by the guard below.
+    /// The stall guard disconnects a client that does not read.
     async fn frame(&mut self, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
         let (header, size) = frame_header(opcode, payload.len());
         self.0.write_all(&header[..size]).await?;
@@ -180,9 +181,9 @@ impl Writer {
     }
 }
 
-pub fn split(upgraded: Upgraded) -> (Reader<ReadHalf<Stream>>, Writer) {
+pub fn split(upgraded: Upgraded) -> (FrameReader<ReadHalf<SocketStream>>, FrameWriter) {
     let (reader, writer) = tokio::io::split(TokioIo::new(upgraded));
-    (Reader::new(reader), Writer(writer))
+    (FrameReader::new(reader), FrameWriter(writer))
 }
 
 #[cfg(test)]
@@ -208,13 +209,13 @@ mod tests {
         bytes
     }
 
-    fn all(bytes: &[u8]) -> Vec<Heard> {
+    fn all(bytes: &[u8]) -> Vec<SocketMessage> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut reader = Reader::new(bytes);
+            let mut reader = FrameReader::new(bytes);
             let mut heard = Vec::new();
             while let Ok(next) = reader.next().await {
-                let is_closed = matches!(next, Heard::Closed(_));
+                let is_closed = matches!(next, SocketMessage::Closed(_));
                 heard.push(next);
                 if is_closed {
                     break;
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_become_messages() {
+    fn frames_are_joined_to_messages() {
         let long = "x".repeat(300);
         let bytes = [
             frame(0x81, b"{}"),
@@ -237,18 +238,18 @@ mod tests {
             frame(0x88, &1001_u16.to_be_bytes()),
         ];
         let expected = vec![
-            Heard::Text("{}".into()),
-            Heard::Ping(b"ping".to_vec()),
-            Heard::Text("{\"a\":1}".into()),
-            Heard::Text(long),
-            Heard::Pong,
-            Heard::Closed(1001),
+            SocketMessage::Text("{}".into()),
+            SocketMessage::Ping(b"ping".to_vec()),
+            SocketMessage::Text("{\"a\":1}".into()),
+            SocketMessage::Text(long),
+            SocketMessage::Pong,
+            SocketMessage::Closed(1001),
         ];
         assert_eq!(all(&bytes.concat()), expected);
     }
 
     #[test]
-    fn what_breaks_the_rules_ends_it() {
+    fn protocol_violations_close_the_connection() {
         let mut unmasked = frame(0x81, b"a");
         unmasked[1] &= 0x7f;
         let mut huge = vec![0x81, 0x80 | 127];
@@ -267,7 +268,7 @@ mod tests {
             (huge, TOO_BIG),
             (many, TOO_BIG),
         ] {
-            assert_eq!(all(&bytes), [Heard::Closed(code)]);
+            assert_eq!(all(&bytes), [SocketMessage::Closed(code)]);
         }
     }
 }

@@ -1,14 +1,21 @@
-//! The WebSocket on which people watch telemetry, attributes, entities and alarms.
+//! The WebSocket for subscriptions to telemetry, attributes, entities and alarms.
 //!
-//! A connection has its subscriptions, a bounded queue of updates, and one writer. While a client takes nothing, updates wait
-//! in the queue; what has no room there is counted, and the subscriptions are then read anew and shown as they are. So a slow
-//! client sees fewer steps, never a wrong state, and holds nobody up.
+//! A connection has its subscriptions, a bounded queue of updates, and one writer. While a client does not read,
+//! updates
+//! wait in the queue. If the queue overflows, the server reads all subscriptions again and sends their current state.
+//! So
+//! a slow client misses intermediate values, but never sees a wrong state and never delays others.
 
 mod commands;
+mod connection_limits;
 mod frames;
-mod seats;
 mod session;
 mod subscription;
+
+/// For the page of limits.
+pub(super) const SOCKETS_MAX: u64 = connection_limits::CONNECTIONS_MAX as u64;
+pub(super) const SOCKETS_OF_TENANT_MAX: u64 = connection_limits::OF_TENANT_MAX as u64;
+pub(super) const SUBSCRIPTIONS_MAX: u64 = session::SUBSCRIPTIONS_MAX as u64;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -17,23 +24,23 @@ use hyper::upgrade::OnUpgrade;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::auth::person_of;
-use super::failure::{Code, Failure};
+use super::auth::principal_of;
+use super::failure::{ThingsboardError, ThingsboardErrorCode};
 use super::operation::query_of;
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::Need;
+use crate::guard::RequiredAccess;
 use crate::websocket::upgrade;
-pub use seats::Seats;
-use session::Session;
+pub use connection_limits::ConnectionLimits;
+use session::SocketSession;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let endpoint = |path, id, description| {
         Endpoint::get(path, id, open)
             .tag("WebSocket")
-            .says("Watch telemetry, attributes, entities and alarms", description)
-            .needs(Need::NoPerson)
-            .query::<TokenQuery>()
+            .describe("Subscribe to telemetry, attributes, entities and alarms", description)
+            .needs(RequiredAccess::NoPrincipal)
+            .query::<SocketTokenQuery>()
             .fails(StatusCode::UPGRADE_REQUIRED)
             .fails(StatusCode::UNAUTHORIZED)
             .upgrades("The WebSocket is open.")
@@ -42,42 +49,44 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoint(
             "/api/ws",
             "open_socket",
-            "The first message logs in: `{\"authCmd\": {\"cmdId\": 0, \"token\": \"…\"}}`; commands have a type each.",
+            "The first message authenticates: `{\"authCmd\": {\"cmdId\": 0, \"token\": \"…\"}}`; each command has a type.",
         ),
         endpoint(
             "/api/ws/plugins/telemetry",
             "open_telemetry_socket",
-            "The older path, with the token in the query; commands are in lists by type. Both understand both.",
+            "The older path, with the token in the query; commands are in lists by type. Both paths accept both formats.",
         ),
     ]
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct TokenQuery {
-    /// An access token; without it the first message has to log in.
+struct SocketTokenQuery {
+    /// An access token. Without it the first message must authenticate.
     token: Option<String>,
 }
 
-async fn open(State(app): State<App>, mut request: Request) -> Result<Response, Failure> {
-    let query: TokenQuery = query_of(request.uri())?;
-    let world = app.world().cloned().ok_or_else(Failure::not_found)?;
+async fn open(State(app): State<App>, mut request: Request) -> Result<Response, ThingsboardError> {
+    let query: SocketTokenQuery = query_of(request.uri())?;
+    let world = app.platform_access().cloned().ok_or_else(ThingsboardError::not_found)?;
     let login = match query.token {
-        Some(token) => Some((person_of(&app, token.clone(), false).await?, token)),
+        Some(token) => Some((principal_of(&app, token.clone(), false).await?, token)),
         None => None,
     };
-    let person = login.as_ref().map(|(person, _)| (person, world.sockets_of(person)));
-    let Some(seat) = world.watchers().take(person) else {
-        let failure = Failure::new(Code::TooManyRequests, "Too many WebSockets are open");
+    let principal = login
+        .as_ref()
+        .map(|(principal, _)| (principal, world.sockets_of(principal)));
+    let Some(seat) = world.watchers().take(principal) else {
+        let failure = ThingsboardError::new(ThingsboardErrorCode::TooManyRequests, "Too many WebSockets are open");
         return Err(failure.with_status(StatusCode::SERVICE_UNAVAILABLE));
     };
     let (response, on_upgrade) = upgrade(&mut request)?;
-    let session = Session::new(app, &world, login, seat);
+    let session = SocketSession::new(app, &world, login, seat);
     tokio::spawn(serve(session, on_upgrade));
     Ok(response)
 }
 
-async fn serve(session: Session, on_upgrade: OnUpgrade) {
-    // A client that went before the upgrade was done needs nothing.
+async fn serve(session: SocketSession, on_upgrade: OnUpgrade) {
+    // The upgrade fails if the client has disconnected.
     if let Ok(upgraded) = on_upgrade.await {
         let (reader, writer) = frames::split(upgraded);
         session.run(reader, writer).await;

@@ -1,4 +1,4 @@
-//! One connection: commands in, answers and updates out.
+//! One connection: reads commands, sends answers and updates.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -11,69 +11,76 @@ use platform::model::{Alarm, Authority};
 use tokio::io::ReadHalf;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::super::auth::person_of;
-use super::super::call::{Call, Person};
-use super::super::failure::Failure;
-use super::super::world::World;
-use super::commands::{Command, EntityDataCommand, Message};
-use super::frames::{Heard, Reader, Stream, Writer};
-use super::seats::Seat;
-use super::subscription::{Entities, Frame, Subscription, failure, history_frame, no_notifications};
+use super::super::auth::principal_of;
+use super::super::call::{ApiCall, Principal};
+use super::super::failure::ThingsboardError;
+use super::super::platform_access::PlatformAccess;
+use super::commands::{CommandsMessage, EntityDataCommand, SocketCommand};
+use super::connection_limits::ConnectionPermit;
+use super::frames::{FrameReader, FrameWriter, SocketMessage, SocketStream};
+use super::subscription::{
+    EntityPageSubscription, SocketSubscription, SocketUpdate, failure, history_frame, no_notifications,
+};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// Of one connection.
-const SUBSCRIPTIONS_MAX: usize = 1000;
-/// Entities that one connection watches.
+/// Limit per connection.
+pub(super) const SUBSCRIPTIONS_MAX: usize = 1000;
+/// Limit of entities that one connection watches.
 const WATCHED_MAX: usize = 10_000;
-/// Updates that wait for one connection.
+/// Limit of updates that are queued for one connection.
 const QUEUE: usize = 4096;
-/// How long a connection may stay without logging in.
+/// Time limit for authentication.
 const LOGIN_WITHIN: Duration = Duration::from_secs(10);
-/// How often a client is asked whether it is there, and its token looked at. One that said nothing for two of these is gone.
+/// Interval of pings and checks of the token. A client that does not answer two pings is disconnected.
 const CHECK_EVERY: Duration = Duration::from_secs(20);
-/// Counts are looked at as often.
+/// Counts are updated every this many checks.
 const CHECKS_PER_COUNT: u32 = 3;
 
-/// Between looks at what alarms change: those that changed meanwhile are looked at together.
+/// Interval of alarm updates. Alarms that change in between are processed together.
 const ALARMS_EVERY: Duration = Duration::from_secs(1);
-/// Alarms that changed and wait to be looked at; beyond that everything is shown anew.
+/// Limit of changed alarms that wait for an update. Above it, all subscriptions are sent again.
 const ALARMS_MAX: usize = 1000;
 
 const POLICY_VIOLATION: u16 = 1008;
 const TRY_AGAIN_LATER: u16 = 1013;
 
-pub struct Session {
+pub struct SocketSession {
     app: App,
-    login: Option<(Person, String)>,
-    seat: Seat,
+    login: Option<(Principal, String)>,
+    permit: ConnectionPermit,
     updates: Updates,
-    subscriptions: HashMap<i64, Subscription>,
+    subscriptions: HashMap<i64, SocketSubscription>,
     watched: HashSet<Uuid>,
-    /// As they are now; not looked at before `look_at`.
+    /// Current state of the changed alarms. They are not processed before `check_at`.
     changed_alarms: Vec<Alarm>,
-    look_at: Instant,
+    check_at: Instant,
 }
 
-/// Whether the connection goes on; the code with which it ends.
-type Ended = Option<u16>;
+/// `None`: the connection continues. Otherwise the status code for closing it.
+type CloseStatus = Option<u16>;
 
-impl Session {
-    pub fn new(app: App, world: &World, login: Option<(Person, String)>, seat: Seat) -> Session {
+impl SocketSession {
+    pub fn new(
+        app: App,
+        world: &PlatformAccess,
+        login: Option<(Principal, String)>,
+        seat: ConnectionPermit,
+    ) -> SocketSession {
         let updates = world.devices().subscribe(QUEUE);
-        Session {
+        SocketSession {
             app,
             login,
-            seat,
+            permit: seat,
             updates,
             subscriptions: HashMap::new(),
             watched: HashSet::new(),
             changed_alarms: Vec::new(),
-            look_at: Instant::now(),
+            check_at: Instant::now(),
         }
     }
 
-    pub async fn run(mut self, mut reader: Reader<ReadHalf<Stream>>, mut writer: Writer) {
+    pub async fn run(mut self, mut reader: FrameReader<ReadHalf<SocketStream>>, mut writer: FrameWriter) {
         let mut check = interval(CHECK_EVERY);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         check.reset();
@@ -84,7 +91,7 @@ impl Session {
                 heard = reader.next() => {
                     silent_checks = 0;
                     match heard {
-                        Ok(heard) => self.hear(heard, &mut writer).await,
+                        Ok(heard) => self.on_incoming(heard, &mut writer).await,
                         Err(_) => break 1000,
                     }
                 }
@@ -97,7 +104,7 @@ impl Session {
                     }
                     self.check(checks.is_multiple_of(CHECKS_PER_COUNT), &mut writer).await
                 }
-                () = sleep_until(self.look_at), if !self.changed_alarms.is_empty() => self.look_at_alarms(&mut writer).await,
+                () = sleep_until(self.check_at), if !self.changed_alarms.is_empty() => self.send_alarm_updates(&mut writer).await,
                 () = sleep_until(login_by), if self.login.is_none() => break POLICY_VIOLATION,
             };
             match step {
@@ -106,42 +113,42 @@ impl Session {
                 Err(_) => return,
             }
         };
-        // A client that does not take it is gone.
+        // If the client does not accept it, it has disconnected.
         let _ = tokio::time::timeout(Duration::from_secs(1), writer.close(code)).await;
     }
 
-    async fn hear(&mut self, heard: Heard, writer: &mut Writer) -> io::Result<Ended> {
+    async fn on_incoming(&mut self, heard: SocketMessage, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
         match heard {
-            Heard::Ping(payload) => writer.pong(&payload).await?,
-            Heard::Pong => {}
-            Heard::Closed(code) => return Ok(Some(code)),
-            Heard::Text(text) => return self.obey(&text, writer).await,
+            SocketMessage::Ping(payload) => writer.pong(&payload).await?,
+            SocketMessage::Pong => {}
+            SocketMessage::Closed(code) => return Ok(Some(code)),
+            SocketMessage::Text(text) => return self.on_message(&text, writer).await,
         }
         Ok(None)
     }
 
-    fn sits(&mut self, person: &Person) -> bool {
-        let world = self.app.world();
-        let sockets = world.map(|world| world.sockets_of(person)).unwrap_or_default();
-        self.seat.log_in(person, sockets)
+    fn authenticate(&mut self, principal: &Principal) -> bool {
+        let world = self.app.platform_access();
+        let sockets = world.map(|world| world.sockets_of(principal)).unwrap_or_default();
+        self.permit.log_in(principal, sockets)
     }
 
-    async fn obey(&mut self, text: &str, writer: &mut Writer) -> io::Result<Ended> {
-        let Ok(mut message) = Message::read(text) else {
-            let frame = failure(0, false, &Failure::bad_request("Failed to parse the message"));
+    async fn on_message(&mut self, text: &str, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
+        let Ok(mut message) = CommandsMessage::read(text) else {
+            let frame = failure(0, false, &ThingsboardError::bad_request("Failed to parse the message"));
             writer.text(&frame.to_string()).await?;
             return Ok(None);
         };
         if let Some(auth) = message.auth_cmd.take() {
-            match person_of(&self.app, auth.token.clone(), false).await {
-                Ok(person) if !self.sits(&person) => return Ok(Some(TRY_AGAIN_LATER)),
-                Ok(person) => {
-                    // What another one was shown is not this one's.
-                    if self.login.as_ref().is_some_and(|(before, _)| before.id != person.id) {
+            match principal_of(&self.app, auth.token.clone(), false).await {
+                Ok(principal) if !self.authenticate(&principal) => return Ok(Some(TRY_AGAIN_LATER)),
+                Ok(principal) => {
+                    // Subscriptions of another user are not visible to this one.
+                    if self.login.as_ref().is_some_and(|(before, _)| before.id != principal.id) {
                         self.subscriptions.clear();
                         self.watch();
                     }
-                    self.login = Some((person, auth.token));
+                    self.login = Some((principal, auth.token));
                 }
                 Err(_) => return Ok(Some(POLICY_VIOLATION)),
             }
@@ -151,8 +158,8 @@ impl Session {
         }
         for command in message.commands() {
             let frame = match command {
-                Ok(command) => self.carry_out(command).await,
-                Err((id, problem)) => Some(failure(id, false, &Failure::bad_request(problem))),
+                Ok(command) => self.execute(command).await,
+                Err((id, problem)) => Some(failure(id, false, &ThingsboardError::bad_request(problem))),
             };
             if let Some(frame) = frame {
                 writer.text(&frame.to_string()).await?;
@@ -161,20 +168,22 @@ impl Session {
         Ok(None)
     }
 
-    async fn carry_out(&mut self, command: Command) -> Option<Frame> {
+    async fn execute(&mut self, command: SocketCommand) -> Option<SocketUpdate> {
         let (id, is_old) = match &command {
-            Command::Telemetry(old) | Command::Attributes(old) | Command::History(old) => (old.cmd_id, true),
-            Command::Entities(entities) => (entities.cmd_id, false),
-            Command::EntityCount { id, .. } | Command::Alarms { id, .. } | Command::AlarmCount { id, .. } => {
-                (*id, false)
+            SocketCommand::Telemetry(old) | SocketCommand::Attributes(old) | SocketCommand::History(old) => {
+                (old.cmd_id, true)
             }
-            Command::AlarmStatus(status) => (status.cmd_id, false),
-            Command::Unsubscribe(id) | Command::Notifications { id, .. } => (*id, false),
-            Command::Nothing => return None,
+            SocketCommand::Entities(entities) => (entities.cmd_id, false),
+            SocketCommand::EntityCount { id, .. }
+            | SocketCommand::Alarms { id, .. }
+            | SocketCommand::AlarmCount { id, .. } => (*id, false),
+            SocketCommand::AlarmStatus(status) => (status.cmd_id, false),
+            SocketCommand::Unsubscribe(id) | SocketCommand::Notifications { id, .. } => (*id, false),
+            SocketCommand::Nothing => return None,
         };
         let is_end = match &command {
-            Command::Telemetry(old) | Command::Attributes(old) => old.unsubscribe,
-            Command::Unsubscribe(_) => true,
+            SocketCommand::Telemetry(old) | SocketCommand::Attributes(old) => old.unsubscribe,
+            SocketCommand::Unsubscribe(_) => true,
             _ => false,
         };
         if is_end {
@@ -182,33 +191,37 @@ impl Session {
             self.watch();
             return None;
         }
-        if let Command::Notifications { is_count, .. } = command {
+        if let SocketCommand::Notifications { is_count, .. } = command {
             return Some(no_notifications(id, is_count));
         }
-        let is_of_screen = self.login.as_ref().is_some_and(|(person, _)| person.screen.is_some());
+        let is_of_screen = self
+            .login
+            .as_ref()
+            .is_some_and(|(principal, _)| principal.screen.is_some());
         let frame = match command {
-            Command::Telemetry(_) | Command::Attributes(_) => self.subscribe(id, command).await,
-            _ if is_of_screen => Err(Failure::permission()),
+            SocketCommand::Telemetry(_) | SocketCommand::Attributes(_) => self.subscribe(id, command).await,
+            _ if is_of_screen => Err(ThingsboardError::permission()),
             _ => self.subscribe(id, command).await,
         };
         self.watch();
         Some(frame.unwrap_or_else(|problem| failure(id, is_old, &problem)))
     }
 
-    /// Watches first and reads then: what changes in between comes as an update.
-    async fn subscribe(&mut self, id: i64, command: Command) -> Result<Frame, Failure> {
+    /// Starts watching before reading, so that changes in between arrive as updates.
+    async fn subscribe(&mut self, id: i64, command: SocketCommand) -> Result<SocketUpdate, ThingsboardError> {
         if self.subscriptions.len() >= SUBSCRIPTIONS_MAX && !self.subscriptions.contains_key(&id) {
-            return Err(Failure::bad_request(format!(
+            return Err(ThingsboardError::bad_request(format!(
                 "More than {SUBSCRIPTIONS_MAX} subscriptions"
             )));
         }
         let old = self.subscriptions.remove(&id);
-        if let Command::Entities(command) = command {
+        if let SocketCommand::Entities(command) = command {
             return self.subscribe_entities(id, *command, old).await;
         }
-        self.watch_ahead(&command)?;
+        self.watch_before_query(&command)?;
         let call = self.call()?;
-        let (subscription, frame) = in_turn(&self.app, call, move |call| make(call, id, command)).await??;
+        let (subscription, frame) =
+            on_tenant_thread(&self.app, call, move |call| create_subscription(call, id, command)).await??;
         if let Some(subscription) = subscription {
             self.subscriptions.insert(id, subscription);
         }
@@ -219,48 +232,48 @@ impl Session {
         &mut self,
         id: i64,
         command: EntityDataCommand,
-        old: Option<Subscription>,
-    ) -> Result<Frame, Failure> {
+        old: Option<SocketSubscription>,
+    ) -> Result<SocketUpdate, ThingsboardError> {
         let mut entities = match (old, &command.query) {
-            (Some(Subscription::Entities(known)), _) => known,
-            (_, Some(query)) => Box::new(Entities::new(query.clone())),
-            (_, None) => return Err(Failure::bad_request("The command has no query")),
+            (Some(SocketSubscription::Entities(known)), _) => known,
+            (_, Some(query)) => Box::new(EntityPageSubscription::new(query.clone())),
+            (_, None) => return Err(ThingsboardError::bad_request("The command has no query")),
         };
         let once = entities.change(command);
         let call = self.call()?;
-        let found = in_turn(&self.app, call, move |call| entities.find(call).map(|()| entities));
+        let found = on_tenant_thread(&self.app, call, move |call| entities.find(call).map(|()| entities));
         let mut entities = found.await??;
         for entity in entities.watched() {
             self.watch_one(entity)?;
         }
         let call = self.call()?;
-        let read = in_turn(&self.app, call, move |call| {
-            call.platform().settle();
+        let read = on_tenant_thread(&self.app, call, move |call| {
+            call.platform().wait_for_stores();
             let frame = entities.frame(call, id, &once)?;
-            Ok::<_, Failure>((entities, frame))
+            Ok::<_, ThingsboardError>((entities, frame))
         });
         let (entities, frame) = read.await??;
-        self.subscriptions.insert(id, Subscription::Entities(entities));
+        self.subscriptions.insert(id, SocketSubscription::Entities(entities));
         Ok(frame)
     }
 
-    fn watch_ahead(&mut self, command: &Command) -> Result<(), Failure> {
-        let tenant = self.login.as_ref().map(|(person, _)| person.tenant.0);
+    fn watch_before_query(&mut self, command: &SocketCommand) -> Result<(), ThingsboardError> {
+        let tenant = self.login.as_ref().map(|(principal, _)| principal.tenant.0);
         let entity = match command {
-            Command::Telemetry(old) | Command::Attributes(old) => old.entity().map(|entity| entity.id),
-            Command::Alarms { .. } | Command::AlarmCount { .. } => tenant,
-            Command::AlarmStatus(status) => Some(status.originator_id.id),
+            SocketCommand::Telemetry(old) | SocketCommand::Attributes(old) => old.entity().map(|entity| entity.id),
+            SocketCommand::Alarms { .. } | SocketCommand::AlarmCount { .. } => tenant,
+            SocketCommand::AlarmStatus(status) => Some(status.originator_id.id),
             _ => None,
         };
         entity.map_or(Ok(()), |entity| self.watch_one(entity))
     }
 
-    fn watch_one(&mut self, entity: Uuid) -> Result<(), Failure> {
+    fn watch_one(&mut self, entity: Uuid) -> Result<(), ThingsboardError> {
         if self.watched.contains(&entity) {
             return Ok(());
         }
         if self.watched.len() >= WATCHED_MAX {
-            return Err(Failure::bad_request(format!(
+            return Err(ThingsboardError::bad_request(format!(
                 "More than {WATCHED_MAX} entities are watched"
             )));
         }
@@ -269,9 +282,13 @@ impl Session {
         Ok(())
     }
 
-    /// Exactly those that subscriptions show.
+    /// Watches exactly the entities of the subscriptions.
     fn watch(&mut self) {
-        let wanted: HashSet<Uuid> = self.subscriptions.values().flat_map(Subscription::watched).collect();
+        let wanted: HashSet<Uuid> = self
+            .subscriptions
+            .values()
+            .flat_map(SocketSubscription::watched)
+            .collect();
         for gone in self.watched.difference(&wanted) {
             self.updates.unwatch(*gone);
         }
@@ -281,22 +298,22 @@ impl Session {
         self.watched = wanted;
     }
 
-    fn call(&self) -> Result<Call, Failure> {
-        let (person, _) = self.login.as_ref().ok_or_else(Failure::unauthorized)?;
-        Call::new(&self.app, person.clone(), &HeaderMap::new())
+    fn call(&self) -> Result<ApiCall, ThingsboardError> {
+        let (principal, _) = self.login.as_ref().ok_or_else(ThingsboardError::unauthorized)?;
+        ApiCall::new(&self.app, principal.clone(), &HeaderMap::new())
     }
 
-    async fn show(&mut self, update: &Update, writer: &mut Writer) -> io::Result<Ended> {
+    async fn show(&mut self, update: &Update, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
         if self.updates.take_missed() > 0 {
-            return self.show_all(writer).await;
+            return self.send_current_state(writer).await;
         }
         if self.is_of_another_customer(update) {
-            self.drop_what_may_not_be_seen(writer).await?;
+            self.drop_inaccessible_subscriptions(writer).await?;
             return Ok(None);
         }
         let shown = self.subscriptions.iter_mut();
-        let frames: Vec<Frame> = shown
-            .filter_map(|(id, subscription)| subscription.shows(*id, update))
+        let frames: Vec<SocketUpdate> = shown
+            .filter_map(|(id, subscription)| subscription.frame_of_update(*id, update))
             .collect();
         for frame in frames {
             writer.text(&frame.to_string()).await?;
@@ -311,25 +328,25 @@ impl Session {
         Ok(None)
     }
 
-    async fn look_at_alarms(&mut self, writer: &mut Writer) -> io::Result<Ended> {
-        self.look_at = Instant::now() + ALARMS_EVERY;
+    async fn send_alarm_updates(&mut self, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
+        self.check_at = Instant::now() + ALARMS_EVERY;
         let changed = std::mem::take(&mut self.changed_alarms);
         if changed.len() > ALARMS_MAX {
-            return self.show_all(writer).await;
+            return self.send_current_state(writer).await;
         }
-        self.look(changed, writer).await?;
+        self.send_alarm_changes(changed, writer).await?;
         Ok(None)
     }
 
-    /// Alarms that changed, and counts.
-    async fn look(&mut self, alarms: Vec<Alarm>, writer: &mut Writer) -> io::Result<()> {
+    /// Sends changed alarms and counts.
+    async fn send_alarm_changes(&mut self, alarms: Vec<Alarm>, writer: &mut FrameWriter) -> io::Result<()> {
         let Ok(call) = self.call() else { return Ok(()) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let looked = in_turn(&self.app, call, move |call| {
-            call.platform().settle();
+        let looked = on_tenant_thread(&self.app, call, move |call| {
+            call.platform().wait_for_stores();
             let mut frames = Vec::new();
             for (id, subscription) in &mut subscriptions {
-                let frame = subscription.look(call, *id, &alarms);
+                let frame = subscription.query_updates(call, *id, &alarms);
                 frames.extend(frame.unwrap_or_else(|problem| Some(failure(*id, false, &problem))));
             }
             (subscriptions, frames)
@@ -344,16 +361,16 @@ impl Session {
         Ok(())
     }
 
-    /// After updates were missed: everything as it is now.
-    async fn show_all(&mut self, writer: &mut Writer) -> io::Result<Ended> {
+    /// Sends the current state of all subscriptions, after updates were dropped.
+    async fn send_current_state(&mut self, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
         while self.updates.try_next().is_some() {}
         let Ok(call) = self.call() else { return Ok(None) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let read = in_turn(&self.app, call, move |call| {
-            call.platform().settle();
-            let frames: Vec<Frame> = subscriptions
+        let read = on_tenant_thread(&self.app, call, move |call| {
+            call.platform().wait_for_stores();
+            let frames: Vec<SocketUpdate> = subscriptions
                 .iter_mut()
-                .filter_map(|(id, subscription)| subscription.anew(call, *id).transpose())
+                .filter_map(|(id, subscription)| subscription.current_state(call, *id).transpose())
                 .filter_map(Result::ok)
                 .collect();
             (subscriptions, frames)
@@ -368,52 +385,60 @@ impl Session {
         Ok(None)
     }
 
-    /// The token may have expired, or its user be gone.
-    async fn check(&mut self, is_counting: bool, writer: &mut Writer) -> io::Result<Ended> {
+    /// Checks that the token has not expired and its user still exists.
+    async fn check(&mut self, is_counting: bool, writer: &mut FrameWriter) -> io::Result<CloseStatus> {
         if let Some((_, token)) = &self.login
-            && person_of(&self.app, token.clone(), false).await.is_err()
+            && principal_of(&self.app, token.clone(), false).await.is_err()
         {
             return Ok(Some(POLICY_VIOLATION));
         }
         writer.ping().await?;
-        self.drop_what_may_not_be_seen(writer).await?;
+        self.drop_inaccessible_subscriptions(writer).await?;
         if is_counting {
-            self.look(Vec::new(), writer).await?;
+            self.send_alarm_changes(Vec::new(), writer).await?;
         }
         Ok(None)
     }
 }
 
-impl Session {
-    /// A device that was the customer's when it was asked for.
+impl SocketSession {
+    /// Whether the device no longer belongs to the customer of the subscription.
     fn is_of_another_customer(&self, update: &Update) -> bool {
-        let (Some((person, _)), Some(entity), Some(world)) = (&self.login, update.entity(), self.app.world()) else {
+        let (Some((principal, _)), Some(entity), Some(world)) =
+            (&self.login, update.entity(), self.app.platform_access())
+        else {
             return false;
         };
-        if person.authority != Authority::CustomerUser || person.screen.is_some() || entity.kind != EntityType::Device {
+        if principal.authority != Authority::CustomerUser
+            || principal.screen.is_some()
+            || entity.kind != EntityType::Device
+        {
             return false;
         }
         let directory = world.platform().entities().directory();
         directory
             .device(DeviceId(entity.id))
-            .is_none_or(|device| device.customer != person.customer)
+            .is_none_or(|device| device.customer != principal.customer)
     }
 
-    /// What a customer watches may be another's by now. Of a tenant's administrators it is as before.
-    async fn drop_what_may_not_be_seen(&mut self, writer: &mut Writer) -> io::Result<()> {
-        let Some((person, _)) = &self.login else { return Ok(()) };
-        let is_screen = person.screen.is_some();
-        let is_admin = person.authority != Authority::CustomerUser && !is_screen;
+    /// Drops subscriptions of entities that are no longer assigned to the customer. The rights of tenant administrators
+    /// do not change.
+    async fn drop_inaccessible_subscriptions(&mut self, writer: &mut FrameWriter) -> io::Result<()> {
+        let Some((principal, _)) = &self.login else {
+            return Ok(());
+        };
+        let is_screen = principal.screen.is_some();
+        let is_admin = principal.authority != Authority::CustomerUser && !is_screen;
         if self.subscriptions.is_empty() || is_admin {
             return Ok(());
         }
         let Ok(call) = self.call() else { return Ok(()) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let looked = in_turn(&self.app, call, move |call| {
+        let looked = on_tenant_thread(&self.app, call, move |call| {
             let mut frames = Vec::new();
             let forget = match is_screen {
-                true => Subscription::forget_attributes,
-                false => Subscription::forget_strangers,
+                true => SocketSubscription::drop_hidden_attributes,
+                false => SocketSubscription::drop_inaccessible,
             };
             subscriptions.retain(|id, subscription| match forget(subscription, call) {
                 Ok(()) => true,
@@ -436,29 +461,36 @@ impl Session {
     }
 }
 
-fn make(call: &Call, id: i64, command: Command) -> Result<(Option<Subscription>, Frame), Failure> {
-    call.platform().settle();
+fn create_subscription(
+    call: &ApiCall,
+    id: i64,
+    command: SocketCommand,
+) -> Result<(Option<SocketSubscription>, SocketUpdate), ThingsboardError> {
+    call.platform().wait_for_stores();
     let some = |(subscription, frame)| (Some(subscription), frame);
     Ok(match command {
-        Command::Telemetry(command) => some(Subscription::telemetry(call, &command)?),
-        Command::Attributes(command) => some(Subscription::attributes(call, &command)?),
-        Command::History(command) => (None, history_frame(call, &command)?),
-        Command::EntityCount { query, .. } => some(Subscription::entity_count(call, id, &query)?),
-        Command::Alarms { query, .. } => some(Subscription::alarms(call, id, &query)?),
-        Command::AlarmCount { query, .. } => some(Subscription::alarm_count(call, id, &query)?),
-        Command::AlarmStatus(status) => some(Subscription::alarm_status(call, id, &status)?),
-        Command::Entities(_) | Command::Unsubscribe(_) | Command::Notifications { .. } | Command::Nothing => {
-            return Err(Failure::bad_request("The command makes no such subscription"));
+        SocketCommand::Telemetry(command) => some(SocketSubscription::telemetry(call, &command)?),
+        SocketCommand::Attributes(command) => some(SocketSubscription::attributes(call, &command)?),
+        SocketCommand::History(command) => (None, history_frame(call, &command)?),
+        SocketCommand::EntityCount { query, .. } => some(SocketSubscription::entity_count(call, id, &query)?),
+        SocketCommand::Alarms { query, .. } => some(SocketSubscription::alarms(call, id, &query)?),
+        SocketCommand::AlarmCount { query, .. } => some(SocketSubscription::alarm_count(call, id, &query)?),
+        SocketCommand::AlarmStatus(status) => some(SocketSubscription::alarm_status(call, id, &status)?),
+        SocketCommand::Entities(_)
+        | SocketCommand::Unsubscribe(_)
+        | SocketCommand::Notifications { .. }
+        | SocketCommand::Nothing => {
+            return Err(ThingsboardError::bad_request("The command makes no such subscription"));
         }
     })
 }
 
-async fn in_turn<R: Send + 'static>(
+async fn on_tenant_thread<R: Send + 'static>(
     app: &App,
-    call: Call,
-    work: impl FnOnce(&Call) -> R + Send + 'static,
-) -> Result<R, Problem> {
-    let turn = call.turn().await;
+    call: ApiCall,
+    work: impl FnOnce(&ApiCall) -> R + Send + 'static,
+) -> Result<R, HttpProblem> {
+    let turn = call.wait_for_thread().await;
     let work = move || {
         let _turn = turn;
         work(&call)

@@ -1,28 +1,29 @@
-//! One subscription: what it says at first, and what of an update it shows.
+//! A subscription: its first answer, and the parts of updates that it sends.
 
 use std::collections::{HashMap, HashSet};
 
 use devices::Update;
 use platform::ids::{EntityId, Uuid};
-use platform::model::{Alarm, Attribute, Scope};
+use platform::model::{Alarm, Attribute, AttributeScope};
 use serde_json::{Map, Value, json};
-use timeseries::{TimedValue, Value as Point};
+use timeseries::{PointValue as Point, TimedValue};
 
-use super::super::alarms::Names;
-use super::super::call::{Call, Verb};
-use super::super::failure::Failure;
+use super::super::alarms::NameCache;
+use super::super::call::{ApiCall, Verb};
+use super::super::failure::ThingsboardError;
 use super::super::query::{
-    EntityDataQuery, EntityKey, KeyType, Room, Row, alarms_page, count, count_of_alarms, find, values_json,
+    EntityDataQuery, EntityKey, KeyType, QueriedEntity, QueryAnswerBudget, alarms_page, count, count_of_alarms, find,
+    values_json,
 };
-use super::super::telemetry::{Window, explain, point_json};
+use super::super::telemetry::{HistoryQueryRange, point_json, store_error};
 use super::super::values;
 use super::commands::{
-    AggregateCommand, AggregateKey, AlarmStatusCommand, EntityDataCommand, LatestCommand, OldCommand, SeriesCommand,
+    AggregateCommand, AggregateKey, AlarmStatusCommand, EntityDataCommand, LatestCommand, LegacyCommand, SeriesCommand,
     WindowFields,
 };
 use crate::strict::from_value;
 
-pub enum Subscription {
+pub enum SocketSubscription {
     Telemetry {
         entity: EntityId,
         keys: Option<Vec<String>>,
@@ -30,10 +31,10 @@ pub enum Subscription {
     },
     Attributes {
         entity: EntityId,
-        scope: Option<Scope>,
+        scope: Option<AttributeScope>,
         keys: Option<Vec<String>>,
     },
-    Entities(Box<Entities>),
+    Entities(Box<EntityPageSubscription>),
     EntityCount {
         query: EntityDataQuery,
         last: usize,
@@ -54,8 +55,8 @@ pub enum Subscription {
     },
 }
 
-/// Of a page of entities.
-pub struct Entities {
+/// A page of entities.
+pub struct EntityPageSubscription {
     query: EntityDataQuery,
     ids: HashSet<EntityId>,
     latest: Option<LatestCommand>,
@@ -64,21 +65,22 @@ pub struct Entities {
     newest: HashMap<(Uuid, String), i64>,
 }
 
-/// What a client is told.
-pub type Frame = Value;
+/// A message to the client.
+pub type SocketUpdate = Value;
 
-pub fn failure(id: i64, is_old: bool, failure: &Failure) -> Frame {
+pub fn failure(id: i64, is_old: bool, failure: &ThingsboardError) -> SocketUpdate {
     let code = match failure.code() {
-        super::super::failure::Code::General => 1,
-        super::super::failure::Code::PermissionDenied | super::super::failure::Code::Authentication => 3,
+        super::super::failure::ThingsboardErrorCode::General => 1,
+        super::super::failure::ThingsboardErrorCode::PermissionDenied
+        | super::super::failure::ThingsboardErrorCode::Authentication => 3,
         _ => 2,
     };
     let number = if is_old { "subscriptionId" } else { "cmdId" };
     json!({number: id, "errorCode": code, "errorMsg": failure.message(), "data": null})
 }
 
-/// `{"k": [[ts, "v"], …]}` with the newest time of each key.
-fn old_frame(id: i64, data: Map<String, Value>) -> Frame {
+/// Returns `{"k": [[ts, "v"], …]}` with the newest time of each key.
+fn telemetry_frame(id: i64, data: Map<String, Value>) -> SocketUpdate {
     let latest: Map<String, Value> = data
         .iter()
         .map(|(key, points)| (key.clone(), points[0][0].clone()))
@@ -86,19 +88,19 @@ fn old_frame(id: i64, data: Map<String, Value>) -> Frame {
     json!({"subscriptionId": id, "errorCode": 0, "errorMsg": null, "data": data, "latestValues": latest})
 }
 
-fn new_frame(id: i64, kind: &str, data: Value, update: Value) -> Frame {
+fn data_frame(id: i64, kind: &str, data: Value, update: Value) -> SocketUpdate {
     json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "data": data, "update": update, "cmdUpdateType": kind})
 }
 
-fn count_frame(id: i64, kind: &str, count: usize) -> Frame {
+fn count_frame(id: i64, kind: &str, count: usize) -> SocketUpdate {
     json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "count": count, "cmdUpdateType": kind})
 }
 
-fn status_frame(id: i64, is_active: bool) -> Frame {
+fn status_frame(id: i64, is_active: bool) -> SocketUpdate {
     json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "active": is_active, "cmdUpdateType": "ALARM_STATUS"})
 }
 
-pub fn no_notifications(id: i64, is_count: bool) -> Frame {
+pub fn no_notifications(id: i64, is_count: bool) -> SocketUpdate {
     let mut frame = json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "totalUnreadCount": 0, "sequenceNumber": 0,
         "cmdUpdateType": "NOTIFICATIONS_COUNT"});
     if !is_count {
@@ -108,15 +110,20 @@ pub fn no_notifications(id: i64, is_count: bool) -> Frame {
     frame
 }
 
-/// What an entity command asks for now and not again.
+/// Requests of an entity command that are answered once.
 #[derive(Default)]
-pub struct Once {
+pub struct OneTimeRequests {
     history: Option<SeriesCommand>,
     aggregates: Option<AggregateCommand>,
 }
 
 impl AggregateCommand {
-    fn compared(&self, call: &Call, entity: EntityId, key: &AggregateKey) -> Result<Value, Failure> {
+    fn value_with_comparison(
+        &self,
+        call: &ApiCall,
+        entity: EntityId,
+        key: &AggregateKey,
+    ) -> Result<Value, ThingsboardError> {
         let value = |start: i64, end: i64| {
             let window = WindowFields {
                 start_ts: start,
@@ -128,7 +135,7 @@ impl AggregateCommand {
             };
             let all = history(call, entity, std::slice::from_ref(&key.key), &window)?;
             let point = all.first().and_then(|points| points.first());
-            Ok::<_, Failure>(point.map(|point| point_json(point, false)))
+            Ok::<_, ThingsboardError>(point.map(|point| point_json(point, false)))
         };
         let end = match self.time_window {
             0 => self.end_ts,
@@ -152,14 +159,14 @@ impl AggregateCommand {
 }
 
 impl WindowFields {
-    /// `keys`: how many share the answer.
-    fn query(&self, keys: usize) -> Result<timeseries::Query, Failure> {
+    /// `keys`: number of keys that share the limit of the answer.
+    fn query(&self, keys: usize) -> Result<timeseries::Query, ThingsboardError> {
         let end = if self.end_ts > 0 {
             self.end_ts
         } else {
             self.start_ts.saturating_add(self.time_window)
         };
-        let window = Window {
+        let window = HistoryQueryRange {
             range: self.start_ts..end,
             interval: self.interval.as_ref().and_then(Value::as_i64).unwrap_or(0),
             interval_type: self.interval_type.as_deref().unwrap_or_default(),
@@ -173,25 +180,25 @@ impl WindowFields {
 }
 
 fn history(
-    call: &Call,
+    call: &ApiCall,
     entity: EntityId,
     keys: &[String],
     window: &WindowFields,
-) -> Result<Vec<Vec<TimedValue>>, Failure> {
+) -> Result<Vec<Vec<TimedValue>>, ThingsboardError> {
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let query = window.query(keys.len())?;
     call.platform()
         .store()
         .query(entity.id.into(), &names, &query)
-        .map_err(explain)
+        .map_err(store_error)
 }
 
-fn all_keys(call: &Call, entity: EntityId) -> Result<Vec<String>, Failure> {
+fn all_keys(call: &ApiCall, entity: EntityId) -> Result<Vec<String>, ThingsboardError> {
     let keys = call.platform().store().keys(entity.id.into())?;
     Ok(keys.into_iter().map(String::from).collect())
 }
 
-fn latest(call: &Call, entity: EntityId, keys: &[String]) -> Result<Vec<Vec<TimedValue>>, Failure> {
+fn latest(call: &ApiCall, entity: EntityId, keys: &[String]) -> Result<Vec<Vec<TimedValue>>, ThingsboardError> {
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let latest = call.platform().store().latest(entity.id.into(), &names)?;
     Ok(latest.into_iter().map(|point| point.into_iter().collect()).collect())
@@ -206,13 +213,13 @@ fn newest_of(keys: &[String], all: &[Vec<TimedValue>]) -> impl Iterator<Item = (
 }
 
 fn attributes(
-    call: &Call,
+    call: &ApiCall,
     entity: EntityId,
-    scope: Option<Scope>,
+    scope: Option<AttributeScope>,
     keys: Option<&[String]>,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<Map<String, Value>, ThingsboardError> {
     let names: Option<Vec<&str>> = keys.map(|keys| keys.iter().map(String::as_str).collect());
-    let scopes: &[Scope] = scope.as_ref().map_or(&Scope::ALL, std::slice::from_ref);
+    let scopes: &[AttributeScope] = scope.as_ref().map_or(&AttributeScope::ALL, std::slice::from_ref);
     let mut data = Map::new();
     for scope in scopes {
         let found = call.platform().attributes(entity, *scope, names.as_deref())?;
@@ -232,27 +239,30 @@ fn pairs(keys: &[String], all: &[Vec<TimedValue>]) -> Map<String, Value> {
     pairs.collect()
 }
 
-/// History of an entity, once.
-pub fn history_frame(call: &Call, command: &OldCommand) -> Result<Frame, Failure> {
+/// Returns the history of an entity, once.
+pub fn history_frame(call: &ApiCall, command: &LegacyCommand) -> Result<SocketUpdate, ThingsboardError> {
     let entity = entity_of(call, command, Verb::ReadTelemetry)?;
     let keys = match command.keys() {
         Some(keys) => keys,
         None => all_keys(call, entity)?,
     };
     let all = history(call, entity, &keys, &command.window)?;
-    Ok(old_frame(command.cmd_id, pairs(&keys, &all)))
+    Ok(telemetry_frame(command.cmd_id, pairs(&keys, &all)))
 }
 
-pub fn entity_of(call: &Call, command: &OldCommand, verb: Verb) -> Result<EntityId, Failure> {
+pub fn entity_of(call: &ApiCall, command: &LegacyCommand, verb: Verb) -> Result<EntityId, ThingsboardError> {
     let entity = command
         .entity()
-        .ok_or_else(|| Failure::bad_request("Device id is empty!"))?;
+        .ok_or_else(|| ThingsboardError::bad_request("Device id is empty!"))?;
     call.check_id(entity, verb)?;
     Ok(entity)
 }
 
-impl Subscription {
-    pub fn telemetry(call: &Call, command: &OldCommand) -> Result<(Subscription, Frame), Failure> {
+impl SocketSubscription {
+    pub fn telemetry(
+        call: &ApiCall,
+        command: &LegacyCommand,
+    ) -> Result<(SocketSubscription, SocketUpdate), ThingsboardError> {
         let entity = entity_of(call, command, Verb::ReadTelemetry)?;
         let keys = match command.keys() {
             Some(keys) => keys,
@@ -263,46 +273,61 @@ impl Subscription {
         } else {
             latest(call, entity, &keys)?
         };
-        let subscription = Subscription::Telemetry {
+        let subscription = SocketSubscription::Telemetry {
             entity,
             newest: newest_of(&keys, &all).collect(),
             keys: command.keys(),
         };
-        Ok((subscription, old_frame(command.cmd_id, pairs(&keys, &all))))
+        Ok((subscription, telemetry_frame(command.cmd_id, pairs(&keys, &all))))
     }
 
-    pub fn attributes(call: &Call, command: &OldCommand) -> Result<(Subscription, Frame), Failure> {
+    pub fn attributes(
+        call: &ApiCall,
+        command: &LegacyCommand,
+    ) -> Result<(SocketSubscription, SocketUpdate), ThingsboardError> {
         let entity = entity_of(call, command, Verb::ReadAttributes)?;
         let (scope, keys) = (command.scope(), call.attributes_shown(command.keys())?);
         let data = attributes(call, entity, scope, keys.as_deref())?;
         Ok((
-            Subscription::Attributes { entity, scope, keys },
-            old_frame(command.cmd_id, data),
+            SocketSubscription::Attributes { entity, scope, keys },
+            telemetry_frame(command.cmd_id, data),
         ))
     }
 
-    pub fn entity_count(call: &Call, id: i64, query: &Value) -> Result<(Subscription, Frame), Failure> {
+    pub fn entity_count(
+        call: &ApiCall,
+        id: i64,
+        query: &Value,
+    ) -> Result<(SocketSubscription, SocketUpdate), ThingsboardError> {
         let query: EntityDataQuery = read(query)?;
         let last = count(call, &query)?;
         Ok((
-            Subscription::EntityCount { query, last },
+            SocketSubscription::EntityCount { query, last },
             count_frame(id, "COUNT_DATA", last),
         ))
     }
 
-    pub fn alarms(call: &Call, id: i64, query: &Value) -> Result<(Subscription, Frame), Failure> {
+    pub fn alarms(
+        call: &ApiCall,
+        id: i64,
+        query: &Value,
+    ) -> Result<(SocketSubscription, SocketUpdate), ThingsboardError> {
         let page = alarms_page(call, query)?;
         let frame = alarms_frame(id, json!(page), Value::Null);
-        let subscription = Subscription::Alarms {
+        let subscription = SocketSubscription::Alarms {
             query: query.clone(),
             tenant: call.tenant().0,
         };
         Ok((subscription, frame))
     }
 
-    pub fn alarm_count(call: &Call, id: i64, query: &Value) -> Result<(Subscription, Frame), Failure> {
+    pub fn alarm_count(
+        call: &ApiCall,
+        id: i64,
+        query: &Value,
+    ) -> Result<(SocketSubscription, SocketUpdate), ThingsboardError> {
         let last = count_of_alarms(call, query)?;
-        let subscription = Subscription::AlarmCount {
+        let subscription = SocketSubscription::AlarmCount {
             query: query.clone(),
             tenant: call.tenant().0,
             last,
@@ -310,63 +335,72 @@ impl Subscription {
         Ok((subscription, count_frame(id, "ALARM_COUNT_DATA", last)))
     }
 
-    pub fn alarm_status(call: &Call, id: i64, command: &AlarmStatusCommand) -> Result<(Subscription, Frame), Failure> {
+    pub fn alarm_status(
+        call: &ApiCall,
+        id: i64,
+        command: &AlarmStatusCommand,
+    ) -> Result<(SocketSubscription, SocketUpdate), ThingsboardError> {
         let entity = command.originator_id;
         call.check_id(entity, Verb::Read)?;
         let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": entity}, "statusList": ["ACTIVE"],
             "typeList": command.type_list, "severityList": command.severity_list});
         let last = count_of_alarms(call, &query)? > 0;
         Ok((
-            Subscription::AlarmStatus { entity, query, last },
+            SocketSubscription::AlarmStatus { entity, query, last },
             status_frame(id, last),
         ))
     }
 
-    /// Whether it is of the older kind of commands.
+    /// Whether the subscription uses the older commands.
     pub fn is_old(&self) -> bool {
-        matches!(self, Subscription::Telemetry { .. } | Subscription::Attributes { .. })
+        matches!(
+            self,
+            SocketSubscription::Telemetry { .. } | SocketSubscription::Attributes { .. }
+        )
     }
 
-    /// Leaves out attributes that a screen's dashboard shows no more; an error if that is all of them.
-    pub fn forget_attributes(&mut self, call: &Call) -> Result<(), Failure> {
-        if let Subscription::Attributes { keys, .. } = self {
+    /// Drops attributes that the screen's dashboard no longer shows. Fails if none remain.
+    pub fn drop_hidden_attributes(&mut self, call: &ApiCall) -> Result<(), ThingsboardError> {
+        if let SocketSubscription::Attributes { keys, .. } = self {
             *keys = call.attributes_shown(keys.take())?;
         }
         Ok(())
     }
 
-    /// Leaves out what may not be seen any more; an error if that is all of it.
-    pub fn forget_strangers(&mut self, call: &Call) -> Result<(), Failure> {
+    /// Drops entities that the user may no longer read. Fails if none remain.
+    pub fn drop_inaccessible(&mut self, call: &ApiCall) -> Result<(), ThingsboardError> {
         match self {
-            Subscription::Telemetry { entity, .. } => call.check_id(*entity, Verb::ReadTelemetry),
-            Subscription::Attributes { entity, .. } => call.check_id(*entity, Verb::ReadAttributes),
-            Subscription::AlarmStatus { entity, .. } => call.check_id(*entity, Verb::Read),
-            Subscription::Entities(entities) => {
+            SocketSubscription::Telemetry { entity, .. } => call.check_id(*entity, Verb::ReadTelemetry),
+            SocketSubscription::Attributes { entity, .. } => call.check_id(*entity, Verb::ReadAttributes),
+            SocketSubscription::AlarmStatus { entity, .. } => call.check_id(*entity, Verb::Read),
+            SocketSubscription::Entities(entities) => {
                 entities.ids.retain(|id| call.check_id(*id, Verb::Read).is_ok());
                 Ok(())
             }
-            // They are asked for anew each time.
-            Subscription::EntityCount { .. } | Subscription::Alarms { .. } | Subscription::AlarmCount { .. } => Ok(()),
+            // These are queried again for each update.
+            SocketSubscription::EntityCount { .. }
+            | SocketSubscription::Alarms { .. }
+            | SocketSubscription::AlarmCount { .. } => Ok(()),
         }
     }
 
-    /// Whom to watch for it.
+    /// Returns the entities to watch for this subscription.
     pub fn watched(&self) -> Vec<Uuid> {
         match self {
-            Subscription::Telemetry { entity, .. }
-            | Subscription::Attributes { entity, .. }
-            | Subscription::AlarmStatus { entity, .. } => vec![entity.id],
-            Subscription::Entities(entities) => entities.watched(),
-            Subscription::EntityCount { .. } => Vec::new(),
-            Subscription::Alarms { tenant, .. } | Subscription::AlarmCount { tenant, .. } => vec![*tenant],
+            SocketSubscription::Telemetry { entity, .. }
+            | SocketSubscription::Attributes { entity, .. }
+            | SocketSubscription::AlarmStatus { entity, .. } => vec![entity.id],
+            SocketSubscription::Entities(entities) => entities.watched(),
+            SocketSubscription::EntityCount { .. } => Vec::new(),
+            SocketSubscription::Alarms { tenant, .. } | SocketSubscription::AlarmCount { tenant, .. } => vec![*tenant],
         }
     }
 
-    /// Whether an update says something to it at all, without looking anything up.
-    pub fn shows(&mut self, id: i64, update: &Update) -> Option<Frame> {
+    /// Returns the part of an update that the subscription shows. Reads nothing from the store.
+    pub fn frame_of_update(&mut self, id: i64, update: &Update) -> Option<SocketUpdate> {
         match (self, update) {
             (
-                Subscription::Telemetry { entity, keys, newest },
+                SocketSubscription::Telemetry { entity, keys, newest },
                 Update::Telemetry {
                     entity: of,
                     ts_ms,
@@ -382,10 +416,10 @@ impl Subscription {
                         data.insert(key.to_string(), json!([[ts_ms, values::text(value)]]));
                     }
                 }
-                (!data.is_empty()).then(|| old_frame(id, data))
+                (!data.is_empty()).then(|| telemetry_frame(id, data))
             }
             (
-                Subscription::Attributes { entity, scope, keys },
+                SocketSubscription::Attributes { entity, scope, keys },
                 Update::Attributes {
                     entity: of,
                     scope: in_scope,
@@ -395,55 +429,62 @@ impl Subscription {
             ) if entity == of && scope.is_none_or(|scope| scope == *in_scope) => {
                 let is_wanted = |attribute: &&Attribute| keys.as_ref().is_none_or(|keys| keys.contains(&attribute.key));
                 let data: Map<String, Value> = updated.iter().filter(is_wanted).map(attribute_pair).collect();
-                (!data.is_empty()).then(|| old_frame(id, data))
+                (!data.is_empty()).then(|| telemetry_frame(id, data))
             }
-            (Subscription::Entities(entities), update) => {
+            (SocketSubscription::Entities(entities), update) => {
                 let changed = entities.changed(update)?;
-                Some(new_frame(id, "ENTITY_DATA", Value::Null, json!([changed])))
+                Some(data_frame(id, "ENTITY_DATA", Value::Null, json!([changed])))
             }
             _ => None,
         }
     }
 
-    /// As it is now, after updates were missed.
-    pub fn anew(&mut self, call: &Call, id: i64) -> Result<Option<Frame>, Failure> {
+    /// Returns the current state, after updates were dropped.
+    pub fn current_state(&mut self, call: &ApiCall, id: i64) -> Result<Option<SocketUpdate>, ThingsboardError> {
         Ok(match self {
-            Subscription::Telemetry { entity, keys, newest } => {
+            SocketSubscription::Telemetry { entity, keys, newest } => {
                 let keys = match keys {
                     Some(keys) => keys.clone(),
                     None => all_keys(call, *entity)?,
                 };
                 let all = latest(call, *entity, &keys)?;
                 newest.extend(newest_of(&keys, &all));
-                Some(old_frame(id, pairs(&keys, &all)))
+                Some(telemetry_frame(id, pairs(&keys, &all)))
             }
-            Subscription::Attributes { entity, scope, keys } => {
+            SocketSubscription::Attributes { entity, scope, keys } => {
                 let data = attributes(call, *entity, *scope, keys.as_deref())?;
-                Some(old_frame(id, data))
+                Some(telemetry_frame(id, data))
             }
-            Subscription::Entities(entities) => Some(entities.frame(call, id, &Once::default())?),
-            Subscription::Alarms { query, .. } => Some(alarms_frame(id, json!(alarms_page(call, query)?), Value::Null)),
-            Subscription::EntityCount { .. } | Subscription::AlarmCount { .. } | Subscription::AlarmStatus { .. } => {
-                self.look(call, id, &[])?
+            SocketSubscription::Entities(entities) => Some(entities.frame(call, id, &OneTimeRequests::default())?),
+            SocketSubscription::Alarms { query, .. } => {
+                Some(alarms_frame(id, json!(alarms_page(call, query)?), Value::Null))
             }
+            SocketSubscription::EntityCount { .. }
+            | SocketSubscription::AlarmCount { .. }
+            | SocketSubscription::AlarmStatus { .. } => self.query_updates(call, id, &[])?,
         })
     }
 
-    /// What has to be looked up: alarms that changed, counts.
-    pub fn look(&mut self, call: &Call, id: i64, alarms: &[Alarm]) -> Result<Option<Frame>, Failure> {
+    /// Returns updates that need a query: changed alarms, counts.
+    pub fn query_updates(
+        &mut self,
+        call: &ApiCall,
+        id: i64,
+        alarms: &[Alarm],
+    ) -> Result<Option<SocketUpdate>, ThingsboardError> {
         Ok(match self {
-            Subscription::Alarms { query, .. } => alarm_update(call, id, query, alarms)?,
-            Subscription::AlarmCount { query, last, .. } => changed_count(last, count_of_alarms(call, query)?)
+            SocketSubscription::Alarms { query, .. } => alarm_update(call, id, query, alarms)?,
+            SocketSubscription::AlarmCount { query, last, .. } => changed_count(last, count_of_alarms(call, query)?)
                 .map(|count| count_frame(id, "ALARM_COUNT_DATA", count)),
-            Subscription::AlarmStatus { query, last, .. } => {
+            SocketSubscription::AlarmStatus { query, last, .. } => {
                 let is_active = count_of_alarms(call, query)? > 0;
                 (std::mem::replace(last, is_active) != is_active).then(|| status_frame(id, is_active))
             }
-            // Of a time that goes on.
-            Subscription::Entities(entities) if alarms.is_empty() && entities.aggregates.is_some() => {
-                Some(entities.frame(call, id, &Once::default())?)
+            // The time range ends now, so it moves.
+            SocketSubscription::Entities(entities) if alarms.is_empty() && entities.aggregates.is_some() => {
+                Some(entities.frame(call, id, &OneTimeRequests::default())?)
             }
-            Subscription::EntityCount { query, last } if alarms.is_empty() => {
+            SocketSubscription::EntityCount { query, last } if alarms.is_empty() => {
                 changed_count(last, count(call, query)?).map(|count| count_frame(id, "COUNT_DATA", count))
             }
             _ => None,
@@ -455,8 +496,13 @@ fn changed_count(last: &mut usize, count: usize) -> Option<usize> {
     (std::mem::replace(last, count) != count).then_some(count)
 }
 
-/// Those alarms that are of the query as it is now; its page is asked for, so that one rule says which.
-fn alarm_update(call: &Call, id: i64, query: &Value, alarms: &[Alarm]) -> Result<Option<Frame>, Failure> {
+/// Returns the changed alarms that match the query. Reads the page of the query, so that the same rule selects them.
+fn alarm_update(
+    call: &ApiCall,
+    id: i64,
+    query: &Value,
+    alarms: &[Alarm],
+) -> Result<Option<SocketUpdate>, ThingsboardError> {
     if alarms.is_empty() {
         return Ok(None);
     }
@@ -466,9 +512,9 @@ fn alarm_update(call: &Call, id: i64, query: &Value, alarms: &[Alarm]) -> Result
         let wanted = json!(alarm.id);
         match page.data.iter().find(|shown| shown["id"] == wanted) {
             Some(shown) => updates.push(shown.clone()),
-            // It was shown, perhaps, and is not any more: the client drops what no longer fits.
+            // The alarm may have been shown before and no longer match; the client removes alarms that do not match.
             None if call.alarm(alarm.id.unwrap_or_default(), Verb::Read).is_ok() => {
-                updates.push(Names::new(call).info(alarm)?);
+                updates.push(NameCache::new(call).info(alarm)?);
             }
             None => {}
         }
@@ -476,15 +522,15 @@ fn alarm_update(call: &Call, id: i64, query: &Value, alarms: &[Alarm]) -> Result
     Ok((!updates.is_empty()).then(|| alarms_frame(id, Value::Null, updates.into())))
 }
 
-fn alarms_frame(id: i64, data: Value, update: Value) -> Frame {
-    let mut frame = new_frame(id, "ALARM_DATA", data, update);
+fn alarms_frame(id: i64, data: Value, update: Value) -> SocketUpdate {
+    let mut frame = data_frame(id, "ALARM_DATA", data, update);
     frame["allowedEntities"] = super::super::query::CANDIDATES_MAX.into();
     frame["totalEntities"] = frame["data"]["totalElements"].as_u64().unwrap_or(0).into();
     frame
 }
 
-fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
-    from_value(json.clone()).map_err(|error| Failure::bad_request(error.to_string()))
+fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, ThingsboardError> {
+    from_value(json.clone()).map_err(|error| ThingsboardError::bad_request(error.to_string()))
 }
 
 fn attribute_pair(attribute: &Attribute) -> (String, Value) {
@@ -492,7 +538,7 @@ fn attribute_pair(attribute: &Attribute) -> (String, Value) {
     (attribute.key.clone(), pair)
 }
 
-/// Late points are history, no news.
+/// Points with an earlier time do not change the latest value.
 fn is_newer<K: std::hash::Hash + Eq>(newest: &mut HashMap<K, i64>, key: K, ts_ms: i64) -> bool {
     let known = newest.entry(key).or_insert(i64::MIN);
     let is_newer = ts_ms >= *known;
@@ -500,9 +546,9 @@ fn is_newer<K: std::hash::Hash + Eq>(newest: &mut HashMap<K, i64>, key: K, ts_ms
     is_newer
 }
 
-impl Entities {
-    pub fn new(query: EntityDataQuery) -> Entities {
-        Entities {
+impl EntityPageSubscription {
+    pub fn new(query: EntityDataQuery) -> EntityPageSubscription {
+        EntityPageSubscription {
             query,
             ids: HashSet::new(),
             latest: None,
@@ -512,8 +558,8 @@ impl Entities {
         }
     }
 
-    /// A command for entities that are shown already changes what is asked of them. Gives what is asked once.
-    pub fn change(&mut self, command: EntityDataCommand) -> Once {
+    /// Changes the query of entities that are already shown. Returns the requests that are answered once.
+    pub fn change(&mut self, command: EntityDataCommand) -> OneTimeRequests {
         if let Some(query) = command.query {
             self.query = query;
         }
@@ -526,16 +572,16 @@ impl Entities {
         if command.agg_ts_cmd.is_some() {
             self.aggregates = command.agg_ts_cmd;
         }
-        Once {
+        OneTimeRequests {
             history: command.history_cmd,
             aggregates: command.agg_history_cmd,
         }
     }
 
-    /// Which they are now.
-    pub fn find(&mut self, call: &Call) -> Result<(), Failure> {
+    /// Finds the current entities.
+    pub fn find(&mut self, call: &ApiCall) -> Result<(), ThingsboardError> {
         let found = find(call, &self.query)?;
-        self.ids = found.rows.iter().map(Row::id).collect();
+        self.ids = found.rows.iter().map(QueriedEntity::id).collect();
         Ok(())
     }
 
@@ -543,16 +589,16 @@ impl Entities {
         self.ids.iter().map(|id| id.id).collect()
     }
 
-    /// All of it, anew.
-    pub fn frame(&mut self, call: &Call, id: i64, once: &Once) -> Result<Frame, Failure> {
+    /// Returns all entities again.
+    pub fn frame(&mut self, call: &ApiCall, id: i64, once: &OneTimeRequests) -> Result<SocketUpdate, ThingsboardError> {
         let mut found = find(call, &self.query)?;
-        let mut room = Room::default();
-        let mut page = found.page(call, &self.query, &mut room)?;
+        let mut budget = QueryAnswerBudget::default();
+        let mut page = found.page(call, &self.query, &mut budget)?;
         self.ids.clear();
         for (row, shown) in found.rows.iter_mut().zip(&mut page.data) {
             self.ids.insert(row.id());
             if let Some(latest) = &self.latest {
-                let more = values_json(call, row, &latest.keys, &mut room)?;
+                let more = values_json(call, row, &latest.keys, &mut budget)?;
                 merge(&mut shown["latest"], more);
             }
             let mut series = Map::new();
@@ -561,7 +607,7 @@ impl Entities {
                 for (key, points) in command.keys.iter().zip(&all) {
                     let mut shown = Vec::with_capacity(points.len());
                     for point in points {
-                        room.take(point.value.heap_bytes())?;
+                        budget.take(point.value.heap_bytes())?;
                         shown.push(point_json(point, false));
                     }
                     series.insert(key.clone(), shown.into());
@@ -570,12 +616,12 @@ impl Entities {
             shown["timeseries"] = series.into();
             for command in self.aggregates.iter().chain(&once.aggregates) {
                 for key in &command.keys {
-                    room.take(key.key.len())?;
-                    shown["aggLatest"][key.id.to_string()] = command.compared(call, row.id(), key)?;
+                    budget.take(key.key.len())?;
+                    shown["aggLatest"][key.id.to_string()] = command.value_with_comparison(call, row.id(), key)?;
                 }
             }
         }
-        let mut frame = new_frame(id, "ENTITY_DATA", json!(page), Value::Null);
+        let mut frame = data_frame(id, "ENTITY_DATA", json!(page), Value::Null);
         frame["allowedEntities"] = super::super::query::CANDIDATES_MAX.into();
         Ok(frame)
     }
@@ -595,7 +641,7 @@ impl Entities {
         (!is_empty).then(|| json!({"entityId": entity, "latest": latest, "timeseries": series, "aggLatest": {}}))
     }
 
-    fn asked(&self) -> impl Iterator<Item = &EntityKey> {
+    fn requested_keys(&self) -> impl Iterator<Item = &EntityKey> {
         let of_query = self.query.latest_values.iter().flatten();
         of_query.chain(self.latest.iter().flat_map(|latest| &latest.keys))
     }
@@ -610,7 +656,7 @@ impl Entities {
         for (key, value) in all {
             let shown = json!({"ts": ts_ms, "value": values::text(value)});
             let is_asked = self
-                .asked()
+                .requested_keys()
                 .any(|asked| asked.kind == KeyType::TimeSeries && *asked.key == **key);
             if is_asked && is_newer(&mut self.newest, (entity.id, key.to_string()), ts_ms) {
                 latest.insert(key.to_string(), shown.clone());
@@ -627,9 +673,9 @@ impl Entities {
         (latest, series)
     }
 
-    fn of_attributes(&self, scope: Scope, updated: &[Attribute]) -> Map<String, Value> {
+    fn of_attributes(&self, scope: AttributeScope, updated: &[Attribute]) -> Map<String, Value> {
         let mut latest = Map::new();
-        for asked in self.asked() {
+        for asked in self.requested_keys() {
             let found = updated.iter().find(|attribute| attribute.key == asked.key);
             let Some(attribute) = found.filter(|_| asked.kind.scopes().contains(&scope)) else {
                 continue;
@@ -642,7 +688,7 @@ impl Entities {
     }
 }
 
-/// Adds the inner members of one object of objects to another's.
+/// Merges the inner members of one object of objects into another.
 fn merge(into: &mut Value, more: Value) {
     let Value::Object(more) = more else { return };
     for (kind, keys) in more {

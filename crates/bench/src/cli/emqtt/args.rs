@@ -5,7 +5,10 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 pub fn commands() -> [Command; 3] {
     [
-        verb("conn", "Connect clients and keep them, with emqtt-bench's flags"),
+        verb(
+            "conn",
+            "Connect clients and keep them connected, with emqtt-bench's flags",
+        ),
         verb("pub", "Publish from many clients, with emqtt-bench's flags").args(publish_args()),
         verb("sub", "Subscribe many clients, with emqtt-bench's flags")
             .arg(
@@ -37,7 +40,7 @@ fn verb(name: &'static str, about: &'static str) -> Command {
             long(
                 "duration",
                 "SECONDS",
-                "End after so long; without, Ctrl-C or --limit ends",
+                "End after this time; without it, Ctrl-C or --limit ends the run",
             )
             .value_parser(value_parser!(f64)),
         )
@@ -45,7 +48,7 @@ fn verb(name: &'static str, about: &'static str) -> Command {
 
 fn traffic_args() -> Vec<Arg> {
     vec![
-        switch('d', "dist", "Erlang's distribution port; no meaning here"),
+        switch('d', "dist", "Erlang's distribution port; ignored"),
         text('h', "host", "HOST,…", "Brokers").default_value("localhost"),
         whole('p', "port", "1883", "Port"),
         whole('V', "version", "5", "MQTT version: 3, 4 or 5"),
@@ -54,10 +57,10 @@ fn traffic_args() -> Vec<Arg> {
         whole('i', "interval", "10", "Milliseconds between connects"),
         long("ifaddr", "ADDRESS,…", "Local addresses to connect from"),
         long("prefix", "TEXT", "Prefix of client ids"),
-        boolean("shortids", "Client ids are the prefix and the number alone"),
-        whole('n', "startnumber", "0", "Number of the first client less one"),
-        whole_long("num-retry-connect", "Attempts to connect after the first"),
-        whole_long("reconnect", "Reconnects after a connection was lost; 0: none"),
+        boolean("shortids", "Client ids consist of the prefix and the number only"),
+        whole('n', "startnumber", "0", "Number of the first client minus one"),
+        whole_long("num-retry-connect", "Further attempts to connect after the first"),
+        whole_long("reconnect", "Reconnects after a connection was lost; 0: never"),
     ]
 }
 
@@ -65,9 +68,9 @@ fn transport_args() -> Vec<Arg> {
     vec![
         boolean("ssl", "TLS").short('S'),
         long("ssl-version", "VERSION", "TLS version, which implies --ssl"),
-        long("cacertfile", "FILE", "Certificates of authorities"),
-        long("certfile", "FILE", "Certificate to show to the broker"),
-        long("keyfile", "FILE", "Its private key"),
+        long("cacertfile", "FILE", "Certificates of certificate authorities"),
+        long("certfile", "FILE", "Client certificate"),
+        long("keyfile", "FILE", "Private key of the client certificate"),
         long("ciphers", "LIST", "Cipher suites"),
         long("signature-algs", "LIST", "Signature algorithms"),
         long("keyex-algs", "LIST", "Key exchange groups"),
@@ -84,8 +87,8 @@ fn mqtt_args() -> Vec<Arg> {
         whole('k', "keepalive", "300", "Keep alive in seconds"),
         boolean("clean", "Clean session").short('C').default_value("true"),
         whole('x', "session-expiry", "0", "Session expiry in seconds"),
-        switch('l', "lowmem", "Erlang's memory; no meaning here"),
-        whole_long("force-major-gc-interval", "Erlang's memory; no meaning here"),
+        switch('l', "lowmem", "Erlang's memory; ignored"),
+        whole_long("force-major-gc-interval", "Erlang's memory; ignored"),
     ]
 }
 
@@ -95,7 +98,7 @@ fn monitor_args() -> Vec<Arg> {
             'Q',
             "qoe",
             "true|false|dump",
-            "The table at the end always has what it measures",
+            "Ignored: the table at the end always has these latencies",
         )
         .default_value("false"),
         long("qoelog", "FILE", "Not supported").default_value(""),
@@ -108,7 +111,7 @@ fn monitor_args() -> Vec<Arg> {
             .long("log_to")
             .value_parser(["console", "null"])
             .default_value("console")
-            .help("null: nothing but the table at the end"),
+            .help("null: only the table at the end"),
     ]
 }
 
@@ -137,18 +140,18 @@ fn publish_args() -> Vec<Arg> {
             'F',
             "inflight",
             "1",
-            "Unacknowledged messages of a client at QoS 1 and 2; 0: as many as MQTT permits",
+            "Unacknowledged messages of a client at QoS 1 and 2; 0: as many as MQTT allows",
         ),
         boolean(
             "wait-before-publishing",
-            "Publish when all are connected (always so here)",
+            "Publish when all clients are connected; always the case",
         )
         .short('w'),
         whole_long("max-random-wait", "Ignored: first messages are spread evenly"),
         whole_long("min-random-wait", "Ignored: first messages are spread evenly"),
         whole_long(
             "retry-interval",
-            "Ignored: MQTT 5 forbids to send again on a connection that stands",
+            "Ignored: MQTT 5 forbids sending again on an open connection",
         ),
         boolean("keep-connected", "Stay connected after --limit until Ctrl-C"),
     ]
@@ -158,7 +161,7 @@ fn header_arg() -> Arg {
     long(
         "payload-hdrs",
         "cnt64,ts",
-        "Accepted: our payloads carry counter and time anyway",
+        "Accepted: payloads contain counter and time anyway",
     )
     .default_value("")
 }
@@ -181,7 +184,7 @@ fn whole_long(name: &'static str, help: &'static str) -> Arg {
         .default_value("0")
 }
 
-/// `--retain`, `--retain true` and `--retain false`.
+/// A flag that can be given as `--retain`, `--retain true` and `--retain false`.
 fn boolean(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)

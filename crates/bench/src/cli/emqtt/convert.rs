@@ -1,36 +1,36 @@
-//! Flags of emqtt-bench as a scenario.
+//! The conversion of emqtt-bench's flags to a scenario.
 
 use std::fs;
 
 use clap::ArgMatches;
 
-use crate::cli::Refusal;
+use crate::cli::CommandFailure;
 use crate::cli::connection::{hosts, transport};
 use crate::load::random_bound;
 use crate::orchestrator::FOREVER_S;
 use crate::scenario::diagnostic::lines;
 use crate::scenario::document::Document;
-use crate::scenario::{Group, Payload, Publish, Scenario, Subscribe};
-use crate::target::{Target, Tls};
+use crate::scenario::{ClientGroup, Payload, PublishSpec, Scenario, SubscribeSpec};
+use crate::target::{LoadTarget, TargetTls};
 
-/// A template beyond this size is a mistake.
+/// Largest template file.
 const TEMPLATE_BYTES_MAX: u64 = 1024 * 1024;
-/// emqtt-bench's 0 for no limit; there are no more packet identifiers [MQTT-2.2.1-2].
+/// The value for emqtt-bench's 0, no limit: there are no more packet identifiers than this [MQTT-2.2.1-2].
 const INFLIGHT_MAX: u32 = u16::MAX as u32;
-/// Verbs measure from the first message on and say what was lost of the last ones after so long.
+/// Drain time of these commands.
 const DRAIN_S: f64 = 5.0;
 
 #[derive(Debug)]
-pub struct Converted {
+pub struct ConvertedCommand {
     pub scenario: Scenario,
-    pub target: Target,
+    pub target: LoadTarget,
     pub start_line: String,
-    /// What is accepted and means something else here, or nothing.
+    /// Notes on flags that have another meaning here, or none.
     pub notes: Vec<String>,
 }
 
-pub fn convert(verb: &str, matches: &ArgMatches) -> Result<Converted, Refusal> {
-    let flags = Flags { verb, matches };
+pub fn convert(verb: &str, matches: &ArgMatches) -> Result<ConvertedCommand, CommandFailure> {
+    let flags = VerbArguments { verb, matches };
     flags.refuse()?;
     let target = flags.target()?;
     let connect_rate = flags.connect_rate();
@@ -46,9 +46,9 @@ pub fn convert(verb: &str, matches: &ArgMatches) -> Result<Converted, Refusal> {
     };
     let scenario = Document::of_scenario(&scenario)
         .resolve()
-        .map_err(|wrong| Refusal::usage(lines(&wrong)))?;
+        .map_err(|wrong| CommandFailure::usage(lines(&wrong)))?;
     let interval = if connect_rate > 0.0 { 1000.0 / connect_rate } else { 0.0 };
-    Ok(Converted {
+    Ok(ConvertedCommand {
         scenario,
         start_line: format!(
             "Start with {} workers, addrs pool size: {} and req interval: {interval:.0} ms\n",
@@ -60,12 +60,12 @@ pub fn convert(verb: &str, matches: &ArgMatches) -> Result<Converted, Refusal> {
     })
 }
 
-struct Flags<'a> {
+struct VerbArguments<'a> {
     verb: &'a str,
     matches: &'a ArgMatches,
 }
 
-impl Flags<'_> {
+impl VerbArguments<'_> {
     fn number(&self, name: &str) -> u32 {
         self.matches
             .try_get_one(name)
@@ -91,68 +91,72 @@ impl Flags<'_> {
         self.is_set("ssl") || self.text("ssl-version").is_some()
     }
 
-    /// What would run another test than the one that was asked for.
-    fn refuse(&self) -> Result<(), Refusal> {
-        let usage = |message: &str| Err(Refusal::usage(message));
+    /// Fails for flags that cannot be ignored, because the run would be another test than the one that was asked for.
+    fn refuse(&self) -> Result<(), CommandFailure> {
+        let usage = |message: &str| Err(CommandFailure::usage(message));
         if self.text("quic").is_some_and(|quic| quic != "false") {
-            return usage("--quic: there is no QUIC transport here");
+            return usage("--quic: QUIC is not supported");
         }
         if self.text("topics-payload").is_some() {
             return usage(
-                "--topics-payload: a client has one topic here; write a scenario file with a group for each (`bench show p2p` prints one)",
+                "--topics-payload: not supported, because a client has one topic; write a scenario file with a group for each (`bench show p2p` prints one)",
             );
         }
         if self.text("qoe") == Some("dump") {
-            return usage("--qoe dump: there is no such log here; --json writes all that is measured");
+            return usage("--qoe dump: not supported; --json writes all measurements");
         }
         if let Some(version @ ("tlsv1" | "tlsv1.1")) = self.text("ssl-version") {
-            return Err(Refusal::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "--ssl-version {version}: only TLS 1.2 and 1.3 are supported"
             )));
         }
         if self.verb == "pub" && self.text("topic").is_none() {
-            return usage("-t TOPIC is needed");
+            return usage("-t TOPIC is required");
         }
         let headers = self.text("payload-hdrs").unwrap_or_default();
         match headers
             .split(',')
             .find(|header| !matches!(*header, "" | "cnt64" | "ts"))
         {
-            Some(header) => Err(Refusal::usage(format!(
-                "--payload-hdrs {header}: there are cnt64 and ts"
+            Some(header) => Err(CommandFailure::usage(format!(
+                "--payload-hdrs {header}: expected cnt64 or ts"
             ))),
             None => Ok(()),
         }
     }
 
-    fn target(&self) -> Result<Target, Refusal> {
+    fn target(&self) -> Result<LoadTarget, CommandFailure> {
         let addresses = self.text("ifaddr").unwrap_or_default();
         let source_addresses = addresses
             .split(',')
             .filter(|address| !address.is_empty())
             .map(|address| {
                 let parsed = address.trim().parse();
-                parsed.map_err(|_| Refusal::usage(format!("--ifaddr {address}: no IP address")))
+                parsed.map_err(|_| CommandFailure::usage(format!("--ifaddr {address}: no IP address")))
             });
         let port = self.number("port");
         let file = |name| self.text(name).map(Into::into);
-        Ok(Target {
+        Ok(LoadTarget {
             hosts: hosts(self.text("host").unwrap_or_default())?,
             port: match u16::try_from(port) {
                 Ok(port @ 1..) => port,
-                _ => return Err(Refusal::usage(format!("--port {port}: ports go from 1 to 65535"))),
+                _ => {
+                    return Err(CommandFailure::usage(format!(
+                        "--port {port}: expected a port from 1 to 65535"
+                    )));
+                }
             },
             transport: transport(self.is_tls(), self.is_set("ws")),
-            tls: Tls {
+            tls: TargetTls {
                 ca_file: file("cacertfile"),
                 cert_file: file("certfile"),
                 key_file: file("keyfile"),
-                // emqtt-bench verifies nobody, whatever it is given.
+                // emqtt-bench never verifies the certificate of the broker.
                 is_insecure: true,
                 resumes: false,
             },
             source_addresses: source_addresses.collect::<Result<_, _>>()?,
-            ..Target::default()
+            ..LoadTarget::default()
         })
     }
 
@@ -164,17 +168,17 @@ impl Flags<'_> {
         }
     }
 
-    fn duration_s(&self) -> Result<f64, Refusal> {
+    fn duration_s(&self) -> Result<f64, CommandFailure> {
         match self.matches.get_one::<f64>("duration") {
             None => Ok(FOREVER_S),
             Some(seconds) if *seconds > 0.0 && *seconds < FOREVER_S => Ok(*seconds),
-            Some(seconds) => Err(Refusal::usage(format!(
-                "--duration {seconds}: expected seconds above 0"
+            Some(seconds) => Err(CommandFailure::usage(format!(
+                "--duration {seconds}: expected a number of seconds above 0"
             ))),
         }
     }
 
-    fn groups(&self) -> Result<Vec<Group>, Refusal> {
+    fn groups(&self) -> Result<Vec<ClientGroup>, CommandFailure> {
         let base = self.group()?;
         match self.verb {
             "pub" => self.publishers(base),
@@ -182,12 +186,12 @@ impl Flags<'_> {
                 let filters = self.matches.get_many::<String>("topic").into_iter().flatten();
                 let qos = self.qos();
                 let subscribe = filters.map(|filter| {
-                    Ok(Subscribe {
+                    Ok(SubscribeSpec {
                         filter: filter_pattern(filter)?,
                         qos,
                     })
                 });
-                Ok(vec![Group {
+                Ok(vec![ClientGroup {
                     subscribe: subscribe.collect::<Result<_, _>>()?,
                     ..base
                 }])
@@ -197,15 +201,15 @@ impl Flags<'_> {
     }
 
     fn qos(&self) -> u8 {
-        // What is above 2 is refused with the rest of the scenario.
+        // A value above 2 is rejected when the scenario is checked.
         u8::try_from(self.number("qos")).unwrap_or(u8::MAX)
     }
 
-    fn group(&self) -> Result<Group, Refusal> {
+    fn group(&self) -> Result<ClientGroup, CommandFailure> {
         let version = self.number("version");
-        // The first client's number is one more than --startnumber.
+        // The number of the first client is one more than --startnumber.
         let start_number = self.number("startnumber").saturating_add(1);
-        Ok(Group {
+        Ok(ClientGroup {
             name: self.verb.into(),
             clients: self.number("count"),
             start_number,
@@ -216,9 +220,9 @@ impl Flags<'_> {
             clean_start: self.is_set("clean"),
             session_expiry_s: if version == 5 { self.number("session-expiry") } else { 0 },
             keep_alive_s: u16::try_from(self.number("keepalive"))
-                .map_err(|_| Refusal::usage("--keepalive: at most 65535 seconds"))?,
+                .map_err(|_| CommandFailure::usage("--keepalive: expected at most 65535 seconds"))?,
             reconnects: self.number("reconnect") > 0,
-            ..Group::default()
+            ..ClientGroup::default()
         })
     }
 
@@ -235,22 +239,23 @@ impl Flags<'_> {
         }
     }
 
-    /// `--limit` is for all clients together: what does not divide goes to the first ones, as a group of their own.
-    fn publishers(&self, base: Group) -> Result<Vec<Group>, Refusal> {
+    /// `--limit` counts the messages of all clients together. If it is not divisible, the first clients send one more,
+    /// as a group of their own.
+    fn publishers(&self, base: ClientGroup) -> Result<Vec<ClientGroup>, CommandFailure> {
         let publish = self.publish()?;
         let (limit, clients) = (self.number("limit"), base.clients);
         if limit == 0 || clients == 0 {
-            return Ok(vec![Group {
+            return Ok(vec![ClientGroup {
                 publish: Some(publish),
                 ..base
             }]);
         }
         let (each, more) = (limit / clients, limit % clients);
-        let part = |name: &str, first: u32, clients: u32, messages: u32| Group {
+        let part = |name: &str, first: u32, clients: u32, messages: u32| ClientGroup {
             name: name.into(),
             clients,
             start_number: base.start_number.saturating_add(first),
-            publish: (messages > 0).then(|| Publish {
+            publish: (messages > 0).then(|| PublishSpec {
                 messages: u64::from(messages),
                 ..publish.clone()
             }),
@@ -260,21 +265,21 @@ impl Flags<'_> {
             part("pub", 0, more, each + 1),
             part("pub-rest", more, clients - more, each),
         ];
-        let mut parts: Vec<Group> = parts.into_iter().filter(|part| part.clients > 0).collect();
+        let mut parts: Vec<ClientGroup> = parts.into_iter().filter(|part| part.clients > 0).collect();
         if let [only] = &mut *parts {
             only.name = "pub".into();
         }
         Ok(parts)
     }
 
-    fn publish(&self) -> Result<Publish, Refusal> {
+    fn publish(&self) -> Result<PublishSpec, CommandFailure> {
         let interval_ms = self.number("interval_of_msg");
         let qos = self.qos();
         let inflight = match self.number("inflight") {
             0 => INFLIGHT_MAX,
             inflight => inflight.min(INFLIGHT_MAX),
         };
-        Ok(Publish {
+        Ok(PublishSpec {
             topic: pattern(self.text("topic").unwrap_or_default(), "icus")?,
             qos,
             retain: self.is_set("retain"),
@@ -286,14 +291,14 @@ impl Flags<'_> {
         })
     }
 
-    fn payload(&self) -> Result<Payload, Refusal> {
+    fn payload(&self) -> Result<Payload, CommandFailure> {
         let Some(message) = self.text("message") else {
             return Ok(Payload::Bytes(self.number("size")));
         };
         let Some(path) = message.strip_prefix("template://") else {
             return literal(message).map(Payload::Template);
         };
-        let fail = |error: &dyn std::fmt::Display| Refusal::usage(format!("--message {message}: {error}"));
+        let fail = |error: &dyn std::fmt::Display| CommandFailure::usage(format!("--message {message}: {error}"));
         let about = fs::metadata(path).map_err(|error| fail(&error))?;
         if about.len() > TEMPLATE_BYTES_MAX {
             return Err(fail(&"the template is larger than 1 MiB"));
@@ -312,7 +317,7 @@ impl Flags<'_> {
         Ok(Payload::Template(text))
     }
 
-    /// One line for everything that was asked for and is not done as emqtt-bench does it.
+    /// Returns a note for every flag that works differently from emqtt-bench.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |is_asked: bool, text: &str| {
@@ -321,13 +326,16 @@ impl Flags<'_> {
             }
         };
         let is_given = |name: &str| self.text(name).is_some_and(|text| !text.is_empty());
-        note(self.is_set("dist"), "--dist has no meaning here");
-        note(self.is_set("lowmem"), "--lowmem has no meaning here");
+        note(self.is_set("dist"), "--dist is ignored");
+        note(self.is_set("lowmem"), "--lowmem is ignored");
         note(
             self.number("force-major-gc-interval") > 0,
-            "--force-major-gc-interval has no meaning here",
+            "--force-major-gc-interval is ignored",
         );
-        note(is_given("load-qst"), "--load-qst is for QUIC, which is not used");
+        note(
+            is_given("load-qst"),
+            "--load-qst is ignored, because QUIC is not supported",
+        );
         note(
             is_given("cacertfile"),
             "--cacertfile: as with emqtt-bench, the broker's certificate is not verified",
@@ -335,48 +343,48 @@ impl Flags<'_> {
         for name in ["ssl-version", "ciphers", "signature-algs", "keyex-algs"] {
             note(
                 is_given(name),
-                &format!("--{name}: TLS 1.2 or 1.3 with rustls's own choice of algorithms is used"),
+                &format!("--{name}: rustls chooses TLS 1.2 or 1.3 and the algorithms"),
             );
         }
         note(
             self.number("num-retry-connect") > 0,
-            "--num-retry-connect: a connect is always tried up to six times",
+            "--num-retry-connect: ignored; each client tries to connect up to six times",
         );
         note(
             is_given("payload-hdrs"),
-            "--payload-hdrs: payloads carry sender, sequence number and time in a form of their own; those of emqtt-bench are counted, not verified",
+            "--payload-hdrs: payloads have a header with sender, sequence number and time; headers of emqtt-bench are not verified",
         );
         note(
             self.text("qoe") == Some("true"),
-            "--qoe: the table at the end has connect, handshake and subscribe latencies anyway",
+            "--qoe is ignored; the table at the end has connect, handshake and subscribe latencies",
         );
         note(is_given("qoelog"), "--qoelog is not written; --json has all latencies");
         note(
             self.is_set("prometheus") || is_given("restapi"),
-            "--prometheus, --restapi: there is no /metrics here; --json has all that is measured",
+            "--prometheus, --restapi: not supported; --json has all measurements",
         );
         note(
             self.number("max-random-wait") > 0 || self.number("min-random-wait") > 0,
-            "--max-random-wait, --min-random-wait: first messages are spread evenly over the interval",
+            "--max-random-wait, --min-random-wait: ignored; the first messages are spread evenly over the interval",
         );
         note(
             self.number("retry-interval") > 0,
-            "--retry-interval: nothing is sent again while a connection stands, as MQTT 5 wants it",
+            "--retry-interval: ignored; messages are sent again only after a reconnect, as MQTT 5 requires",
         );
         note(
             self.is_set("keep-connected"),
-            "--keep-connected: clients leave when the result has been made",
+            "--keep-connected: ignored; clients disconnect at the end of the run",
         );
         note(
             self.number("version") != 5 && self.number("session-expiry") > 0,
-            "--session-expiry is MQTT 5 only",
+            "--session-expiry is ignored, because it needs MQTT 5",
         );
         notes
     }
 }
 
-/// The variables of emqtt-bench that are in `known` become ours, `%rand_N` too; any other percent sign is meant as such.
-fn pattern(text: &str, known: &str) -> Result<String, Refusal> {
+/// Converts the variables of emqtt-bench that are in `known`, and `%rand_N`; any other percent sign stays as it is.
+fn pattern(text: &str, known: &str) -> Result<String, CommandFailure> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('%') {
@@ -396,26 +404,26 @@ fn pattern(text: &str, known: &str) -> Result<String, Refusal> {
     Ok(out)
 }
 
-fn filter_pattern(filter: &str) -> Result<String, Refusal> {
+fn filter_pattern(filter: &str) -> Result<String, CommandFailure> {
     if filter.contains("%rand_") {
-        return Err(Refusal::usage(format!(
-            "--topic {filter}: as with emqtt-bench, %rand_N is for topics to publish to; + in its place hears all of them"
+        return Err(CommandFailure::usage(format!(
+            "--topic {filter}: %rand_N is only for topics to publish to, as in emqtt-bench; use + in its place to subscribe to all of them"
         )));
     }
     pattern(filter, "icu")
 }
 
-fn random(bound: &str) -> Result<String, Refusal> {
+fn random(bound: &str) -> Result<String, CommandFailure> {
     match random_bound(&format!("rand:{bound}")) {
         Some(bound) => Ok(format!("%{{rand:{bound}}}")),
-        None => Err(Refusal::usage(format!(
+        None => Err(CommandFailure::usage(format!(
             "%rand_{bound}: expected %rand_N with a number N from 1"
         ))),
     }
 }
 
-/// emqtt-bench knows variables only where they are the whole user name.
-fn user_name(text: &str) -> Result<String, Refusal> {
+/// Converts a user name. emqtt-bench knows variables only as the whole user name.
+fn user_name(text: &str) -> Result<String, CommandFailure> {
     match text.strip_prefix("%rand_") {
         Some(bound) => random(bound),
         None if text == "%i" => Ok(text.into()),
@@ -423,10 +431,10 @@ fn user_name(text: &str) -> Result<String, Refusal> {
     }
 }
 
-fn literal(text: &str) -> Result<String, Refusal> {
+fn literal(text: &str) -> Result<String, CommandFailure> {
     match text.contains("${") {
-        true => Err(Refusal::usage(
-            "--message: a payload with `${` would be read as a template of ours",
+        true => Err(CommandFailure::usage(
+            "--message: `${` is not supported, because it would begin a placeholder of this tool",
         )),
         false => Ok(text.into()),
     }

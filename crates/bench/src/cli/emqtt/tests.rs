@@ -1,11 +1,11 @@
-//! Commands of emqtt-bench, and the scenario that they become.
+//! Command lines of emqtt-bench and the scenarios that they are converted to.
 
 use super::args::commands;
-use super::convert::{Converted, convert};
+use super::convert::{ConvertedCommand, convert};
 use crate::scenario::document::to_toml;
-use crate::target::Transport;
+use crate::target::TargetTransport;
 
-fn converted(line: &str) -> Result<Converted, String> {
+fn converted(line: &str) -> Result<ConvertedCommand, String> {
     let mut words = line.split_whitespace();
     let verb = words.next().unwrap();
     let command = commands()
@@ -23,7 +23,7 @@ fn toml(line: &str) -> String {
 }
 
 #[test]
-fn commands_of_the_readme_become_scenarios() {
+fn convert_of_documented_command_makes_scenario() {
     let table = [
         (
             "pub --prefix x -c 20 -I 10 -t bench/%i -s 256 -q 1 -V 4",
@@ -101,7 +101,7 @@ reconnects = true
 }
 
 #[test]
-fn a_limit_is_for_all_clients_together() {
+fn limit_is_divided_among_clients() {
     for (count, limit, parts) in [
         (10, 50_000, vec![(10, 5_000)]),
         (3, 10, vec![(1, 4), (2, 3)]),
@@ -128,15 +128,15 @@ fn a_limit_is_for_all_clients_together() {
 }
 
 #[test]
-fn targets_are_as_with_emqtt_bench() {
+fn target_of_flags_matches_emqtt_bench() {
     for (flags, transport) in [
-        ("", Transport::Tcp),
-        ("-S", Transport::Tls),
-        ("--ssl", Transport::Tls),
-        ("--ssl false", Transport::Tcp),
-        ("--ssl-version tlsv1.3", Transport::Tls),
-        ("--ws", Transport::Ws),
-        ("--ws true -S true", Transport::Wss),
+        ("", TargetTransport::Tcp),
+        ("-S", TargetTransport::Tls),
+        ("--ssl", TargetTransport::Tls),
+        ("--ssl false", TargetTransport::Tcp),
+        ("--ssl-version tlsv1.3", TargetTransport::Tls),
+        ("--ws", TargetTransport::Ws),
+        ("--ws true -S true", TargetTransport::Wss),
     ] {
         assert_eq!(
             converted(&format!("conn {flags}")).unwrap().target.transport,
@@ -154,7 +154,7 @@ fn targets_are_as_with_emqtt_bench() {
 }
 
 #[test]
-fn what_has_no_meaning_is_said_and_what_would_change_the_test_is_refused() {
+fn convert_notes_ignored_and_rejects_unsupported_flags() {
     let accepted = converted(
         "pub -t a -d -l --force-major-gc-interval 5 --qoe true --prometheus --restapi 8080 -w --retry-interval 3 \
          --max-random-wait 9 --payload-hdrs cnt64,ts --keep-connected --log_to null -r -F 0 -q 1",
@@ -164,7 +164,7 @@ fn what_has_no_meaning_is_said_and_what_would_change_the_test_is_refused() {
     let publish = accepted.scenario.group[0].publish.as_ref().unwrap();
     assert!(publish.retain && publish.window == 65_535);
     for (line, reason) in [
-        ("pub -t a --quic true", "no QUIC"),
+        ("pub -t a --quic true", "QUIC is not"),
         ("pub -t a/%rand_0", "from 1"),
         ("pub -t a -u %rand_x", "%rand_N"),
         ("sub -t a/%rand_10", "+ in its place"),
@@ -172,20 +172,20 @@ fn what_has_no_meaning_is_said_and_what_would_change_the_test_is_refused() {
         ("pub -t a/#", "wildcard"),
         ("pub -t a -q 3", "expected 0, 1 or 2"),
         ("pub -t a --topics-payload x.json", "one topic"),
-        ("pub -t a --payload-hdrs cnt32", "cnt64 and ts"),
+        ("pub -t a --payload-hdrs cnt32", "cnt64 or ts"),
         ("conn --ssl-version tlsv1.1", "TLS 1.2"),
-        ("conn -p 0", "ports go from"),
+        ("conn -p 0", "expected a port"),
         ("conn -V 6", "expected 3, 4 or 5"),
         ("conn --ifaddr eth0", "no IP address"),
         ("sub -c 5", "--topic"),
     ] {
-        let said = converted(line).unwrap_err();
-        assert!(said.contains(reason), "{line}: {said}");
+        let message = converted(line).unwrap_err();
+        assert!(message.contains(reason), "{line}: {message}");
     }
 }
 
 #[test]
-fn random_topics_and_user_names_become_patterns_of_ours() {
+fn convert_replaces_random_variables() {
     let scenario = converted("pub -t a/%rand_10/%i/x%rand_2y/%s/50% -u %rand_7 -c 5")
         .unwrap()
         .scenario;
@@ -196,7 +196,7 @@ fn random_topics_and_user_names_become_patterns_of_ours() {
 }
 
 #[test]
-fn the_default_client_id_names_host_verb_and_run() {
+fn default_client_id_contains_host_verb_and_run() {
     let scenario = converted("sub -t a").unwrap().scenario;
     assert!(scenario.group[0].client_id.ends_with("_bench_sub_%r_%i"));
 }

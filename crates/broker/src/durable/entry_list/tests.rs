@@ -1,14 +1,14 @@
-//! A packed queue beside a plain one.
+//! Compares the packed queue with a plain one.
 
 use mqtt::QoS;
 use proptest::prelude::*;
 
 use super::*;
 
-fn entry(seq: Seq, position: u64) -> Item {
+fn entry(seq: Seq, position: u64) -> TaggedEntry {
     (
-        StoredEntry::of(Position(position), seq, QoS::AtLeastOnce, false),
-        Tag::None,
+        StoredEntry::of(RecordPosition(position), seq, QoS::AtLeastOnce, false),
+        DeliveryTag::None,
     )
 }
 
@@ -17,7 +17,7 @@ fn bytes(list: &EntryList) -> usize {
 }
 
 #[test]
-fn ten_messages_that_came_among_those_of_many_devices_take_less_than_64_bytes() {
+fn ten_scattered_messages_take_less_than_64_bytes() {
     let mut list = EntryList::default();
     assert_eq!(size_of::<EntryList>(), 24);
     for n in 1..=10 {
@@ -27,7 +27,7 @@ fn ten_messages_that_came_among_those_of_many_devices_take_less_than_64_bytes() 
 }
 
 #[test]
-fn a_stream_takes_two_or_three_bytes_a_message() {
+fn consecutive_messages_take_two_or_three_bytes_each() {
     let mut list = EntryList::default();
     list.extend((1..=100_000).map(|n| entry(n, 3_000_000_000 + n * 150)));
     assert_eq!(list.len(), 100_000);
@@ -35,23 +35,23 @@ fn a_stream_takes_two_or_three_bytes_a_message() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum EntryListStep {
     Extend(Vec<(u8, u32, u8)>),
     Prepend(usize),
     Take(usize),
     Move(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = EntryListStep> {
     prop_oneof![
-        prop::collection::vec((0..3u8, any::<u32>(), 0..=255u8), 0..200).prop_map(Step::Extend),
-        (0..100usize).prop_map(Step::Prepend),
-        (0..300usize).prop_map(Step::Take),
-        (1..9u64).prop_map(Step::Move),
+        prop::collection::vec((0..3u8, any::<u32>(), 0..=255u8), 0..200).prop_map(EntryListStep::Extend),
+        (0..100usize).prop_map(EntryListStep::Prepend),
+        (0..300usize).prop_map(EntryListStep::Take),
+        (1..9u64).prop_map(EntryListStep::Move),
     ]
 }
 
-fn tag_of(kind: u8) -> Tag {
+fn tag_of(kind: u8) -> DeliveryTag {
     let group = GroupRef {
         shard: ShardId(3),
         index: 70_000,
@@ -59,62 +59,62 @@ fn tag_of(kind: u8) -> Tag {
         key: GroupKey(u64::MAX),
     };
     match kind {
-        0..100 => Tag::None,
-        100..200 => Tag::Identifier(u32::from(kind / 50)),
-        200..230 => Tag::new(&[1, 268_435_455], None),
-        _ => Tag::new(&[], Some(group)),
+        0..100 => DeliveryTag::None,
+        100..200 => DeliveryTag::Identifier(u32::from(kind / 50)),
+        200..230 => DeliveryTag::new(&[1, 268_435_455], None),
+        _ => DeliveryTag::new(&[], Some(group)),
     }
 }
 
-fn item(seq: Seq, qos: u8, position: u32, kind: u8) -> Item {
+fn item(seq: Seq, qos: u8, position: u32, kind: u8) -> TaggedEntry {
     if qos == 2 && kind.is_multiple_of(5) {
-        return (StoredEntry::released(seq), Tag::None);
+        return (StoredEntry::released(seq), DeliveryTag::None);
     }
     let qos = QoS::from_bits(qos).unwrap();
     let tag = tag_of(kind);
     let entry = StoredEntry::of(
-        Position(u64::from(position) << (kind % 24)),
+        RecordPosition(u64::from(position) << (kind % 24)),
         seq,
         qos,
         kind.is_multiple_of(7),
     );
-    (entry.tagged(!matches!(tag, Tag::None)), tag)
+    (entry.tagged(!matches!(tag, DeliveryTag::None)), tag)
 }
 
 proptest! {
     #[test]
     fn behaves_like_a_plain_list(steps in prop::collection::vec(step(), 1..30)) {
-        let (mut list, mut model) = (EntryList::default(), VecDeque::<Item>::new());
+        let (mut list, mut model) = (EntryList::default(), VecDeque::<TaggedEntry>::new());
         let (mut first, mut next) = (1_000_000, 1_000_000);
         for step in steps {
             match step {
-                Step::Extend(items) => {
-                    let items: Vec<Item> = items.into_iter().map(|(qos, position, kind)| {
+                EntryListStep::Extend(items) => {
+                    let items: Vec<TaggedEntry> = items.into_iter().map(|(qos, position, kind)| {
                         next += 1 + Seq::from(kind.is_multiple_of(11)) * 300;
                         item(next, qos, position, kind)
                     }).collect();
                     model.extend(items.clone());
                     list.extend(items);
                 }
-                Step::Prepend(count) => {
-                    let items: Vec<Item> = (first - count as u64..first).map(|seq| entry(seq, seq)).collect();
+                EntryListStep::Prepend(count) => {
+                    let items: Vec<TaggedEntry> = (first - count as u64..first).map(|seq| entry(seq, seq)).collect();
                     first -= count as u64;
                     items.iter().rev().for_each(|item| model.push_front(item.clone()));
                     list.prepend(items);
                 }
-                Step::Take(count) => {
+                EntryListStep::Take(count) => {
                     let mut left = count;
                     let taken = list.take_while(|_| { left = left.saturating_sub(1); left > 0 });
-                    let wanted: Vec<Item> = model.drain(..count.saturating_sub(1).min(model.len())).collect();
+                    let wanted: Vec<TaggedEntry> = model.drain(..count.saturating_sub(1).min(model.len())).collect();
                     prop_assert_eq!(taken, wanted);
                 }
-                Step::Move(modulus) => {
+                EntryListStep::Move(modulus) => {
                     let change = |entry: &mut StoredEntry| {
                         let is_meant = !entry.is_released() && entry.seq().is_multiple_of(modulus);
-                        if is_meant { entry.move_to(Position(entry.message().0 + 1_000_000)) }
+                        if is_meant { entry.move_to(RecordPosition(entry.message().0 + 1_000_000)) }
                         is_meant
                     };
-                    let wanted: Vec<Item> = model.iter_mut().filter_map(|(entry, tag)| change(entry).then(|| (*entry, tag.clone()))).collect();
+                    let wanted: Vec<TaggedEntry> = model.iter_mut().filter_map(|(entry, tag)| change(entry).then(|| (*entry, tag.clone()))).collect();
                     prop_assert_eq!(list.change(change), wanted);
                 }
             }

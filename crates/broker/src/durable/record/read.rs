@@ -1,148 +1,148 @@
-//! Bytes to records. Whatever the bytes are, there is a record or an error.
+//! Decodes records. Any input yields a record or an error.
 
 use mqtt::{QoS, RetainHandling, SubscriptionOptions};
 
 use super::tags::*;
 use super::*;
 
-impl Record<'_> {
-    fn message_mut(&mut self) -> Option<&mut Position> {
+impl JournalRecord<'_> {
+    fn message_mut(&mut self) -> Option<&mut RecordPosition> {
         match self {
-            Record::Queued { message, .. }
-            | Record::Returned { message, .. }
-            | Record::GroupDropped { message, .. }
-            | Record::Retained { message, .. }
-            | Record::Delayed { message, .. }
-            | Record::DelayedDone { message }
-            | Record::Unheld { message, .. } => Some(message),
+            JournalRecord::Queued { message, .. }
+            | JournalRecord::Returned { message, .. }
+            | JournalRecord::GroupDropped { message, .. }
+            | JournalRecord::Retained { message, .. }
+            | JournalRecord::Delayed { message, .. }
+            | JournalRecord::DelayedDone { message }
+            | JournalRecord::HeldDropped { message, .. } => Some(message),
             _ => None,
         }
     }
 }
 
-impl<'a> Record<'a> {
-    /// A record that stands at `position`.
-    pub fn read_at(position: Position, bytes: &'a [u8]) -> Result<Record<'a>, NotARecord> {
+impl<'a> JournalRecord<'a> {
+    /// Decodes the record at `position`.
+    pub fn read_at(position: RecordPosition, bytes: &'a [u8]) -> Result<JournalRecord<'a>, NotARecord> {
         let Some((&BACK, rest)) = bytes.split_first() else {
-            return Record::read(bytes);
+            return JournalRecord::read(bytes);
         };
-        let mut record = Record::read(rest)?;
+        let mut record = JournalRecord::read(rest)?;
         let before = record.message_mut().and_then(|message| {
             message.0 = position.0.checked_sub(message.0)?;
             Some(())
         });
         before.map(|()| record).ok_or(NotARecord {
-            expected: "a message before this record",
+            expected: "a distance not greater than the record's position",
         })
     }
 
-    /// A record that speaks of no message of its own batch.
-    pub fn read(bytes: &'a [u8]) -> Result<Record<'a>, NotARecord> {
+    /// Decodes a record that does not refer to a message of its own batch.
+    pub fn read(bytes: &'a [u8]) -> Result<JournalRecord<'a>, NotARecord> {
         let mut r = Reader(bytes);
         let record = match r.u8()? {
-            BOOT => Record::Boot {
+            BOOT => JournalRecord::Boot {
                 unix_ms: r.integer()?,
                 shards: r.small()?,
                 last_key: r.integer()?,
             },
-            CHECKPOINT => Record::Checkpoint {
+            CHECKPOINT => JournalRecord::Checkpoint {
                 unix_ms: r.integer()?,
                 shards: r.small()?,
                 last_key: r.integer()?,
             },
-            MESSAGE => Record::Message(r.message()?),
-            QUEUED => Record::Queued {
+            MESSAGE => JournalRecord::Message(r.message()?),
+            QUEUED => JournalRecord::Queued {
                 message: r.position()?,
                 targets: Targets(r.rest()),
             },
-            ROUTED => Record::Routed {
+            ROUTED => JournalRecord::Routed {
                 by: r.small()?,
                 from: r.small()?,
                 up_to: r.position()?,
             },
-            SETTLED => Record::Settled(SettledItems(r.rest())),
-            FREED => Record::Freed {
+            SETTLED => JournalRecord::Settled(SettledItems(r.rest())),
+            PACKET_ID_FREED => JournalRecord::PacketIdFreed {
                 session: r.session()?,
                 packet_id: r.small()?,
             },
-            SESSION => Record::Session(r.session_record()?),
-            ENTRIES => Record::Entries {
+            SESSION => JournalRecord::Session(r.session_record()?),
+            ENTRIES => JournalRecord::Entries {
                 session: r.session()?,
                 entries: Entries(r.rest()),
             },
-            PAGE => Record::Page {
+            PAGE => JournalRecord::Page {
                 session: r.session()?,
-                entries: Packed(r.rest()),
+                entries: PackedEntries(r.rest()),
             },
-            UNPAGED => Record::Unpaged {
+            PAGE_LOADED => JournalRecord::PageLoaded {
                 session: r.session()?,
-                entries: Packed(r.rest()),
+                entries: PackedEntries(r.rest()),
             },
-            PAGES => Record::Pages {
+            PAGES => JournalRecord::Pages {
                 session: r.session()?,
                 pages: PageRefs(r.rest()),
             },
-            CONNECTED => Record::Connected {
+            CONNECTED => JournalRecord::Connected {
                 session: r.session()?,
                 terms: r.terms()?,
             },
-            DISCONNECTED => Record::Disconnected {
+            DISCONNECTED => JournalRecord::Disconnected {
                 session: r.session()?,
                 unix_ms: r.integer()?,
                 expiry_s: r.small()?,
                 has_will: r.integer()? != 0,
                 started: r.integer()?,
             },
-            WILL_DONE => Record::WillDone { session: r.session()? },
-            ENDED => Record::Ended { session: r.session()? },
-            SUBSCRIBED => Record::Subscribed {
+            WILL_PUBLISHED => JournalRecord::WillPublished { session: r.session()? },
+            ENDED => JournalRecord::Ended { session: r.session()? },
+            SUBSCRIBED => JournalRecord::Subscribed {
                 session: r.session()?,
                 subscription: r.subscription()?,
             },
-            UNSUBSCRIBED => Record::Unsubscribed {
+            UNSUBSCRIBED => JournalRecord::Unsubscribed {
                 session: r.session()?,
                 filter: r.text()?,
             },
-            REPLAYED => Record::Replayed {
+            REPLAYED => JournalRecord::Replayed {
                 session: r.session()?,
                 filter: r.text()?,
             },
-            GROUP => Record::Group {
+            GROUP => JournalRecord::Group {
                 group: r.group()?,
                 share_name: r.text()?,
                 filter: r.text()?,
             },
-            GROUP_ENTRIES => Record::GroupEntries {
+            GROUP_ENTRIES => JournalRecord::GroupEntries {
                 group: r.group()?,
                 messages: Positions(r.rest()),
             },
-            GROUP_ENDED => Record::GroupEnded { group: r.group()? },
-            RETURNED => Record::Returned {
+            GROUP_ENDED => JournalRecord::GroupEnded { group: r.group()? },
+            RETURNED => JournalRecord::Returned {
                 session: r.session()?,
                 seq: r.integer()?,
                 group: r.group()?,
                 message: r.position()?,
             },
-            GROUP_DROPPED => Record::GroupDropped {
+            GROUP_DROPPED => JournalRecord::GroupDropped {
                 group: r.group()?,
                 message: r.position()?,
             },
-            RETAINED => Record::Retained {
+            RETAINED => JournalRecord::Retained {
                 message: r.position()?,
                 expires_unix_ms: r.integer()?.checked_sub(1),
                 topic: r.text()?,
             },
-            RETAINED_GONE => Record::RetainedGone { topic: r.text()? },
-            DELAYED => Record::Delayed {
+            RETAINED_CLEARED => JournalRecord::RetainedCleared { topic: r.text()? },
+            DELAYED => JournalRecord::Delayed {
                 message: r.position()?,
                 due_unix_ms: r.integer()?,
             },
-            DELAYED_DONE => Record::DelayedDone { message: r.position()? },
-            UNHELD => Record::Unheld {
+            DELAYED_DONE => JournalRecord::DelayedDone { message: r.position()? },
+            HELD_DROPPED => JournalRecord::HeldDropped {
                 session: r.session()?,
                 message: r.position()?,
             },
-            LOST => Record::Lost,
+            DAMAGED => JournalRecord::Damaged,
             _ => {
                 return Err(NotARecord {
                     expected: "a record tag of this version",
@@ -188,14 +188,14 @@ impl<'a> Reader<'a> {
 
     pub(in crate::durable) fn small<T: TryFrom<u64>>(&mut self) -> Result<T, NotARecord> {
         T::try_from(self.integer()?).map_err(|_| NotARecord {
-            expected: "a smaller number",
+            expected: "an integer that fits its field",
         })
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], NotARecord> {
         let length: usize = self.small()?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(NotARecord {
-            expected: "as many bytes as the length says",
+            expected: "the number of bytes given by the length",
         })?;
         self.0 = rest;
         Ok(bytes)
@@ -216,8 +216,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn position(&mut self) -> Result<Position, NotARecord> {
-        self.integer().map(Position)
+    pub(super) fn position(&mut self) -> Result<RecordPosition, NotARecord> {
+        self.integer().map(RecordPosition)
     }
 
     fn session(&mut self) -> Result<SessionKey, NotARecord> {
@@ -266,10 +266,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(super) fn target(&mut self) -> Result<Target, NotARecord> {
+    pub(super) fn target(&mut self) -> Result<RecordTarget, NotARecord> {
         let flags = self.u8()?;
         let (key, seq) = (self.integer()?, self.integer()?);
-        Ok(Target {
+        Ok(RecordTarget {
             to: match flags & IS_GROUP {
                 0 => Recipient::Session(SessionKey(key)),
                 _ => Recipient::Group(GroupKey(key)),
@@ -282,10 +282,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(super) fn entry(&mut self) -> Result<Entry, NotARecord> {
+    pub(super) fn entry(&mut self) -> Result<SessionEntry, NotARecord> {
         let flags = self.u8()?;
         let (message, seq) = (self.position()?, self.integer()?);
-        Ok(Entry {
+        Ok(SessionEntry {
             message,
             seq,
             qos: Self::qos(flags)?,
@@ -308,9 +308,9 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.small()).collect()
     }
 
-    pub(super) fn settled(&mut self) -> Result<Settled, NotARecord> {
+    pub(super) fn settled(&mut self) -> Result<AcknowledgedEntry, NotARecord> {
         let (session, packed) = (self.session()?, self.integer()?);
-        Ok(Settled {
+        Ok(AcknowledgedEntry {
             session,
             seq: packed >> 1,
             is_release: packed & 1 == 1,
@@ -350,12 +350,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn terms(&mut self) -> Result<Terms<'a>, NotARecord> {
+    fn terms(&mut self) -> Result<ConnectSettings<'a>, NotARecord> {
         let (version, flags) = (self.u8()?, self.u8()?);
         let expiry_s = self.small()?;
         let user_name = (flags & 4 != 0).then(|| self.text()).transpose()?;
         let will = (self.u8()? == 1).then(|| self.will()).transpose()?;
-        Ok(Terms {
+        Ok(ConnectSettings {
             user_name,
             version,
             is_superuser: flags & 1 != 0,

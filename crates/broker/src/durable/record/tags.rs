@@ -1,16 +1,16 @@
-//! The first byte of each kind of record, and the bits of flags.
+//! Tags of the record types (first byte), and bits of flag bytes.
 
 pub(super) const BOOT: u8 = 1;
 pub(super) const MESSAGE: u8 = 2;
 pub(super) const QUEUED: u8 = 3;
 pub(super) const ROUTED: u8 = 4;
 pub(super) const SETTLED: u8 = 5;
-pub(super) const FREED: u8 = 6;
+pub(super) const PACKET_ID_FREED: u8 = 6;
 pub(super) const SESSION: u8 = 7;
 pub(super) const ENTRIES: u8 = 8;
 pub(super) const CONNECTED: u8 = 9;
 pub(super) const DISCONNECTED: u8 = 10;
-pub(super) const WILL_DONE: u8 = 11;
+pub(super) const WILL_PUBLISHED: u8 = 11;
 pub(super) const ENDED: u8 = 12;
 pub(super) const SUBSCRIBED: u8 = 13;
 pub(super) const UNSUBSCRIBED: u8 = 14;
@@ -20,19 +20,19 @@ pub(super) const GROUP_ENDED: u8 = 17;
 pub(super) const RETURNED: u8 = 18;
 pub(super) const GROUP_DROPPED: u8 = 19;
 pub(super) const RETAINED: u8 = 20;
-pub(super) const RETAINED_GONE: u8 = 21;
+pub(super) const RETAINED_CLEARED: u8 = 21;
 pub(super) const DELAYED: u8 = 22;
 pub(super) const DELAYED_DONE: u8 = 23;
 pub(super) const CHECKPOINT: u8 = 24;
-pub(super) const UNHELD: u8 = 25;
+pub(super) const HELD_DROPPED: u8 = 25;
 pub(super) const BACK: u8 = 26;
 pub(super) const PAGE: u8 = 27;
-pub(super) const UNPAGED: u8 = 28;
+pub(super) const PAGE_LOADED: u8 = 28;
 pub(super) const PAGES: u8 = 29;
 pub(super) const REPLAYED: u8 = 30;
-pub(super) const LOST: u8 = 31;
+pub(super) const DAMAGED: u8 = 31;
 
-/// The low two bits of a message's, target's or entry's flags are its QoS.
+/// Mask of the QoS in the flags of a message, target or entry.
 pub(super) const QOS: u8 = 0b11;
 pub(super) const RETAIN: u8 = 1 << 2;
 

@@ -1,23 +1,23 @@
-//! What is written comes back, and what is cut short is an error.
+//! Records survive a round trip, and truncated records are errors.
 
 use mqtt::RetainHandling;
 
 use super::*;
 
-fn round_trip(record: &Record<'_>) {
+fn round_trip(record: &JournalRecord<'_>) {
     let mut bytes = Vec::new();
     record.put(&mut bytes);
-    assert_eq!(Record::read(&bytes).as_ref(), Ok(record));
+    assert_eq!(JournalRecord::read(&bytes).as_ref(), Ok(record));
     for end in 0..bytes.len() {
-        // Cut short it may be another record, or none; it is never a panic.
-        let _ = Record::read(&bytes[..end]);
+        // A truncated record may decode as another record or fail; it must not panic.
+        let _ = JournalRecord::read(&bytes[..end]);
     }
 }
 
 fn targets() -> Vec<u8> {
     let mut bytes = Vec::new();
     for to in [Recipient::Session(SessionKey(7)), Recipient::Group(GroupKey(1 << 40))] {
-        Target {
+        RecordTarget {
             to,
             seq: 300,
             qos: QoS::ExactlyOnce,
@@ -31,9 +31,9 @@ fn targets() -> Vec<u8> {
 }
 
 #[test]
-fn a_message_with_everything_comes_back() {
+fn message_with_all_fields_survives_a_round_trip() {
     let targets = targets();
-    round_trip(&Record::Message(MessageRecord {
+    round_trip(&JournalRecord::Message(MessageRecord {
         topic: "a/b",
         payload: b"\0payload",
         properties: b"\x01\x01",
@@ -54,7 +54,7 @@ fn a_message_with_everything_comes_back() {
 }
 
 #[test]
-fn targets_are_read_one_by_one() {
+fn targets_are_decoded_one_by_one() {
     let bytes = targets();
     let read: Vec<_> = Targets::from_written(&bytes).iter().map(Result::unwrap).collect();
     assert_eq!(read.len(), 2);
@@ -65,13 +65,13 @@ fn targets_are_read_one_by_one() {
 }
 
 #[test]
-fn a_session_with_everything_comes_back() {
-    round_trip(&Record::Session(SessionRecord {
+fn session_with_all_fields_survives_a_round_trip() {
+    round_trip(&JournalRecord::Session(SessionRecord {
         session: SessionKey(1),
         client_id: "sensor-1",
         created_unix_ms: 1,
         left_unix_ms: Some(0),
-        terms: Terms {
+        terms: ConnectSettings {
             user_name: Some("u"),
             version: 5,
             is_superuser: true,
@@ -105,10 +105,10 @@ fn a_session_with_everything_comes_back() {
 }
 
 #[test]
-fn every_small_record_comes_back() {
-    let (session, group, message) = (SessionKey(300), GroupKey(2), Position(1 << 50));
+fn small_records_survive_a_round_trip() {
+    let (session, group, message) = (SessionKey(300), GroupKey(2), RecordPosition(1 << 50));
     let mut settled = Vec::new();
-    Settled {
+    AcknowledgedEntry {
         session,
         seq: 1 << 40,
         is_release: true,
@@ -121,12 +121,12 @@ fn every_small_record_comes_back() {
         count: 4096,
         skipped: 1,
         queued_qos0: 2,
-        oldest: Position(7),
+        oldest: RecordPosition(7),
     };
     page.put(&mut pages);
     assert_eq!(PageRefs::from_written(&pages).iter().next(), Some(Ok(page)));
     let mut entries = Vec::new();
-    Entry {
+    SessionEntry {
         message,
         seq: 4,
         qos: QoS::AtLeastOnce,
@@ -137,86 +137,86 @@ fn every_small_record_comes_back() {
     }
     .put(&mut entries);
     for record in [
-        Record::Boot {
+        JournalRecord::Boot {
             unix_ms: 1,
             shards: 64,
             last_key: 9,
         },
-        Record::Checkpoint {
+        JournalRecord::Checkpoint {
             unix_ms: 1,
             shards: 64,
             last_key: 9,
         },
-        Record::Queued {
+        JournalRecord::Queued {
             message,
             targets: Targets::from_written(&targets()),
         },
-        Record::Routed {
+        JournalRecord::Routed {
             by: 1,
             from: 0,
             up_to: message,
         },
-        Record::Settled(SettledItems::from_written(&settled)),
-        Record::Freed { session, packet_id: 1 },
-        Record::Entries {
+        JournalRecord::Settled(SettledItems::from_written(&settled)),
+        JournalRecord::PacketIdFreed { session, packet_id: 1 },
+        JournalRecord::Entries {
             session,
             entries: Entries::from_written(&entries),
         },
-        Record::Page {
+        JournalRecord::Page {
             session,
-            entries: Packed(&[1, 2, 3]),
+            entries: PackedEntries(&[1, 2, 3]),
         },
-        Record::Unpaged {
+        JournalRecord::PageLoaded {
             session,
-            entries: Packed(&[]),
+            entries: PackedEntries(&[]),
         },
-        Record::Pages {
+        JournalRecord::Pages {
             session,
             pages: PageRefs::from_written(&pages),
         },
-        Record::Connected {
+        JournalRecord::Connected {
             session,
-            terms: Terms::default(),
+            terms: ConnectSettings::default(),
         },
-        Record::Disconnected {
+        JournalRecord::Disconnected {
             session,
             unix_ms: 5,
             expiry_s: 6,
             has_will: true,
             started: 7,
         },
-        Record::WillDone { session },
-        Record::Ended { session },
-        Record::Unsubscribed { session, filter: "a" },
-        Record::Replayed { session, filter: "a" },
-        Record::Group {
+        JournalRecord::WillPublished { session },
+        JournalRecord::Ended { session },
+        JournalRecord::Unsubscribed { session, filter: "a" },
+        JournalRecord::Replayed { session, filter: "a" },
+        JournalRecord::Group {
             group,
             share_name: "g",
             filter: "f",
         },
-        Record::GroupEntries {
+        JournalRecord::GroupEntries {
             group,
             messages: Positions::from_written(&[1, 2]),
         },
-        Record::GroupEnded { group },
-        Record::Returned {
+        JournalRecord::GroupEnded { group },
+        JournalRecord::Returned {
             session,
             seq: 1,
             group,
             message,
         },
-        Record::GroupDropped { group, message },
-        Record::Retained {
+        JournalRecord::GroupDropped { group, message },
+        JournalRecord::Retained {
             message,
             expires_unix_ms: None,
             topic: "t",
         },
-        Record::RetainedGone { topic: "t" },
-        Record::Delayed {
+        JournalRecord::RetainedCleared { topic: "t" },
+        JournalRecord::Delayed {
             message,
             due_unix_ms: 1,
         },
-        Record::DelayedDone { message },
+        JournalRecord::DelayedDone { message },
     ] {
         round_trip(&record);
     }

@@ -1,56 +1,60 @@
-//! Records to bytes.
+//! Encodes records.
 
 use mqtt::QoS;
 
 use super::tags::*;
 use super::*;
 
-impl Record<'_> {
+impl JournalRecord<'_> {
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Record::Boot {
+            JournalRecord::Boot {
                 unix_ms,
                 shards,
                 last_key,
             } => put_all(out, BOOT, [*unix_ms, u64::from(*shards), *last_key]),
-            Record::Checkpoint {
+            JournalRecord::Checkpoint {
                 unix_ms,
                 shards,
                 last_key,
             } => put_all(out, CHECKPOINT, [*unix_ms, u64::from(*shards), *last_key]),
-            Record::Message(message) => message.put(out),
-            Record::Queued { message, targets } => {
+            JournalRecord::Message(message) => message.put(out),
+            JournalRecord::Queued { message, targets } => {
                 put_all(out, QUEUED, [message.0]);
                 out.extend_from_slice(targets.0);
             }
-            Record::Routed { by, from, up_to } => put_all(out, ROUTED, [u64::from(*by), u64::from(*from), up_to.0]),
-            Record::Settled(items) => {
+            JournalRecord::Routed { by, from, up_to } => {
+                put_all(out, ROUTED, [u64::from(*by), u64::from(*from), up_to.0])
+            }
+            JournalRecord::Settled(items) => {
                 out.push(SETTLED);
                 out.extend_from_slice(items.0);
             }
-            Record::Freed { session, packet_id } => put_all(out, FREED, [session.0, u64::from(*packet_id)]),
-            Record::Session(session) => session.put(out),
-            Record::Entries { session, entries } => {
+            JournalRecord::PacketIdFreed { session, packet_id } => {
+                put_all(out, PACKET_ID_FREED, [session.0, u64::from(*packet_id)])
+            }
+            JournalRecord::Session(session) => session.put(out),
+            JournalRecord::Entries { session, entries } => {
                 put_all(out, ENTRIES, [session.0]);
                 out.extend_from_slice(entries.0);
             }
-            Record::Page { session, entries } => {
+            JournalRecord::Page { session, entries } => {
                 put_all(out, PAGE, [session.0]);
                 out.extend_from_slice(entries.0);
             }
-            Record::Unpaged { session, entries } => {
-                put_all(out, UNPAGED, [session.0]);
+            JournalRecord::PageLoaded { session, entries } => {
+                put_all(out, PAGE_LOADED, [session.0]);
                 out.extend_from_slice(entries.0);
             }
-            Record::Pages { session, pages } => {
+            JournalRecord::Pages { session, pages } => {
                 put_all(out, PAGES, [session.0]);
                 out.extend_from_slice(pages.0);
             }
-            Record::Connected { session, terms } => {
+            JournalRecord::Connected { session, terms } => {
                 put_all(out, CONNECTED, [session.0]);
                 terms.put(out);
             }
-            Record::Disconnected {
+            JournalRecord::Disconnected {
                 session,
                 unix_ms,
                 expiry_s,
@@ -67,21 +71,21 @@ impl Record<'_> {
                     *started,
                 ],
             ),
-            Record::WillDone { session } => put_all(out, WILL_DONE, [session.0]),
-            Record::Ended { session } => put_all(out, ENDED, [session.0]),
-            Record::Subscribed { session, subscription } => {
+            JournalRecord::WillPublished { session } => put_all(out, WILL_PUBLISHED, [session.0]),
+            JournalRecord::Ended { session } => put_all(out, ENDED, [session.0]),
+            JournalRecord::Subscribed { session, subscription } => {
                 put_all(out, SUBSCRIBED, [session.0]);
                 subscription.put(out);
             }
-            Record::Unsubscribed { session, filter } => {
+            JournalRecord::Unsubscribed { session, filter } => {
                 put_all(out, UNSUBSCRIBED, [session.0]);
                 put_bytes(out, filter.as_bytes());
             }
-            Record::Replayed { session, filter } => {
+            JournalRecord::Replayed { session, filter } => {
                 put_all(out, REPLAYED, [session.0]);
                 put_bytes(out, filter.as_bytes());
             }
-            Record::Group {
+            JournalRecord::Group {
                 group,
                 share_name,
                 filter,
@@ -90,19 +94,19 @@ impl Record<'_> {
                 put_bytes(out, share_name.as_bytes());
                 put_bytes(out, filter.as_bytes());
             }
-            Record::GroupEntries { group, messages } => {
+            JournalRecord::GroupEntries { group, messages } => {
                 put_all(out, GROUP_ENTRIES, [group.0]);
                 out.extend_from_slice(messages.0);
             }
-            Record::GroupEnded { group } => put_all(out, GROUP_ENDED, [group.0]),
-            Record::Returned {
+            JournalRecord::GroupEnded { group } => put_all(out, GROUP_ENDED, [group.0]),
+            JournalRecord::Returned {
                 session,
                 seq,
                 group,
                 message,
             } => put_all(out, RETURNED, [session.0, *seq, group.0, message.0]),
-            Record::GroupDropped { group, message } => put_all(out, GROUP_DROPPED, [group.0, message.0]),
-            Record::Retained {
+            JournalRecord::GroupDropped { group, message } => put_all(out, GROUP_DROPPED, [group.0, message.0]),
+            JournalRecord::Retained {
                 message,
                 expires_unix_ms,
                 topic,
@@ -110,20 +114,21 @@ impl Record<'_> {
                 put_all(out, RETAINED, [message.0, expires_unix_ms.map_or(0, |ms| ms + 1)]);
                 put_bytes(out, topic.as_bytes());
             }
-            Record::RetainedGone { topic } => {
-                out.push(RETAINED_GONE);
+            JournalRecord::RetainedCleared { topic } => {
+                out.push(RETAINED_CLEARED);
                 put_bytes(out, topic.as_bytes());
             }
-            Record::Delayed { message, due_unix_ms } => put_all(out, DELAYED, [message.0, *due_unix_ms]),
-            Record::DelayedDone { message } => put_all(out, DELAYED_DONE, [message.0]),
-            Record::Unheld { session, message } => put_all(out, UNHELD, [session.0, message.0]),
-            Record::Lost => out.push(LOST),
+            JournalRecord::Delayed { message, due_unix_ms } => put_all(out, DELAYED, [message.0, *due_unix_ms]),
+            JournalRecord::DelayedDone { message } => put_all(out, DELAYED_DONE, [message.0]),
+            JournalRecord::HeldDropped { session, message } => put_all(out, HELD_DROPPED, [session.0, message.0]),
+            JournalRecord::Damaged => out.push(DAMAGED),
         }
     }
 }
 
-impl Record<'_> {
-    /// Of a message whose record is in the same batch, and so has no position yet: `message` is how far before this record.
+impl JournalRecord<'_> {
+    /// Encodes a record that refers to a message of the same batch, which has no position yet. `message` is the
+    /// distance from the message record to this record.
     pub fn put_back(&self, out: &mut Vec<u8>) {
         out.push(BACK);
         self.put(out);
@@ -169,7 +174,7 @@ impl MessageRecord<'_> {
     }
 }
 
-impl Target {
+impl RecordTarget {
     pub fn put(&self, out: &mut Vec<u8>) {
         let (key, kind) = match self.to {
             Recipient::Session(session) => (session.0, 0),
@@ -188,7 +193,7 @@ impl Target {
     }
 }
 
-impl Entry {
+impl SessionEntry {
     pub fn put(&self, out: &mut Vec<u8>) {
         let kind = if self.is_released { IS_RELEASED } else { 0 };
         let position = self.message.0;
@@ -215,14 +220,14 @@ impl PageRef {
     }
 }
 
-impl Settled {
+impl AcknowledgedEntry {
     pub fn put(&self, out: &mut Vec<u8>) {
         put_integer(out, self.session.0);
         put_integer(out, self.seq << 1 | u64::from(self.is_release));
     }
 }
 
-impl Position {
+impl RecordPosition {
     pub fn put(self, out: &mut Vec<u8>) {
         put_integer(out, self.0);
     }
@@ -283,7 +288,7 @@ impl SessionRecord<'_> {
     }
 }
 
-impl Terms<'_> {
+impl ConnectSettings<'_> {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[
             self.version,

@@ -1,74 +1,74 @@
-//! Shared subscriptions and the messages that they hold while no member has them.
+//! Shared subscriptions during recovery, with the messages that no member has.
 //!
-//! A group holds a message once, and its order is the order of positions: a message that a member gives back goes before those that
-//! were published after it.
+//! A group holds each message once, sorted by position: a returned message precedes those that were published after it.
 //!
-//! A member may be a session of another shard, so the shard that has the group, and writes its snapshot, hears late of what the
-//! member's shard has recorded. Therefore records about a message count more than the snapshot does: what was given back stays,
-//! what was taken stays away, and of messages that were published after the group was met the snapshot says nothing new.
+//! A member may be a session of another shard. The group's shard, which writes the group's snapshot, learns later what
+//! the member's shard has recorded. Therefore records about a message take precedence over the snapshot: a returned
+//! message stays in the group, a removed one stays removed, and the snapshot adds no message that was published after
+//! the group became known.
 
 use std::collections::BTreeMap;
 
-use super::order::{self, InOrder, InRuns};
+use super::order::{self, SortedItem, SortedWithRuns};
 use super::recovered::RecoveredGroup;
-use crate::durable::record::{GroupKey, NotARecord, Position};
+use crate::durable::record::{GroupKey, NotARecord, RecordPosition};
 
 #[derive(Default)]
-pub(super) struct Groups {
-    known: BTreeMap<GroupKey, Group>,
-    /// What became of messages of groups that have not been met: they may be met yet.
-    aside: BTreeMap<GroupKey, Holding>,
+pub(super) struct RecoveringGroups {
+    known: BTreeMap<GroupKey, RecoveringGroup>,
+    /// Changes to groups that are not known yet, but may be later.
+    unknown: BTreeMap<GroupKey, GroupMessages>,
 }
 
-struct Group {
+struct RecoveringGroup {
     share_name: Box<str>,
     filter: Box<str>,
-    /// Where it was met first.
-    since: Position,
-    holding: Holding,
+    /// Position of the first record of the group.
+    since: RecordPosition,
+    holding: GroupMessages,
 }
 
 #[derive(Default)]
-struct Holding {
-    held: InRuns<Held>,
-    /// Of those from before the group was met: what members have, or had.
-    taken: InRuns<Held>,
+struct GroupMessages {
+    held: SortedWithRuns<HeldPosition>,
+    /// Messages from before `since` that members have or had.
+    taken: SortedWithRuns<HeldPosition>,
 }
 
-/// The position of a message, doubled; odd once it has left.
+/// Position of a message, times two. The low bit marks a removed message.
 #[derive(Clone, Copy)]
-struct Held(u64);
+struct HeldPosition(u64);
 
-impl Groups {
-    pub fn meet(&mut self, key: GroupKey, at: Position, share_name: &str, filter: &str) {
-        let aside = self.aside.remove(&key);
-        self.known.entry(key).or_insert_with(|| Group {
+impl RecoveringGroups {
+    pub fn add_snapshot(&mut self, key: GroupKey, at: RecordPosition, share_name: &str, filter: &str) {
+        let unknown = self.unknown.remove(&key);
+        self.known.entry(key).or_insert_with(|| RecoveringGroup {
             share_name: share_name.into(),
             filter: filter.into(),
             since: at,
-            holding: aside.unwrap_or_default(),
+            holding: unknown.unwrap_or_default(),
         });
     }
 
     pub fn end(&mut self, key: GroupKey) {
         self.known.remove(&key);
-        self.aside.remove(&key);
+        self.unknown.remove(&key);
     }
 
-    /// The group gets a message. Also before it is met: what it has lent by then to a session of another shard may be in no snapshot, and whatever
-    /// else becomes of it has a record behind this one.
-    pub fn hold(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
-        let message = Held::new(message)?;
-        let (holding, _) = self.holding(key);
+    /// Adds a message to the group. Also applies before the group is known: a message that it retains for a session of
+    /// another shard may be in no snapshot, and any later change has a record after this one.
+    pub fn add_message(&mut self, key: GroupKey, message: RecordPosition) -> Result<(), NotARecord> {
+        let message = HeldPosition::new(message)?;
+        let (holding, _) = self.group_messages_mut(key);
         holding.held.put(message);
         Ok(())
     }
 
-    /// What the group had at the time of a checkpoint, as far as its shard knew.
-    pub fn hold_all(
+    /// Adds the messages that a checkpoint lists, as far as the group's shard knew.
+    pub fn add_messages(
         &mut self,
         key: GroupKey,
-        messages: impl Iterator<Item = Result<Position, NotARecord>>,
+        messages: impl Iterator<Item = Result<RecordPosition, NotARecord>>,
     ) -> Result<(), NotARecord> {
         let Some(group) = self.known.get_mut(&key) else {
             return Ok(());
@@ -77,30 +77,30 @@ impl Groups {
         let mut earlier = Vec::new();
         for message in messages {
             let message = message?;
-            let held = Held::new(message)?;
+            let held = HeldPosition::new(message)?;
             if message < group.since && order::find(taken, held.order()).is_none() {
                 earlier.extend(order::try_put(list, held));
             }
         }
-        earlier.sort_unstable_by_key(Held::order);
+        earlier.sort_unstable_by_key(HeldPosition::order);
         earlier.dedup_by_key(|held| held.0);
         order::insert_all(list, earlier);
         Ok(())
     }
 
-    /// A member gives a message back.
-    pub fn give_back(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
-        let message = Held::new(message)?;
-        let (holding, _) = self.holding(key);
+    /// A member returns a message to the group.
+    pub fn return_to_group(&mut self, key: GroupKey, message: RecordPosition) -> Result<(), NotARecord> {
+        let message = HeldPosition::new(message)?;
+        let (holding, _) = self.group_messages_mut(key);
         holding.taken.remove(message.order());
         holding.held.put(message);
         Ok(())
     }
 
-    /// The group holds a message no longer: a member has it, or nobody.
-    pub fn take(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
-        let held = Held::new(message)?;
-        let (holding, since) = self.holding(key);
+    /// Removes a message from the group: a member has received it, or it was dropped.
+    pub fn remove_message(&mut self, key: GroupKey, message: RecordPosition) -> Result<(), NotARecord> {
+        let held = HeldPosition::new(message)?;
+        let (holding, since) = self.group_messages_mut(key);
         holding.held.remove(held.order());
         if since.is_none_or(|since| message < since) {
             holding.taken.put(held);
@@ -108,53 +108,53 @@ impl Groups {
         Ok(())
     }
 
-    fn holding(&mut self, key: GroupKey) -> (&mut Holding, Option<Position>) {
+    fn group_messages_mut(&mut self, key: GroupKey) -> (&mut GroupMessages, Option<RecordPosition>) {
         match self.known.get_mut(&key) {
             Some(group) => (&mut group.holding, Some(group.since)),
-            None => (self.aside.entry(key).or_default(), None),
+            None => (self.unknown.entry(key).or_default(), None),
         }
     }
 
     pub fn into_list(self) -> Vec<RecoveredGroup> {
         let list = self.known.into_iter().map(|(key, mut group)| {
             let held = group.holding.held.whole();
-            order::tidy(held);
+            order::compact(held);
             RecoveredGroup {
                 key,
                 share_name: group.share_name,
                 filter: group.filter,
-                messages: held.drain(..).map(Held::position).collect(),
+                messages: held.drain(..).map(HeldPosition::position).collect(),
             }
         });
         list.collect()
     }
 }
 
-impl Held {
-    fn new(message: Position) -> Result<Held, NotARecord> {
+impl HeldPosition {
+    fn new(message: RecordPosition) -> Result<HeldPosition, NotARecord> {
         if message.0 >> 63 != 0 {
             return Err(NotARecord {
                 expected: "a position below 2^63",
             });
         }
-        Ok(Held(message.0 << 1))
+        Ok(HeldPosition(message.0 << 1))
     }
 
-    fn position(self) -> Position {
-        Position(self.0 >> 1)
+    fn position(self) -> RecordPosition {
+        RecordPosition(self.0 >> 1)
     }
 }
 
-impl InOrder for Held {
+impl SortedItem for HeldPosition {
     fn order(&self) -> u64 {
         self.0 & !1
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_tombstone(&self) -> bool {
         self.0 & 1 != 0
     }
 
-    fn go(&mut self) {
+    fn make_tombstone(&mut self) {
         self.0 |= 1;
     }
 }

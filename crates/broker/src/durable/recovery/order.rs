@@ -1,29 +1,30 @@
-//! Lists in ascending order that grow at the end and shrink at the front.
+//! Sorted lists that grow at the end and shrink at the front.
 //!
-//! Appending and taking the front cost O(1), finding and taking from the middle O(log n): what goes there leaves a mark that goes
-//! when the list is full or the front comes to it. Inserting in the middle moves one side of the list.
+//! Appending and removing the first item take O(1). Finding an item and removing it from the middle take O(log n): a
+//! removed item leaves a tombstone, which disappears when the list is full or the front reaches it. Inserting in the
+//! middle moves one side of the list.
 //!
-//! Invariant: neither the first nor the last item is a mark.
+//! Invariant: the first and the last item are not tombstones.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-pub(super) trait InOrder {
+pub(super) trait SortedItem {
     fn order(&self) -> u64;
-    fn is_gone(&self) -> bool;
-    /// Leaves a mark in its place.
-    fn go(&mut self);
+    fn is_tombstone(&self) -> bool;
+    /// Turns the item into a tombstone.
+    fn make_tombstone(&mut self);
 }
 
-/// Adds an item, or replaces the one in its place.
-pub(super) fn put<T: InOrder>(list: &mut VecDeque<T>, item: T) {
+/// Adds an item, or replaces the item with the same key.
+pub(super) fn put<T: SortedItem>(list: &mut VecDeque<T>, item: T) {
     if let Some(item) = try_put(list, item) {
         insert_all(list, vec![item]);
     }
 }
 
-/// The same, unless that means to insert it in the middle: then it comes back.
-pub(super) fn try_put<T: InOrder>(list: &mut VecDeque<T>, item: T) -> Option<T> {
+/// Like `put`, but returns the item instead of inserting it in the middle.
+pub(super) fn try_put<T: SortedItem>(list: &mut VecDeque<T>, item: T) -> Option<T> {
     if list.back().is_none_or(|last| last.order() < item.order()) {
         push(list, item);
         return None;
@@ -37,8 +38,8 @@ pub(super) fn try_put<T: InOrder>(list: &mut VecDeque<T>, item: T) -> Option<T> 
     }
 }
 
-/// Inserts items that are in order and not in the list, moving the rest of the list once.
-pub(super) fn insert_all<T: InOrder>(list: &mut VecDeque<T>, items: Vec<T>) {
+/// Inserts sorted items that are not in the list. Moves the rest of the list once.
+pub(super) fn insert_all<T: SortedItem>(list: &mut VecDeque<T>, items: Vec<T>) {
     let Some(first) = items.first() else { return };
     let at = list.partition_point(|other| other.order() < first.order());
     let mut rest = list.split_off(at).into_iter().peekable();
@@ -53,61 +54,62 @@ pub(super) fn insert_all<T: InOrder>(list: &mut VecDeque<T>, items: Vec<T>) {
     }
 }
 
-/// Takes an item out; false if it is not there.
-pub(super) fn remove<T: InOrder>(list: &mut VecDeque<T>, order: u64) -> bool {
+/// Removes an item. Returns false if it is missing.
+pub(super) fn remove<T: SortedItem>(list: &mut VecDeque<T>, order: u64) -> bool {
     if list.front().is_some_and(|first| first.order() == order) {
         list.pop_front();
     } else {
         match find(list, order) {
             None => return false,
-            Some(item) => item.go(),
+            Some(item) => item.make_tombstone(),
         }
     }
-    while list.pop_front_if(|item| item.is_gone()).is_some() {}
-    while list.pop_back_if(|item| item.is_gone()).is_some() {}
+    while list.pop_front_if(|item| item.is_tombstone()).is_some() {}
+    while list.pop_back_if(|item| item.is_tombstone()).is_some() {}
     true
 }
 
-/// Takes out all items of a range.
-pub(super) fn remove_range<T: InOrder>(list: &mut VecDeque<T>, range: &RangeInclusive<u64>) {
+/// Removes all items of a range.
+pub(super) fn remove_range<T: SortedItem>(list: &mut VecDeque<T>, range: &RangeInclusive<u64>) {
     if list.back().is_some_and(|last| last.order() >= *range.start()) {
-        list.retain(|item| !item.is_gone() && !range.contains(&item.order()));
+        list.retain(|item| !item.is_tombstone() && !range.contains(&item.order()));
     }
 }
 
-pub(super) fn find<T: InOrder>(list: &mut VecDeque<T>, order: u64) -> Option<&mut T> {
+pub(super) fn find<T: SortedItem>(list: &mut VecDeque<T>, order: u64) -> Option<&mut T> {
     let at = match list.front() {
         Some(first) if first.order() == order => 0,
         _ => list.binary_search_by_key(&order, T::order).ok()?,
     };
-    Some(&mut list[at]).filter(|item| !item.is_gone())
+    Some(&mut list[at]).filter(|item| !item.is_tombstone())
 }
 
-/// Takes the marks out, and gives back memory if most of it is not used any more.
-pub(super) fn tidy<T: InOrder>(list: &mut VecDeque<T>) {
-    list.retain(|item| !item.is_gone());
+/// Removes the tombstones, and frees memory if most of it is unused.
+pub(super) fn compact<T: SortedItem>(list: &mut VecDeque<T>) {
+    list.retain(|item| !item.is_tombstone());
     if list.capacity() > 2 * list.len() + FIRST {
         list.shrink_to_fit();
     }
 }
 
-/// A list in order that much is put into the middle of, in runs that ascend: what has come of a run stands apart until the next begins.
-pub(super) struct InRuns<T> {
+/// A sorted list for insertions in the middle that come in ascending runs. The current run is stored separately until
+/// the next one begins.
+pub(super) struct SortedWithRuns<T> {
     list: VecDeque<T>,
     run: VecDeque<T>,
 }
 
-impl<T> Default for InRuns<T> {
+impl<T> Default for SortedWithRuns<T> {
     fn default() -> Self {
-        InRuns {
+        SortedWithRuns {
             list: VecDeque::new(),
             run: VecDeque::new(),
         }
     }
 }
 
-impl<T: InOrder> InRuns<T> {
-    /// Adds an item, or replaces the one in its place.
+impl<T: SortedItem> SortedWithRuns<T> {
+    /// Adds an item, or replaces the item with the same key.
     pub fn put(&mut self, item: T) {
         if let Ok(at) = self.run.binary_search_by_key(&item.order(), T::order) {
             self.run[at] = item;
@@ -119,24 +121,28 @@ impl<T: InOrder> InRuns<T> {
         }
     }
 
-    /// Takes an item out; false if it is not there.
+    /// Removes an item. Returns false if it is missing.
     pub fn remove(&mut self, order: u64) -> bool {
         remove(&mut self.run, order) || remove(&mut self.list, order)
     }
 
     pub fn whole(&mut self) -> &mut VecDeque<T> {
         let run = std::mem::take(&mut self.run);
-        insert_all(&mut self.list, run.into_iter().filter(|item| !item.is_gone()).collect());
+        insert_all(
+            &mut self.list,
+            run.into_iter().filter(|item| !item.is_tombstone()).collect(),
+        );
         &mut self.list
     }
 }
 
 const FIRST: usize = 4;
 
-/// Grows by half, not to twice as much: a short list for each of a million sessions is most of what recovery needs.
-fn push<T: InOrder>(list: &mut VecDeque<T>, item: T) {
+/// Grows by half instead of doubling, because a short list for each of a million sessions makes up most of recovery's
+/// memory.
+fn push<T: SortedItem>(list: &mut VecDeque<T>, item: T) {
     if list.len() == list.capacity() {
-        list.retain(|item| !item.is_gone());
+        list.retain(|item| !item.is_tombstone());
         if list.len() + list.len() / 4 >= list.capacity() {
             list.reserve_exact((list.len() / 2).max(FIRST));
         }

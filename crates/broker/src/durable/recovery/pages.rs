@@ -1,14 +1,14 @@
-//! Pages of long queues while records are read: their entries are in no list (`durable::pages`).
+//! Pages of long queues during recovery. Entries in a page are in no other list (`durable::pages`).
 
 use super::order;
 use super::recovered::RecoveredSession;
-use super::sessions::Sessions;
-use crate::durable::entry_list::{Item, entry_of};
-use crate::durable::record::{NotARecord, Packed, PageRef, PageRefs, Position, Seq, SessionKey};
+use super::sessions::RecoveringSessions;
+use crate::durable::entry_list::{TaggedEntry, entry_of};
+use crate::durable::record::{NotARecord, PackedEntries, PageRef, PageRefs, RecordPosition, Seq, SessionKey};
 
-impl Sessions {
-    /// A session has these entries no more: they are in the record at `at`.
-    pub fn page(&mut self, key: SessionKey, at: Position, entries: Packed<'_>) -> Result<(), NotARecord> {
+impl RecoveringSessions {
+    /// Moves these entries of a session to the page at `at`.
+    pub fn page(&mut self, key: SessionKey, at: RecordPosition, entries: PackedEntries<'_>) -> Result<(), NotARecord> {
         let items = entries.items()?;
         let page = page_of(at, &items)?;
         if let Some(session) = self.find(key) {
@@ -19,17 +19,17 @@ impl Sessions {
         Ok(())
     }
 
-    /// A session has the entries of a page again.
-    pub fn unpage(&mut self, key: SessionKey, entries: Packed<'_>) -> Result<(), NotARecord> {
+    /// Moves the entries of a page back to the session's list.
+    pub fn load_page(&mut self, key: SessionKey, entries: PackedEntries<'_>) -> Result<(), NotARecord> {
         let items = entries.items()?;
-        let page = page_of(Position(0), &items)?;
+        let page = page_of(RecordPosition(0), &items)?;
         if let Some(session) = self.find(key) {
             session.take_out(&page);
         }
         self.queue_all(key, items.into_iter().map(entry_of).map(Ok))
     }
 
-    /// These are all pages of a session.
+    /// Sets all pages of a session.
     pub fn set_pages(&mut self, key: SessionKey, pages: PageRefs<'_>) -> Result<(), NotARecord> {
         let pages = pages.iter().collect::<Result<Vec<PageRef>, _>>()?;
         let Some(session) = self.find(key) else { return Ok(()) };
@@ -48,7 +48,7 @@ impl Sessions {
 }
 
 impl RecoveredSession {
-    /// Whatever the lists have of what is in a page, and any other page of the same entries.
+    /// Removes the page's entries from the lists, and any other page with the same entries.
     fn take_out(&mut self, page: &PageRef) {
         let range = page.first..=last(page);
         order::remove_range(&mut self.entries, &range);
@@ -59,7 +59,7 @@ impl RecoveredSession {
         }
     }
 
-    /// A page that is written anew has its old place among the others.
+    /// Inserts a page at its place in the order. A rewritten page returns to its old place.
     fn put_page(&mut self, page: PageRef) {
         let behind = self.pages.partition_point(|other| other.first < page.first);
         let mut pages = self.pages.take();
@@ -67,7 +67,7 @@ impl RecoveredSession {
         self.pages = pages.into();
     }
 
-    /// The oldest message of a page has been given up; those go in order.
+    /// The oldest message of a page has been dropped. Drops are in order.
     pub(super) fn skip(&mut self, seq: Seq) {
         let at = self.pages.iter().position(|page| page.first == seq);
         let Some(page) = at.and_then(|at| self.pages.get_mut(at)) else {
@@ -86,13 +86,13 @@ fn last(page: &PageRef) -> Seq {
     page.first + u64::from(page.count) - 1
 }
 
-/// What a session knows of a page, if its entries have numbers in a row.
-fn page_of(at: Position, items: &[Item]) -> Result<PageRef, NotARecord> {
+/// Builds the reference of a page. Fails unless its entries have consecutive numbers.
+fn page_of(at: RecordPosition, items: &[TaggedEntry]) -> Result<PageRef, NotARecord> {
     let first = items.first().map_or(0, |(entry, _)| entry.seq());
-    let is_in_row = (first..).zip(items).all(|(seq, (entry, _))| entry.seq() == seq);
+    let is_consecutive = (first..).zip(items).all(|(seq, (entry, _))| entry.seq() == seq);
     let oldest = items.iter().map(|(entry, _)| entry.message()).min();
     match oldest {
-        Some(oldest) if first > 0 && is_in_row => Ok(PageRef {
+        Some(oldest) if first > 0 && is_consecutive => Ok(PageRef {
             at,
             first,
             count: items.len() as u32,
@@ -104,7 +104,7 @@ fn page_of(at: Position, items: &[Item]) -> Result<PageRef, NotARecord> {
             oldest,
         }),
         _ => Err(NotARecord {
-            expected: "a page with entries whose numbers are in a row",
+            expected: "a page with consecutive entry numbers",
         }),
     }
 }

@@ -1,5 +1,4 @@
-//! What recovery comes to: the state as it was when the last record was written, owned, in an order that depends on the records
-//! alone.
+//! Result of recovery: the state after the last record. Owned data, in an order that depends on the records only.
 
 use std::collections::VecDeque;
 
@@ -8,32 +7,33 @@ use mqtt::{QoS, SubscriptionOptions};
 use super::tag::StoredTag;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
-    Entry, GroupKey, PageRef, Position, Seq, SessionKey, SubscriptionRecord, Terms, WillRecord,
+    ConnectSettings, GroupKey, PageRef, RecordPosition, Seq, SessionEntry, SessionKey, SubscriptionRecord, WillRecord,
 };
 use crate::lazy_deque::LazyDeque;
+use crate::session::FilterMap;
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Recovered {
-    /// By key.
+pub struct RecoveredState {
+    /// Sorted by key.
     pub sessions: Vec<RecoveredSession>,
-    /// Entries of them that had no number in the journal: whoever goes on has to record it.
-    pub numbered: Vec<(SessionKey, Entry)>,
-    /// By key.
+    /// Entries that recovery numbered, because the journal had no number for them. The caller must record them.
+    pub numbered: Vec<(SessionKey, SessionEntry)>,
+    /// Sorted by key.
     pub groups: Vec<RecoveredGroup>,
-    /// By position.
+    /// Sorted by position.
     pub retained: Vec<RecoveredRetained>,
-    /// Messages and when they are due, Unix milliseconds; by position.
-    pub delayed: Vec<(Position, u64)>,
-    /// By position.
+    /// Messages and their due times in Unix milliseconds, sorted by position.
+    pub delayed: Vec<(RecordPosition, u64)>,
+    /// Sorted by position.
     pub unrouted: Vec<Unrouted>,
-    /// How many shards there were when the masks of `unrouted` were written. 0: no record said so.
+    /// Number of shards when the bit sets of `unrouted` were written. 0 if no record contains it.
     pub shards: u16,
     /// No session or group has ever had a higher key.
     pub last_key: u64,
-    /// Nothing refers to a message before it.
-    pub lowest: Option<Position>,
-    /// The latest time that a record told, Unix milliseconds.
-    pub told_unix_ms: u64,
+    /// Nothing refers to a message before this one.
+    pub lowest: Option<RecordPosition>,
+    /// Latest time in any record, Unix milliseconds.
+    pub latest_unix_ms: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -41,25 +41,25 @@ pub struct RecoveredSession {
     pub key: SessionKey,
     pub client_id: Box<str>,
     pub created_unix_ms: u64,
-    /// `None`: it was connected. `away_since` is for those.
+    /// `None` if the client was connected; see `set_disconnected`.
     pub left_unix_ms: Option<u64>,
     pub terms: RecoveredTerms,
-    /// Of the next entry.
+    /// Number of the next entry.
     pub next_seq: Seq,
-    /// Entries up to this one have been sent before, as of the time when it was last away.
+    /// Entries up to this one were sent at least once before the last disconnect.
     pub started: Seq,
-    /// By filter.
-    pub subscriptions: Vec<RecoveredSubscription>,
-    /// Packet identifiers of QoS 2 messages that the client has not released; ascending.
+    /// By filter as sent by the client, including `$share/`.
+    pub subscriptions: FilterMap<RecoveredSubscription>,
+    /// Packet identifiers of QoS 2 messages that the client has not released, ascending.
     pub received: Vec<u16>,
-    /// By `seq`.
+    /// Sorted by `seq`.
     pub entries: VecDeque<StoredEntry>,
     pub tags: Tags,
-    /// Parts of the queue that are in the journal alone; by number.
+    /// Parts of the queue that are only in the journal, sorted by number.
     pub pages: LazyDeque<PageRef>,
 }
 
-/// What entries of a session carry that most do not.
+/// Subscription identifiers and share groups of a session's entries. Most entries have none.
 #[derive(Debug, Default, PartialEq)]
 pub struct Tags(pub(super) Option<Box<TagList>>);
 
@@ -88,8 +88,6 @@ pub struct RecoveredWill {
 
 #[derive(Debug, PartialEq)]
 pub struct RecoveredSubscription {
-    /// As the client wrote it, `$share/` and all.
-    pub filter: Box<str>,
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
     pub is_replaying: bool,
@@ -100,34 +98,34 @@ pub struct RecoveredGroup {
     pub key: GroupKey,
     pub share_name: Box<str>,
     pub filter: Box<str>,
-    /// What it holds and no member has, ascending: the order in which they were published.
-    pub messages: VecDeque<Position>,
+    /// Messages that no member has, in ascending order, which is their publication order.
+    pub messages: VecDeque<RecordPosition>,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct RecoveredRetained {
     pub topic: Box<str>,
-    pub message: Position,
+    pub message: RecordPosition,
     pub expires_unix_ms: Option<u64>,
 }
 
 /// A message that some shards have not routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unrouted {
-    pub message: Position,
-    /// The shard that took it.
+    pub message: RecordPosition,
+    /// Shard that received it.
     pub from: u16,
-    /// One bit each.
+    /// Bit set of the shards that have not routed it.
     pub shards: u64,
 }
 
-/// Packet identifiers go in a circle of so many, so no more can be in flight.
+/// At most this many messages can be in flight, because packet identifiers wrap around.
 const IN_FLIGHT_MAX: u64 = u16::MAX as u64;
 
 impl RecoveredSession {
-    /// For a session that was connected when the process ended. What it has been sent is not known: anything that can have been in
-    /// flight may have been.
-    pub fn away_since(&mut self, unix_ms: u64) {
+    /// Sets the disconnect time of a session that was connected when the process ended. It is unknown which messages
+    /// were sent, so all that can have been in flight count as sent.
+    pub fn set_disconnected(&mut self, unix_ms: u64) {
         self.left_unix_ms = Some(unix_ms);
         let latest = self.next_seq.saturating_sub(1);
         let (entry, page) = (self.entries.front(), self.pages.front());
@@ -148,7 +146,7 @@ impl Tags {
         Some(&list[at].1)
     }
 
-    /// By `seq`.
+    /// Iterates in order of `seq`.
     pub fn iter(&self) -> impl Iterator<Item = &(Seq, StoredTag)> {
         self.0.iter().flat_map(|list| list.iter())
     }
@@ -158,8 +156,8 @@ impl Tags {
     }
 }
 
-impl From<&Terms<'_>> for RecoveredTerms {
-    fn from(terms: &Terms<'_>) -> Self {
+impl From<&ConnectSettings<'_>> for RecoveredTerms {
+    fn from(terms: &ConnectSettings<'_>) -> Self {
         RecoveredTerms {
             user_name: terms.user_name.map(Box::from),
             will: terms.will.as_ref().map(|will| Box::new(will.into())),
@@ -188,7 +186,6 @@ impl From<&WillRecord<'_>> for RecoveredWill {
 impl From<&SubscriptionRecord<'_>> for RecoveredSubscription {
     fn from(subscription: &SubscriptionRecord<'_>) -> Self {
         RecoveredSubscription {
-            filter: subscription.filter.into(),
             options: subscription.options,
             identifier: subscription.identifier,
             is_replaying: subscription.is_replaying,

@@ -1,40 +1,42 @@
-//! Durable sessions while the records that change them are read.
+//! Durable sessions during recovery.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::order;
 use super::recovered::{RecoveredSession, Tags};
-use super::table::Table;
+use super::table::RecoveryTable;
 use super::tag::StoredTag;
 use crate::durable::entry::{SEQ_MAX, StoredEntry};
 use crate::durable::record::{
-    Entry, NotARecord, Position, Seq, SessionKey, SessionRecord, Settled, SubscriptionRecord,
+    AcknowledgedEntry, NotARecord, RecordPosition, Seq, SessionEntry, SessionKey, SessionRecord, SubscriptionRecord,
 };
+use crate::session::FilterMap;
 use crate::subscribe::EXCLUSIVE;
 
 #[derive(Default)]
-pub(super) struct Sessions {
-    table: Table<RecoveredSession>,
-    /// What waits for retained messages and has no number yet. It will get its number in the order in which it came to the session,
-    /// which need not be that of positions: what comes from another shard stands in the journal before it comes.
-    unnumbered: BTreeMap<(SessionKey, Position), Unnumbered>,
-    /// What has come so far.
-    came: u64,
+pub(super) struct RecoveringSessions {
+    table: RecoveryTable<RecoveredSession>,
+    /// Messages that wait for retained messages and have no number yet. They are numbered in order of arrival at the
+    /// session. That may differ from the order of positions: a message of another shard is in the journal before it
+    /// arrives.
+    unnumbered: BTreeMap<(SessionKey, RecordPosition), Unnumbered>,
+    /// Messages without a number that have arrived so far.
+    arrived: u64,
 }
 
 struct Unnumbered {
-    came: u64,
-    entry: Entry,
+    arrived: u64,
+    entry: SessionEntry,
 }
 
-impl Sessions {
+impl RecoveringSessions {
     pub fn find(&mut self, key: SessionKey) -> Option<&mut RecoveredSession> {
         let at = self.table.find(hash(key), |session| session.key == key)?;
         Some(self.table.get_mut(at))
     }
 
-    pub fn meet(&mut self, record: &SessionRecord<'_>) -> Result<(), NotARecord> {
+    pub fn add_snapshot(&mut self, record: &SessionRecord<'_>) -> Result<(), NotARecord> {
         check_seq(record.next_seq)?;
         match self.find(record.session) {
             Some(session) => session.refresh(record),
@@ -44,7 +46,9 @@ impl Sessions {
     }
 
     pub fn end(&mut self, key: SessionKey) {
-        let unnumbered = self.unnumbered.range((key, Position(0))..=(key, Position(u64::MAX)));
+        let unnumbered = self
+            .unnumbered
+            .range((key, RecordPosition(0))..=(key, RecordPosition(u64::MAX)));
         for name in unnumbered.map(|(name, _)| *name).collect::<Vec<_>>() {
             self.unnumbered.remove(&name);
         }
@@ -53,8 +57,8 @@ impl Sessions {
         }
     }
 
-    /// A message comes to a session's queue, or gets its number there.
-    pub fn queue(&mut self, key: SessionKey, entry: Entry) -> Result<(), NotARecord> {
+    /// Adds a message to a session's queue, or assigns the number of a waiting one.
+    pub fn queue(&mut self, key: SessionKey, entry: SessionEntry) -> Result<(), NotARecord> {
         check_seq(entry.seq)?;
         if entry.seq == 0 {
             let is_known = self.unnumbered.contains_key(&(key, entry.message));
@@ -70,11 +74,12 @@ impl Sessions {
         Ok(())
     }
 
-    /// Some of a session's queue, which may come from before what it has. What has no number is all that there was then, in order.
+    /// Adds a part of a session's queue, possibly older than the present entries. Entries without a number are the
+    /// complete list of that time, in order.
     pub fn queue_all(
         &mut self,
         key: SessionKey,
-        entries: impl Iterator<Item = Result<Entry, NotARecord>>,
+        entries: impl Iterator<Item = Result<SessionEntry, NotARecord>>,
     ) -> Result<(), NotARecord> {
         let (mut earlier, mut earlier_tags) = (Vec::new(), Vec::new());
         for entry in entries {
@@ -100,64 +105,66 @@ impl Sessions {
         Ok(())
     }
 
-    pub fn settle(&mut self, settled: Settled) {
+    pub fn acknowledge(&mut self, settled: AcknowledgedEntry) {
         let Some(session) = self.find(settled.session) else {
             return;
         };
         if !settled.is_release {
-            session.forget(settled.seq);
+            session.remove_entry(settled.seq);
         } else if let Some(entry) = order::find(&mut session.entries, settled.seq) {
             entry.release();
         }
     }
 
-    /// A message goes back from a session to its group.
-    pub fn give_back(&mut self, key: SessionKey, seq: Seq, message: Position) {
+    /// A session returns a message to its group.
+    pub fn return_to_group(&mut self, key: SessionKey, seq: Seq, message: RecordPosition) {
         if seq == 0 {
             self.unnumbered.remove(&(key, message));
         } else if let Some(session) = self.find(key) {
-            session.forget(seq);
+            session.remove_entry(seq);
         }
     }
 
-    /// The process has ended: nobody is connected. What waited for retained messages waits no longer.
-    pub fn all_away(&mut self, unix_ms: u64) {
+    /// The process has ended, so all clients are disconnected. Messages that waited for retained messages are numbered.
+    pub fn disconnect_all(&mut self, unix_ms: u64) {
         self.number_all();
         for session in self.table.iter_mut().filter(|session| session.left_unix_ms.is_none()) {
-            session.away_since(unix_ms);
+            session.set_disconnected(unix_ms);
         }
     }
 
-    /// The sessions, and what has got its number just now.
-    pub fn into_list(mut self) -> (Vec<RecoveredSession>, Vec<(SessionKey, Entry)>) {
+    /// Returns the sessions, and the entries that were numbered just now.
+    pub fn into_list(mut self) -> (Vec<RecoveredSession>, Vec<(SessionKey, SessionEntry)>) {
         let numbered = self.number_all();
         let mut list = self.table.into_items();
         for session in &mut list {
-            order::tidy(&mut session.entries);
-            session.tags.tidy();
+            order::compact(&mut session.entries);
+            session.tags.compact();
         }
         list.sort_unstable_by_key(|session| session.key);
         (list, numbered)
     }
 
-    fn wait_for_number(&mut self, key: SessionKey, entry: Entry) {
+    fn wait_for_number(&mut self, key: SessionKey, entry: SessionEntry) {
         if self.find(key).is_some() {
-            self.came += 1;
-            let came = self.came;
-            self.unnumbered.insert((key, entry.message), Unnumbered { came, entry });
+            self.arrived += 1;
+            let arrived = self.arrived;
+            self.unnumbered
+                .insert((key, entry.message), Unnumbered { arrived, entry });
         }
     }
 
-    /// The same numbers whether the records end here or a start follows, so that what comes after that means the same entries.
-    fn number_all(&mut self) -> Vec<(SessionKey, Entry)> {
+    /// Assigns the same numbers whether the records end here or a `Boot` record follows, so that later records refer to
+    /// the same entries.
+    fn number_all(&mut self) -> Vec<(SessionKey, SessionEntry)> {
         let mut numbered = Vec::new();
         let mut unnumbered: Vec<_> = std::mem::take(&mut self.unnumbered).into_iter().collect();
-        unnumbered.sort_by_key(|((key, _), waiting)| (*key, waiting.came));
+        unnumbered.sort_by_key(|((key, _), waiting)| (*key, waiting.arrived));
         for ((key, _), Unnumbered { entry, .. }) in unnumbered {
             let Some(session) = self.find(key) else { continue };
             let seq = session.next_seq.max(1);
             if seq < SEQ_MAX {
-                let entry = Entry { seq, ..entry };
+                let entry = SessionEntry { seq, ..entry };
                 session.queue(entry.clone());
                 numbered.push((key, entry));
             }
@@ -176,7 +183,7 @@ impl RecoveredSession {
             terms: (&record.terms).into(),
             next_seq: 0,
             started: 0,
-            subscriptions: Vec::new(),
+            subscriptions: FilterMap::default(),
             received: Vec::new(),
             entries: Default::default(),
             pages: Default::default(),
@@ -186,7 +193,7 @@ impl RecoveredSession {
         session
     }
 
-    /// Says the same as the records before, unless some of them were before the first that was read.
+    /// Repeats the state of earlier records, unless some of them precede the first record that was read.
     fn refresh(&mut self, record: &SessionRecord<'_>) {
         self.client_id = record.client_id.into();
         self.terms = (&record.terms).into();
@@ -198,13 +205,16 @@ impl RecoveredSession {
         self.left_unix_ms = record.left_unix_ms;
         self.next_seq = self.next_seq.max(record.next_seq);
         self.started = record.started;
-        self.subscriptions = record.subscriptions.iter().map(Into::into).collect();
-        self.subscriptions.sort_by(|a, b| a.filter.cmp(&b.filter));
+        self.subscriptions = FilterMap::default();
+        record
+            .subscriptions
+            .iter()
+            .for_each(|subscription| self.subscribe(subscription));
         self.received.clone_from(&record.received);
         self.received.sort_unstable();
     }
 
-    fn queue(&mut self, entry: Entry) {
+    fn queue(&mut self, entry: SessionEntry) {
         self.next_seq = self.next_seq.max(entry.seq + 1);
         if let Some(tag) = self.tags.try_put(&entry) {
             self.tags.insert_all(vec![tag]);
@@ -212,7 +222,7 @@ impl RecoveredSession {
         order::put(&mut self.entries, StoredEntry::new(&entry));
     }
 
-    fn forget(&mut self, seq: Seq) {
+    fn remove_entry(&mut self, seq: Seq) {
         let Some(entry) = order::find(&mut self.entries, seq) else {
             return self.skip(seq);
         };
@@ -223,35 +233,20 @@ impl RecoveredSession {
     }
 
     pub(super) fn subscribe(&mut self, subscription: &SubscriptionRecord<'_>) {
-        match self.subscription(subscription.filter) {
-            Ok(at) => self.subscriptions[at] = subscription.into(),
-            Err(at) => {
-                if self.subscriptions.len() == self.subscriptions.capacity() {
-                    // Most sessions have one; a vector begins with four.
-                    self.subscriptions.reserve_exact(1 + self.subscriptions.len() / 2);
-                }
-                self.subscriptions.insert(at, subscription.into());
-            }
-        }
+        self.subscriptions.insert(subscription.filter, subscription.into());
     }
 
     pub(super) fn unsubscribe(&mut self, filter: &str) {
-        if let Ok(at) = self.subscription(filter) {
-            self.subscriptions.remove(at);
-        }
+        self.subscriptions.remove(filter);
     }
 
     pub(super) fn replayed(&mut self, filter: &str) {
         let exclusive = [EXCLUSIVE, filter].concat();
         for filter in [filter, &exclusive] {
-            if let Ok(at) = self.subscription(filter) {
-                self.subscriptions[at].is_replaying = false;
+            if let Some(subscription) = self.subscriptions.get_mut(filter) {
+                subscription.is_replaying = false;
             }
         }
-    }
-
-    fn subscription(&self, filter: &str) -> Result<usize, usize> {
-        self.subscriptions.binary_search_by(|other| (*other.filter).cmp(filter))
     }
 
     pub(super) fn receive(&mut self, packet_id: u16) {
@@ -268,8 +263,8 @@ impl RecoveredSession {
 }
 
 impl Tags {
-    /// What an entry carries, if anything, comes back where it would have to be inserted in the middle.
-    fn try_put(&mut self, entry: &Entry) -> Option<(Seq, StoredTag)> {
+    /// Stores the tag of an entry. Returns it if it must be inserted in the middle.
+    fn try_put(&mut self, entry: &SessionEntry) -> Option<(Seq, StoredTag)> {
         match (StoredTag::new(entry), &mut self.0) {
             (None, None) => None,
             (None, Some(list)) => {
@@ -298,9 +293,9 @@ impl Tags {
         }
     }
 
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         if let Some(list) = &mut self.0 {
-            order::tidy(list);
+            order::compact(list);
         }
         self.0.take_if(|list| list.is_empty());
     }
@@ -311,11 +306,11 @@ fn check_seq(seq: Seq) -> Result<(), NotARecord> {
         return Ok(());
     }
     Err(NotARecord {
-        expected: "a number of a message below 2^56",
+        expected: "an entry number below 2^56",
     })
 }
 
-/// Keys are numbers that we give, so the hash needs no secret: multiples of the golden ratio spread them.
+/// Keys are chosen by the broker, so the hash needs no secret. Multiples of the golden ratio spread them.
 fn hash(key: SessionKey) -> u32 {
     (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }

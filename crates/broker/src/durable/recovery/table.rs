@@ -1,22 +1,22 @@
-//! Things that are found by a hash of their name, close together in memory: the list is also the result.
+//! A hash table with its items in one dense list, which is also the result.
 
 use crate::id_table::IdTable;
 
-pub(super) struct Table<T> {
+pub(super) struct RecoveryTable<T> {
     items: Vec<T>,
     ids: IdTable,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for RecoveryTable<T> {
     fn default() -> Self {
-        Table {
+        RecoveryTable {
             items: Vec::new(),
             ids: IdTable::default(),
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T> RecoveryTable<T> {
     pub fn find(&self, hash: u32, is_it: impl Fn(&T) -> bool) -> Option<usize> {
         let id = self.ids.find(hash, |id| is_it(&self.items[id as usize]))?;
         Some(id as usize)
@@ -26,9 +26,9 @@ impl<T> Table<T> {
         &mut self.items[at]
     }
 
-    /// The caller has looked that it is not there.
+    /// Requires that the item is not in the table.
     pub fn insert(&mut self, hash: u32, item: T) {
-        let id = u32::try_from(self.items.len()).expect("memory ends before 2^32 of anything that is kept here");
+        let id = u32::try_from(self.items.len()).expect("memory is exhausted before 2^32 items");
         self.ids.insert(hash, id);
         self.items.push(item);
     }

@@ -1,46 +1,46 @@
-//! What only some entries of a queue carry, and how entries are found in the lists of recovery.
+//! Subscription identifiers and share groups of entries, and how entries are found in the sorted lists of recovery.
 
-use super::order::InOrder;
+use super::order::SortedItem;
 use crate::durable::entry::StoredEntry;
-use crate::durable::record::{Entry, GroupKey, Seq};
+use crate::durable::record::{GroupKey, Seq, SessionEntry};
 
-impl InOrder for StoredEntry {
+impl SortedItem for StoredEntry {
     fn order(&self) -> u64 {
         self.seq()
     }
 
-    fn is_gone(&self) -> bool {
-        StoredEntry::is_gone(self)
+    fn is_tombstone(&self) -> bool {
+        StoredEntry::is_tombstone(self)
     }
 
-    fn go(&mut self) {
-        StoredEntry::go(self);
+    fn make_tombstone(&mut self) {
+        StoredEntry::make_tombstone(self);
     }
 }
 
-/// What only some entries carry.
+/// Subscription identifiers and share group of an entry. Most entries have neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredTag {
     /// Subscription Identifier.
     Identifier(u32),
-    /// The shared subscription that chose this session.
+    /// Shared subscription that selected this session.
     Group(GroupKey),
-    Full(Box<FullTag>),
+    Full(Box<FullRecoveryTag>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FullTag {
+pub struct FullRecoveryTag {
     pub group: Option<GroupKey>,
     pub identifiers: Box<[u32]>,
 }
 
 impl StoredTag {
-    pub(super) fn new(entry: &Entry) -> Option<StoredTag> {
+    pub(super) fn new(entry: &SessionEntry) -> Option<StoredTag> {
         match (entry.group, &entry.identifiers[..]) {
             (None, []) => None,
             (None, [identifier]) => Some(StoredTag::Identifier(*identifier)),
             (Some(group), []) => Some(StoredTag::Group(group)),
-            (group, identifiers) => Some(StoredTag::Full(Box::new(FullTag {
+            (group, identifiers) => Some(StoredTag::Full(Box::new(FullRecoveryTag {
                 group,
                 identifiers: identifiers.into(),
             }))),
@@ -64,19 +64,19 @@ impl StoredTag {
     }
 }
 
-/// No entry has such a tag: identifiers begin at 1 [MQTT-3.8.2.1.2].
-const GONE_TAG: StoredTag = StoredTag::Identifier(0);
+/// Marks a tombstone. No entry has this tag, because subscription identifiers start at 1 [MQTT-3.8.2.1.2].
+const TOMBSTONE_TAG: StoredTag = StoredTag::Identifier(0);
 
-impl InOrder for (Seq, StoredTag) {
+impl SortedItem for (Seq, StoredTag) {
     fn order(&self) -> u64 {
         self.0
     }
 
-    fn is_gone(&self) -> bool {
-        self.1 == GONE_TAG
+    fn is_tombstone(&self) -> bool {
+        self.1 == TOMBSTONE_TAG
     }
 
-    fn go(&mut self) {
-        self.1 = GONE_TAG;
+    fn make_tombstone(&mut self) {
+        self.1 = TOMBSTONE_TAG;
     }
 }

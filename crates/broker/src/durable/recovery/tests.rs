@@ -1,12 +1,13 @@
-//! Short scripts of records and the state that they come to. Records stand at positions 100, 101, and so on.
+//! Short sequences of records and the state that recovery builds from them. The records are at positions 100, 101, and
+//! so on.
 
 use super::*;
 use crate::durable::entry_list::EntryList;
 use crate::durable::record::{
-    Entries, GroupKey, Packed, PageRef, PageRefs, Positions, RetainedTerms, SessionRecord, Settled, SettledItems,
-    SubscriptionRecord, Terms, WillRecord,
+    AcknowledgedEntry, ConnectSettings, Entries, GroupKey, PackedEntries, PageRef, PageRefs, Positions, RetainedTerms,
+    SessionRecord, SettledItems, SubscriptionRecord, WillRecord,
 };
-use crate::outgoing::Tag;
+use crate::outgoing::DeliveryTag;
 use crate::provenance::Provenance;
 use mqtt::QoS;
 use std::fmt::Write;
@@ -20,15 +21,15 @@ const UNKNOWN: SessionKey = SessionKey(77);
 
 type Bytes = Vec<u8>;
 
-fn recover(records: &[Bytes]) -> Recovered {
+fn recover(records: &[Bytes]) -> RecoveredState {
     let mut recovery = Recovery::new();
-    for (position, bytes) in (100..).map(Position).zip(records) {
+    for (position, bytes) in (100..).map(RecordPosition).zip(records) {
         recovery.record(position, bytes).unwrap();
     }
     recovery.finish()
 }
 
-fn put(record: &Record<'_>) -> Bytes {
+fn put(record: &JournalRecord<'_>) -> Bytes {
     let mut bytes = Vec::new();
     record.put(&mut bytes);
     bytes
@@ -40,7 +41,7 @@ fn session_record(next_seq: u64) -> SessionRecord<'static> {
         client_id: "c",
         created_unix_ms: 10,
         left_unix_ms: None,
-        terms: Terms {
+        terms: ConnectSettings {
             expiry_s: 60,
             will: Some(WillRecord {
                 topic: "w",
@@ -51,7 +52,7 @@ fn session_record(next_seq: u64) -> SessionRecord<'static> {
                 delay_s: 5,
                 message_expiry_s: None,
             }),
-            ..Terms::default()
+            ..ConnectSettings::default()
         },
         next_seq,
         started: 0,
@@ -61,11 +62,11 @@ fn session_record(next_seq: u64) -> SessionRecord<'static> {
 }
 
 fn session(next_seq: u64) -> Bytes {
-    put(&Record::Session(session_record(next_seq)))
+    put(&JournalRecord::Session(session_record(next_seq)))
 }
 
-fn target(seq: u64) -> Target {
-    Target {
+fn target(seq: u64) -> RecordTarget {
+    RecordTarget {
         to: Recipient::Session(S),
         seq,
         qos: QoS::AtLeastOnce,
@@ -75,27 +76,27 @@ fn target(seq: u64) -> Target {
     }
 }
 
-fn member(seq: u64) -> Target {
-    Target {
+fn member(seq: u64) -> RecordTarget {
+    RecordTarget {
         group: Some(G),
         ..target(seq)
     }
 }
 
-fn to_group() -> Target {
-    Target {
+fn to_group() -> RecordTarget {
+    RecordTarget {
         to: Recipient::Group(G),
         ..target(0)
     }
 }
 
-fn targets(targets: &[Target]) -> Bytes {
+fn targets(targets: &[RecordTarget]) -> Bytes {
     let mut bytes = Vec::new();
     targets.iter().for_each(|target| target.put(&mut bytes));
     bytes
 }
 
-fn message_with(list: &[Target], set: impl FnOnce(&mut MessageRecord<'_>)) -> Bytes {
+fn message_with(list: &[RecordTarget], set: impl FnOnce(&mut MessageRecord<'_>)) -> Bytes {
     let targets = targets(list);
     let mut message = MessageRecord {
         topic: "t",
@@ -114,17 +115,17 @@ fn message_with(list: &[Target], set: impl FnOnce(&mut MessageRecord<'_>)) -> By
         targets: Targets::from_written(&targets),
     };
     set(&mut message);
-    put(&Record::Message(message))
+    put(&JournalRecord::Message(message))
 }
 
-fn message(list: &[Target]) -> Bytes {
+fn message(list: &[RecordTarget]) -> Bytes {
     message_with(list, |_| {})
 }
 
-fn queued(message: u64, list: &[Target]) -> Bytes {
+fn queued(message: u64, list: &[RecordTarget]) -> Bytes {
     let targets = targets(list);
-    put(&Record::Queued {
-        message: Position(message),
+    put(&JournalRecord::Queued {
+        message: RecordPosition(message),
         targets: Targets::from_written(&targets),
     })
 }
@@ -132,9 +133,9 @@ fn queued(message: u64, list: &[Target]) -> Bytes {
 fn entries(list: &[(u64, u64)]) -> Bytes {
     let mut bytes = Vec::new();
     for (message, seq) in list {
-        entry_of(Position(*message), target(*seq)).put(&mut bytes);
+        entry_of(RecordPosition(*message), target(*seq)).put(&mut bytes);
     }
-    put(&Record::Entries {
+    put(&JournalRecord::Entries {
         session: S,
         entries: Entries::from_written(&bytes),
     })
@@ -143,17 +144,17 @@ fn entries(list: &[(u64, u64)]) -> Bytes {
 fn settled(seq: u64, is_release: bool) -> Bytes {
     let mut bytes = Vec::new();
     let session = S;
-    Settled {
+    AcknowledgedEntry {
         session,
         seq,
         is_release,
     }
     .put(&mut bytes);
-    put(&Record::Settled(SettledItems::from_written(&bytes)))
+    put(&JournalRecord::Settled(SettledItems::from_written(&bytes)))
 }
 
 fn group() -> Bytes {
-    put(&Record::Group {
+    put(&JournalRecord::Group {
         group: G,
         share_name: "n",
         filter: "f",
@@ -162,24 +163,24 @@ fn group() -> Bytes {
 
 fn group_entries(list: &[u64]) -> Bytes {
     let mut bytes = Vec::new();
-    list.iter().for_each(|at| Position(*at).put(&mut bytes));
-    put(&Record::GroupEntries {
+    list.iter().for_each(|at| RecordPosition(*at).put(&mut bytes));
+    put(&JournalRecord::GroupEntries {
         group: G,
         messages: Positions::from_written(&bytes),
     })
 }
 
 fn returned(seq: u64, message: u64) -> Bytes {
-    put(&Record::Returned {
+    put(&JournalRecord::Returned {
         session: S,
         seq,
         group: G,
-        message: Position(message),
+        message: RecordPosition(message),
     })
 }
 
 fn boot(unix_ms: u64) -> Bytes {
-    put(&Record::Boot {
+    put(&JournalRecord::Boot {
         unix_ms,
         shards: 4,
         last_key: 9,
@@ -187,15 +188,15 @@ fn boot(unix_ms: u64) -> Bytes {
 }
 
 fn routed(by: u16, up_to: u64) -> Bytes {
-    put(&Record::Routed {
+    put(&JournalRecord::Routed {
         by,
         from: 0,
-        up_to: Position(up_to),
+        up_to: RecordPosition(up_to),
     })
 }
 
 fn disconnected(unix_ms: u64, has_will: bool) -> Bytes {
-    put(&Record::Disconnected {
+    put(&JournalRecord::Disconnected {
         session: S,
         unix_ms,
         expiry_s: 7,
@@ -205,15 +206,16 @@ fn disconnected(unix_ms: u64, has_will: bool) -> Bytes {
 }
 
 fn retained(message: u64, topic: &str) -> Bytes {
-    put(&Record::Retained {
-        message: Position(message),
+    put(&JournalRecord::Retained {
+        message: RecordPosition(message),
         expires_unix_ms: Some(5),
         topic,
     })
 }
 
-/// Queues and what else positions stand in: `seq@message`, `r` released, `g` of a group, `#` an identifier.
-fn show(state: &Recovered) -> String {
+/// Formats queues and other lists of positions: `seq@message`, `r` released, `g` of a group, `#` a subscription
+/// identifier.
+fn show(state: &RecoveredState) -> String {
     let mut text = String::new();
     for session in &state.sessions {
         write!(text, "s{}", session.key.0).unwrap();
@@ -260,7 +262,7 @@ fn assert_table(table: &[(&str, &[Bytes], &str)]) {
 }
 
 #[test]
-fn a_queue_is_what_came_and_was_not_acknowledged() {
+fn queue_has_the_unacknowledged_messages() {
     let released = &[
         session(1),
         message(&[target(1)]),
@@ -270,14 +272,14 @@ fn a_queue_is_what_came_and_was_not_acknowledged() {
     assert_table(&[
         ("nothing", &[], ""),
         ("a session", &[session(1)], "s1 next 1"),
-        ("not met", &[message(&[target(1)]), session(2)], "s1 next 2"),
+        ("unknown session", &[message(&[target(1)]), session(2)], "s1 next 2"),
         (
             "a message",
             &[session(1), message(&[target(1)])],
             "s1 1@101 next 2; from 101",
         ),
         (
-            "queued later",
+            "queued by a later record",
             &[session(1), queued(50, &[target(1)])],
             "s1 1@50 next 2; from 50",
         ),
@@ -287,7 +289,7 @@ fn a_queue_is_what_came_and_was_not_acknowledged() {
             "s1 next 2",
         ),
         (
-            "done in the middle",
+            "acknowledged in the middle",
             &[
                 session(1),
                 message(&[target(1)]),
@@ -298,18 +300,22 @@ fn a_queue_is_what_came_and_was_not_acknowledged() {
             "s1 1@101 3@103 next 4; from 101",
         ),
         (
-            "a released one needs no message",
+            "a released entry needs no message",
             released,
             "s1 1@101r 2@102 next 3; from 102",
         ),
         (
-            "released and done",
+            "released and acknowledged",
             &[session(1), message(&[target(1)]), settled(1, true), settled(1, false)],
             "s1 next 2",
         ),
         (
             "ended",
-            &[session(1), message(&[target(1)]), put(&Record::Ended { session: S })],
+            &[
+                session(1),
+                message(&[target(1)]),
+                put(&JournalRecord::Ended { session: S }),
+            ],
             "",
         ),
         (
@@ -321,25 +327,25 @@ fn a_queue_is_what_came_and_was_not_acknowledged() {
 }
 
 #[test]
-fn a_checkpoint_among_other_records_changes_nothing() {
+fn checkpoint_between_other_records_changes_nothing() {
     assert_table(&[
         (
-            "entries after a newer one",
+            "entries after a newer message",
             &[session(3), message(&[target(3)]), entries(&[(50, 1), (51, 2)])],
             "s1 1@50 2@51 3@101 next 4; from 50",
         ),
         (
-            "in parts, one acknowledged between",
+            "in parts, with an acknowledgement between them",
             &[session(3), entries(&[(50, 1)]), settled(1, false), entries(&[(51, 2)])],
             "s1 2@51 next 3; from 51",
         ),
         (
-            "a session that is known keeps its queue",
+            "a known session keeps its queue",
             &[session(1), message(&[target(1)]), session(2)],
             "s1 1@101 next 2; from 101",
         ),
         (
-            "entries that are known",
+            "entries that are known already",
             &[
                 session(1),
                 message(&[target(1)]),
@@ -351,54 +357,58 @@ fn a_checkpoint_among_other_records_changes_nothing() {
             "s1 2@102 next 3; from 102",
         ),
         (
-            "a group after a newer message",
+            "a group snapshot after a newer message",
             &[group(), message(&[to_group()]), group_entries(&[50, 60, 101])],
             "g2 [50, 60, 101]; from 50",
         ),
         (
-            "a group that is known keeps its queue",
+            "a known group keeps its queue",
             &[group(), message(&[to_group()]), group()],
             "g2 [101]; from 101",
         ),
-        ("entries of none", &[entries(&[(50, 1)]), group_entries(&[50])], ""),
+        (
+            "entries of an unknown session and group",
+            &[entries(&[(50, 1)]), group_entries(&[50])],
+            "",
+        ),
     ]);
 }
 
 fn page(seqs: std::ops::Range<u64>, is_loaded: bool) -> Bytes {
     let mut list = EntryList::default();
     list.extend(seqs.map(|seq| {
-        let entry = StoredEntry::of(Position(40 + seq), seq, QoS::AtLeastOnce, false);
-        (entry, Tag::None)
+        let entry = StoredEntry::of(RecordPosition(40 + seq), seq, QoS::AtLeastOnce, false);
+        (entry, DeliveryTag::None)
     }));
     let mut bytes = Vec::new();
     list.pack(&mut bytes);
-    let (session, entries) = (S, Packed(&bytes));
+    let (session, entries) = (S, PackedEntries(&bytes));
     put(&match is_loaded {
-        false => Record::Page { session, entries },
-        true => Record::Unpaged { session, entries },
+        false => JournalRecord::Page { session, entries },
+        true => JournalRecord::PageLoaded { session, entries },
     })
 }
 
 fn pages(list: &[PageRef]) -> Bytes {
     let mut bytes = Vec::new();
     list.iter().for_each(|page| page.put(&mut bytes));
-    put(&Record::Pages {
+    put(&JournalRecord::Pages {
         session: S,
         pages: PageRefs::from_written(&bytes),
     })
 }
 
 #[test]
-fn what_is_in_a_page_is_in_no_list_until_it_is_loaded() {
+fn entries_of_a_page_are_in_no_list_until_it_is_loaded() {
     let known = [session(1), entries(&[(41, 1), (42, 2), (43, 3), (44, 4)])];
     let with = |records: &[Bytes]| [&known[..], records].concat();
     let whole = PageRef {
-        at: Position(90),
+        at: RecordPosition(90),
         first: 2,
         count: 3,
         skipped: 0,
         queued_qos0: 0,
-        oldest: Position(42),
+        oldest: RecordPosition(42),
     };
     assert_table(&[
         (
@@ -406,84 +416,84 @@ fn what_is_in_a_page_is_in_no_list_until_it_is_loaded() {
             &with(&[page(2..4, false)]),
             "s1 1@41 4@44 [2+2 at 102] next 5; from 41",
         ),
-        ("of a session that is to come", &[page(2..4, false)], ""),
+        ("page of an unknown session", &[page(2..4, false)], ""),
         (
             "loaded",
             &with(&[page(2..4, false), page(2..4, true)]),
             "s1 1@41 2@42 3@43 4@44 next 5; from 41",
         ),
         (
-            "given up in order",
+            "dropped in order",
             &with(&[page(2..4, false), settled(1, false), settled(2, false)]),
             "s1 4@44 [3+1 at 102] next 5; from 42",
         ),
         (
-            "given up as a whole",
+            "all entries dropped",
             &with(&[page(2..4, false), settled(2, false), settled(3, false)]),
             "s1 1@41 4@44 next 5; from 41",
         ),
         (
-            "written anew among others",
+            "rewritten among other pages",
             &with(&[page(1..3, false), page(3..5, false), page(1..3, false)]),
             "s1 [1+2 at 104] [3+2 at 103] next 5; from 41",
         ),
         (
-            "of a checkpoint",
+            "listed by a checkpoint",
             &[session(1), entries(&[(41, 1)]), pages(&[whole]), entries(&[(45, 5)])],
             "s1 1@41 5@45 [2+3 at 90] next 6; from 41",
         ),
         (
-            "of a checkpoint, known with other places",
+            "listed by a checkpoint with another position",
             &with(&[page(2..4, false), pages(&[whole])]),
             "s1 1@41 [2+3 at 90] next 5; from 41",
         ),
     ]);
 }
 #[test]
-fn a_page_that_makes_no_sense_is_an_error() {
+fn invalid_page_is_an_error() {
     let gap = [page(2..4, false), page(9..11, false)];
     let joined: Bytes = [&gap[0][..], &gap[1][2..]].concat();
     for bytes in [
         page(3..3, false),
         joined,
         pages(&[PageRef {
-            at: Position(1),
+            at: RecordPosition(1),
             first: u64::MAX,
             count: 2,
             skipped: 0,
             queued_qos0: 0,
-            oldest: Position(1),
+            oldest: RecordPosition(1),
         }]),
     ] {
         let mut recovery = Recovery::new();
-        recovery.record(Position(99), &session(1)).unwrap();
-        assert!(recovery.record(Position(100), &bytes).is_err());
+        recovery.record(RecordPosition(99), &session(1)).unwrap();
+        assert!(recovery.record(RecordPosition(100), &bytes).is_err());
     }
 }
 
 #[test]
-fn a_group_has_a_message_until_a_member_has_it() {
+fn group_holds_a_message_until_a_member_receives_it() {
     let given_back = [session(1), message(&[member(1)]), returned(1, 101)];
     let with = |more: &[Bytes]| [&given_back[..], more].concat();
-    let dropped = put(&Record::GroupDropped {
+    let dropped = put(&JournalRecord::GroupDropped {
         group: G,
-        message: Position(101),
+        message: RecordPosition(101),
     });
-    let ended = put(&Record::GroupEnded { group: G });
+    let ended = put(&JournalRecord::GroupEnded { group: G });
     assert_table(&[
         (
-            "given to a member",
+            "queued for a member",
             &[session(1), group(), message(&[to_group()]), queued(102, &[member(1)])],
             "s1 1@102g2 next 2; g2 []; from 102",
         ),
         (
-            "given to a member that is not met",
+            "queued for an unknown member",
             &[
                 group(),
                 message(&[to_group()]),
                 queued(
                     101,
-                    &[Target {
+                    &[RecordTarget {
                         to: Recipient::Session(UNKNOWN),
                         ..member(1)
                     }],
@@ -491,61 +501,61 @@ fn a_group_has_a_message_until_a_member_has_it() {
             ],
             "g2 []",
         ),
-        ("given back", &with(&[]), "s1 next 2"),
+        ("returned", &with(&[]), "s1 next 2"),
         (
-            "given back, the group is met later",
+            "returned before the group is known",
             &with(&[group()]),
             "s1 next 2; g2 [101]; from 101",
         ),
         (
-            "the group knows already",
+            "the snapshot contains the returned message",
             &with(&[group(), group_entries(&[50, 101])]),
             "s1 next 2; g2 [50, 101]; from 50",
         ),
         (
-            "held before the group is met, by whoever the group lent it to",
+            "held before the group is known, because it retains the message",
             &[message(&[to_group()]), group(), group_entries(&[50])],
             "g2 [50, 100]; from 50",
         ),
         (
-            "held and given before the group is met",
+            "held and queued before the group is known",
             &[session(1), message(&[to_group()]), queued(101, &[member(1)]), group()],
             "s1 1@101g2 next 2; g2 []; from 101",
         ),
         (
-            "given on before the group is met",
+            "returned and queued before the group is known",
             &with(&[queued(101, &[member(2)]), group()]),
             "s1 2@101g2 next 3; g2 []; from 101",
         ),
         (
-            "dropped before the group is met",
+            "dropped before the group is known",
             &with(&[dropped.clone(), group()]),
             "s1 next 2; g2 []",
         ),
         ("dropped", &with(&[group(), dropped.clone()]), "s1 next 2; g2 []"),
         (
-            "moved by a checkpoint that does not come to its end",
+            "moved by an unfinished checkpoint",
             &[group(), message(&[to_group()]), message(&[to_group()]), dropped.clone()],
             "g2 [102]; from 102",
         ),
         ("the group ends", &with(&[group(), ended.clone()]), "s1 next 2"),
         (
-            "the group ends before it is met",
+            "the group ends before it is known",
             &with(&[ended, group()]),
             "s1 next 2; g2 []",
         ),
         (
-            "by a session that is not met",
+            "returned by an unknown session",
             &[group(), returned(1, 60), returned(2, 50)],
             "g2 [50, 60]; from 50",
         ),
         (
-            "the group does not know that a member has it",
+            "the snapshot is older than the delivery to a member",
             &[session(1), message(&[member(1)]), group(), group_entries(&[101])],
             "s1 1@101g2 next 2; g2 []; from 101",
         ),
         (
-            "nor that the member is done with it",
+            "the snapshot is older than the acknowledgement",
             &[
                 session(1),
                 message(&[member(1)]),
@@ -556,12 +566,12 @@ fn a_group_has_a_message_until_a_member_has_it() {
             "s1 next 2; g2 []",
         ),
         (
-            "nor that another has what was given back",
+            "the snapshot is older than the second delivery",
             &[group(), returned(1, 50), queued(50, &[member(1)]), group_entries(&[50])],
             "g2 []",
         ),
         (
-            "the group knew before that it is given back",
+            "the snapshot is newer than the return",
             &[
                 queued(50, &[member(1)]),
                 group(),
@@ -574,39 +584,39 @@ fn a_group_has_a_message_until_a_member_has_it() {
 }
 
 #[test]
-fn messages_without_a_number_get_one_when_the_process_ends() {
+fn unnumbered_messages_are_numbered_when_the_process_ends() {
     let held = [session(5), message(&[target(0)]), message(&[target(0)])];
     let with = |more: &[Bytes]| [&held[..], more].concat();
     assert_table(&[
-        ("at the end", &with(&[]), "s1 5@101 6@102 next 7; from 101"),
+        ("the records end", &with(&[]), "s1 5@101 6@102 next 7; from 101"),
         (
-            "one has got its number",
+            "one is numbered already",
             &with(&[queued(101, &[target(5)])]),
             "s1 5@101 6@102 next 7; from 101",
         ),
         (
-            "numbers mean the same after a start",
+            "numbers stay the same after a restart",
             &with(&[boot(50), settled(5, false)]),
             "s1 6@102 next 7; from 102",
         ),
         (
-            "in a checkpoint too",
+            "listed by a checkpoint",
             &with(&[entries(&[(101, 0), (102, 0)])]),
             "s1 5@101 6@102 next 7; from 101",
         ),
         (
-            "gone with the session",
-            &with(&[put(&Record::Ended { session: S }), session(5)]),
+            "the session ends",
+            &with(&[put(&JournalRecord::Ended { session: S }), session(5)]),
             "s1 next 5",
         ),
-        ("given back", &with(&[returned(0, 101), returned(0, 102)]), "s1 next 5"),
+        ("returned", &with(&[returned(0, 101), returned(0, 102)]), "s1 next 5"),
         (
-            "in the order in which they came, not that of their positions",
+            "in order of arrival, not of position",
             &with(&[queued(50, &[target(0)])]),
             "s1 5@101 6@102 7@50 next 8; from 50",
         ),
         (
-            "in the order of a checkpoint",
+            "in the order of a checkpoint's entries",
             &[session(5), queued(60, &[target(0)]), entries(&[(70, 0), (60, 0)])],
             "s1 5@70 6@60 next 7; from 60",
         ),
@@ -614,7 +624,7 @@ fn messages_without_a_number_get_one_when_the_process_ends() {
 }
 
 #[test]
-fn the_last_retained_message_of_a_topic_is_kept() {
+fn last_retained_message_of_a_topic_is_recovered() {
     let publish = |payload: &'static [u8]| {
         message_with(&[], |message| {
             message.payload = payload;
@@ -626,12 +636,12 @@ fn the_last_retained_message_of_a_topic_is_kept() {
         ("replaced", &[publish(b"x"), publish(b"y")], "t=101; from 101"),
         ("cleared", &[publish(b"x"), publish(b"")], ""),
         (
-            "by its owner",
+            "stored by the owner of the topic",
             &[retained(50, "u"), publish(b"x")],
             "u=50; t=101; from 50",
         ),
         (
-            "whatever was before",
+            "cleared by an empty payload",
             &[publish(b"x"), retained(50, "t")],
             "t=50; from 50",
         ),
@@ -640,7 +650,7 @@ fn the_last_retained_message_of_a_topic_is_kept() {
             &[
                 retained(50, "u"),
                 retained(51, "v"),
-                put(&Record::RetainedGone { topic: "u" }),
+                put(&JournalRecord::RetainedCleared { topic: "u" }),
             ],
             "v=51; from 51",
         ),
@@ -648,45 +658,55 @@ fn the_last_retained_message_of_a_topic_is_kept() {
 }
 
 #[test]
-fn a_delayed_message_is_kept_until_it_is_done() {
+fn delayed_message_is_recovered_until_it_is_published() {
     let delayed = message_with(&[], |message| message.due_unix_ms = Some(7));
-    let known = put(&Record::Delayed {
-        message: Position(50),
+    let known = put(&JournalRecord::Delayed {
+        message: RecordPosition(50),
         due_unix_ms: 8,
     });
-    let done = put(&Record::DelayedDone { message: Position(101) });
+    let done = put(&JournalRecord::DelayedDone {
+        message: RecordPosition(101),
+    });
     assert_table(&[
         ("two", &[known.clone(), delayed.clone()], "50 due 8; 101 due 7; from 50"),
-        ("one is done", &[known, delayed, done], "50 due 8; from 50"),
+        ("one is published", &[known, delayed, done], "50 due 8; from 50"),
     ]);
 }
 
 #[test]
-fn a_message_is_unrouted_until_each_shard_has_routed_it() {
+fn message_is_unrouted_until_each_shard_has_routed_it() {
     let to = |others| message_with(&[], move |message| message.others = others);
     let two = [to(0b110), to(0b110)];
     let with = |more: &[Bytes]| [&two[..], more].concat();
     assert_table(&[
-        ("by none", &with(&[]), "100 for 110; 101 for 110; from 100"),
-        ("by one", &with(&[routed(1, 101)]), "100 for 100; 101 for 100; from 100"),
+        ("routed by no shard", &with(&[]), "100 for 110; 101 for 110; from 100"),
         (
-            "by each in part",
+            "routed by one shard",
+            &with(&[routed(1, 101)]),
+            "100 for 100; 101 for 100; from 100",
+        ),
+        (
+            "partly routed by each shard",
             &with(&[routed(1, 101), routed(2, 100)]),
             "101 for 100; from 101",
         ),
-        ("by all", &with(&[routed(1, 101), routed(2, 101)]), ""),
+        ("routed by all shards", &with(&[routed(1, 101), routed(2, 101)]), ""),
         (
-            "not backwards",
+            "an older position changes nothing",
             &with(&[routed(1, 101), routed(1, 100), routed(2, 101)]),
             "",
         ),
-        ("at a start", &with(&[boot(1)]), ""),
-        ("after it", &with(&[boot(1), to(1)]), "103 for 1; from 103"),
+        ("a restart", &with(&[boot(1)]), ""),
+        (
+            "a message after the restart",
+            &with(&[boot(1), to(1)]),
+            "103 for 1; from 103",
+        ),
     ]);
 }
 
 #[test]
-fn who_was_connected_is_away_since_the_start() {
+fn connected_session_counts_as_disconnected_since_restart() {
     let left = |records: &[Bytes]| recover(records).sessions[0].left_unix_ms;
     assert_eq!(left(&[session(1)]), None);
     assert_eq!(left(&[session(1), boot(50)]), Some(50));
@@ -694,20 +714,20 @@ fn who_was_connected_is_away_since_the_start() {
     assert_eq!(
         left(&[boot(60), session(1), boot(50)]),
         Some(60),
-        "the clock was put back"
+        "the clock was set back"
     );
-    let connected = put(&Record::Connected {
+    let connected = put(&JournalRecord::Connected {
         session: S,
-        terms: Terms::default(),
+        terms: ConnectSettings::default(),
     });
     let state = recover(&[session(1), disconnected(40, true), connected]);
     assert_eq!(state.sessions[0].left_unix_ms, None);
     assert_eq!(state.sessions[0].terms, RecoveredTerms::default());
-    assert_eq!(state.told_unix_ms, 40);
+    assert_eq!(state.latest_unix_ms, 40);
 }
 
 #[test]
-fn what_was_sent_to_a_connection_that_was_lost_is_not_known() {
+fn any_message_may_have_been_sent_to_a_lost_connection() {
     let started = |records: &[Bytes]| recover(records).sessions[0].started;
     assert_eq!(started(&[session(9), disconnected(40, true), boot(50)]), 3);
     assert_eq!(started(&[session(9), boot(50)]), 8);
@@ -716,17 +736,17 @@ fn what_was_sent_to_a_connection_that_was_lost_is_not_known() {
 }
 
 #[test]
-fn a_will_goes_when_it_is_published_or_withdrawn() {
+fn will_is_removed_when_published_or_withdrawn() {
     let will = |records: &[Bytes]| recover(records).sessions[0].terms.will.is_some();
     assert!(will(&[session(1), disconnected(40, true), boot(50)]));
     assert!(!will(&[session(1), disconnected(40, false)]));
-    assert!(!will(&[session(1), put(&Record::WillDone { session: S })]));
+    assert!(!will(&[session(1), put(&JournalRecord::WillPublished { session: S })]));
 }
 
 #[test]
-fn packet_identifiers_of_a_publisher_are_taken_until_freed() {
+fn publisher_packet_ids_are_in_use_until_freed() {
     let publish = |packet_id| message_with(&[], move |message| message.publisher = Some((S, packet_id)));
-    let freed = put(&Record::Freed {
+    let freed = put(&JournalRecord::PacketIdFreed {
         session: S,
         packet_id: 8,
     });
@@ -743,9 +763,9 @@ fn packet_identifiers_of_a_publisher_are_taken_until_freed() {
 }
 
 #[test]
-fn subscriptions_come_change_and_go() {
+fn subscriptions_are_added_changed_and_removed() {
     let subscribed = |filter, identifier| {
-        put(&Record::Subscribed {
+        put(&JournalRecord::Subscribed {
             session: S,
             subscription: SubscriptionRecord {
                 filter,
@@ -755,7 +775,7 @@ fn subscriptions_come_change_and_go() {
             },
         })
     };
-    let gone = put(&Record::Unsubscribed {
+    let gone = put(&JournalRecord::Unsubscribed {
         session: S,
         filter: "b",
     });
@@ -771,14 +791,14 @@ fn subscriptions_come_change_and_go() {
     let left: Vec<_> = state.sessions[0]
         .subscriptions
         .iter()
-        .map(|s| (&*s.filter, s.identifier))
+        .map(|(filter, s)| (filter, s.identifier))
         .collect();
     assert_eq!(left, [("a", Some(3))]);
 }
 
 #[test]
-fn what_few_entries_carry_is_found_by_their_number() {
-    let with = |seq, group, identifiers: &[u32]| Target {
+fn tags_are_found_by_entry_number() {
+    let with = |seq, group, identifiers: &[u32]| RecordTarget {
         group,
         identifiers: identifiers.to_vec(),
         ..target(seq)

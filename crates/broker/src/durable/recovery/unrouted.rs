@@ -1,46 +1,46 @@
-//! Which messages some shard has not routed yet, by the shard that took them.
+//! Messages that some shard has not routed yet, per receiving shard.
 //!
-//! A queue for each shard that takes messages, and how far each of the others has come with it. A message stays until all before it
-//! have been routed: what is outstanding is little while the shards run.
+//! One queue per receiving shard, with the position that each other shard has reached. A message is removed once all
+//! messages before it have been routed. While the shards run, few messages are outstanding.
 
 use std::collections::VecDeque;
 
 use super::recovered::Unrouted;
-use crate::durable::record::{NotARecord, Position};
+use crate::durable::record::{NotARecord, RecordPosition};
 use crate::interest::SHARDS_MAX;
 
 #[derive(Default)]
-pub(super) struct Routes {
-    taken_by: Vec<Taken>,
+pub(super) struct UnroutedTable {
+    taken_by: Vec<UnroutedMessages>,
 }
 
-struct Taken {
-    messages: VecDeque<(Position, u64)>,
-    routed: [Position; SHARDS_MAX],
+struct UnroutedMessages {
+    messages: VecDeque<(RecordPosition, u64)>,
+    routed: [RecordPosition; SHARDS_MAX],
 }
 
-impl Routes {
-    pub fn message(&mut self, from: u16, position: Position, others: u64) -> Result<(), NotARecord> {
+impl UnroutedTable {
+    pub fn message(&mut self, from: u16, position: RecordPosition, others: u64) -> Result<(), NotARecord> {
         if others != 0 {
-            self.taken_by(from)?.messages.push_back((position, others));
+            self.messages_from(from)?.messages.push_back((position, others));
         }
         Ok(())
     }
 
-    pub fn routed(&mut self, by: u16, from: u16, up_to: Position) -> Result<(), NotARecord> {
+    pub fn routed(&mut self, by: u16, from: u16, up_to: RecordPosition) -> Result<(), NotARecord> {
         shard(by)?;
-        let taken = self.taken_by(from)?;
+        let taken = self.messages_from(from)?;
         let routed = &mut taken.routed[usize::from(by)];
         *routed = up_to.max(*routed);
         while let Some(first) = taken.messages.front()
-            && taken.outstanding(*first) == 0
+            && taken.unrouted_shards(*first) == 0
         {
             taken.messages.pop_front();
         }
         Ok(())
     }
 
-    pub fn forget(&mut self) {
+    pub fn clear(&mut self) {
         self.taken_by.clear();
     }
 
@@ -53,21 +53,21 @@ impl Routes {
         list
     }
 
-    fn taken_by(&mut self, from: u16) -> Result<&mut Taken, NotARecord> {
+    fn messages_from(&mut self, from: u16) -> Result<&mut UnroutedMessages, NotARecord> {
         let from = usize::from(shard(from)?);
         while self.taken_by.len() <= from {
-            self.taken_by.push(Taken {
+            self.taken_by.push(UnroutedMessages {
                 messages: VecDeque::new(),
-                routed: [Position(0); SHARDS_MAX],
+                routed: [RecordPosition(0); SHARDS_MAX],
             });
         }
         Ok(&mut self.taken_by[from])
     }
 }
 
-impl Taken {
-    /// Those of a message's shards that have not routed it.
-    fn outstanding(&self, (position, others): (Position, u64)) -> u64 {
+impl UnroutedMessages {
+    /// Returns the shards of a message that have not routed it.
+    fn unrouted_shards(&self, (position, others): (RecordPosition, u64)) -> u64 {
         let mut left = others;
         let mut outstanding = 0;
         while left != 0 {
@@ -82,7 +82,7 @@ impl Taken {
         let outstanding = self.messages.iter().map(move |message| Unrouted {
             message: message.0,
             from,
-            shards: self.outstanding(*message),
+            shards: self.unrouted_shards(*message),
         });
         outstanding.filter(|unrouted| unrouted.shards != 0)
     }

@@ -1,4 +1,4 @@
-//! The task: connect, serve the connection until it is lost, wait, again.
+//! The task of a connector: connects, serves the connection until it is lost, and reconnects after a pause.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,31 +12,32 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::super::config::{IN_FLIGHT_MAX, MqttVersion};
-use super::super::connect::{Connected, Guise, NotConnected, connect_mqtt};
-use super::super::incoming::{Incoming, Post, Registration};
-use super::super::outgoing::{Limits, Outgoing, Output};
-use super::{Command, Shared, State};
+use super::super::connect::{BridgeMark, Connected, NotConnected, connect_mqtt};
+use super::super::incoming::{Dispatch, IncomingState, Registration};
+use super::super::outgoing::{BrokerLimits, OutgoingState, OutputBuffer};
+use super::{LinkCommand, LinkState, MqttConnectorShared};
 use crate::backoff::Backoff;
-use crate::sink::{Failure, all};
-use crate::stream::Stream;
+use crate::sink::{DeliveryFailure, all};
+use crate::stream::ConnectorStream;
 
-/// How often deadlines are looked at.
+/// How often deadlines are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Batches that the task takes in before those before are confirmed; the channel holds more.
+/// Maximum number of unconfirmed batches in the task. Further batches wait in the channel.
 const BATCHES_MAX: usize = 64;
 const READ_BYTES: usize = 64 << 10;
-/// How long the broker has to take our DISCONNECT.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Maximum time to send DISCONNECT.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(shared: Arc<Shared>, commands: mpsc::Receiver<Command>) {
+pub(super) async fn run(shared: Arc<MqttConnectorShared>, commands: mpsc::Receiver<LinkCommand>) {
     let config = &shared.config;
-    let mut task = Task {
+    let mut task = LinkTask {
         is_bridge: config.loop_protection && config.version != MqttVersion::V5,
         shared: Arc::clone(&shared),
         commands,
-        incoming: Incoming::default(),
+        incoming: IncomingState::default(),
         subscribed: Vec::new(),
-        courage: usize::MAX,
+        unconfirmed: Vec::new(),
+        inflight_start: usize::MAX,
     };
     let mut backoff = Backoff::new(&config.reconnect);
     loop {
@@ -52,53 +53,56 @@ pub(super) async fn run(shared: Arc<Shared>, commands: mpsc::Receiver<Command>) 
             }
         };
         backoff.reset();
-        shared.state.send_replace(State::Connected);
+        shared.state.send_replace(LinkState::Connected);
         let Err(reason) = task.serve(connected).await else {
             return;
         };
         tracing::info!(
             server = config.server,
             reason,
-            "the connection to the MQTT broker is lost"
+            "connection to the MQTT broker lost, reconnecting"
         );
-        shared.state.send_replace(State::Failed(reason));
-        // A broker that takes us and drops us at once is not asked without pause.
+        shared.state.send_replace(LinkState::Failed(reason));
+        // A pause is needed also after a broker that accepts connections and closes them immediately.
         if !task.wait(backoff.pause()).await {
             return;
         }
     }
 }
 
-struct Task {
-    shared: Arc<Shared>,
-    commands: mpsc::Receiver<Command>,
-    incoming: Incoming,
-    /// The sources whose subscriptions the broker has, as far as we know.
+struct LinkTask {
+    shared: Arc<MqttConnectorShared>,
+    commands: mpsc::Receiver<LinkCommand>,
+    incoming: IncomingState,
+    /// Sources whose subscriptions the broker has acknowledged.
     subscribed: Vec<Arc<Registration>>,
+    /// Sources whose SUBSCRIBE was sent on the previous connection and not answered. The stored session may contain
+    /// their subscriptions.
+    unconfirmed: Vec<Arc<Registration>>,
     is_bridge: bool,
-    /// How many messages may be on their way at the beginning of the next connection.
-    courage: usize,
+    /// Limit of in-flight messages at the start of the next connection.
+    inflight_start: usize,
 }
 
-impl Task {
-    /// `None`: nobody needs the connection any more.
+impl LinkTask {
+    /// Connects. Returns `None` if the connection is no longer needed.
     async fn connect(&mut self) -> Result<Option<Connected>, NotConnected> {
         let shared = Arc::clone(&self.shared);
-        let guise = Guise {
+        let bridge_mark = BridgeMark {
             is_bridge: self.is_bridge,
             mark: &shared.mark,
         };
-        let connecting = connect_mqtt(&shared.config, shared.tls.as_ref(), guise);
+        let connecting = connect_mqtt(&shared.config, &shared.dialing, bridge_mark);
         let mut connecting = std::pin::pin!(connecting);
-        if *shared.state.borrow() == State::Connecting {
-            // Nothing has failed yet: what is to be sent waits.
+        if *shared.state.borrow() == LinkState::Connecting {
+            // Before the first failure, commands wait for the connection.
             return connecting.await.map(Some);
         }
         loop {
             tokio::select! {
                 connected = &mut connecting => return connected.map(Some),
                 command = self.commands.recv() => match command {
-                    Some(command) => self.refuse(command),
+                    Some(command) => self.fail(command),
                     None => return Ok(None),
                 },
             }
@@ -106,99 +110,111 @@ impl Task {
     }
 
     fn failed(&mut self, failed: NotConnected) {
-        if failed.may_be_bridge_bit {
+        if failed.may_reject_bridge_flag {
             let server = &self.shared.config.server;
             tracing::info!(
                 server,
-                "the broker does not take a bridge: trying as an ordinary client"
+                "the broker may not support the bridge flag; connecting without it"
             );
             self.is_bridge = false;
         }
-        self.shared.state.send_replace(State::Failed(failed.reason));
+        self.shared.state.send_replace(LinkState::Failed(failed.reason));
     }
 
-    /// `false`: nobody needs the connection any more.
+    /// Waits before the next attempt. Returns false if the connection is no longer needed.
     async fn wait(&mut self, pause: Duration) -> bool {
         let mut over = std::pin::pin!(tokio::time::sleep(pause));
         loop {
             tokio::select! {
                 () = &mut over => return true,
                 command = self.commands.recv() => match command {
-                    Some(command) => self.refuse(command),
+                    Some(command) => self.fail(command),
                     None => return false,
                 },
             }
         }
     }
 
-    /// There is no connection.
-    fn refuse(&mut self, command: Command) {
+    /// Handles a command without a connection.
+    fn fail(&mut self, command: LinkCommand) {
         match command {
-            Command::Publish(batch) => {
+            LinkCommand::Publish(batch) => {
                 let reason = match &*self.shared.state.borrow() {
-                    State::Failed(reason) => reason.clone(),
+                    LinkState::Failed(reason) => reason.clone(),
                     _ => "not connected".to_owned(),
                 };
-                // Who no longer waits needs no answer.
-                let _ = batch.reply.send(all(&batch.records, Err(Failure::Away(reason))));
+                // The pump may no longer wait for the result.
+                let _ = batch
+                    .reply
+                    .send(all(&batch.records, Err(DeliveryFailure::Unreachable(reason))));
             }
-            Command::Accepted(tickets) => self.incoming.accepted(&tickets, &mut Vec::new()),
-            Command::Sources { .. } => {}
+            LinkCommand::Accepted(tickets) => self.incoming.accepted(&tickets, &mut Vec::new()),
+            LinkCommand::Sources { .. } => {}
         }
     }
 
-    /// `Ok`: nobody needs the connection any more. An error: it is lost.
+    /// Serves a connection. Returns `Ok` when it is no longer needed, or the reason why it was lost.
     async fn serve(&mut self, connected: Connected) -> Result<(), String> {
         let (reader, writer) = tokio::io::split(connected.stream);
         self.incoming.connected(connected.is_session_present);
         if !connected.is_session_present {
             self.subscribed.clear();
+            self.unconfirmed.clear();
         }
         let now = Instant::now();
-        let mut service = Service {
-            outgoing: Outgoing::new(connected.limits.clone(), connected.is_session_present, self.courage),
+        let mut service = ConnectedLink {
+            outgoing: OutgoingState::new(
+                connected.limits.clone(),
+                connected.is_session_present,
+                self.inflight_start,
+            ),
             limits: connected.limits,
             keep_alive: connected.keep_alive,
             answer_limit: Duration::from_millis(self.shared.config.answer_timeout_ms),
             input: connected.input,
-            out: Output::default(),
+            out: OutputBuffer::default(),
             is_flushed: true,
             last_written: now,
             pinged: None,
-            asked: Vec::new(),
+            subscribing: Vec::new(),
             next_id: IN_FLIGHT_MAX,
             task: self,
         };
         let result = service.run(reader, writer).await;
         if let Err(reason) = &result {
-            let courage = service.outgoing.lost(reason);
-            self.courage = courage;
+            let pending = service.subscribing.drain(..).map(|(_, source, _)| source);
+            service.task.unconfirmed.extend(pending);
+            service.task.inflight_start = service.outgoing.connection_lost(reason);
         }
         result
     }
 }
 
-/// One connection.
-struct Service<'a> {
-    task: &'a mut Task,
-    limits: Limits,
-    outgoing: Outgoing,
+/// The state of one connection.
+struct ConnectedLink<'a> {
+    task: &'a mut LinkTask,
+    limits: BrokerLimits,
+    outgoing: OutgoingState,
     keep_alive: Duration,
     answer_limit: Duration,
     input: Vec<u8>,
-    out: Output,
-    /// All that was written has left the TLS layer.
+    out: OutputBuffer,
+    /// All written bytes have left the TLS layer.
     is_flushed: bool,
     last_written: Instant,
-    /// PINGREQ was sent then and PINGRESP is missing.
+    /// Time of a PINGREQ without PINGRESP.
     pinged: Option<Instant>,
-    /// SUBSCRIBE packets that are not answered.
-    asked: Vec<(PacketId, Arc<Registration>, Instant)>,
+    /// SUBSCRIBE packets without SUBACK.
+    subscribing: Vec<(PacketId, Arc<Registration>, Instant)>,
     next_id: u16,
 }
 
-impl Service<'_> {
-    async fn run(&mut self, mut reader: ReadHalf<Stream>, mut writer: WriteHalf<Stream>) -> Result<(), String> {
+impl ConnectedLink<'_> {
+    async fn run(
+        &mut self,
+        mut reader: ReadHalf<ConnectorStream>,
+        mut writer: WriteHalf<ConnectorStream>,
+    ) -> Result<(), String> {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.synchronize_sources();
@@ -217,14 +233,14 @@ impl Service<'_> {
                 }
                 command = self.task.commands.recv(), if self.outgoing.waiting() < BATCHES_MAX => match command {
                     Some(command) => self.command(command)?,
-                    None => return self.say_goodbye(writer).await,
+                    None => return self.disconnect(writer).await,
                 },
-                now = tick.tick() => self.look_at_deadlines(now.into_std())?,
+                now = tick.tick() => self.check_deadlines(now.into_std())?,
             }
         }
     }
 
-    /// A receiver that is slow holds the broker back, through the socket.
+    /// Returns whether to read from the socket. A slow receiver applies back-pressure to the broker.
     fn may_read(&self) -> bool {
         let shared = &self.task.shared;
         let is_free = |source: &Arc<Registration>| source.queue.capacity() > 0 || source.queue.is_closed();
@@ -232,7 +248,7 @@ impl Service<'_> {
             && shared.with_sources(|sources| sources.iter().all(is_free))
     }
 
-    /// So many bytes, or, if none were left to write, that they have left.
+    /// Handles a write of `count` bytes, or a flush if `count` is 0.
     fn written(&mut self, count: usize) {
         self.is_flushed = count == 0;
         if self.is_flushed {
@@ -254,7 +270,7 @@ impl Service<'_> {
                     self.packet(&packet)?;
                     at += size;
                 }
-                Err(error) => return Err(format!("what the broker sends is not MQTT: {error}")),
+                Err(error) => return Err(format!("received an invalid MQTT packet: {error}")),
             }
         }
         self.input = input;
@@ -267,12 +283,12 @@ impl Service<'_> {
         match packet {
             Packet::Publish(publish) => {
                 let sources = self.task.shared.sources();
-                let post = Post {
+                let dispatch = Dispatch {
                     sources: &sources,
                     counters: &self.task.shared.counters,
                     loop_mark: self.limits.loop_mark.as_ref(),
                 };
-                self.task.incoming.publish(publish, &post, &mut self.out.bytes)
+                self.task.incoming.publish(publish, &dispatch, &mut self.out.bytes)
             }
             Packet::PubAck(ack) => self.outgoing.acknowledged(PacketType::PubAck, ack, &mut self.out, now),
             Packet::PubRec(ack) => self.outgoing.acknowledged(PacketType::PubRec, ack, &mut self.out, now),
@@ -291,41 +307,47 @@ impl Service<'_> {
                 Ok(())
             }
             Packet::Disconnect(disconnect) => Err(disconnected(disconnect)),
-            other => Err(format!("the broker sent {}, which no broker may", other.packet_type())),
+            other => Err(format!(
+                "the broker sent {}, which only a client may send",
+                other.packet_type()
+            )),
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<(), String> {
+    fn command(&mut self, command: LinkCommand) -> Result<(), String> {
         match command {
-            Command::Publish(batch) => self.outgoing.push(batch),
-            Command::Accepted(tickets) => self.task.incoming.accepted(&tickets, &mut self.out.bytes),
-            Command::Sources { has_left_messages } => {
+            LinkCommand::Publish(batch) => self.outgoing.push(batch),
+            LinkCommand::Accepted(tickets) => self.task.incoming.accepted(&tickets, &mut self.out.bytes),
+            LinkCommand::Sources { has_left_messages } => {
                 self.synchronize_sources();
                 if has_left_messages {
-                    // Their acknowledgements would hold back all behind them.
-                    return Err("a source has ended with messages that it has not accepted".to_owned());
+                    // Their missing acknowledgements would delay those of all later messages.
+                    return Err("a source ended with unaccepted messages".to_owned());
                 }
             }
         }
         Ok(())
     }
 
-    /// Subscribes for sources that are new, and unsubscribes for those that are gone.
+    /// Subscribes for new sources, and unsubscribes for removed ones, also for those whose SUBSCRIBE has no answer yet.
     fn synchronize_sources(&mut self) {
         let wanted = self.task.shared.sources();
         let has =
             |list: &[Arc<Registration>], one: &Arc<Registration>| list.iter().any(|other| Arc::ptr_eq(other, one));
-        let (kept, gone) = std::mem::take(&mut self.task.subscribed)
-            .into_iter()
-            .partition(|source| has(&wanted, source));
-        self.task.subscribed = kept;
-        let gone: Vec<Arc<Registration>> = gone;
-        for source in &gone {
+        let mut removed = std::mem::take(&mut self.task.unconfirmed);
+        removed.retain(|source| !has(&wanted, source));
+        removed.extend(self.task.subscribed.extract_if(.., |source| !has(&wanted, source)));
+        let pending = self.subscribing.extract_if(.., |(_, source, _)| !has(&wanted, source));
+        removed.extend(pending.map(|(_, source, _)| source));
+        for source in &removed {
             self.unsubscribe(source, &wanted);
         }
         for source in &wanted {
-            let is_asked = self.asked.iter().any(|(_, asked, _)| Arc::ptr_eq(asked, source));
-            if !is_asked && !has(&self.task.subscribed, source) {
+            let is_pending = self
+                .subscribing
+                .iter()
+                .any(|(_, pending, _)| Arc::ptr_eq(pending, source));
+            if !is_pending && !has(&self.task.subscribed, source) {
                 self.subscribe(source);
             }
         }
@@ -352,10 +374,10 @@ impl Service<'_> {
             filters,
         };
         Packet::Subscribe(subscribe).encode(version, &mut self.out.bytes);
-        self.asked.push((packet_id, Arc::clone(source), Instant::now()));
+        self.subscribing.push((packet_id, Arc::clone(source), Instant::now()));
     }
 
-    /// Leaves filters that another source has too.
+    /// Unsubscribes, except from filters that another source also has.
     fn unsubscribe(&mut self, source: &Registration, others: &[Arc<Registration>]) {
         let is_wanted = |filter: &str| {
             let mut wanted = others.iter().flat_map(|other| &other.config.subscriptions);
@@ -380,38 +402,46 @@ impl Service<'_> {
         Packet::Unsubscribe(unsubscribe).encode(self.limits.version, &mut self.out.bytes);
     }
 
-    /// Packet identifiers above those of messages, in turn.
+    /// Returns the next packet identifier above those of messages.
     fn id(&mut self) -> Option<PacketId> {
         self.next_id = self.next_id.checked_add(1).unwrap_or(IN_FLIGHT_MAX + 1);
         PacketId::new(self.next_id)
     }
 
     fn subscribed(&mut self, id: PacketId, reasons: &[u8]) {
-        let Some(at) = self.asked.iter().position(|(asked, _, _)| *asked == id) else {
+        let Some(at) = self.subscribing.iter().position(|(pending, _, _)| *pending == id) else {
             return;
         };
-        let (_, source, _) = self.asked.swap_remove(at);
+        let (_, source, _) = self.subscribing.swap_remove(at);
         let refused = reasons
             .iter()
             .zip(&source.config.subscriptions)
             .find(|(reason, _)| **reason >= 0x80);
         let refusal = refused.map(|(&reason, subscription)| {
-            let why = ReasonCode::from_u8(reason).map_or("no reason", ReasonCode::name);
-            format!("the broker refuses the subscription to {}: {why}", subscription.filter)
+            let reason = ReasonCode::from_u8(reason).map_or("no reason", ReasonCode::name);
+            format!(
+                "the broker rejected the subscription to {}: {reason}",
+                subscription.filter
+            )
         });
         source.set_refusal(refusal);
         self.task.subscribed.push(source);
     }
 
-    fn look_at_deadlines(&mut self, now: Instant) -> Result<(), String> {
+    fn check_deadlines(&mut self, now: Instant) -> Result<(), String> {
         let is_late = |since: Instant| now.saturating_duration_since(since) > self.answer_limit;
         let limit_ms = self.answer_limit.as_millis();
-        // While nothing is read because a receiver is slow, answers are not late but unread.
+        // While a slow receiver stops reading, responses may be unread instead of late.
         if self.may_read() {
-            let asked = self.asked.iter().map(|(_, _, since)| *since).min();
-            let oldest = [self.outgoing.oldest(), self.pinged, asked].into_iter().flatten().min();
+            let subscribing = self.subscribing.iter().map(|(_, _, since)| *since).min();
+            let oldest = [self.outgoing.oldest(), self.pinged, subscribing]
+                .into_iter()
+                .flatten()
+                .min();
             if oldest.is_some_and(is_late) {
-                return Err(format!("the broker has not answered within {limit_ms} ms"));
+                return Err(format!(
+                    "no response from the broker within {limit_ms} ms (answer_timeout_ms)"
+                ));
             }
         }
         let is_silent = now.saturating_duration_since(self.last_written) + TICK >= self.keep_alive;
@@ -422,24 +452,24 @@ impl Service<'_> {
         Ok(())
     }
 
-    async fn say_goodbye(&mut self, mut writer: WriteHalf<Stream>) -> Result<(), String> {
+    async fn disconnect(&mut self, mut writer: WriteHalf<ConnectorStream>) -> Result<(), String> {
         let disconnect = Disconnect {
             reason: ReasonCode::Success,
             properties: Properties::EMPTY,
         };
         Packet::Disconnect(disconnect).encode(self.limits.version, &mut self.out.bytes);
-        let goodbye = async {
+        let sending = async {
             writer.write_all(&self.out.bytes).await?;
             writer.shutdown().await
         };
-        // Politeness only.
-        let _ = timeout(GOODBYE, goodbye).await;
+        // The broker may already be unreachable.
+        let _ = timeout(DISCONNECT_TIMEOUT, sending).await;
         Ok(())
     }
 }
 
-/// Losing the future loses nothing.
-async fn write_or_flush(writer: &mut WriteHalf<Stream>, bytes: &[u8]) -> std::io::Result<usize> {
+/// Cancel-safe.
+async fn write_or_flush(writer: &mut WriteHalf<ConnectorStream>, bytes: &[u8]) -> std::io::Result<usize> {
     if bytes.is_empty() {
         return writer.flush().await.map(|()| 0);
     }
@@ -450,7 +480,7 @@ async fn write_or_flush(writer: &mut WriteHalf<Stream>, bytes: &[u8]) -> std::io
 }
 
 fn disconnected(disconnect: &Disconnect<'_>) -> String {
-    let mut text = format!("the broker has ended the connection: {}", disconnect.reason.name());
+    let mut text = format!("the broker closed the connection: {}", disconnect.reason.name());
     if let Some(reason) = disconnect.properties.reason_string() {
         text.push_str(&format!(": {reason}"));
     }

@@ -1,12 +1,12 @@
-//! Rows of the tables of alarm rules: each operation on both sides of its threshold, each unit, each kind of clear rule.
+//! Rows of the alarm rule tables: each operation on both sides of its threshold, each unit, each kind of clear rule.
 //!
-//! The other rows (dynamic thresholds along their owners, schedules, details, propagation, restarts) are in the module above.
+//! The parent module covers dynamic thresholds and their owners, schedules, details, propagation and restarts.
 
 use super::*;
 
 /// A threshold of 5, and whether smaller, equal and greater values fire.
 #[test]
-fn numbers_on_each_side_of_a_threshold() {
+fn number_operations_compare_with_the_threshold() {
     let rows = [
         ("EQUAL", [false, true, false]),
         ("NOT_EQUAL", [true, false, true]),
@@ -18,7 +18,7 @@ fn numbers_on_each_side_of_a_threshold() {
     for (operation, expected) in rows {
         for values in [["4", "5", "6"], ["4.999", "5.0", "5.001"], ["\"4\"", "\"5\"", "\"6\""]] {
             let fires = values.map(|value| {
-                let mut device = Device::new(&alarm(
+                let mut device = TestDevice::new(&alarm(
                     &[("MINOR", rule(&[number("k", operation, 5.0)], &simple()))],
                     Json::Null,
                 ));
@@ -29,9 +29,9 @@ fn numbers_on_each_side_of_a_threshold() {
     }
 }
 
-/// Of a text: what it is compared with, whether case matters, and which of `abc`, `ABC`, `x` and nothing fire.
+/// For strings: the threshold, whether case matters, and which of `abc`, `ABC`, `x` and the empty string fire.
 #[test]
-fn texts_and_booleans_both_ways() {
+fn string_and_boolean_operations_compare_values() {
     let rows = [
         ("EQUAL", "abc", false, [true, false, false, false]),
         ("EQUAL", "abc", true, [true, true, false, false]),
@@ -53,7 +53,7 @@ fn texts_and_booleans_both_ways() {
     let fires = |kind: &str, predicate: &Json, value: &str| {
         let filter =
             json!({"key": {"type": "TIME_SERIES", "key": "k"}, "valueType": kind, "predicate": predicate.clone()});
-        let mut device = Device::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
+        let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
         !device.see(1, &format!("{{\"k\":{value}}}")).is_empty()
     };
     for (operation, threshold, ignores_case, expected) in rows {
@@ -75,7 +75,7 @@ fn texts_and_booleans_both_ways() {
 }
 
 #[test]
-fn a_missing_value_is_false_whatever_is_asked_of_it() {
+fn missing_value_is_false_for_each_operation() {
     for (kind, operation, threshold) in [
         ("NUMERIC", "NOT_EQUAL", json!(5)),
         ("STRING", "NOT_EQUAL", json!("x")),
@@ -86,14 +86,14 @@ fn a_missing_value_is_false_whatever_is_asked_of_it() {
         let never = json!({"key": {"type": "TIME_SERIES", "key": "never"}, "valueType": kind,
             "predicate": {"type": kind, "operation": operation, "value": {"defaultValue": threshold}}});
         let filters = [number("t", "GREATER", 0.0), never];
-        let mut device = Device::new(&alarm(&[("MINOR", rule(&filters, &simple()))], Json::Null));
+        let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&filters, &simple()))], Json::Null));
         assert_eq!(device.see(1, r#"{"t":1}"#), "", "{kind} {operation}");
     }
 }
 
-/// Thresholds of all types come from attributes, and what is of another type is not one.
+/// Thresholds of all types come from attributes. An attribute of another type is ignored.
 #[test]
-fn thresholds_of_all_types_from_attributes() {
+fn thresholds_of_all_types_come_from_attributes() {
     let rows = [
         ("NUMERIC", json!(100), r#"{"limit":5}"#, "6", true),
         ("NUMERIC", json!(100), r#"{"limit":"5"}"#, "6", true),
@@ -108,7 +108,7 @@ fn thresholds_of_all_types_from_attributes() {
         let filter = json!({"key": {"type": "TIME_SERIES", "key": "k"}, "valueType": kind,
             "predicate": {"type": kind, "operation": operation, "value": {"defaultValue": default,
                 "dynamicValue": {"sourceType": "CURRENT_DEVICE", "sourceAttribute": "limit", "inherit": false}}}});
-        let mut device = Device::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
+        let mut device = TestDevice::new(&alarm(&[("MINOR", rule(&[filter], &simple()))], Json::Null));
         device.attributes(1, attribute);
         let found = !device.see(2, &format!("{{\"k\":{value}}}")).is_empty();
         assert_eq!(found, expected, "{kind} {attribute} {value}");
@@ -116,7 +116,7 @@ fn thresholds_of_all_types_from_attributes() {
 }
 
 #[test]
-fn units_of_durations() {
+fn durations_use_their_unit() {
     for (unit, millis) in [
         ("SECONDS", 1_000),
         ("MINUTES", 60_000),
@@ -124,7 +124,7 @@ fn units_of_durations() {
         ("DAYS", 24 * HOUR),
     ] {
         let spec = json!({"type": "DURATION", "unit": unit, "predicate": {"defaultValue": 2}});
-        let mut device = Device::new(&alarm(
+        let mut device = TestDevice::new(&alarm(
             &[("MAJOR", rule(&[number("t", "GREATER", 0.0)], &spec))],
             Json::Null,
         ));
@@ -138,9 +138,10 @@ fn units_of_durations() {
     }
 }
 
-/// A clear rule counts and lasts as others do, is asked only while an alarm is active, and only if no create rule is true.
+/// A clear rule may repeat or last like others. It is evaluated only while an alarm is active and no create rule
+/// matches.
 #[test]
-fn clear_rules_of_each_kind() {
+fn clear_rules_work_with_each_condition_type() {
     let repeating = json!({"type": "REPEATING", "predicate": {"defaultValue": 2}});
     let lasting = json!({"type": "DURATION", "unit": "SECONDS", "predicate": {"defaultValue": 10}});
     let rows = [
@@ -176,7 +177,7 @@ fn clear_rules_of_each_kind() {
         ),
     ];
     for (spec, script) in rows {
-        let mut device = Device::new(&alarm(
+        let mut device = TestDevice::new(&alarm(
             &[("MAJOR", rule(&[number("t", "GREATER", 5.0)], &simple()))],
             rule(&[number("t", "LESS", 5.0)], &spec),
         ));
@@ -188,8 +189,8 @@ fn clear_rules_of_each_kind() {
             );
         }
     }
-    // Both are true: the alarm stays.
-    let mut both = Device::new(&alarm(
+    // Both match, so the alarm stays active.
+    let mut both = TestDevice::new(&alarm(
         &[("MAJOR", rule(&[number("t", "GREATER", 5.0)], &simple()))],
         rule(&[number("t", "GREATER", 7.0)], &simple()),
     ));
@@ -200,7 +201,7 @@ fn clear_rules_of_each_kind() {
 }
 
 #[test]
-fn the_worst_of_five_severities_wins() {
+fn worst_of_five_severities_applies() {
     let thresholds = [
         ("INDETERMINATE", 1.0),
         ("WARNING", 2.0),
@@ -213,7 +214,7 @@ fn the_worst_of_five_severities_wins() {
         .map(|(severity, limit)| (*severity, rule(&[number("t", "GREATER_OR_EQUAL", *limit)], &simple())))
         .collect();
     for (index, (severity, limit)) in thresholds.iter().enumerate() {
-        let mut device = Device::new(&alarm(&rules, Json::Null));
+        let mut device = TestDevice::new(&alarm(&rules, Json::Null));
         let value = |limit: f64| format!("{{\"t\":{limit}}}");
         assert_eq!(device.see(1, &value(*limit)), format!("+{severity}"));
         if let Some((worse, limit)) = thresholds.get(index + 1) {
@@ -222,11 +223,11 @@ fn the_worst_of_five_severities_wins() {
     }
 }
 
-/// Only an event that one of the rule's keys is in is one for it.
+/// An event counts for a rule only if it contains one of the rule's keys.
 #[test]
-fn what_a_rule_does_not_ask_for_is_no_event() {
+fn other_keys_do_not_trigger_a_rule() {
     let spec = json!({"type": "REPEATING", "predicate": {"defaultValue": 2}});
-    let mut device = Device::new(&alarm(
+    let mut device = TestDevice::new(&alarm(
         &[("MINOR", rule(&[number("t", "GREATER", 0.0)], &spec))],
         Json::Null,
     ));

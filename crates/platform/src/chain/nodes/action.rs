@@ -1,4 +1,4 @@
-//! Nodes that act: log, count, generate, send elsewhere, alarm rules of the profile.
+//! Nodes that act: log, counter, generator, checkpoint, alarm rules of the profile.
 
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
 
-use super::transform::made_of;
-use super::{At, Outcome};
-use crate::alarm_rules::{Action, Condition, Effect};
+use super::transform::messages_of_result;
+use super::{NodeOutcome, NodePosition};
+use crate::alarm_rules::{AlarmEffect, AlarmTransition, FiredCondition};
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::{ALARM, Data, Message, Metadata, POST_TELEMETRY};
+use crate::chain::message::{ALARM, ChainMessage, MessageData, Metadata, POST_TELEMETRY};
 use crate::chain::script::Script;
 use crate::ids::{EntityId, Uuid};
 
 pub fn log<'a>(
     script: Option<&Script>,
-    at: At<'_>,
-    message: Rc<Message<'a>>,
+    at: NodePosition<'_>,
+    message: Rc<ChainMessage<'a>>,
     host: &mut dyn Host,
-) -> Result<Outcome<'a>, NodeError> {
+) -> Result<NodeOutcome<'a>, NodeError> {
     let text = match script {
         Some(script) => script.text(&message)?,
         None => format!(
@@ -29,57 +29,57 @@ pub fn log<'a>(
         ),
     };
     host.log(at.chain, &at.node.name, &text);
-    Ok(Outcome::success(message))
+    Ok(NodeOutcome::success(message))
 }
 
 pub fn checkpoint<'a>(
     queue: &str,
-    at: At<'_>,
-    message: &Message<'a>,
+    at: NodePosition<'_>,
+    message: &ChainMessage<'a>,
     host: &mut dyn Host,
-) -> Result<Outcome<'a>, NodeError> {
-    host.enqueue(queue, at.then(message))?;
-    Ok(Outcome::Ends)
+) -> Result<NodeOutcome<'a>, NodeError> {
+    host.enqueue(queue, at.continuation(message))?;
+    Ok(NodeOutcome::Done)
 }
 
-/// What became of alarms goes on as messages of its own, before the message that caused it.
-pub fn device_profile<'a>(message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+/// Emits a message for each changed alarm, before the message that caused the changes.
+pub fn device_profile<'a>(message: Rc<ChainMessage<'a>>, host: &mut dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
     let effects = host.apply_alarm_rules(&message)?;
     if effects.is_empty() {
-        return Ok(Outcome::success(message));
+        return Ok(NodeOutcome::success(message));
     }
     let mut all = Vec::with_capacity(effects.len() + 1);
     for effect in effects {
         all.push((effect.action.label().into(), Rc::new(alarm_message(&effect, &message)?)));
     }
     all.push(("Success".into(), message));
-    Ok(Outcome::GoesMany(all))
+    Ok(NodeOutcome::NextMany(all))
 }
 
-/// The alarm as a message, with metadata that says what became of it.
-pub fn alarm_message<'a>(effect: &Effect, cause: &Message<'a>) -> Result<Message<'a>, NodeError> {
+/// The alarm as a message, with metadata about the change.
+pub fn alarm_message<'a>(effect: &AlarmEffect, cause: &ChainMessage<'a>) -> Result<ChainMessage<'a>, NodeError> {
     let mut metadata = cause.metadata.clone();
     let flags: &[&str] = match effect.action {
-        Action::Created => &["isNewAlarm"],
-        Action::Updated => &["isExistingAlarm"],
-        Action::SeverityUpdated => &["isExistingAlarm", "isSeverityUpdated"],
-        Action::Cleared => &["isClearedAlarm"],
+        AlarmTransition::Created => &["isNewAlarm"],
+        AlarmTransition::Updated => &["isExistingAlarm"],
+        AlarmTransition::SeverityUpdated => &["isExistingAlarm", "isSeverityUpdated"],
+        AlarmTransition::Cleared => &["isClearedAlarm"],
     };
     for flag in flags {
         metadata.put(*flag, "true");
     }
     match effect.condition {
-        Condition::Simple => {}
-        Condition::Repeats(count) => metadata.put("alarmConditionRepeats", count.to_string()),
-        Condition::DurationMs(millis) => metadata.put("alarmConditionDuration", millis.to_string()),
+        FiredCondition::Simple => {}
+        FiredCondition::Repeats(count) => metadata.put("alarmConditionRepeats", count.to_string()),
+        FiredCondition::DurationMs(millis) => metadata.put("alarmConditionDuration", millis.to_string()),
     }
     let json = serde_json::to_value(&effect.alarm).map_err(|error| NodeError::new(error.to_string()))?;
-    Ok(Message {
+    Ok(ChainMessage {
         kind: ALARM.into(),
         originator: effect.alarm.originator,
         customer: cause.customer,
         metadata,
-        data: Data::Json(json),
+        data: MessageData::Json(json),
         ts_ms: cause.ts_ms,
     })
 }
@@ -100,21 +100,21 @@ impl CountNode {
         }
     }
 
-    pub fn process<'a>(&self) -> Outcome<'a> {
+    pub fn process<'a>(&self) -> NodeOutcome<'a> {
         self.count.fetch_add(1, Ordering::Relaxed);
-        Outcome::Ends
+        NodeOutcome::Done
     }
 
-    /// Telemetry of the tenant, and the count begins anew.
-    pub fn tick(&self, tenant: Uuid, service: &str, now_ms: i64) -> Message<'static> {
+    /// Creates telemetry of the tenant with the count, and resets the count.
+    pub fn tick(&self, tenant: Uuid, service: &str, now_ms: i64) -> ChainMessage<'static> {
         let count = self.count.swap(0, Ordering::Relaxed);
         let mut metadata = Metadata::default();
         metadata.put("delta", self.interval_s.saturating_mul(1000).to_string());
-        Message {
+        ChainMessage {
             kind: POST_TELEMETRY.into(),
             metadata,
-            data: Data::Json(json!({format!("{}_{service}", self.prefix): count})),
-            ..Message::empty(tenant, now_ms)
+            data: MessageData::Json(json!({format!("{}_{service}", self.prefix): count})),
+            ..ChainMessage::empty(tenant, now_ms)
         }
     }
 }
@@ -123,7 +123,7 @@ impl CountNode {
 pub struct GeneratorNode {
     originator: Option<EntityId>,
     pub period_s: u64,
-    /// 0: without end.
+    /// 0 for unlimited.
     count_max: u64,
     script: Script,
     state: Mutex<Generated>,
@@ -132,7 +132,7 @@ pub struct GeneratorNode {
 #[derive(Debug, Default)]
 struct Generated {
     count: u64,
-    last: Option<Message<'static>>,
+    last: Option<ChainMessage<'static>>,
 }
 
 impl GeneratorNode {
@@ -146,20 +146,20 @@ impl GeneratorNode {
         }
     }
 
-    /// The script gets what it made last.
-    pub fn tick(&self, tenant: Uuid, now_ms: i64) -> Result<Option<Message<'static>>, NodeError> {
+    /// Runs the script with its previous message.
+    pub fn tick(&self, tenant: Uuid, now_ms: i64) -> Result<Option<ChainMessage<'static>>, NodeError> {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if self.count_max != 0 && state.count >= self.count_max {
             return Ok(None);
         }
-        let empty = Message::empty(tenant, now_ms);
-        let last = state.last.take().unwrap_or_else(|| Message {
+        let empty = ChainMessage::empty(tenant, now_ms);
+        let last = state.last.take().unwrap_or_else(|| ChainMessage {
             originator: self.originator.unwrap_or(empty.originator),
             ..empty
         });
-        let made = made_of(self.script.run(&last)?, &last)?.into_iter().next();
-        let made = made.ok_or_else(|| NodeError::new("the script made nothing"))?;
-        let made = Message { ts_ms: now_ms, ..made };
+        let made = messages_of_result(self.script.run(&last)?, &last)?.into_iter().next();
+        let made = made.ok_or_else(|| NodeError::new("the script returned no message"))?;
+        let made = ChainMessage { ts_ms: now_ms, ..made };
         state.count += 1;
         state.last = Some(made.clone());
         Ok(Some(made))

@@ -1,14 +1,14 @@
-//! Nodes that create and clear alarms, beside the rules of profiles.
+//! Nodes that create and clear alarms, independently of the profile's rules.
 
 use std::rc::Rc;
 
 use serde_json::{Value as Json, json};
 
 use super::action::alarm_message;
-use super::{At, Outcome};
-use crate::alarm_rules::{Action, Condition, Effect};
+use super::{NodeOutcome, NodePosition};
+use crate::alarm_rules::{AlarmEffect, AlarmTransition, FiredCondition};
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::{Message, fill};
+use crate::chain::message::{ChainMessage, fill};
 use crate::chain::script::Script;
 use crate::ids::{AlarmId, EntityType, TenantId};
 use crate::model::{Alarm, AlarmSeverity};
@@ -16,7 +16,7 @@ use crate::model::{Alarm, AlarmSeverity};
 #[derive(Debug)]
 pub struct AlarmNode {
     pub kind: String,
-    /// `None`: empty details.
+    /// `None` sets empty details.
     pub details: Option<Script>,
     /// May be a pattern.
     pub severity: String,
@@ -30,24 +30,29 @@ pub struct AlarmNode {
 }
 
 impl AlarmNode {
-    /// By "Created" or "Updated", as an alarm.
-    pub fn create<'a>(&self, at: At<'_>, message: &Message<'a>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
-        let given = self.given(message)?;
+    /// Creates or updates an alarm. Emits it by "Created" or "Updated".
+    pub fn create<'a>(
+        &self,
+        at: NodePosition<'_>,
+        message: &ChainMessage<'a>,
+        host: &mut dyn Host,
+    ) -> Result<NodeOutcome<'a>, NodeError> {
+        let given = self.alarm_from_data(message)?;
         let kind = match &given {
             Some(alarm) => alarm.kind.clone(),
             None => fill(&self.kind, message)?,
         };
         let known = host.active_alarm(message.originator, &kind)?;
         let now_ms = host.now_ms();
-        let (action, label, told) = match &known {
-            Some(_) => (Action::Updated, "Updated", "ENTITY_UPDATED"),
-            None => (Action::Created, "Created", "ENTITY_CREATED"),
+        let (action, label, event) = match &known {
+            Some(_) => (AlarmTransition::Updated, "Updated", "ENTITY_UPDATED"),
+            None => (AlarmTransition::Created, "Created", "ENTITY_CREATED"),
         };
         let mut alarm = match known {
             Some(known) => known,
             None => self.new_alarm(kind, message, host)?,
         };
-        let is_raised = action == Action::Updated;
+        let is_raised = action == AlarmTransition::Updated;
         alarm.end_ts = if is_raised { now_ms } else { alarm.start_ts };
         match given {
             Some(given) => {
@@ -60,16 +65,19 @@ impl AlarmNode {
             None => self.apply(&mut alarm, is_raised, message)?,
         }
         host.put_alarm(&alarm)?;
-        host.tell_of_alarm(told, &alarm, at.node.id)?;
-        let effect = Effect {
+        host.send_alarm_event(event, &alarm, at.node.id)?;
+        let effect = AlarmEffect {
             action,
             alarm,
-            condition: Condition::Simple,
+            condition: FiredCondition::Simple,
         };
-        Ok(Outcome::Goes(label.into(), Rc::new(alarm_message(&effect, message)?)))
+        Ok(NodeOutcome::Next(
+            label.into(),
+            Rc::new(alarm_message(&effect, message)?),
+        ))
     }
 
-    fn given(&self, message: &Message<'_>) -> Result<Option<Alarm>, NodeError> {
+    fn alarm_from_data(&self, message: &ChainMessage<'_>) -> Result<Option<Alarm>, NodeError> {
         if !self.uses_message {
             return Ok(None);
         }
@@ -78,12 +86,12 @@ impl AlarmNode {
             let originator = serde_json::to_value(message.originator).unwrap_or_default();
             members.entry("originator").or_insert(originator);
         }
-        let alarm =
-            serde_json::from_value(json).map_err(|error| NodeError::new(format!("the data is no alarm: {error}")))?;
+        let alarm = serde_json::from_value(json)
+            .map_err(|error| NodeError::new(format!("the data is not an alarm: {error}")))?;
         Ok(Some(alarm))
     }
 
-    fn new_alarm(&self, kind: String, message: &Message<'_>, host: &dyn Host) -> Result<Alarm, NodeError> {
+    fn new_alarm(&self, kind: String, message: &ChainMessage<'_>, host: &dyn Host) -> Result<Alarm, NodeError> {
         let entity = host.entity(message.originator)?.unwrap_or_default();
         let tenant = entity["tenantId"]["id"].as_str().and_then(crate::ids::Uuid::parse);
         let mut alarm = Alarm::new(
@@ -100,7 +108,7 @@ impl AlarmNode {
         Ok(alarm)
     }
 
-    fn apply(&self, alarm: &mut Alarm, is_known: bool, message: &Message<'_>) -> Result<(), NodeError> {
+    fn apply(&self, alarm: &mut Alarm, is_known: bool, message: &ChainMessage<'_>) -> Result<(), NodeError> {
         let severity = AlarmSeverity::parse(&fill(&self.severity, message)?);
         alarm.severity = severity
             .ok_or_else(|| NodeError::new("Used incorrect pattern or Alarm Severity not included in message"))?;
@@ -114,25 +122,26 @@ impl AlarmNode {
         Ok(())
     }
 
-    /// The script finds those that the alarm has in the metadata.
-    fn details_of(&self, alarm: &Alarm, message: &Message<'_>) -> Result<Json, NodeError> {
+    /// The script gets the alarm's current details in the metadata.
+    fn details_of(&self, alarm: &Alarm, message: &ChainMessage<'_>) -> Result<Json, NodeError> {
         let Some(script) = &self.details else {
             return Ok(json!({}));
         };
-        let mut asked = message.clone();
+        let mut input = message.clone();
         if let Some(details) = &alarm.details {
-            asked.metadata.put("prevAlarmDetails", details.to_string());
+            input.metadata.put("prevAlarmDetails", details.to_string());
         }
-        script.run(&asked)
+        script.run(&input)
     }
 
-    /// By "Cleared", or by "False" with the message as it came if there is nothing to clear. Of an alarm itself its type does not matter.
+    /// Clears an alarm and emits it by "Cleared". Without an alarm to clear, emits the message by "False". If the
+    /// originator is an alarm, the alarm type is ignored.
     pub fn clear<'a>(
         &self,
-        at: At<'_>,
-        message: Rc<Message<'a>>,
+        at: NodePosition<'_>,
+        message: Rc<ChainMessage<'a>>,
         host: &mut dyn Host,
-    ) -> Result<Outcome<'a>, NodeError> {
+    ) -> Result<NodeOutcome<'a>, NodeError> {
         let known = match message.originator.kind {
             EntityType::Alarm => {
                 let alarm = host.alarm(AlarmId(message.originator.id))?;
@@ -141,7 +150,7 @@ impl AlarmNode {
             _ => host.active_alarm(message.originator, &fill(&self.kind, &message)?)?,
         };
         let Some(mut alarm) = known else {
-            return Ok(Outcome::Goes("False".into(), message));
+            return Ok(NodeOutcome::Next("False".into(), message));
         };
         if self.details.is_some() {
             alarm.details = Some(self.details_of(&alarm, &message)?);
@@ -149,13 +158,13 @@ impl AlarmNode {
         alarm.cleared = true;
         alarm.clear_ts = host.now_ms();
         host.put_alarm(&alarm)?;
-        host.tell_of_alarm("ALARM_CLEAR", &alarm, at.node.id)?;
-        let effect = Effect {
-            action: Action::Cleared,
+        host.send_alarm_event("ALARM_CLEAR", &alarm, at.node.id)?;
+        let effect = AlarmEffect {
+            action: AlarmTransition::Cleared,
             alarm,
-            condition: Condition::Simple,
+            condition: FiredCondition::Simple,
         };
-        Ok(Outcome::Goes(
+        Ok(NodeOutcome::Next(
             "Cleared".into(),
             Rc::new(alarm_message(&effect, &message)?),
         ))

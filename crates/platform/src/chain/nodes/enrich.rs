@@ -1,18 +1,18 @@
-//! Nodes that add to a message what is known elsewhere.
+//! Nodes that add stored values to a message.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Mutex;
 
 use serde_json::{Value as Json, json};
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::Outcome;
-use super::keys::Place;
+use super::NodeOutcome;
+use super::keys::MessageSection;
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::{Data, Filler, Message, POST_TELEMETRY, plain, value_json};
+use crate::chain::message::{ChainMessage, MessageData, POST_TELEMETRY, PatternFiller, plain, value_json};
 use crate::ids::{EntityId, EntityType};
-use crate::model::Scope;
+use crate::model::AttributeScope;
 
 #[derive(Debug)]
 pub struct AttributesNode {
@@ -21,21 +21,21 @@ pub struct AttributesNode {
     pub server: Vec<String>,
     pub latest: Vec<String>,
     pub fails_if_absent: bool,
-    /// Latest values come as `{"ts":…,"value":…}`.
+    /// Latest values have the form `{"ts":…,"value":…}`.
     pub has_time: bool,
-    pub place: Place,
+    pub section: MessageSection,
 }
 
 impl AttributesNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let mut found = Vec::new();
         let mut missing = Vec::new();
         let entity = message.originator;
-        let mut filler = Filler::new(&message);
+        let mut filler = PatternFiller::new(&message);
         for (scope, prefix, keys) in [
-            (Scope::ClientScope, "cs_", &self.client),
-            (Scope::SharedScope, "shared_", &self.shared),
-            (Scope::ServerScope, "ss_", &self.server),
+            (AttributeScope::ClientScope, "cs_", &self.client),
+            (AttributeScope::SharedScope, "shared_", &self.shared),
+            (AttributeScope::ServerScope, "ss_", &self.server),
         ] {
             let keys = filler.fill_all(keys)?;
             if keys.is_empty() {
@@ -57,7 +57,7 @@ impl AttributesNode {
                 missing.join(", ")
             )));
         }
-        Ok(Outcome::success(self.place.put(&message, found)))
+        Ok(NodeOutcome::success(self.section.put(&message, found)))
     }
 
     fn add_latest(
@@ -86,17 +86,17 @@ impl AttributesNode {
 
 #[derive(Debug)]
 pub struct FieldsNode {
-    /// Name of a field, and what it is called in the message.
+    /// Field name, and its name in the message.
     pub fields: Vec<(String, String)>,
-    pub place: Place,
+    pub section: MessageSection,
     pub ignores_null: bool,
 }
 
 impl FieldsNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let entity = host
             .entity(message.originator)?
-            .ok_or_else(|| NodeError::new("the originator is gone"))?;
+            .ok_or_else(|| NodeError::new("the originator does not exist"))?;
         let mut found = Vec::new();
         for (field, name) in &self.fields {
             let value = match &entity[field] {
@@ -113,7 +113,7 @@ impl FieldsNode {
                 }),
             ));
         }
-        Ok(Outcome::success(self.place.put(&message, found)))
+        Ok(NodeOutcome::success(self.section.put(&message, found)))
     }
 }
 
@@ -128,22 +128,22 @@ pub struct OwnerAttributesNode {
     pub owner: Owner,
     /// Latest telemetry instead of server attributes.
     pub is_latest: bool,
-    /// Key, and what it is called in the message.
+    /// Key, and its name in the message.
     pub keys: Vec<(String, String)>,
-    pub place: Place,
+    pub section: MessageSection,
 }
 
 impl OwnerAttributesNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let owner = owner_of(self.owner, message.originator, host)?;
-        let mut filler = Filler::new(&message);
+        let mut filler = PatternFiller::new(&message);
         let keys = filler.fill_all(self.keys.iter().map(|(key, _)| key))?;
-        let values: Vec<(String, Value)> = if self.is_latest {
+        let values: Vec<(String, PointValue)> = if self.is_latest {
             let latest = host.latest(owner, &keys)?;
             let values = keys.iter().cloned().zip(latest);
             values.filter_map(|(key, value)| Some((key, value?.value))).collect()
         } else {
-            let attributes = host.attributes(owner, Scope::ServerScope, &keys)?;
+            let attributes = host.attributes(owner, AttributeScope::ServerScope, &keys)?;
             attributes.into_iter().map(|known| (known.key, known.value)).collect()
         };
         let mut found = Vec::new();
@@ -152,7 +152,7 @@ impl OwnerAttributesNode {
                 found.push((filler.fill(name)?, value_json(value)));
             }
         }
-        Ok(Outcome::success(self.place.put(&message, found)))
+        Ok(NodeOutcome::success(self.section.put(&message, found)))
     }
 }
 
@@ -166,15 +166,15 @@ pub fn owner_of(owner: Owner, originator: EntityId, host: &dyn Host) -> Result<E
     }
     let entity = host
         .entity(originator)?
-        .ok_or_else(|| NodeError::new("the originator is gone"))?;
+        .ok_or_else(|| NodeError::new("the originator does not exist"))?;
     let id = entity[field]["id"].as_str().and_then(crate::ids::Uuid::parse);
     let id = id.filter(|id| !id.is_null());
     let id = id.ok_or_else(|| NodeError::new(format!("the originator has no {}", kind.name().to_lowercase())))?;
     Ok(EntityId::new(kind, id))
 }
 
-/// Originators whose last value is remembered; more of them ask the store.
-const REMEMBERED_MAX: usize = 100_000;
+/// Originators whose last value is cached. Further ones read the store.
+const CACHED_MAX: usize = 100_000;
 
 #[derive(Debug)]
 pub struct DeltaNode {
@@ -208,45 +208,50 @@ impl DeltaNode {
         }
     }
 
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(&self, message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
         let mut json = message.json().into_owned();
         let current = json.get(&self.input).map(number);
         let Some(current) = current.filter(|_| message.kind == POST_TELEMETRY) else {
-            return Ok(Outcome::Goes("Other".into(), message));
+            return Ok(NodeOutcome::Next("Other".into(), message));
         };
         let at_ms = message.data_ts_ms();
-        let last = self.exchange(message.originator, (at_ms, current), host)?;
+        let last = self.replace_last(message.originator, (at_ms, current), host)?;
         let delta = last.map_or(0.0, |(_, last)| current - last);
         if self.fails_if_negative && delta < 0.0 {
             return Err(NodeError::new("Delta value is negative!"));
         }
         if self.skips_zero && delta == 0.0 {
-            return Ok(Outcome::success(message));
+            return Ok(NodeOutcome::success(message));
         }
         json[&self.output] = self.rounded(delta);
         if let Some(period) = &self.period {
             json[period] = Json::from(last.map_or(0, |(ts_ms, _)| at_ms - ts_ms));
         }
-        Ok(Outcome::success(Rc::new(Message {
-            data: Data::Json(json),
-            ..Message::clone(&message)
+        Ok(NodeOutcome::success(Rc::new(ChainMessage {
+            data: MessageData::Json(json),
+            ..ChainMessage::clone(&message)
         })))
     }
 
-    fn exchange(&self, entity: EntityId, new: (i64, f64), host: &dyn Host) -> Result<Option<(i64, f64)>, NodeError> {
+    fn replace_last(
+        &self,
+        entity: EntityId,
+        new: (i64, f64),
+        host: &dyn Host,
+    ) -> Result<Option<(i64, f64)>, NodeError> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(known) = last.get_mut(&entity) {
             return Ok(Some(std::mem::replace(known, new)));
         }
         let stored = host.latest(entity, std::slice::from_ref(&self.input))?.pop().flatten();
         let stored = stored.map(|stored| (stored.ts_ms, number(&value_json(&stored.value))));
-        if last.len() < REMEMBERED_MAX {
+        if last.len() < CACHED_MAX {
             last.insert(entity, new);
         }
         Ok(stored)
     }
 
-    /// Whole numbers are written as such, halves are rounded away from zero.
+    /// Writes whole numbers without a fraction, and rounds halves away from zero.
     fn rounded(&self, delta: f64) -> Json {
         let places = self.round.unwrap_or(17);
         let factor = 10_f64.powi(i32::try_from(places).unwrap_or(i32::MAX));

@@ -1,10 +1,10 @@
-//! Nodes that choose a way.
+//! Nodes that route or filter messages.
 
 use std::rc::Rc;
 
-use super::{Label, Outcome};
+use super::{ConnectionLabel, NodeOutcome};
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::Message;
+use crate::chain::message::ChainMessage;
 use crate::chain::script::Script;
 use crate::ids::{AlarmId, EntityId, EntityType, Uuid};
 use crate::repository::RelationSelection;
@@ -17,7 +17,7 @@ pub struct CheckFieldsNode {
 }
 
 impl CheckFieldsNode {
-    pub fn holds(&self, message: &Message<'_>) -> bool {
+    pub fn matches(&self, message: &ChainMessage<'_>) -> bool {
         let json = message.json();
         let in_data = |name: &String| json.get(name).is_some_and(|value| !value.is_null());
         let in_metadata = |name: &String| message.metadata.get(name).is_some();
@@ -34,12 +34,12 @@ pub struct RelationNode {
     /// From the other entity to the originator.
     pub is_from_entity: bool,
     pub kind: Option<String>,
-    /// `None`: any entity.
+    /// `None` for any entity.
     pub single: Option<EntityId>,
 }
 
 impl RelationNode {
-    pub fn exists(&self, message: &Message<'_>, host: &dyn Host) -> Result<bool, NodeError> {
+    pub fn exists(&self, message: &ChainMessage<'_>, host: &dyn Host) -> Result<bool, NodeError> {
         let originator = Some(message.originator);
         let (from, to) = if self.is_from_entity {
             (self.single, originator)
@@ -56,23 +56,25 @@ impl RelationNode {
     }
 }
 
-pub fn switch<'a>(script: &Script, message: Rc<Message<'a>>) -> Result<Outcome<'a>, NodeError> {
+pub fn switch<'a>(script: &Script, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
     let labels = script.labels(&message)?.into_iter();
-    Ok(Outcome::GoesMany(
-        labels.map(|label| (Label::from(label), Rc::clone(&message))).collect(),
+    Ok(NodeOutcome::NextMany(
+        labels
+            .map(|label| (ConnectionLabel::from(label), Rc::clone(&message)))
+            .collect(),
     ))
 }
 
-/// By the name of the profile.
-pub fn profile_switch<'a>(message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
-    let missing = || NodeError::new("the originator has no profile: it is no device or asset, or is gone");
+/// Routes by the name of the profile.
+pub fn profile_switch<'a>(message: Rc<ChainMessage<'a>>, host: &dyn Host) -> Result<NodeOutcome<'a>, NodeError> {
+    let missing = || NodeError::new("the originator has no profile: it is not a device or asset, or does not exist");
     let entity = host.entity(message.originator)?.ok_or_else(missing)?;
     let name = entity["type"].as_str().ok_or_else(missing)?;
-    Ok(Outcome::Goes(name.to_owned().into(), message))
+    Ok(NodeOutcome::Next(name.to_owned().into(), message))
 }
 
-pub fn type_label(kind: EntityType) -> Label {
-    Label::from(match kind {
+pub fn type_label(kind: EntityType) -> ConnectionLabel {
+    ConnectionLabel::from(match kind {
         EntityType::Device => "Device",
         EntityType::Asset => "Asset",
         EntityType::Alarm => "Alarm",
@@ -86,20 +88,20 @@ pub fn type_label(kind: EntityType) -> Label {
     })
 }
 
-/// Of the alarm in the data, as it is now.
+/// Checks the current status of the alarm in the data.
 pub fn alarm_status<'a>(
     statuses: &[String],
-    message: Rc<Message<'a>>,
+    message: Rc<ChainMessage<'a>>,
     host: &dyn Host,
-) -> Result<Outcome<'a>, NodeError> {
+) -> Result<NodeOutcome<'a>, NodeError> {
     let json = message.json();
     let id = json["id"]["id"].as_str().and_then(Uuid::parse);
-    let id = AlarmId(id.ok_or_else(|| NodeError::new("the message is no alarm"))?);
+    let id = AlarmId(id.ok_or_else(|| NodeError::new("the message is not an alarm"))?);
     let tenant = host.tenant_of(message.originator);
     let alarm = host.alarm(id)?.filter(|alarm| alarm.tenant_id == tenant);
     let alarm = alarm.ok_or_else(|| NodeError::new("No such alarm found."))?;
     let status = serde_json::to_value(alarm.status()).unwrap_or_default();
     let is_one = statuses.iter().any(|known| status == known.as_str());
     drop(json);
-    Ok(Outcome::truth(is_one, message))
+    Ok(NodeOutcome::of_condition(is_one, message))
 }

@@ -1,34 +1,34 @@
-//! Data or metadata of a message, and what changes members of them.
+//! Nodes that change members of a message's data or metadata.
 
 use std::rc::Rc;
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde_json::{Map, Value as Json};
 
-use crate::chain::message::{Data, Message, plain};
+use crate::chain::message::{ChainMessage, MessageData, plain};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MessageSection {
     Data,
     Metadata,
 }
 
-impl Place {
-    /// The message with these members added.
-    pub fn put<'a>(self, message: &Message<'a>, members: Vec<(String, Json)>) -> Rc<Message<'a>> {
+impl MessageSection {
+    /// Returns the message with these members added.
+    pub fn put<'a>(self, message: &ChainMessage<'a>, members: Vec<(String, Json)>) -> Rc<ChainMessage<'a>> {
         let mut changed = message.clone();
         match self {
-            Place::Metadata => {
+            MessageSection::Metadata => {
                 for (name, value) in members {
                     changed.metadata.put(name, plain(&value));
                 }
             }
-            Place::Data => {
+            MessageSection::Data => {
                 let mut json = message.json().into_owned();
                 if let Some(object) = json.as_object_mut() {
                     object.extend(members);
                 }
-                changed.data = Data::Json(json);
+                changed.data = MessageData::Json(json);
             }
         }
         Rc::new(changed)
@@ -37,20 +37,20 @@ impl Place {
 
 #[derive(Debug)]
 pub struct KeysNode {
-    /// Where members come from; copies go to the other place.
-    pub place: Place,
+    /// Source of the members. Copies go to the other place.
+    pub section: MessageSection,
     pub operation: KeysOperation,
 }
 
 #[derive(Debug)]
 pub enum KeysOperation {
     Rename(Vec<(String, String)>),
-    Copy(Names),
-    Delete(Names),
+    Copy(NamePatterns),
+    Delete(NamePatterns),
 }
 
 impl KeysNode {
-    pub fn process<'a>(&self, message: &Message<'a>) -> Rc<Message<'a>> {
+    pub fn process<'a>(&self, message: &ChainMessage<'a>) -> Rc<ChainMessage<'a>> {
         match &self.operation {
             KeysOperation::Rename(names) => self.with_changed(message, |members| {
                 for (from, to) in names {
@@ -65,20 +65,20 @@ impl KeysNode {
             KeysOperation::Copy(names) => {
                 let members = self.members(message).into_iter();
                 let copied = members.filter(|(name, _)| names.has(name)).collect();
-                let target = if self.place == Place::Data {
-                    Place::Metadata
+                let target = if self.section == MessageSection::Data {
+                    MessageSection::Metadata
                 } else {
-                    Place::Data
+                    MessageSection::Data
                 };
                 target.put(message, copied)
             }
         }
     }
 
-    fn members(&self, message: &Message<'_>) -> Map<String, Json> {
-        let json = match self.place {
-            Place::Data => message.json().into_owned(),
-            Place::Metadata => message.metadata.to_json(),
+    fn members(&self, message: &ChainMessage<'_>) -> Map<String, Json> {
+        let json = match self.section {
+            MessageSection::Data => message.json().into_owned(),
+            MessageSection::Metadata => message.metadata.to_json(),
         };
         match json {
             Json::Object(members) => members,
@@ -86,15 +86,19 @@ impl KeysNode {
         }
     }
 
-    fn with_changed<'a>(&self, message: &Message<'a>, change: impl FnOnce(&mut Map<String, Json>)) -> Rc<Message<'a>> {
+    fn with_changed<'a>(
+        &self,
+        message: &ChainMessage<'a>,
+        change: impl FnOnce(&mut Map<String, Json>),
+    ) -> Rc<ChainMessage<'a>> {
         let mut changed = message.clone();
-        match self.place {
-            Place::Data => {
+        match self.section {
+            MessageSection::Data => {
                 let mut json = message.json().into_owned();
                 json.as_object_mut().map(change);
-                changed.data = Data::Json(json);
+                changed.data = MessageData::Json(json);
             }
-            Place::Metadata => {
+            MessageSection::Metadata => {
                 let mut members = self.members(message);
                 change(&mut members);
                 changed.metadata = crate::chain::message::Metadata::from_json(&Json::Object(members));
@@ -104,34 +108,33 @@ impl KeysNode {
     }
 }
 
-/// Names of members by regular expressions, each of which has to fit the whole name, as ThingsBoard has them.
+/// Regular expressions for member names. Each must match the whole name, as in ThingsBoard.
 #[derive(Debug)]
-pub struct Names(RegexSet);
+pub struct NamePatterns(RegexSet);
 
-/// Of all expressions of a node together, compiled: it takes the smallest of these that is enough, and as much for what it remembers
-/// of texts.
+/// Memory limits for a node's compiled expressions and their cache. Uses the smallest sufficient one.
 const COMPILED_BYTES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// Of all expressions of a chain.
+/// Memory limit for all expressions of a chain.
 const COMPILED_BYTES_OF_CHAIN: usize = 16 << 20;
 
-/// What is left for expressions of a chain.
-pub struct PatternRoom(usize);
+/// Memory left for expressions of a chain.
+pub struct PatternMemory(usize);
 
-impl Default for PatternRoom {
-    fn default() -> PatternRoom {
-        PatternRoom(COMPILED_BYTES_OF_CHAIN)
+impl Default for PatternMemory {
+    fn default() -> PatternMemory {
+        PatternMemory(COMPILED_BYTES_OF_CHAIN)
     }
 }
 
-impl Names {
-    pub fn parse(patterns: &[String], room: &mut PatternRoom) -> Result<Names, String> {
+impl NamePatterns {
+    pub fn parse(patterns: &[String], memory: &mut PatternMemory) -> Result<NamePatterns, String> {
         if patterns.is_empty() {
-            return Ok(Names(RegexSet::empty()));
+            return Ok(NamePatterns(RegexSet::empty()));
         }
         let whole: Vec<String> = patterns.iter().map(|pattern| format!("^(?:{pattern})$")).collect();
-        let mut problem = format!("the chain has more than {COMPILED_BYTES_OF_CHAIN} bytes of them");
-        for bytes in COMPILED_BYTES.into_iter().filter(|bytes| *bytes <= room.0) {
+        let mut problem = format!("the expressions of the chain need more than {COMPILED_BYTES_OF_CHAIN} bytes");
+        for bytes in COMPILED_BYTES.into_iter().filter(|bytes| *bytes <= memory.0) {
             let built = RegexSetBuilder::new(&whole)
                 .unicode(false)
                 .size_limit(bytes)
@@ -139,13 +142,13 @@ impl Names {
                 .build();
             match built {
                 Ok(built) => {
-                    room.0 -= bytes;
-                    return Ok(Names(built));
+                    memory.0 -= bytes;
+                    return Ok(NamePatterns(built));
                 }
                 Err(error) => problem = error.to_string(),
             }
         }
-        Err(format!("keys have to be regular expressions: {problem}"))
+        Err(format!("keys: not valid regular expressions: {problem}"))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Kinds of nodes: which Java classes they stand for, their configuration, and what they do with a message.
+//! Node types: their Java classes, configuration and processing.
 
 mod action;
 mod alarm;
@@ -19,18 +19,18 @@ pub(crate) use action::alarm_message;
 pub(super) use alarm::AlarmNode;
 pub(super) use enrich::{AttributesNode, DeltaNode, FieldsNode, Owner, OwnerAttributesNode};
 pub(super) use filter::{CheckFieldsNode, RelationNode};
-pub(super) use keys::{KeysNode, KeysOperation, PatternRoom, Place};
+pub(super) use keys::{KeysNode, KeysOperation, MessageSection, PatternMemory};
 #[cfg(test)]
 pub(super) use parse::is_known;
 pub(super) use parse::{PACKAGE, parse_node};
 pub(super) use rpc::ReplyNode;
 pub(super) use save::{SaveAttributesNode, SaveTimeseriesNode};
-pub(super) use transform::{OriginatorSource, Related, made_of};
+pub(super) use transform::{OriginatorSource, RelatedEntities, messages_of_result};
 
-use super::compile::Node;
+use super::compile::CompiledNode;
 use super::host::{Continuation, Host, NodeError};
-use super::message::{Message, connection_of};
-use super::run::Return;
+use super::message::{ChainMessage, connection_of};
+use super::run::ReturnAddress;
 use super::script::Script;
 use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
 
@@ -60,7 +60,7 @@ pub(super) enum NodeKind {
     SaveTimeseries(SaveTimeseriesNode),
     SaveAttributes(SaveAttributesNode),
     DeleteAttributes(save::DeleteAttributesNode),
-    /// `None`: the standard text.
+    /// `None` logs the standard text.
     Log(Option<Script>),
     CallDevice {
         timeout_s: u64,
@@ -82,58 +82,58 @@ pub(super) enum NodeKind {
 
 #[derive(Debug)]
 pub(super) struct InputNode {
-    /// `None`: that of the originator's profile.
+    /// `None` for the chain of the originator's profile.
     pub chain: Option<RuleChainId>,
-    /// What the other chain puts out goes on from this node.
+    /// Outputs of the other chain continue after this node.
     pub returns: bool,
 }
 
-pub(super) type Label = Cow<'static, str>;
+pub(super) type ConnectionLabel = Cow<'static, str>;
 
-/// What a node does with a message.
+/// The result of a node.
 #[derive(Debug)]
-pub(super) enum Outcome<'a> {
-    /// Nothing more.
-    Ends,
-    Goes(Label, Rc<Message<'a>>),
-    GoesMany(Vec<(Label, Rc<Message<'a>>)>),
-    /// Into another chain.
-    Enters {
+pub(super) enum NodeOutcome<'a> {
+    /// The message ends.
+    Done,
+    Next(ConnectionLabel, Rc<ChainMessage<'a>>),
+    NextMany(Vec<(ConnectionLabel, Rc<ChainMessage<'a>>)>),
+    /// The message enters another chain.
+    EnterChain {
         chain: RuleChainId,
         returns: bool,
     },
-    /// Out of this chain, by the name of the node.
-    Leaves,
+    /// The message leaves this chain by the name of the node.
+    LeaveChain,
 }
 
-impl<'a> Outcome<'a> {
-    pub fn success(message: Rc<Message<'a>>) -> Outcome<'a> {
-        Outcome::Goes("Success".into(), message)
+impl<'a> NodeOutcome<'a> {
+    pub fn success(message: Rc<ChainMessage<'a>>) -> NodeOutcome<'a> {
+        NodeOutcome::Next("Success".into(), message)
     }
 
-    fn truth(is_true: bool, message: Rc<Message<'a>>) -> Outcome<'a> {
-        Outcome::Goes(if is_true { "True" } else { "False" }.into(), message)
+    fn of_condition(is_true: bool, message: Rc<ChainMessage<'a>>) -> NodeOutcome<'a> {
+        NodeOutcome::Next(if is_true { "True" } else { "False" }.into(), message)
     }
 }
 
-/// Where the node is.
+/// The position of a node.
 #[derive(Clone, Copy)]
-pub(super) struct At<'c> {
+pub(super) struct NodePosition<'c> {
     pub chain: RuleChainId,
     pub index: usize,
-    pub node: &'c Node,
-    pub returns: Option<&'c Rc<Return>>,
+    pub node: &'c CompiledNode,
+    pub returns: Option<&'c Rc<ReturnAddress>>,
 }
 
-impl At<'_> {
-    /// To go on behind this node later.
-    pub fn then(&self, message: &Message<'_>) -> Continuation {
+impl NodePosition<'_> {
+    /// A continuation after this node.
+    pub fn continuation(&self, message: &ChainMessage<'_>) -> Continuation {
         Continuation {
             chain: self.chain,
             node: self.index,
             name: Some(self.node.name.to_string()),
             message: message.clone().into_owned(),
-            returns: Return::all(self.returns),
+            returns: ReturnAddress::all(self.returns),
         }
     }
 }
@@ -147,7 +147,7 @@ impl NodeKind {
         }
     }
 
-    /// Scripts are counted apart.
+    /// Whether the node runs a script. Scripts are counted separately.
     pub fn has_script(&self) -> bool {
         match self {
             NodeKind::ScriptFilter(_)
@@ -161,31 +161,37 @@ impl NodeKind {
 
     pub fn process<'a>(
         &self,
-        at: At<'_>,
-        message: Rc<Message<'a>>,
+        at: NodePosition<'_>,
+        message: Rc<ChainMessage<'a>>,
         host: &mut dyn Host,
-    ) -> Result<Outcome<'a>, NodeError> {
+    ) -> Result<NodeOutcome<'a>, NodeError> {
         match self {
             NodeKind::Disabled { problem } => Err(NodeError::new(format!("the node is disabled: {problem}"))),
-            NodeKind::TypeSwitch => Ok(Outcome::Goes(connection_of(&message.kind).into(), message)),
-            NodeKind::TypeFilter(kinds) => Ok(Outcome::truth(kinds.iter().any(|kind| *kind == message.kind), message)),
-            NodeKind::ScriptFilter(script) => Ok(Outcome::truth(script.filter(&message)?, message)),
+            NodeKind::TypeSwitch => Ok(NodeOutcome::Next(connection_of(&message.kind).into(), message)),
+            NodeKind::TypeFilter(kinds) => Ok(NodeOutcome::of_condition(
+                kinds.iter().any(|kind| *kind == message.kind),
+                message,
+            )),
+            NodeKind::ScriptFilter(script) => Ok(NodeOutcome::of_condition(script.filter(&message)?, message)),
             NodeKind::ScriptSwitch(script) => filter::switch(script, message),
-            NodeKind::CheckFields(node) => Ok(Outcome::truth(node.holds(&message), message)),
+            NodeKind::CheckFields(node) => Ok(NodeOutcome::of_condition(node.matches(&message), message)),
             NodeKind::ProfileSwitch => filter::profile_switch(message, host),
             NodeKind::EntityTypeFilter(kinds) => {
                 let name = message.originator.kind.name();
-                Ok(Outcome::truth(kinds.iter().any(|kind| kind == name), message))
+                Ok(NodeOutcome::of_condition(
+                    kinds.iter().any(|kind| kind == name),
+                    message,
+                ))
             }
-            NodeKind::EntityTypeSwitch => Ok(Outcome::Goes(filter::type_label(message.originator.kind), message)),
+            NodeKind::EntityTypeSwitch => Ok(NodeOutcome::Next(filter::type_label(message.originator.kind), message)),
             NodeKind::AlarmStatusFilter(statuses) => filter::alarm_status(statuses, message, host),
-            NodeKind::CheckRelation(node) => Ok(Outcome::truth(node.exists(&message, host)?, message)),
+            NodeKind::CheckRelation(node) => Ok(NodeOutcome::of_condition(node.exists(&message, host)?, message)),
             NodeKind::Attributes(node) => node.process(message, host),
             NodeKind::Fields(node) => node.process(message, host),
             NodeKind::OwnerAttributes(node) => node.process(message, host),
             NodeKind::Delta(node) => node.process(message, host),
             NodeKind::ScriptTransform(script) => transform::script(script, message),
-            NodeKind::Keys(node) => Ok(Outcome::success(node.process(&message))),
+            NodeKind::Keys(node) => Ok(NodeOutcome::success(node.process(&message))),
             NodeKind::ChangeOriginator(source) => transform::change_originator(source, message, host),
             NodeKind::SplitArray => transform::split_array(message),
             NodeKind::SaveTimeseries(node) => node.process(message, host),
@@ -198,29 +204,29 @@ impl NodeKind {
             NodeKind::CreateAlarm(node) => node.create(at, &message, host),
             NodeKind::ClearAlarm(node) => node.clear(at, message, host),
             NodeKind::Count(node) => Ok(node.process()),
-            NodeKind::Generator(_) => Ok(Outcome::success(message)),
+            NodeKind::Generator(_) => Ok(NodeOutcome::success(message)),
             NodeKind::External(node) => node.process(at, &message, host),
             NodeKind::Checkpoint { queue } => action::checkpoint(queue, at, &message, host),
-            NodeKind::Acknowledge => Ok(Outcome::success(message)),
+            NodeKind::Acknowledge => Ok(NodeOutcome::success(message)),
             NodeKind::Input(node) => {
                 let chain = node.chain.or_else(|| host.default_chain(message.originator));
-                let chain = chain.ok_or_else(|| NodeError::new("the profile of the originator has no rule chain"))?;
-                Ok(Outcome::Enters {
+                let chain = chain.ok_or_else(|| NodeError::new("the originator's profile has no rule chain"))?;
+                Ok(NodeOutcome::EnterChain {
                     chain,
                     returns: node.returns,
                 })
             }
-            NodeKind::Output => Ok(Outcome::Leaves),
+            NodeKind::Output => Ok(NodeOutcome::LeaveChain),
         }
     }
 
-    /// What a periodic node has to say now.
+    /// Creates the message of a periodic node.
     pub fn tick(
         &self,
         tenant: Uuid,
         service: &str,
         host: &mut dyn Host,
-    ) -> Result<Option<Message<'static>>, NodeError> {
+    ) -> Result<Option<ChainMessage<'static>>, NodeError> {
         match self {
             NodeKind::Count(node) => Ok(Some(node.tick(tenant, service, host.now_ms()))),
             NodeKind::Generator(node) => {
@@ -229,9 +235,9 @@ impl NodeKind {
                     return Err(NodeError::new(refusal));
                 }
                 let started = Instant::now();
-                let said = node.tick(tenant, host.now_ms());
-                host.script_took(owner, started.elapsed());
-                said
+                let made = node.tick(tenant, host.now_ms());
+                host.add_script_time(owner, started.elapsed());
+                made
             }
             _ => Ok(None),
         }

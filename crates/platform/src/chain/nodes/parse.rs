@@ -1,49 +1,49 @@
-//! Configurations of nodes, as ThingsBoard's editor writes them, in the forms of all releases.
+//! Parses node configurations as written by ThingsBoard's editor, in the formats of all releases.
 
 use serde_json::Value as Json;
 
 use super::action::{CountNode, GeneratorNode};
 use super::external::ExternalNode;
-use super::keys::{Names, PatternRoom};
-use super::save::{DeleteAttributesNode, Strategy};
+use super::keys::{NamePatterns, PatternMemory};
+use super::save::{DeleteAttributesNode, SaveStrategy};
 use super::{
-    AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation, NodeKind,
-    OriginatorSource, Owner, OwnerAttributesNode, Place, Related, RelationNode, ReplyNode, SaveAttributesNode,
-    SaveTimeseriesNode,
+    AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation,
+    MessageSection, NodeKind, OriginatorSource, Owner, OwnerAttributesNode, RelatedEntities, RelationNode, ReplyNode,
+    SaveAttributesNode, SaveTimeseriesNode,
 };
 use crate::chain::script::{Script, ScriptKind};
 use crate::ids::{EntityId, EntityType, RuleChainId, TenantId, Uuid};
-use crate::model::{AlarmSeverity, Scope};
+use crate::model::{AlarmSeverity, AttributeScope};
 
 pub const PACKAGE: &str = "org.thingsboard.rule.engine.";
 
-/// How the problem of a node ends that does not run here.
+/// End of the error for an unsupported node.
 const UNKNOWN: &str = "is not supported";
 
-/// Whether a node of this class runs, if its configuration can.
+/// Whether nodes of this class are supported.
 #[cfg(test)]
 pub fn is_known(class: &str) -> bool {
     let parsed = parse_node(
         TenantId::NULL,
         class,
         &Json::Null,
-        &mut PatternRoom::default(),
+        &mut PatternMemory::default(),
         &mut Vec::new(),
     );
     let name = class.strip_prefix(PACKAGE).unwrap_or(class);
     parsed.err() != Some(format!("{name} {UNKNOWN}"))
 }
 
-/// An error disables the node; problems are for the operator to know.
+/// Parses a node. An error disables the node. `problems` receives warnings for the operator.
 pub fn parse_node(
     tenant: TenantId,
     class: &str,
     json: &Json,
-    room: &mut PatternRoom,
+    memory: &mut PatternMemory,
     problems: &mut Vec<String>,
 ) -> Result<NodeKind, String> {
     let Some(name) = class.strip_prefix(PACKAGE) else {
-        return Err(format!("{class:?} is no node of ThingsBoard's"));
+        return Err(format!("{class:?} is not a ThingsBoard node"));
     };
     let script = |kind: ScriptKind| Script::parse(tenant, json, ["jsScript", "tbelScript"], kind);
     Ok(match name {
@@ -64,7 +64,7 @@ pub fn parse_node(
         "metadata.TbGetAttributesNode" => NodeKind::Attributes(attributes(json)),
         "metadata.TbGetOriginatorFieldsNode" => NodeKind::Fields(FieldsNode {
             fields: mapping(json, &["dataMapping", "fieldsMapping"]),
-            place: place(json, &["fetchTo"]),
+            section: parse_section(json, &["fetchTo"]),
             ignores_null: flag(json, "ignoreNullStrings"),
         }),
         "metadata.TbGetCustomerAttributeNode" => owner_attributes(json, Owner::Customer),
@@ -72,16 +72,16 @@ pub fn parse_node(
         "metadata.CalculateDeltaNode" => NodeKind::Delta(delta(json)?),
         "transform.TbTransformMsgNode" => NodeKind::ScriptTransform(script(ScriptKind::Transform)?),
         "transform.TbRenameKeysNode" => NodeKind::Keys(KeysNode {
-            place: place(json, &["renameIn", "fromMetadata"]),
+            section: parse_section(json, &["renameIn", "fromMetadata"]),
             operation: KeysOperation::Rename(mapping(json, &["renameKeysMapping"])),
         }),
         "transform.TbCopyKeysNode" => NodeKind::Keys(KeysNode {
-            place: place(json, &["copyFrom", "fromMetadata"]),
-            operation: KeysOperation::Copy(Names::parse(&texts(&json["keys"]), room)?),
+            section: parse_section(json, &["copyFrom", "fromMetadata"]),
+            operation: KeysOperation::Copy(NamePatterns::parse(&texts(&json["keys"]), memory)?),
         }),
         "transform.TbDeleteKeysNode" => NodeKind::Keys(KeysNode {
-            place: place(json, &["deleteFrom", "fromMetadata"]),
-            operation: KeysOperation::Delete(Names::parse(&texts(&json["keys"]), room)?),
+            section: parse_section(json, &["deleteFrom", "fromMetadata"]),
+            operation: KeysOperation::Delete(NamePatterns::parse(&texts(&json["keys"]), memory)?),
         }),
         "transform.TbChangeOriginatorNode" => NodeKind::ChangeOriginator(originator_source(json)?),
         "transform.TbSplitArrayMsgNode" => NodeKind::SplitArray,
@@ -140,7 +140,7 @@ fn flag(json: &Json, name: &str) -> bool {
     json[name].as_bool().unwrap_or(false)
 }
 
-/// `{"from":"to"}`, or a list of `{"key":"from","value":"to"}`.
+/// Parses `{"from":"to"}`, or a list of `{"key":"from","value":"to"}`.
 fn mapping(json: &Json, names: &[&str]) -> Vec<(String, String)> {
     let Some(found) = names.iter().map(|name| &json[*name]).find(|found| !found.is_null()) else {
         return Vec::new();
@@ -152,19 +152,19 @@ fn mapping(json: &Json, names: &[&str]) -> Vec<(String, String)> {
     pairs.chain(list).collect()
 }
 
-/// `"DATA"` or `"METADATA"`; old releases have a flag for metadata.
-fn place(json: &Json, names: &[&str]) -> Place {
+/// Parses `"DATA"` or `"METADATA"`, or the flag for metadata of old releases.
+fn parse_section(json: &Json, names: &[&str]) -> MessageSection {
     let found = names.iter().map(|name| &json[*name]).find(|found| !found.is_null());
     match found {
-        Some(Json::String(text)) if text == "DATA" => Place::Data,
-        Some(Json::Bool(false)) => Place::Data,
-        _ => Place::Metadata,
+        Some(Json::String(text)) if text == "DATA" => MessageSection::Data,
+        Some(Json::Bool(false)) => MessageSection::Data,
+        _ => MessageSection::Metadata,
     }
 }
 
-fn scope(json: &Json) -> Result<Scope, String> {
+fn scope(json: &Json) -> Result<AttributeScope, String> {
     let name = json["scope"].as_str().unwrap_or("CLIENT_SCOPE");
-    Scope::parse(name).ok_or_else(|| format!("{name:?} is no scope of attributes"))
+    AttributeScope::parse(name).ok_or_else(|| format!("{name:?} is not an attribute scope"))
 }
 
 fn entity_type(name: &str) -> Result<EntityType, String> {
@@ -177,7 +177,7 @@ fn relation(json: &Json) -> Result<RelationNode, String> {
         let id = json["entityId"]
             .as_str()
             .and_then(Uuid::parse)
-            .ok_or("entityId is no UUID")?;
+            .ok_or("entityId is not a UUID")?;
         Some(EntityId::new(kind, id))
     } else {
         None
@@ -190,9 +190,13 @@ fn relation(json: &Json) -> Result<RelationNode, String> {
 }
 
 fn attributes(json: &Json) -> AttributesNode {
-    let old_place = json["fetchToData"]
-        .as_bool()
-        .map(|to_data| if to_data { Place::Data } else { Place::Metadata });
+    let old_place = json["fetchToData"].as_bool().map(|to_data| {
+        if to_data {
+            MessageSection::Data
+        } else {
+            MessageSection::Metadata
+        }
+    });
     AttributesNode {
         client: texts(&json["clientAttributeNames"]),
         shared: texts(&json["sharedAttributeNames"]),
@@ -200,7 +204,7 @@ fn attributes(json: &Json) -> AttributesNode {
         latest: texts(&json["latestTsKeyNames"]),
         fails_if_absent: json["tellFailureIfAbsent"].as_bool().unwrap_or(true),
         has_time: flag(json, "getLatestValueWithTs"),
-        place: old_place.unwrap_or_else(|| place(json, &["fetchTo"])),
+        section: old_place.unwrap_or_else(|| parse_section(json, &["fetchTo"])),
     }
 }
 
@@ -210,7 +214,7 @@ fn owner_attributes(json: &Json, owner: Owner) -> NodeKind {
         owner,
         is_latest,
         keys: mapping(json, &["dataMapping", "attrMapping"]),
-        place: place(json, &["fetchTo"]),
+        section: parse_section(json, &["fetchTo"]),
     })
 }
 
@@ -241,14 +245,14 @@ fn originator_source(json: &Json) -> Result<OriginatorSource, String> {
             kind: entity_type(json["entityType"].as_str().unwrap_or_default())?,
             name: text(json, "entityNamePattern").ok_or("entityNamePattern should be specified")?,
         },
-        other => return Err(format!("an originator by {other:?} is not supported")),
+        other => return Err(format!("originatorSource {other:?} is not supported")),
     })
 }
 
-fn related(query: &Json) -> Related {
+fn related(query: &Json) -> RelatedEntities {
     let filters = query["filters"].as_array().into_iter().flatten();
     let filters = filters.map(|filter| (text(filter, "relationType"), texts(&filter["entityTypes"])));
-    Related {
+    RelatedEntities {
         is_from_entity: query["direction"].as_str() != Some("TO"),
         levels: query["maxLevel"].as_u64().unwrap_or(1),
         last_level_only: flag(query, "fetchLastLevelOnly"),
@@ -260,13 +264,13 @@ fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimese
     let settings = &json["processingSettings"];
     let seconds = |json: &Json| json["deduplicationIntervalSecs"].as_u64().unwrap_or(60).max(1);
     let strategy = |json: &Json| match json["type"].as_str() {
-        None | Some("ON_EVERY_MESSAGE") => Ok(Strategy::every()),
-        Some("DEDUPLICATE") => Ok(Strategy::once_in(seconds(json))),
-        Some("SKIP") => Ok(Strategy::never()),
-        Some(other) => Err(format!("{other:?} is no strategy of saving")),
+        None | Some("ON_EVERY_MESSAGE") => Ok(SaveStrategy::every()),
+        Some("DEDUPLICATE") => Ok(SaveStrategy::once_in(seconds(json))),
+        Some("SKIP") => Ok(SaveStrategy::never()),
+        Some(other) => Err(format!("processing strategy {other:?} is not supported")),
     };
     let (history, latest, shown) = match settings["type"].as_str() {
-        Some("WEBSOCKETS_ONLY") => (Strategy::never(), None, Strategy::every()),
+        Some("WEBSOCKETS_ONLY") => (SaveStrategy::never(), None, SaveStrategy::every()),
         Some("ADVANCED") => (
             strategy(&settings["timeseries"])?,
             Some(strategy(&settings["latest"])?),
@@ -274,13 +278,17 @@ fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimese
         ),
         _ => (strategy(settings)?, None, strategy(settings)?),
     };
-    // Old releases have a flag in its place.
+    // Old releases have this flag instead.
     let skips_latest = settings.is_null() && flag(json, "skipLatestPersistence");
-    let latest = if skips_latest { Some(Strategy::never()) } else { latest };
+    let latest = if skips_latest {
+        Some(SaveStrategy::never())
+    } else {
+        latest
+    };
     let ttl_s = json["defaultTTL"].as_u64();
     if ttl_s.is_none() && !json["defaultTTL"].is_null() {
         problems.push(format!(
-            "defaultTTL is {}, no whole number of seconds from 0: values end as the tenant's do",
+            "defaultTTL is {}, expected a whole number of seconds: the tenant's time to live is used",
             json["defaultTTL"]
         ));
     }
@@ -301,7 +309,7 @@ fn save_attributes(json: &Json) -> Result<SaveAttributesNode, String> {
     })
 }
 
-/// The script of the editor does what the node does without one.
+/// Returns `None` for the editor's default script, which does the same as the node without a script.
 fn log_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     let source = match json["scriptLang"].as_str() {
         Some("TBEL") => &json["tbelScript"],
@@ -335,12 +343,12 @@ fn create_alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
     let node = alarm(tenant, json)?;
     let severity = text(json, "severity").unwrap_or_else(|| "CRITICAL".to_owned());
     if !severity.contains('$') && !node.uses_message && AlarmSeverity::parse(&severity).is_none() {
-        return Err(format!("{severity:?} is no severity"));
+        return Err(format!("{severity:?} is not an alarm severity"));
     }
     Ok(AlarmNode { severity, ..node })
 }
 
-/// The script of the editor, which keeps what details there are, does nothing for an alarm that is new.
+/// Parses the details script. The editor's default script keeps existing details, and sets none for a new alarm.
 fn details_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     let source = json["alarmDetailsBuildJs"].as_str().unwrap_or_default();
     let source = if json["scriptLang"].as_str() == Some("TBEL") {
@@ -376,5 +384,5 @@ fn input_chain(json: &Json) -> Result<Option<RuleChainId>, String> {
         return Ok(None);
     }
     let id = json["ruleChainId"].as_str().and_then(Uuid::parse);
-    Ok(Some(RuleChainId(id.ok_or("ruleChainId is no UUID")?)))
+    Ok(Some(RuleChainId(id.ok_or("ruleChainId is not a UUID")?)))
 }

@@ -1,20 +1,20 @@
-//! Calls to devices, and answers to calls of devices.
+//! RPC requests to devices, and responses to RPC requests of devices.
 
 use std::rc::Rc;
 
-use super::{At, Outcome};
+use super::{NodeOutcome, NodePosition};
 use crate::chain::host::{Host, NodeError, RpcCall};
-use crate::chain::message::{Message, plain};
+use crate::chain::message::{ChainMessage, plain};
 use crate::decode::compact;
 use crate::ids::EntityType;
 
-/// The message goes on from here when the device has answered.
+/// Sends an RPC request. The message continues when the device has responded.
 pub fn call<'a>(
     timeout_s: u64,
-    at: At<'_>,
-    message: &Message<'a>,
+    at: NodePosition<'_>,
+    message: &ChainMessage<'a>,
     host: &mut dyn Host,
-) -> Result<Outcome<'a>, NodeError> {
+) -> Result<NodeOutcome<'a>, NodeError> {
     if message.originator.kind != EntityType::Device {
         return Err(NodeError::new("Message originator is not a device entity!"));
     }
@@ -30,7 +30,7 @@ pub fn call<'a>(
     let expires_ms = text("expirationTime").and_then(|text| text.parse().ok());
     let call = RpcCall {
         method: plain(method),
-        // A text that has JSON in it is meant to be that JSON.
+        // A string that contains JSON is sent as JSON.
         params: match params.as_str() {
             Some(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => compact(text),
             _ => params.to_string(),
@@ -42,18 +42,22 @@ pub fn call<'a>(
         additional_info: json.get("additionalInfo").filter(|info| !info.is_null()).map(plain),
         request_uuid: text("requestUUID").map(str::to_owned),
     };
-    host.call_device(message.originator, call, at.then(message))?;
-    Ok(Outcome::Ends)
+    host.call_device(message.originator, call, at.continuation(message))?;
+    Ok(NodeOutcome::Done)
 }
 
 #[derive(Debug)]
 pub struct ReplyNode {
-    /// Where the number of the call is in the metadata.
+    /// Metadata key of the request id.
     pub request_id: String,
 }
 
 impl ReplyNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(
+        &self,
+        message: Rc<ChainMessage<'a>>,
+        host: &mut dyn Host,
+    ) -> Result<NodeOutcome<'a>, NodeError> {
         if message.originator.kind != EntityType::Device {
             return Err(NodeError::new("Message originator is not a device entity!"));
         }
@@ -61,8 +65,8 @@ impl ReplyNode {
         let id = id.ok_or_else(|| NodeError::new("Request id is not present in the metadata!"))?;
         let id = id
             .parse()
-            .map_err(|_| NodeError::new(format!("request id {id:?} is no number")))?;
+            .map_err(|_| NodeError::new(format!("request id {id:?} is not a number")))?;
         host.reply_to_device(message.originator, id, &message.json())?;
-        Ok(Outcome::success(message))
+        Ok(NodeOutcome::success(message))
     }
 }

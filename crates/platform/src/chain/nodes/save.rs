@@ -4,48 +4,51 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use timeseries::{Kept, Value};
+use timeseries::{PointDestination, PointValue};
 
-use super::Outcome;
-use crate::chain::host::{Host, NodeError, Saving};
-use crate::chain::message::{Data, Filler, Message, POST_ATTRIBUTES, POST_TELEMETRY};
-use crate::decode::{Limits, Telemetry, attributes};
+use super::NodeOutcome;
+use crate::chain::host::{Host, NodeError, SaveOptions};
+use crate::chain::message::{ChainMessage, MessageData, POST_ATTRIBUTES, POST_TELEMETRY, PatternFiller};
+use crate::decode::{DecodeLimits, Telemetry, attributes};
 use crate::ids::{EntityId, Uuid};
-use crate::model::{Attribute, Scope};
+use crate::model::{Attribute, AttributeScope};
 
-/// Intervals that are remembered, and originators in all of them.
+/// Cached intervals, and originators in all of them.
 const INTERVALS_MAX: usize = 100;
 const ORIGINATORS_MAX: usize = 1_000_000;
 
-/// How often something is done.
+/// How often values are stored.
 #[derive(Debug)]
-pub struct Strategy(Often);
+pub struct SaveStrategy(SaveInterval);
 
 #[derive(Debug)]
-enum Often {
+enum SaveInterval {
     Every,
     Never,
-    Once { interval_ms: i64, seen: Mutex<Seen> },
+    Once {
+        interval_ms: i64,
+        seen: Mutex<SavedOriginators>,
+    },
 }
 
-/// Originators per interval of the data's time.
+/// Originators per interval of the data's timestamp.
 #[derive(Debug, Default)]
-struct Seen {
+struct SavedOriginators {
     intervals: BTreeMap<i64, HashSet<Uuid>>,
     originators: usize,
 }
 
-impl Strategy {
-    pub fn every() -> Strategy {
-        Strategy(Often::Every)
+impl SaveStrategy {
+    pub fn every() -> SaveStrategy {
+        SaveStrategy(SaveInterval::Every)
     }
 
-    pub fn never() -> Strategy {
-        Strategy(Often::Never)
+    pub fn never() -> SaveStrategy {
+        SaveStrategy(SaveInterval::Never)
     }
 
-    pub fn once_in(seconds: u64) -> Strategy {
-        Strategy(Often::Once {
+    pub fn once_in(seconds: u64) -> SaveStrategy {
+        SaveStrategy(SaveInterval::Once {
             interval_ms: i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX),
             seen: Mutex::default(),
         })
@@ -53,9 +56,9 @@ impl Strategy {
 
     fn is_due(&self, originator: EntityId, ts_ms: i64) -> bool {
         match &self.0 {
-            Often::Every => true,
-            Often::Never => false,
-            Often::Once { interval_ms, seen } => {
+            SaveInterval::Every => true,
+            SaveInterval::Never => false,
+            SaveInterval::Once { interval_ms, seen } => {
                 let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 seen.is_first(ts_ms.div_euclid(*interval_ms), originator.id)
             }
@@ -63,8 +66,8 @@ impl Strategy {
     }
 }
 
-impl Seen {
-    /// What was forgotten counts as first again.
+impl SavedOriginators {
+    /// Whether this is the originator's first value in the interval. After eviction it counts as first again.
     fn is_first(&mut self, interval: i64, originator: Uuid) -> bool {
         let is_first = self.intervals.entry(interval).or_default().insert(originator);
         self.originators += usize::from(is_first);
@@ -82,14 +85,18 @@ impl Seen {
 pub struct SaveTimeseriesNode {
     pub ttl_s: u64,
     pub uses_server_time: bool,
-    pub history: Strategy,
-    /// Without one of its own the latest value follows the history.
-    pub latest: Option<Strategy>,
-    pub shown: Strategy,
+    pub history: SaveStrategy,
+    /// `None` follows the history.
+    pub latest: Option<SaveStrategy>,
+    pub shown: SaveStrategy,
 }
 
 impl SaveTimeseriesNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(
+        &self,
+        message: Rc<ChainMessage<'a>>,
+        host: &mut dyn Host,
+    ) -> Result<NodeOutcome<'a>, NodeError> {
         if message.kind != POST_TELEMETRY {
             return Err(NodeError::new(format!("Unsupported msg type: {}", message.kind)));
         }
@@ -101,29 +108,29 @@ impl SaveTimeseriesNode {
         let history = self.history.is_due(message.originator, ts_ms);
         let latest = self.latest.as_ref();
         let latest = latest.map_or(history, |latest| latest.is_due(message.originator, ts_ms));
-        let saving = Saving {
-            kept: match (history, latest) {
-                (true, true) => Some(Kept::Everywhere),
-                (true, false) => Some(Kept::InHistory),
-                (false, true) => Some(Kept::AsLatest),
+        let saving = SaveOptions {
+            storage: match (history, latest) {
+                (true, true) => Some(PointDestination::HistoryAndLatest),
+                (true, false) => Some(PointDestination::HistoryOnly),
+                (false, true) => Some(PointDestination::LatestOnly),
                 (false, false) => None,
             },
             is_shown: self.shown.is_due(message.originator, ts_ms),
             ttl_s: self.ttl_of(&message)?,
         };
-        if saving.kept.is_none() && !saving.is_shown {
-            return Ok(Outcome::success(message));
+        if saving.storage.is_none() && !saving.is_shown {
+            return Ok(NodeOutcome::success(message));
         }
         match &message.data {
-            Data::Values(values) => {
+            MessageData::Values(values) => {
                 if values.is_empty() {
                     return Err(NodeError::new("Msg body is empty: {}"));
                 }
                 host.save_timeseries(message.originator, ts_ms, values, saving)?;
             }
-            Data::Json(json) => {
+            MessageData::Json(json) => {
                 let text = json.to_string();
-                let telemetry = Telemetry::decode(text.as_bytes(), ts_ms, &Limits::default())
+                let telemetry = Telemetry::decode(text.as_bytes(), ts_ms, &DecodeLimits::default())
                     .map_err(|error| NodeError::new(error.to_string()))?;
                 if telemetry.point_count() == 0 {
                     return Err(NodeError::new(format!("Msg body is empty: {text}")));
@@ -133,14 +140,14 @@ impl SaveTimeseriesNode {
                 }
             }
         }
-        Ok(Outcome::success(message))
+        Ok(NodeOutcome::success(message))
     }
 
-    fn ttl_of(&self, message: &Message<'_>) -> Result<u64, NodeError> {
+    fn ttl_of(&self, message: &ChainMessage<'_>) -> Result<u64, NodeError> {
         match message.metadata.get("TTL").filter(|text| !text.is_empty()) {
             Some(text) => text
                 .parse()
-                .map_err(|_| NodeError::new(format!("TTL {text:?} is no number of seconds"))),
+                .map_err(|_| NodeError::new(format!("TTL {text:?} is not a number of seconds"))),
             None => Ok(self.ttl_s),
         }
     }
@@ -148,51 +155,56 @@ impl SaveTimeseriesNode {
 
 #[derive(Debug)]
 pub struct SaveAttributesNode {
-    pub scope: Scope,
+    pub scope: AttributeScope,
     pub notifies_device: bool,
     pub only_changed: bool,
 }
 
 impl SaveAttributesNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn process<'a>(
+        &self,
+        message: Rc<ChainMessage<'a>>,
+        host: &mut dyn Host,
+    ) -> Result<NodeOutcome<'a>, NodeError> {
         if message.kind != POST_ATTRIBUTES {
             return Err(NodeError::new(format!("Unsupported msg type: {}", message.kind)));
         }
         let scope = match message.metadata.get("scope").filter(|text| !text.is_empty()) {
-            Some(name) => Scope::parse(name).ok_or_else(|| NodeError::new(format!("{name:?} is no scope")))?,
+            Some(name) => AttributeScope::parse(name)
+                .ok_or_else(|| NodeError::new(format!("{name:?} is not an attribute scope")))?,
             None => self.scope,
         };
         let mut values = values_of(&message, host.now_ms())?;
         if self.only_changed && !values.is_empty() {
             let keys: Vec<String> = values.iter().map(|attribute| attribute.key.clone()).collect();
             let known = host.attributes(message.originator, scope, &keys)?;
-            let known: HashMap<&str, &Value> = known.iter().map(|known| (&*known.key, &known.value)).collect();
+            let known: HashMap<&str, &PointValue> = known.iter().map(|known| (&*known.key, &known.value)).collect();
             values.retain(|new| known.get(&*new.key) != Some(&&new.value));
         }
         if !values.is_empty() {
-            // What devices say has false; a message that a chain makes says nothing, and the device is to know.
-            let told = message.metadata.get("notifyDevice");
-            let notifies = self.notifies_device || told.is_none_or(|told| told.is_empty() || told == "true");
+            // Messages of devices have false. Messages of chains have no value, and notify the device.
+            let notify = message.metadata.get("notifyDevice");
+            let notifies = self.notifies_device || notify.is_none_or(|notify| notify.is_empty() || notify == "true");
             host.save_attributes(
                 message.originator,
                 scope,
                 &values,
-                notifies && scope == Scope::SharedScope,
+                notifies && scope == AttributeScope::SharedScope,
             )?;
         }
-        Ok(Outcome::success(message))
+        Ok(NodeOutcome::success(message))
     }
 }
 
-fn values_of(message: &Message<'_>, now_ms: i64) -> Result<Vec<Attribute>, NodeError> {
+fn values_of(message: &ChainMessage<'_>, now_ms: i64) -> Result<Vec<Attribute>, NodeError> {
     let text;
     let owned;
     let values = match &message.data {
-        Data::Values(values) => *values,
-        Data::Json(json) => {
+        MessageData::Values(values) => *values,
+        MessageData::Json(json) => {
             text = json.to_string();
-            owned =
-                attributes(text.as_bytes(), &Limits::default()).map_err(|error| NodeError::new(error.to_string()))?;
+            owned = attributes(text.as_bytes(), &DecodeLimits::default())
+                .map_err(|error| NodeError::new(error.to_string()))?;
             &owned
         }
     };
@@ -206,15 +218,19 @@ fn values_of(message: &Message<'_>, now_ms: i64) -> Result<Vec<Attribute>, NodeE
 
 #[derive(Debug)]
 pub struct DeleteAttributesNode {
-    pub scope: Scope,
+    pub scope: AttributeScope,
     pub keys: Vec<String>,
     pub notifies_device: bool,
 }
 
 impl DeleteAttributesNode {
-    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
-        let keys = Filler::new(&message).fill_all(&self.keys)?;
+    pub fn process<'a>(
+        &self,
+        message: Rc<ChainMessage<'a>>,
+        host: &mut dyn Host,
+    ) -> Result<NodeOutcome<'a>, NodeError> {
+        let keys = PatternFiller::new(&message).fill_all(&self.keys)?;
         host.delete_attributes(message.originator, self.scope, &keys, self.notifies_device)?;
-        Ok(Outcome::success(message))
+        Ok(NodeOutcome::success(message))
     }
 }

@@ -1,57 +1,57 @@
-//! Nodes that make other messages of a message.
+//! Nodes that transform a message into others.
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use serde_json::Value as Json;
 
-use super::Outcome;
+use super::NodeOutcome;
 use super::enrich::{Owner, owner_of};
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::{Data, Message, fill};
+use crate::chain::message::{ChainMessage, MessageData, fill};
 use crate::chain::script::Script;
 use crate::ids::{AlarmId, CustomerId, EntityId, EntityType};
 use crate::model::Relation;
 use crate::repository::RelationSelection;
 
-pub fn script<'a>(script: &Script, message: Rc<Message<'a>>) -> Result<Outcome<'a>, NodeError> {
+pub fn script<'a>(script: &Script, message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
     let made = script.transform(&message)?;
     let made = made.into_iter().map(|made| ("Success".into(), Rc::new(made)));
-    Ok(Outcome::GoesMany(made.collect()))
+    Ok(NodeOutcome::NextMany(made.collect()))
 }
 
 #[derive(Debug)]
 pub enum OriginatorSource {
     Customer,
     Tenant,
-    /// Of the alarm that is the originator.
+    /// The originator of the alarm that is the message's originator.
     Alarm,
-    /// Of a kind, by its name, which may be a pattern.
+    /// An entity of this type by name, which may be a pattern.
     Named {
         kind: EntityType,
         name: String,
     },
-    Related(Related),
+    Related(RelatedEntities),
 }
 
-/// The nearest that has one of these relations; types of entities are any if none is named.
+/// The nearest entity with one of these relations. An empty list of entity types matches any.
 #[derive(Debug)]
-pub struct Related {
+pub struct RelatedEntities {
     pub is_from_entity: bool,
-    /// 0: without end.
+    /// 0 for unlimited.
     pub levels: u64,
     pub last_level_only: bool,
     pub filters: Vec<(Option<String>, Vec<String>)>,
 }
 
-/// Entities that one search passes.
+/// Entities visited by one search.
 const SEARCHED_MAX: usize = 1000;
 
 pub fn change_originator<'a>(
     source: &OriginatorSource,
-    message: Rc<Message<'a>>,
+    message: Rc<ChainMessage<'a>>,
     host: &dyn Host,
-) -> Result<Outcome<'a>, NodeError> {
+) -> Result<NodeOutcome<'a>, NodeError> {
     let originator = match source {
         OriginatorSource::Customer => owner_of(Owner::Customer, message.originator, host)?,
         OriginatorSource::Tenant => owner_of(Owner::Tenant, message.originator, host)?,
@@ -68,10 +68,10 @@ pub fn change_originator<'a>(
         EntityType::Customer => CustomerId(originator.id),
         _ => message.customer,
     };
-    Ok(Outcome::success(Rc::new(Message {
+    Ok(NodeOutcome::success(Rc::new(ChainMessage {
         originator,
         customer,
-        ..Message::clone(&message)
+        ..ChainMessage::clone(&message)
     })))
 }
 
@@ -83,10 +83,10 @@ fn alarm_originator(id: EntityId, host: &dyn Host) -> Result<EntityId, NodeError
     };
     alarm
         .map(|alarm| alarm.originator)
-        .ok_or_else(|| NodeError::new("the originator is no alarm"))
+        .ok_or_else(|| NodeError::new("the originator is not an alarm"))
 }
 
-impl Related {
+impl RelatedEntities {
     fn find(&self, originator: EntityId, host: &dyn Host) -> Result<EntityId, NodeError> {
         let missing = || NodeError::new("Failed to find new originator!");
         let (mut seen, mut level, mut found) = (HashSet::from([originator]), vec![originator], None);
@@ -103,7 +103,9 @@ impl Related {
                         relation.from
                     };
                     if seen.len() > SEARCHED_MAX {
-                        return Err(NodeError::new(format!("more than {SEARCHED_MAX} entities to search")));
+                        return Err(NodeError::new(format!(
+                            "the search for a related entity passed more than {SEARCHED_MAX} entities"
+                        )));
                     }
                     if other != originator && self.takes(&relation, other) {
                         of_level = of_level.or(Some(other));
@@ -139,38 +141,38 @@ impl Related {
     }
 }
 
-/// A message per element; data that is no array fails.
-pub fn split_array<'a>(message: Rc<Message<'a>>) -> Result<Outcome<'a>, NodeError> {
+/// Creates a message per element. Data that is not an array is an error.
+pub fn split_array<'a>(message: Rc<ChainMessage<'a>>) -> Result<NodeOutcome<'a>, NodeError> {
     let Json::Array(elements) = message.json().into_owned() else {
         return Err(NodeError::new("Msg data is not a JSON Array!"));
     };
     let parts = elements.into_iter().map(|element| {
-        let part = Message {
-            data: Data::Json(element),
-            ..Message::clone(&message)
+        let part = ChainMessage {
+            data: MessageData::Json(element),
+            ..ChainMessage::clone(&message)
         };
         ("Success".into(), Rc::new(part))
     });
-    Ok(Outcome::GoesMany(parts.collect()))
+    Ok(NodeOutcome::NextMany(parts.collect()))
 }
 
-/// What a script gives: an object, or an array of them, with `msg`, `metadata` and `msgType`.
-pub fn made_of<'a>(json: Json, message: &Message<'a>) -> Result<Vec<Message<'a>>, NodeError> {
+/// Converts a script's result: an object with `msg`, `metadata` and `msgType`, or an array of such objects.
+pub fn messages_of_result<'a>(json: Json, message: &ChainMessage<'a>) -> Result<Vec<ChainMessage<'a>>, NodeError> {
     match json {
-        Json::Array(all) => all.into_iter().map(|one| made_one(one, message)).collect(),
-        one => Ok(vec![made_one(one, message)?]),
+        Json::Array(all) => all.into_iter().map(|one| message_of_result(one, message)).collect(),
+        one => Ok(vec![message_of_result(one, message)?]),
     }
 }
 
-fn made_one<'a>(mut json: Json, message: &Message<'a>) -> Result<Message<'a>, NodeError> {
+fn message_of_result<'a>(mut json: Json, message: &ChainMessage<'a>) -> Result<ChainMessage<'a>, NodeError> {
     if !json.is_object() {
         return Err(NodeError::new(
-            "Wrong result type: a script of transformation has to return an object",
+            "Wrong result type: a transformation script has to return an object",
         ));
     }
     let mut made = message.clone();
     if let Some(data) = json.get_mut("msg").map(Json::take).filter(|data| !data.is_null()) {
-        made.data = Data::Json(data);
+        made.data = MessageData::Json(data);
     }
     if json["metadata"].is_object() {
         made.metadata = crate::chain::message::Metadata::from_json(&json["metadata"]);

@@ -1,7 +1,7 @@
-//! Nodes for other systems: what they send, and how the message goes on with what is said.
+//! Nodes for external systems: their requests, and how messages continue with the results.
 
 use super::*;
-use crate::chain::host::Outbound;
+use crate::chain::host::{ExternalCall, RestUrlPart};
 
 const OUTER: RuleChainId = RuleChainId(Uuid([9; 16]));
 
@@ -35,20 +35,25 @@ fn kafka(more: &Json) -> Json {
     node("kafka.TbKafkaNode", "n", &configuration)
 }
 
-fn sent_by(tested: Json, data: Json) -> Outbound {
+fn sent_by(tested: Json, data: Json) -> ExternalCall {
     let mut host = TestHost::default();
     let labels = outputs(tested, message(POST_TELEMETRY, data), &mut host);
-    assert_eq!(labels, Vec::<String>::new(), "it waits for what is said");
+    assert_eq!(labels, Vec::<String>::new(), "the message waits for the result");
     assert_eq!(host.continuations.len(), 1);
     host.sent.remove(0)
 }
 
 #[test]
-fn a_rest_call_has_everything_filled_in() {
-    let Outbound::Rest(call) = sent_by(rest(&json!({})), json!({"t": 1})) else {
+fn rest_call_patterns_are_filled() {
+    let ExternalCall::Rest(call) = sent_by(rest(&json!({})), json!({"t": 1})) else {
         panic!()
     };
-    assert_eq!((call.method.as_str(), call.url.as_str()), ("POST", "http://h/D?t=1"));
+    assert_eq!((call.method.as_str(), call.server.as_str()), ("POST", "http://h"));
+    let (literal, value) = (
+        |text: &str| RestUrlPart::Literal(text.to_owned()),
+        |text: &str| RestUrlPart::Value(text.to_owned()),
+    );
+    assert_eq!(call.path, [literal("/"), value("D"), literal("?t="), value("1")]);
     assert_eq!(call.body.as_deref(), Some(r#"{"t":1}"#));
     let headers = [("X-Type", "default"), ("Content-Type", "application/json")];
     assert_eq!(
@@ -62,17 +67,17 @@ fn a_rest_call_has_everything_filled_in() {
         (json!({"requestMethod": "DELETE"}), Some(r#"{"t":1}"#)),
     ];
     for (more, body) in rows {
-        let Outbound::Rest(call) = sent_by(rest(&more), json!({"t": 1})) else {
+        let ExternalCall::Rest(call) = sent_by(rest(&more), json!({"t": 1})) else {
             panic!()
         };
         assert_eq!(call.body.as_deref(), body, "{more}");
     }
-    let Outbound::Rest(call) = sent_by(rest(&json!({"parseToPlainText": true})), json!("text")) else {
+    let ExternalCall::Rest(call) = sent_by(rest(&json!({"parseToPlainText": true})), json!("text")) else {
         panic!()
     };
     assert_eq!(call.body.as_deref(), Some("text"));
     let basic = json!({"credentials": {"type": "basic", "username": "u", "password": "p"}});
-    let Outbound::Rest(call) = sent_by(rest(&basic), json!({})) else {
+    let ExternalCall::Rest(call) = sent_by(rest(&basic), json!({})) else {
         panic!()
     };
     assert!(
@@ -82,8 +87,90 @@ fn a_rest_call_has_everything_filled_in() {
 }
 
 #[test]
-fn records_and_messages_have_everything_filled_in() {
-    let Outbound::Kafka(record) = sent_by(kafka(&json!({})), json!({"t": 1})) else {
+fn values_are_inserted_only_in_path_and_query() {
+    for (url, server, path) in [
+        ("http://h", "http://h", vec![]),
+        (
+            "https://h:8443?a",
+            "https://h:8443",
+            vec![RestUrlPart::Literal("?a".to_owned())],
+        ),
+        (
+            "http://[::1]/x",
+            "http://[::1]",
+            vec![RestUrlPart::Literal("/x".to_owned())],
+        ),
+        (
+            "http://h/${none}$",
+            "http://h",
+            vec![RestUrlPart::Literal("/${none}$".to_owned())],
+        ),
+        (
+            "http://h/$[t]$[t]x",
+            "http://h",
+            vec![
+                RestUrlPart::Literal("/".to_owned()),
+                RestUrlPart::Value("@e:80/../${deviceName}".to_owned()),
+                RestUrlPart::Value("@e:80/../${deviceName}".to_owned()),
+                RestUrlPart::Literal("x".to_owned()),
+            ],
+        ),
+    ] {
+        let tested = rest(&json!({"restEndpointUrlPattern": url}));
+        let ExternalCall::Rest(call) = sent_by(tested, json!({"t": "@e:80/../${deviceName}"})) else {
+            panic!()
+        };
+        assert_eq!((call.server.as_str(), call.path), (server, path));
+    }
+}
+
+#[test]
+fn node_with_a_pattern_in_its_target_is_disabled() {
+    for (more, expected) in [
+        (json!({"restEndpointUrlPattern": "http://${host}/x"}), "found a pattern"),
+        (json!({"restEndpointUrlPattern": "http://h$[x]/x"}), "found a pattern"),
+        (json!({"restEndpointUrlPattern": "http://h${a/b}"}), "found a pattern"),
+        (
+            json!({"restEndpointUrlPattern": "http://h:${port}/"}),
+            "found a pattern",
+        ),
+        (json!({"restEndpointUrlPattern": "$[scheme]://h/"}), "found a pattern"),
+        (json!({"restEndpointUrlPattern": "${url}"}), "found a pattern"),
+        (json!({"restEndpointUrlPattern": "h/x"}), "is not an http or https URL"),
+        (json!({"restEndpointUrlPattern": "http://h:99999/x"}), "found the port"),
+        (json!({"restEndpointUrlPattern": "http://h:/x"}), "found the port"),
+        (json!({"restEndpointUrlPattern": "http://h:abc"}), "found the port"),
+        (json!({"headers": {"Host": "${host}"}}), "headers.Host: found a pattern"),
+        (json!({"readTimeoutMs": "soon"}), "readTimeoutMs is"),
+        (json!({"readTimeoutMs": -1}), "readTimeoutMs is"),
+    ] {
+        let disabled = chain(std::slice::from_ref(&rest(&more)), &[]);
+        let warnings = disabled.warnings();
+        assert!(
+            warnings
+                .iter()
+                .any(|warning| warning.is_disabled && warning.problem.contains(expected)),
+            "{more}: {warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn message_cannot_set_the_host_header() {
+    let tested = rest(&json!({"headers": {"$[name]": "evil"}}));
+    let mut host = TestHost::default();
+    let input = message(POST_TELEMETRY, json!({"name": "hOST"}));
+    assert_eq!(outputs(tested.clone(), input, &mut host), ["Failure"]);
+    assert!(host.sent.is_empty());
+    let ExternalCall::Rest(call) = sent_by(tested, json!({"name": "x-host"})) else {
+        panic!()
+    };
+    assert!(call.headers.contains(&("x-host".to_owned(), "evil".to_owned())));
+}
+
+#[test]
+fn kafka_and_mqtt_patterns_are_filled() {
+    let ExternalCall::Kafka(record) = sent_by(kafka(&json!({})), json!({"t": 1})) else {
         panic!()
     };
     assert_eq!((record.topic.as_str(), record.key.as_deref()), ("t-D", Some("1")));
@@ -94,7 +181,7 @@ fn records_and_messages_have_everything_filled_in() {
             .headers
             .contains(&("tb_msg_md_deviceName".to_owned(), "D".to_owned()))
     );
-    let Outbound::Mqtt(sent) = sent_by(mqtt(&json!({})), json!({"t": 1})) else {
+    let ExternalCall::Mqtt(sent) = sent_by(mqtt(&json!({})), json!({"t": 1})) else {
         panic!()
     };
     assert_eq!(
@@ -113,7 +200,7 @@ fn records_and_messages_have_everything_filled_in() {
 }
 
 #[test]
-fn what_cannot_be_sent_so_is_disabled() {
+fn unsupported_configurations_are_disabled() {
     let certificate = json!({"credentials": {"type": "cert.PEM"}});
     for tested in [
         rest(&json!({"restEndpointUrlPattern": ""})),
@@ -123,6 +210,12 @@ fn what_cannot_be_sent_so_is_disabled() {
         mqtt(&certificate),
         mqtt(&json!({"host": ""})),
         mqtt(&json!({"port": 70000})),
+        mqtt(&json!({"port": 0})),
+        mqtt(&json!({"port": "abc"})),
+        mqtt(&json!({"port": -1})),
+        mqtt(&json!({"connectTimeoutSec": "soon"})),
+        mqtt(&json!({"protocolVersion": "MQTT_4"})),
+        kafka(&json!({"linger": "x"})),
         kafka(&json!({"bootstrapServers": null})),
         kafka(&json!({"acks": "2"})),
         kafka(&json!({"otherProperties": {"ssl.keystore.location": "/k"}})),
@@ -143,7 +236,7 @@ fn what_cannot_be_sent_so_is_disabled() {
 }
 
 #[test]
-fn a_message_goes_on_with_what_is_said() {
+fn message_continues_with_the_result() {
     for tested in [rest(&json!({})), kafka(&json!({})), mqtt(&json!({}))] {
         let asking = chain(
             &[tested, log(), node("action.TbLogNode", "bad", &json!({}))],
@@ -153,10 +246,10 @@ fn a_message_goes_on_with_what_is_said() {
         host.chains.insert(CHAIN, Arc::clone(&asking));
         run(&asking, message(POST_TELEMETRY, json!({"t": 1})), &mut host);
         let then = host.continuations.remove(0);
-        let said = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
-        let answer = Answer {
+        let metadata_of = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        let answer = ExternalAnswer {
             data: Some(json!({"ok": true})),
-            metadata: said("statusCode", "200"),
+            metadata: metadata_of("statusCode", "200"),
         };
         let done = returned(then.clone(), Ok(answer), &mut host);
         assert_eq!(
@@ -164,9 +257,9 @@ fn a_message_goes_on_with_what_is_said() {
             (0, &["log".to_owned()][..])
         );
         assert!(host.texts[0].contains(r#"{"ok":true}"#) && host.texts[0].contains(r#""statusCode":"200""#));
-        let refusal = Refusal {
+        let refusal = ExternalError {
             error: "busy".to_owned(),
-            metadata: said("statusCode", "503"),
+            metadata: metadata_of("statusCode", "503"),
         };
         let done = returned(then, Err(refusal), &mut host);
         assert_eq!((done.failures.len(), host.logged[1].as_str()), (0, "bad"));
@@ -174,30 +267,30 @@ fn a_message_goes_on_with_what_is_said() {
         assert!(host.texts[1].contains(r#""statusCode":"503""#));
         host.fails_external = true;
         run(&asking, message(POST_TELEMETRY, json!({"t": 1})), &mut host);
-        assert_eq!(host.logged[2], "bad", "not taken over");
+        assert_eq!(host.logged[2], "bad", "rejected by the host");
     }
 }
 
 #[test]
-fn a_refusal_that_nobody_takes_is_a_failure() {
+fn rejection_without_failure_connection_fails() {
     let asking = chain(&[rest(&json!({}))], &[]);
     let mut host = TestHost::default();
     host.chains.insert(CHAIN, Arc::clone(&asking));
     run(&asking, message(POST_TELEMETRY, json!({"t": 1})), &mut host);
     let then = host.continuations.remove(0);
-    let done = returned(then, Err(Refusal::new("busy")), &mut host);
+    let done = returned(then, Err(ExternalError::new("busy")), &mut host);
     assert_eq!(done.failures[0].error, "busy");
     let calling = chain(&[node("rpc.TbSendRPCRequestNode", "call", &json!({}))], &[]);
     host.chains.insert(CHAIN, Arc::clone(&calling));
     run(&calling, message("A", json!({"method": "m", "params": 1})), &mut host);
     let then = host.continuations.remove(0);
     let done = resume(then, "Failure", Some(json!({"error": "TIMEOUT"})), &mut host);
-    assert_eq!(done.failures[0].error, "TIMEOUT", "of a call to a device, too");
+    assert_eq!(done.failures[0].error, "TIMEOUT", "also for an RPC request to a device");
 }
 
-/// What waits within another chain comes out of it all the same.
+/// A message that waits within a nested chain can still leave it.
 #[test]
-fn outputs_behind_what_waits_reach_the_outer_chain() {
+fn outputs_after_a_wait_reach_the_outer_chain() {
     let waiting = [
         rest(&json!({})),
         node("flow.TbCheckpointNode", "n", &json!({"queueName": "Main"})),
@@ -215,7 +308,7 @@ fn outputs_behind_what_waits_reach_the_outer_chain() {
         );
         let metadata = json!({"firstNodeIndex": 0, "nodes": [enter, log()],
             "connections": [{"fromIndex": 0, "toIndex": 1, "type": "done"}]});
-        let outer = Arc::new(Chain::compile(TENANT_ID, OUTER, &metadata).unwrap());
+        let outer = Arc::new(CompiledChain::compile(TENANT_ID, OUTER, &metadata).unwrap());
         let mut host = TestHost::default();
         host.chains.insert(CHAIN, inner);
         host.chains.insert(OUTER, Arc::clone(&outer));

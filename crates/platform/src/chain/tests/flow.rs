@@ -1,4 +1,4 @@
-//! Failures, circles, other chains, answers that come later.
+//! Failures, cycles, nested chains, delayed answers.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn input() -> Json {
 }
 
 #[test]
-fn a_failure_goes_by_its_connection_or_fails_the_message() {
+fn failure_uses_its_connection_or_fails_the_message() {
     let failing = node("telemetry.TbMsgTimeseriesNode", "save", &json!({}));
     let mut host = TestHost::default();
     let handled = run(
@@ -24,7 +24,7 @@ fn a_failure_goes_by_its_connection_or_fails_the_message() {
         host.texts[0]
     );
     let failed = run(&chain(&[failing], &[]), message("OTHER", json!({})), &mut host);
-    let expected = Failure {
+    let expected = NodeFailure {
         chain: CHAIN,
         node: "save".to_owned(),
         error: "Unsupported msg type: OTHER".to_owned(),
@@ -34,40 +34,41 @@ fn a_failure_goes_by_its_connection_or_fails_the_message() {
 }
 
 #[test]
-fn a_circle_ends() {
+fn cycles_end() {
     let circle = chain(&[log()], &[(0, "Success", 0)]);
     let mut host = TestHost::default();
     let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
     assert_eq!(ended.executions, STEPS_MAX as u64);
-    assert!(ended.failures[0].error.contains("circle"));
+    assert!(ended.failures[0].error.contains("check the chains for a cycle"));
     let mut host = TestHost::default();
-    let itself = Arc::new(Chain::compile(TENANT_ID, OTHER, &json!({"firstNodeIndex": 0, "nodes": [input()]})).unwrap());
+    let itself =
+        Arc::new(CompiledChain::compile(TENANT_ID, OTHER, &json!({"firstNodeIndex": 0, "nodes": [input()]})).unwrap());
     host.chains.insert(OTHER, Arc::clone(&itself));
     let ended = run(&itself, message(POST_TELEMETRY, json!({})), &mut host);
-    assert!(ended.failures[0].error.contains("within each other"));
+    assert!(ended.failures[0].error.contains("nested more than"));
 }
 
 #[test]
-fn a_message_whose_nodes_take_too_long_ends() {
+fn message_over_its_time_limit_ends() {
     let circle = chain(&[log()], &[(0, "Success", 0), (0, "Failure", 0)]);
     let mut host = TestHost::default();
     host.logs_in_time = Some(20);
     let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
     assert!((20..100).contains(&ended.executions), "{ended:?}");
     assert_eq!(ended.failures.len(), 1);
-    assert!(ended.failures[0].error.contains("too long"), "{ended:?}");
-    // What is left of it elsewhere.
+    assert!(ended.failures[0].error.contains("time limit"), "{ended:?}");
+    // A later run for the same message.
     let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
     assert_eq!((ended.executions, ended.failures.len()), (0, 1));
 }
 
 #[test]
-fn many_connections_end_too() {
+fn message_with_too_many_branches_ends() {
     let many: Vec<(usize, &str, usize)> = (0..9_000).map(|_| (0, "Success", 0)).collect();
     let mut host = TestHost::default();
     let ended = run(&chain(&[log()], &many), message(POST_TELEMETRY, json!({})), &mut host);
     assert!(
-        ended.executions < 10 && ended.failures[0].error.contains("circle"),
+        ended.executions < 10 && ended.failures[0].error.contains("check the chains for a cycle"),
         "{ended:?}"
     );
     let too_many: Vec<Json> = (0..10_001)
@@ -78,12 +79,12 @@ fn many_connections_end_too() {
         json!({"nodes": [1], "connections": []}),
         json!({"nodes": [log(), "x"], "connections": []}),
     ] {
-        assert!(Chain::compile(TENANT_ID, CHAIN, &metadata).is_err());
+        assert!(CompiledChain::compile(TENANT_ID, CHAIN, &metadata).is_err());
     }
 }
 
 #[test]
-fn branches_run_in_the_order_of_their_connections() {
+fn branches_run_in_connection_order() {
     let named = |name: &str| node("action.TbLogNode", name, &json!({}));
     let nodes = [named("0"), named("1"), named("2"), named("3"), named("4")];
     let tree = chain(
@@ -101,7 +102,7 @@ fn branches_run_in_the_order_of_their_connections() {
 }
 
 #[test]
-fn other_chains_put_out_to_where_they_were_entered() {
+fn nested_chains_return_to_their_caller() {
     let nodes = [
         node("filter.TbMsgTypeFilterNode", "filter", &json!({"messageTypes": ["A"]})),
         node("flow.TbRuleChainOutputNode", "Passed", &json!({})),
@@ -109,8 +110,10 @@ fn other_chains_put_out_to_where_they_were_entered() {
     let metadata =
         json!({"firstNodeIndex": 0, "nodes": nodes, "connections": [{"fromIndex": 0, "toIndex": 1, "type": "True"}]});
     let mut host = TestHost::default();
-    host.chains
-        .insert(OTHER, Arc::new(Chain::compile(TENANT_ID, OTHER, &metadata).unwrap()));
+    host.chains.insert(
+        OTHER,
+        Arc::new(CompiledChain::compile(TENANT_ID, OTHER, &metadata).unwrap()),
+    );
     let outer = chain(&[input(), log()], &[(0, "Passed", 1)]);
     run(&outer, message("B", json!({})), &mut host);
     assert!(host.logged.is_empty());
@@ -121,21 +124,26 @@ fn other_chains_put_out_to_where_they_were_entered() {
 }
 
 #[test]
-fn a_chain_of_another_tenant_is_not_entered() {
+fn chain_of_another_tenant_is_not_entered() {
     let theirs = json!({"firstNodeIndex": 0, "nodes": [log()]});
     let stranger = TenantId(Uuid([0xee; 16]));
     let mut host = TestHost::default();
-    host.chains
-        .insert(OTHER, Arc::new(Chain::compile(stranger, OTHER, &theirs).unwrap()));
+    host.chains.insert(
+        OTHER,
+        Arc::new(CompiledChain::compile(stranger, OTHER, &theirs).unwrap()),
+    );
     let outer = chain(&[input()], &[]);
     let done = run(&outer, message("A", json!({})), &mut host);
-    assert_eq!(done.failures[0].error, format!("there is no rule chain {OTHER}"));
+    assert_eq!(
+        done.failures[0].error,
+        format!("rule chain {OTHER} does not exist in this tenant")
+    );
     assert!(host.logged.is_empty());
 }
 
 #[test]
 #[cfg(feature = "script")]
-fn a_generator_speaks_for_its_own_tenant() {
+fn generator_uses_only_its_own_tenants_entities() {
     for (originator, failures) in [(Uuid([0xee; 16]), 1), (DEVICE.id, 0)] {
         let configuration = json!({"msgCount": 2, "periodInSeconds": 5, "originatorId": originator, "originatorType": "DEVICE",
             "jsScript": "return {msg: {}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};"});
@@ -145,14 +153,14 @@ fn a_generator_speaks_for_its_own_tenant() {
         let made = chain(&[generator, log()], &[(0, "Success", 1)]);
         let done = tick(&made, 0, TENANT.id, "node-1", &mut host);
         assert_eq!((done.failures.len(), host.logged.len()), (failures, 1 - failures));
-        let foreign = "n Failure there is no DEVICE eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee in this tenant";
+        let foreign = "n Failure DEVICE eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee does not exist in this tenant";
         assert_eq!(host.debugged, [if failures == 1 { foreign } else { "n Success " }]);
     }
 }
 
 #[test]
 #[cfg(feature = "script")]
-fn a_generator_that_fails_goes_by_its_failure() {
+fn failed_generator_uses_its_failure_connection() {
     let broken = json!({"msgCount": 0, "periodInSeconds": 5, "jsScript": "throw new Error('broken');"});
     let nodes = [node("debug.TbMsgGeneratorNode", "n", &broken), log()];
     let mut host = TestHost::default();
@@ -162,20 +170,22 @@ fn a_generator_that_fails_goes_by_its_failure() {
 }
 
 #[test]
-fn connections_of_old_files_lead_into_other_chains() {
+fn old_files_connect_directly_to_other_chains() {
     let metadata = json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [],
         "ruleChainConnections": [{"fromIndex": 0, "type": "Success", "targetRuleChainId": {"entityType": "RULE_CHAIN", "id": OTHER.0}}]});
-    let outer = Arc::new(Chain::compile(TENANT_ID, CHAIN, &metadata).unwrap());
+    let outer = Arc::new(CompiledChain::compile(TENANT_ID, CHAIN, &metadata).unwrap());
     let mut host = TestHost::default();
     let inner = json!({"firstNodeIndex": 0, "nodes": [node("action.TbLogNode", "inner", &json!({}))]});
-    host.chains
-        .insert(OTHER, Arc::new(Chain::compile(TENANT_ID, OTHER, &inner).unwrap()));
+    host.chains.insert(
+        OTHER,
+        Arc::new(CompiledChain::compile(TENANT_ID, OTHER, &inner).unwrap()),
+    );
     run(&outer, message("A", json!({})), &mut host);
     assert_eq!(host.logged, ["log", "inner"]);
 }
 
 #[test]
-fn calls_of_devices_go_on_with_the_answer() {
+fn rpc_requests_continue_with_the_response() {
     let nodes = [
         node("rpc.TbSendRPCRequestNode", "call", &json!({"timeoutInSeconds": 60})),
         log(),
@@ -200,7 +210,7 @@ fn calls_of_devices_go_on_with_the_answer() {
 }
 
 #[test]
-fn a_checkpoint_goes_on_from_its_queue() {
+fn checkpoint_continues_from_its_queue() {
     let nodes = [
         node("flow.TbCheckpointNode", "point", &json!({"queueName": "HighPriority"})),
         log(),
@@ -219,7 +229,7 @@ fn a_checkpoint_goes_on_from_its_queue() {
 }
 
 #[test]
-fn counts_become_telemetry_of_the_tenant() {
+fn message_counts_become_telemetry_of_the_tenant() {
     let nodes = [
         node(
             "action.TbMsgCountNode",
@@ -247,7 +257,7 @@ fn counts_become_telemetry_of_the_tenant() {
 }
 
 #[test]
-fn debugged_nodes_show_what_goes_in_and_out() {
+fn debug_events_show_inputs_and_outputs() {
     let mut debugged = log();
     debugged["debugSettings"] = json!({"allEnabled": true});
     let mut failing = node("telemetry.TbMsgTimeseriesNode", "save", &json!({}));

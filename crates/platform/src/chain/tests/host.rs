@@ -1,43 +1,43 @@
-//! A host that remembers what it was asked to do.
+//! A host that records its calls.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use timeseries::{TimedValue, Value};
+use timeseries::{PointValue, TimedValue};
 
 use super::super::*;
-use crate::alarm_rules::{Action, Condition, Effect};
+use crate::alarm_rules::{AlarmEffect, AlarmTransition, FiredCondition};
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
-use crate::model::{Alarm, AlarmSeverity, Attribute, Relation, Scope};
+use crate::model::{Alarm, AlarmSeverity, Attribute, AttributeScope, Relation};
 use crate::repository::RelationSelection;
 
 #[derive(Default)]
 pub struct TestHost {
-    pub chains: HashMap<RuleChainId, Arc<Chain>>,
-    pub attributes: Vec<(EntityId, Scope, String, Value)>,
+    pub chains: HashMap<RuleChainId, Arc<CompiledChain>>,
+    pub attributes: Vec<(EntityId, AttributeScope, String, PointValue)>,
     pub latest: Vec<(String, TimedValue)>,
     pub relations: Vec<Relation>,
     pub alarms: Vec<Alarm>,
-    /// What chains of originators are told of alarms.
-    pub told: Vec<String>,
-    pub alarm_effects: Vec<Effect>,
-    /// `key=value@ts`, in the order in which they were saved.
+    /// Alarm events sent to the chains of originators.
+    pub alarm_events: Vec<String>,
+    pub alarm_effects: Vec<AlarmEffect>,
+    /// `key=value@ts`, in the order of saving.
     pub saved: Vec<String>,
-    pub saving: Vec<Saving>,
+    pub saving: Vec<SaveOptions>,
     pub done: Vec<String>,
     pub logged: Vec<String>,
     pub texts: Vec<String>,
     pub continuations: Vec<Continuation>,
     pub calls: Vec<RpcCall>,
-    pub sent: Vec<Outbound>,
+    pub sent: Vec<ExternalCall>,
     pub debugged: Vec<String>,
     pub fails_external: bool,
-    /// Nodes have no more time when so much was logged.
+    /// Nodes have no time left after this many log lines.
     pub logs_in_time: Option<usize>,
-    /// There are no entities, and alarm rules cannot be asked.
+    /// There are no entities, and alarm rules cannot be applied.
     pub is_empty: bool,
     ids: Cell<u8>,
 }
@@ -52,7 +52,7 @@ impl Host for TestHost {
         AlarmId(Uuid([self.ids.get(); 16]))
     }
 
-    fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>> {
+    fn chain(&self, id: RuleChainId) -> Option<Arc<CompiledChain>> {
         self.chains.get(&id).cloned()
     }
 
@@ -73,7 +73,7 @@ impl Host for TestHost {
         entity: EntityId,
         ts_ms: i64,
         values: &[KeyValue<'_>],
-        saving: Saving,
+        saving: SaveOptions,
     ) -> Result<(), NodeError> {
         let kind = entity.kind.name();
         self.saved.extend(
@@ -88,7 +88,7 @@ impl Host for TestHost {
     fn save_attributes(
         &mut self,
         entity: EntityId,
-        scope: Scope,
+        scope: AttributeScope,
         attributes: &[Attribute],
         notifies_device: bool,
     ) -> Result<(), NodeError> {
@@ -101,12 +101,23 @@ impl Host for TestHost {
         Ok(())
     }
 
-    fn delete_attributes(&mut self, _: EntityId, scope: Scope, keys: &[String], _: bool) -> Result<(), NodeError> {
+    fn delete_attributes(
+        &mut self,
+        _: EntityId,
+        scope: AttributeScope,
+        keys: &[String],
+        _: bool,
+    ) -> Result<(), NodeError> {
         self.done.push(format!("delete {} {}", scope.name(), keys.join(",")));
         Ok(())
     }
 
-    fn attributes(&self, entity: EntityId, scope: Scope, keys: &[String]) -> Result<Vec<Attribute>, NodeError> {
+    fn attributes(
+        &self,
+        entity: EntityId,
+        scope: AttributeScope,
+        keys: &[String],
+    ) -> Result<Vec<Attribute>, NodeError> {
         let known = self
             .attributes
             .iter()
@@ -150,9 +161,9 @@ impl Host for TestHost {
         Ok(self.relations.iter().filter(is_wanted).cloned().collect())
     }
 
-    fn apply_alarm_rules(&mut self, _: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+    fn apply_alarm_rules(&mut self, _: &ChainMessage<'_>) -> Result<Vec<AlarmEffect>, NodeError> {
         if self.is_empty {
-            return Err(NodeError::new("the device is gone"));
+            return Err(NodeError::new("the device does not exist"));
         }
         Ok(std::mem::take(&mut self.alarm_effects))
     }
@@ -170,8 +181,8 @@ impl Host for TestHost {
         Ok(())
     }
 
-    fn tell_of_alarm(&mut self, kind: &'static str, alarm: &Alarm, _: Option<RuleNodeId>) -> Result<(), NodeError> {
-        self.told.push(format!("{kind} {}", alarm.kind));
+    fn send_alarm_event(&mut self, kind: &'static str, alarm: &Alarm, _: Option<RuleNodeId>) -> Result<(), NodeError> {
+        self.alarm_events.push(format!("{kind} {}", alarm.kind));
         Ok(())
     }
 
@@ -199,7 +210,7 @@ impl Host for TestHost {
         self.texts.push(text.to_owned());
     }
 
-    fn send(&mut self, outbound: Outbound, _: i64, then: Continuation) -> Result<(), NodeError> {
+    fn send(&mut self, outbound: ExternalCall, _: i64, then: Continuation) -> Result<(), NodeError> {
         if self.fails_external {
             return Err(NodeError::new("the buffer is full"));
         }
@@ -221,8 +232,8 @@ impl Host for TestHost {
     }
 }
 
-pub fn effect(action: Action) -> Effect {
-    Effect {
+pub fn effect(action: AlarmTransition) -> AlarmEffect {
+    AlarmEffect {
         action,
         alarm: Alarm::new(
             crate::ids::TenantId(super::TENANT.id),
@@ -230,6 +241,6 @@ pub fn effect(action: Action) -> Effect {
             "hot",
             AlarmSeverity::Major,
         ),
-        condition: Condition::Repeats(3),
+        condition: FiredCondition::Repeats(3),
     }
 }

@@ -1,14 +1,14 @@
-//! Chains as ThingsBoard exports them.
+//! Chains exported by ThingsBoard.
 
 use super::*;
 
-fn root(shape: RootShape) -> Arc<Chain> {
-    Arc::new(Chain::compile(TENANT_ID, CHAIN, &root_metadata(shape)).unwrap())
+fn root(shape: RootShape) -> Arc<CompiledChain> {
+    Arc::new(CompiledChain::compile(TENANT_ID, CHAIN, &root_metadata(shape)).unwrap())
 }
 
-/// Type, what is done, and how many nodes are passed with and without the device profile node.
+/// Message type, expected effects, and the number of passed nodes with and without the device profile node.
 #[test]
-fn the_root_chains_of_all_releases_do_their_work() {
+fn root_chains_of_all_releases_work() {
     let cases = [
         ("POST_TELEMETRY_REQUEST", json!({"t": 5}), "DEVICE t=Long(5)@1000", 2),
         (
@@ -49,11 +49,11 @@ fn the_root_chains_of_all_releases_do_their_work() {
 }
 
 #[test]
-fn decoded_telemetry_is_saved_without_a_detour_over_json() {
-    let values = crate::decode::attributes(br#"{"a":1.0,"b":"x"}"#, &crate::decode::Limits::default()).unwrap();
+fn decoded_telemetry_is_saved_without_json() {
+    let values = crate::decode::attributes(br#"{"a":1.0,"b":"x"}"#, &crate::decode::DecodeLimits::default()).unwrap();
     let mut host = TestHost::default();
-    let telemetry = Message {
-        data: Data::Values(&values),
+    let telemetry = ChainMessage {
+        data: MessageData::Values(&values),
         ..message(POST_TELEMETRY, Json::Null)
     };
     run(&root(RootShape::WithDeviceProfile), telemetry, &mut host);
@@ -61,13 +61,13 @@ fn decoded_telemetry_is_saved_without_a_detour_over_json() {
 }
 
 #[test]
-fn unknown_nodes_are_there_but_disabled_and_said_so() {
+fn unknown_nodes_are_disabled_with_a_warning() {
     let unknown = node("geo.TbGpsGeofencingFilterNode", "fence", &json!({}));
     let foreign = json!({"type": "com.example.MyNode", "name": "mine"});
     let mut host = TestHost::default();
     for (tested, problem) in [
         (unknown, "geo.TbGpsGeofencingFilterNode is not supported"),
-        (foreign, "\"com.example.MyNode\" is no node of ThingsBoard's"),
+        (foreign, "\"com.example.MyNode\" is not a ThingsBoard node"),
     ] {
         let chain = chain(std::slice::from_ref(&tested), &[]);
         let [warning] = chain.warnings() else {
@@ -85,7 +85,7 @@ fn unknown_nodes_are_there_but_disabled_and_said_so() {
 }
 
 #[test]
-fn configurations_that_cannot_run_are_said_so() {
+fn invalid_configurations_have_warnings() {
     let cases = [
         (
             node(
@@ -128,14 +128,17 @@ fn configurations_that_cannot_run_are_said_so() {
 }
 
 #[test]
-fn what_is_no_chain_is_refused() {
+fn invalid_chains_are_rejected() {
     let cases = [
         json!({"firstNodeIndex": 1, "nodes": [log()]}),
         json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [{"fromIndex": 0, "toIndex": 7, "type": "x"}]}),
         json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [{"fromIndex": 0, "toIndex": 0}]}),
     ];
     for metadata in cases {
-        assert!(Chain::compile(TENANT_ID, CHAIN, &metadata).is_err(), "{metadata}");
+        assert!(
+            CompiledChain::compile(TENANT_ID, CHAIN, &metadata).is_err(),
+            "{metadata}"
+        );
     }
     let export = json!({"ruleChain": {"name": "R"}, "metadata": root_metadata(RootShape::Plain)});
     assert_eq!(Export::parse(&export).unwrap().name, "R");
@@ -143,12 +146,12 @@ fn what_is_no_chain_is_refused() {
 }
 
 #[test]
-fn expressions_of_one_chain_have_so_much_room() {
+fn expressions_of_a_chain_are_limited_in_memory() {
     let copies = |pattern: &str, count: usize| {
         let node = json!({"type": "org.thingsboard.rule.engine.transform.TbCopyKeysNode", "name": "copy",
             "configuration": {"copyFrom": "DATA", "keys": [pattern]}});
         let metadata = json!({"firstNodeIndex": 0, "nodes": vec![node; count]});
-        let chain = Chain::compile(TENANT_ID, CHAIN, &metadata).unwrap();
+        let chain = CompiledChain::compile(TENANT_ID, CHAIN, &metadata).unwrap();
         chain.warnings().iter().filter(|warning| warning.is_disabled).count()
     };
     assert_eq!(copies("temperature.*", 500), 0);

@@ -1,4 +1,4 @@
-//! Chains as JSON, messages in, and what the host was asked to do.
+//! Tests with chains as JSON, messages, and a host that records its calls.
 
 mod external;
 mod flow;
@@ -32,25 +32,25 @@ fn node(class: &str, name: &str, configuration: &Json) -> Json {
     json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "configuration": configuration})
 }
 
-/// Nodes with connections as `(from, label, to)`; the first node is the first.
-fn chain(nodes: &[Json], connections: &[(usize, &str, usize)]) -> Arc<Chain> {
+/// Nodes with connections as `(from, label, to)`. The chain begins at node 0.
+fn chain(nodes: &[Json], connections: &[(usize, &str, usize)]) -> Arc<CompiledChain> {
     let connections = connections
         .iter()
         .map(|(from, label, to)| json!({"fromIndex": from, "toIndex": to, "type": label}));
     let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections.collect::<Vec<_>>()});
-    Arc::new(Chain::compile(TENANT_ID, CHAIN, &metadata).unwrap())
+    Arc::new(CompiledChain::compile(TENANT_ID, CHAIN, &metadata).unwrap())
 }
 
-fn message(kind: &'static str, data: Json) -> Message<'static> {
+fn message(kind: &'static str, data: Json) -> ChainMessage<'static> {
     let mut metadata = Metadata::default();
     metadata.put("deviceName", "D");
     metadata.put("deviceType", "default");
-    Message {
+    ChainMessage {
         kind: kind.into(),
         originator: DEVICE,
         customer: CustomerId::NULL,
         metadata,
-        data: Data::Json(data),
+        data: MessageData::Json(data),
         ts_ms: 1000,
     }
 }
@@ -59,8 +59,8 @@ fn log() -> Json {
     node("action.TbLogNode", "log", &json!({}))
 }
 
-/// Runs a message through one node; what came out, by label, is logged by nodes of these names.
-fn outputs(tested: Json, message: Message<'static>, host: &mut TestHost) -> Vec<String> {
+/// Runs a message through one node. Returns the labels of its outputs, which are logged by nodes of these names.
+fn outputs(tested: Json, message: ChainMessage<'static>, host: &mut TestHost) -> Vec<String> {
     const LABELS: &[&str] = &[
         "Success",
         "Failure",

@@ -1,14 +1,14 @@
-//! Nodes one by one: configuration, message, connection.
+//! Tests of single nodes: configuration, message, connection.
 
-use timeseries::{Kept, TimedValue, Value};
+use timeseries::{PointDestination, PointValue, TimedValue};
 
 use super::host::effect;
 use super::*;
-use crate::alarm_rules::Action;
-use crate::model::{Alarm, AlarmSeverity, Relation, RelationGroup, Scope};
+use crate::alarm_rules::AlarmTransition;
+use crate::model::{Alarm, AlarmSeverity, AttributeScope, Relation, RelationGroup};
 
 #[test]
-fn filters() {
+fn filters_select_a_connection() {
     let data = || json!({"t": 5, "n": null});
     let cases = [
         ("filter.TbMsgTypeSwitchNode", json!({}), "Post telemetry"),
@@ -93,7 +93,7 @@ fn contains(from: EntityId, to: EntityId) -> Relation {
     }
 }
 
-/// The message as the node let it go, as the log has it: data and metadata.
+/// The node's output message as logged: data and metadata.
 fn after(tested: Json, data: Json, host: &mut TestHost) -> (Json, Json) {
     let logged = outputs(tested, message(POST_TELEMETRY, data), host);
     assert_eq!(logged, ["Success"]);
@@ -108,22 +108,22 @@ fn after(tested: Json, data: Json, host: &mut TestHost) -> (Json, Json) {
     )
 }
 
-fn attribute(host: &mut TestHost, entity: EntityId, scope: Scope, key: &str, value: i64) {
+fn attribute(host: &mut TestHost, entity: EntityId, scope: AttributeScope, key: &str, value: i64) {
     host.attributes
-        .push((entity, scope, key.to_owned(), Value::Long(value)));
+        .push((entity, scope, key.to_owned(), PointValue::Long(value)));
 }
 
 #[test]
 fn attributes_are_added_with_prefixes() {
     let mut host = TestHost::default();
-    attribute(&mut host, DEVICE, Scope::ClientScope, "c", 1);
-    attribute(&mut host, DEVICE, Scope::SharedScope, "s", 2);
-    attribute(&mut host, DEVICE, Scope::ServerScope, "limit_D", 3);
+    attribute(&mut host, DEVICE, AttributeScope::ClientScope, "c", 1);
+    attribute(&mut host, DEVICE, AttributeScope::SharedScope, "s", 2);
+    attribute(&mut host, DEVICE, AttributeScope::ServerScope, "limit_D", 3);
     host.latest.push((
         "t".to_owned(),
         TimedValue {
             ts_ms: 7,
-            value: Value::Double(1.5),
+            value: PointValue::Double(1.5),
         },
     ));
     let configuration = |more: Json| {
@@ -159,9 +159,9 @@ fn attributes_are_added_with_prefixes() {
 }
 
 #[test]
-fn fields_and_attributes_of_owners() {
+fn fields_and_owner_attributes_are_added() {
     let mut host = TestHost::default();
-    attribute(&mut host, TENANT, Scope::ServerScope, "limit", 9);
+    attribute(&mut host, TENANT, AttributeScope::ServerScope, "limit", 9);
     let fields = node(
         "metadata.TbGetOriginatorFieldsNode",
         "n",
@@ -178,7 +178,7 @@ fn fields_and_attributes_of_owners() {
         kind: EntityType::Customer,
         id: Uuid([4; 16]),
     };
-    attribute(&mut host, customer, Scope::ServerScope, "limit", 7);
+    attribute(&mut host, customer, AttributeScope::ServerScope, "limit", 7);
     let of_customer = node(
         "metadata.TbGetCustomerAttributeNode",
         "n",
@@ -194,7 +194,7 @@ fn fields_and_attributes_of_owners() {
 }
 
 #[test]
-fn deltas_of_counters() {
+fn deltas_are_calculated() {
     let delta = |more: Json| {
         let mut all = json!({"inputValueKey": "pulse", "outputValueKey": "delta", "useCache": true,
             "addPeriodBetweenMsgs": true, "periodValueKey": "period", "round": 2});
@@ -220,7 +220,7 @@ fn deltas_of_counters() {
         "pulse".to_owned(),
         TimedValue {
             ts_ms: 0,
-            value: Value::Long(10),
+            value: PointValue::Long(10),
         },
     ));
     let falling = delta(json!({"tellFailureIfDeltaIsNegative": true}));
@@ -269,12 +269,12 @@ fn keys_are_renamed_copied_and_deleted() {
         json!({"deleteFrom": "METADATA", "keys": ["^device[A-Z]\\w+|none$"]}),
     );
     assert_eq!(metadata.1, json!({}));
-    // A regular expression, not a pattern of file names: `e` any number of times.
-    let kept = change(
+    // A regular expression, not a file name pattern: `e` any number of times.
+    let changed = change(
         "transform.TbDeleteKeysNode",
         json!({"deleteFrom": "METADATA", "keys": ["device*"]}),
     );
-    assert_eq!(kept.1, json!({"deviceName": "D", "deviceType": "default"}));
+    assert_eq!(changed.1, json!({"deviceName": "D", "deviceType": "default"}));
     let wrong = node(
         "transform.TbCopyKeysNode",
         "n",
@@ -282,13 +282,13 @@ fn keys_are_renamed_copied_and_deleted() {
     );
     let warnings = chain(&[wrong], &[]).warnings().to_vec();
     assert!(
-        warnings[0].problem.contains("keys have to be regular expressions"),
+        warnings[0].problem.contains("not valid regular expressions"),
         "{warnings:?}"
     );
 }
 
 #[test]
-fn originators_change() {
+fn originators_are_changed() {
     let cases = [
         (json!({"originatorSource": "TENANT"}), Some("TENANT")),
         (json!({"originatorSource": "CUSTOMER"}), Some("CUSTOMER")),
@@ -369,11 +369,11 @@ fn arrays_are_split() {
 }
 
 #[test]
-fn telemetry_is_saved_as_the_strategy_says() {
+fn telemetry_is_saved_by_its_strategy() {
     let every = json!({"type": "ON_EVERY_MESSAGE"});
     let once = json!({"type": "DEDUPLICATE", "deduplicationIntervalSecs": 10});
     let skip = json!({"type": "SKIP"});
-    // Settings, and of messages at 1 s, 2 s and 12 s: stored (in history only, as latest only), shown.
+    // Settings, and for messages at 1 s, 2 s and 12 s: stored (h: only history, l: only latest), shown.
     let cases = [
         (json!({}), "ss ss ss"),
         (json!({"type": "ON_EVERY_MESSAGE"}), "ss ss ss"),
@@ -419,13 +419,13 @@ fn telemetry_is_saved_as_the_strategy_says() {
                 || "--".to_owned(),
                 |saving| {
                     assert_eq!(saving.ttl_s, 60);
-                    let kept = match saving.kept {
+                    let mark = match saving.storage {
                         None => '-',
-                        Some(Kept::Everywhere) => 's',
-                        Some(Kept::InHistory) => 'h',
-                        Some(Kept::AsLatest) => 'l',
+                        Some(PointDestination::HistoryAndLatest) => 's',
+                        Some(PointDestination::HistoryOnly) => 'h',
+                        Some(PointDestination::LatestOnly) => 'l',
                     };
-                    [kept, if saving.is_shown { 's' } else { '-' }].iter().collect()
+                    [mark, if saving.is_shown { 's' } else { '-' }].iter().collect()
                 },
             ));
         }
@@ -434,7 +434,7 @@ fn telemetry_is_saved_as_the_strategy_says() {
 }
 
 #[test]
-fn telemetry_of_any_form_is_saved_and_ttl_comes_from_the_message() {
+fn telemetry_is_saved_with_the_ttl_of_the_message() {
     let mut host = TestHost::default();
     let save = chain(
         &[node("telemetry.TbMsgTimeseriesNode", "n", &json!({"defaultTTL": 60}))],
@@ -459,7 +459,7 @@ fn telemetry_of_any_form_is_saved_and_ttl_comes_from_the_message() {
     );
     run(&server, message(POST_TELEMETRY, json!({"c": 1})), &mut host);
     assert_eq!(host.saved[2], "DEVICE c=Long(1)@5000");
-    // A chain may have changed the time in the metadata.
+    // A chain may have changed the timestamp in the metadata.
     for (ts, saved) in [("7", "DEVICE d=Long(1)@7"), ("yesterday", "DEVICE d=Long(1)@1000")] {
         let mut moved = message(POST_TELEMETRY, json!({"d": 1}));
         moved.metadata.put("ts", ts);
@@ -510,10 +510,14 @@ fn attributes_are_saved_and_deleted() {
 }
 
 #[test]
-fn profile_alarms_go_by_what_became_of_them() {
+fn profile_alarms_use_their_action_connection() {
     let profile = node("profile.TbDeviceProfileNode", "n", &json!({}));
     let mut host = TestHost::default();
-    for action in [Action::Created, Action::Updated, Action::Cleared] {
+    for action in [
+        AlarmTransition::Created,
+        AlarmTransition::Updated,
+        AlarmTransition::Cleared,
+    ] {
         host.alarm_effects = vec![effect(action)];
         let seen = outputs(profile.clone(), message(POST_TELEMETRY, json!({"t": 1})), &mut host);
         assert_eq!(seen, [action.label(), "Success"]);
@@ -556,10 +560,10 @@ fn alarms_are_created_updated_and_cleared() {
     assert_eq!(outputs(clear.clone(), sent(""), &mut host), ["Cleared"]);
     assert!(host.alarms[0].cleared && host.alarms[0].clear_ts == 5000);
     assert_eq!(outputs(clear.clone(), sent(""), &mut host), ["False"]);
-    let told = ["ENTITY_CREATED hot D", "ENTITY_UPDATED hot D", "ALARM_CLEAR hot D"];
+    let expected = ["ENTITY_CREATED hot D", "ENTITY_UPDATED hot D", "ALARM_CLEAR hot D"];
     assert_eq!(
-        host.told, told,
-        "once each, and of what failed or did nothing there is nothing to tell"
+        host.alarm_events, expected,
+        "one event per change, and none for failures"
     );
     host.alarms[0].cleared = false;
     let mut of_alarm = message(POST_TELEMETRY, json!({}));
@@ -568,7 +572,7 @@ fn alarms_are_created_updated_and_cleared() {
     assert_eq!(
         outputs(other, of_alarm, &mut host),
         ["Cleared"],
-        "of an alarm its type does not matter"
+        "the alarm type is ignored for an alarm"
     );
     let by_message = node("action.TbCreateAlarmNode", "n", &json!({"useMessageAlarmData": true}));
     let data = json!({"type": "own", "severity": "MINOR", "details": {"x": 1}});
@@ -583,9 +587,9 @@ fn alarms_are_created_updated_and_cleared() {
 }
 
 #[test]
-fn the_status_of_an_alarm_is_that_of_now() {
+fn alarm_status_filter_uses_the_current_status() {
     let mut host = TestHost::default();
-    let mut alarm: Alarm = effect(Action::Created).alarm;
+    let mut alarm: Alarm = effect(AlarmTransition::Created).alarm;
     alarm.id = Some(crate::ids::AlarmId(Uuid([8; 16])));
     let data = serde_json::to_value(&alarm).unwrap();
     alarm.cleared = true;
@@ -614,22 +618,22 @@ fn the_status_of_an_alarm_is_that_of_now() {
     assert_eq!(
         outputs(filter("CLEARED_UNACK"), message(ALARM, data), &mut host),
         ["Failure"],
-        "of another tenant"
+        "alarm of another tenant"
     );
 }
 
 #[test]
-fn what_goes_to_devices() {
+fn requests_and_responses_are_sent_to_devices() {
     let mut host = TestHost::default();
     let reply = node(
         "rpc.TbSendRPCReplyNode",
         "n",
         &json!({"requestIdMetaDataAttribute": "requestId"}),
     );
-    let mut asked = message("TO_SERVER_RPC_REQUEST", json!({"time": 1}));
-    assert_eq!(outputs(reply.clone(), asked.clone(), &mut host), ["Failure"]);
-    asked.metadata.put("requestId", "42");
-    assert_eq!(outputs(reply, asked, &mut host), ["Success"]);
+    let mut request = message("TO_SERVER_RPC_REQUEST", json!({"time": 1}));
+    assert_eq!(outputs(reply.clone(), request.clone(), &mut host), ["Failure"]);
+    request.metadata.put("requestId", "42");
+    assert_eq!(outputs(reply, request, &mut host), ["Success"]);
     assert_eq!(host.done, [r#"reply 42 {"time":1}"#]);
     let call = node("rpc.TbSendRPCRequestNode", "n", &json!({}));
     assert_eq!(
@@ -639,7 +643,7 @@ fn what_goes_to_devices() {
 }
 
 #[test]
-fn assets_go_by_the_name_of_their_profile() {
+fn assets_are_routed_by_profile_name() {
     let mut host = TestHost::default();
     let mut of_asset = message(POST_TELEMETRY, json!({}));
     of_asset.originator = EntityId {
@@ -670,18 +674,22 @@ fn patterns_are_filled_from_metadata_and_data() {
 }
 
 #[test]
-fn what_is_filled_into_the_patterns_of_a_node_is_bounded() {
-    let mut said = message(POST_TELEMETRY, json!({"long": "x".repeat(300_000)}));
-    said.metadata.put("inner", "${deviceName}");
-    said.metadata.put("none", "");
-    assert_eq!(fill("${inner}", &said).unwrap(), "${deviceName}", "filled once");
-    let filled = |pattern: &str| fill(pattern, &said).map(|filled| filled.len());
+fn filled_patterns_are_bounded() {
+    let mut input = message(POST_TELEMETRY, json!({"long": "x".repeat(300_000)}));
+    input.metadata.put("inner", "${deviceName}");
+    input.metadata.put("none", "");
+    assert_eq!(
+        fill("${inner}", &input).unwrap(),
+        "${deviceName}",
+        "not filled recursively"
+    );
+    let filled = |pattern: &str| fill(pattern, &input).map(|filled| filled.len());
     assert_eq!(filled(&"$[long]".repeat(3)), Ok(900_000));
     assert_eq!(filled(&"${none}".repeat(200_000)), Ok(0));
     let refused = filled(&"$[long]".repeat(100_000)).unwrap_err();
     assert!(refused.0.contains("1 MiB"), "{refused}");
     let unknown = "${".repeat(400_000);
-    assert_eq!(fill(&unknown, &said).as_ref(), Ok(&unknown));
+    assert_eq!(fill(&unknown, &input).as_ref(), Ok(&unknown));
     let call = |headers: usize| {
         let headers: serde_json::Map<String, Json> =
             (0..headers).map(|n| (format!("h{n}"), json!("$[long]"))).collect();
@@ -689,12 +697,12 @@ fn what_is_filled_into_the_patterns_of_a_node_is_bounded() {
         node("rest.TbRestApiCallNode", "n", &configuration)
     };
     let mut host = TestHost::default();
-    assert!(outputs(call(3), said.clone(), &mut host).is_empty());
+    assert!(outputs(call(3), input.clone(), &mut host).is_empty());
     assert_eq!(host.sent.len(), 1);
     assert_eq!(
-        outputs(call(4), said.clone(), &mut host),
+        outputs(call(4), input.clone(), &mut host),
         ["Failure"],
-        "of all together"
+        "the total of all patterns"
     );
     assert_eq!(host.sent.len(), 1);
 }

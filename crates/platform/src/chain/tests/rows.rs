@@ -1,23 +1,23 @@
-//! What is documented of ThingsBoard's rule nodes, row by row: message, configuration, and by which connection what comes out.
+//! The documented behaviour of ThingsBoard's rule nodes, row by row: message, configuration, output connection.
 //!
-//! | nodes | where the rows are |
+//! | nodes | file |
 //! |---|---|
-//! | types of messages and their connections | here |
-//! | filters, enrichment, transformation, save, log, alarms, external | `nodes.rs`; what fails, and what is configured seldom, here |
-//! | message count, checkpoint, chains within chains | `flow.rs`; their edges here |
+//! | message types and their connections | here |
+//! | filters, enrichment, transformation, save, log, alarms, external | `nodes.rs`; failures, rare settings here |
+//! | message count, checkpoint, nested chains | `flow.rs`; edge cases here |
 //! | script, switch, transformation, generator | `scripts.rs` |
-//! | nodes that do not run | here: all of them, by class |
+//! | unsupported nodes | here: all of them, by class |
 
-use timeseries::{TimedValue, Value};
+use timeseries::{PointValue, TimedValue};
 
 use super::host::effect;
 use super::*;
-use crate::alarm_rules::Action;
+use crate::alarm_rules::AlarmTransition;
 use crate::chain::nodes::is_known;
-use crate::model::{AlarmSeverity, Relation, RelationGroup, Scope};
+use crate::model::{AlarmSeverity, AttributeScope, Relation, RelationGroup};
 
 #[test]
-fn each_type_goes_by_its_connection() {
+fn message_types_use_their_connections() {
     let rows = [
         ("POST_TELEMETRY_REQUEST", "Post telemetry"),
         ("POST_ATTRIBUTES_REQUEST", "Post attributes"),
@@ -56,7 +56,7 @@ fn each_type_goes_by_its_connection() {
         ("RELATION_DELETED", "Relation Deleted"),
         ("RELATIONS_DELETED", "All Relations Deleted"),
         ("REST_API_REQUEST", "REST API request"),
-        // These have none of their own.
+        // These have no connection of their own.
         ("ALARM", "Other"),
         ("ALARM_DELETE", "Other"),
         ("ENTITY_ASSIGNED_TO_EDGE", "Other"),
@@ -68,8 +68,8 @@ fn each_type_goes_by_its_connection() {
     let switch = COMPONENTS
         .iter()
         .find(|component| component.name == "message type switch");
-    let Connections::Fixed(shown) = switch.unwrap().connections else {
-        panic!("connections of its own")
+    let NodeConnections::Fixed(shown) = switch.unwrap().connections else {
+        panic!("unexpected connections")
     };
     for (kind, connection) in rows {
         let nodes = [node("filter.TbMsgTypeSwitchNode", "n", &json!({})), log()];
@@ -84,9 +84,9 @@ fn each_type_goes_by_its_connection() {
     }
 }
 
-/// By each node what it cannot work with; "gone" is a host without the originator.
+/// Input that fails each node. "gone" is a host without the originator.
 #[test]
-fn what_fails() {
+fn invalid_input_fails() {
     let here = [
         (
             "metadata.TbGetAttributesNode",
@@ -180,12 +180,12 @@ fn what_fails() {
     }
 }
 
-/// The message behind a node's Success: its data, or a member of its metadata.
+/// The message after a node's Success: its data, or a member of its metadata.
 #[test]
-fn what_is_added_and_changed() {
+fn successful_nodes_change_the_message() {
     let metadata = |name: &str| Some(name.to_owned());
     let rows = [
-        // Originator attributes: what is not there is left out if that is no failure.
+        // Originator attributes: missing ones are skipped unless that is a failure.
         (
             "metadata.TbGetAttributesNode",
             json!({"clientAttributeNames": ["c", "no"], "tellFailureIfAbsent": false, "fetchTo": "DATA"}),
@@ -204,7 +204,7 @@ fn what_is_added_and_changed() {
             metadata("l"),
             json!("{\"ts\":7,\"value\":9}"),
         ),
-        // Originator fields: null is a text, or left out.
+        // Originator fields: null is a string, or skipped.
         (
             "metadata.TbGetOriginatorFieldsNode",
             json!({"dataMapping": {"label": "l", "name": "n"}, "fetchTo": "DATA"}),
@@ -217,7 +217,7 @@ fn what_is_added_and_changed() {
             metadata("owner"),
             json!(Uuid([4; 16])),
         ),
-        // Of owners: latest telemetry too.
+        // Owner attributes, including latest telemetry.
         (
             "metadata.TbGetCustomerAttributeNode",
             json!({"dataToFetch": "LATEST_TELEMETRY", "dataMapping": {"l": "x_${deviceName}"}, "fetchTo": "DATA"}),
@@ -230,7 +230,7 @@ fn what_is_added_and_changed() {
             metadata("x"),
             json!("9"),
         ),
-        // Keys: those that are not there change nothing.
+        // Keys: missing ones change nothing.
         (
             "transform.TbRenameKeysNode",
             json!({"renameIn": "DATA", "renameKeysMapping": {"no": "x", "t": "u"}}),
@@ -265,10 +265,10 @@ fn what_is_added_and_changed() {
     for (class, configuration, member, expected) in rows {
         let mut host = TestHost::default();
         host.attributes
-            .push((DEVICE, Scope::ClientScope, "c".to_owned(), Value::Long(5)));
+            .push((DEVICE, AttributeScope::ClientScope, "c".to_owned(), PointValue::Long(5)));
         let value = TimedValue {
             ts_ms: 7,
-            value: Value::Long(9),
+            value: PointValue::Long(9),
         };
         host.latest.push(("l".to_owned(), value));
         let seen = outputs(
@@ -287,9 +287,9 @@ fn what_is_added_and_changed() {
     }
 }
 
-/// Pulses one after the other, and what is said of each: the delta, `=` for a message as it came, `!` for a failure.
+/// Consecutive pulses and the results: the delta, `=` for an unchanged message, `!` for a failure.
 #[test]
-fn deltas_of_pulse_counters() {
+fn pulse_counter_deltas_are_calculated() {
     let rows = [
         (json!({}), [10.0, 12.0, 12.0, 11.0], ["0", "2", "0", "-1"]),
         (
@@ -331,12 +331,12 @@ fn deltas_of_pulse_counters() {
 }
 
 #[test]
-fn who_becomes_the_originator() {
+fn originator_is_selected_by_its_source() {
     let alarm = EntityId {
         kind: EntityType::Alarm,
         id: Uuid([8; 16]),
     };
-    let mut of_alarm = effect(Action::Created).alarm;
+    let mut of_alarm = effect(AlarmTransition::Created).alarm;
     of_alarm.id = Some(crate::ids::AlarmId(alarm.id));
     let asset = EntityId {
         kind: EntityType::Asset,
@@ -371,7 +371,7 @@ fn who_becomes_the_originator() {
             node("transform.TbChangeOriginatorNode", "n", &configuration),
             node("telemetry.TbMsgTimeseriesNode", "s", &json!({})),
         ];
-        let from = Message {
+        let from = ChainMessage {
             originator,
             ..message(POST_TELEMETRY, json!({"t": 1}))
         };
@@ -382,9 +382,9 @@ fn who_becomes_the_originator() {
     }
 }
 
-/// Scope of the node, metadata of the message; what is done, by which connection.
+/// Scope of the node and metadata of the message; expected effect and connection.
 #[test]
-fn where_attributes_go() {
+fn attributes_are_saved_in_their_scope() {
     let rows = [
         (json!({}), [("", "")], "CLIENT_SCOPE a notify=false", "Success"),
         (
@@ -437,11 +437,12 @@ fn where_attributes_go() {
     }
 }
 
-/// Data and metadata of a call; method, parameters, one way, kept, until when, retries; or nothing: a failure.
+/// Data and metadata of a request; method, parameters, one-way, persistent, deadline, retries, or `None` for a
+/// failure.
 #[test]
-fn calls_to_devices() {
-    type Metadata = &'static [(&'static str, &'static str)];
-    let rows: [(Json, Metadata, Option<&str>); 10] = [
+fn rpc_requests_to_devices_are_parsed() {
+    type MetadataRow = &'static [(&'static str, &'static str)];
+    let rows: [(Json, MetadataRow, Option<&str>); 10] = [
         (
             json!({"method": "m", "params": {"a": 1}}),
             &[],
@@ -452,7 +453,7 @@ fn calls_to_devices() {
             &[],
             Some(r#"m "x" false false 35000 None"#),
         ),
-        // A text that has JSON in it.
+        // A string that contains JSON.
         (
             json!({"method": "m", "params": " {\"a\": 1}"}),
             &[],
@@ -485,11 +486,11 @@ fn calls_to_devices() {
     let call = node("rpc.TbSendRPCRequestNode", "n", &json!({"timeoutInSeconds": 30}));
     for (data, metadata, expected) in rows {
         let mut host = TestHost::default();
-        let mut asked = message("RPC_CALL_FROM_SERVER_TO_DEVICE", data.clone());
+        let mut request = message("RPC_CALL_FROM_SERVER_TO_DEVICE", data.clone());
         for (name, value) in metadata {
-            asked.metadata.put(*name, *value);
+            request.metadata.put(*name, *value);
         }
-        let seen = outputs(call.clone(), asked, &mut host);
+        let seen = outputs(call.clone(), request, &mut host);
         let made = host.calls.first().map(|call| {
             format!(
                 "{} {} {} {} {} {:?}",
@@ -503,7 +504,7 @@ fn calls_to_devices() {
 }
 
 #[test]
-fn calls_and_answers_are_of_devices() {
+fn rpc_nodes_require_a_device_originator() {
     let rows: [(&str, EntityId, &str, &[&str]); 6] = [
         ("rpc.TbSendRPCRequestNode", DEVICE, "7", &[]),
         ("rpc.TbSendRPCRequestNode", TENANT, "7", &["Failure"]),
@@ -513,27 +514,27 @@ fn calls_and_answers_are_of_devices() {
         ("rpc.TbSendRPCReplyNode", TENANT, "7", &["Failure"]),
     ];
     for (class, originator, number, expected) in rows {
-        let mut asked = message("TO_SERVER_RPC_REQUEST", json!({"method": "m", "params": {}}));
-        asked.originator = originator;
-        asked.metadata.put("requestId", number);
-        let seen = outputs(node(class, "n", &json!({})), asked, &mut TestHost::default());
+        let mut request = message("TO_SERVER_RPC_REQUEST", json!({"method": "m", "params": {}}));
+        request.originator = originator;
+        request.metadata.put("requestId", number);
+        let seen = outputs(node(class, "n", &json!({})), request, &mut TestHost::default());
         assert_eq!(seen, expected, "{class} {originator:?} {number:?}");
     }
 }
 
-/// What became of an alarm: the connection, and what the metadata says of it.
+/// The connection of a changed alarm, and the flags in the metadata.
 #[test]
-fn alarms_of_profiles_say_what_became_of_them() {
+fn profile_alarms_have_action_flags() {
     const FLAGS: [&str; 4] = ["isNewAlarm", "isExistingAlarm", "isSeverityUpdated", "isClearedAlarm"];
-    let rows: [(Action, &str, &[&str]); 4] = [
-        (Action::Created, "Alarm Created", &["isNewAlarm"]),
-        (Action::Updated, "Alarm Updated", &["isExistingAlarm"]),
+    let rows: [(AlarmTransition, &str, &[&str]); 4] = [
+        (AlarmTransition::Created, "Alarm Created", &["isNewAlarm"]),
+        (AlarmTransition::Updated, "Alarm Updated", &["isExistingAlarm"]),
         (
-            Action::SeverityUpdated,
+            AlarmTransition::SeverityUpdated,
             "Alarm Severity Updated",
             &["isExistingAlarm", "isSeverityUpdated"],
         ),
-        (Action::Cleared, "Alarm Cleared", &["isClearedAlarm"]),
+        (AlarmTransition::Cleared, "Alarm Cleared", &["isClearedAlarm"]),
     ];
     let profile = node("profile.TbDeviceProfileNode", "n", &json!({}));
     for (action, label, flags) in rows {
@@ -545,26 +546,26 @@ fn alarms_of_profiles_say_what_became_of_them() {
             let is_there = host.texts[0].contains(&format!("\"{flag}\":\"true\""));
             assert_eq!(is_there, flags.contains(&flag), "{label} {flag}");
         }
-        assert!(!host.texts[1].contains("Alarm\""), "the message goes on as it came");
+        assert!(!host.texts[1].contains("Alarm\""), "the message continues unchanged");
     }
     let none = outputs(
         profile,
         message(POST_TELEMETRY, json!({"t": 1})),
         &mut TestHost::default(),
     );
-    assert_eq!(none, ["Success"], "nothing became of alarms");
+    assert_eq!(none, ["Success"], "no alarm changed");
 }
 
-/// Alarms that a node creates, updates and clears: what it is told, and the alarm afterwards.
+/// Alarms that a node creates, updates and clears, and the alarm afterwards.
 #[test]
-fn alarms_of_nodes() {
+fn alarm_nodes_change_alarms() {
     let create = |more: Json| {
         let mut all = json!({"alarmType": "hot", "severity": "MAJOR"});
         all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         node("action.TbCreateAlarmNode", "n", &all)
     };
     let clear = || node("action.TbClearAlarmNode", "n", &json!({"alarmType": "hot"}));
-    // Node, connection, and of the alarm: severity, is cleared, propagated to relations, owner, tenant.
+    // Node, connection; for the alarm: severity, cleared, propagated to relations, owner, tenant.
     let rows = [
         (clear(), "False", None),
         (
@@ -609,16 +610,16 @@ fn alarms_of_nodes() {
         });
         assert_eq!(found, expected, "{tested}");
     }
-    assert_eq!(host.alarms.len(), 1, "one of a type");
+    assert_eq!(host.alarms.len(), 1, "one per type");
     host.texts.clear();
     outputs(create(json!({})), message(POST_TELEMETRY, json!({"t": 1})), &mut host);
     assert!(host.texts[0].contains("\"isNewAlarm\":\"true\""), "{}", host.texts[0]);
-    assert_eq!(host.alarms.len(), 2, "a new one after the other was cleared");
+    assert_eq!(host.alarms.len(), 2, "a new one after the first was cleared");
 }
 
-/// Configuration, and the key and number that its second tick stores after two messages.
+/// Configuration, and the stored key and number of the second tick after two messages.
 #[test]
-fn counts_of_messages() {
+fn message_counts_are_stored() {
     let rows = [
         (
             json!({"interval": 10, "telemetryPrefix": "n"}),
@@ -645,7 +646,11 @@ fn counts_of_messages() {
         let mut host = TestHost::default();
         for _ in 0..2 {
             let done = run(&counting, message(POST_ATTRIBUTES, json!({"a": 1})), &mut host);
-            assert_eq!((done.executions, done.failures.len()), (1, 0), "it ends here, and well");
+            assert_eq!(
+                (done.executions, done.failures.len()),
+                (1, 0),
+                "the message ends without a failure"
+            );
         }
         tick(&counting, 0, TENANT.id, "s1", &mut host);
         assert_eq!(host.saved, [expected]);
@@ -658,10 +663,10 @@ fn counts_of_messages() {
 }
 
 #[test]
-fn flow_nodes_at_their_edges() {
+fn flow_nodes_handle_edge_cases() {
     let other = RuleChainId(Uuid([9; 16]));
     let output = json!({"firstNodeIndex": 0, "nodes": [node("flow.TbRuleChainOutputNode", "a", &json!({}))]});
-    // Class, configuration, what is done, connection.
+    // Class, configuration, expected effect, connection.
     let rows = [
         (
             "flow.TbCheckpointNode",
@@ -683,13 +688,15 @@ fn flow_nodes_at_their_edges() {
             "",
             Some("Failure"),
         ),
-        // Nobody entered this chain: the message ends.
+        // The chain was not entered from another one, so the message ends.
         ("flow.TbRuleChainOutputNode", json!({}), "", None),
     ];
     for (class, configuration, expected, label) in rows {
         let mut host = TestHost::default();
-        host.chains
-            .insert(other, Arc::new(Chain::compile(TENANT_ID, other, &output).unwrap()));
+        host.chains.insert(
+            other,
+            Arc::new(CompiledChain::compile(TENANT_ID, other, &output).unwrap()),
+        );
         let seen = outputs(
             node(class, "n", &configuration),
             message(POST_TELEMETRY, json!({"t": 1})),
@@ -700,9 +707,9 @@ fn flow_nodes_at_their_edges() {
     }
 }
 
-/// All 77 of ThingsBoard's nodes run, or are imported disabled with a warning.
+/// All 77 nodes of ThingsBoard are supported, or imported as disabled with a warning.
 #[test]
-fn which_nodes_run() {
+fn unsupported_nodes_are_disabled() {
     let run_here: Vec<String> = COMPONENTS.iter().map(Component::class).collect();
     assert_eq!(run_here.len(), 40);
     assert!(run_here.iter().all(|class| is_known(class)));

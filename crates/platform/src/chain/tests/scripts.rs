@@ -1,4 +1,4 @@
-//! Scripts, and what they cannot do.
+//! Scripts and their limits.
 
 use super::*;
 use crate::chain::script::{Script, ScriptKind};
@@ -8,7 +8,7 @@ fn js(class: &str, script: &str) -> Json {
 }
 
 #[test]
-fn filters_switches_and_transformations() {
+fn scripts_filter_switch_and_transform() {
     let mut host = TestHost::default();
     let cases = [
         ("filter.TbJsFilterNode", "return msg.t > 20;", vec!["True"]),
@@ -51,7 +51,7 @@ fn filters_switches_and_transformations() {
 }
 
 #[test]
-fn transformations_change_everything() {
+fn transformations_change_data_metadata_and_type() {
     let mut host = TestHost::default();
     let script = "metadata.n = 5; return {msg: {a: 1}, metadata: metadata, msgType: 'POST_ATTRIBUTES_REQUEST'};";
     let nodes = [
@@ -68,7 +68,7 @@ fn transformations_change_everything() {
 }
 
 #[test]
-fn a_script_of_a_log_node_and_of_details() {
+fn log_and_details_scripts_run() {
     let mut host = TestHost::default();
     outputs(
         js("action.TbLogNode", "return 'T: ' + msg.t;"),
@@ -87,7 +87,7 @@ fn a_script_of_a_log_node_and_of_details() {
 }
 
 #[test]
-fn generators_make_messages_of_the_last_one() {
+fn generators_use_their_previous_message() {
     let generator = node(
         "debug.TbMsgGeneratorNode",
         "n",
@@ -103,14 +103,14 @@ fn generators_make_messages_of_the_last_one() {
     assert_eq!(host.saved, ["DEVICE n=Long(1)@5000", "DEVICE n=Long(2)@5000"]);
 }
 
-/// Once, as a text.
+/// Runs a script once, as a text script.
 fn once(tenant: TenantId, script: &str) -> Result<Json, NodeError> {
     let script = Script::new(tenant, script, ScriptKind::Text).unwrap();
     script.run(&message(POST_TELEMETRY, json!({"secret": 42})))
 }
 
 #[test]
-fn limits_end_a_script_and_nothing_else() {
+fn limits_stop_only_the_script() {
     for endless in [
         "while (true) {}",
         "try { while (true) {} } catch (e) {} finally { while (true) {} }",
@@ -129,33 +129,33 @@ fn limits_end_a_script_and_nothing_else() {
 }
 
 #[test]
-fn a_script_that_cannot_be_ended_is_left_behind() {
+fn unstoppable_script_is_abandoned() {
     let tenant = TenantId(Uuid([77; 16]));
-    // No function of the language that QuickJS looks up from.
+    // A built-in function in which QuickJS does not check for interrupts.
     let endless = "Array.prototype.reverse.call({ length: 2 ** 53 - 1 });";
     let script = Script::new(tenant, endless, ScriptKind::Text).unwrap();
     let run = |script: &Script| script.run(&message(POST_TELEMETRY, json!({}))).unwrap_err().0;
     assert_eq!(
         run(&script),
-        "the script took longer than 500 ms and could not be ended"
+        "the script took longer than 500 ms and could not be stopped"
     );
-    assert!(run(&script).contains("not run again until it was changed"));
+    assert!(run(&script).contains("runs again only after it is changed"));
     assert_eq!(once(tenant, "return 1 + 1;").unwrap(), json!(2));
-    // A second one is the last.
+    // With a second abandoned script, no script of the tenant runs.
     assert!(once(tenant, endless).is_err());
     assert_eq!(
         once(tenant, "return 1 + 1;").unwrap_err().0,
-        "2 scripts of this tenant run on and cannot be ended: none is run until the server was started again"
+        "2 scripts of this tenant could not be stopped: its scripts run again after a restart of the server"
     );
     assert_eq!(
         once(TENANT_ID, "return 1 + 1;").unwrap(),
         json!(2),
-        "nobody else's matter"
+        "other tenants are not affected"
     );
 }
 
 #[test]
-fn a_script_is_the_body_of_one_function() {
+fn script_must_be_one_function_body() {
     for escaped in [
         "return 1; }); (function() { return 'escaped';",
         "return 1; }); while (true) {} (function() { return 1;",
@@ -182,7 +182,7 @@ fn a_script_is_the_body_of_one_function() {
 }
 
 #[test]
-fn scripts_leave_nothing_behind() {
+fn scripts_cannot_change_later_calls() {
     let run = |script: &str| once(TENANT_ID, script);
     for change in [
         "globalThis.leak = 1; return 1;",
@@ -211,9 +211,9 @@ fn scripts_leave_nothing_behind() {
     }
 }
 
-/// From everything a script can make.
+/// Walks everything that a script can reach or create.
 #[test]
-fn all_that_a_script_can_reach_is_frozen() {
+fn reachable_objects_are_frozen() {
     let found = once(
         TENANT_ID,
         "const seen = new Set(), open = [];
@@ -241,7 +241,7 @@ fn all_that_a_script_can_reach_is_frozen() {
 }
 
 #[test]
-fn promises_are_not_kept() {
+fn promises_do_not_run_after_the_call() {
     assert_eq!(
         once(TENANT_ID, "Promise.resolve().then(() => { throw 1; }); return 1;").unwrap(),
         json!(1)
@@ -250,7 +250,7 @@ fn promises_are_not_kept() {
 }
 
 #[test]
-fn a_script_in_tbel_runs_if_it_is_javascript_too() {
+fn tbel_script_runs_if_it_equals_the_javascript() {
     let same = node(
         "filter.TbJsFilterNode",
         "n",

@@ -1,8 +1,10 @@
-//! What devices with Protobuf payloads are told: ThingsBoard's own messages for attributes and answers, the profile's schema for calls.
+//! Messages to devices with Protobuf payloads: ThingsBoard's messages for attributes and responses, the profile's
+//! schema for RPC requests.
 //!
 //! ```text
 //! TsKvProto                       1 ts int64 | 2 kv KeyValueProto
-//! KeyValueProto                   1 key | 2 type (0 bool, 1 long, 2 double, 3 string, 4 JSON) | 3 bool | 4 long | 5 double | 6 string | 7 JSON
+//! KeyValueProto                   1 key | 2 type (0 bool, 1 long, 2 double, 3 string, 4 JSON)
+//!                                 3 bool | 4 long | 5 double | 6 string | 7 JSON
 //! AttributeUpdateNotificationMsg  1 repeated TsKvProto shared, updated | 2 repeated string shared, deleted
 //! GetAttributeResponseMsg         1 request id | 2 repeated TsKvProto client | 3 repeated TsKvProto shared
 //! ToServerRpcResponseMsg          1 request id | 2 payload
@@ -10,12 +12,12 @@
 
 use base64ct::{Base64, Encoding};
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::PointValue;
 
-use super::schema::{Field, Kind, Label, MessageType, Schema};
+use super::schema::{FieldDescriptor, FieldKind, FieldLabel, MessageType, Schema};
 use crate::model::Attribute;
 
-/// Shared attributes were changed.
+/// Changed shared attributes.
 pub fn attribute_update(updated: &[Attribute], deleted: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     put_attributes(&mut out, 1, updated);
@@ -33,7 +35,7 @@ pub fn attribute_response(id: i32, client: &[Attribute], shared: &[Attribute]) -
     out
 }
 
-/// The answer to a call of the device.
+/// Response to an RPC request of the device.
 pub fn rpc_response(id: i32, payload: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_number(&mut out, 1, i64::from(id));
@@ -46,23 +48,23 @@ fn put_attributes(out: &mut Vec<u8>, number: u32, attributes: &[Attribute]) {
         let mut value = Vec::new();
         put_bytes(&mut value, 1, attribute.key.as_bytes());
         match &attribute.value {
-            Value::Bool(is_true) => {
+            PointValue::Bool(is_true) => {
                 put_number(&mut value, 3, i64::from(*is_true));
             }
-            Value::Long(number) => {
+            PointValue::Long(number) => {
                 put_number(&mut value, 2, 1);
                 put_number(&mut value, 4, *number);
             }
-            Value::Double(number) => {
+            PointValue::Double(number) => {
                 put_number(&mut value, 2, 2);
                 put_tag(&mut value, 5, 1);
                 value.extend(number.to_le_bytes());
             }
-            Value::String(text) => {
+            PointValue::String(text) => {
                 put_number(&mut value, 2, 3);
                 put_bytes(&mut value, 6, text.as_bytes());
             }
-            Value::Json(text) => {
+            PointValue::Json(text) => {
                 put_number(&mut value, 2, 4);
                 put_bytes(&mut value, 7, text.as_bytes());
             }
@@ -75,7 +77,7 @@ fn put_attributes(out: &mut Vec<u8>, number: u32, attributes: &[Attribute]) {
 }
 
 impl Schema {
-    /// A message of the schema with what it has of these members; what does not fit its field is left out.
+    /// Encodes the members that are in the schema. Skips values that do not fit their field.
     pub fn encode(&self, json: &Json) -> Vec<u8> {
         self.encode_message(&self.messages[self.root], json)
     }
@@ -85,7 +87,7 @@ impl Schema {
         for field in &kind.fields {
             let value = &json[field.name.as_str()];
             match (&field.kind, field.label) {
-                (Kind::Map(key, of), _) => {
+                (FieldKind::Map(key, of), _) => {
                     for (name, value) in value.as_object().into_iter().flatten() {
                         let mut entry = Vec::new();
                         self.put(&mut entry, 1, key, &Json::from(name.as_str()));
@@ -93,7 +95,7 @@ impl Schema {
                         put_bytes(&mut out, field.number, &entry);
                     }
                 }
-                (_, Label::Repeated) => {
+                (_, FieldLabel::Repeated) => {
                     for value in value.as_array().into_iter().flatten() {
                         self.put_field(&mut out, field, value);
                     }
@@ -104,82 +106,82 @@ impl Schema {
         out
     }
 
-    fn put_field(&self, out: &mut Vec<u8>, field: &Field, value: &Json) {
+    fn put_field(&self, out: &mut Vec<u8>, field: &FieldDescriptor, value: &Json) {
         if !value.is_null() {
             self.put(out, field.number, &field.kind, value);
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "as the type of the field says")]
-    fn put(&self, out: &mut Vec<u8>, number: u32, kind: &Kind, value: &Json) {
+    #[expect(clippy::cast_possible_truncation, reason = "the field type defines the width")]
+    fn put(&self, out: &mut Vec<u8>, number: u32, kind: &FieldKind, value: &Json) {
         match kind {
-            Kind::Message(index) => {
+            FieldKind::Message(index) => {
                 let inside = self.encode_message(&self.messages[*index], value);
                 put_bytes(out, number, &inside);
             }
-            Kind::String => {
+            FieldKind::String => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 put_bytes(out, number, text.as_bytes());
             }
-            Kind::Bytes => {
+            FieldKind::Bytes => {
                 if let Some(bytes) = value.as_str().and_then(|text| Base64::decode_vec(text).ok()) {
                     put_bytes(out, number, &bytes);
                 }
             }
-            Kind::Double => {
+            FieldKind::Double => {
                 if let Some(value) = decimal(value) {
                     put_tag(out, number, 1);
                     out.extend(value.to_le_bytes());
                 }
             }
-            Kind::Float => {
+            FieldKind::Float => {
                 if let Some(value) = decimal(value) {
                     put_tag(out, number, 5);
                     out.extend((value as f32).to_le_bytes());
                 }
             }
-            Kind::Bool => {
+            FieldKind::Bool => {
                 if let Some(is_true) = value.as_bool() {
                     put_varint_field(out, number, u64::from(is_true));
                 }
             }
-            Kind::Enum(index) => {
+            FieldKind::Enum(index) => {
                 let named = |name: &str| self.enums[*index].iter().find(|(_, known)| *known == name);
                 let found = value.as_str().and_then(named).map(|(value, _)| i64::from(*value));
                 if let Some(value) = found.or_else(|| value.as_i64()) {
                     put_number(out, number, value);
                 }
             }
-            Kind::Fixed64 | Kind::Sfixed64 => {
+            FieldKind::Fixed64 | FieldKind::Sfixed64 => {
                 if let Some(value) = whole(value) {
                     put_tag(out, number, 1);
                     out.extend(value.to_le_bytes());
                 }
             }
-            Kind::Fixed32 | Kind::Sfixed32 => {
+            FieldKind::Fixed32 | FieldKind::Sfixed32 => {
                 if let Some(value) = whole(value) {
                     put_tag(out, number, 5);
                     out.extend((value as i32).to_le_bytes());
                 }
             }
-            Kind::Sint32 | Kind::Sint64 => {
+            FieldKind::Sint32 | FieldKind::Sint64 => {
                 if let Some(value) = whole(value) {
                     put_number(out, number, value << 1 ^ value >> 63);
                 }
             }
-            Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => {
+            FieldKind::Int32 | FieldKind::Int64 | FieldKind::Uint32 | FieldKind::Uint64 => {
                 if let Some(value) = whole(value) {
                     put_number(out, number, value);
                 }
             }
-            // Maps are of fields, not of values; names are resolved when a schema has been read.
-            Kind::Map(..) | Kind::Named(_) => {}
+            // A map is a field and not a value. Names are resolved when the schema is parsed.
+            FieldKind::Map(..) | FieldKind::Named(_) => {}
         }
     }
 }
 
-/// 64-bit integers are texts in JSON.
-#[expect(clippy::cast_possible_wrap, reason = "the wire has no signs")]
+/// 64-bit integers are strings in JSON.
+#[expect(clippy::cast_possible_wrap, reason = "the wire format has no signs")]
 fn whole(value: &Json) -> Option<i64> {
     let of_text = || value.as_str().and_then(|text| text.parse().ok());
     value
@@ -202,8 +204,8 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Negative ones have ten bytes.
-#[expect(clippy::cast_sign_loss, reason = "as the wire format says")]
+/// Negative numbers take ten bytes.
+#[expect(clippy::cast_sign_loss, reason = "defined by the wire format")]
 pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: i64) {
     put_varint_field(out, number, value as u64);
 }
@@ -228,9 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// What is encoded by a schema is decoded by it.
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_messages_are_decoded() {
         let schema = Schema::parse(
             "syntax = \"proto3\"; enum Mode { OFF = 0; ON = 1; } message Part { optional int32 n = 1; }
              message All { optional double d = 1; optional float f = 2; optional int32 i = 3; optional uint64 u = 4; optional sint64 s = 5;
@@ -242,7 +243,7 @@ mod tests {
             "mode": "ON", "part": {"n": 1}, "list": [1, -2], "named": {"k": 7}, "parts": [{"n": 2}, {}]});
         let decoded = schema.to_json(&schema.encode(&json)).unwrap();
         assert_eq!(serde_json::from_str::<Json>(&decoded).unwrap(), json);
-        // What is no text becomes its JSON; what does not fit is left out.
+        // A value that is not a string becomes its JSON. A value that does not fit is skipped.
         let odd = schema.encode(&json!({"t": {"a": [1]}, "i": "many", "unknown": 1}));
         assert_eq!(
             schema.to_json(&odd).unwrap(),
@@ -251,21 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn answers_byte_by_byte() {
-        let attribute = |key: &str, value: Value| Attribute {
+    fn response_bytes_match_thingsboard() {
+        let attribute = |key: &str, value: PointValue| Attribute {
             key: key.to_owned(),
             value,
             last_update_ms: 5,
         };
-        let update = attribute_update(&[attribute("a", Value::Bool(true))], &["b"]);
+        let update = attribute_update(&[attribute("a", PointValue::Bool(true))], &["b"]);
         assert_eq!(
             update,
             [0x0a, 9, 0x08, 5, 0x12, 5, 0x0a, 1, b'a', 0x18, 1, 0x12, 1, b'b']
         );
         let response = attribute_response(
             7,
-            &[attribute("n", Value::Long(300))],
-            &[attribute("t", Value::String("x".into()))],
+            &[attribute("n", PointValue::Long(300))],
+            &[attribute("t", PointValue::String("x".into()))],
         );
         let expected = [
             &[0x08, 7][..],

@@ -1,15 +1,17 @@
-//! Gateways with Protobuf payloads: what they say of the devices behind them as the JSON that other gateways say, and what they are told.
-//! ThingsBoard's own messages, whatever schemas the profile has.
+//! Gateways with Protobuf payloads. Converts their messages to the JSON of other gateways, and encodes messages to
+//! them. The messages are ThingsBoard's, independent of the profile's schemas.
 //!
 //! ```text
 //! ConnectMsg                   1 device name | 2 device type
 //! DisconnectMsg                1 device name
-//! GatewayTelemetryMsg          1 repeated { 1 device name | 3 { 1 repeated { 1 ts int64 | 2 repeated KeyValueProto } } }
+//! GatewayTelemetryMsg          1 repeated { 1 device name
+//!                                         | 3 { 1 repeated { 1 ts int64 | 2 repeated KeyValueProto } } }
 //! GatewayAttributesMsg         1 repeated { 1 device name | 2 { 1 repeated KeyValueProto } }
 //! GatewayClaimMsg              1 repeated { 1 device name | 2 { 1 secret key | 2 duration int64 } }
 //! GatewayAttributesRequestMsg  1 id | 2 device name | 3 client scope | 4 repeated keys
 //! GatewayRpcResponseMsg        1 device name | 2 id | 3 data
-//! to gateways                  1 device name | 2 AttributeUpdateNotificationMsg, GetAttributeResponseMsg or ToDeviceRpcRequestMsg
+//! to gateways                  1 device name
+//!                              2 AttributeUpdateNotificationMsg, GetAttributeResponseMsg or ToDeviceRpcRequestMsg
 //! ToDeviceRpcRequestMsg        1 id | 2 method | 3 params
 //! ```
 
@@ -17,10 +19,10 @@ use serde_json::{Map, Value as Json, json};
 
 use super::encode::{attribute_response, attribute_update, put_bytes, put_number};
 use super::schema::Schema;
-use crate::decode::error::DecodeError;
+use crate::decode::error::PayloadDecodeError;
 use crate::model::Attribute;
 
-/// What a gateway says.
+/// Kind of a gateway message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayKind {
     Connect,
@@ -36,11 +38,11 @@ const CONNECT: &str = "message ConnectMsg { string device = 1; string type = 2; 
 const VALUE: &str = "message Value { string key = 1; int32 type = 2; bool is = 3; int64 long = 4; double double = 5; string text = 6; string json = 7; }";
 const TELEMETRY: &str =
     "message Group { int64 ts = 1; repeated Value values = 2; } message Post { repeated Group groups = 1; }
-    message Said { string device = 1; Post msg = 3; } message All { repeated Said said = 1; }";
+    message Part { string device = 1; Post msg = 3; } message All { repeated Part parts = 1; }";
 const ATTRIBUTES: &str = "message Post { repeated Value values = 1; }
-    message Said { string device = 1; Post msg = 2; } message All { repeated Said said = 1; }";
+    message Part { string device = 1; Post msg = 2; } message All { repeated Part parts = 1; }";
 const CLAIMS: &str = "message Claim { string secretKey = 1; int64 durationMs = 2; }
-    message Said { string device = 1; Claim msg = 2; } message All { repeated Said said = 1; }";
+    message Part { string device = 1; Claim msg = 2; } message All { repeated Part parts = 1; }";
 const ATTRIBUTES_REQUEST: &str =
     "message Request { int32 id = 1; string device = 2; bool client = 3; repeated string keys = 4; }";
 const RPC_RESPONSE: &str = "message Response { string device = 1; int32 id = 2; string data = 3; }";
@@ -54,7 +56,7 @@ pub struct GatewaySchemas {
     claims: Schema,
     attributes_request: Schema,
     rpc_response: Schema,
-    called: Schema,
+    rpc_request: Schema,
 }
 
 impl GatewaySchemas {
@@ -66,11 +68,11 @@ impl GatewaySchemas {
             claims: Schema::parse(CLAIMS)?,
             attributes_request: Schema::parse(ATTRIBUTES_REQUEST)?,
             rpc_response: Schema::parse(RPC_RESPONSE)?,
-            called: Schema::parse(CALLED)?,
+            rpc_request: Schema::parse(CALLED)?,
         })
     }
 
-    pub fn to_json(&self, kind: GatewayKind, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    pub fn to_json(&self, kind: GatewayKind, payload: &[u8]) -> Result<Vec<u8>, PayloadDecodeError> {
         let schema = match kind {
             GatewayKind::Connect | GatewayKind::Disconnect => &self.connect,
             GatewayKind::Telemetry => &self.telemetry,
@@ -79,41 +81,41 @@ impl GatewaySchemas {
             GatewayKind::RpcResponse => &self.rpc_response,
             GatewayKind::Claim => &self.claims,
         };
-        let mut said: Json = serde_json::from_str(&schema.to_json(payload)?)?;
+        let mut message: Json = serde_json::from_str(&schema.to_json(payload)?)?;
         let json = match kind {
             GatewayKind::Connect | GatewayKind::Disconnect => {
-                if said["type"] == "" {
-                    said["type"] = Json::Null;
+                if message["type"] == "" {
+                    message["type"] = Json::Null;
                 }
-                said
+                message
             }
-            GatewayKind::Telemetry => of_each(&said, Json::Array(Vec::new()), add_groups),
-            GatewayKind::Attributes => of_each(&said, json!({}), |all, msg| add_values(all, &msg["values"])),
-            GatewayKind::Claim => of_each(&said, json!({}), |claim, msg| {
+            GatewayKind::Telemetry => of_each(&message, Json::Array(Vec::new()), add_groups),
+            GatewayKind::Attributes => of_each(&message, json!({}), |all, msg| add_values(all, &msg["values"])),
+            GatewayKind::Claim => of_each(&message, json!({}), |claim, msg| {
                 *claim = json!({"secretKey": msg["secretKey"], "durationMs": long(&msg["durationMs"])});
             }),
-            GatewayKind::AttributesRequest => said,
+            GatewayKind::AttributesRequest => message,
             GatewayKind::RpcResponse => {
-                let data = json_or_text(&said["data"]);
-                said["data"] = data;
-                said
+                let data = json_or_text(&message["data"]);
+                message["data"] = data;
+                message
             }
         };
         Ok(json.to_string().into_bytes())
     }
 
-    /// Which call it was that was sent with this payload.
-    pub fn called(&self, payload: &[u8]) -> Option<(String, i32)> {
-        let called: Json = serde_json::from_str(&self.called.to_json(payload).ok()?).ok()?;
+    /// The device name and request number of an RPC request with this payload.
+    pub fn rpc_target(&self, payload: &[u8]) -> Option<(String, i32)> {
+        let called: Json = serde_json::from_str(&self.rpc_request.to_json(payload).ok()?).ok()?;
         let id = i32::try_from(called["call"]["id"].as_i64()?).ok()?;
         Some((called["device"].as_str()?.to_owned(), id))
     }
 }
 
-/// An object with a member for each device.
-fn of_each(said: &Json, empty: Json, mut add: impl FnMut(&mut Json, &Json)) -> Json {
+/// Builds an object with a member for each device.
+fn of_each(message: &Json, empty: Json, mut add: impl FnMut(&mut Json, &Json)) -> Json {
     let mut devices = Map::new();
-    for one in said["said"].as_array().into_iter().flatten() {
+    for one in message["parts"].as_array().into_iter().flatten() {
         let name = one["device"].as_str().unwrap_or_default();
         add(devices.entry(name).or_insert_with(|| empty.clone()), &one["msg"]);
     }
@@ -142,7 +144,7 @@ fn add_values(all: &mut Json, values: &Json) {
     }
 }
 
-/// 64-bit integers are texts in the JSON of Protobuf.
+/// 64-bit integers are strings in the JSON of Protobuf.
 fn long(value: &Json) -> Json {
     let number = value.as_str().and_then(|text| text.parse::<i64>().ok());
     Json::from(number.unwrap_or_default())
@@ -185,13 +187,13 @@ mod tests {
         [&[number << 3 | 2, bytes.len() as u8][..], bytes].concat()
     }
 
-    fn said(kind: GatewayKind, payload: &[u8]) -> String {
+    fn to_json(kind: GatewayKind, payload: &[u8]) -> String {
         let json = GatewaySchemas::parse().unwrap().to_json(kind, payload).unwrap();
         String::from_utf8(json).unwrap()
     }
 
     #[test]
-    fn what_gateways_say_is_the_json_of_other_gateways() {
+    fn gateway_messages_become_gateway_json() {
         let values = [
             [text(1, b"b"), vec![0x18, 1]].concat(),
             [text(1, b"l"), vec![0x10, 1, 0x20, 42]].concat(),
@@ -211,32 +213,35 @@ mod tests {
         ]
         .concat();
         assert_eq!(
-            said(GatewayKind::Telemetry, &telemetry),
+            to_json(GatewayKind::Telemetry, &telemetry),
             r#"{"A":[{"ts":5,"values":{"b":true,"l":42}},{"ts":6,"values":{"d":1.0,"j":{"k":[1]},"s":"x"}},{"ts":8,"values":{"b":true}}],"B":[{"ts":7,"values":{"l":42}}]}"#
         );
         let attributes: Vec<u8> = values[..2].iter().flat_map(|value| text(1, value)).collect();
         let attributes = text(1, &[text(1, b"A"), text(2, &attributes)].concat());
-        assert_eq!(said(GatewayKind::Attributes, &attributes), r#"{"A":{"b":true,"l":42}}"#);
+        assert_eq!(
+            to_json(GatewayKind::Attributes, &attributes),
+            r#"{"A":{"b":true,"l":42}}"#
+        );
         let claim = text(
             1,
             &[text(1, b"A"), text(2, &[text(1, b"s"), vec![0x10, 9]].concat())].concat(),
         );
         assert_eq!(
-            said(GatewayKind::Claim, &claim),
+            to_json(GatewayKind::Claim, &claim),
             r#"{"A":{"durationMs":9,"secretKey":"s"}}"#
         );
         assert_eq!(
-            said(GatewayKind::Connect, &text(1, b"A")),
+            to_json(GatewayKind::Connect, &text(1, b"A")),
             r#"{"device":"A","type":null}"#
         );
         let request = [vec![0x08, 5], text(2, b"A"), vec![0x18, 1], text(4, b"k")].concat();
         assert_eq!(
-            said(GatewayKind::AttributesRequest, &request),
+            to_json(GatewayKind::AttributesRequest, &request),
             r#"{"client":true,"device":"A","id":5,"keys":["k"]}"#
         );
         let response = [text(1, b"A"), vec![0x10, 3], text(3, b"{\"is\":1}")].concat();
         assert_eq!(
-            said(GatewayKind::RpcResponse, &response),
+            to_json(GatewayKind::RpcResponse, &response),
             r#"{"data":{"is":1},"device":"A","id":3}"#
         );
         let schemas = GatewaySchemas::parse().unwrap();
@@ -244,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gateways_are_told_names_the_device() {
+    fn messages_to_gateways_name_the_device() {
         let call = gateway_rpc_request("A", 300, "run", "{}");
         let expected = [
             text(1, b"A"),
@@ -252,7 +257,7 @@ mod tests {
         ];
         assert_eq!(call, expected.concat());
         let schemas = GatewaySchemas::parse().unwrap();
-        assert_eq!(schemas.called(&call), Some(("A".to_owned(), 300)));
+        assert_eq!(schemas.rpc_target(&call), Some(("A".to_owned(), 300)));
         assert_eq!(
             gateway_attribute_update("A", &[], &["k"]),
             [text(1, b"A"), text(2, &text(2, b"k"))].concat()

@@ -1,25 +1,25 @@
-//! A payload to JSON, as the JSON mapping of Protobuf has it: 64-bit integers as texts, bytes in base64, enums by name, fields
-//! without presence by their default value. Unknown fields are left out. Output and depth are bounded.
+//! Converts a payload to JSON with the JSON mapping of Protobuf: 64-bit integers as strings, bytes in base64, enums
+//! by name, missing fields without presence by their default. Skips unknown fields. Output and depth are bounded.
 
 use std::collections::BTreeMap;
 
 use base64ct::{Base64, Encoding};
 
-use super::schema::{Field, Kind, Label, MessageType, Schema};
-use crate::decode::error::DecodeError;
+use super::schema::{FieldDescriptor, FieldKind, FieldLabel, MessageType, Schema};
+use crate::decode::error::PayloadDecodeError;
 
 const JSON_BYTES_MAX: usize = 4 << 20;
 const DEPTH_MAX: usize = 32;
 
 const EXPECTED: &str = "a Protobuf message of the profile's schema";
 
-fn wrong() -> DecodeError {
-    DecodeError::form(EXPECTED)
+fn unexpected_format() -> PayloadDecodeError {
+    PayloadDecodeError::form(EXPECTED)
 }
 
-/// One value as it is on the wire.
+/// A value in the wire format.
 #[derive(Clone, Copy, Debug)]
-enum Wire<'a> {
+enum WireValue<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
@@ -27,21 +27,27 @@ enum Wire<'a> {
 }
 
 impl Schema {
-    pub fn to_json(&self, payload: &[u8]) -> Result<String, DecodeError> {
+    pub fn to_json(&self, payload: &[u8]) -> Result<String, PayloadDecodeError> {
         let mut json = String::new();
         self.message(&self.messages[self.root], payload, 0, &mut json)?;
         Ok(json)
     }
 
-    fn message(&self, kind: &MessageType, bytes: &[u8], depth: usize, json: &mut String) -> Result<(), DecodeError> {
+    fn message(
+        &self,
+        kind: &MessageType,
+        bytes: &[u8],
+        depth: usize,
+        json: &mut String,
+    ) -> Result<(), PayloadDecodeError> {
         if depth >= DEPTH_MAX || json.len() > JSON_BYTES_MAX {
-            return Err(wrong());
+            return Err(unexpected_format());
         }
         let found = fields(bytes)?;
         json.push('{');
         for field in &kind.fields {
             let values = found.get(&field.number).map_or(&[][..], Vec::as_slice);
-            if values.is_empty() && (field.label == Label::Optional || is_message(field)) {
+            if values.is_empty() && (field.label == FieldLabel::Optional || is_message(field)) {
                 continue;
             }
             if !json.ends_with('{') {
@@ -55,10 +61,16 @@ impl Schema {
         Ok(())
     }
 
-    fn field(&self, field: &Field, values: &[Wire<'_>], depth: usize, json: &mut String) -> Result<(), DecodeError> {
+    fn field(
+        &self,
+        field: &FieldDescriptor,
+        values: &[WireValue<'_>],
+        depth: usize,
+        json: &mut String,
+    ) -> Result<(), PayloadDecodeError> {
         match (&field.kind, field.label) {
-            (Kind::Map(key, value), _) => self.map(key, value, values, depth, json),
-            (kind, Label::Repeated) => {
+            (FieldKind::Map(key, value), _) => self.map(key, value, values, depth, json),
+            (kind, FieldLabel::Repeated) => {
                 json.push('[');
                 for (index, value) in values.iter().enumerate() {
                     if index > 0 {
@@ -69,7 +81,7 @@ impl Schema {
                 json.push(']');
                 Ok(())
             }
-            // Of several the last one counts.
+            // The last of several values applies.
             (kind, _) => match values.last() {
                 Some(value) => self.value(kind, *value, depth, json),
                 None => {
@@ -81,19 +93,29 @@ impl Schema {
     }
 
     /// Numbers may be packed.
-    fn repeated(&self, kind: &Kind, value: Wire<'_>, depth: usize, json: &mut String) -> Result<(), DecodeError> {
-        let Wire::Bytes(mut packed) = value else {
+    fn repeated(
+        &self,
+        kind: &FieldKind,
+        value: WireValue<'_>,
+        depth: usize,
+        json: &mut String,
+    ) -> Result<(), PayloadDecodeError> {
+        let WireValue::Bytes(mut packed) = value else {
             return self.value(kind, value, depth, json);
         };
-        if matches!(kind, Kind::String | Kind::Bytes | Kind::Message(_)) {
+        if matches!(kind, FieldKind::String | FieldKind::Bytes | FieldKind::Message(_)) {
             return self.value(kind, value, depth, json);
         }
         let mut is_first = true;
         while !packed.is_empty() {
             let one = match kind {
-                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Wire::Fixed64(u64::from_le_bytes(take(&mut packed)?)),
-                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => Wire::Fixed32(u32::from_le_bytes(take(&mut packed)?)),
-                _ => Wire::Varint(varint(&mut packed)?),
+                FieldKind::Double | FieldKind::Fixed64 | FieldKind::Sfixed64 => {
+                    WireValue::Fixed64(u64::from_le_bytes(take(&mut packed)?))
+                }
+                FieldKind::Float | FieldKind::Fixed32 | FieldKind::Sfixed32 => {
+                    WireValue::Fixed32(u32::from_le_bytes(take(&mut packed)?))
+                }
+                _ => WireValue::Varint(varint(&mut packed)?),
             };
             if !std::mem::take(&mut is_first) {
                 json.push(',');
@@ -105,15 +127,17 @@ impl Schema {
 
     fn map(
         &self,
-        key: &Kind,
-        value: &Kind,
-        entries: &[Wire<'_>],
+        key: &FieldKind,
+        value: &FieldKind,
+        entries: &[WireValue<'_>],
         depth: usize,
         json: &mut String,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), PayloadDecodeError> {
         json.push('{');
         for entry in entries {
-            let Wire::Bytes(bytes) = entry else { return Err(wrong()) };
+            let WireValue::Bytes(bytes) = entry else {
+                return Err(unexpected_format());
+            };
             let found = fields(bytes)?;
             let last = |number: u32| found.get(&number).and_then(|values| values.last());
             if !json.ends_with('{') {
@@ -139,53 +163,65 @@ impl Schema {
         Ok(())
     }
 
-    fn value(&self, kind: &Kind, wire: Wire<'_>, depth: usize, json: &mut String) -> Result<(), DecodeError> {
+    fn value(
+        &self,
+        kind: &FieldKind,
+        wire: WireValue<'_>,
+        depth: usize,
+        json: &mut String,
+    ) -> Result<(), PayloadDecodeError> {
         if json.len() > JSON_BYTES_MAX {
-            return Err(wrong());
+            return Err(unexpected_format());
         }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_possible_wrap,
-            reason = "as the wire format says"
+            reason = "defined by the wire format"
         )]
         let text = match (kind, wire) {
-            (Kind::Message(index), Wire::Bytes(bytes)) => {
+            (FieldKind::Message(index), WireValue::Bytes(bytes)) => {
                 return self.message(&self.messages[*index], bytes, depth + 1, json);
             }
-            (Kind::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits)),
-            (Kind::Float, Wire::Fixed32(bits)) => float(f32::from_bits(bits)),
-            (Kind::Int32, Wire::Varint(value)) => (value as i32).to_string(),
-            (Kind::Uint32, Wire::Varint(value)) => (value as u32).to_string(),
-            (Kind::Sint32, Wire::Varint(value)) => (zigzag(value) as i32).to_string(),
-            (Kind::Fixed32, Wire::Fixed32(value)) => value.to_string(),
-            (Kind::Sfixed32, Wire::Fixed32(value)) => (value as i32).to_string(),
-            (Kind::Int64, Wire::Varint(value)) => format!("\"{}\"", value as i64),
-            (Kind::Uint64, Wire::Varint(value)) | (Kind::Fixed64, Wire::Fixed64(value)) => format!("\"{value}\""),
-            (Kind::Sint64, Wire::Varint(value)) => format!("\"{}\"", zigzag(value)),
-            (Kind::Sfixed64, Wire::Fixed64(value)) => format!("\"{}\"", value as i64),
-            (Kind::Bool, Wire::Varint(value)) => (value != 0).to_string(),
-            (Kind::Enum(index), Wire::Varint(value)) => {
+            (FieldKind::Double, WireValue::Fixed64(bits)) => double(f64::from_bits(bits)),
+            (FieldKind::Float, WireValue::Fixed32(bits)) => float(f32::from_bits(bits)),
+            (FieldKind::Int32, WireValue::Varint(value)) => (value as i32).to_string(),
+            (FieldKind::Uint32, WireValue::Varint(value)) => (value as u32).to_string(),
+            (FieldKind::Sint32, WireValue::Varint(value)) => (zigzag(value) as i32).to_string(),
+            (FieldKind::Fixed32, WireValue::Fixed32(value)) => value.to_string(),
+            (FieldKind::Sfixed32, WireValue::Fixed32(value)) => (value as i32).to_string(),
+            (FieldKind::Int64, WireValue::Varint(value)) => format!("\"{}\"", value as i64),
+            (FieldKind::Uint64, WireValue::Varint(value)) | (FieldKind::Fixed64, WireValue::Fixed64(value)) => {
+                format!("\"{value}\"")
+            }
+            (FieldKind::Sint64, WireValue::Varint(value)) => format!("\"{}\"", zigzag(value)),
+            (FieldKind::Sfixed64, WireValue::Fixed64(value)) => format!("\"{}\"", value as i64),
+            (FieldKind::Bool, WireValue::Varint(value)) => (value != 0).to_string(),
+            (FieldKind::Enum(index), WireValue::Varint(value)) => {
                 let number = value as i32;
                 self.enums[*index]
                     .get(&number)
                     .map_or_else(|| number.to_string(), |name| quoted(name))
             }
-            (Kind::String, Wire::Bytes(bytes)) => quoted(std::str::from_utf8(bytes).map_err(|_| wrong())?),
-            (Kind::Bytes, Wire::Bytes(bytes)) => format!("\"{}\"", Base64::encode_string(bytes)),
-            _ => return Err(wrong()),
+            (FieldKind::String, WireValue::Bytes(bytes)) => {
+                quoted(std::str::from_utf8(bytes).map_err(|_| unexpected_format())?)
+            }
+            (FieldKind::Bytes, WireValue::Bytes(bytes)) => format!("\"{}\"", Base64::encode_string(bytes)),
+            _ => return Err(unexpected_format()),
         };
         json.push_str(&text);
         Ok(())
     }
 
-    fn default(&self, kind: &Kind) -> String {
+    fn default(&self, kind: &FieldKind) -> String {
         match kind {
-            Kind::Double | Kind::Float => "0.0".to_owned(),
-            Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64 => "\"0\"".to_owned(),
-            Kind::Bool => "false".to_owned(),
-            Kind::String | Kind::Bytes => "\"\"".to_owned(),
-            Kind::Message(_) | Kind::Map(..) => "{}".to_owned(),
-            Kind::Enum(index) => self.enums[*index]
+            FieldKind::Double | FieldKind::Float => "0.0".to_owned(),
+            FieldKind::Int64 | FieldKind::Uint64 | FieldKind::Sint64 | FieldKind::Fixed64 | FieldKind::Sfixed64 => {
+                "\"0\"".to_owned()
+            }
+            FieldKind::Bool => "false".to_owned(),
+            FieldKind::String | FieldKind::Bytes => "\"\"".to_owned(),
+            FieldKind::Message(_) | FieldKind::Map(..) => "{}".to_owned(),
+            FieldKind::Enum(index) => self.enums[*index]
                 .get(&0)
                 .map_or_else(|| "0".to_owned(), |name| quoted(name)),
             _ => "0".to_owned(),
@@ -193,8 +229,8 @@ impl Schema {
     }
 }
 
-fn is_message(field: &Field) -> bool {
-    matches!(field.kind, Kind::Message(_)) && field.label == Label::Plain
+fn is_message(field: &FieldDescriptor) -> bool {
+    matches!(field.kind, FieldKind::Message(_)) && field.label == FieldLabel::Plain
 }
 
 fn quoted(text: &str) -> String {
@@ -226,52 +262,52 @@ fn not_finite(is_nan: bool, is_positive: bool) -> String {
     .to_owned()
 }
 
-#[expect(clippy::cast_possible_wrap, reason = "as the wire format says")]
+#[expect(clippy::cast_possible_wrap, reason = "defined by the wire format")]
 fn zigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// All values by the number of their field, in the order in which they came.
-fn fields(mut bytes: &[u8]) -> Result<BTreeMap<u32, Vec<Wire<'_>>>, DecodeError> {
-    let mut found: BTreeMap<u32, Vec<Wire<'_>>> = BTreeMap::new();
+/// All values by field number, in order.
+fn fields(mut bytes: &[u8]) -> Result<BTreeMap<u32, Vec<WireValue<'_>>>, PayloadDecodeError> {
+    let mut found: BTreeMap<u32, Vec<WireValue<'_>>> = BTreeMap::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes)?;
-        let number = u32::try_from(tag >> 3).map_err(|_| wrong())?;
+        let number = u32::try_from(tag >> 3).map_err(|_| unexpected_format())?;
         let wire = match tag & 7 {
-            0 => Wire::Varint(varint(&mut bytes)?),
-            1 => Wire::Fixed64(u64::from_le_bytes(take(&mut bytes)?)),
+            0 => WireValue::Varint(varint(&mut bytes)?),
+            1 => WireValue::Fixed64(u64::from_le_bytes(take(&mut bytes)?)),
             2 => {
-                let length = usize::try_from(varint(&mut bytes)?).map_err(|_| wrong())?;
-                let (inside, rest) = bytes.split_at_checked(length).ok_or_else(wrong)?;
+                let length = usize::try_from(varint(&mut bytes)?).map_err(|_| unexpected_format())?;
+                let (inside, rest) = bytes.split_at_checked(length).ok_or_else(unexpected_format)?;
                 bytes = rest;
-                Wire::Bytes(inside)
+                WireValue::Bytes(inside)
             }
-            5 => Wire::Fixed32(u32::from_le_bytes(take(&mut bytes)?)),
-            _ => return Err(wrong()),
+            5 => WireValue::Fixed32(u32::from_le_bytes(take(&mut bytes)?)),
+            _ => return Err(unexpected_format()),
         };
         if number == 0 {
-            return Err(wrong());
+            return Err(unexpected_format());
         }
         found.entry(number).or_default().push(wire);
     }
     Ok(found)
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
+fn varint(bytes: &mut &[u8]) -> Result<u64, PayloadDecodeError> {
     let mut value = 0;
     for index in 0..10 {
-        let (byte, rest) = bytes.split_first().ok_or_else(wrong)?;
+        let (byte, rest) = bytes.split_first().ok_or_else(unexpected_format)?;
         *bytes = rest;
         value |= u64::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
             return Ok(value);
         }
     }
-    Err(wrong())
+    Err(unexpected_format())
 }
 
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], DecodeError> {
-    let (taken, rest) = bytes.split_first_chunk::<N>().ok_or_else(wrong)?;
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], PayloadDecodeError> {
+    let (taken, rest) = bytes.split_first_chunk::<N>().ok_or_else(unexpected_format)?;
     *bytes = rest;
     Ok(*taken)
 }
@@ -302,12 +338,12 @@ mod tests {
             }
         }"#;
 
-    fn json(payload: &[u8]) -> Result<String, DecodeError> {
+    fn json(payload: &[u8]) -> Result<String, PayloadDecodeError> {
         Schema::parse(SCHEMA).unwrap().to_json(payload)
     }
 
     #[test]
-    fn all_kinds_of_fields() {
+    fn all_field_types_are_decoded() {
         let values = [
             &[0x09][..],
             &1.5_f64.to_le_bytes(),
@@ -331,16 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_has_its_default_or_is_absent() {
+    fn missing_fields_have_defaults_or_are_absent() {
         assert_eq!(json(&[]).unwrap(), "{}");
         let defaults = r#"{"values":{"temperature":0.0,"list":[],"mode":"OFF","byName":{},"parts":[],"total":"0","isOn":false,"f":0.0}}"#;
         assert_eq!(json(&[0x12, 0]).unwrap(), defaults);
-        // Unknown fields are left out.
+        // Unknown fields are skipped.
         assert_eq!(json(&[0x78, 1]).unwrap(), "{}");
     }
 
     #[test]
-    fn damaged_payloads_are_errors() {
+    fn damaged_payloads_are_rejected() {
         for payload in [
             &[0x08][..],
             &[0x12, 5, 1],
@@ -354,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_that_cannot_be() {
+    fn invalid_schemas_are_rejected() {
         for schema in [
             "",
             "message A {",

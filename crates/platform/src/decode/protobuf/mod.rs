@@ -1,5 +1,5 @@
-//! Protobuf payloads, by the schemas that a device profile has: a schema is read once, a payload becomes the JSON that
-//! ThingsBoard makes of it, and that is decoded as any other.
+//! Protobuf payloads with the schemas of a device profile. A schema is parsed once. A payload is converted to
+//! ThingsBoard's JSON, which is decoded like any other.
 
 mod encode;
 mod gateway;
@@ -21,59 +21,59 @@ use std::borrow::Cow;
 
 use serde_json::Value as Json;
 
-use super::error::DecodeError;
-use super::topic::{Form, Format};
+use super::error::PayloadDecodeError;
+use super::topic::{PayloadFormat, TopicForm};
 use crate::model::DeviceProfile;
 use gateway::GatewaySchemas;
 use schema::Schema;
 
-/// What a profile says of payloads and topics.
+/// A profile's payload and topic settings.
 #[derive(Debug, Default)]
-pub struct Transport {
-    /// In place of `v1/devices/me/telemetry` and `…/attributes`; may have wildcards.
+pub struct ProfileTransport {
+    /// Replace `v1/devices/me/telemetry` and `…/attributes`; may have wildcards.
     telemetry_filter: Option<String>,
     attributes_filter: Option<String>,
-    /// What a device may subscribe to in place of `v1/devices/me/attributes`; it is told there all the same.
+    /// An additional subscription for `v1/devices/me/attributes`, on which messages are still sent.
     subscription_filter: Option<String>,
-    protobuf: Option<Schemas>,
+    protobuf: Option<ProfileSchemas>,
 }
 
 #[derive(Debug)]
-struct Schemas {
+struct ProfileSchemas {
     telemetry: Schema,
     attributes: Schema,
     rpc_response: Schema,
     rpc_request: Schema,
-    asked: Asked,
+    fixed: FixedSchemas,
     gateway: GatewaySchemas,
-    /// What is not Protobuf may be JSON.
+    /// Accepts JSON if a payload is not Protobuf.
     accepts_json: bool,
-    /// What devices are told on `v1/devices/me/…` is JSON.
-    tells_json: bool,
+    /// Sends JSON on `v1/devices/me/…`.
+    sends_json: bool,
 }
 
-/// Messages that are ThingsBoard's own, whatever the profile says.
+/// ThingsBoard's messages, independent of the profile.
 #[derive(Debug)]
-struct Asked {
+struct FixedSchemas {
     attributes: Schema,
     call: Schema,
     claim: Schema,
 }
 
-/// Which schema a payload has.
+/// Selects the schema of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadKind {
     Telemetry,
     Attributes,
     RpcResponse,
-    /// A question for attributes.
+    /// Request for attributes.
     AttributesRequest,
-    /// A call of the device.
+    /// RPC request of the device.
     RpcRequest,
     Claim,
 }
 
-/// The schemas that ThingsBoard's editor begins with.
+/// The initial schemas of ThingsBoard's editor.
 const TELEMETRY_DEFAULT: &str = "message Telemetry { optional double temperature = 1; optional double humidity = 2; InnerObject innerObject = 3;
     message InnerObject { optional string key1 = 1; optional bool key2 = 2; optional double key3 = 3; optional int32 key4 = 4; optional string key5 = 5; } }";
 const ATTRIBUTES_DEFAULT: &str =
@@ -87,26 +87,26 @@ const ATTRIBUTES_REQUEST: &str =
 const CALL: &str = "message RpcRequest { optional string method = 1; optional string params = 2; }";
 const CLAIM: &str = "message ClaimDevice { optional string secretKey = 1; optional int64 durationMs = 2; }";
 
-impl Transport {
-    /// An error names the schema that cannot be read.
-    pub fn of(profile: &DeviceProfile) -> Result<Transport, String> {
+impl ProfileTransport {
+    /// An error names the invalid schema.
+    pub fn of(profile: &DeviceProfile) -> Result<ProfileTransport, String> {
         let json = profile.transport();
         let text = |name: &str| json[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let payload = &json["transportPayloadTypeConfiguration"];
         let is_protobuf = payload["transportPayloadType"].as_str() == Some("PROTOBUF");
-        Ok(Transport {
+        Ok(ProfileTransport {
             telemetry_filter: text("deviceTelemetryTopic"),
             attributes_filter: text("deviceAttributesTopic"),
             subscription_filter: text("deviceAttributesSubscribeTopic"),
             protobuf: if is_protobuf {
-                Some(Schemas::parse(payload)?)
+                Some(ProfileSchemas::parse(payload)?)
             } else {
                 None
             },
         })
     }
 
-    /// A topic of the profile's own.
+    /// The kind of a topic defined by the profile.
     pub fn payload_kind(&self, topic: &str) -> Option<PayloadKind> {
         let is = |filter: &Option<String>| {
             filter
@@ -122,7 +122,7 @@ impl Transport {
         }
     }
 
-    /// A filter for shared attributes that is the profile's own.
+    /// Whether the filter is the profile's filter for shared attributes.
     pub fn is_for_attributes(&self, filter: &str) -> bool {
         let own = self.subscription_filter.as_deref();
         own.is_some_and(|own| own == filter || mqtt::filter_matches(own, filter))
@@ -132,17 +132,17 @@ impl Transport {
         self.protobuf.is_some()
     }
 
-    /// Whether what a device is told in this form is Protobuf.
-    pub fn tells_protobuf(&self, form: Form) -> bool {
+    /// Whether messages to a device in this form are Protobuf.
+    pub fn sends_protobuf(&self, form: TopicForm) -> bool {
         self.protobuf.as_ref().is_some_and(|schemas| match form {
-            Form::Long => !schemas.tells_json,
-            Form::Short(Format::Json) => false,
-            Form::Short(Format::Profile | Format::Protobuf) => true,
+            TopicForm::Long => !schemas.sends_json,
+            TopicForm::Short(PayloadFormat::Json) => false,
+            TopicForm::Short(PayloadFormat::Profile | PayloadFormat::Protobuf) => true,
         })
     }
 
-    /// JSON of a payload in the profile's format.
-    pub fn to_json<'a>(&self, kind: PayloadKind, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, DecodeError> {
+    /// Converts a payload in the profile's format to JSON.
+    pub fn to_json<'a>(&self, kind: PayloadKind, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, PayloadDecodeError> {
         let Some(schemas) = &self.protobuf else {
             return Ok(Cow::Borrowed(payload));
         };
@@ -156,22 +156,23 @@ impl Transport {
     }
 }
 
-impl Transport {
-    /// What a gateway says; `None`: it is JSON.
-    pub fn gateway_to_json(&self, kind: GatewayKind, payload: &[u8]) -> Option<Result<Vec<u8>, DecodeError>> {
+impl ProfileTransport {
+    /// Converts a gateway message to JSON; `None` if it is JSON already.
+    pub fn gateway_to_json(&self, kind: GatewayKind, payload: &[u8]) -> Option<Result<Vec<u8>, PayloadDecodeError>> {
         let schemas = self.protobuf.as_ref()?;
         match schemas.gateway.to_json(kind, payload) {
             Err(_) if schemas.accepts_json && super::values::check_json(payload).is_ok() => None,
-            said => Some(said),
+            converted => Some(converted),
         }
     }
 
-    /// Which device was called by a gateway's message, and the number of the call. `None`: payloads are JSON, or it is none.
+    /// The device name and number of an RPC request to a gateway. `None` if payloads are JSON, or it is another
+    /// message.
     pub fn gateway_called(&self, payload: &[u8]) -> Option<(String, i32)> {
-        self.protobuf.as_ref()?.gateway.called(payload)
+        self.protobuf.as_ref()?.gateway.rpc_target(payload)
     }
 
-    /// A call of the server, by the profile's schema; `params` is JSON. `None`: payloads are JSON.
+    /// Encodes an RPC request with the profile's schema; `params` is JSON. `None` if payloads are JSON.
     pub fn rpc_request(&self, id: i32, method: &str, params: &str) -> Option<Vec<u8>> {
         let schemas = self.protobuf.as_ref()?;
         let params: Json = serde_json::from_str(params).unwrap_or_default();
@@ -180,16 +181,16 @@ impl Transport {
     }
 }
 
-/// Parameters are JSON in a text.
-fn with_params(json: &str) -> Result<Vec<u8>, DecodeError> {
+/// Parameters are JSON in a string.
+fn with_params(json: &str) -> Result<Vec<u8>, PayloadDecodeError> {
     let mut call: Json = serde_json::from_str(json)?;
     let params = call["params"].as_str().map(str::to_owned).unwrap_or_default();
     call["params"] = serde_json::from_str(&params).unwrap_or_else(|_| Json::from(params));
     Ok(call.to_string().into_bytes())
 }
 
-/// A number of 64 bits is a text in the JSON of Protobuf.
-fn with_duration(json: &str) -> Result<Vec<u8>, DecodeError> {
+/// 64-bit integers are strings in the JSON of Protobuf.
+fn with_duration(json: &str) -> Result<Vec<u8>, PayloadDecodeError> {
     let mut claim: Json = serde_json::from_str(json)?;
     if let Some(ms) = claim["durationMs"].as_str().and_then(|text| text.parse::<i64>().ok()) {
         claim["durationMs"] = Json::from(ms);
@@ -197,8 +198,8 @@ fn with_duration(json: &str) -> Result<Vec<u8>, DecodeError> {
     Ok(claim.to_string().into_bytes())
 }
 
-impl Schemas {
-    fn parse(json: &Json) -> Result<Schemas, String> {
+impl ProfileSchemas {
+    fn parse(json: &Json) -> Result<ProfileSchemas, String> {
         let schema = |name: &str, default: &str| {
             let text = json[name]
                 .as_str()
@@ -208,19 +209,19 @@ impl Schemas {
         };
         let is_set = |name: &str| json[name].as_bool().unwrap_or(false);
         let accepts_json = is_set("enableCompatibilityWithJsonPayloadFormat");
-        Ok(Schemas {
+        Ok(ProfileSchemas {
             telemetry: schema("deviceTelemetryProtoSchema", TELEMETRY_DEFAULT)?,
             attributes: schema("deviceAttributesProtoSchema", ATTRIBUTES_DEFAULT)?,
             rpc_response: schema("deviceRpcResponseProtoSchema", RPC_RESPONSE_DEFAULT)?,
             rpc_request: schema("deviceRpcRequestProtoSchema", RPC_REQUEST_DEFAULT)?,
-            asked: Asked {
+            fixed: FixedSchemas {
                 attributes: Schema::parse(ATTRIBUTES_REQUEST)?,
                 call: Schema::parse(CALL)?,
                 claim: Schema::parse(CLAIM)?,
             },
             gateway: GatewaySchemas::parse()?,
             accepts_json,
-            tells_json: accepts_json && is_set("useJsonPayloadFormatForDefaultDownlinkTopics"),
+            sends_json: accepts_json && is_set("useJsonPayloadFormatForDefaultDownlinkTopics"),
         })
     }
 
@@ -229,9 +230,9 @@ impl Schemas {
             PayloadKind::Telemetry => &self.telemetry,
             PayloadKind::Attributes => &self.attributes,
             PayloadKind::RpcResponse => &self.rpc_response,
-            PayloadKind::AttributesRequest => &self.asked.attributes,
-            PayloadKind::RpcRequest => &self.asked.call,
-            PayloadKind::Claim => &self.asked.claim,
+            PayloadKind::AttributesRequest => &self.fixed.attributes,
+            PayloadKind::RpcRequest => &self.fixed.call,
+            PayloadKind::Claim => &self.fixed.claim,
         }
     }
 }
@@ -245,13 +246,13 @@ mod tests {
     fn profile(payload: Json) -> DeviceProfile {
         let mut profile = DeviceProfile::default();
         profile.profile_data["transportConfiguration"] = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/t",
-            "deviceAttributesTopic": "a", "deviceAttributesSubscribeTopic": "told/+", "transportPayloadTypeConfiguration": payload});
+            "deviceAttributesTopic": "a", "deviceAttributesSubscribeTopic": "shared/+", "transportPayloadTypeConfiguration": payload});
         profile
     }
 
     #[test]
-    fn profiles_choose_topics_and_format() {
-        let json = Transport::of(&profile(json!({"transportPayloadType": "JSON"}))).unwrap();
+    fn profile_selects_topics_and_format() {
+        let json = ProfileTransport::of(&profile(json!({"transportPayloadType": "JSON"}))).unwrap();
         assert_eq!(json.payload_kind("sensors/7/t"), Some(PayloadKind::Telemetry));
         assert_eq!(json.payload_kind("a"), Some(PayloadKind::Attributes));
         assert_eq!(json.payload_kind("v1/devices/me/telemetry"), None);
@@ -261,48 +262,48 @@ mod tests {
         );
         let broken = profile(json!({"transportPayloadType": "PROTOBUF", "deviceTelemetryProtoSchema": "message {"}));
         assert!(
-            Transport::of(&broken)
+            ProfileTransport::of(&broken)
                 .unwrap_err()
                 .starts_with("deviceTelemetryProtoSchema: ")
         );
         assert!(
-            Transport::of(&DeviceProfile::default())
+            ProfileTransport::of(&DeviceProfile::default())
                 .unwrap()
                 .payload_kind("a")
                 .is_none()
         );
-        for filter in ["told/+", "told/7"] {
+        for filter in ["shared/+", "shared/7"] {
             assert!(json.is_for_attributes(filter), "{filter}");
         }
-        assert!(!json.is_for_attributes("told/7/8") && !json.is_for_attributes("#"));
+        assert!(!json.is_for_attributes("shared/7/8") && !json.is_for_attributes("#"));
     }
 
     #[test]
-    fn what_is_told_on_the_long_topics_may_be_json() {
-        let transport = |accepts: bool, tells: bool| {
+    fn long_topics_may_send_json() {
+        let transport = |accepts: bool, sends: bool| {
             let payload = json!({"transportPayloadType": "PROTOBUF", "enableCompatibilityWithJsonPayloadFormat": accepts,
-                "useJsonPayloadFormatForDefaultDownlinkTopics": tells});
-            Transport::of(&profile(payload)).unwrap()
+                "useJsonPayloadFormatForDefaultDownlinkTopics": sends});
+            ProfileTransport::of(&profile(payload)).unwrap()
         };
         let forms = [
-            Form::Long,
-            Form::Short(Format::Profile),
-            Form::Short(Format::Protobuf),
-            Form::Short(Format::Json),
+            TopicForm::Long,
+            TopicForm::Short(PayloadFormat::Profile),
+            TopicForm::Short(PayloadFormat::Protobuf),
+            TopicForm::Short(PayloadFormat::Json),
         ];
-        let told = |transport: &Transport| forms.map(|form| transport.tells_protobuf(form));
-        assert_eq!(told(&transport(true, true)), [false, true, true, false]);
-        for (accepts, tells) in [(false, false), (true, false), (false, true)] {
-            assert_eq!(told(&transport(accepts, tells)), [true, true, true, false]);
+        let protobuf_forms = |transport: &ProfileTransport| forms.map(|form| transport.sends_protobuf(form));
+        assert_eq!(protobuf_forms(&transport(true, true)), [false, true, true, false]);
+        for (accepts, sends) in [(false, false), (true, false), (false, true)] {
+            assert_eq!(protobuf_forms(&transport(accepts, sends)), [true, true, true, false]);
         }
-        assert_eq!(told(&Transport::default()), [false; 4]);
+        assert_eq!(protobuf_forms(&ProfileTransport::default()), [false; 4]);
     }
 
     #[test]
-    fn default_schemas_decode_and_json_may_be_accepted() {
+    fn default_schemas_decode_and_may_accept_json() {
         // temperature 22.5, innerObject { key2: true, key4: 7 }.
         let payload = [0x09, 0, 0, 0, 0, 0, 0x80, 0x36, 0x40, 0x1a, 4, 0x10, 1, 0x20, 7];
-        let strict = Transport::of(&profile(json!({"transportPayloadType": "PROTOBUF"}))).unwrap();
+        let strict = ProfileTransport::of(&profile(json!({"transportPayloadType": "PROTOBUF"}))).unwrap();
         let found = strict.to_json(PayloadKind::Telemetry, &payload).unwrap();
         assert_eq!(
             std::str::from_utf8(&found).unwrap(),
@@ -310,7 +311,7 @@ mod tests {
         );
         assert!(strict.to_json(PayloadKind::Telemetry, b"{\"a\":1}").is_err());
         let lenient = json!({"transportPayloadType": "PROTOBUF", "enableCompatibilityWithJsonPayloadFormat": true});
-        let lenient = Transport::of(&profile(lenient)).unwrap();
+        let lenient = ProfileTransport::of(&profile(lenient)).unwrap();
         assert_eq!(
             lenient.to_json(PayloadKind::Telemetry, b"{\"a\":1}").unwrap(),
             Cow::Borrowed(b"{\"a\":1}")

@@ -1,16 +1,16 @@
-//! Provisioning of devices that speak Protobuf, in ThingsBoard's own messages: no profile is known before it is done.
+//! Provisioning of devices that use Protobuf, with ThingsBoard's messages: the profile is unknown before it is done.
 //!
 //! ```text
-//! ProvisionDeviceRequestMsg   1 device name | 2 type of credentials | 3 { 1 key | 2 secret } | 4 credentials | 5 gateway
+//! ProvisionDeviceRequestMsg   1 device name | 2 credentials type | 3 { 1 key | 2 secret } | 4 credentials | 5 gateway
 //! credentials                 1 { 1 token } | 2 { 1 certificate } | 3 { 1 client id | 2 user name | 3 password }
-//! ProvisionDeviceResponseMsg  1 status | 2 type of credentials | 3 credentials
+//! ProvisionDeviceResponseMsg  1 status | 2 credentials type | 3 credentials
 //! ```
 
 use serde_json::{Value as Json, json};
 
 use super::schema::Schema;
 use crate::decode::answer::provisioned_credentials;
-use crate::decode::error::DecodeError;
+use crate::decode::error::PayloadDecodeError;
 use crate::decode::request::{Provision, Provisioned};
 
 const CREDENTIALS_TYPE: &str =
@@ -24,23 +24,23 @@ const RESPONSE: &str = "enum Status { UNKNOWN = 0; SUCCESS = 1; NOT_FOUND = 2; F
     message Response { Status status = 1; CredentialsType type = 2; string value = 3; }";
 
 fn schema(text: &str) -> Schema {
-    Schema::parse(&format!("{CREDENTIALS_TYPE} {text}")).expect("it is written in this file")
+    Schema::parse(&format!("{CREDENTIALS_TYPE} {text}")).expect("the schema is a constant of this file")
 }
 
-pub fn request(payload: &[u8]) -> Result<Provision, DecodeError> {
-    let said: Json = serde_json::from_str(&schema(REQUEST).to_json(payload)?)?;
-    let given = &said["credentials"];
+pub fn request(payload: &[u8]) -> Result<Provision, PayloadDecodeError> {
+    let decoded: Json = serde_json::from_str(&schema(REQUEST).to_json(payload)?)?;
+    let given = &decoded["credentials"];
     let json = json!({
-        "deviceName": said["deviceName"].as_str().unwrap_or_default(),
-        "provisionDeviceKey": said["key"]["key"].as_str().unwrap_or_default(),
-        "provisionDeviceSecret": said["key"]["secret"].as_str().unwrap_or_default(),
-        "credentialsType": said["type"].as_str().unwrap_or("ACCESS_TOKEN"),
+        "deviceName": decoded["deviceName"].as_str().unwrap_or_default(),
+        "provisionDeviceKey": decoded["key"]["key"].as_str().unwrap_or_default(),
+        "provisionDeviceSecret": decoded["key"]["secret"].as_str().unwrap_or_default(),
+        "credentialsType": decoded["type"].as_str().unwrap_or("ACCESS_TOKEN"),
         "token": given["token"]["token"],
         "hash": given["certificate"]["hash"],
         "clientId": given["basic"]["clientId"],
         "username": given["basic"]["userName"],
         "password": given["basic"]["password"],
-        "gateway": said["gateway"].as_bool().unwrap_or(false),
+        "gateway": decoded["gateway"].as_bool().unwrap_or(false),
     });
     Ok(serde_json::from_value(json)?)
 }
@@ -64,13 +64,13 @@ mod tests {
     use crate::model::{CredentialsType, DeviceCredentials};
 
     #[test]
-    fn requests_are_those_of_json() {
+    fn requests_match_their_json_form() {
         let wire = b"\x0a\x01D\x10\x02\x1a\x06\x0a\x01k\x12\x01s\x22\x0b\x1a\x09\x0a\x01c\x12\x01u\x1a\x01p\x28\x01";
-        let said = request(wire).unwrap();
+        let decoded = request(wire).unwrap();
         let in_json = Provision::decode(
             br#"{"deviceName":"D","provisionDeviceKey":"k","provisionDeviceSecret":"s","credentialsType":"MQTT_BASIC","clientId":"c","username":"u","password":"p","gateway":true}"#,
         );
-        assert_eq!(Ok(said), in_json);
+        assert_eq!(Ok(decoded), in_json);
         let least = request(b"\x1a\x06\x0a\x01k\x12\x01s").unwrap();
         assert_eq!((least.key.as_str(), least.secret.as_str()), ("k", "s"));
         assert_eq!(
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_a_status_and_credentials() {
+    fn responses_have_status_and_credentials() {
         let credentials = DeviceCredentials {
             credentials_type: CredentialsType::X509Certificate,
             credentials_value: Some("C".to_owned()),

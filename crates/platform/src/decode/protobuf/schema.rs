@@ -1,5 +1,5 @@
-//! The language of `.proto` files, as far as profiles use it: proto3 messages, nested ones, enums, maps, `oneof`. No imports,
-//! no extensions, no options that mean anything. The last message of a file is what a payload is.
+//! Parser for the part of the `.proto` language that profiles use: proto3 messages, nested messages, enums, maps,
+//! `oneof`. No imports and extensions; options are ignored. The last message of a file is the payload's.
 
 use std::collections::HashMap;
 
@@ -12,30 +12,30 @@ pub struct Schema {
 
 #[derive(Debug, Default)]
 pub struct MessageType {
-    /// In the order of the file, which is that of the JSON.
-    pub fields: Vec<Field>,
+    /// In the order of the file, which is the order in JSON.
+    pub fields: Vec<FieldDescriptor>,
 }
 
 #[derive(Debug)]
-pub struct Field {
+pub struct FieldDescriptor {
     pub number: u32,
-    /// As JSON has it: `fieldName` of `field_name`.
+    /// JSON name: `fieldName` for `field_name`.
     pub name: String,
-    pub kind: Kind,
-    pub label: Label,
+    pub kind: FieldKind,
+    pub label: FieldLabel,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Label {
-    /// Has its default value when it is not there.
+pub enum FieldLabel {
+    /// A missing field has its default value.
     Plain,
-    /// Is not there when it is not there.
+    /// A missing field is absent in JSON.
     Optional,
     Repeated,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum FieldKind {
     Double,
     Float,
     Int32,
@@ -53,8 +53,8 @@ pub enum Kind {
     Bytes,
     Message(usize),
     Enum(usize),
-    Map(Box<Kind>, Box<Kind>),
-    /// Named, not found yet.
+    Map(Box<FieldKind>, Box<FieldKind>),
+    /// A type name that is not resolved yet.
     Named(String),
 }
 
@@ -66,7 +66,7 @@ impl Schema {
         if text.len() > SCHEMA_BYTES_MAX {
             return Err(format!("the schema has more than {SCHEMA_BYTES_MAX} bytes"));
         }
-        let mut parser = Parser::new(text)?;
+        let mut parser = SchemaParser::new(text)?;
         parser.file()?;
         let root = parser.root.ok_or("At least one Message definition should exists!")?;
         let mut schema = Schema {
@@ -78,8 +78,8 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Names to what they name: within the message first, then around it.
-    fn resolve(&mut self, names: &HashMap<String, Kind>, scopes: &[String]) -> Result<(), String> {
+    /// Resolves type names, from the innermost scope outwards.
+    fn resolve(&mut self, names: &HashMap<String, FieldKind>, scopes: &[String]) -> Result<(), String> {
         for (message, scope) in self.messages.iter_mut().zip(scopes) {
             for field in &mut message.fields {
                 resolve_kind(&mut field.kind, scope, names)?;
@@ -89,10 +89,10 @@ impl Schema {
     }
 }
 
-fn resolve_kind(kind: &mut Kind, scope: &str, names: &HashMap<String, Kind>) -> Result<(), String> {
+fn resolve_kind(kind: &mut FieldKind, scope: &str, names: &HashMap<String, FieldKind>) -> Result<(), String> {
     match kind {
-        Kind::Map(_, value) => resolve_kind(value, scope, names),
-        Kind::Named(name) => {
+        FieldKind::Map(_, value) => resolve_kind(value, scope, names),
+        FieldKind::Named(name) => {
             let mut around = Some(scope);
             while let Some(inside) = around {
                 let full = if inside.is_empty() {
@@ -116,21 +116,21 @@ fn resolve_kind(kind: &mut Kind, scope: &str, names: &HashMap<String, Kind>) -> 
     }
 }
 
-struct Parser {
+struct SchemaParser {
     tokens: Vec<String>,
     at: usize,
     package: String,
     messages: Vec<MessageType>,
-    /// Of each message, its full name.
+    /// The full name of each message.
     scopes: Vec<String>,
     enums: Vec<HashMap<i32, String>>,
-    names: HashMap<String, Kind>,
+    names: HashMap<String, FieldKind>,
     root: Option<usize>,
 }
 
-impl Parser {
-    fn new(text: &str) -> Result<Parser, String> {
-        Ok(Parser {
+impl SchemaParser {
+    fn new(text: &str) -> Result<SchemaParser, String> {
+        Ok(SchemaParser {
             tokens: tokens(text)?,
             at: 0,
             package: String::new(),
@@ -179,7 +179,7 @@ impl Parser {
                     self.expect("=")?;
                     let syntax = self.next()?;
                     if syntax.trim_matches(['"', '\'']) != "proto3" {
-                        return Err(format!("syntax {syntax} is not supported: only proto3 is"));
+                        return Err(format!("syntax {syntax} is not supported, use proto3"));
                     }
                     self.expect(";")?;
                 }
@@ -192,7 +192,7 @@ impl Parser {
                 "import" => return Err("Schema imports don't support!".to_owned()),
                 "option" => self.skip_statement()?,
                 ";" => {}
-                other => return Err(format!("{other:?} is not expected here")),
+                other => return Err(format!("unexpected {other:?}")),
             }
         }
         Ok(())
@@ -211,10 +211,10 @@ impl Parser {
         let index = self.messages.len();
         self.messages.push(MessageType::default());
         self.scopes.push(full.clone());
-        self.names.insert(full.clone(), Kind::Message(index));
+        self.names.insert(full.clone(), FieldKind::Message(index));
         if !self.package.is_empty() {
             self.names
-                .insert(format!("{}.{full}", self.package), Kind::Message(index));
+                .insert(format!("{}.{full}", self.package), FieldKind::Message(index));
         }
         self.expect("{")?;
         let mut fields = Vec::new();
@@ -225,7 +225,7 @@ impl Parser {
         Ok(index)
     }
 
-    fn member(&mut self, scope: &str, depth: usize, fields: &mut Vec<Field>) -> Result<(), String> {
+    fn member(&mut self, scope: &str, depth: usize, fields: &mut Vec<FieldDescriptor>) -> Result<(), String> {
         match self.peek().unwrap_or_default() {
             "message" => {
                 self.at += 1;
@@ -240,7 +240,7 @@ impl Parser {
                 self.expect("{")?;
                 while !self.takes("}") {
                     let mut field = self.field()?;
-                    field.label = Label::Optional;
+                    field.label = FieldLabel::Optional;
                     fields.push(field);
                 }
             }
@@ -251,13 +251,13 @@ impl Parser {
         Ok(())
     }
 
-    fn field(&mut self) -> Result<Field, String> {
+    fn field(&mut self) -> Result<FieldDescriptor, String> {
         let label = if self.takes("repeated") {
-            Label::Repeated
+            FieldLabel::Repeated
         } else if self.takes("optional") {
-            Label::Optional
+            FieldLabel::Optional
         } else {
-            Label::Plain
+            FieldLabel::Plain
         };
         if self.peek() == Some("required") {
             return Err("Required labels are not supported!".to_owned());
@@ -268,17 +268,17 @@ impl Parser {
         let number = self.next()?;
         let number = number
             .parse()
-            .map_err(|_| format!("{number:?} is no number of a field"))?;
+            .map_err(|_| format!("{number:?} is not a field number"))?;
         if self.takes("[") {
             while self.next()? != "]" {}
         }
         self.expect(";")?;
-        let label = if matches!(kind, Kind::Map(..)) {
-            Label::Repeated
+        let label = if matches!(kind, FieldKind::Map(..)) {
+            FieldLabel::Repeated
         } else {
             label
         };
-        Ok(Field {
+        Ok(FieldDescriptor {
             number,
             name: json_name(&name),
             kind,
@@ -286,7 +286,7 @@ impl Parser {
         })
     }
 
-    fn kind(&mut self) -> Result<Kind, String> {
+    fn kind(&mut self) -> Result<FieldKind, String> {
         let name = self.next()?;
         if name == "map" {
             self.expect("<")?;
@@ -294,37 +294,37 @@ impl Parser {
             self.expect(",")?;
             let value = self.kind_of_one()?;
             self.expect(">")?;
-            return Ok(Kind::Map(Box::new(key), Box::new(value)));
+            return Ok(FieldKind::Map(Box::new(key), Box::new(value)));
         }
         Ok(Self::plain_kind(&name))
     }
 
-    /// Within a map there is no map.
-    fn kind_of_one(&mut self) -> Result<Kind, String> {
+    /// A map cannot contain a map.
+    fn kind_of_one(&mut self) -> Result<FieldKind, String> {
         match self.next()?.as_str() {
-            "map" => Err("a map has no maps as keys or values".to_owned()),
+            "map" => Err("a map cannot have maps as keys or values".to_owned()),
             name => Ok(Self::plain_kind(name)),
         }
     }
 
-    fn plain_kind(name: &str) -> Kind {
+    fn plain_kind(name: &str) -> FieldKind {
         match name {
-            "double" => Kind::Double,
-            "float" => Kind::Float,
-            "int32" => Kind::Int32,
-            "int64" => Kind::Int64,
-            "uint32" => Kind::Uint32,
-            "uint64" => Kind::Uint64,
-            "sint32" => Kind::Sint32,
-            "sint64" => Kind::Sint64,
-            "fixed32" => Kind::Fixed32,
-            "fixed64" => Kind::Fixed64,
-            "sfixed32" => Kind::Sfixed32,
-            "sfixed64" => Kind::Sfixed64,
-            "bool" => Kind::Bool,
-            "string" => Kind::String,
-            "bytes" => Kind::Bytes,
-            other => Kind::Named(other.trim_start_matches('.').to_owned()),
+            "double" => FieldKind::Double,
+            "float" => FieldKind::Float,
+            "int32" => FieldKind::Int32,
+            "int64" => FieldKind::Int64,
+            "uint32" => FieldKind::Uint32,
+            "uint64" => FieldKind::Uint64,
+            "sint32" => FieldKind::Sint32,
+            "sint64" => FieldKind::Sint64,
+            "fixed32" => FieldKind::Fixed32,
+            "fixed64" => FieldKind::Fixed64,
+            "sfixed32" => FieldKind::Sfixed32,
+            "sfixed64" => FieldKind::Sfixed64,
+            "bool" => FieldKind::Bool,
+            "string" => FieldKind::String,
+            "bytes" => FieldKind::Bytes,
+            other => FieldKind::Named(other.trim_start_matches('.').to_owned()),
         }
     }
 
@@ -335,7 +335,7 @@ impl Parser {
         } else {
             format!("{scope}.{name}")
         };
-        self.names.insert(full, Kind::Enum(self.enums.len()));
+        self.names.insert(full, FieldKind::Enum(self.enums.len()));
         self.expect("{")?;
         let mut values = HashMap::new();
         while !self.takes("}") {
@@ -346,9 +346,7 @@ impl Parser {
             }
             self.expect("=")?;
             let number = self.next()?;
-            let number = number
-                .parse()
-                .map_err(|_| format!("{number:?} is no number of a constant"))?;
+            let number = number.parse().map_err(|_| format!("{number:?} is not an enum value"))?;
             values.entry(number).or_insert(name);
             self.skip_statement()?;
         }
@@ -357,7 +355,7 @@ impl Parser {
     }
 }
 
-/// `field_name` to `fieldName`.
+/// Converts `field_name` to `fieldName`.
 fn json_name(name: &str) -> String {
     let mut json = String::with_capacity(name.len());
     let mut is_upper = false;
@@ -381,10 +379,10 @@ fn tokens(text: &str) -> Result<Vec<String>, String> {
             rest = rest.split_once('\n').map_or("", |(_, after)| after).trim_start();
             continue;
         } else if rest.starts_with("/*") {
-            rest = rest.split_once("*/").ok_or("a comment does not end")?.1.trim_start();
+            rest = rest.split_once("*/").ok_or("unterminated comment")?.1.trim_start();
             continue;
         } else if first == '"' || first == '\'' {
-            rest[1..].find(first).ok_or("a text does not end")? + 2
+            rest[1..].find(first).ok_or("unterminated string")? + 2
         } else if first.is_ascii_alphanumeric() || matches!(first, '_' | '.' | '-') {
             let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
             rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())
@@ -402,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_hold_no_maps_however_many() {
+    fn nested_maps_are_rejected_at_any_depth() {
         let nested = |depth: usize| {
             let (open, close) = ("map<string, ".repeat(depth), ">".repeat(depth));
             format!("syntax = \"proto3\"; message M {{ {open}int32{close} values = 1; }}")

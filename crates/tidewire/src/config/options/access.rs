@@ -4,28 +4,28 @@ use std::path::PathBuf;
 
 use auth::PasswordHash;
 
-use crate::config::key::Segment::Fixed;
+use crate::config::key::KeySegment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
-use crate::config::rules::Rules;
+use crate::config::rules::CheckedRules;
 use crate::config::value::{Unset, choice};
 
 choice! {
-    /// From where clients may come without a user name.
+    /// Which clients may connect without a user name.
     pub enum Anonymous { Never = "never", Loopback = "loopback", Always = "always" }
 }
 
 choice! {
-    /// What holds when no rule matches.
+    /// Decision if no access rule matches.
     pub enum NoMatch { Deny = "deny", Allow = "allow" }
 }
 
 choice! {
-    /// What happens to a subscription of which the rules allow only a part.
+    /// How the server handles a subscription if the rules allow only some of its topics.
     pub enum PartialSubscription { Refuse = "refuse", Filter = "filter" }
 }
 
 choice! {
-    /// Who may take over a session.
+    /// Clients that may take over a session.
     pub enum SessionOwner {
         /// The user who opened it.
         SameUser = "same_user",
@@ -34,37 +34,42 @@ choice! {
 }
 
 section! {
-    /// Who may connect, and what they may publish and subscribe to.
+    /// Authentication and access rules.
     pub struct Access at [Fixed("access")] {
-        /// Clients without a user name: `never`, from `loopback` only, or `always`. A proxy or tunnel on this machine makes
-        /// all its clients loopback ones: let it send the PROXY protocol (`proxy_protocol`), or set `never`.
+        /// Clients that may connect without a user name: `never`, from `loopback` only, or `always`. Behind a proxy
+        /// or tunnel on this machine, all clients appear to come from loopback: use the PROXY protocol
+        /// (`proxy_protocol`) or `trusted_proxies`, or set `never`.
         restart anonymous: Anonymous = "loopback";
-        /// Users and hashed passwords, one `user:hash` per line, as `tidewire passwd` and `mosquitto_passwd` write them. Read
-        /// anew on SIGHUP: connections of users who are gone or have another hash are ended.
+        /// Users and hashed passwords, one `user:hash` per line, as written by `tidewire passwd` and
+        /// `mosquitto_passwd`. SIGHUP reloads the file and disconnects clients whose user was removed or has a new
+        /// hash.
         live password_file: Unset<PathBuf> = "";
-        /// Rules in Mosquitto's format (`user`, `topic`, `pattern`), checked after `rules`.
+        /// Access rules in the format of Mosquitto (`user`, `topic`, `pattern`). They are checked after `rules`. If
+        /// the file contains no rule, `no_match` decides.
         live acl_file: Unset<PathBuf> = "";
-        /// Rules in order; the first that matches decides. Each is a table:
-        /// `{ permission = "allow", action = "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is
-        /// `allow` or `deny`, `action` is `publish`, `subscribe` or `all`; conditions are `users`, `clients`, `addresses`,
-        /// `anonymous` and, when publishing, `qos` and `retain`. In a topic `%c` is the client id and `%u` the user name;
-        /// `eq ` before it takes it literally. Without any rule, whoever may connect may publish and subscribe to everything but
-        /// the server's own topics.
-        live rules: Rules = "";
-        /// What holds for a user when no rule matches: `deny` or `allow`.
+        /// Access rules. The first rule that matches decides. Each rule is a table: `{ permission = "allow", action =
+        /// "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is `allow` or `deny`; `action`
+        /// is `publish`, `subscribe` or `all`. Conditions are `users`, `clients`, `addresses`, `anonymous` and, for
+        /// publishing, `qos` and `retain`. In a topic, `%c` stands for the client ID and `%u` for the user name; a
+        /// topic after `eq ` is compared literally. Without any rule, every client may publish and subscribe to all
+        /// topics except those of the server.
+        live rules: CheckedRules = "";
+        /// Decision if no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
-        /// A subscription of which the rules allow only a part: refuse it, as EMQX does, or `filter` what is delivered, as
-        /// Mosquitto does.
+        /// How the server handles a subscription if the rules allow only some of its topics: `refuse` it, as EMQX
+        /// does, or `filter` the deliveries, as Mosquitto does.
         live partial_subscription: PartialSubscription = "refuse";
-        /// Who may take over a session: the `same_user` who opened it, or `any` who knows the client id.
+        /// The user that may take over a session: the `same_user` that opened it, or `any` client with this client ID.
         live session_owner: SessionOwner = "same_user";
+        /// Publishes the will of a client that a ban disconnects. EMQX does not publish it either.
+        live publish_will_of_banned: bool = "false";
     }
 }
 
 /// `access.users.<user>`: a table with free keys, so not a struct.
 pub const USERS: Section = Section {
     path: &[Fixed("access"), Fixed("users")],
-    doc: &[" Users beside those of `access.password_file`."],
+    doc: &[" Users in addition to those of `access.password_file`."],
     options: &[OptionDef {
         name: "<user>",
         doc: &[" Hashed password, as `tidewire passwd` prints it."],

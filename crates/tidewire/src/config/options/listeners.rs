@@ -6,7 +6,7 @@ use std::time::Duration;
 use auth::Cidr;
 
 use crate::config::address::Bind;
-use crate::config::key::Segment::{Any, Fixed, OneOf};
+use crate::config::key::KeySegment::{Any, Fixed, OneOf};
 use crate::config::option::section;
 use crate::config::units::{ByteSize, Rate};
 use crate::config::value::{Limit, Unset, choice};
@@ -19,7 +19,7 @@ pub const KINDS: &[&str] = &["tcp", "tls", "ws", "wss"];
 pub const TLS_KINDS: &[&str] = &["tls", "wss"];
 pub const WS_KINDS: &[&str] = &["ws", "wss"];
 
-/// What MQTT on the API's own port is called beside the listeners; none of these with WebSocket may be called so.
+/// Name of MQTT on the port of the API among the listeners. A WebSocket listener cannot have this name.
 pub const API_LISTENER: &str = "api";
 
 impl ListenerKind {
@@ -48,7 +48,7 @@ impl ListenerKind {
         }
     }
 
-    /// What a client's URL starts with.
+    /// Scheme of the URL for clients.
     pub const fn scheme(self) -> &'static str {
         match self {
             ListenerKind::Tcp => "mqtt",
@@ -60,7 +60,7 @@ impl ListenerKind {
 }
 
 choice! {
-    /// The PROXY protocol header that load balancers put in front of a connection.
+    /// Whether connections begin with a PROXY protocol header.
     pub enum ProxyProtocol { Off = "off", On = "on" }
 }
 
@@ -78,72 +78,77 @@ choice! {
 }
 
 section! {
-    /// A place where clients connect. There can be any number of each kind, each with a name: `[listeners.tcp.default]`,
-    /// `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) are always there unless disabled;
-    /// `tls.default` (8883) and `wss.default` (8084) are there as soon as `tls.cert_file` or their own is set.
+    /// Listeners for clients. Each kind can have any number of listeners, and each has a name:
+    /// `[listeners.tcp.default]`, `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) exist unless
+    /// they are disabled. `tls.default` (8883) and `wss.default` (8084) exist if `tls.cert_file` or their own
+    /// certificate is set.
     pub struct ListenerOptions at [Fixed("listeners"), OneOf(KINDS), Any("name")] {
-        /// Turns the listener on or off.
+        /// Enables the listener.
         restart enabled: bool = "true";
-        /// Address and port. A bare port means every IPv4 interface; "[::]:1883" is every interface. Of a name only the first
-        /// address is listened on: `localhost` may be 127.0.0.1 or [::1].
-        /// Listeners named `default` have one: 1883 (tcp), 8883 (tls), 8083 (ws), 8084 (wss) on "0.0.0.0".
+        /// Address and port. A port alone means all IPv4 interfaces; "[::]:1883" means all interfaces. If a host name
+        /// has several addresses, the server uses the first: `localhost` can be 127.0.0.1 or [::1]. Default ports of
+        /// listeners named `default`: 1883 (tcp), 8883 (tls), 8083 (ws) and 8084 (wss).
         restart bind: Bind = "0.0.0.0:1883";
-        /// Connections at the same time on this listener.
+        /// Maximum number of connections on this listener.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
-        /// New connections per time: "100/s", or "600/m", of which all may come at once. More of them are closed with a reset and
-        /// counted.
+        /// Maximum rate of new connections: "100/s", or "600/m", which allows a burst of 600. The server resets and
+        /// counts further connections.
         restart max_connection_rate: Limit<Rate> = "unlimited";
-        /// Time from accepting a connection until its CONNECT is complete, TLS and WebSocket handshakes included.
+        /// Time from accepting a connection to a complete CONNECT, including TLS and WebSocket handshakes.
         restart handshake_timeout: Duration = "10s" ["100ms", "10m"];
-        /// Connections that the kernel keeps until they are accepted.
+        /// Number of connections that the kernel queues until the server accepts them.
         restart backlog: u32 = "1024" ["1", "65535"] in "connections";
-        /// Largest packet on this listener, when it is to be smaller than `mqtt.max_packet_size`; a larger one has no effect.
+        /// Maximum packet size on this listener if it is smaller than `mqtt.max_packet_size`.
         restart max_packet_size: Unset<ByteSize> = "" ["20B", "256MiB"];
         /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`.
         restart proxy_protocol: ProxyProtocol = "off";
-        /// Who may send that header: addresses or networks. Required with `proxy_protocol`, because a header can name
-        /// any address, that of an anonymous client on loopback included.
+        /// Addresses or networks that may send this header. Required with `proxy_protocol`, because the header can
+        /// contain any address, including loopback.
         restart proxy_protocol_trusted: Vec<Cidr> = "";
     }
 }
 
 section! {
-    /// Certificates for all `tls` and `wss` listeners; each can have its own. Changes hold for connections accepted from then on.
+    /// Certificates of all `tls` and `wss` listeners. A listener can have its own. Changes apply to new connections.
     pub struct TlsDefaults at [Fixed("tls")] {
-        /// Certificate chain (PEM). Setting it brings up the `tls` and `wss` listeners named `default`.
+        /// Certificate chain (PEM). Setting it enables the `tls` and `wss` listeners named `default`.
         live cert_file: Unset<PathBuf> = "";
         /// Private key of the certificate (PEM), not encrypted.
         live key_file: Unset<PathBuf> = "";
-        /// Authorities that client certificates are checked against (PEM).
+        /// Certificate authorities of client certificates (PEM).
         live ca_file: Unset<PathBuf> = "";
     }
 }
 
 section! {
-    /// More options of `tls` and `wss` listeners. Changes hold for connections accepted from then on.
+    /// Additional options of `tls` and `wss` listeners. Changes apply to new connections.
     pub struct TlsOptions at [Fixed("listeners"), OneOf(TLS_KINDS), Any("name")] {
         /// Certificate chain (PEM). Empty: `tls.cert_file`.
         live cert_file: Unset<PathBuf> = "";
         /// Private key of the certificate (PEM), not encrypted. Empty: `tls.key_file`.
         live key_file: Unset<PathBuf> = "";
-        /// Authorities that client certificates are checked against (PEM). Empty: `tls.ca_file`.
+        /// Certificate authorities of client certificates (PEM). Empty: `tls.ca_file`.
         live ca_file: Unset<PathBuf> = "";
-        /// Whether clients show a certificate: `none`, `optional` (but it must be good) or `required`. It opens the door and no
-        /// more: who the client is, is still said by its user name and password, or it is anonymous (`access.anonymous`).
+        /// Whether clients must present a certificate: `none`, `optional` (a presented certificate must be valid) or
+        /// `required`. The certificate does not replace authentication: the client still needs a user name and
+        /// password, or is anonymous (`access.anonymous`).
         live verify_client: VerifyClient = "none";
-        /// Oldest TLS version: "1.2" or "1.3".
+        /// Minimum TLS version: "1.2" or "1.3".
         live min_tls_version: TlsVersion = "1.2";
     }
 }
 
 section! {
-    /// More options of `ws` and `wss` listeners.
+    /// Additional options of `ws` and `wss` listeners.
     pub struct WsOptions at [Fixed("listeners"), OneOf(WS_KINDS), Any("name")] {
         /// Path of the WebSocket URL.
         restart path: String = "/mqtt";
-        /// Origins that web pages may connect from, such as "https://example.com"; "*" is any. Pages of the host that they
-        /// connect to may without, if that is `localhost` or an address. Clients that are no browsers send no origin and are
-        /// not concerned.
+        /// Origins of web pages that may connect, such as "https://example.com"; "*" allows all. Pages of the same
+        /// host may always connect if the host is `localhost` or an IP address. Clients that are not browsers send no
+        /// origin.
         restart allowed_origins: Vec<String> = "";
+        /// Proxies (addresses or networks) whose `X-Forwarded-For` header names the client. A request that another
+        /// proxy on this machine has forwarded does not count as coming from loopback (`access.anonymous`).
+        restart trusted_proxies: Vec<Cidr> = "";
     }
 }

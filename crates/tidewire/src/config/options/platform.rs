@@ -2,39 +2,51 @@
 
 use std::time::Duration;
 
+use auth::Cidr;
+
 use crate::config::address::Bind;
-use crate::config::key::Segment::Fixed;
+use crate::config::key::KeySegment::Fixed;
 use crate::config::option::section;
 use crate::config::units::ByteSize;
 use crate::config::value::Unset;
 
 section! {
-    /// Devices as ThingsBoard has them: what they send is kept as time series and attributes, rules make alarms of it. docs/platform.md says what
-    /// there is. All of it is in `platform/` of the data directory.
+    /// Device platform, compatible with ThingsBoard: stores telemetry and attributes, runs rule chains, raises
+    /// alarms. Its data is in `platform/` of the data directory.
     pub struct Platform at [Fixed("platform")] {
-        /// Clients that connect with the credentials of a device are devices: they have topics of their own, which no other client
-        /// sees.
+        /// Enables the platform. Clients that connect with the credentials of a device are devices. They use the
+        /// device topics, which other clients cannot access.
         restart enabled: bool = "false";
-        /// Where ThingsBoard's REST and WebSocket interface is, besides `api.bind`, and nothing else: "0.0.0.0:8080" is where its
-        /// clients look for it. With `api.cert_file` it is HTTPS here, too. Empty: nowhere.
+        /// Additional address that serves only the REST and WebSocket API of ThingsBoard. Clients of ThingsBoard
+        /// expect "0.0.0.0:8080". With `api.cert_file` it uses HTTPS. Empty: only `api.bind` serves it.
         restart bind: Unset<Bind> = "";
-        /// Makes the users of ThingsBoard's demonstration at the start, if they are not there: sysadmin@thingsboard.org,
-        /// tenant@thingsboard.org and customer@thingsboard.org. Their passwords, which everybody knows, are what stands before
-        /// the at sign: for trying out only. `tidewire --demo` sets this and `enabled`. Without it an administrator of the API creates tenants and users.
+        /// Creates the demo users of ThingsBoard at the start if they are missing: sysadmin@thingsboard.org,
+        /// tenant@thingsboard.org and customer@thingsboard.org. Their passwords are public (the part before the at
+        /// sign): do not use this in production. `tidewire --demo` sets this option and `enabled`. Without it, an
+        /// administrator creates tenants and users by the API.
         restart demo: bool = "false";
-        /// Bytes that the log of devices may use: what they said and what is not stored yet. When it is full devices are not
-        /// read from. What is kept when a device is told that its message was received is `durability.policy`; with `memory` it
-        /// is `os` here.
+        /// Maximum size of the ingest log: device messages that are not stored in the database yet. If it is full,
+        /// the server stops reading from devices. `durability.policy` also applies to this log; `memory` counts as
+        /// `os`.
         restart max_log_bytes: ByteSize = "4GiB" ["64MiB", "65536GiB"];
-        /// Memory for values that are not on the disk yet.
+        /// Maximum memory for values that are not in a file yet.
         restart head_bytes: ByteSize = "64MiB" ["1MiB", "64GiB"];
-        /// A device from which nothing was heard for so long is inactive. Its server attribute `inactivityTimeout` (milliseconds) wins.
+        /// A device becomes inactive if it sends nothing for this time. Its server attribute `inactivityTimeout`
+        /// (milliseconds) has priority.
         restart inactivity_timeout: Duration = "10m" ["1s", "365d"];
-        /// Whether a device that only pings is active. If not, one that stays connected and says nothing for `inactivity_timeout` is inactive.
+        /// Counts MQTT pings as activity. If false, a connected device that sends only pings becomes inactive after
+        /// `inactivity_timeout`.
         restart pings_are_activity: bool = "true";
-        /// Days for which telemetry is kept, of tenants whose profile does not say (`defaultStorageTtlDays` is null). 0: for ever.
+        /// Days after which telemetry is deleted, for tenants whose profile does not set it (`defaultStorageTtlDays`
+        /// is null). 0: never.
         restart telemetry_days: u32 = "0" ["0", "36500"] in "days";
-        /// Days for which is kept what tenants used, per hour and month. 0: for ever.
+        /// Days after which the usage statistics of tenants (per hour and per month) are deleted. 0: never.
         restart usage_days: u32 = "730" ["0", "36500"] in "days";
+        /// Networks that REST, MQTT and Kafka nodes of rule chains can connect to, in addition to the internet, for
+        /// example `["10.1.0.0/16", "fd00:1::/32"]`. Tenants define these nodes. The default protects this machine
+        /// and its network: loopback, private, link-local and other reserved addresses, cloud metadata services and
+        /// the addresses of this machine are refused unless they are listed. Connectors are not limited, because
+        /// server administrators define them.
+        restart outbound_networks: Vec<Cidr> = "";
     }
 }

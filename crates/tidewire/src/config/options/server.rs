@@ -4,53 +4,56 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::address::Bind;
-use crate::config::key::Segment::Fixed;
+use crate::config::key::KeySegment::Fixed;
 use crate::config::option::section;
 use crate::config::units::{ByteRate, ByteSize, Rate};
 use crate::config::value::{Limit, Switch, Unset, choice};
 
 section! {
-    /// The process itself.
+    /// The server process.
     pub struct Node at [Fixed("node")] {
         /// Name of this node in logs, metrics and the console. Empty: the host name.
         restart name: String = "";
-        /// Other defaults, which everything that is set beats. `thingsboard` is for who comes from ThingsBoard: `platform.enabled` is true and
-        /// `platform.bind` "0.0.0.0:8080", the port of its REST and WebSocket interface. The API and the console stay at `api.bind`.
+        /// Set of defaults. `thingsboard` is for users of ThingsBoard: it sets `platform.enabled` to true and
+        /// `platform.bind` to "0.0.0.0:8080", where clients of ThingsBoard expect REST and WebSocket. Options that
+        /// are set have priority.
         restart profile: Profile = "tidewire";
-        /// Directory for everything that is kept: the admin password, changes made at run time. Made for the server's user alone.
-        /// Empty: what systemd gives in `STATE_DIRECTORY`, or else `./data`.
+        /// Directory of all data. The server creates it, readable for its own user only. Empty: `STATE_DIRECTORY` of
+        /// systemd, otherwise `./data`.
         restart data_dir: Unset<PathBuf> = "";
-        /// Data-plane threads. 0: one per core, 64 at most.
+        /// Number of data-plane threads. 0: one per core, at most 64.
         restart workers: u16 = "0" ["0", "64"] in "threads";
     }
 }
 
 section! {
-    /// Bounds of the whole node and of one client. A client that reaches one is slowed or refused with a reason; what
-    /// it lost is counted.
+    /// Limits of the node and of each client. The server slows down or rejects a client that reaches a limit, and
+    /// counts dropped messages by reason.
     pub struct Limits at [Fixed("limits")] {
-        /// Connections at the same time, over all listeners.
+        /// Maximum number of connections on all listeners.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
-        /// Sessions, connected or not. A new client beyond it is refused with Quota exceeded. Each worker has an equal share of
-        /// the number, and a client belongs to one by its client id: some are refused when their worker's share is taken, a
-        /// little before all of them are.
+        /// Maximum number of sessions, online and offline. The server rejects further clients with Quota exceeded.
+        /// Each worker has an equal share, and the client ID selects the worker: the first clients are rejected
+        /// slightly before the limit is reached.
         live max_sessions: Limit<u64> = "unlimited" ["1", "1000000000"] in "sessions";
-        /// Bytes that may wait to be written to one connection before QoS 0 messages to it are dropped and others queue.
+        /// Maximum size of unsent output per connection. Beyond it, the server drops QoS 0 messages to the client and
+        /// queues the others.
         live output_buffer_bytes: ByteSize = "1MiB" ["4KiB", "1GiB"];
-        /// Messages that one client may publish: "100/s", or "10/m", which lets ten through at once and then one every
-        /// six seconds. A faster one is slowed by not reading from it.
+        /// Maximum publish rate per client: "100/s", or "10/m" for a burst of ten messages and then one every six
+        /// seconds. The server slows down a faster client: it stops reading from the connection.
         live publish_rate: Switch<Rate> = "off";
-        /// Bytes that one client may send. A faster one is slowed by not reading from it.
+        /// Maximum number of bytes per time from a client. The server slows down a faster client: it stops reading
+        /// from the connection.
         live publish_bytes: Switch<ByteRate> = "off";
-        /// How long clients have to take what is in their buffers when the node stops. It is never exceeded.
+        /// Maximum time at shutdown to send the remaining output to clients.
         restart shutdown_grace: Duration = "10s" ["0s", "10m"];
     }
 }
 
 choice! {
-    /// Which defaults there are.
+    /// Set of defaults.
     pub enum Profile {
-        /// Those of the reference.
+        /// The defaults of the reference.
         Tidewire = "tidewire",
         /// The device platform, where clients of ThingsBoard look for it.
         ThingsBoard = "thingsboard",
@@ -71,7 +74,7 @@ impl Profile {
 }
 
 choice! {
-    /// When a message counts as kept.
+    /// When a message counts as durable.
     pub enum DurabilityPolicy {
         /// When it is on the disk: survives a power cut.
         Fsync = "fsync",
@@ -83,94 +86,107 @@ choice! {
 }
 
 choice! {
-    /// Which messages are acknowledged only after they have been kept.
+    /// Which messages the server acknowledges only after it has stored them.
     pub enum DurabilityWait {
-        /// Those of which something outlives a connection: docs/durability.md has the rule.
+        /// Messages that a session, retained store or rule needs after their connection ends.
         IfNeeded = "if_needed",
-        /// All at QoS 1 and 2, whoever gets them.
+        /// All messages at QoS 1 and 2.
         Always = "always",
     }
 }
 
+choice! {
+    /// The server's reaction to a journal failure.
+    pub enum JournalFailure { Continue = "continue", Exit = "exit" }
+}
+
 section! {
-    /// What survives a restart: sessions that outlive their connection, their queues, retained messages. They are in
-    /// `journal/` of the data directory. docs/durability.md says what is promised.
+    /// Persistence of sessions with a Session Expiry Interval above 0, their queues, and retained messages.
+    /// The journal is in `journal/` of the data directory. The book describes the guarantees in *Concepts:
+    /// Durability*.
     pub struct Durability at [Fixed("durability")] {
-        /// `fsync`: acknowledged is on the disk. `os`: acknowledged is with the operating system, which writes it within about
-        /// a second. `memory`: nothing is kept.
+        /// `fsync`: acknowledged data is on the disk and survives a power failure. `os`: acknowledged data is with
+        /// the operating system, which writes it within about a second; it survives a crash of the server. `memory`:
+        /// nothing is stored.
         restart policy: DurabilityPolicy = "fsync";
-        /// `if_needed`: a message at QoS 1 that only clients get whose sessions end with their connections is acknowledged at once, as there
-        /// is nothing to keep. `always`: every message at QoS 1 and 2 is in the journal before it is acknowledged.
+        /// `if_needed`: the server acknowledges a QoS 1 message immediately if only sessions that end with their
+        /// connections receive it. `always`: it writes each QoS 1 and QoS 2 message to the journal first.
         live wait: DurabilityWait = "if_needed";
-        /// Bytes that all of the journal may use. What would need more is refused (Quota exceeded) until something has been
-        /// delivered or has expired.
+        /// Maximum size of the journal. Beyond it, the server rejects messages that need the journal with Quota
+        /// exceeded, until space is freed.
         restart max_bytes: ByteSize = "16GiB" ["1MiB", "65536GiB"];
-        /// Free space of the disk that is left alone.
+        /// Free disk space that the journal does not use.
         restart reserve_bytes: ByteSize = "256MiB" ["0", "65536GiB"];
-        /// Size of one file. Space is taken back in such pieces.
+        /// Size of a journal file. The journal frees disk space in units of this size.
         restart segment_bytes: ByteSize = "64MiB" ["64KiB", "4GiB"];
+        /// The server's reaction to a journal failure, for example an I/O error. `continue`: it serves
+        /// messages that do not need the journal, and `/readyz` reports 503. `exit`: the process ends with exit code
+        /// 1, so that a supervisor such as systemd or Kubernetes restarts it.
+        restart on_failure: JournalFailure = "continue";
     }
 }
 
 section! {
-    /// Statistics as topics below `$SYS`. They are published by the HTTP side, so that `api.enabled = false` ends them too.
+    /// Statistics as topics below `$SYS`. The HTTP server publishes them, so `api.enabled = false` also disables
+    /// them.
     pub struct Sys at [Fixed("sys")] {
-        /// How often the topics are published.
+        /// Interval at which the topics are published.
         restart interval: Switch<Duration> = "10s" ["1s", "1d"];
-        /// Mosquitto's tree: `$SYS/broker/clients/connected` and so on.
+        /// Publishes the topics of Mosquitto: `$SYS/broker/clients/connected` and others.
         restart mosquitto_tree: bool = "true";
-        /// EMQX's tree: `$SYS/brokers/<node>/stats/...` and the connected and disconnected events of clients.
+        /// Publishes the topics of EMQX: `$SYS/brokers/<node>/stats/...`, and events of clients that connect and
+        /// disconnect.
         restart emqx_tree: bool = "true";
     }
 }
 
 section! {
-    /// The HTTP side: API, metrics, health and the console.
+    /// HTTP server: API, metrics, health and console.
     pub struct Api at [Fixed("api")] {
-        /// Turns all of it on or off.
+        /// Enables the HTTP server.
         restart enabled: bool = "true";
-        /// Where to listen. Open it to others with "0.0.0.0:18083", and give it a certificate then.
+        /// Address and port. Use "0.0.0.0:18083" to allow other machines, and set a certificate.
         restart bind: Bind = "127.0.0.1:18083";
-        /// Certificate chain (PEM). With it the API speaks HTTPS only.
+        /// Certificate chain (PEM). If set, the API uses HTTPS only.
         live cert_file: Unset<PathBuf> = "";
         /// Private key of the certificate (PEM), not encrypted.
         live key_file: Unset<PathBuf> = "";
-        /// Users of the API and the console, with hashed passwords. Empty: `admins` in the data directory,
-        /// made at the first start with one user `admin` and a random password.
+        /// Users of the API and the console with hashed passwords. Empty: `admins` in the data directory. At the
+        /// first start, the server creates it with the user `admin` and a random password.
         restart users_file: Unset<PathBuf> = "";
-        /// How long a login is good for.
+        /// Lifetime of a login.
         restart token_lifetime: Duration = "12h" ["1m", "30d"];
-        /// Whether `/metrics` and the statistics can be read without a login from other machines too, when `bind` is not on
-        /// loopback. From this machine they always can.
+        /// Allows other machines to read `/metrics` and statistics without a login. If `bind` is a loopback address,
+        /// this machine can always read them.
         restart metrics_without_login: bool = "false";
-        /// Names, without a port, under which an API on loopback may be asked besides `localhost` and addresses of loopback: those
-        /// that a reverse proxy passes on as Host. Other names are refused (421), because a web page can give itself a name
-        /// that leads to this machine. Behind a proxy every request comes from loopback: metrics and statistics are then
-        /// open to whoever the proxy lets through, and failed logins of all of them count as those of one address.
+        /// Additional host names, without port, that requests to an API on loopback may have: the names that a
+        /// reverse proxy passes on as Host. The server rejects other names with 421, because a web page can use a
+        /// name of its own that resolves to this machine. Behind a proxy, all requests come from loopback: everyone
+        /// can read metrics and statistics, and failed logins count for one address.
         restart allowed_hosts: Vec<String> = "";
     }
 }
 
 section! {
-    /// Benchmarks of this node that the console and the API start, for administrators only. `tidewire bench` on the command line is not
-    /// bound by this.
+    /// Benchmarks of this node that administrators start in the console or by the API. They do not limit `tidewire
+    /// bench`.
     pub struct Benchmark at [Fixed("benchmark")] {
-        /// Whether any can be started.
+        /// Allows benchmarks.
         restart enabled: bool = "true";
-        /// Clients that one may have.
+        /// Maximum number of clients of a benchmark.
         restart max_clients: u32 = "5000" ["1", "1000000"] in "clients";
-        /// How long one may publish.
+        /// Maximum duration of a benchmark.
         restart max_duration: Duration = "5m" ["1s", "1d"];
     }
 }
 
 choice! {
-    /// How loud the log is.
+    /// Severity of log lines.
     pub enum LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug", Trace = "trace" }
 }
 
 choice! {
-    /// How a log line looks.
+    /// Format of log lines.
     pub enum LogFormat {
         /// JSON where systemd's journal reads it, text otherwise.
         Auto = "auto",
@@ -180,13 +196,13 @@ choice! {
 }
 
 section! {
-    /// The log. It never holds passwords, tokens or payloads.
+    /// The log. It contains no passwords, tokens or payloads.
     pub struct Log at [Fixed("log")] {
-        /// Least severity that is written. What a client caused is never above `info`.
+        /// Minimum severity. Events that a client causes are never above `info`.
         restart level: LogLevel = "info";
-        /// `auto` writes JSON where systemd's journal reads it, and text otherwise.
+        /// `auto` writes JSON if the output is the journal of systemd, and text otherwise.
         restart format: LogFormat = "auto";
-        /// File to append to. Empty: standard error. SIGHUP opens it anew, for who has moved it away.
+        /// Log file. Empty: standard error. SIGHUP reopens the file, so that it can be rotated.
         restart file: Unset<PathBuf> = "";
     }
 }

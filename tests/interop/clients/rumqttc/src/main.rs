@@ -1,7 +1,7 @@
 //! Driver around rumqttc, for MQTT 3.1.1 and 5. The protocol is described in tests/interop/README.md.
 //!
-//! The library reports acknowledgements as events of its loop without saying to what they belong; commands of one
-//! connection come one after the other, so that the next one is the right one.
+//! The library reports acknowledgements as events of its loop, without the request that they belong to. The driver runs
+//! the commands of a connection one after the other, so the next acknowledgement belongs to the current command.
 
 mod v4;
 mod v5;
@@ -22,19 +22,19 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Larger than any packet of the suite.
 pub const PACKET_MAX: u32 = 1024 * 1024;
 
-/// What a connection's loop reports, whatever the version.
+/// Event of a connection's loop, independent of the protocol version.
 pub enum Notice {
     /// Fields of the answer to `connect`.
     Connected(Value),
     Message(Map<String, Value>),
-    /// The reason code of whichever acknowledgement came.
+    /// Reason code of an acknowledgement of any type.
     Acknowledged(u8),
     Closed(Option<u8>),
 }
 
 pub type Pending<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
 
-/// What both versions of the library's client can do.
+/// Common operations of the library's clients for both protocol versions.
 pub trait Client {
     fn subscribe(&self, request: &Value) -> Pending<'_>;
     fn unsubscribe(&self, request: &Value) -> Pending<'_>;
@@ -61,7 +61,7 @@ async fn main() {
         .run_until(async move {
             let mut connections: HashMap<String, mpsc::UnboundedSender<Value>> = HashMap::new();
             while let Some(line) = lines.recv().await {
-                let request: Value = serde_json::from_str(&line).expect("the suite writes JSON");
+                let request: Value = serde_json::from_str(&line).expect("the suite sends JSON");
                 let name = text(&request, "as");
                 let commands = connections.entry(name.clone()).or_insert_with(|| {
                     let (sender, receiver) = mpsc::unbounded_channel();
@@ -74,7 +74,7 @@ async fn main() {
         .await;
 }
 
-/// One connection: its commands in their order.
+/// One connection, which runs its commands in order.
 async fn serve(name: String, mut commands: mpsc::UnboundedReceiver<Value>) {
     let mut connection = None;
     while let Some(request) = commands.recv().await {
@@ -141,7 +141,7 @@ async fn connect(name: &str, connection: &mut Option<Connection>, request: &Valu
     }
 }
 
-/// Sends messages and the end of the connection out, and the rest to who waits for it.
+/// Writes messages and the end of the connection to standard output. Sends other events to the waiting command.
 pub struct Reporter {
     name: String,
     sender: mpsc::UnboundedSender<Notice>,
@@ -180,7 +180,7 @@ pub fn number<T: TryFrom<u64>>(value: &Value, key: &str) -> Option<T> {
 }
 
 pub fn bytes(value: &Value, key: &str) -> Vec<u8> {
-    BASE64_STANDARD.decode(text(value, key)).expect("the suite writes base64")
+    BASE64_STANDARD.decode(text(value, key)).expect("the suite sends base64")
 }
 
 pub fn base64(bytes: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! rumqttc's client of MQTT 3.1.1.
+//! Uses rumqttc's client for MQTT 3.1.1.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Client for AsyncClient {
     }
 }
 
-/// Until the connection ends; polling once more would open a new one.
+/// Polls until the connection ends. Another poll would open a new connection.
 pub async fn run(mut events: EventLoop, reporter: Reporter) {
     loop {
         match events.poll().await {
@@ -79,7 +79,7 @@ fn notice(event: Event) -> Option<Notice> {
     Some(match event {
         Event::Incoming(Packet::ConnAck(ack)) => Notice::Connected(json!({ "session_present": ack.session_present })),
         Event::Incoming(Packet::PubAck(_) | Packet::PubComp(_) | Packet::UnsubAck(_)) => Notice::Acknowledged(0),
-        // QoS 0 is not acknowledged: it has been sent.
+        // QoS 0 has no acknowledgement, so a sent message counts as acknowledged.
         Event::Outgoing(Outgoing::Publish(0)) => Notice::Acknowledged(0),
         Event::Incoming(Packet::SubAck(ack)) => Notice::Acknowledged(match ack.return_codes[0] {
             SubscribeReasonCode::Success(qos) => qos as u8,

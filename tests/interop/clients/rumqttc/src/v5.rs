@@ -1,4 +1,4 @@
-//! rumqttc's client of MQTT 5.
+//! Uses rumqttc's client for MQTT 5.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl Client for AsyncClient {
     }
 }
 
-/// Until the connection ends; polling once more would open a new one.
+/// Polls until the connection ends. Another poll would open a new connection.
 pub async fn run(mut events: EventLoop, reporter: Reporter) {
     loop {
         match events.poll().await {
@@ -147,7 +147,7 @@ fn notice(event: Event) -> Option<Notice> {
             PubCompReason::Success => 0,
             PubCompReason::PacketIdentifierNotFound => 0x92,
         }),
-        // QoS 0 is not acknowledged: it has been sent.
+        // QoS 0 has no acknowledgement, so a sent message counts as acknowledged.
         Event::Outgoing(Outgoing::Publish(0)) => Notice::Acknowledged(0),
         Event::Incoming(Packet::UnsubAck(ack)) => Notice::Acknowledged(match ack.reasons[0] {
             UnsubAckReason::Success => 0,

@@ -1,5 +1,6 @@
-//! Random lives of a node, told twice: as records, and as the state in plain maps that no record is read for. Recovery must come to
-//! that state from the beginning and from every checkpoint that was finished, whatever came while it was written.
+//! Compares recovery with a model for random histories of a node. The node writes records and, at the same time,
+//! updates plain maps. Recovery must reach the state of the maps from the beginning and from every finished checkpoint,
+//! with any records in between.
 
 mod checkpoint;
 mod node;
@@ -9,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use node::Node;
+use node::ModelNode;
 
-type Log = Vec<Bytes>;
+type ModelLog = Vec<Bytes>;
 
-/// What recovery must come to, in comparable form.
+/// Expected result of recovery, in comparable form.
 #[derive(Debug, Default, PartialEq, Clone)]
-struct View {
+struct ExpectedRecovery {
     sessions: BTreeMap<u64, SessionView>,
     groups: BTreeMap<u64, Vec<u64>>,
     retained: BTreeMap<String, u64>,
@@ -35,30 +36,29 @@ struct SessionView {
     started: u64,
     subscriptions: BTreeMap<String, Option<u32>>,
     received: BTreeSet<u16>,
-    entries: BTreeMap<u64, Item>,
-    /// By message.
-    /// In the order in which they came.
-    unnumbered: Vec<(u64, Item)>,
+    entries: BTreeMap<u64, ExpectedEntry>,
+    /// In order of arrival.
+    unnumbered: Vec<(u64, ExpectedEntry)>,
 }
 
 #[derive(Debug, Default, PartialEq, Clone)]
-struct Item {
+struct ExpectedEntry {
     message: u64,
     is_released: bool,
     group: Option<u64>,
     identifiers: Vec<u32>,
 }
 
-fn recovered(log: &[Bytes], from: usize) -> View {
+fn recovered(log: &[Bytes], from: usize) -> ExpectedRecovery {
     let mut recovery = Recovery::new();
     for (at, bytes) in log.iter().enumerate().skip(from) {
-        recovery.record(Position(100 + at as u64), bytes).unwrap();
+        recovery.record(RecordPosition(100 + at as u64), bytes).unwrap();
     }
     view(recovery.finish())
 }
 
-fn view(state: Recovered) -> View {
-    View {
+fn view(state: RecoveredState) -> ExpectedRecovery {
+    ExpectedRecovery {
         sessions: state
             .sessions
             .iter()
@@ -86,7 +86,7 @@ fn session_view(session: &RecoveredSession) -> SessionView {
     let entries = session.entries.iter().map(|entry| {
         let tag = session.tags.get(entry.seq());
         assert_eq!(entry.is_tagged(), tag.is_some());
-        let item = Item {
+        let item = ExpectedEntry {
             message: entry.message().0,
             is_released: entry.is_released(),
             group: tag.and_then(StoredTag::group).map(|group| group.0),
@@ -105,7 +105,7 @@ fn session_view(session: &RecoveredSession) -> SessionView {
         subscriptions: session
             .subscriptions
             .iter()
-            .map(|s| (s.filter.to_string(), s.identifier))
+            .map(|(filter, s)| (filter.to_owned(), s.identifier))
             .collect(),
         received: session.received.iter().copied().collect(),
         entries: entries.collect(),
@@ -117,8 +117,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_checkpoint_comes_to_the_state_that_was(life in prop::collection::vec((0..30u8, any::<u8>()), 0..250)) {
-        let mut node = Node::new();
+    fn recovery_from_every_checkpoint_reaches_the_same_state(life in prop::collection::vec((0..30u8, any::<u8>()), 0..250)) {
+        let mut node = ModelNode::new();
         for (action, seed) in life {
             node.act(action, seed);
         }

@@ -1,16 +1,16 @@
-//! A checkpoint while the node lives on: one record or two of it, and then something happens.
+//! Writes a checkpoint in parts of one or two records, with other actions of the node between them.
 
-use super::node::{Node, TOPICS, subscription, terms};
+use super::node::{ModelNode, TOPICS, subscription, terms};
 use super::*;
 
-pub struct Checkpoint {
+pub struct ModelCheckpoint {
     pub began: u64,
-    pub plan: Vec<Step>,
+    pub plan: Vec<ModelCheckpointStep>,
 }
 
 #[derive(Clone)]
-pub enum Step {
-    /// Of the first session after this key.
+pub enum ModelCheckpointStep {
+    /// Continues with the first session after this key.
     Sessions(u64),
     EntriesAfter {
         session: u64,
@@ -26,7 +26,7 @@ pub enum Step {
     Delayed(u64),
 }
 
-impl Node {
+impl ModelNode {
     pub fn write_session(&mut self, key: u64) {
         let session = self.state.sessions[&key].clone();
         let record = SessionRecord {
@@ -42,29 +42,29 @@ impl Node {
             received: session.received.iter().copied().collect(),
             ..session_record(session.next_seq)
         };
-        self.write(&Record::Session(record));
+        self.write(&JournalRecord::Session(record));
     }
 
-    pub fn write_entries<'a>(&mut self, key: u64, entries: impl Iterator<Item = (u64, &'a Item)>) {
+    pub fn write_entries<'a>(&mut self, key: u64, entries: impl Iterator<Item = (u64, &'a ExpectedEntry)>) {
         let mut bytes = Vec::new();
         for (seq, item) in entries {
-            let target = Target {
+            let target = RecordTarget {
                 group: item.group.map(GroupKey),
                 identifiers: item.identifiers.clone(),
                 ..target(seq)
             };
-            let mut entry = entry_of(Position(item.message), target);
+            let mut entry = entry_of(RecordPosition(item.message), target);
             entry.is_released = item.is_released;
             entry.put(&mut bytes);
         }
-        self.write(&Record::Entries {
+        self.write(&JournalRecord::Entries {
             session: SessionKey(key),
             entries: Entries::from_written(&bytes),
         });
     }
 
     pub fn write_group(&mut self, key: u64) {
-        self.write(&Record::Group {
+        self.write(&JournalRecord::Group {
             group: GroupKey(key),
             share_name: "n",
             filter: "f",
@@ -72,20 +72,22 @@ impl Node {
     }
 
     pub fn begin_checkpoint(&mut self) {
-        let mut plan: Vec<Step> = TOPICS.map(|topic| Step::Retained(topic.to_owned())).into();
-        plan.push(Step::Delayed(0));
-        let (sessions, groups) = (Step::Sessions(0), Step::Groups(0));
-        plan.extend(if self.is_so() {
+        let mut plan: Vec<ModelCheckpointStep> = TOPICS
+            .map(|topic| ModelCheckpointStep::Retained(topic.to_owned()))
+            .into();
+        plan.push(ModelCheckpointStep::Delayed(0));
+        let (sessions, groups) = (ModelCheckpointStep::Sessions(0), ModelCheckpointStep::Groups(0));
+        plan.extend(if self.flip() {
             [sessions, groups]
         } else {
             [groups, sessions]
         });
-        if self.is_so() {
+        if self.flip() {
             plan.reverse();
         }
         let began = self.next_position();
-        self.checkpoint = Some(Checkpoint { began, plan });
-        let record = Record::Checkpoint {
+        self.checkpoint = Some(ModelCheckpoint { began, plan });
+        let record = JournalRecord::Checkpoint {
             unix_ms: self.now_ms,
             shards: self.state.shards,
             last_key: self.state.last_key,
@@ -93,7 +95,7 @@ impl Node {
         self.write(&record);
     }
 
-    /// Writes the next part of a checkpoint, or begins one.
+    /// Writes the next part of a checkpoint, or starts one.
     pub fn step_checkpoint(&mut self) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return self.begin_checkpoint();
@@ -101,43 +103,47 @@ impl Node {
         let began = checkpoint.began;
         let more = match checkpoint.plan.pop() {
             None => Vec::new(),
-            Some(Step::Sessions(after)) => self.tell_session(after),
-            Some(Step::EntriesAfter { session, seq, below }) => self.tell_entries(session, seq, below),
-            Some(Step::Groups(after)) => self.tell_group(began, after),
-            Some(Step::GroupEntriesAfter { group, message }) => self.tell_group_entries(group, message),
-            Some(Step::Retained(topic)) => self.tell_retained(&topic),
-            Some(Step::Delayed(after)) => self.tell_delayed(after),
+            Some(ModelCheckpointStep::Sessions(after)) => self.write_session_step(after),
+            Some(ModelCheckpointStep::EntriesAfter { session, seq, below }) => {
+                self.write_entries_step(session, seq, below)
+            }
+            Some(ModelCheckpointStep::Groups(after)) => self.write_group_step(began, after),
+            Some(ModelCheckpointStep::GroupEntriesAfter { group, message }) => {
+                self.write_group_entries_step(group, message)
+            }
+            Some(ModelCheckpointStep::Retained(topic)) => self.write_retained_step(&topic),
+            Some(ModelCheckpointStep::Delayed(after)) => self.write_delayed_step(after),
         };
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.plan.extend(more);
         }
     }
 
-    pub fn tell_session(&mut self, after: u64) -> Vec<Step> {
+    pub fn write_session_step(&mut self, after: u64) -> Vec<ModelCheckpointStep> {
         let Some((&key, session)) = self.state.sessions.range(after + 1..).next() else {
             return Vec::new();
         };
         let session = session.clone();
         self.write_session(key);
         self.write_entries(key, session.unnumbered.iter().map(|(_, item)| (0, item)));
-        let entries = Step::EntriesAfter {
+        let entries = ModelCheckpointStep::EntriesAfter {
             session: key,
             seq: 0,
             below: session.next_seq,
         };
-        vec![Step::Sessions(key), entries]
+        vec![ModelCheckpointStep::Sessions(key), entries]
     }
 
-    pub fn tell_entries(&mut self, key: u64, after: u64, below: u64) -> Vec<Step> {
+    pub fn write_entries_step(&mut self, key: u64, after: u64, below: u64) -> Vec<ModelCheckpointStep> {
         let Some(session) = self.state.sessions.get(&key).cloned() else {
             return Vec::new();
         };
         let next = session.entries.range(after + 1..).take_while(|(seq, _)| **seq < below);
-        let next: Vec<(u64, &Item)> = next.take(2).map(|(seq, item)| (*seq, item)).collect();
+        let next: Vec<(u64, &ExpectedEntry)> = next.take(2).map(|(seq, item)| (*seq, item)).collect();
         let Some((last, _)) = next.last() else {
             return Vec::new();
         };
-        let more = Step::EntriesAfter {
+        let more = ModelCheckpointStep::EntriesAfter {
             session: key,
             seq: *last,
             below,
@@ -146,17 +152,17 @@ impl Node {
         vec![more]
     }
 
-    pub fn tell_group(&mut self, began: u64, after: u64) -> Vec<Step> {
-        self.hear(began);
+    pub fn write_group_step(&mut self, began: u64, after: u64) -> Vec<ModelCheckpointStep> {
+        self.receive_changes(began);
         let Some((&key, _)) = self.state.groups.range(after + 1..).next() else {
             return Vec::new();
         };
         self.write_group(key);
-        let entries = Step::GroupEntriesAfter { group: key, message: 0 };
-        vec![Step::Groups(key), entries]
+        let entries = ModelCheckpointStep::GroupEntriesAfter { group: key, message: 0 };
+        vec![ModelCheckpointStep::Groups(key), entries]
     }
 
-    pub fn tell_group_entries(&mut self, key: u64, after: u64) -> Vec<Step> {
+    pub fn write_group_entries_step(&mut self, key: u64, after: u64) -> Vec<ModelCheckpointStep> {
         let Some(believed) = self.believed.get(&key) else {
             return Vec::new();
         };
@@ -165,36 +171,36 @@ impl Node {
             return Vec::new();
         };
         let mut bytes = Vec::new();
-        next.iter().for_each(|message| Position(*message).put(&mut bytes));
-        self.write(&Record::GroupEntries {
+        next.iter().for_each(|message| RecordPosition(*message).put(&mut bytes));
+        self.write(&JournalRecord::GroupEntries {
             group: GroupKey(key),
             messages: Positions::from_written(&bytes),
         });
-        vec![Step::GroupEntriesAfter { group: key, message }]
+        vec![ModelCheckpointStep::GroupEntriesAfter { group: key, message }]
     }
 
-    pub fn tell_retained(&mut self, topic: &str) -> Vec<Step> {
+    pub fn write_retained_step(&mut self, topic: &str) -> Vec<ModelCheckpointStep> {
         if let Some(message) = self.state.retained.get(topic) {
             self.log.push(retained(*message, topic));
         }
         Vec::new()
     }
 
-    pub fn tell_delayed(&mut self, after: u64) -> Vec<Step> {
+    pub fn write_delayed_step(&mut self, after: u64) -> Vec<ModelCheckpointStep> {
         let Some((&message, &due_unix_ms)) = self.state.delayed.range(after + 1..).next() else {
             return Vec::new();
         };
-        self.write(&Record::Delayed {
-            message: Position(message),
+        self.write(&JournalRecord::Delayed {
+            message: RecordPosition(message),
             due_unix_ms,
         });
-        vec![Step::Delayed(message)]
+        vec![ModelCheckpointStep::Delayed(message)]
     }
 
-    /// A checkpoint counts when all of it is written and all messages before it are routed.
+    /// A checkpoint is valid when it is complete and all earlier messages have been routed.
     pub fn finish_checkpoint(&mut self) {
         let unrouted = &self.state.unrouted;
-        let is_finished = |c: &mut Checkpoint| c.plan.is_empty() && unrouted.range(..c.began).next().is_none();
+        let is_finished = |c: &mut ModelCheckpoint| c.plan.is_empty() && unrouted.range(..c.began).next().is_none();
         if let Some(checkpoint) = self.checkpoint.take_if(is_finished) {
             self.finished.push(checkpoint.began as usize - 100);
         }

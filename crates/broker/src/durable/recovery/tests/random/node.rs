@@ -1,33 +1,34 @@
-//! A node that does random things, writes them down, and remembers what they come to.
+//! A model node that performs random actions, writes records, and tracks the expected state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::ModelCheckpoint;
 use super::*;
 
-/// A node that does random things, and writes them down.
-pub struct Node {
-    pub log: Log,
-    pub state: View,
-    /// What the shards that have groups believe that these hold.
+/// A model node.
+pub struct ModelNode {
+    pub log: ModelLog,
+    pub state: ExpectedRecovery,
+    /// Messages that the groups' shards believe to be held.
     pub believed: BTreeMap<u64, BTreeSet<u64>>,
-    /// What they have not heard yet: where it was recorded, group, message, whether the group has it now.
+    /// Changes that the groups' shards have not received: position of the record, group, message, and whether the group
+    /// holds it now.
     pub mail: Vec<(u64, u64, u64, bool)>,
     pub now_ms: u64,
     pub random: u64,
-    pub checkpoint: Option<Checkpoint>,
-    /// Where checkpoints began that count.
+    pub checkpoint: Option<ModelCheckpoint>,
+    /// Positions at which valid checkpoints started.
     pub finished: Vec<usize>,
 }
 
 pub const TOPICS: [&str; 3] = ["a", "b", "c"];
 const SHARDS: u16 = 4;
 
-impl Node {
-    pub fn new() -> Node {
-        let mut node = Node {
+impl ModelNode {
+    pub fn new() -> ModelNode {
+        let mut node = ModelNode {
             log: Vec::new(),
-            state: View::default(),
+            state: ExpectedRecovery::default(),
             believed: BTreeMap::new(),
             mail: Vec::new(),
             now_ms: 1000,
@@ -46,16 +47,16 @@ impl Node {
             0 => self.new_session(),
             1 => self.new_group(),
             2..=6 => self.publish(),
-            7 => self.give_to_member(),
+            7 => self.deliver_to_member(),
             8..=10 => self.settle(),
-            11 => self.give_back(),
+            11 => self.return_to_group(),
             12 => self.connect_or_leave(),
             13 => self.change_subscriptions(),
             14 => self.change_retained_and_delayed(),
             15 => self.route(),
             16..=22 => self.step_checkpoint(),
             23 => self.number(),
-            24 => self.hear(u64::MAX),
+            24 => self.receive_changes(u64::MAX),
             25 => self.free(),
             26 => self.drop_from_group(),
             27 => self.end_session(),
@@ -70,7 +71,7 @@ impl Node {
         (self.random >> 33) as usize % n
     }
 
-    pub fn is_so(&mut self) -> bool {
+    pub fn flip(&mut self) -> bool {
         self.number_below(2) == 1
     }
 
@@ -94,14 +95,17 @@ impl Node {
     }
 
     pub fn session(&mut self, key: u64) -> &mut SessionView {
-        self.state.sessions.get_mut(&key).expect("the caller has picked it")
+        self.state
+            .sessions
+            .get_mut(&key)
+            .expect("the key was picked from the map")
     }
 
     pub fn next_position(&self) -> u64 {
         100 + self.log.len() as u64
     }
 
-    pub fn write(&mut self, record: &Record<'_>) {
+    pub fn write(&mut self, record: &JournalRecord<'_>) {
         self.log.push(put(record));
     }
 
@@ -112,7 +116,7 @@ impl Node {
 
     pub fn boot(&mut self) {
         self.checkpoint = None;
-        self.hear(u64::MAX);
+        self.receive_changes(u64::MAX);
         for session in self.state.sessions.values_mut() {
             for (_, item) in std::mem::take(&mut session.unnumbered) {
                 session.entries.insert(session.next_seq, item);
@@ -125,7 +129,7 @@ impl Node {
         }
         self.state.unrouted.clear();
         self.state.shards = SHARDS + self.number_below(3) as u16;
-        let record = Record::Boot {
+        let record = JournalRecord::Boot {
             unix_ms: self.now_ms,
             shards: self.state.shards,
             last_key: self.state.last_key,
@@ -141,7 +145,7 @@ impl Node {
         let session = SessionView {
             next_seq: 1,
             expiry_s: 60,
-            has_will: self.is_so(),
+            has_will: self.flip(),
             ..SessionView::default()
         };
         self.state.sessions.insert(key, session);
@@ -162,14 +166,14 @@ impl Node {
         let mut list = Vec::new();
         let sessions: Vec<u64> = self.state.sessions.keys().copied().collect();
         for key in sessions {
-            if self.is_so() {
+            if self.flip() {
                 list.push(self.queue(key, position, None));
             }
         }
         if let Some(group) = self.any_group() {
-            if self.is_so() {
+            if self.flip() {
                 self.hold(group, position);
-                list.push(Target {
+                list.push(RecordTarget {
                     to: Recipient::Group(GroupKey(group)),
                     ..target(0)
                 });
@@ -186,8 +190,8 @@ impl Node {
             || session.entries.values().any(|item| item.message == message)
     }
 
-    pub fn write_message(&mut self, position: u64, list: &[Target]) {
-        let publisher = self.any_session().filter(|_| self.is_so()).map(|key| {
+    pub fn write_message(&mut self, position: u64, list: &[RecordTarget]) {
+        let publisher = self.any_session().filter(|_| self.flip()).map(|key| {
             let packet_id = 1 + self.number_below(4) as u16;
             self.session(key).received.insert(packet_id);
             (SessionKey(key), packet_id)
@@ -202,7 +206,7 @@ impl Node {
         }
         let topic = TOPICS[self.number_below(3)];
         let payload = ["", "p"][self.number_below(2)];
-        let retained = self.is_so().then_some(RetainedTerms { expires_unix_ms: None });
+        let retained = self.flip().then_some(RetainedTerms { expires_unix_ms: None });
         if retained.is_some() {
             self.state.retained.remove(topic);
         }
@@ -220,10 +224,10 @@ impl Node {
         self.log.push(bytes);
     }
 
-    pub fn queue(&mut self, key: u64, message: u64, group: Option<u64>) -> Target {
+    pub fn queue(&mut self, key: u64, message: u64, group: Option<u64>) -> RecordTarget {
         let identifiers = [vec![], vec![], vec![7], vec![8, 9]][self.number_below(4)].clone();
         let is_numbered = self.number_below(4) != 0;
-        let item = Item {
+        let item = ExpectedEntry {
             message,
             is_released: false,
             group,
@@ -237,7 +241,7 @@ impl Node {
         } else {
             session.unnumbered.push((message, item));
         }
-        Target {
+        RecordTarget {
             to: Recipient::Session(SessionKey(key)),
             group: group.map(GroupKey),
             identifiers,
@@ -246,14 +250,19 @@ impl Node {
     }
 
     pub fn hold(&mut self, group: u64, message: u64) {
-        let held = self.state.groups.get_mut(&group).expect("the caller has picked it");
+        let held = self
+            .state
+            .groups
+            .get_mut(&group)
+            .expect("the key was picked from the map");
         held.push(message);
         held.sort_unstable();
         self.believed.entry(group).or_default().insert(message);
     }
 
-    /// What a group holds, and its shard knows of; as if the mail to the member were there at once, and the answer were not.
-    pub fn give_to_member(&mut self) {
+    /// Delivers a held message to a member. The member's shard sees the delivery at once; the group's shard learns of
+    /// the record later, through `mail`.
+    pub fn deliver_to_member(&mut self) {
         let Some(group) = self.any_group() else { return };
         let held = self.at_hand(group);
         let (Some(message), Some(member)) = (self.pick(held.into_iter()), self.any_session()) else {
@@ -268,7 +277,7 @@ impl Node {
         self.log.push(queued(message, &[target]));
     }
 
-    /// What a group holds, and its shard knows that it does.
+    /// Messages that a group holds and its shard knows of.
     pub fn at_hand(&self, group: u64) -> Vec<u64> {
         let believed = &self.believed[&group];
         let is_on_its_way = |message| self.mail.iter().any(|mail| (mail.1, mail.2) == (group, message));
@@ -278,12 +287,16 @@ impl Node {
     }
 
     pub fn unhold(&mut self, group: u64, message: u64) {
-        let held = self.state.groups.get_mut(&group).expect("the caller has picked it");
+        let held = self
+            .state
+            .groups
+            .get_mut(&group)
+            .expect("the key was picked from the map");
         held.retain(|other| *other != message);
     }
 
-    /// The shards that have groups hear of what was recorded before `until`.
-    pub fn hear(&mut self, until: u64) {
+    /// The groups' shards receive all changes recorded before `until`.
+    pub fn receive_changes(&mut self, until: u64) {
         for (at, group, message, is_held) in std::mem::take(&mut self.mail) {
             if at >= until {
                 self.mail.push((at, group, message, is_held));
@@ -301,27 +314,27 @@ impl Node {
         for _ in 0..2 {
             let Some(key) = self.any_session() else { break };
             let seqs: Vec<u64> = self.session(key).entries.keys().copied().collect();
-            let first = seqs.first().copied().filter(|_| self.is_so());
+            let first = seqs.first().copied().filter(|_| self.flip());
             let Some(seq) = first.or(self.pick(seqs.into_iter())) else {
                 continue;
             };
-            let is_release = self.is_so();
+            let is_release = self.flip();
             let entries = &mut self.session(key).entries;
             match is_release {
                 true => entries.get_mut(&seq).expect("picked").is_released = true,
                 false => drop(entries.remove(&seq)),
             }
-            Settled {
+            AcknowledgedEntry {
                 session: SessionKey(key),
                 seq,
                 is_release,
             }
             .put(&mut bytes);
         }
-        self.write(&Record::Settled(SettledItems::from_written(&bytes)));
+        self.write(&JournalRecord::Settled(SettledItems::from_written(&bytes)));
     }
 
-    pub fn give_back(&mut self) {
+    pub fn return_to_group(&mut self) {
         let Some(key) = self.any_session() else { return };
         let session = self.session(key).clone();
         let numbered = session.entries.iter().filter(|(_, item)| !item.is_released);
@@ -332,17 +345,17 @@ impl Node {
         if *seq == 0 {
             self.session(key).unnumbered.retain(|(at, _)| *at != item.message);
         }
-        let group = item.group.expect("only such were picked");
+        let group = item.group.expect("entries with a group were picked");
         if let Some(held) = self.state.groups.get_mut(&group) {
             held.push(item.message);
             held.sort_unstable();
         }
         self.mail.push((self.next_position(), group, item.message, true));
-        self.write(&Record::Returned {
+        self.write(&JournalRecord::Returned {
             session: SessionKey(key),
             seq: *seq,
             group: GroupKey(group),
-            message: Position(item.message),
+            message: RecordPosition(item.message),
         });
     }
 
@@ -352,9 +365,9 @@ impl Node {
         if let Some(message) = self.pick(held.into_iter()) {
             self.unhold(group, message);
             self.believed.entry(group).or_default().remove(&message);
-            self.write(&Record::GroupDropped {
+            self.write(&JournalRecord::GroupDropped {
                 group: GroupKey(group),
-                message: Position(message),
+                message: RecordPosition(message),
             });
         }
     }
@@ -366,7 +379,7 @@ impl Node {
             return;
         }
         let (message, item) = session.unnumbered.remove(0);
-        let target = Target {
+        let target = RecordTarget {
             to: Recipient::Session(SessionKey(key)),
             group: item.group.map(GroupKey),
             identifiers: item.identifiers.clone(),
@@ -379,7 +392,7 @@ impl Node {
 
     pub fn connect_or_leave(&mut self) {
         let Some(key) = self.any_session() else { return };
-        let (now_ms, has_will, is_will_done) = (self.now_ms, self.is_so(), self.is_so());
+        let (now_ms, has_will, is_will_done) = (self.now_ms, self.flip(), self.flip());
         let session = self.session(key);
         let key = SessionKey(key);
         if session.left.is_none() {
@@ -388,7 +401,7 @@ impl Node {
             session.has_will &= has_will;
             session.started = session.next_seq - 1;
             let started = session.started;
-            self.write(&Record::Disconnected {
+            self.write(&JournalRecord::Disconnected {
                 session: key,
                 unix_ms: now_ms,
                 expiry_s: 30,
@@ -397,43 +410,43 @@ impl Node {
             });
         } else if is_will_done {
             session.has_will = false;
-            self.write(&Record::WillDone { session: key });
+            self.write(&JournalRecord::WillPublished { session: key });
         } else {
             session.left = None;
             (session.expiry_s, session.has_will) = (90, has_will);
             let terms = terms(90, has_will);
-            self.write(&Record::Connected { session: key, terms });
+            self.write(&JournalRecord::Connected { session: key, terms });
         }
     }
 
     pub fn change_subscriptions(&mut self) {
         let Some(key) = self.any_session() else { return };
-        let (filter, is_new) = (TOPICS[self.number_below(3)], self.is_so());
-        let identifier = self.is_so().then_some(5);
+        let (filter, is_new) = (TOPICS[self.number_below(3)], self.flip());
+        let identifier = self.flip().then_some(5);
         let subscriptions = &mut self.session(key).subscriptions;
         let session = SessionKey(key);
         if is_new {
             subscriptions.insert(filter.to_owned(), identifier);
             let subscription = subscription(filter, identifier);
-            self.write(&Record::Subscribed { session, subscription });
+            self.write(&JournalRecord::Subscribed { session, subscription });
         } else {
             subscriptions.remove(filter);
-            self.write(&Record::Unsubscribed { session, filter });
+            self.write(&JournalRecord::Unsubscribed { session, filter });
         }
     }
 
     pub fn change_retained_and_delayed(&mut self) {
-        let (topic, is_new) = (TOPICS[self.number_below(3)], self.is_so());
+        let (topic, is_new) = (TOPICS[self.number_below(3)], self.flip());
         self.state.retained.remove(topic);
         if is_new {
             self.state.retained.insert(topic.to_owned(), 50);
             self.log.push(retained(50, topic));
         } else {
-            self.write(&Record::RetainedGone { topic });
+            self.write(&JournalRecord::RetainedCleared { topic });
         }
         if let Some((message, _)) = self.state.delayed.pop_first() {
-            let message = Position(message);
-            self.write(&Record::DelayedDone { message });
+            let message = RecordPosition(message);
+            self.write(&JournalRecord::DelayedDone { message });
         }
     }
 
@@ -452,7 +465,7 @@ impl Node {
     pub fn free(&mut self) {
         let Some(key) = self.any_session() else { return };
         if let Some(packet_id) = self.session(key).received.pop_last() {
-            self.write(&Record::Freed {
+            self.write(&JournalRecord::PacketIdFreed {
                 session: SessionKey(key),
                 packet_id,
             });
@@ -462,7 +475,7 @@ impl Node {
     pub fn end_session(&mut self) {
         if let Some(key) = self.any_session() {
             self.state.sessions.remove(&key);
-            self.write(&Record::Ended {
+            self.write(&JournalRecord::Ended {
                 session: SessionKey(key),
             });
         }
@@ -472,12 +485,12 @@ impl Node {
         if let Some(key) = self.any_group() {
             self.state.groups.remove(&key);
             self.believed.remove(&key);
-            self.write(&Record::GroupEnded { group: GroupKey(key) });
+            self.write(&JournalRecord::GroupEnded { group: GroupKey(key) });
         }
     }
 
-    /// The state if the process ends now.
-    pub fn expected(&self) -> View {
+    /// Expected state if the process ends now.
+    pub fn expected(&self) -> ExpectedRecovery {
         let mut state = self.state.clone();
         for session in state.sessions.values_mut() {
             for (_, item) in std::mem::take(&mut session.unnumbered) {
@@ -488,22 +501,22 @@ impl Node {
         let entries = state.sessions.values().flat_map(|session| session.entries.values());
         let queued = entries.filter(|item| !item.is_released).map(|item| item.message);
         let held = state.groups.values().flatten().copied();
-        let kept = state
+        let retained = state
             .retained
             .values()
             .chain(state.delayed.keys())
             .chain(state.unrouted.keys());
-        state.lowest = queued.chain(held).chain(kept.copied()).min();
+        state.lowest = queued.chain(held).chain(retained.copied()).min();
         state
     }
 }
 
-pub fn terms(expiry_s: u32, has_will: bool) -> Terms<'static> {
+pub fn terms(expiry_s: u32, has_will: bool) -> ConnectSettings<'static> {
     let with_will = session_record(1).terms;
-    Terms {
+    ConnectSettings {
         expiry_s,
         will: with_will.will.filter(|_| has_will),
-        ..Terms::default()
+        ..ConnectSettings::default()
     }
 }
 

@@ -1,0 +1,31 @@
+//! Tests of the API over sockets: HTTP requests to a running server with MQTT connections, on ports that the system
+//! chooses.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod access;
+mod access_test;
+mod backups;
+mod banned;
+mod benchmarks;
+mod certificates;
+mod clients;
+mod configuration;
+mod console_users;
+mod health;
+mod history;
+mod keys_and_audit;
+mod limits;
+mod login;
+mod messages;
+mod metrics;
+mod mqtt_on_the_port;
+pub mod node;
+mod openapi;
+pub mod peer;
+mod schema;
+mod sys;
+mod tls;
+mod trace;
+pub mod web;
+mod web_socket;

@@ -1,0 +1,91 @@
+//! The book (`docs/`) as the server serves it under `/docs`: pages, pictures, style sheet and search index.
+//!
+//! `build.rs` renders and compresses the files. `make docs` renders the same sources with mdBook, for a web site.
+
+/// A file below `/docs/`.
+#[derive(Debug)]
+pub struct BookFile {
+    /// Path without the leading `/docs/`, for example `get-started/first-message.html`.
+    pub path: &'static str,
+    pub content_type: &'static str,
+    /// The content, compressed with gzip.
+    pub gzip: &'static [u8],
+}
+
+/// All files, sorted by path.
+pub static FILES: &[BookFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+
+/// The page that `/docs` redirects to.
+pub const FIRST_PAGE: &str = "introduction.html";
+
+/// Returns the file at a path without the leading `/docs/`.
+pub fn find(path: &str) -> Option<&'static BookFile> {
+    let index = FILES.binary_search_by(|file| file.path.cmp(path)).ok()?;
+    FILES.get(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// Limit of the size of the book in the binary.
+    const COMPRESSED_BYTES_MAX: usize = 1024 * 1024;
+
+    fn text(path: &str) -> String {
+        let file = find(path).unwrap_or_else(|| panic!("no {path}"));
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(file.gzip)
+            .read_to_string(&mut text)
+            .unwrap();
+        text
+    }
+
+    #[test]
+    fn compressed_book_fits_its_limit() {
+        let bytes: usize = FILES.iter().map(|file| file.gzip.len()).sum();
+        assert!(bytes <= COMPRESSED_BYTES_MAX, "{bytes} bytes");
+    }
+
+    #[test]
+    fn first_page_has_contents_search_and_next_page() {
+        let page = text(FIRST_PAGE);
+        for part in [
+            "<title>",
+            r#"<nav id="contents""#,
+            r#"type="search""#,
+            r#"href="get-started/first-message.html""#,
+            r#"rel="next""#,
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains(".md\""), "a link still names a source file");
+    }
+
+    #[test]
+    fn page_in_a_folder_links_to_the_parent_folder() {
+        let page = text("get-started/first-message.html");
+        assert!(page.contains(r#"href="../book.css""#));
+        assert!(page.contains(r#"href="../introduction.html""#));
+        assert!(page.contains(r#"aria-current="page""#));
+    }
+
+    #[test]
+    fn search_index_has_an_entry_per_section() {
+        let index: serde_json::Value = serde_json::from_str(&text("search.json")).unwrap();
+        let entries = index.as_array().unwrap();
+        assert!(entries.len() > 50, "{}", entries.len());
+        assert!(entries.iter().all(|entry| entry["page"].is_string()));
+        assert!(
+            entries
+                .iter()
+                .all(|entry| entry["path"].as_str().is_some_and(|path| path.contains(".html")))
+        );
+    }
+
+    #[test]
+    fn unknown_path_is_not_found() {
+        assert!(find("nothing.html").is_none());
+    }
+}

@@ -1,0 +1,586 @@
+//! Decides which messages and session changes are written to the journal, and which replies wait for the commit.
+//!
+//! Runs only on a node with a journal. A session is durable if its Session Expiry Interval is above 0.
+//!
+//! A shard writes one record per message, with all recipients on that shard, if
+//! - a durable session or share group receives it at QoS 1 or 2,
+//! - it is retained or delayed, or
+//! - another shard may have such recipients. That shard writes its own record when it routes the message.
+//!
+//! A QoS 1 delivery is sent before its record is committed. A QoS 2 delivery waits for the commit: after a crash the
+//! server must still recognise the packet identifier [MQTT-4.3.3].
+
+use std::sync::Arc;
+
+use journal::LogHealth;
+use mqtt::{PacketId, PacketType, QoS, ReasonCode};
+
+use crate::connection::ConnectionPhase;
+use crate::deliver::{DeliveryOptions, EncodedForms, SessionLink, ShardCore};
+use crate::durable::ledger::CommitAction;
+use crate::durable::record;
+use crate::durable::record::{
+    GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, RetainedTerms, Seq, SessionKey,
+    SessionRecord, SubscriptionRecord, Targets, WillRecord,
+};
+use crate::effect::{ConnSlot, Effect, Now};
+use crate::fault::{Fault, is_planted};
+use crate::message::{Message, Publication, RecordLocation};
+use crate::parking::PendingAck;
+use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
+use crate::shard::Shard;
+use crate::subscribe::EXCLUSIVE;
+use crate::tap::Receipt;
+
+/// Fields of a message record beyond the message and its recipients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordFields {
+    /// Bit set of the shards that have not routed or retained the message yet.
+    pub pending_shards: u64,
+    /// Publication time of a `$delayed` message, in Unix milliseconds.
+    pub due_unix_ms: Option<u64>,
+    pub retained: Option<RetainedTerms>,
+    /// Session and packet identifier of a QoS 2 publisher.
+    pub publisher: Option<(SessionKey, u16)>,
+    /// Write a record even if this shard has no recipient.
+    pub is_required: bool,
+}
+
+/// Commits that an acknowledgement waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PendingCommits {
+    /// Wait for the records that have been written so far.
+    pub journal: bool,
+    /// Wait until the tap has stored the message.
+    pub tap: Option<Receipt>,
+}
+
+impl PendingCommits {
+    pub fn for_journal(is_recorded: bool) -> PendingCommits {
+        PendingCommits {
+            journal: is_recorded,
+            tap: None,
+        }
+    }
+}
+
+impl ShardCore {
+    /// Returns whether a delivery must wait for the commit. At QoS 2 the client remembers the packet identifier, and a
+    /// group must not select another member after a crash [MQTT-4.8.2-5].
+    pub fn must_wait_for_commit(&self, link: SessionLink, terms: DeliveryOptions<'_>) -> bool {
+        let is_of_durable_group = terms.group.is_some_and(|group| group.key.0 != 0);
+        let is_behind = || self.ledger.as_ref().is_some_and(|ledger| ledger.has_uncommitted());
+        terms.qos == QoS::ExactlyOnce && (link.is_durable || is_of_durable_group && is_behind())
+    }
+
+    /// Marks routing as started or finished. Recovery repeats unfinished routing.
+    pub fn set_routing_in_progress(&mut self, is_routing: bool) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.is_routing = is_routing;
+        }
+    }
+
+    /// A non-durable session has queued a QoS 2 message of a durable group. Its delivery waits for the commit.
+    fn await_group_commit(&mut self, slot: u32, seq: u64, terms: DeliveryOptions<'_>) {
+        let (Some(group), Some(ledger)) = (terms.group, &mut self.ledger) else {
+            return;
+        };
+        if group.key.0 == 0 || terms.qos != QoS::ExactlyOnce || seq == 0 {
+            return;
+        }
+        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
+        match ledger.has_uncommitted() {
+            true => ledger.wait(CommitAction::Deliver {
+                slot,
+                epoch: session.epoch,
+                seq,
+            }),
+            false => session.outgoing.committed_seq = seq,
+        }
+    }
+
+    /// Adds a recipient to the record that is being built.
+    pub fn add_recipient(&mut self, slot: u32, seq: u64, terms: DeliveryOptions<'_>) {
+        if !self.links[slot as usize].is_durable {
+            return self.await_group_commit(slot, seq, terms);
+        }
+        let session = self.sessions[slot as usize].as_deref().expect("the session exists");
+        let (key, epoch) = (session.key, session.epoch);
+        let group = terms.group.map(|group| group.key).filter(|key| key.0 != 0);
+        let Some(ledger) = &mut self.ledger else { return };
+        let target = RecordTarget {
+            to: Recipient::Session(key),
+            seq,
+            qos: terms.qos,
+            retain: terms.retain,
+            group,
+            identifiers: terms.identifiers.to_vec(),
+        };
+        target.put(&mut ledger.targets);
+        if terms.qos == QoS::ExactlyOnce && seq != 0 {
+            ledger.wait(CommitAction::Deliver { slot, epoch, seq });
+        }
+    }
+
+    /// Returns whether a share group keeps the message until this member acknowledges it. True for QoS 1 and a
+    /// non-durable member: if it disconnects, another member gets the message. A QoS 2 message must not change the
+    /// member [MQTT-4.8.2-5].
+    pub fn group_retains(&self, slot: u32, qos: QoS, group: GroupKey) -> bool {
+        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.links[slot as usize].is_durable
+    }
+
+    /// Adds a share group that has no available member as a recipient.
+    pub fn add_group_recipient(&mut self, group: GroupKey) {
+        if let Some(ledger) = &mut self.ledger {
+            put_group_recipient(group, &mut ledger.targets);
+        }
+    }
+
+    /// Records the recipients of a message and, if the journal does not contain it, the message itself. `stored` is the
+    /// message if a session or store holds it. Returns the place of the message record.
+    pub fn record_message(
+        &mut self,
+        now: Now,
+        p: &Publication<'_>,
+        stored: Option<&Arc<Message>>,
+        record_fields: RecordFields,
+    ) -> RecordLocation {
+        let Some(ledger) = &mut self.ledger else {
+            return RecordLocation::NONE;
+        };
+        if ledger.targets.is_empty() && !record_fields.is_required {
+            return p.place;
+        }
+        let targets = std::mem::take(&mut ledger.targets);
+        let mut place = p.place;
+        if place.is_none() {
+            place = stored.map_or(RecordLocation::NONE, |stored| stored.place());
+        }
+        if !place.is_none() {
+            let targets = Targets::from_written(&targets);
+            ledger.record_of(place, |message| JournalRecord::Queued { message, targets });
+        } else {
+            let record = MessageRecord {
+                topic: p.topic,
+                payload: p.payload,
+                properties: p.properties,
+                qos: p.qos,
+                retain: p.retain,
+                expires_unix_ms: p.expires_at_ms.map(|at| now.unix_at(at)),
+                publisher_hash: p.publisher_hash,
+                shard: self.id.0,
+                others: record_fields.pending_shards,
+                due_unix_ms: record_fields.due_unix_ms,
+                retained: record_fields.retained,
+                publisher: record_fields.publisher,
+                provenance: p.provenance,
+                targets: Targets::from_written(&targets),
+            };
+            place = RecordLocation::pending(ledger.batch.record(|out| record.put(out)));
+            if let Some(stored) = stored {
+                ledger.set_place_when_appended(stored, place);
+            }
+        }
+        ledger.targets = targets;
+        ledger.targets.clear();
+        place
+    }
+
+    /// Records that a session acknowledged a message. At QoS 2, `is_release` means that only PUBCOMP is outstanding.
+    pub fn record_acknowledged(&mut self, slot: u32, seq: u64, is_release: bool) {
+        if self.links[slot as usize].is_durable
+            && !is_planted(Fault::ForgetSettled)
+            && let Some(ledger) = &mut self.ledger
+            && let Some(session) = self.sessions[slot as usize].as_deref()
+        {
+            ledger.acknowledge(session.key, seq, is_release);
+        }
+    }
+
+    pub fn record(&mut self, record: &JournalRecord<'_>) -> RecordLocation {
+        self.ledger
+            .as_mut()
+            .map_or(RecordLocation::NONE, |ledger| ledger.record(record))
+    }
+
+    /// Adds a record that refers to a message.
+    pub fn record_of<'r>(&mut self, place: RecordLocation, record: impl FnOnce(RecordPosition) -> JournalRecord<'r>) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.record_of(place, record);
+        }
+    }
+
+    /// Records that a held message was dropped from a session's queue.
+    pub fn record_dropped(&mut self, slot: u32, place: RecordLocation) {
+        if let Some(session) = self.durable_key(slot) {
+            self.record_of(place, |message| JournalRecord::HeldDropped { session, message });
+        }
+    }
+
+    /// Returns the highest key that this shard has assigned.
+    pub fn last_key(&self) -> u64 {
+        self.ledger.as_ref().map_or(0, |ledger| ledger.last_key())
+    }
+
+    /// Returns whether the journal accepts no records, because it is full or has failed.
+    pub fn is_journal_unavailable(&self) -> bool {
+        self.ledger
+            .as_ref()
+            .is_some_and(|ledger| ledger.health != LogHealth::Ok)
+    }
+
+    pub fn has_journal_failed(&self) -> bool {
+        self.ledger
+            .as_ref()
+            .is_some_and(|ledger| ledger.health == LogHealth::Failed)
+    }
+
+    /// Holds back all further output of a connection until the records written so far are committed.
+    pub fn hold_until_committed(&mut self, conn: ConnSlot) {
+        let Some(epoch) = self.connection_mut(conn).map(|c| c.epoch) else {
+            return;
+        };
+        if let Some(ledger) = &mut self.ledger
+            && ledger.has_uncommitted()
+        {
+            self.outbox.hold(conn);
+            ledger.wait(CommitAction::Release { conn, epoch });
+        }
+    }
+
+    /// Returns whether a session of this client has ended without the commit of that record, so that a crash would
+    /// restore it.
+    pub fn is_end_pending(&self, client_id: &str) -> bool {
+        self.ledger
+            .as_ref()
+            .is_some_and(|ledger| ledger.is_end_pending(client_id))
+    }
+
+    /// Returns the key of a durable session.
+    fn durable_key(&self, slot: u32) -> Option<SessionKey> {
+        let session = self.sessions[slot as usize].as_deref()?;
+        (self.ledger.is_some() && session.key.0 != 0).then_some(session.key)
+    }
+}
+
+impl Shard {
+    /// Sends an acknowledgement after its commits, and never before earlier acknowledgements of the connection.
+    pub(crate) fn acknowledge_when_committed(
+        &mut self,
+        conn: ConnSlot,
+        kind: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+        commits: PendingCommits,
+    ) {
+        let Some(connection) = self.core.connections[conn.0 as usize].as_deref_mut() else {
+            return;
+        };
+        if reason.is_error() && connection.phase == ConnectionPhase::Closing {
+            // The rejected message has closed the connection.
+            return;
+        }
+        let ack = PendingAck {
+            conn,
+            epoch: connection.epoch,
+            kind,
+            id,
+            reason,
+            receipt: commits.tap,
+        };
+        if let Some(ledger) = &mut self.core.ledger
+            && (connection.waiting_acks > 0 || commits.journal && ledger.has_uncommitted())
+            && !(is_planted(Fault::AcknowledgeBeforeCommit) && kind != PacketType::PubRel)
+            && !(is_planted(Fault::ReleaseBeforeCommit) && kind == PacketType::PubRel)
+        {
+            connection.waiting_acks += 1;
+            return ledger.wait(CommitAction::Ack(ack));
+        }
+        self.acknowledge_or_park(ack);
+    }
+
+    /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry
+    /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal.
+    pub(crate) fn record_session(&mut self, slot: u32) {
+        let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(ledger) = &mut self.core.ledger else { return };
+        if session.key.0 != 0 {
+            let terms = terms_of(session);
+            let session = session.key;
+            ledger.record(&JournalRecord::Connected { session, terms });
+            return;
+        }
+        if session.expiry_s == 0 {
+            return;
+        }
+        session.key = ledger.next_session();
+        let record = session_record(session);
+        ledger.record(&JournalRecord::Session(record));
+        self.core.link_mut(slot).is_durable = true;
+    }
+
+    pub(crate) fn record_disconnected(&mut self, now: Now, slot: u32) {
+        let Some(session) = self.core.durable_key(slot) else {
+            return;
+        };
+        let state = self.core.session(slot);
+        let record = JournalRecord::Disconnected {
+            session,
+            unix_ms: now.unix_ms,
+            expiry_s: state.expiry_s,
+            has_will: state.will.is_some(),
+            started: state.outgoing.started(),
+        };
+        self.core.record(&record);
+        self.core.evict_later(slot);
+    }
+
+    pub(crate) fn record_will_published(&mut self, slot: u32) {
+        if let Some(session) = self.core.durable_key(slot) {
+            self.core.record(&JournalRecord::WillPublished { session });
+        }
+    }
+
+    pub(crate) fn record_session_ended(&mut self, slot: u32) {
+        if let Some(key) = self.core.durable_key(slot)
+            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions[slot as usize].as_deref())
+        {
+            ledger.record_end(key, &session.client_id);
+        }
+    }
+
+    pub(crate) fn record_subscribed(
+        &mut self,
+        slot: u32,
+        filter: &str,
+        subscription: &Subscription,
+        is_replaying: bool,
+    ) {
+        if let Some(session) = self.core.durable_key(slot) {
+            let subscription = SubscriptionRecord {
+                filter,
+                options: subscription.options,
+                identifier: subscription.identifier,
+                is_replaying: is_replaying && subscription.options.maximum_qos != QoS::AtMostOnce,
+            };
+            self.core.record(&JournalRecord::Subscribed { session, subscription });
+        }
+    }
+
+    /// Records that a replay has queued all its messages. Written after those.
+    pub(crate) fn record_replayed(&mut self, slot: u32, replay: &RetainedReplay) {
+        if let Some(session) = self.core.durable_key(slot)
+            && replay.options.maximum_qos != QoS::AtMostOnce
+        {
+            let filter = &replay.filter;
+            self.core.record(&JournalRecord::Replayed { session, filter });
+        }
+    }
+
+    pub(crate) fn record_unsubscribed(&mut self, slot: u32, filter: &str) {
+        if let Some(session) = self.core.durable_key(slot)
+            && !is_planted(Fault::ForgetUnsubscribed)
+        {
+            self.core.record(&JournalRecord::Unsubscribed { session, filter });
+        }
+    }
+
+    /// Records PUBREL. Returns true if PUBCOMP must wait for the commit.
+    pub(crate) fn record_packet_id_freed(&mut self, slot: u32, packet_id: u16) -> bool {
+        let Some(session) = self.core.durable_key(slot) else {
+            return false;
+        };
+        if !is_planted(Fault::ForgetFreed) {
+            self.core.record(&JournalRecord::PacketIdFreed { session, packet_id });
+        }
+        true
+    }
+
+    /// Makes a group durable with its first durable member, and non-durable after the last.
+    pub(crate) fn update_group_durability(&mut self, index: u32) {
+        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        let is_durable = group.members.iter().any(|member| member.is_durable);
+        if is_durable == group.is_durable() {
+            return;
+        }
+        let filter = group.filter.clone();
+        if is_durable {
+            group.key = ledger.next_group();
+            ledger.record(&JournalRecord::Group {
+                group: group.key,
+                share_name: &group.share_name,
+                filter: &filter,
+            });
+            // Queued for members that are or were not durable, and still being dispatched.
+            let warm = group.queue.warm().filter_map(|message| message.place().position());
+            let cold = group.queue.part(0, usize::MAX).into_iter().map(|(_, message)| message);
+            ledger.record_held(group.key, &cold.chain(warm).collect::<Vec<_>>());
+        } else {
+            let group = std::mem::take(&mut group.key);
+            ledger.record(&JournalRecord::GroupEnded { group });
+        }
+        self.update_durable_interest(&filter, is_durable);
+    }
+
+    /// Records that a session returns a message to its group. Returns the group that holds the message in the journal
+    /// from now on.
+    pub(crate) fn record_returned(
+        &mut self,
+        slot: u32,
+        seq: Seq,
+        qos: QoS,
+        place: RecordLocation,
+        group: GroupKey,
+    ) -> GroupKey {
+        let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
+            self.core.record_acknowledged(slot, seq, false);
+            let group_retains = self.core.group_retains(slot, qos, group) && !place.is_none();
+            return if group_retains { group } else { GroupKey::default() };
+        };
+        self.core.record_of(place, |message| JournalRecord::Returned {
+            session,
+            seq,
+            group,
+            message,
+        });
+        group
+    }
+
+    /// Records that a member of this shard received a message that its group holds in the journal. If the member is not
+    /// durable, the journal drops the message.
+    pub(crate) fn record_group_delivery(
+        &mut self,
+        now: Now,
+        group: GroupKey,
+        p: &Publication<'_>,
+        forms: &EncodedForms,
+    ) {
+        let is_recorded = self
+            .core
+            .ledger
+            .as_ref()
+            .is_some_and(|ledger| !ledger.targets.is_empty());
+        self.core
+            .record_message(now, p, forms.stored(), RecordFields::default());
+        if !is_recorded {
+            self.record_group_dropped(group, p.place);
+        }
+    }
+
+    pub(crate) fn record_group_dropped(&mut self, group: GroupKey, place: RecordLocation) {
+        if group.0 != 0 {
+            self.core
+                .record_of(place, |message| JournalRecord::GroupDropped { group, message });
+        }
+    }
+
+    /// Records that the owner of a topic stores a message that another shard has recorded, or clears the topic.
+    pub(crate) fn record_retained(&mut self, now: Now, p: &Publication<'_>) {
+        if p.payload.is_empty() {
+            return self.record_retained_cleared(p.topic);
+        }
+        let expires_unix_ms = p.expires_at_ms.map(|at| now.unix_at(at));
+        self.core.record_of(p.place, |message| JournalRecord::Retained {
+            message,
+            expires_unix_ms,
+            topic: p.topic,
+        });
+    }
+
+    pub(crate) fn record_retained_cleared(&mut self, topic: &str) {
+        if !is_planted(Fault::ForgetCleared) {
+            self.core.record(&JournalRecord::RetainedCleared { topic });
+        }
+    }
+
+    /// Returns whether a message needs the journal, before its recipients are known. `slot` is the publishing session.
+    pub(crate) fn needs_journal(&self, slot: Option<u32>, topic: &str, qos: QoS, retain: bool) -> bool {
+        let is_acknowledged = qos != QoS::AtMostOnce;
+        // Duplicates must be recognised after a crash.
+        let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.session(slot).key.0 != 0);
+        let has_durable_recipient = || self.core.config.journals_all_messages || self.shared.durable.mask(topic) != 0;
+        self.core.ledger.is_some() && (retain || is_once || is_acknowledged && has_durable_recipient())
+    }
+
+    /// Resumes reading from MQTT 3.1 and 3.1.1 publishers, which cannot receive a reason code.
+    pub(crate) fn resume_paused_publishers(&mut self) {
+        for conn in std::mem::take(&mut self.paused_publishers) {
+            if let Some(connection) = self.core.connection_mut(conn) {
+                connection.is_held_by_journal = false;
+            }
+            self.core.effects.push(Effect::Resume { conn });
+        }
+    }
+}
+
+/// Adds a group that has no available member. Does nothing if the group is not durable.
+pub(crate) fn put_group_recipient(group: GroupKey, targets: &mut Vec<u8>) {
+    if group.0 == 0 {
+        return;
+    }
+    RecordTarget {
+        to: Recipient::Group(group),
+        seq: 0,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        group: None,
+        identifiers: Vec::new(),
+    }
+    .put(targets);
+}
+
+fn terms_of(session: &Session) -> record::ConnectSettings<'_> {
+    record::ConnectSettings {
+        user_name: session.user_name.as_deref(),
+        version: session.version as u8,
+        is_superuser: session.is_superuser,
+        is_bridge: session.is_bridge,
+        expiry_s: session.expiry_s,
+        will: session.will.as_deref().map(will_record),
+    }
+}
+
+fn will_record(will: &SessionWill) -> WillRecord<'_> {
+    WillRecord {
+        topic: &will.topic,
+        payload: &will.payload,
+        properties: &will.properties,
+        qos: will.qos,
+        retain: will.retain,
+        delay_s: will.delay_s,
+        message_expiry_s: will.message_expiry_s,
+    }
+}
+
+/// Snapshot of a session without its queue.
+pub(crate) fn session_record(session: &Session) -> SessionRecord<'_> {
+    let subscriptions = session
+        .subscriptions
+        .iter()
+        .map(|(filter, subscription)| SubscriptionRecord {
+            filter,
+            options: subscription.options,
+            identifier: subscription.identifier,
+            is_replaying: subscription.options.maximum_qos != QoS::AtMostOnce
+                && subscription.kind != SubscriptionKind::Shared
+                && session
+                    .replays
+                    .is_pending(filter.strip_prefix(EXCLUSIVE).unwrap_or(filter)),
+        });
+    SessionRecord {
+        session: session.key,
+        client_id: &session.client_id,
+        created_unix_ms: session.created_at_ms,
+        left_unix_ms: session.conn.is_none().then_some(session.disconnected_at_ms),
+        terms: terms_of(session),
+        next_seq: session.outgoing.last_seq + 1,
+        started: session.outgoing.started(),
+        subscriptions: subscriptions.collect(),
+        received: session.received.iter().collect(),
+    }
+}

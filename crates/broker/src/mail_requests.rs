@@ -1,0 +1,165 @@
+//! Handles mail of other shards, except messages to route and to retain.
+
+use mqtt::QoS;
+
+use crate::deliver::{DeliverResult, EncodedForms};
+use crate::effect::{DropReason, Now};
+use crate::lifecycle::granted;
+use crate::mail::{Envelope, MailRequest, SessionRef};
+use crate::message::Publication;
+use crate::outgoing::GroupRef;
+use crate::shard::Shard;
+use crate::shared::ReturnedMessage;
+
+impl Shard {
+    pub(crate) fn request(&mut self, now: Now, request: MailRequest) {
+        match request {
+            MailRequest::Join {
+                share_name,
+                filter,
+                member,
+                ticket,
+            } => {
+                let session = member.session;
+                self.add_member(now, &share_name, &filter, member);
+                self.confirm_membership(session, ticket);
+            }
+            MailRequest::Joined { session, epoch, ticket } => self.joined(now, session, epoch, ticket),
+            MailRequest::Leave {
+                share_name,
+                filter,
+                member,
+                ticket,
+            } => {
+                self.remove_member(&share_name, &filter, member);
+                if let Some(ticket) = ticket {
+                    self.confirm_membership(member, ticket);
+                }
+            }
+            MailRequest::MemberState {
+                share_name,
+                filter,
+                member,
+                is_online,
+            } => {
+                self.set_member_state(now, &share_name, &filter, member, is_online);
+            }
+            MailRequest::Barrier { is_end } => self.barriers[usize::from(is_end)] += 1,
+            MailRequest::Reclaim { session, epoch, group } => self.start_or_queue_reclaim(now, session, epoch, group),
+            MailRequest::ReturnCold { index, epoch, returned } => self.accept_returned(now, index, epoch, &returned),
+            MailRequest::Full { index, epoch, member } => self.member_is_full(now, index, epoch, member),
+            MailRequest::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
+            MailRequest::ReplayRequest {
+                session,
+                epoch,
+                number,
+                filter,
+                cursor,
+                from,
+            } => {
+                self.replay_for(now, session, epoch, number, &filter, cursor, from);
+            }
+            MailRequest::ReplayEnd {
+                session,
+                epoch,
+                number,
+                cursor,
+            } => self.replay_ended(now, session, epoch, number, cursor),
+        }
+    }
+
+    /// Confirms that a member has joined or left its group.
+    fn confirm_membership(&mut self, member: SessionRef, ticket: u32) {
+        let (session, epoch) = (member.session, member.epoch);
+        self.outgoing_mail[usize::from(member.shard.0)].request(MailRequest::Joined { session, epoch, ticket });
+    }
+
+    /// Returns a message to its group because the member's queue is full. The group queues it before all others,
+    /// because it is older.
+    fn send_back(&mut self, session: u32, epoch: u32, group: GroupRef, p: &Publication<'_>) {
+        let member = SessionRef {
+            shard: self.core.id,
+            session,
+            epoch,
+        };
+        if self.core.config.counts_inflight() {
+            self.count_member_acknowledgement(member, group);
+        }
+        let mail = &mut self.outgoing_mail[usize::from(group.shard.0)];
+        let (index, epoch, held_by) = (group.index, group.epoch, group.key);
+        mail.request(MailRequest::Full { index, epoch, member });
+        match p.place.position().filter(|_| held_by.0 != 0) {
+            Some(message) => mail.request(MailRequest::ReturnCold {
+                index,
+                epoch,
+                returned: vec![ReturnedMessage { message, held_by }],
+            }),
+            None => mail.publication(Envelope::Return { index, epoch, held_by }, p),
+        }
+    }
+
+    /// Handles publications for one session or one group.
+    pub(crate) fn shared_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
+        match envelope {
+            Envelope::Member {
+                session,
+                epoch,
+                group,
+                maximum_qos,
+                retain_as_published,
+                identifier,
+            } => {
+                let is_online = self.core.live_session(session, epoch).map(|s| s.conn.is_some());
+                let needs_ack = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
+                let has_space = !needs_ack || is_online.is_some() && self.core.has_space(session, p.stored_bytes());
+                if is_online == Some(true) && !has_space {
+                    self.send_back(session, epoch, group, p);
+                } else if is_online == Some(true) {
+                    let mut forms = EncodedForms::default();
+                    let group_retains = self.core.group_retains(session, granted(p.qos, maximum_qos), group.key);
+                    if !self.core.link(session).is_durable && needs_ack && !group_retains {
+                        self.record_group_dropped(group.key, p.place);
+                    }
+                    let delivered = self.deliver_member(
+                        now,
+                        session,
+                        p,
+                        group,
+                        maximum_qos,
+                        retain_as_published,
+                        identifier,
+                        &mut forms,
+                    );
+                    if !group_retains || matches!(delivered, DeliverResult::Dropped(_)) {
+                        self.record_group_delivery(now, group.key, p, &forms);
+                    }
+                } else if needs_ack {
+                    // The member disconnected while the message was in transit.
+                    if self.core.config.counts_inflight() {
+                        self.count_member_acknowledgement(
+                            SessionRef {
+                                shard: self.core.id,
+                                session,
+                                epoch,
+                            },
+                            group,
+                        );
+                    }
+                    let envelope = Envelope::Return {
+                        index: group.index,
+                        epoch: group.epoch,
+                        held_by: group.key,
+                    };
+                    self.outgoing_mail[usize::from(group.shard.0)].publication(envelope, p);
+                } else {
+                    // Another member may have returned it to the group, which then has it in the journal.
+                    self.record_group_dropped(group.key, p.place);
+                    self.core.stats.drop_message(DropReason::NoSharedMember);
+                }
+            }
+            Envelope::Return { index, epoch, held_by } => self.redispatch(now, index, epoch, p, None, held_by),
+            Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
+            Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
+        }
+    }
+}

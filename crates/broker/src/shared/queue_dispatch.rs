@@ -1,0 +1,263 @@
+//! Dispatches the queued messages of a group in parts, one part per tick, while a member is connected. Cold messages
+//! are read first.
+//!
+//! Messages stay in the queue until they have been read. While the queue is not empty, live messages are appended to
+//! it.
+
+use std::collections::BTreeMap;
+
+use crate::deliver::EncodedForms;
+use crate::durable::cold::{FETCHES_MAX, publication_of};
+use crate::durable::ledger::CommitAction;
+use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
+use crate::effect::{DropReason, Effect, Now};
+use crate::mail::SessionRef;
+use crate::message::RecordLocation;
+use crate::shard::Shard;
+use crate::shared::queue::RemovedPositions;
+use crate::timers::ShardTimer;
+
+/// Session slot of a fetch that belongs to a group. The group's index replaces the connection number.
+pub const FETCH_FOR_GROUP: u32 = u32::MAX - 1;
+
+/// Limit, in windows, of the messages published since the last part. Twice their number is dispatched in addition to
+/// one window, so that the queue shrinks.
+const PUBLISHED_WINDOWS: usize = 8;
+
+/// Delay until a full member of this shard is checked again.
+const SPACE_MS: u64 = 10;
+/// Maximum delay for a member of another shard, because each check sends messages that may return.
+const SPACE_MS_MAX: u64 = 160;
+
+/// Number of groups that continue to dispatch messages from memory per tick.
+const GROUPS_PER_TICK: usize = 8;
+
+/// A returned message that is only in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReturnedMessage {
+    pub message: RecordPosition,
+    /// Group that holds the message in the journal; 0 if none.
+    pub held_by: GroupKey,
+}
+
+impl Shard {
+    /// Dispatches a part of a group's queue, and schedules the next part.
+    pub(crate) fn dispatch_queue(&mut self, now: Now, index: u32) {
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        if !group.has_online() || group.queue.is_fetching || group.queue.is_empty() {
+            return;
+        }
+        let window = self.core.config.group_window.max(1);
+        let published = std::mem::take(&mut group.queue.published).min(PUBLISHED_WINDOWS * window);
+        let part = window + 2 * published;
+        let (has_cold, bytes) = (group.queue.has_cold(), group.queue.front_bytes().unwrap_or_default());
+        if !self.has_available_member(now, index, bytes) {
+            self.wait_for_space(now, index);
+        } else if has_cold {
+            self.fetch_for_group(index);
+        } else {
+            self.dispatch_warm(now, index, part);
+        }
+    }
+
+    /// Starts the timer for full members.
+    pub(super) fn wait_for_space(&mut self, now: Now, index: u32) {
+        if let Some(group) = self.groups.get_mut(index)
+            && group.has_online()
+            && !std::mem::replace(&mut group.queue.waits_for_space, true)
+        {
+            let epoch = group.epoch;
+            let at_ms = now.monotonic_ms + SPACE_MS;
+            self.core.wake(now, at_ms, ShardTimer::Space { index, epoch });
+        }
+    }
+
+    pub(crate) fn retry_full_members(&mut self, now: Now, index: u32, epoch: u32) {
+        if let Some(group) = self.groups.get_current(index, epoch) {
+            group.queue.waits_for_space = false;
+            self.dispatch_queue(now, index);
+        }
+    }
+
+    /// A member of another shard has a full queue.
+    pub(crate) fn member_is_full(&mut self, now: Now, index: u32, epoch: u32, member: SessionRef) {
+        if let Some(group) = self.groups.get_current(index, epoch)
+            && let Some(at) = group.position(member)
+        {
+            let member = &mut group.members[at];
+            // Several messages may be in transit, and each of them reports the full queue when it returns.
+            if member.full_until_ms <= now.monotonic_ms {
+                let is_still = now.monotonic_ms < member.full_until_ms + 2 * SPACE_MS;
+                let longer_ms = (2 * member.full_for_ms).min(SPACE_MS_MAX);
+                member.full_for_ms = if is_still { longer_ms } else { SPACE_MS };
+                member.full_until_ms = now.monotonic_ms + member.full_for_ms;
+            }
+        }
+    }
+
+    fn dispatch_warm(&mut self, now: Now, index: u32, part: usize) {
+        for _ in 0..part {
+            let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) else {
+                return;
+            };
+            let is_held = group.is_durable();
+            let bytes = group.queue.front_bytes().unwrap_or_default();
+            if !self.has_available_member(now, index, bytes) {
+                break;
+            }
+            let Some(message) = self.pop_warm(index) else {
+                return;
+            };
+            let mut forms = EncodedForms::of(message.clone());
+            self.dispatch_again(now, index, &message.publication(), &mut forms, is_held);
+        }
+        if let Some(group) = self.groups.get_mut(index)
+            && !group.queue.is_empty()
+            && !std::mem::replace(&mut group.queue.is_due, true)
+        {
+            self.dispatching.push_back(index);
+        }
+    }
+
+    /// Continues with groups that did not finish in the last tick.
+    pub(crate) fn continue_dispatch(&mut self, now: Now) {
+        for _ in 0..self.dispatching.len().min(GROUPS_PER_TICK) {
+            if self.core.outbox.is_over_soft_limit() {
+                return;
+            }
+            let Some(index) = self.dispatching.pop_front() else {
+                return;
+            };
+            if let Some(group) = self.groups.get_mut(index) {
+                group.queue.is_due = false;
+                self.dispatch_queue(now, index);
+            }
+        }
+    }
+
+    fn fetch_for_group(&mut self, index: u32) {
+        let (Some(ledger), Some(group)) = (&mut self.core.ledger, self.groups.get_mut(index)) else {
+            return;
+        };
+        let Some(first) = group.queue.first_cold() else { return };
+        group.queue.is_fetching = true;
+        let max = self.core.config.group_window.max(1);
+        let positions = group.queue.next_positions(max, ledger.committed);
+        if positions.is_empty() {
+            let epoch = group.epoch;
+            ledger.wait_for(first, CommitAction::FetchForGroup { index, epoch });
+        } else if ledger.fetches >= FETCHES_MAX {
+            ledger.fetch_queue.push_back((FETCH_FOR_GROUP, index));
+        } else {
+            ledger.fetches += 1;
+            self.core.effects.push(Effect::Fetch {
+                session: FETCH_FOR_GROUP,
+                connects: index,
+                positions,
+            });
+        }
+    }
+
+    /// The journal has committed more, or it is the group's turn.
+    pub(crate) fn resume_group_fetch(&mut self, now: Now, index: u32) {
+        if let Some(group) = self.groups.get_mut(index) {
+            group.queue.is_fetching = false;
+            self.dispatch_queue(now, index);
+        }
+    }
+
+    /// Dispatches messages of a group that have been read. Messages that were moved in between are fetched again.
+    pub(crate) fn fetched_for_group(
+        &mut self,
+        now: Now,
+        index: u32,
+        positions: &[RecordPosition],
+        records: Vec<Option<Vec<u8>>>,
+    ) {
+        let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
+        if let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) {
+            let epoch = group.epoch;
+            let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
+            self.core.stats.queued_messages -= taken.positions.len() as u64;
+            let mut given = 0;
+            while let Some(position) = taken.positions.get(given).copied()
+                && self.groups.get_current(index, epoch).is_some()
+                && self.dispatch_read(now, index, position, records.get(&position).and_then(Option::as_deref))
+            {
+                given += 1;
+            }
+            taken.positions.drain(..given);
+            let is_any_left = !taken.positions.is_empty();
+            self.put_back(index, epoch, taken);
+            if is_any_left && let Some(group) = self.groups.get_current(index, epoch) {
+                // The rest is read again when a member has space.
+                group.queue.is_fetching = false;
+                return self.wait_for_space(now, index);
+            }
+        }
+        self.resume_group_fetch(now, index);
+    }
+
+    /// Dispatches one message. Returns false if no member has space.
+    fn dispatch_read(&mut self, now: Now, index: u32, position: RecordPosition, record: Option<&[u8]>) -> bool {
+        let Some(group) = self.groups.get_mut(index) else {
+            return false;
+        };
+        let (key, is_held) = (group.key, group.is_durable());
+        let Some(Ok(JournalRecord::Message(record))) = record.map(JournalRecord::read) else {
+            self.core.stats.drop_message(DropReason::Damaged);
+            self.record_group_dropped(key, RecordLocation::at(position));
+            return true;
+        };
+        let p = publication_of(now, &record, position);
+        let has_available_member = self.has_available_member(now, index, p.stored_bytes());
+        if has_available_member {
+            self.dispatch_again(now, index, &p, &mut EncodedForms::default(), is_held);
+        }
+        has_available_member
+    }
+
+    /// Returns messages to the front of the queue because no member is connected or has space.
+    fn put_back(&mut self, index: u32, epoch: u32, taken: RemovedPositions) {
+        let count = taken.positions.len() as u64;
+        match self.groups.get_current(index, epoch) {
+            Some(group) => {
+                group.queue.put_back(taken);
+                self.core.stats.queued_messages += count;
+            }
+            None => self.core.stats.drops[DropReason::NoSharedMember as usize] += count,
+        }
+    }
+
+    /// Queues returned cold messages before all others, because they are older. During a checkpoint the group is
+    /// recorded as their holder even if the journal names it already: that record may precede the checkpoint, the
+    /// snapshot of the group may be written, and the member's snapshot may not contain the message.
+    pub(crate) fn accept_returned(&mut self, now: Now, index: u32, epoch: u32, returned: &[ReturnedMessage]) {
+        let Some(group) = self.groups.get_current(index, epoch) else {
+            self.core.stats.drops[DropReason::NoSharedMember as usize] += returned.len() as u64;
+            return;
+        };
+        let key = group.key;
+        let is_walking = self.running_checkpoint.is_some();
+        group
+            .queue
+            .push_returned(returned.iter().map(|back| back.message).collect());
+        self.core.stats.queued_messages += returned.len() as u64;
+        if let Some(ledger) = &mut self.core.ledger {
+            for ReturnedMessage { message, held_by } in returned.iter().copied() {
+                ledger.record_reference(message);
+                if key.0 != 0 && (held_by != key || is_walking) {
+                    ledger.record(&JournalRecord::Returned {
+                        session: SessionKey(0),
+                        seq: 0,
+                        group: key,
+                        message,
+                    });
+                }
+            }
+        }
+        self.dispatch_queue(now, index);
+    }
+}

@@ -1,0 +1,16 @@
+//! All integration tests of this crate, in one binary: linking one per file took longer than the tests.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+#[path = "../../../tests/support/scale.rs"]
+mod scale;
+
+mod broadcast;
+mod costs;
+mod enhanced_authentication;
+mod lifetimes;
+mod model;
+mod restart;
+mod session;
+mod tap;
+mod world;

@@ -1,0 +1,51 @@
+//! The items of a worker's mailbox.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use broker::{AuthOutcome, Mail, Now, Shard};
+
+use crate::auth_pool::AuthTicket;
+use crate::connection::MovedConnection;
+use crate::handover::HandedOver;
+use crate::mailbox::WeightBytes;
+use crate::thread_sharing::SharedThreadWorker;
+
+pub(crate) type ShardCall = Box<dyn FnOnce(&mut Shard, Now) + Send>;
+
+pub(crate) enum MailboxItem {
+    /// A connection that another server has accepted, such as the API's.
+    HandedOver(Box<HandedOver>),
+    /// Closes the handed-over connection that has this tenure.
+    CloseHandedOver(Arc<()>),
+    /// Messages of another shard: at most one item per tick of the sender.
+    Mail(Mail),
+    /// A connection whose client id belongs to this worker's shard.
+    MovedConnection(Box<MovedConnection>),
+    Authenticated {
+        ticket: AuthTicket,
+        outcome: AuthOutcome,
+    },
+    Call(ShardCall),
+    /// The journal has committed more records. The next tick processes them.
+    Committed,
+    /// A worker for this worker's thread to run.
+    SharedThreadWorker(SharedThreadWorker),
+    /// Applies to connections accepted from now on.
+    ReloadTls {
+        listener: u16,
+        config: Arc<rustls::ServerConfig>,
+    },
+    ShutDown {
+        deadline: Instant,
+    },
+}
+
+impl WeightBytes for MailboxItem {
+    fn weight_bytes(&self) -> usize {
+        match self {
+            MailboxItem::Mail(mail) => mail.size_bytes(),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Checks the statistics of a shard after every tick: disconnects and drops are counted with a reason, drops of a
+//! client are part of the node's drops, gauges are the sums over all clients, and no client exceeds its limits.
+
+use std::collections::BTreeMap;
+
+use broker::{ClientFilter, ClientView, DropReason, Shard, ShardConfig, ShardStats};
+
+/// Drop reasons that always concern a session. Queue reasons also occur in groups.
+const OF_SESSIONS: [DropReason; 4] = [
+    DropReason::OfflineQoS0,
+    DropReason::SlowConsumer,
+    DropReason::TooLargeForClient,
+    DropReason::NotAuthorizedToPublish,
+];
+
+type DropTotals = [u64; OF_SESSIONS.len()];
+
+/// State of one shard after its last tick.
+#[derive(Default)]
+pub struct StatsCheck {
+    clients: BTreeMap<String, DropTotals>,
+    /// Drops of sessions that have ended or were replaced.
+    gone: DropTotals,
+    /// Number of sessions that ended since the last check.
+    pub ended: u64,
+}
+
+impl StatsCheck {
+    /// Returns an error for the first inconsistency.
+    pub fn check(&mut self, shard: &Shard, config: &ShardConfig) -> Result<(), String> {
+        let stats = shard.stats();
+        let (clients, _) = shard.clients(&ClientFilter::default(), 0, usize::MAX);
+        check_connections(&stats, &clients)?;
+        check_gauges(&stats, &clients)?;
+        for client in &clients {
+            check_limits(client, config)?;
+        }
+        self.check_drops(&stats, &clients)
+    }
+
+    fn check_drops(&mut self, stats: &ShardStats, clients: &[ClientView]) -> Result<(), String> {
+        let now: BTreeMap<String, DropTotals> = clients.iter().map(|c| (c.client_id.clone(), drops_of(c))).collect();
+        let goes_on = |(id, before): (&String, &DropTotals)| {
+            now.get(id)
+                .is_some_and(|now| now.iter().zip(before).all(|(now, before)| now >= before))
+        };
+        // The drops of a session are forgotten with it, even if it was created and ended since the last check.
+        let is_complete = std::mem::take(&mut self.ended) == 0 && self.clients.iter().all(goes_on);
+        let mut gone = DropTotals::default();
+        for (at, reason) in OF_SESSIONS.into_iter().enumerate() {
+            let counted: u64 = now.values().map(|drops| drops[at]).sum();
+            let all = stats.drops[reason as usize];
+            let reported = || {
+                format!(
+                    "{all} dropped as {}, {counted} of them from existing sessions",
+                    reason.name()
+                )
+            };
+            gone[at] = all.checked_sub(counted).ok_or_else(reported)?;
+            if gone[at] < self.gone[at] || is_complete && gone[at] > self.gone[at] {
+                return Err(format!("{}; {} from former sessions before", reported(), self.gone[at]));
+            }
+        }
+        (self.clients, self.gone) = (now, gone);
+        Ok(())
+    }
+}
+
+fn drops_of(client: &ClientView) -> DropTotals {
+    OF_SESSIONS.map(|reason| {
+        let counts = client.drops.iter().filter(|(of, _)| *of == reason);
+        counts.map(|(_, count)| u64::from(*count)).sum()
+    })
+}
+
+fn check_connections(stats: &ShardStats, clients: &[ClientView]) -> Result<(), String> {
+    let connected = clients.iter().filter(|client| client.is_connected).count() as u64;
+    let ended: u64 = stats.disconnects.iter().sum();
+    let total = stats.connections_total;
+    match total == connected + ended && stats.connections == connected {
+        true => Ok(()),
+        false => Err(format!(
+            "{total} connections, {ended} disconnects with a reason, {connected} clients connected, gauge {}",
+            stats.connections
+        )),
+    }
+}
+
+fn check_gauges(stats: &ShardStats, clients: &[ClientView]) -> Result<(), String> {
+    let inflight: usize = clients.iter().map(|client| client.inflight).sum();
+    let subscriptions: usize = clients.iter().map(|client| client.subscriptions).sum();
+    let seen = (clients.len() as u64, inflight as u64, subscriptions as u64);
+    let gauges = (stats.sessions, stats.inflight_messages, stats.subscriptions);
+    match seen == gauges {
+        true => Ok(()),
+        false => Err(format!(
+            "sessions, in flight, subscriptions: gauges {gauges:?}, sums over clients {seen:?}"
+        )),
+    }
+}
+
+fn check_limits(client: &ClientView, config: &ShardConfig) -> Result<(), String> {
+    match client.subscriptions <= config.subscriptions_max {
+        true => Ok(()),
+        false => Err(format!(
+            "subscription limit {} exceeded: {client:?}",
+            config.subscriptions_max
+        )),
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests the command line: client, load tool, configuration, import, journal and reload.
+
+mod bench;
+mod client;
+mod client_and_a_script;
+mod config;
+mod import;
+mod journal_command;
+mod mosquitto;
+mod reference;
+mod reload;

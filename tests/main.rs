@@ -1,0 +1,17 @@
+//! All end-to-end tests of the program, in one binary. Linking one binary per suite took longer than running most
+//! suites.
+//!
+//! `cargo test -p tidewire --test it crash::` runs one suite.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod abuse;
+mod architecture;
+mod book;
+mod command_line;
+mod conformance;
+mod crash;
+mod devices;
+mod operations;
+mod rules;
+mod support;
