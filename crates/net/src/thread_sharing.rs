@@ -297,10 +297,8 @@ impl SharedThreadWorker {
         if !has_events && !worker.is_due(now_ms) {
             return;
         }
-        events.clear();
-        if has_events {
-            worker.poll(events, Some(Duration::ZERO));
-        }
+        // Also without events: the host's poll may be older than the clock by which the worker's deadlines are judged.
+        worker.poll(events, Some(Duration::ZERO));
         let may_have_more = events.iter().count() == EVENTS;
         worker.tick(events);
         self.has_events = may_have_more;

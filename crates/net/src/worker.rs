@@ -114,6 +114,8 @@ pub(crate) struct NetWorker {
     linger_deadlines: Deadlines,
     /// Time since which deadlines wait until all sockets with data have been read.
     deadlines_held_since_ms: Option<u64>,
+    /// The last poll may have been before a stall. Deadlines wait for another one.
+    is_poll_stale: bool,
     pub(crate) mailbox: Mailbox<MailboxItem>,
     pub(crate) mailboxes: Vec<MailboxSender<MailboxItem>>,
     /// Items that a full mailbox has returned, by worker. While there are any, no socket is read.
@@ -187,6 +189,7 @@ impl NetWorker {
             handshake_pool_bytes: POOL_BYTES,
             linger_deadlines: Deadlines::new(millis(config.linger_timeout)),
             deadlines_held_since_ms: None,
+            is_poll_stale: false,
             mailbox: resources.mailbox,
             unsent: mailboxes.iter().map(|_| VecDeque::new()).collect(),
             unsent_items: 0,
@@ -230,9 +233,13 @@ impl NetWorker {
     pub(crate) fn tick(&mut self, events: &Events) {
         let (began, now) = self.clock.read();
         let appended_before = self.appended;
-        if now.monotonic_ms - self.now.monotonic_ms > STALL_MS {
+        let is_after_stall = now.monotonic_ms - self.now.monotonic_ms > STALL_MS;
+        if is_after_stall {
             self.deadlines_held_since_ms = None;
         }
+        // A process can be stopped between its poll and its reading of the clock. One more poll is enough, so that
+        // ticks that are all slow do not hold deadlines for ever.
+        self.is_poll_stale = is_after_stall && !self.is_poll_stale;
         self.now = now;
         self.counters.ticks += 1;
         // Before anything is recorded, so that everything recorded earlier has been appended.
@@ -268,6 +275,7 @@ impl NetWorker {
         if (has_to_read && self.can_read())
             || !self.flush_list.is_empty()
             || !self.notices.is_empty()
+            || self.is_poll_stale
             || self.has_new_commit()
         {
             return Some(0);
@@ -299,6 +307,9 @@ impl NetWorker {
     /// Returns whether every socket that had data at the last poll has been read, so that a client whose packet has
     /// arrived in time is not closed for its silence.
     fn can_expire_deadlines(&mut self, has_all_events: bool) -> bool {
+        if self.is_poll_stale {
+            return false;
+        }
         if has_all_events && self.ready_list.is_empty() {
             self.deadlines_held_since_ms = None;
             return true;
