@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::machine::{JqMachine, JqStop};
 use super::term::{Native, Special, ValueFunction};
 use super::values::{self, charge_order, described, float, number, order, text};
-use super::{formats, paths, search, times};
+use super::{formats, paths, search, sorting, times};
 use crate::budget::VALUE_NESTING_MAX;
 use crate::json::{self, JsonLimits};
 use crate::value::{Map, Value};
@@ -369,17 +369,14 @@ fn to_number(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value>
     }
 }
 
-/// Charges for sorting this many values.
-fn charge_sort(machine: &mut JqMachine, elements: &[Value]) -> JqResult<()> {
-    let log = 1 + u64::from(elements.len().max(1).ilog2());
-    machine.charge_steps(elements.len() as u64 * log / 2)?;
+/// Charges for reading the values once and for the memory of a sorted copy. Returns the steps of reading.
+fn charge_copy(machine: &mut JqMachine, elements: &[Value]) -> JqResult<u64> {
+    machine.make(32 * elements.len())?;
+    let before = machine.allowance.budget.steps();
     for element in elements {
-        let before = machine.allowance.budget.steps();
         machine.charge_value(element)?;
-        let walked = before - machine.allowance.budget.steps();
-        machine.charge_steps(walked * log)?;
     }
-    machine.make(32 * elements.len())
+    Ok(before - machine.allowance.budget.steps())
 }
 
 fn sort(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
@@ -389,18 +386,18 @@ fn sort(machine: &mut JqMachine, it: Value, _: &[Value]) -> JqResult<Value> {
             described(&it)
         )));
     };
-    charge_sort(machine, elements)?;
+    let read_steps = charge_copy(machine, elements)?;
     let mut sorted = elements.to_vec();
-    sorted.sort_by(order);
+    sorting::sort(machine, &mut sorted, read_steps, order)?;
     Ok(Value::array(sorted))
 }
 
 /// Returns the elements with their keys, sorted by key.
 fn sorted_by<'v>(machine: &mut JqMachine, it: &'v Value, keys: &'v Value) -> JqResult<Vec<(&'v Value, &'v Value)>> {
     let (elements, keys) = (array(it)?, array(keys)?);
-    charge_sort(machine, keys)?;
+    let read_steps = charge_copy(machine, keys)?;
     let mut pairs: Vec<(&Value, &Value)> = keys.iter().zip(elements.iter()).collect();
-    pairs.sort_by(|a, b| order(a.0, b.0));
+    sorting::sort(machine, &mut pairs, read_steps, |a, b| order(a.0, b.0))?;
     Ok(pairs)
 }
 

@@ -20,6 +20,7 @@ mod prelude;
 #[cfg(test)]
 mod random;
 mod search;
+mod sorting;
 mod term;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::machine::{JqFlow, JqMachine, JqStop};
+use super::sorting;
 use super::values::{self, order};
 use crate::budget::VALUE_NESTING_MAX;
 use crate::error::FunctionError;
@@ -113,16 +114,14 @@ fn charge_change(machine: &mut JqMachine, entries: usize, is_shared: bool) -> Jq
 
 /// Removes the values at these paths. The last paths are removed first, so that the other paths remain valid.
 pub(super) fn delete(machine: &mut JqMachine, value: Value, mut paths: Vec<Arc<Vec<Value>>>) -> Result<Value, JqStop> {
-    let log = u64::from(paths.len().max(2).ilog2());
+    let before = machine.allowance.budget.steps();
     for path in &paths {
-        let path = Value::Array(path.clone());
-        // Sorting compares each path this many times.
-        machine.charge_steps(log)?;
-        for _ in 0..log {
-            machine.charge_value(&path)?;
-        }
+        machine.charge_value(&Value::Array(path.clone()))?;
     }
-    paths.sort_by(|a, b| order(&Value::Array(b.clone()), &Value::Array(a.clone())));
+    let read_steps = before - machine.allowance.budget.steps();
+    let descending =
+        |a: &Arc<Vec<Value>>, b: &Arc<Vec<Value>>| order(&Value::Array(b.clone()), &Value::Array(a.clone()));
+    sorting::sort(machine, &mut paths, read_steps, descending)?;
     paths.dedup_by(|a, b| order(&Value::Array(a.clone()), &Value::Array(b.clone())).is_eq());
     let mut left = value;
     for path in paths {
