@@ -130,23 +130,8 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     let word = word.to_ascii_lowercase();
     let allowed = (word.len() / 3).clamp(1, 3);
     names
-        .map(|name| (distance(word.as_bytes(), name.as_bytes()), name))
+        .map(|name| (strsim::osa_distance(&word, name), name))
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, name)| name)
-}
-
-/// Returns how many letters must be added, removed or replaced.
-fn distance(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

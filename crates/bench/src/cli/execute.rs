@@ -127,7 +127,7 @@ pub fn run(order: RunOrder) -> Result<u8, CommandFailure> {
         command: typed(),
         run: run_number(),
         origin,
-        started_at: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+        started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         machine: machine::describe(),
         scenario,
     };

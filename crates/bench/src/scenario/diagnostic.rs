@@ -31,34 +31,13 @@ pub fn lines(diagnostics: &[ScenarioDiagnostic]) -> String {
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let distances = candidates
         .into_iter()
-        .map(|candidate| (edit_distance(word, candidate), candidate));
+        .map(|candidate| (strsim::osa_distance(word, candidate), candidate));
     match distances.min() {
         Some((distance, candidate)) if distance <= (word.len() / 3).max(1) => {
             format!("; did you mean `{candidate}`?")
         }
         _ => String::new(),
     }
-}
-
-/// Counts the insertions, deletions, replacements and swaps of adjacent characters between two words.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    rows[0] = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use chrono::{DateTime, Utc};
+use jiff::Timestamp;
 
 use super::config::{FileActionConfig, FileSync};
 
@@ -100,7 +100,9 @@ impl RotatingWriter {
 
     /// Returns a name that sorts behind those of all completed files.
     fn completed_path(&self, now: SystemTime) -> PathBuf {
-        let time = DateTime::<Utc>::from(now).format("%Y%m%dT%H%M%S%.6fZ");
+        let time = Timestamp::try_from(now)
+            .unwrap_or_default()
+            .strftime("%Y%m%dT%H%M%S%.6fZ");
         let mut path = self.directory.join(format!("{}-{time}.{EXTENSION}", self.name));
         let mut number = 1;
         while path.exists() {

@@ -100,7 +100,7 @@ fn pause(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let pause = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => {
-            let date = chrono::DateTime::parse_from_rfc2822(text).ok()?;
+            let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
             SystemTime::from(date).duration_since(now).unwrap_or_default()
         }
     };

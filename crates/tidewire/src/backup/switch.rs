@@ -326,7 +326,9 @@ impl RestoreSwitch<'_> {
 
     fn begin(&mut self) -> Result<(), String> {
         let parent = self.data_dir.join(SET_ASIDE);
-        let base = chrono::Utc::now().format("before-restore-%Y%m%d-%H%M%S").to_string();
+        let base = jiff::Timestamp::now()
+            .strftime("before-restore-%Y%m%d-%H%M%S")
+            .to_string();
         let numbered = (2..).map(|number| format!("{base}-{number}"));
         let mut candidates = std::iter::once(base.clone()).chain(numbered);
         let aside = candidates.find(|name| !parent.join(name).exists()).unwrap_or(base);

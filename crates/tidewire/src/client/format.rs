@@ -7,8 +7,8 @@
 use std::io::Write;
 use std::num::NonZeroU16;
 
-use chrono::format::{Item, StrftimeItems};
-use chrono::{DateTime, Local};
+use jiff::Zoned;
+use jiff::fmt::strtime;
 use mqtt::{Properties, Property, Publish};
 
 /// A format, taken apart once.
@@ -67,22 +67,16 @@ impl MessageFormat {
         Ok(MessageFormat(pieces))
     }
 
-    /// Appends the message. `Err` names a payload that is no JSON though `%J` says so; the message is not printed then.
-    pub fn print(
-        &self,
-        publish: &Publish<'_>,
-        now: DateTime<Local>,
-        is_pretty: bool,
-        out: &mut Vec<u8>,
-    ) -> Result<(), String> {
+    /// Appends the message. Appends nothing and fails if the format has `%J` and the payload is not JSON.
+    pub fn print(&self, publish: &Publish<'_>, now: &Zoned, is_pretty: bool, out: &mut Vec<u8>) -> Result<(), String> {
         let start = out.len();
         for piece in &self.0 {
             match piece {
                 MessageFormatPart::Literal(bytes) => out.extend_from_slice(bytes),
                 MessageFormatPart::Time(specifier) => {
-                    put(out, format_args!("{}", now.format(&format!("%{specifier}"))))
+                    put(out, format_args!("{}", now.strftime(&format!("%{specifier}"))))
                 }
-                MessageFormatPart::Nanoseconds => put(out, format_args!("{:09}", now.timestamp_subsec_nanos())),
+                MessageFormatPart::Nanoseconds => put(out, format_args!("{:09}", now.subsec_nanosecond())),
                 MessageFormatPart::Field { code: 'J', .. } if !is_json(publish.payload) => {
                     out.truncate(start);
                     return Err(format!("the payload on topic {} is not valid JSON", publish.topic));
@@ -137,8 +131,7 @@ fn parse_time(specifier: Option<char>) -> Result<MessageFormatPart, String> {
         Some('N') => Ok(MessageFormatPart::Nanoseconds),
         Some(specifier) => {
             let format = format!("%{specifier}");
-            let is_known = !StrftimeItems::new(&format).any(|item| matches!(item, Item::Error));
-            if is_known {
+            if strtime::format(&format, &Zoned::default()).is_ok() {
                 Ok(MessageFormatPart::Time(specifier))
             } else {
                 Err(format!("-F: `@{specifier}` is not a part of a time"))
@@ -197,7 +190,7 @@ fn print_field(
     code: char,
     layout: FieldLayout,
     publish: &Publish<'_>,
-    now: DateTime<Local>,
+    now: &Zoned,
     is_pretty: bool,
     out: &mut Vec<u8>,
 ) {
@@ -209,7 +202,7 @@ fn print_field(
     }
 }
 
-fn field_text(code: char, publish: &Publish<'_>, now: DateTime<Local>) -> String {
+fn field_text(code: char, publish: &Publish<'_>, now: &Zoned) -> String {
     let properties = publish.properties;
     let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
     match code {
@@ -217,7 +210,7 @@ fn field_text(code: char, publish: &Publish<'_>, now: DateTime<Local>) -> String
         'C' => properties.content_type().unwrap_or_default().into(),
         'E' => number(properties.message_expiry_interval()),
         'F' => number(properties.payload_format_indicator().map(u32::from)),
-        'I' => now.format("%Y-%m-%dT%H:%M:%S%z").to_string(),
+        'I' => now.strftime("%Y-%m-%dT%H:%M:%S%z").to_string(),
         'l' => publish.payload.len().to_string(),
         'm' => packet_id(publish).to_string(),
         'P' => {
@@ -232,7 +225,7 @@ fn field_text(code: char, publish: &Publish<'_>, now: DateTime<Local>) -> String
         'r' => u8::from(publish.retain).to_string(),
         'S' => number(properties.subscription_identifier()),
         't' => publish.topic.into(),
-        'U' => format!("{}.{:09}", now.timestamp(), now.timestamp_subsec_nanos()),
+        'U' => format!("{}.{:09}", now.timestamp().as_second(), now.subsec_nanosecond()),
         'x' => publish.payload.iter().map(|byte| format!("{byte:02x}")).collect(),
         'X' => publish.payload.iter().map(|byte| format!("{byte:02X}")).collect(),
         _ => unreachable!("`FIELDS` lists them all"),
@@ -248,9 +241,9 @@ fn is_json(payload: &[u8]) -> bool {
 }
 
 /// Written by hand because the payload of `%J` goes in as it came, numbers and all, and user properties may repeat.
-fn json(publish: &Publish<'_>, now: DateTime<Local>, is_payload_text: bool, is_pretty: bool) -> String {
+fn json(publish: &Publish<'_>, now: &Zoned, is_payload_text: bool, is_pretty: bool) -> String {
     let mut members = vec![
-        ("tst", quote(&now.format("%Y-%m-%dT%H:%M:%S.%6f%z").to_string())),
+        ("tst", quote(&now.strftime("%Y-%m-%dT%H:%M:%S.%6f%z").to_string())),
         ("topic", quote(publish.topic)),
         ("qos", (publish.qos as u8).to_string()),
         ("retain", u8::from(publish.retain).to_string()),
@@ -327,7 +320,8 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use chrono::TimeZone;
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
     use mqtt::{PacketId, PropertyContext, PropertyWriter, QoS};
 
     use super::*;
@@ -350,11 +344,13 @@ mod tests {
             properties: Properties::parse(&bytes, PropertyContext::Publish).unwrap(),
             payload: "hé\"llo".as_bytes(),
         };
-        let now = Local.timestamp_opt(1_600_000_000, 12_345_678).unwrap();
+        let now = Timestamp::new(1_600_000_000, 12_345_678)
+            .unwrap()
+            .to_zoned(TimeZone::UTC);
         let mut out = Vec::new();
         MessageFormat::parse(format)
             .unwrap()
-            .print(&publish, now, false, &mut out)
+            .print(&publish, &now, false, &mut out)
             .unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -376,6 +372,8 @@ mod tests {
             ("%x|%X|%16x", "68c3a9226c6c6f|68C3A9226C6C6F|  68c3a9226c6c6f"),
             ("%06E|%5C|%3.2C|%5q", "000000|text/plain| te|1"),
             ("%U|@s|@N|@@|%%", "1600000000.012345678|1600000000|012345678|@|%"),
+            ("@Y-@m-@dT@H:@M:@S@z", "2020-09-13T12:26:40+0000"),
+            ("%I", "2020-09-13T12:26:40+0000"),
             ("a\\tb\\n\\\\\\e[1m\\a", "a\tb\n\\\x1b[1m\x07"),
         ] {
             assert_eq!(printed(format), text, "{format}");

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Stdout, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use chrono::Local;
 use clap::{ArgAction, ArgMatches, Command, value_parser};
+use jiff::Zoned;
 use mqtt::{
     Ack, FilterError, Packet, PacketId, Properties, PropertyContext, Publish, QoS, ReasonCode, SharedFilter, SubAck,
     Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, filter_matches,
@@ -514,7 +514,7 @@ impl ClientSubscriber {
         let out = &mut self.output;
         match &self.arguments.format {
             Some(format) => {
-                if let Err(message) = format.print(publish, Local::now(), self.arguments.is_pretty, out) {
+                if let Err(message) = format.print(publish, &Zoned::now(), self.arguments.is_pretty, out) {
                     if !self.is_quiet {
                         print_error(&message);
                     }

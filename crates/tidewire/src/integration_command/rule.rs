@@ -224,8 +224,8 @@ fn history(api: &ApiClient, own: &ArgMatches) -> Result<ExitCode, ApiError> {
 }
 
 fn time(unix_ms: i64) -> String {
-    let time = chrono::DateTime::from_timestamp_millis(unix_ms).unwrap_or_default();
-    time.format("%Y-%m-%d %H:%M:%S UTC").to_string()
+    let time = jiff::Timestamp::from_millisecond(unix_ms).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// The fields in which two versions differ.

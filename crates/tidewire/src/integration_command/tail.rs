@@ -151,8 +151,8 @@ impl TailView<'_> {
 /// When, what, from whom, with which payload; of an event without a topic all that there is.
 fn head(frame: &Value) -> String {
     let input = &frame["input"];
-    let time = chrono::DateTime::from_timestamp_millis(frame["unix_ms"].as_i64().unwrap_or(0)).unwrap_or_default();
-    let time = time.format("%H:%M:%S%.3f");
+    let time = jiff::Timestamp::from_millisecond(frame["unix_ms"].as_i64().unwrap_or(0)).unwrap_or_default();
+    let time = time.strftime("%H:%M:%S%.3f");
     let from = match text(input, "clientid") {
         "" => String::new(),
         client => format!(" from {client}"),

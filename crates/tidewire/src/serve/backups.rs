@@ -489,7 +489,7 @@ fn words_file(directory: &Path, name: &str) -> PathBuf {
 
 /// Names a backup by its time in seconds. A suffix distinguishes backups of the same second.
 fn unused_name(directory: &Path) -> String {
-    let base = chrono::Utc::now().format("tidewire-%Y%m%d-%H%M%S").to_string();
+    let base = jiff::Timestamp::now().strftime("tidewire-%Y%m%d-%H%M%S").to_string();
     let is_free = |name: &String| !directory.join(name).exists();
     let numbered = (2..).map(|number| format!("{base}-{number}"));
     std::iter::once(base.clone())

@@ -486,7 +486,7 @@ fn better_direction_name(better: BetterDirection) -> &'static str {
 
 /// Names a benchmark by time and scenario. A suffix distinguishes two of the same second.
 fn unused_name(directory: &Path, scenario: &str) -> String {
-    let base = format!("{}-{scenario}", chrono::Utc::now().format("%Y%m%d-%H%M%S"));
+    let base = format!("{}-{scenario}", jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"));
     let is_free = |name: &String| !directory.join(name).exists();
     let numbered = (2..).map(|number| format!("{base}-{number}"));
     std::iter::once(base.clone())
