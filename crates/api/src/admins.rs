@@ -170,6 +170,7 @@ impl Admins {
 
     /// Slow, and equally slow for an unknown name.
     pub(crate) fn verify(&self, name: &str, password: Password) -> Option<Role> {
+        let copy = Password::new(password.expose());
         let credentials = Credentials {
             client_id: String::new(),
             user_name: Some(name.to_owned()),
@@ -177,7 +178,13 @@ impl Admins {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
         match self.provider.authenticate(&credentials) {
-            ProviderOutcome::Allow { .. } => self.role(name),
+            ProviderOutcome::Allow { .. } => {
+                if name == FIRST_ADMIN && !self.is_first_password(&copy) {
+                    // The password was changed with `tidewire passwd`, which does not know the other file.
+                    self.forget_first_password();
+                }
+                self.role(name)
+            }
             ProviderOutcome::Deny(_) | ProviderOutcome::Ignore => None,
         }
     }
@@ -304,6 +311,11 @@ impl Admins {
     /// Whether the user still has the generated password of the first start.
     pub(crate) fn has_first_password(&self, name: &str) -> bool {
         name == FIRST_ADMIN && self.path.with_file_name(FIRST_PASSWORD_FILE).exists()
+    }
+
+    fn is_first_password(&self, password: &Password) -> bool {
+        let text = fs::read(self.path.with_file_name(FIRST_PASSWORD_FILE)).map(Zeroizing::new);
+        text.is_ok_and(|text| text.trim_ascii_end() == password.expose())
     }
 
     fn forget_first_password(&self) {
@@ -460,6 +472,26 @@ mod tests {
             admins.verify(FIRST_ADMIN, Password::new("another one")),
             Some(Role::Admin)
         );
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn login_with_a_password_from_the_command_line_deletes_the_first_one() {
+        let data_dir = directory("passwd");
+        let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
+        let first = Password::new(first.unwrap().expose());
+        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
+        assert!(admins.has_first_password(FIRST_ADMIN));
+        let hash = PasswordHash::create(&Password::new("another one")).unwrap();
+        let users = Users::load(&data_dir.join(FILE)).unwrap();
+        users.set_password(FIRST_ADMIN, hash).unwrap();
+        users.save(&data_dir.join(FILE)).unwrap();
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(admins.verify(FIRST_ADMIN, Password::new("wrong")), None);
+        assert!(admins.has_first_password(FIRST_ADMIN));
+        let role = admins.verify(FIRST_ADMIN, Password::new("another one"));
+        assert_eq!(role, Some(Role::Admin));
+        assert!(!admins.has_first_password(FIRST_ADMIN));
         fs::remove_dir_all(&data_dir).unwrap();
     }
 
