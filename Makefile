@@ -47,7 +47,7 @@ simulate: setup ## Run SEEDS simulated nodes of one DURABILITY with faults and c
 
 docs: setup ## Build the book as a web site in target/book
 	@dev/setup.sh docs
-	@mdbook build docs
+	@. dev/lib.sh && mdbook build docs
 
 generate: setup ## Write the pages and files that are generated from definitions in the code
 	@for page in $$(dev/cargo run --quiet -p tidewire -- reference); do \

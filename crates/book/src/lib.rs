@@ -84,6 +84,50 @@ mod tests {
         );
     }
 
+    /// Returns the value of each `key: "value"` or `key="value"`.
+    fn values<'a>(source: &'a str, key: &str) -> Vec<&'a str> {
+        source
+            .split(key)
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap())
+            .collect()
+    }
+
+    fn check_link(link: &str, origin: &str) {
+        let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
+        assert!(
+            find(page).is_some(),
+            "{origin}: {link}: docs/SUMMARY.md has no such page"
+        );
+        let id = format!(" id=\"{anchor}\"");
+        assert!(
+            anchor.is_empty() || text(page).contains(&id),
+            "{origin}: {link}: the page has no such heading"
+        );
+    }
+
+    #[test]
+    fn pages_of_the_console_link_to_pages_of_the_book() {
+        let pages = std::fs::read_to_string("../../ui/src/lib/pages.ts").unwrap();
+        let links = values(&pages, "docs: \"");
+        assert_eq!(links.len(), values(&pages, "{ path: \"").len());
+        for link in links.into_iter().chain(values(&pages, "docsOfOne: \"")) {
+            check_link(link, "pages.ts");
+        }
+        for route in std::fs::read_dir("../../ui/src/routes").unwrap() {
+            let route = route.unwrap();
+            let name = route.file_name().into_string().unwrap();
+            let source = std::fs::read_to_string(route.path()).unwrap();
+            let own = values(&source, "<Docs page=\"");
+            // Wall screens have no links.
+            let has_link = pages.contains(&format!("/{name}\"")) || !own.is_empty() || name == "Screen.svelte";
+            assert!(has_link, "{name} has no link to the book");
+            for link in own {
+                check_link(link, &name);
+            }
+        }
+    }
+
     #[test]
     fn unknown_path_is_not_found() {
         assert!(find("nothing.html").is_none());
