@@ -1,4 +1,5 @@
-//! Limits of the HTTP side without an option, for the page `docs/reference/limits.md`: what, how much, unit.
+//! Limits of the HTTP side without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
+//! happens beyond.
 
 use crate::config::ApiLimits;
 use crate::endpoints::{console_users, publish};
@@ -6,57 +7,151 @@ use crate::{
     alarms, api_keys, app, audit, device_api, log_ring, logins, paging, server, sys_publisher, thingsboard, trace,
 };
 
-pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str)> {
+const REFUSED: &str = "A further one is refused (422).";
+const CLOSED: &str = "The server closes the connection.";
+
+pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
     let limits = ApiLimits::default();
     let mut all = vec![
-        ("HTTP connections", limits.connections_max as u64, ""),
-        ("Requests at the same time", limits.requests_max as u64, ""),
-        ("Time for the header of a request", limits.header_timeout.as_secs(), "s"),
-        ("Time for the body of a request", limits.body_timeout.as_secs(), "s"),
-        ("Time for an answer", limits.request_timeout.as_secs(), "s"),
         (
-            "Time without progress in reading an answer",
+            "Open HTTP connections",
+            limits.connections_max as u64,
+            "",
+            "A further connection receives 503 and is closed.",
+        ),
+        (
+            "Requests that are processed at the same time",
+            limits.requests_max as u64,
+            "",
+            "A further request receives 503.",
+        ),
+        (
+            "Time to receive the header of a request, or to complete the TLS handshake",
+            limits.header_timeout.as_secs(),
+            "s",
+            CLOSED,
+        ),
+        (
+            "Time to receive the body of a request",
+            limits.body_timeout.as_secs(),
+            "s",
+            "The request receives 408.",
+        ),
+        (
+            "Time from the header of a request to the start of its answer",
+            limits.request_timeout.as_secs(),
+            "s",
+            "The request receives 503.",
+        ),
+        (
+            "Time in which a client reads nothing of an answer",
             limits.write_stall_timeout.as_secs(),
             "s",
+            CLOSED,
         ),
-        ("Lifetime of a connection", limits.connection_lifetime.as_secs(), "s"),
-        ("Header of a request", server::HEADER_BYTES_MAX as u64, "bytes"),
-        ("URL of a request", server::URI_BYTES_MAX as u64, "bytes"),
-        ("Body of a request of a device", device_api::BODY_MAX as u64, "bytes"),
-        ("Entries of a page of a list", paging::LIMIT_MAX as u64, ""),
         (
-            "Messages of `POST /api/v1/publish/bulk`",
+            "Lifetime of an HTTP connection",
+            limits.connection_lifetime.as_secs(),
+            "s",
+            "The server closes the connection after the current answer. WebSockets stay open.",
+        ),
+        (
+            "Size of the header of a request",
+            server::HEADER_BYTES_MAX as u64,
+            "bytes",
+            "The request receives 431.",
+        ),
+        (
+            "Length of the URL of a request",
+            server::URI_BYTES_MAX as u64,
+            "bytes",
+            "The request receives 414.",
+        ),
+        (
+            "Body of an HTTP request of a device",
+            device_api::BODY_MAX as u64,
+            "bytes",
+            "The request receives 413.",
+        ),
+        (
+            "Entries on a page of a list: highest `limit`",
+            paging::LIMIT_MAX as u64,
+            "",
+            "The request is refused (400).",
+        ),
+        (
+            "Messages of a request to `POST /api/v1/publish/bulk`",
             publish::BULK_MESSAGES_MAX as u64,
             "",
+            "The request is refused (422).",
         ),
-        ("Logins", logins::LOGINS_MAX as u64, ""),
-        ("Logins of a user", logins::LOGINS_PER_USER_MAX as u64, ""),
-        ("Users of the console", console_users::USERS_MAX as u64, ""),
-        ("API keys", api_keys::KEYS_MAX as u64, ""),
-        ("Viewers of live numbers", app::VIEWERS_MAX as u64, ""),
-        ("Downloads of backups at the same time", app::DOWNLOADS_MAX as u64, ""),
-        ("Entries of a trace per second", trace::PER_SECOND_MAX.into(), ""),
-        ("Payload that a trace shows", trace::PAYLOAD_BYTES_MAX as u64, "bytes"),
-        ("File of the audit log", audit::FILE_BYTES_MAX, "bytes"),
         (
-            "Ended alarms of the node that the server lists",
+            "Open logins of all users",
+            logins::LOGINS_MAX as u64,
+            "",
+            "The login that expires first ends.",
+        ),
+        (
+            "Open logins of a user",
+            logins::LOGINS_PER_USER_MAX as u64,
+            "",
+            "The user's login that expires first ends.",
+        ),
+        ("Console users", console_users::USERS_MAX as u64, "", REFUSED),
+        ("API keys", api_keys::KEYS_MAX as u64, "", REFUSED),
+        (
+            "WebSockets of `/api/v1/live`, `/trace` and `/tail`, together",
+            app::VIEWERS_MAX as u64,
+            "",
+            "A further WebSocket is refused (503).",
+        ),
+        (
+            "Downloads of backups at the same time",
+            app::DOWNLOADS_MAX as u64,
+            "",
+            "A further download is refused (503).",
+        ),
+        (
+            "Entries per second that a packet trace can request",
+            trace::PER_SECOND_MAX.into(),
+            "",
+            "The request is refused (422).",
+        ),
+        (
+            "Part of a payload that a packet trace shows",
+            trace::PAYLOAD_BYTES_MAX as u64,
+            "bytes",
+            "The request is refused (422).",
+        ),
+        (
+            "Size of a file of the audit log",
+            audit::FILE_BYTES_MAX,
+            "bytes",
+            "A new file begins. The server keeps the current file and the last four.",
+        ),
+        (
+            "Ended alarms of the node in the list",
             alarms::ENDED_MAX as u64,
             "",
+            "The oldest entry is removed.",
         ),
         (
-            "Log lines that the server stores for the console",
+            "Log lines in memory, for the console",
             log_ring::LINES_MAX as u64,
             "",
+            "The oldest line is removed. The log itself is not limited.",
         ),
         (
-            "Log lines that the server stores, all together",
+            "Size of the log lines in memory",
             log_ring::BYTES_MAX as u64,
             "bytes",
+            "The oldest line is removed.",
         ),
         (
-            "`$SYS` messages about clients that wait",
+            "Queue of events about clients for `$SYS`",
             sys_publisher::EVENTS_MAX as u64,
             "",
+            "Further events are dropped and counted.",
         ),
     ];
     all.extend(thingsboard::FIXED_LIMITS);

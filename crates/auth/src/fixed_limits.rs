@@ -4,10 +4,30 @@ use crate::acl::RULES_MAX;
 use crate::bans::{EXACT_BANS_MAX, PATTERN_BANS_MAX};
 use crate::users::{USER_NAME_BYTES_MAX, USERS_MAX};
 
-pub const FIXED_LIMITS: &[(&str, u64, &str)] = &[
-    ("MQTT users in the password file", USERS_MAX as u64, ""),
-    ("User name", USER_NAME_BYTES_MAX as u64, "bytes"),
-    ("Access rules", RULES_MAX as u64, ""),
-    ("Bans by client id, user name and address", EXACT_BANS_MAX as u64, ""),
-    ("Bans by network and pattern", PATTERN_BANS_MAX as u64, ""),
+pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
+    (
+        "MQTT users of the password file and of the API",
+        USERS_MAX as u64,
+        "",
+        "The file is not loaded. The API refuses a further user (422).",
+    ),
+    (
+        "Length of a user name",
+        USER_NAME_BYTES_MAX as u64,
+        "bytes",
+        "The user is refused.",
+    ),
+    ("Access rules", RULES_MAX as u64, "", "The rules are refused."),
+    (
+        "Bans by client ID, user name or address, together",
+        EXACT_BANS_MAX as u64,
+        "",
+        "A further ban is refused.",
+    ),
+    (
+        "Bans by network or pattern, together",
+        PATTERN_BANS_MAX as u64,
+        "",
+        "A further ban is refused.",
+    ),
 ];

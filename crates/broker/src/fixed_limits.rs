@@ -1,4 +1,5 @@
-//! Limits of the broker without an option for the page `docs/reference/limits.md`: what, how much, unit.
+//! Limits of the broker without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
+//! happens beyond.
 
 use crate::accept::USER_PROPERTIES_BYTES_MAX;
 use crate::connection::INCOMING_ALIAS_BYTES_MAX;
@@ -8,28 +9,47 @@ use crate::shard::REFUSALS_MAX;
 use crate::subscribe::FILTER_BYTES_MAX;
 use crate::trace::TRACES_MAX;
 
-pub const FIXED_LIMITS: &[(&str, u64, &str)] = &[
-    ("Worker threads of a node", SHARDS_MAX as u64, ""),
+pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
     (
-        "Topic filters of a session, all together",
+        "Worker threads of a node",
+        SHARDS_MAX as u64,
+        "",
+        "The server does not start.",
+    ),
+    (
+        "Topic filters of a session, size of all together",
         FILTER_BYTES_MAX as u64,
         "bytes",
+        "SUBACK has reason code 0x97 (Quota exceeded).",
     ),
     (
-        "Topics that a client may store under topic aliases, per connection",
+        "Topic names that the server remembers for the topic aliases of a connection",
         INCOMING_ALIAS_BYTES_MAX as u64,
         "bytes",
+        "The server disconnects the client with 0x97.",
     ),
-    ("Delayed messages per worker thread", DELAYED_BYTES_MAX as u64, "bytes"),
     (
-        "User Properties of CONNECT that the server stores for operators",
+        "Delayed messages, size per worker thread",
+        DELAYED_BYTES_MAX as u64,
+        "bytes",
+        "PUBACK or PUBREC has 0x97. A QoS 0 message is dropped.",
+    ),
+    (
+        "User Properties of CONNECT that the console shows for a client",
         USER_PROPERTIES_BYTES_MAX as u64,
         "bytes",
+        "Further properties are not shown.",
     ),
     (
-        "Refused clients that the server lists, per worker thread",
+        "List of refused clients, entries per worker thread",
         REFUSALS_MAX as u64,
         "",
+        "The oldest entry is removed.",
     ),
-    ("Traces at the same time, per worker thread", TRACES_MAX as u64, ""),
+    (
+        "Packet traces at the same time, per worker thread",
+        TRACES_MAX as u64,
+        "",
+        "A further trace is refused (503).",
+    ),
 ];

@@ -1,38 +1,95 @@
-//! Limits of rules without an option, for the page `docs/reference/limits.md`: what, how much, unit.
+//! Limits of rules without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what happens
+//! beyond.
 
 use crate::budget::VALUE_NESTING_MAX;
 use crate::parse::STEPS_MAX;
 use crate::rule::RuleLimits;
 use crate::template::TEMPLATE_BYTES_MAX;
 
-pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str)> {
+const REFUSED: &str = "The rule is refused.";
+const FAILS: &str = "The rule fails for the message.";
+
+pub fn fixed_limits() -> Vec<(&'static str, u64, &'static str, &'static str)> {
     let limits = RuleLimits::default();
     vec![
-        ("Text of a rule", limits.sql_bytes_max as u64, "bytes"),
-        ("Nesting of a rule", limits.nesting_max.into(), ""),
-        ("Steps of a path, such as `a.b.c`", STEPS_MAX as u64, ""),
-        ("Steps of an evaluation", limits.steps_max, ""),
+        ("Length of the SQL text", limits.sql_bytes_max as u64, "bytes", REFUSED),
         (
-            "Bytes that an evaluation makes",
-            limits.result_bytes_max as u64,
-            "bytes",
+            "Nesting of parentheses, arguments and paths in SQL, in levels",
+            limits.nesting_max.into(),
+            "",
+            REFUSED,
         ),
         (
-            "Bytes of the outputs of an evaluation",
+            "Parts of a path in SQL: `a.b.c` has three",
+            STEPS_MAX as u64,
+            "",
+            REFUSED,
+        ),
+        (
+            "Steps of the evaluation of a rule for one message",
+            limits.steps_max,
+            "",
+            FAILS,
+        ),
+        (
+            "Size of all values that functions create for one message",
             limits.result_bytes_max as u64,
             "bytes",
+            FAILS,
         ),
-        ("Outputs of FOREACH for one message", limits.outputs_max as u64, ""),
         (
-            "Nesting of arrays and maps that a rule makes",
+            "Size of all outputs of a rule for one message",
+            limits.result_bytes_max as u64,
+            "bytes",
+            FAILS,
+        ),
+        (
+            "Outputs of FOREACH for one message",
+            limits.outputs_max as u64,
+            "",
+            FAILS,
+        ),
+        (
+            "Nesting of arrays and maps that a rule creates, in levels",
             VALUE_NESTING_MAX as u64,
             "",
+            FAILS,
         ),
-        ("Nesting of a JSON payload", limits.json.depth_max as u64, ""),
-        ("Values and keys in a JSON payload", limits.json.nodes_max as u64, ""),
-        ("Compiled regular expression", limits.regex_bytes_max as u64, "bytes"),
-        ("Nesting of a jq program", crate::jq::PROGRAM_NESTING_MAX, ""),
-        ("Nesting of the calls of a jq program", crate::jq::CALL_NESTING_MAX, ""),
-        ("Text of a template", TEMPLATE_BYTES_MAX as u64, "bytes"),
+        (
+            "Nesting of a JSON payload, in levels",
+            limits.json.depth_max as u64,
+            "",
+            "The payload does not count as JSON.",
+        ),
+        (
+            "Values and keys in a JSON payload, together",
+            limits.json.nodes_max as u64,
+            "",
+            "The payload does not count as JSON.",
+        ),
+        (
+            "Memory of a compiled regular expression",
+            limits.regex_bytes_max as u64,
+            "bytes",
+            "A constant expression is refused. Otherwise the rule fails for the message.",
+        ),
+        (
+            "Nesting of a jq program, in levels",
+            crate::jq::PROGRAM_NESTING_MAX,
+            "",
+            "A constant program is refused. Otherwise the rule fails for the message.",
+        ),
+        (
+            "Nesting of function calls in a jq program, in levels",
+            crate::jq::CALL_NESTING_MAX,
+            "",
+            FAILS,
+        ),
+        (
+            "Length of a template of an action or of republish",
+            TEMPLATE_BYTES_MAX as u64,
+            "bytes",
+            "The action or the rule is refused.",
+        ),
     ]
 }

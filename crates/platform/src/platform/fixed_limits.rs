@@ -1,38 +1,67 @@
-//! Limits of rule chains without an option for the page `docs/reference/limits.md`: what, how much, unit.
+//! Limits of rule chains without an option, for the page `docs/reference/limits.md`: what, how much, unit, and what
+//! happens beyond.
 
 use super::{budget, gateway, host, retries};
 use crate::chain;
 
-pub const FIXED_LIMITS: &[(&str, u64, &str)] = &[
-    ("Nodes of a rule chain", chain::NODES_MAX as u64, ""),
-    ("Nodes that a message passes", chain::STEPS_MAX as u64, ""),
+const STOPS: &str = "The server stops processing the message, which counts as failed.";
+const FAILS: &str = "The node fails: the message leaves it by `Failure`.";
+
+pub const FIXED_LIMITS: &[(&str, u64, &str, &str)] = &[
     (
-        "Nodes that a message passes, with all that it causes",
+        "Nodes of a rule chain",
+        chain::NODES_MAX as u64,
+        "",
+        "The chain is refused.",
+    ),
+    (
+        "Nodes that a message passes in one run",
+        chain::STEPS_MAX as u64,
+        "",
+        STOPS,
+    ),
+    (
+        "Nodes that a message passes, together with its copies and the messages that it causes",
         budget::STEPS_MAX,
         "",
+        STOPS,
     ),
-    ("Rule chains within each other", chain::DEPTH_MAX as u64, ""),
     (
-        "Checkpoints and alarms that one message causes in a row",
+        "Nesting of rule chains (node `rule chain`), in levels",
+        chain::DEPTH_MAX as u64,
+        "",
+        FAILS,
+    ),
+    (
+        "Checkpoints and changes of alarms that a message causes one after another",
         host::DEFERRED_DEPTH_MAX as u64,
         "",
+        FAILS,
     ),
     (
-        "Data that the chains of one message store",
+        "Values, attributes and other data that chains store for one message",
         budget::ADDED_BYTES_MAX as u64,
         "bytes",
+        FAILS,
     ),
     (
         "Messages that wait for a retry",
         retries::WAITING_BYTES_MAX as u64,
         "bytes",
+        "New messages stay in the ingest log until a retry has ended.",
     ),
-    ("Source of a script", chain::SCRIPT_SOURCE_BYTES_MAX, "bytes"),
-    ("Result of a script", chain::SCRIPT_RESULT_BYTES_MAX, "bytes"),
-    ("Time of a script", chain::SCRIPT_MS_MAX, "ms"),
     (
-        "Devices behind gateways that the server knows at the same time",
+        "Source text of a script",
+        chain::SCRIPT_SOURCE_BYTES_MAX,
+        "bytes",
+        "The node does not run. The chain reports the reason.",
+    ),
+    ("Result of a script", chain::SCRIPT_RESULT_BYTES_MAX, "bytes", FAILS),
+    ("Run time of a script", chain::SCRIPT_MS_MAX, "ms", FAILS),
+    (
+        "Names of devices behind gateways in memory",
         gateway::NAMES_MAX as u64,
         "",
+        "The server looks names up in the database again. No message is lost.",
     ),
 ];

@@ -18,7 +18,8 @@ const OPTIONS: &str = "\
 const DELIVERY: &str = "\
 Buffers of actions have limits of their own: [`delivery.buffer`](connectors.md#delivery).";
 
-type Fixed = (&'static str, u64, &'static str);
+/// The subject of a limit, the value, its unit, and the consequence of exceeding it.
+type Fixed = (&'static str, u64, &'static str, &'static str);
 
 pub fn page() -> String {
     let source = "the options and the files `fixed_limits.rs`";
@@ -31,9 +32,10 @@ pub fn page() -> String {
     }
     let _ = write!(page, "\n{DELIVERY}\n");
     for (title, limits) in fixed() {
-        let _ = write!(page, "\n## {title}\n\n| limit | value |\n|---|---|\n");
-        for (what, amount, unit) in limits {
-            let _ = writeln!(page, "| {} | {} |", super::cell(what), amount_text(amount, unit));
+        let _ = write!(page, "\n## {title}\n\n| limit | value | beyond |\n|---|---|---|\n");
+        for (what, amount, unit, beyond) in limits {
+            let (what, amount) = (super::cell(what), amount_text(amount, unit));
+            let _ = writeln!(page, "| {what} | {amount} | {beyond} |");
         }
     }
     page
