@@ -7,6 +7,7 @@
 //! | `sh,run` | commands, run exactly as printed |
 //! | `sh,server` | a command that starts the server in the background; the next block runs when the server is
 //!   ready |
+//! | `sql,file=NAME`, `json,file=NAME` … | text of a file that later blocks read; the page shows it without a command |
 //! | `text,output` | output of the previous block: these lines occur in this order; `…` matches any text in a line |
 //!
 //! All blocks of a page run in one bash, in an empty directory and a network namespace of their own. So pages use the
@@ -113,6 +114,13 @@ fn blocks_of_a_page_share_a_shell_and_the_default_ports() {
         ```sh,run\nNAME=demo/one\ntidewire sub -t $NAME -v -C 1 -E; tidewire sub -t $NAME -v -C 1 &\nsleep 0.3\n```\n\n\
         ```sh,run\ntidewire pub -h 127.0.0.1 -p 1883 -t $NAME -m text\nwait $!\n```\n\n\
         ```text,output\ndemo/one text\n```\n";
+    assert_outcome(text, &Ok(()));
+}
+
+#[test]
+fn named_block_is_a_file_of_the_page() {
+    let text = "```json,file=one.json\n{ \"a\": '$HOME' }\n```\n\n```sh,run\ncat one.json\n```\n\n\
+        ```text,output\n{ \"a\": '$HOME' }\n```\n";
     assert_outcome(text, &Ok(()));
 }
 

@@ -35,6 +35,11 @@ impl Page {
             let kind = match block.info.as_str() {
                 "sh,run" => Kind::Run,
                 "sh,server" => Kind::Server,
+                info if info.contains(",file=") => {
+                    steps.push(file(&block));
+                    may_show_output = false;
+                    continue;
+                }
                 "text,output" => {
                     let step = steps.last_mut().filter(|_| may_show_output).ok_or_else(|| {
                         format!(
@@ -70,6 +75,17 @@ impl Page {
 
     pub fn needs_kafka(&self) -> bool {
         self.steps.iter().any(|step| step.commands.contains("dev/kafka "))
+    }
+}
+
+/// Writes the text of a block to the file that it names.
+fn file(block: &Block) -> Step {
+    let (_, name) = block.info.split_once(",file=").expect("the caller has checked this");
+    Step {
+        kind: Kind::Run,
+        commands: format!("cat >'{name}' <<'END_OF_THE_BLOCK'\n{}END_OF_THE_BLOCK\n", block.text),
+        line: block.line,
+        output: Vec::new(),
     }
 }
 

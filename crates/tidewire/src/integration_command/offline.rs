@@ -85,7 +85,7 @@ fn print_result(file: &str, source: &str, sql: &str, result: &DryRunResult) {
         None if !result.is_matched => print_error(&format!("{file}: FROM names neither this topic nor this event")),
         None if !result.is_passed => {
             print_error(&format!(
-                "{file}: no output: WHERE does not hold, or there was nothing to put out"
+                "{file}: no output: WHERE is false, or FOREACH selected no element"
             ));
         }
         None => {}
