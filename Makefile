@@ -1,55 +1,55 @@
-# The entry points of the repository; continuous integration calls nothing else. Each does its own set-up (dev/setup.sh).
+# Entry points of the repository. Continuous integration calls only these. Each target installs what it needs (dev/setup.sh).
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-# What goes to the server: make run ARGS="--set log.level=debug"
+# Arguments for the server: make run ARGS="--set log.level=debug"
 ARGS ?=
-# Seconds per fuzz target.
+# Run time of each fuzz target in seconds.
 FUZZ_SECONDS ?= 60
-# Runs of the simulator, from the first number on.
+# Number of simulated runs, and the seed of the first one.
 SEEDS ?= 1000
 FROM ?= 1
-# How much larger than in `make test` the sizes of `make soak` are.
+# Factor of `make soak`: how many times more seeds, kills and cases than `make test`.
 SCALE ?= 20
-# What the simulated nodes promise to keep: fsync, os or none.
+# Durability of the simulated nodes: fsync, os or none.
 DURABILITY ?= fsync
 
 .PHONY: help run test soak lint bench fuzz simulate docs generate setup
 
-help: ## Say what there is
+help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1\t/' | expand -t 16
 
-# The profile `fast` compiles in minutes after a clone and in seconds after a change. It leaves out the export as Parquet, whose
-# libraries take long to compile.
-run: setup ## Build and start the broker
+# The profile `fast` compiles in minutes after a clone and in seconds after a change. It has no export as Parquet, because
+# the libraries for it take long to compile.
+run: setup ## Build and start the server
 	@dev/cargo run --profile fast --quiet -p tidewire --no-default-features -- $(ARGS)
 
-test: setup ## Run every test: the workspace, real clients, the console
+test: setup ## Run all tests: the workspace, real clients, the console
 	@dev/setup.sh test
 	@dev/test
 
-soak: setup ## Run the same tests with SCALE times as many seeds, kills and cases, for hours
+soak: setup ## Run the same tests for hours, with SCALE times as many seeds, kills and cases
 	@dev/setup.sh test
 	@TIDEWIRE_TEST_SCALE=$(SCALE) dev/test
 
-lint: setup ## Formatting, lints, scripts, rules of the house
+lint: setup ## Check formatting, lints, scripts and conventions
 	@dev/setup.sh lint
 	dev/lint
 
 bench: setup ## Compare with other brokers on this machine
 	@dev/bench
 
-fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each
+fuzz: setup ## Fuzz each decoder for FUZZ_SECONDS
 	@dev/fuzz $(FUZZ_SECONDS)
 
-simulate: setup ## Run SEEDS simulated nodes of one DURABILITY with faults and crashes, from seed FROM on
+simulate: setup ## Simulate nodes with faults and crashes: SEEDS runs with one DURABILITY, from seed FROM
 	@dev/cargo run --profile simulate --quiet -p tidewire-simulation -- --seeds $(SEEDS) --from $(FROM) --durability $(DURABILITY)
 
 docs: setup ## Build the book as a web site in target/book
 	@dev/setup.sh docs
 	@. dev/lib.sh && mdbook build docs
 
-generate: setup ## Write the pages and files that are generated from definitions in the code
+generate: setup ## Write the pages and files that are generated from the code
 	@for page in $$(dev/cargo run --quiet -p tidewire -- reference); do \
 		dev/cargo run --quiet -p tidewire -- reference $$page > docs/reference/$$page.md.new && \
 		mv docs/reference/$$page.md.new docs/reference/$$page.md || exit 1; \
@@ -57,5 +57,5 @@ generate: setup ## Write the pages and files that are generated from definitions
 	@dev/cargo run --quiet -p tidewire -- config example > tidewire.example.toml.new
 	@mv tidewire.example.toml.new tidewire.example.toml
 
-setup: ## Install what is missing
+setup: ## Install missing programs for a build
 	@dev/setup.sh build

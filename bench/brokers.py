@@ -1,6 +1,7 @@
-"""The brokers that the scripts beside this file measure, each a fresh process on loopback, and `tidewire bench` to load them.
+"""Starts the brokers that the scripts in this directory measure, each as a new process on loopback, and runs `tidewire bench`.
 
-Standard library only. Nothing is kept on disk, tidewire's policy is `memory`, unless the caller asks for it.
+Uses the standard library only. Brokers store nothing on disk, and tidewire has the policy `memory`, unless the caller
+requests persistence.
 """
 
 import json
@@ -18,18 +19,18 @@ from pathlib import Path
 from peers import PEERS, Missing, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
-# Connections of the largest scenario, and what a process needs beside them.
+# Connections of the largest scenario, and other open files of a process.
 FILES_NEEDED = 15_000 + 200
-# Not a broker, but the least that one can do: crates/bench/examples/floor.rs.
+# A minimal server that only forwards and acknowledges, as a lower bound: crates/bench/examples/floor.rs.
 FLOOR = "floor"
 
 
 class Broker:
-    """A running broker. `ready_s` is the time from starting it until it has accepted a connection."""
+    """A running broker. `ready_s` is the time from its start until it accepted a connection."""
 
     def __init__(self, name, target, keeps="", sets=(), environment=None, before=None):
-        """`keeps`: for tidewire the policy of durability, for others anything that is true. `environment`: what is added to ours.
-        `before` is called with the data directory."""
+        """`keeps` requests persistence: for tidewire the durability policy, for other brokers any true value. `environment`
+        contains additional variables. `before` is called with the data directory before the start."""
         self.name = name
         self.ports = {kind: free_port() for kind in ("plain TCP", "TLS", "WebSocket", "secure WebSocket")}
         self.port = self.ports["plain TCP"]
@@ -68,7 +69,8 @@ class Broker:
             *(f"listeners.{kind}.default.key_file={key}" for kind in secure),
             f"api.bind=127.0.0.1:{self.api_port}",
             f"node.data_dir={self.directory}",
-            # As its peers have it: with the default of 1000, QoS 1 to subscribers that are slower than their publishers is dropped.
+            # The same as for the other brokers. The default of 1000 would drop QoS 1 messages for subscribers that are slower
+            # than their publishers.
             "mqtt.max_queued_messages=100000",
             *more,
         ]
@@ -82,7 +84,7 @@ class Broker:
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > end:
-                    sys.exit(f"{self.name} does not listen on port {self.port}")
+                    sys.exit(f"{self.name} did not listen on port {self.port} within 30 s")
                 time.sleep(0.001)
 
     def resident_mib(self):
@@ -90,7 +92,7 @@ class Broker:
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
     def load(self, target, *args):
-        """Runs a scenario of `tidewire bench` against it. Returns its result, as the JSON file has it."""
+        """Runs a scenario of `tidewire bench` against the broker. Returns the JSON result."""
         path = Path(self.directory) / "result.json"
         command = [str(target / "tidewire"), "bench", "run", *args, "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--broker-pid", str(self.process.pid), "--json", str(path)]
@@ -100,7 +102,7 @@ class Broker:
         return json.loads(path.read_text())
 
     def settle(self):
-        """Waits until it has worked off what the generator left in its sockets, which would cost the next one's round."""
+        """Waits until the broker has processed the remaining data of the load, so that it does not disturb the next run."""
         end = time.monotonic() + 60
         before = self._ticks()
         while time.monotonic() < end:
@@ -109,14 +111,14 @@ class Broker:
             if now - before <= 1:
                 return
             before = now
-        print(f"{self.name} is still busy a minute after the load has ended", file=sys.stderr)
+        print(f"{self.name} is still busy one minute after the end of the load", file=sys.stderr)
 
     def written_bytes(self):
-        """What it has had written to the disk."""
+        """Returns the number of bytes that the process has written to disk."""
         return int(re.search(r"^write_bytes: (\d+)", Path(f"/proc/{self.process.pid}/io").read_text(), re.MULTILINE).group(1))
 
     def files(self):
-        """How many files are in its directory, and how many bytes of the disk they take."""
+        """Returns the number of files in the data directory and the disk space that they use, in bytes."""
         found = [path.stat() for path in Path(self.directory).rglob("*") if path.is_file()]
         return len(found), sum(status.st_blocks * 512 for status in found)
 
@@ -124,7 +126,7 @@ class Broker:
         return self._ticks() / os.sysconf("SC_CLK_TCK")
 
     def _ticks(self):
-        """CPU time in hundredths of a second."""
+        """Returns the CPU time in clock ticks."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return int(fields[11]) + int(fields[12])
 
@@ -151,24 +153,24 @@ def self_signed(certificate, key):
 
 
 def prepare(target):
-    """Raises limits, finds Mosquitto, builds what is missing. Returns the directory with the programs."""
+    """Raises limits, checks for Mosquitto, and builds tidewire if needed. Returns the directory with the programs."""
     try:
         PEERS["mosquitto"].install()
     except Missing as missing:
         sys.exit(f"Mosquitto is missing: {missing}")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < FILES_NEEDED:
-        sys.exit(f"a process may have {most} open files here, {FILES_NEEDED} are needed: ulimit -n {FILES_NEEDED}, as root")
+        sys.exit(f"the limit of open files is {most}, but {FILES_NEEDED} are needed: run ulimit -n {FILES_NEEDED} as root")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if target:
         return target
-    print("building the release profile, which takes some minutes", file=sys.stderr)
+    print("building the release profile; this takes some minutes", file=sys.stderr)
     subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "tidewire"], cwd=ROOT, check=True)
     return Path(json.loads(output("cargo", "metadata", "--no-deps", "--format-version", "1"))["target_directory"]) / "release"
 
 
 def example(target, package, name):
-    """The path of an example that is built as the programs in `target` are."""
+    """Returns the path of a compiled example. Builds it next to the programs in `target` if it is missing."""
     path = target / "examples" / name
     if not path.exists():
         command = ["cargo", "build", "--release", "--quiet", "-p", package, "--example", name]

@@ -1,8 +1,8 @@
-# A Kerberos realm for dev/kafka, on a private port of 127.0.0.1; sourced after server.sh, not run.
+# Functions that create and run a Kerberos realm on a random port of 127.0.0.1. dev/kafka sources this file after server.sh.
 
 REALM=TIDEWIRE.TEST
 
-# Prepares DIR/kerberos: a realm with the brokers and one client, and their keys.
+# prepare_kerberos DIR: creates DIR/kerberos with a realm, its principals (the brokers and one client) and their keytabs.
 prepare_kerberos() {
 	local directory=$1/kerberos port
 	port=$(random_port)
@@ -36,7 +36,7 @@ prepare_kerberos() {
 	add_principal "$1" tidewire tidewire.keytab
 }
 
-# add_principal DIR NAME KEYTAB
+# add_principal DIR NAME KEYTAB: adds a principal and writes its key to DIR/kerberos/KEYTAB.
 add_principal() {
 	with_realm "$1" kadmin.local -r "$REALM" addprinc -randkey "$2"
 	with_realm "$1" kadmin.local -r "$REALM" ktadd -k "$1/kerberos/$3" "$2"
@@ -50,10 +50,10 @@ start_kerberos() {
 	echo $! >"$file"
 }
 
-# with_realm DIR COMMAND...
+# with_realm DIR COMMAND...: runs a command with the configuration of the realm.
 with_realm() {
 	local directory=$1/kerberos
 	shift
 	KRB5_CONFIG=$directory/krb5.conf KRB5_KDC_PROFILE=$directory/kdc.conf "$@" >>"$directory/log" 2>&1 ||
-		fail "there is no Kerberos realm: $(tail -n 3 "$directory/log")"
+		fail "cannot set up the Kerberos realm: $(tail -n 3 "$directory/log")"
 }

@@ -1,4 +1,4 @@
-# How dev/kafka, dev/postgres and dev/redis run a server; sourced after lib.sh, not run.
+# Functions that dev/kafka, dev/postgres and dev/redis source after lib.sh: they start, wait for and stop a process.
 
 # Prints the comment at the head of a script and fails.
 usage() {
@@ -6,24 +6,24 @@ usage() {
 	exit 2
 }
 
-# Makes DIR and prints it as an absolute path.
+# make_directory DIR: creates DIR and prints its absolute path.
 make_directory() {
 	mkdir -p "$1"
 	(cd "$1" && pwd)
 }
 
-# Below the range from which Linux takes the ports of outgoing connections, so that a load test does not sit on it.
+# Prints a port below the range that Linux uses for outgoing connections, which a load test may occupy completely.
 random_port() {
 	echo $((20000 + (RANDOM * 32768 + RANDOM) % 12000))
 }
 
-# Whether a process runs. One that has ended is a zombie until its parent looks, which an init of a container may do late or never.
+# is_alive PID: succeeds if the process runs. A zombie does not count: the init process of a container may never reap it.
 is_alive() {
 	local state
 	state=$(ps -o stat= -p "$1" 2>/dev/null) && [ "${state:0:1}" != Z ]
 }
 
-# wait_for PID COMMAND...: until the command succeeds; fails when the process ends first, or after a minute.
+# wait_for PID COMMAND...: waits until the command succeeds. Fails if the process ends first, or after a minute.
 wait_for() {
 	local pid=$1
 	shift
@@ -37,11 +37,11 @@ wait_for() {
 
 refuse_running() {
 	if [ -f "$1" ] && is_alive "$(cat "$1")"; then
-		fail "it runs already, as process $(cat "$1")"
+		fail "already running as process $(cat "$1")"
 	fi
 }
 
-# end_process SIGNAL FILE: the process whose number the file holds; returns when it is gone.
+# end_process SIGNAL FILE: sends a signal to the process whose ID is in the file, and waits until the process has ended.
 end_process() {
 	local pid
 	pid=$(cat "$2")
@@ -51,10 +51,10 @@ end_process() {
 		is_alive "$pid" || return 0
 		sleep 0.1
 	done
-	fail "process $pid does not end"
+	fail "process $pid is still running one minute after the signal"
 }
 
-# tell DIR LINE...: prints the lines and keeps them.
+# tell DIR LINE...: prints the lines and writes them to DIR/env.
 tell() {
 	local directory=$1
 	shift

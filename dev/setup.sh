@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs what the Makefile needs and is missing. Takes one word: build, test, lint, kafka, kerberos, postgres or redis.
-# Says in one line what it does, does nothing when all is there, and says clearly where it may not.
+# Installs missing programs for one purpose: build, test, lint, docs, kafka, kerberos, postgres or redis. Prints a line for
+# each installation, and fails with instructions if it may not install. Does nothing if all programs are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=dev/lib.sh
@@ -8,14 +8,14 @@ cd "$(dirname "$0")/.."
 
 MDBOOK_VERSION=0.5.2
 
-# Runs a command as root, or says who has to.
+# Runs a command as root, with sudo if needed. Without sudo it fails and prints the command.
 as_root() {
 	if [ "$(id -u)" = 0 ]; then
 		"$@"
 	elif has sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
 		sudo "$@"
 	else
-		fail "this needs root, and there is no sudo here. Run as root: $*"
+		fail "this needs root, and sudo is not available. Run as root: $*"
 	fi
 }
 
@@ -23,18 +23,18 @@ as_root() {
 install_packages() {
 	local why=$1
 	shift
-	has apt-get || fail "$why is missing here, and this is no Debian or Ubuntu. Install it yourself (in Debian: $*)."
+	has apt-get || fail "$why is missing. This script can install it on Debian and Ubuntu only. The packages of Debian are: $*"
 	say "installing $* with apt-get, for $why"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq ||
-		fail "apt-get update failed; is there a network? $why comes from: $*"
+		fail "apt-get update failed. Check the network. The packages for $why are: $*"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
-		fail "apt-get could not install $*, which $why comes from"
+		fail "apt-get could not install the packages for $why: $*"
 }
 
 need_compiler() {
-	# The cryptographic provider has C and assembler in it.
+	# The cryptographic provider contains C and assembler code.
 	has cc || install_packages "a C compiler" gcc libc6-dev
-	# The Kafka client is C and C++, and uses the system's OpenSSL and zlib.
+	# The Kafka client is written in C and C++. It uses the OpenSSL and zlib of the system.
 	{ has c++ && has make && has pkg-config && pkg-config --exists openssl zlib; } ||
 		install_packages "the Kafka client" g++ make pkg-config libssl-dev zlib1g-dev
 }
@@ -43,17 +43,17 @@ need_rust() {
 	if ! has cargo; then
 		has curl || install_packages "a download of Rust" curl ca-certificates
 		say "installing rustup from static.rust-lang.org into ~/.cargo"
-		# The installer goes by its name.
+		# The program must be named rustup-init: it behaves differently under other names.
 		local directory installer log
 		directory=$(mktemp -d)
 		installer=$directory/rustup-init
 		log=$directory/log
 		curl --proto '=https' --tlsv1.2 -sSf -o "$installer" \
 			"https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init" ||
-			fail "static.rust-lang.org cannot be reached; install Rust $(toolchain) by hand (https://rustup.rs)"
+			fail "cannot reach static.rust-lang.org. Install Rust $(toolchain) yourself (https://rustup.rs)"
 		chmod +x "$installer"
 		"$installer" -y -q --no-modify-path --profile minimal --default-toolchain none >"$log" 2>&1 ||
-			fail "rustup could not be installed: $(tail -n 1 "$log")"
+			fail "cannot install rustup: $(tail -n 1 "$log")"
 		rm -rf "$directory"
 	fi
 	need_toolchain
@@ -63,7 +63,7 @@ toolchain() {
 	sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml
 }
 
-# rustup installs the toolchain by itself at the first call of cargo, but not silently and not always.
+# rustup can install the toolchain at the first call of cargo, but it prints progress, and some settings prevent it.
 need_toolchain() {
 	local wanted home
 	wanted=$(toolchain)
@@ -71,13 +71,13 @@ need_toolchain() {
 	if ! has rustup; then
 		local found
 		found=$(cargo --version | cut -d' ' -f2)
-		[ "$found" = "$wanted" ] || say "this cargo is $found, the project is built with $wanted; going on without rustup"
+		[ "$found" = "$wanted" ] || say "the project is built with Rust $wanted, but this cargo is $found and rustup is not installed; continuing"
 		return
 	fi
 	if ! compgen -G "$home/toolchains/$wanted-*/bin/clippy-driver" >/dev/null; then
 		say "installing Rust $wanted with rustup"
 		rustup toolchain install "$wanted" --profile minimal --component rustfmt,clippy --no-self-update >/dev/null 2>&1 ||
-			fail "rustup could not install Rust $wanted; is static.rust-lang.org reachable?"
+			fail "rustup could not install Rust $wanted. Check that static.rust-lang.org is reachable"
 	fi
 }
 
@@ -85,19 +85,19 @@ need_mosquitto() {
 	local had_broker=no
 	! has mosquitto || had_broker=yes
 	if ! has mosquitto || ! has mosquitto_pub || ! has mosquitto_passwd; then
-		install_packages "Mosquitto, the broker that tests compare with" mosquitto mosquitto-clients
+		install_packages "Mosquitto, which the tests compare with" mosquitto mosquitto-clients
 		[ "$had_broker" = yes ] || stop_installed_service mosquitto
 	fi
 }
 
-# Kafka itself comes from Maven Central, by dev/kafka.
+# dev/kafka downloads Kafka itself from Maven Central.
 need_kafka() {
 	has java || install_packages "Kafka" default-jre-headless
-	has mvn || install_packages "fetching Kafka" maven
-	has openssl || install_packages "certificates for Kafka" openssl
+	has mvn || install_packages "the download of Kafka" maven
+	has openssl || install_packages "the certificates for Kafka" openssl
 }
 
-# Also what a build with the feature `gssapi` needs.
+# Includes the library that a build with the feature `gssapi` needs.
 need_kerberos() {
 	has krb5kdc || install_packages "Kerberos" krb5-kdc krb5-admin-server
 	has kinit || install_packages "Kerberos tickets" krb5-user
@@ -118,23 +118,28 @@ need_postgres() {
 	fi
 }
 
-# The console is tested in a real browser, by npm packages that fetch none of their own.
+# The console is tested in this browser. The npm packages of the tests download no browser.
 need_browser() {
 	{ has node && has npm; } || install_packages "the console's tests" nodejs npm
 	has chromium-headless-shell || install_packages "the console's tests" chromium-headless-shell
 }
 
-# Debian starts a service at once, on its usual port. One that was there before is its owner's business.
+# The tests run the commands of the book in a network namespace.
+need_book_commands() {
+	{ has curl && has jq && has ip; } || install_packages "the commands of the book" curl jq iproute2
+}
+
+# Debian starts an installed service at once, on its usual port. A service that was installed before keeps running.
 stop_installed_service() {
 	if has systemctl && systemctl is-active --quiet "$1" 2>/dev/null; then
-		say "stopping the $1 service that the package has started (systemctl start $1 brings it back)"
+		say "stopping the service $1, which the package has started (start it with: systemctl start $1)"
 		as_root systemctl disable --now --quiet "$1"
 	fi
 }
 
 need_mdbook() {
 	need_rust
-	say "installing mdbook with cargo, for the web site of the book"
+	say "compiling mdbook $MDBOOK_VERSION with cargo, for the web site of the book; this takes some minutes"
 	cargo install --quiet --locked --no-default-features --features search "mdbook@$MDBOOK_VERSION" ||
 		fail "cargo could not install mdbook $MDBOOK_VERSION"
 }
@@ -150,6 +155,7 @@ test)
 	need_redis
 	need_kafka
 	need_browser
+	need_book_commands
 	;;
 kafka)
 	need_kafka
@@ -171,6 +177,6 @@ docs)
 	has mdbook || need_mdbook
 	;;
 *)
-	fail "dev/setup.sh takes build, test, lint, docs, kafka, kerberos, postgres or redis, not $1"
+	fail "unknown purpose $1: expected build, test, lint, docs, kafka, kerberos, postgres or redis"
 	;;
 esac

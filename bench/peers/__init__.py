@@ -1,8 +1,9 @@
-"""Other brokers to measure beside tidewire, as a careful operator would run them on this machine.
+"""Other brokers to compare tidewire with, with the settings that a careful operator would choose on this machine.
 
-Versions are pinned; what the registries have is installed on first use into ~/.cache/tidewire-peers (deleting it is safe).
-Every one listens on loopback only, keeps nothing on disk where it can be told so, unless `keeps` asks for it, and has its limits on
-queues and windows out of the way, so that what is compared is speed and not settings. Standard library only.
+Versions are fixed. Brokers from package registries are installed on first use into ~/.cache/tidewire-peers, which can be
+deleted at any time. Each broker listens on loopback only, and stores nothing on disk if it can be configured so, unless
+`keeps` requests persistence. Limits of queues and windows are high, so that the comparison measures speed and not settings.
+Uses the standard library only.
 """
 
 import os
@@ -17,24 +18,25 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tide
 
 
 class Missing(Exception):
-    """Why a peer cannot be installed here."""
+    """The reason why a broker cannot be installed on this machine."""
 
 
 class Peer:
-    """One broker: how it is had, and the command that serves MQTT on a port of loopback."""
+    """A broker: its installation, and the command that serves MQTT on a port of loopback."""
 
     name = ""
     version = ""
-    # What an operator would want to know about the settings.
+    # Settings that differ from the defaults, for the report.
     settings = ""
-    # What it promises when it is told to keep sessions on disk; empty if this file cannot tell it.
+    # Its guarantee with persistent sessions; empty if this file cannot configure persistence.
     keeps = ""
 
     def install(self):
-        """Brings the program; raises `Missing` where that is impossible."""
+        """Installs the program. Raises `Missing` if that is impossible."""
 
     def command(self, port, directory, keeps=False):
-        """The command line; `directory` is empty and its own. `keeps`: sessions and messages are to survive a restart."""
+        """Returns the command line. `directory` is empty and for this broker only. `keeps`: sessions and messages must
+        survive a restart."""
         raise NotImplementedError
 
     def environment(self):
@@ -66,7 +68,7 @@ class Mosquitto(Peer):
 
 class CargoPeer(Peer):
     crate = ""
-    # Whether it is built with the versions of its dependencies that it was released with.
+    # Build with the dependency versions of its release.
     is_locked = True
 
     def install(self):
@@ -75,7 +77,7 @@ class CargoPeer(Peer):
             return
         if not shutil.which("cargo"):
             raise Missing("cargo")
-        say(f"building {self.crate} {self.version}, which takes some minutes")
+        say(f"building {self.crate} {self.version}; this takes some minutes")
         root = str(self.program.parent.parent)
         environment = {key: value for key, value in os.environ.items() if key not in ("CARGO_TARGET_DIR", "RUSTFLAGS")}
         command = ["cargo", "install", "--quiet", "--no-track", "--root", root, self.crate, "--version", self.version]
@@ -85,7 +87,7 @@ class CargoPeer(Peer):
 class Rumqttd(CargoPeer):
     name = crate = "rumqttd"
     version = "0.20.0"
-    # Its metrics 0.22.1 does not compile any more; 0.22.4 does.
+    # Its dependency metrics 0.22.1 no longer compiles; 0.22.4 does.
     is_locked = False
     settings = "its own configuration file, segments of 100 MiB, max_inflight_count 100"
 
@@ -140,7 +142,7 @@ class GoPeer(Peer):
 class Mochi(GoPeer):
     name, version = "mochi", "2.7.9"
     package, binary = "github.com/mochi-mqtt/server/v2/cmd", "cmd"
-    settings = "its own command, as it comes"
+    settings = "its own command with default settings"
 
     def command(self, port, directory, keeps=False):
         address = "127.0.0.1:{}".format
@@ -150,7 +152,7 @@ class Mochi(GoPeer):
 class Nats(GoPeer):
     name, version = "nats", "2.15.2"
     package, binary = "github.com/nats-io/nats-server/v2", "nats-server"
-    settings = "MQTT needs JetStream, whose file store stays on; max_ack_pending 1000"
+    settings = "JetStream with its file store, which MQTT needs; max_ack_pending 1000"
 
     def command(self, port, directory, keeps=False):
         config = directory / "nats.conf"
@@ -164,7 +166,7 @@ class Nats(GoPeer):
 class HiveMq(Peer):
     name, version = "hivemq", "2025.5"
     settings = "Community Edition, embedded, in-memory persistence, queue limit 100000, heap 2 GiB"
-    keeps = "file persistence, with RocksDB, which syncs when the operating system does"
+    keeps = "file persistence with RocksDB, without its own syncs"
 
     def install(self):
         self.directory = CACHE / f"hivemq-{self.version}"
@@ -173,7 +175,7 @@ class HiveMq(Peer):
         for program in ("java", "mvn"):
             if not shutil.which(program):
                 raise Missing(program)
-        say(f"fetching HiveMQ CE {self.version}")
+        say(f"downloading HiveMQ CE {self.version}")
         shutil.copytree(HERE / "hivemq", self.directory, dirs_exist_ok=True)
         run(["mvn", "--quiet", "--batch-mode", "-f", str(self.directory / "pom.xml"), "process-classes"], dict(os.environ))
 

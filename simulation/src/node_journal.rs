@@ -129,7 +129,8 @@ impl SimulatedJournal {
 
     // --- called by a worker ---
 
-    /// Passes commits and state changes to a shard, at the start of a tick or between two letters, as in `net`.
+    /// Passes commits and state changes to a shard, at the start of a tick or between two messages of other shards, as
+    /// in `net`.
     pub fn receive_commit(&mut self, worker_journal: &mut WorkerJournal, shard: &mut Shard, now: broker::Now) {
         let health = self.log.health();
         if health != worker_journal.health {

@@ -1,6 +1,6 @@
 //! A worker of `net` around its shard, in the same order, with model links instead of sockets.
 //!
-//! A tick: report the results of the last flush → handle effects → handle letters and commits → read → timers → handle
+//! A tick: report the results of the last flush → handle effects → handle mail and commits → read → timers → handle
 //! effects → append to the journal → send mail → write output. The seed determines how much of each is done.
 
 use std::collections::VecDeque;
@@ -66,7 +66,7 @@ pub struct SimulatedWorker {
     slots: Vec<Option<SimulatedConnection>>,
     notices: Vec<ShardNotice>,
     output_buffer_bytes: usize,
-    /// Selects events between letters. `None` in every second run.
+    /// Selects events between two messages of other shards. `None` in every second run.
     interleaving: Option<Random>,
 }
 

@@ -275,7 +275,7 @@ impl World {
                 self.oracle.booted();
             }
             Err(_) if !self.disk.has_power() => self.disk.power_cut(),
-            Err(because) => self.oracle.violated(|| format!("the node failed to start: {because}")),
+            Err(reason) => self.oracle.violated(|| format!("the node failed to start: {reason}")),
         }
     }
 

@@ -37,7 +37,7 @@ fn main() {
     );
     assert_eq!(buffer.stats().unread_records, waiting);
     drain(&buffer, waiting);
-    buffer.shut_down().expect("the disk is there");
+    buffer.shut_down().expect("the disk works");
     let _ = std::fs::remove_dir_all(&directory);
 }
 
@@ -64,7 +64,7 @@ fn grow(directory: &Path, bytes: u64) -> u64 {
     }
     let rate = next as f64 / started.elapsed().as_secs_f64();
     println!("appended at {rate:.0} messages/s");
-    buffer.shut_down().expect("the disk is there");
+    buffer.shut_down().expect("the disk works");
     next
 }
 
