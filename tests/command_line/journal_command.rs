@@ -67,7 +67,7 @@ fn server() -> Server {
     publisher.disconnect();
     // The worker of the subscriber may not have recorded the messages yet.
     server.wait_until("all messages are routed", |server| {
-        inspect(&data_dir(server))["holds"]["unrouted_messages"] == 0
+        inspect(&data_dir(server))["contents"]["unrouted_messages"] == 0
     });
     server
 }
@@ -101,12 +101,12 @@ fn inspect_and_verify_work_on_a_running_server() {
     let server = server();
     let data_dir = data_dir(&server);
     let found = inspect(&data_dir);
-    let holds = &found["holds"];
-    assert_eq!(holds["sessions"], 1, "{found}");
-    assert_eq!(holds["subscriptions"], 1);
-    assert_eq!(holds["queued_messages"], MESSAGES);
-    assert_eq!(holds["retained_messages"], 1);
-    assert_eq!(holds["records_by_kind"]["message"], MESSAGES + 1);
+    let contents = &found["contents"];
+    assert_eq!(contents["sessions"], 1, "{found}");
+    assert_eq!(contents["subscriptions"], 1);
+    assert_eq!(contents["queued_messages"], MESSAGES);
+    assert_eq!(contents["retained_messages"], 1);
+    assert_eq!(contents["records_by_kind"]["message"], MESSAGES + 1);
     assert_eq!(found["problems"], serde_json::json!([]));
     assert_eq!(found["segments"].as_array().unwrap().len(), segments(&data_dir).len());
     let shown = succeed(&["journal", "inspect", "--data-dir", &data_dir]);

@@ -361,7 +361,7 @@ fn configuration_changes_over_the_api_are_persistent() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|item| (&item["key"], &item["is_asked_for"]))
+        .map(|item| (&item["key"], &item["is_requested"]))
         .collect();
     let expected = [
         (json!("mqtt.max_packet_size"), json!(true)),
@@ -623,7 +623,7 @@ fn listener_changes_over_the_api_apply_at_the_next_start() {
     let (_, all) = server.ask("GET", path, &token, &json!(null));
     let shown = all.as_array().unwrap().iter().find(|one| one["key"] == key).unwrap();
     assert_eq!(
-        (&shown["until_restart"], &shown["fixed_because"]),
+        (&shown["value_in_force"], &shown["fixed_reason"]),
         (&json!("\"127.0.0.1:0\""), &json!(null)),
         "{shown}"
     );

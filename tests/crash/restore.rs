@@ -56,9 +56,9 @@ fn killed_restore_leaves_all_old_or_all_new_data() {
         let api = Api::of(&server);
         let state = api.get("/api/v1/backups");
         assert_eq!(state["restore"], Value::Null);
-        for aside in state["set_aside"].as_array().expect("a list") {
+        for aside in state["replaced_data"].as_array().expect("a list") {
             let name = aside["name"].as_str().expect("a name");
-            api.ok("DELETE", &format!("/api/v1/set-aside/{name}"), &Value::Null);
+            api.ok("DELETE", &format!("/api/v1/replaced-data/{name}"), &Value::Null);
         }
     }
     println!("{restored} restored, {kept} unchanged");

@@ -109,7 +109,7 @@ fn backup_of_a_running_server_is_downloaded_and_restored() {
     assert_eq!(backup["name"], name.as_str());
     assert!(backup["bytes"].as_u64().unwrap() > 0);
     assert!(
-        backup["holds"].as_str().unwrap().contains("1 retained message"),
+        backup["contents"].as_str().unwrap().contains("1 retained message"),
         "{backup}"
     );
 
@@ -256,7 +256,7 @@ fn benchmark_reports_connect_errors_and_can_be_disabled() {
         }
         assert!(std::time::Instant::now() < deadline, "{state}");
     };
-    let is_said = failure["failure"]["because"].is_string() || failure["items"][0]["is_good"] == false;
+    let is_said = failure["failure"]["reason"].is_string() || failure["items"][0]["is_good"] == false;
     assert!(is_said, "{failure}");
 
     let server = Server::start(&Config::new("[benchmark]\nenabled = false\n"));

@@ -1,5 +1,5 @@
-//! Tests restores over the API: which data is restored, which data is set aside, and that the previous data stays in
-//! force when a restore fails.
+//! Tests restores over the API: which data is restored, which data moves to `replaced-data`, and that the previous data
+//! stays in force when a restore fails.
 
 use std::fs;
 use std::path::PathBuf;
@@ -100,10 +100,10 @@ fn restore_runs_in_process_and_sets_previous_data_aside() {
         ),
         (&Value::Null, &json!(name), &Value::Null)
     );
-    let aside = state["set_aside"][0]["name"].as_str().unwrap();
-    assert_eq!(state["restored"]["set_aside"], aside);
+    let aside = state["replaced_data"][0]["name"].as_str().unwrap();
+    assert_eq!(state["restored"]["previous_data"], aside);
     assert!(
-        fs::read_to_string(data(&server, &format!("set-aside/{aside}/users")))
+        fs::read_to_string(data(&server, &format!("replaced-data/{aside}/users")))
             .unwrap()
             .contains("ada")
     );
@@ -113,7 +113,7 @@ fn restore_runs_in_process_and_sets_previous_data_aside() {
 
     // Restores the data directory that was set aside. It is an ordinary data directory.
     let back = data(&server, "backups/back");
-    let from = data(&server, &format!("set-aside/{aside}"));
+    let from = data(&server, &format!("replaced-data/{aside}"));
     let made = std::process::Command::new(env!("CARGO_BIN_EXE_tidewire"))
         .arg("backup")
         .args([
@@ -125,7 +125,7 @@ fn restore_runs_in_process_and_sets_previous_data_aside() {
         .output()
         .expect("the program starts");
     assert!(made.status.success(), "{made:?}");
-    api.ok("DELETE", &format!("/api/v1/set-aside/{aside}"), &Value::Null);
+    api.ok("DELETE", &format!("/api/v1/replaced-data/{aside}"), &Value::Null);
     assert!(!from.exists());
     fs::remove_file(data(&server, "restore/outcome.json")).unwrap();
     prepare(&server, &api, "back");
@@ -174,7 +174,7 @@ fn restore_of_unusable_data_is_rolled_back() {
     let failure = state["restored"]["failure"].as_str().unwrap();
     println!("{failure}");
     assert!(failure.contains("banned.json"), "{failure}");
-    assert_eq!((&state["restore"], &state["set_aside"]), (&Value::Null, &json!([])));
+    assert_eq!((&state["restore"], &state["replaced_data"]), (&Value::Null, &json!([])));
     assert!(server.log().contains("the backup was not restored"), "{}", server.log());
 
     // A configuration change that was valid when the backup was made.

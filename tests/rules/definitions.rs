@@ -164,7 +164,7 @@ fn saving_over_a_concurrent_change_is_rejected() {
         let (status, _, problem) = put(Some(&read), "of the second");
         assert_eq!(
             (status, &problem["type"]),
-            (412, &json!("urn:tidewire:problem:changed-meanwhile"))
+            (412, &json!("urn:tidewire:problem:precondition-failed"))
         );
         assert!(
             problem["detail"].as_str().is_some_and(|it| it.contains(id)),

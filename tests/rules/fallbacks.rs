@@ -91,11 +91,11 @@ fn rejected_messages_go_to_the_fallback_and_are_republished() {
     });
     // A rule does not see messages that result from its own output, so there is no loop.
     let counts = metrics(&api, "http:web");
-    let counts = ["failed", "fallen_back", "fallback_lost"].map(|name| counts[name].clone());
+    let counts = ["failed", "fallback_stored", "fallback_lost"].map(|name| counts[name].clone());
     assert_eq!(counts, [json!(20), json!(40), json!(0)]);
     let (_, exposed) = server.http_get("/metrics");
     assert!(
-        exposed.contains("tidewire_action_fallback_total{action=\"http:web\",outcome=\"taken\"} 40"),
+        exposed.contains("tidewire_action_fallback_total{action=\"http:web\",outcome=\"stored\"} 40"),
         "{exposed}"
     );
 }
@@ -121,11 +121,11 @@ fn messages_rejected_by_a_fallback_are_counted_and_dropped() {
     });
     let counts = |action, names: [&str; 3]| names.map(|name| metrics(&api, action)[name].clone());
     assert_eq!(
-        counts("http:first", ["failed", "fallen_back", "fallback_lost"]),
+        counts("http:first", ["failed", "fallback_stored", "fallback_lost"]),
         [json!(1), json!(1), json!(0)]
     );
     assert_eq!(
-        counts("http:second", ["matched", "failed", "fallen_back"]),
+        counts("http:second", ["matched", "failed", "fallback_stored"]),
         [json!(1), json!(1), json!(0)]
     );
     assert_eq!(metrics(&api, "http:third")["matched"], 0);
@@ -286,7 +286,7 @@ fn messages_blocked_too_long_go_to_the_fallback() {
     server.wait_until("the discarded messages are in the file", |_| {
         dead_letters(&server).len() as u64 == discarded.unwrap_or_default()
     });
-    assert_eq!(metrics(&api, "http:web")["fallen_back"].as_u64(), discarded);
+    assert_eq!(metrics(&api, "http:web")["fallback_stored"].as_u64(), discarded);
     web.come();
     server.wait_until("the other messages have reached the target", |_| {
         web.bodies().len() + dead_letters(&server).len() >= TOTAL

@@ -74,7 +74,7 @@ fn nodes_with_mutual_actions_do_not_loop() {
     assert_eq!(received(&mut watchers[1], 10), once);
     // Each message returned to its first node and stopped there.
     servers[0].wait_until("all messages have returned", |server| {
-        counted(server, "actions.came_back") == 10
+        counted(server, "actions.looped") == 10
     });
     assert_eq!(
         (counted(&servers[0], "matched"), counted(&servers[1], "matched")),
@@ -101,7 +101,7 @@ fn ring_of_nodes_does_not_loop() {
     client.publish(&Publish::new("ring/x", "once").qos(1));
     // The message and its republished copy each return to the first node and stop there.
     servers[0].wait_until("both messages have returned", |server| {
-        counted(server, "actions.came_back") == 2
+        counted(server, "actions.looped") == 2
     });
     // Returning messages match the watcher rule of the first node, but no further rule.
     let matched: Vec<u64> = servers.iter().map(|server| counted(server, "matched")).collect();
@@ -147,7 +147,7 @@ fn nodes_with_mutual_fallback_actions_do_not_loop() {
         metrics()["fallback_lost"] == 1
     });
     assert_eq!(
-        (&metrics()["fallen_back"], &metrics()["failed"]),
+        (&metrics()["fallback_stored"], &metrics()["failed"]),
         (&json!(1), &json!(2))
     );
     let reason = api.get("/api/v1/actions/http:web").to_string();

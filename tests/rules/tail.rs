@@ -75,7 +75,7 @@ fn tail_shows_inputs_outputs_and_errors_live() {
     }
     let hot = watching.next();
     assert_eq!(
-        (&hot["type"], &hot["left_out"]),
+        (&hot["type"], &hot["omitted"]),
         (&json!("sample"), &json!(0)),
         "{hot:#}"
     );
@@ -109,13 +109,13 @@ fn tail_counts_omitted_messages_and_ends_with_the_rule() {
             published
         });
         // Further messages within the same second are not shown. The next shown message contains their count.
-        assert_eq!(watching.next()["left_out"], 0);
-        let left_out = watching.next()["left_out"].as_u64().expect("a number");
+        assert_eq!(watching.next()["omitted"], 0);
+        let omitted = watching.next()["omitted"].as_u64().expect("a number");
         is_enough.store(true, Ordering::Relaxed);
         let published: u64 = publisher.join().expect("it publishes");
         assert!(
-            left_out > 0 && left_out + 2 <= published,
-            "{left_out} of {published} omitted"
+            omitted > 0 && omitted + 2 <= published,
+            "{omitted} of {published} omitted"
         );
     });
     Api::of(&server).ok("DELETE", "/api/v1/rules/hot", &Value::Null);

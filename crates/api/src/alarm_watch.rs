@@ -101,25 +101,21 @@ impl AlarmWatcher {
     }
 
     fn journal(&self) -> Option<AlarmCondition> {
-        let (name, message, because) = match self.app.net().journal()?.state {
+        let (name, message, reason) = match self.app.net().journal()?.state {
             journal::LogState::Ok => return None,
-            journal::LogState::Full { reason: because } => (
+            journal::LogState::Full { reason } => (
                 "journal_full",
                 "The journal is full: messages that must be stored are rejected or wait. Free disk space, or raise durability.max_bytes",
-                because,
+                reason,
             ),
-            journal::LogState::Failed { reason: because } => (
+            journal::LogState::Failed { reason } => (
                 "journal_failed",
                 "Writing the journal failed: messages that must be stored are no longer acknowledged. \
                  Restart after the disk is repaired",
-                because,
+                reason,
             ),
         };
-        Some(condition(
-            name,
-            format!("{message}: {because}"),
-            &[("reason", &because)],
-        ))
+        Some(condition(name, format!("{message}: {reason}"), &[("reason", &reason)]))
     }
 
     fn ingest_log(&self) -> Option<AlarmCondition> {

@@ -149,7 +149,7 @@ impl fmt::Display for BackupAdminError {
                 f,
                 "the replaced data of {max} restores is still stored, which is the limit; delete some of it first"
             ),
-            BackupAdminError::Files { reason: because } => f.write_str(because),
+            BackupAdminError::Files { reason } => f.write_str(reason),
         }
     }
 }

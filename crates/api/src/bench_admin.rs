@@ -29,7 +29,7 @@ pub trait BenchAdmin: Send + Sync + 'static {
 /// Scenario and size of a run.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "BenchmarkOrder")]
+#[schemars(rename = "BenchmarkRequest")]
 pub struct BenchOrder {
     /// Name of a listed scenario.
     pub scenario: String,
@@ -50,7 +50,7 @@ fn unscaled() -> f64 {
 #[derive(Clone, Debug)]
 pub struct BenchState {
     /// Why benchmarks are disabled, with the configuration key.
-    pub off_because: Option<String>,
+    pub disabled_reason: Option<String>,
     pub clients_max: u64,
     pub duration_max_s: f64,
     pub scenarios: Vec<BenchScenario>,
@@ -155,7 +155,9 @@ pub struct BenchMeasure {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkVerdict")]
 pub struct BenchVerdict {
+    /// The requirement, such as `nothing lost`.
     pub rule: String,
+    /// The measured value, such as `3 of 1000 lost`.
     pub found: String,
     pub is_met: bool,
 }
@@ -163,7 +165,8 @@ pub struct BenchVerdict {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkErrors")]
 pub struct BenchErrors {
-    pub what: String,
+    /// Kind of error, such as a rejected connection.
+    pub error: String,
     pub count: u64,
 }
 
@@ -197,9 +200,9 @@ impl fmt::Display for BenchError {
             BenchError::Running => f.write_str("a benchmark is running; wait until it has finished"),
             BenchError::NotRunning => f.write_str("no benchmark is running"),
             BenchError::TooMany { max } => write!(f, "the limit of {max} reports is reached; delete a report first"),
-            BenchError::Off { reason: because }
-            | BenchError::Order { reason: because, .. }
-            | BenchError::Failed { reason: because } => f.write_str(because),
+            BenchError::Off { reason } | BenchError::Order { reason, .. } | BenchError::Failed { reason } => {
+                f.write_str(reason)
+            }
         }
     }
 }

@@ -67,13 +67,13 @@ impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CertificateError::Unknown => f.write_str("no listener with a certificate has this name"),
-            CertificateError::Rejected { reason: because, .. }
-            | CertificateError::ExternallyManaged { reason: because }
-            | CertificateError::Files { reason: because } => f.write_str(because),
-            CertificateError::Workers { reason: because } => {
+            CertificateError::Rejected { reason, .. }
+            | CertificateError::ExternallyManaged { reason }
+            | CertificateError::Files { reason } => f.write_str(reason),
+            CertificateError::Workers { reason } => {
                 write!(
                     f,
-                    "the files were written, but some workers still use the old certificate: {because}"
+                    "the files were written, but some workers still use the old certificate: {reason}"
                 )
             }
         }

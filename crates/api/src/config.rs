@@ -134,11 +134,11 @@ pub struct ConfigValue {
     /// All allowed values, if they can be listed.
     pub choices: Vec<String>,
     /// Why the API cannot change the value; `null`: it can.
-    pub fixed_because: Option<String>,
+    pub fixed_reason: Option<String>,
     /// The value was changed over the API. The change can be removed.
     pub is_runtime: bool,
     /// The value in force until the restart; `null`: `value` is in force.
-    pub until_restart: Option<String>,
+    pub value_in_force: Option<String>,
 }
 
 /// Information about the node.

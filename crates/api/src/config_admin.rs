@@ -44,7 +44,7 @@ pub struct ConfigDifference {
     /// Origin of the new value.
     pub origin: String,
     /// `false`: not part of the request. The file has changed since it was last read, and is applied, too.
-    pub is_asked_for: bool,
+    pub is_requested: bool,
     /// The change is stored and takes effect after a restart.
     pub needs_restart: bool,
 }
@@ -67,16 +67,16 @@ impl fmt::Display for ConfigChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfigChangeError::Rejected(errors) => match errors.first() {
-                Some((key, because)) => write!(f, "{key}: {because}"),
+                Some((key, reason)) => write!(f, "{key}: {reason}"),
                 None => f.write_str("the configuration cannot be used"),
             },
-            ConfigChangeError::Files { reason: because } => {
-                write!(f, "the configuration files cannot be used: {because}")
+            ConfigChangeError::Files { reason } => {
+                write!(f, "the configuration files cannot be used: {reason}")
             }
-            ConfigChangeError::Busy { reason: because } => f.write_str(because),
-            ConfigChangeError::Storage { reason: because } => write!(f, "cannot write the change: {because}"),
-            ConfigChangeError::Workers { reason: because } => {
-                write!(f, "the change was written, but is not completely in force: {because}")
+            ConfigChangeError::Busy { reason } => f.write_str(reason),
+            ConfigChangeError::Storage { reason } => write!(f, "cannot write the change: {reason}"),
+            ConfigChangeError::Workers { reason } => {
+                write!(f, "the change was written, but is not completely in force: {reason}")
             }
         }
     }

@@ -85,7 +85,7 @@ pub fn changed(what: &str) -> HttpProblem {
         format!("{what} was changed or deleted by another request: read it again, or omit If-Match to overwrite it");
     HttpProblem::new(
         StatusCode::PRECONDITION_FAILED,
-        "changed-meanwhile",
+        "precondition-failed",
         "Changed by another request",
         detail,
     )

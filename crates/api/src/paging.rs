@@ -16,6 +16,7 @@ pub const VISITS_MAX: usize = 64;
 
 /// A page of a list.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub struct Page<T> {
     pub items: Vec<T>,
     /// Value of `cursor` for the next page; absent on the last page. A page may be short and still have one.

@@ -98,15 +98,12 @@ async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
         store.write(&ended).map_err(|error| error.to_string())?;
         Ok(store)
     });
-    let because: String = match opened.await {
+    let reason: String = match opened.await {
         Ok(Ok(store)) => return Some(Arc::new(store)),
-        Ok(Err(because)) => because,
+        Ok(Err(reason)) => reason,
         Err(_) => return None,
     };
-    warn!(
-        error = because,
-        "opening the chart history failed; it is only in memory"
-    );
+    warn!(error = reason, "opening the chart history failed; it is only in memory");
     None
 }
 

@@ -80,7 +80,7 @@ impl TraceReader {
     /// Returns an entry with the number of omitted entries, if there are any.
     pub fn take_omitted(&self) -> Option<Value> {
         let (entries, bytes) = self.counters.take_omitted();
-        (entries > 0 || bytes > 0).then(|| json!({ "type": "left_out", "left_out": entries, "left_out_bytes": bytes }))
+        (entries > 0 || bytes > 0).then(|| json!({ "type": "omitted", "omitted": entries, "omitted_bytes": bytes }))
     }
 }
 
@@ -108,14 +108,14 @@ impl ChannelTraceSink {
             self.counters.omitted.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let (left_out, bytes) = self.counters.take_omitted();
+        let (omitted, bytes) = self.counters.take_omitted();
         let mut entry = Map::new();
         entry.insert("type".into(), kind.into());
         entry.insert("at_unix_ms".into(), at_unix_ms.into());
         fill(&mut entry);
-        entry.insert("left_out".into(), left_out.into());
+        entry.insert("omitted".into(), omitted.into());
         if bytes > 0 {
-            entry.insert("left_out_bytes".into(), bytes.into());
+            entry.insert("omitted_bytes".into(), bytes.into());
         }
         permit.send(entry.into());
     }
@@ -169,32 +169,29 @@ fn put_event(entry: &mut Map<String, Value>, event: &ConnectionEvent) {
             client_id,
             address,
             reason,
-            detail: because,
+            detail,
             ..
         } => {
             put("event", "refused".into());
             put("client_id", (**client_id).into());
             put("address", address.to_string().into());
-            put("fields", json!({ "reason": reason.name(), "because": because }));
+            put("fields", json!({ "reason": reason.name(), "detail": detail }));
         }
         ConnectionEvent::Disconnected {
             client_id,
             address,
             reason,
-            detail: because,
+            detail,
         } => {
             put("event", "disconnected".into());
             put("client_id", (**client_id).into());
             put("address", address.to_string().into());
-            put("fields", json!({ "reason": reason.name(), "because": because }));
+            put("fields", json!({ "reason": reason.name(), "detail": detail }));
         }
-        ConnectionEvent::SessionEnded {
-            client_id,
-            detail: because,
-        } => {
+        ConnectionEvent::SessionEnded { client_id, detail } => {
             put("event", "session_ended".into());
             put("client_id", (**client_id).into());
-            put("fields", json!({ "because": because }));
+            put("fields", json!({ "detail": detail }));
         }
         ConnectionEvent::Dropping { client_id, reason } => {
             put("event", "dropping".into());
@@ -236,10 +233,10 @@ mod tests {
             sink.send("packet", |_| {});
         }
         for _ in 0..2 {
-            assert_eq!(viewing.next().await.unwrap()["left_out"], 0);
+            assert_eq!(viewing.next().await.unwrap()["omitted"], 0);
         }
         sink.send("packet", |_| {});
-        assert_eq!(viewing.next().await.unwrap()["left_out"], 3);
+        assert_eq!(viewing.next().await.unwrap()["omitted"], 3);
         assert_eq!(viewing.take_omitted(), None);
         assert!(sink.counters.take(2, 7) && sink.counters.take(2, 7) && !sink.counters.take(2, 7));
         assert!(sink.counters.take(2, 8));

@@ -127,6 +127,7 @@ pub enum BufferMode {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "BufferOverflow")]
 pub enum Overflow {
     /// The server stops reading from publishers until there is space. Nothing is dropped.
     #[default]

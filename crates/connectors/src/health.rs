@@ -8,6 +8,7 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "ConnectionState")]
 pub enum HealthState {
     Connected,
     #[default]
@@ -16,7 +17,7 @@ pub enum HealthState {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "Health")]
+#[schemars(rename = "ConnectionHealth")]
 pub struct ConnectionHealth {
     pub state: HealthState,
     /// When the current state began, in Unix milliseconds.

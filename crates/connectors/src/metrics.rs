@@ -43,7 +43,7 @@ pub(crate) struct Metrics {
     /// Records that were read from the buffer and are not finished.
     pub held: AtomicU64,
     pub in_flight: AtomicU64,
-    pub fallen_back: AtomicU64,
+    pub fallback_stored: AtomicU64,
     pub fallback_lost: AtomicU64,
     /// Arrival time of the oldest unfinished record in Unix milliseconds; 0 if there is none.
     pub oldest_unix_ms: AtomicU64,
@@ -64,6 +64,7 @@ pub struct LatencyBucket {
 
 /// Messages that were dropped before the target rejected them, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ActionDrops")]
 pub struct Dropped {
     /// Oldest messages dropped because the buffer was full.
     pub overflow_oldest: u64,
@@ -94,7 +95,7 @@ pub struct ActionStats {
     /// Messages that the target rejected, or that ran out of attempts.
     pub failed: u64,
     /// Failed or dropped messages that fallback actions stored, counted once per fallback action.
-    pub fallen_back: u64,
+    pub fallback_stored: u64,
     /// Failed or dropped messages that a fallback action could not store, counted once per fallback action.
     pub fallback_lost: u64,
     /// Messages that were sent again.
@@ -108,7 +109,7 @@ pub struct ActionStats {
     /// Messages that were sent and are not yet confirmed.
     pub in_flight: u64,
     /// How often publishers had to wait because the buffer was full.
-    pub held_back: u64,
+    pub publishers_held_back: u64,
     /// Size of the buffer's files on the disk.
     pub file_bytes: u64,
     pub latency: Vec<LatencyBucket>,
@@ -122,7 +123,7 @@ impl ActionStats {
         self.sent += earlier.sent;
         self.sent_bytes += earlier.sent_bytes;
         self.failed += earlier.failed;
-        self.fallen_back += earlier.fallen_back;
+        self.fallback_stored += earlier.fallback_stored;
         self.fallback_lost += earlier.fallback_lost;
         self.retried += earlier.retried;
         self.dropped.overflow_oldest += earlier.dropped.overflow_oldest;
@@ -130,7 +131,7 @@ impl ActionStats {
         self.dropped.disk += earlier.dropped.disk;
         self.dropped.expired += earlier.dropped.expired;
         self.dropped.purged += earlier.dropped.purged;
-        self.held_back += earlier.held_back;
+        self.publishers_held_back += earlier.publishers_held_back;
         for (bucket, earlier) in self.latency.iter_mut().zip(&earlier.latency) {
             bucket.messages += earlier.messages;
         }
@@ -165,7 +166,7 @@ impl Metrics {
             sent: self.sent.load(Relaxed),
             sent_bytes: self.sent_bytes.load(Relaxed),
             failed: self.failed.load(Relaxed),
-            fallen_back: self.fallen_back.load(Relaxed),
+            fallback_stored: self.fallback_stored.load(Relaxed),
             fallback_lost: self.fallback_lost.load(Relaxed) + buffer.not_diverted,
             retried: self.retried.load(Relaxed),
             dropped: Dropped {
@@ -183,7 +184,7 @@ impl Metrics {
                 unix_ms().saturating_sub(oldest)
             },
             in_flight: self.in_flight.load(Relaxed),
-            held_back: buffer.refused_appends,
+            publishers_held_back: buffer.refused_appends,
             file_bytes: buffer.file_bytes,
             latency: latency.collect(),
             latency_sum_us: self.latency_sum_us.load(Relaxed),

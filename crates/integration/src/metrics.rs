@@ -9,7 +9,7 @@ use serde::Serialize;
 
 macro_rules! counts {
     ($($(#[$about:meta])* $name:ident $json:literal,)*) => {
-        /// Counts of one thread, added to the rule's metrics once per tick.
+        /// Counters of a rule since the start of the server or the last reset.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
         pub struct RuleCounts { $($(#[$about])* #[serde(rename = $json)] pub $name: u64,)* }
 
@@ -57,7 +57,7 @@ counts! {
     /// Outputs dropped because the action's buffer was full.
     actions_discarded "actions.discarded",
     /// Outputs dropped because their message had already passed the action's connector and would loop.
-    actions_came_back "actions.came_back",
+    actions_looped "actions.looped",
 }
 
 #[derive(Debug, Default)]

@@ -427,7 +427,7 @@ impl RuleCounts {
     fn count_lost(&mut self, live: &LiveRule, lost: OutputLoss) {
         let error = match lost {
             OutputLoss::Discarded => return self.actions_discarded += 1,
-            OutputLoss::Loop => return self.actions_came_back += 1,
+            OutputLoss::Loop => return self.actions_looped += 1,
             OutputLoss::OutOfService(error) => {
                 self.actions_out_of_service += 1;
                 error
@@ -487,6 +487,6 @@ fn tail_entry(event: &dyn RuleEvent, outputs: &[Map], error: Option<String>) -> 
         input: to_json(&input),
         outputs: outputs.iter().map(to_json).collect(),
         error,
-        left_out: 0,
+        omitted: 0,
     }
 }

@@ -47,11 +47,12 @@ pub struct StoredDefinitions {
 
 /// A version of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(rename = "RuleVersion")]
 pub struct Version {
     /// Number of the version, from 1.
     pub version: u64,
     pub since_unix_ms: u64,
-    /// `None` if the rule was deleted.
+    /// `null`: the rule was deleted.
     pub rule: Option<RuleDefinition>,
 }
 

@@ -24,13 +24,14 @@ const ENTRY_BYTES_MAX: usize = 32 * 1024;
 /// One event that a rule has evaluated.
 #[derive(Clone, Debug, Serialize)]
 pub struct TailEntry {
+    #[serde(rename = "at_unix_ms")]
     pub unix_ms: u64,
     pub input: Value,
     /// Empty if the rule has no output.
     pub outputs: Vec<Value>,
     pub error: Option<String>,
     /// Number of evaluated events since the previous entry that are not shown.
-    pub left_out: u64,
+    pub omitted: u64,
 }
 
 #[derive(Debug)]
@@ -113,10 +114,10 @@ impl TailListener {
                     if !self.budget.take(self.per_second, Instant::now()) {
                         continue;
                     }
-                    let left_out = number.saturating_sub(self.number + 1);
+                    let omitted = number.saturating_sub(self.number + 1);
                     self.number = self.number.max(number);
                     return Some(TailEntry {
-                        left_out,
+                        omitted,
                         ..TailEntry::clone(&entry)
                     });
                 }
@@ -225,7 +226,7 @@ mod tests {
             input: input.into(),
             outputs: Vec::new(),
             error: None,
-            left_out: 0,
+            omitted: 0,
         }
     }
 
@@ -240,13 +241,13 @@ mod tests {
         }
         for expected in ["0", "1"] {
             let entry = listener.next().await.expect("an entry");
-            assert_eq!((entry.input, entry.left_out), (expected.into(), 0));
+            assert_eq!((entry.input, entry.omitted), (expected.into(), 0));
         }
         // A listener with a higher rate raises the common rate, but each listener has its own limit.
         let mut other = tail.listen(PER_SECOND_MAX);
         tail.send(0, || entry("10"));
         let shown = other.next().await.expect("an entry");
-        assert_eq!((shown.input, shown.left_out), ("10".into(), 0));
+        assert_eq!((shown.input, shown.omitted), ("10".into(), 0));
         drop((listener, other));
         assert!(!tail.has_listeners());
     }
@@ -259,10 +260,10 @@ mod tests {
             tail.send(0, || entry("x"));
         }
         let first = listener.next().await.expect("an entry");
-        assert_eq!(first.left_out, 5);
+        assert_eq!(first.omitted, 5);
         tail.end();
         while let Some(entry) = listener.next().await {
-            assert_eq!(entry.left_out, 0);
+            assert_eq!(entry.omitted, 0);
         }
     }
 

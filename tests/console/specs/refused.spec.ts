@@ -44,7 +44,7 @@ test("changing an existing password asks first", async ({ console: page, node })
 });
 
 test("an unauthorized client opens the access rule tester", async ({ console: page }) => {
-  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: Date.now(), client_id: "taken-1", user_name: "owner", address: "192.0.2.7:5000", transport: "tcp", reason: "not_authorized", reason_code: 0x87, because: "refused by policy" }] }));
+  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: Date.now(), client_id: "taken-1", user_name: "owner", address: "192.0.2.7:5000", transport: "tcp", reason: "not_authorized", reason_code: 0x87, detail: "refused by policy" }] }));
   await open(page, "refused");
   await page.getByRole("link", { name: "Access rules for taken-1", exact: true }).click();
   await expect(page.getByLabel("Client id", { exact: true })).toHaveValue("taken-1");

@@ -141,8 +141,8 @@ test("an option is changed and reset at runtime", async ({ console: page, node }
 
 test("an unlimited or disabled option accepts any valid value", async ({ console: page, node }) => {
   await open(page, "configuration");
-  const all = (await node.call("GET", "/api/v1/configuration")) as { key: string; type: string; value: string; choices: string[]; fixed_because: string | null }[];
-  const either = all.filter((one) => one.fixed_because === null && /^(duration|integer|size) or "/.test(one.type));
+  const all = (await node.call("GET", "/api/v1/configuration")) as { key: string; type: string; value: string; choices: string[]; fixed_reason: string | null }[];
+  const either = all.filter((one) => one.fixed_reason === null && /^(duration|integer|size) or "/.test(one.type));
   expect(either.length).toBeGreaterThan(5);
   for (const one of either) expect(one.choices, one.key).toEqual([]);
   const one = either[0]!;

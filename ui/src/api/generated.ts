@@ -2,20 +2,14 @@
 
 import { part, request } from "./request";
 
-/** The decision and its reason. */
-export type AccessAnswer = {
-  because: string;
-  /** The subscription is granted, and messages that the rules deny are not delivered. */
-  filters_deliveries: boolean;
-  is_allowed: boolean;
-  /** Index of the rule that decided, counted from 0. `null`: no rule of the list decided. */
-  rule: (number | null);
-};
+export type AccessAction = "publish" | "subscribe" | "all";
+
+export type AccessPermission = "allow" | "deny";
 
 /** A client and the action to test. */
-export type AccessQuestion = {
+export type AccessTest = {
   /** `publish` or `subscribe`. */
-  action: RuleAction;
+  action: AccessAction;
   /** IP address of the client. Default: 127.0.0.1. */
   address?: (string | null);
   client_id?: string;
@@ -29,8 +23,19 @@ export type AccessQuestion = {
   user_name?: (string | null);
 };
 
+/** The decision and its reason. */
+export type AccessTestResult = {
+  /** The subscription is granted, and messages that the rules deny are not delivered. */
+  filters_deliveries: boolean;
+  is_allowed: boolean;
+  /** The decisive rule, such as `rule 2 matches first`. */
+  reason: string;
+  /** Index of the rule that decided, counted from 0. `null`: no rule of the list decided. */
+  rule: (number | null);
+};
+
 /** Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit. */
-export type AckWait = {
+export type AckLatency = {
   /** Median. */
   p50_ms: number;
   /** 99th percentile. */
@@ -39,14 +44,14 @@ export type AckWait = {
 
 /** An access rule. An absent condition matches every client; an empty list is an error. */
 export type AclRule = {
-  action: RuleAction;
+  action: AccessAction;
   /** Networks or addresses: `10.0.0.0/8`, `::1`. */
   addresses?: (string[] | null);
   /** `true`: only clients without a user name; `false`: only clients with a user name. */
   anonymous?: (boolean | null);
   /** Client IDs. */
   clients?: (string[] | null);
-  permission: RulePermission;
+  permission: AccessPermission;
   /** Only messages with one of these QoS levels. Only with `publish`. */
   qos?: (number[] | null);
   /** Only messages with (`true`) or without (`false`) RETAIN. Only with `publish`. */
@@ -61,9 +66,9 @@ export type AclRule = {
 /** The access rules in force. The first rule that matches decides. */
 export type AclView = {
   /** The decision if no rule matches. */
-  no_match: RulePermission;
+  no_match: AccessPermission;
   /** How the server handles a subscription if the rules allow only some of its topics. */
-  partial_subscription: PartialView;
+  partial_subscription: PartialSubscription;
   /** Where the configuration sets the rules, if it does: they cannot be changed here. */
   pinned_by: (string | null);
   rules: AclRule[];
@@ -87,19 +92,31 @@ export type ActionDefinition = {
   type: string;
 };
 
+/** Messages that were dropped before the target rejected them, by reason. */
+export type ActionDrops = {
+  /** New messages dropped because the disk was full, failing or too slow. */
+  disk: number;
+  /** Messages dropped because they exceeded `request_ttl_ms`. */
+  expired: number;
+  /** New messages dropped because the buffer was full. */
+  overflow_newest: number;
+  /** Oldest messages dropped because the buffer was full. */
+  overflow_oldest: number;
+  /** Messages dropped because an operator purged the buffer. */
+  purged: number;
+};
+
 /** Counters and gauges of an action. Counters start with the process. */
 export type ActionStats = {
-  dropped: Dropped;
+  dropped: ActionDrops;
   /** Messages that the target rejected, or that ran out of attempts. */
   failed: number;
   /** Failed or dropped messages that a fallback action could not store, counted once per fallback action. */
   fallback_lost: number;
   /** Failed or dropped messages that fallback actions stored, counted once per fallback action. */
-  fallen_back: number;
+  fallback_stored: number;
   /** Size of the buffer's files on the disk. */
   file_bytes: number;
-  /** How often publishers had to wait because the buffer was full. */
-  held_back: number;
   /** Messages that were sent and are not yet confirmed. */
   in_flight: number;
   latency: LatencyBucket[];
@@ -108,6 +125,8 @@ export type ActionStats = {
   matched: number;
   /** Age of the oldest unconfirmed message that the pump has read from the buffer, in milliseconds. */
   oldest_age_ms: number;
+  /** How often publishers had to wait because the buffer was full. */
+  publishers_held_back: number;
   queued_bytes: number;
   /** Messages that wait or are in flight. */
   queued_messages: number;
@@ -131,7 +150,7 @@ export type ActionView = {
   fallback_actions?: FallbackAction[];
   /** Ids of actions that have it as a fallback. */
   fallback_of: string[];
-  health: (Health2 | null);
+  health: (ConnectionHealth | null);
   id: string;
   is_paused: boolean;
   metrics: (ActionStats | null);
@@ -189,6 +208,13 @@ export type ApiKeyChange = {
   role?: (Role | null);
 };
 
+/** A page of a list. */
+export type ApiKeyPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: ApiKey[];
+};
+
 /** An operation that a user performed or attempted. */
 export type AuditEntry = {
   /** Address of the client. */
@@ -208,12 +234,19 @@ export type AuditEntry = {
   user: string;
 };
 
+/** A page of a list. */
+export type AuditEntryPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: AuditEntry[];
+};
+
 /** A finished backup. */
 export type Backup = {
   bytes: number;
   /** Summary of the contents. */
-  holds: string;
-  made_at_unix_ms: number;
+  contents: string;
+  created_at_unix_ms: number;
   name: string;
 };
 
@@ -225,13 +258,13 @@ export type Backups = {
   failure: (FailedBackup | null);
   /** Newest first. */
   items: Backup[];
+  /** Data directories that a restore replaced, newest first. */
+  replaced_data: ReplacedData[];
   /** The restore that is being prepared or waits for a restart. */
   restore: (Restore | null);
   /** Result of the last restore. */
   restored: (RestoreOutcome | null);
   running: (RunningBackup | null);
-  /** Data directories that a restore replaced, newest first. */
-  set_aside: SetAside[];
 };
 
 /** The client property that a ban is compared with. */
@@ -247,6 +280,13 @@ export type Banned = {
   until_unix_ms: (number | null);
   /** The client ID, user name, address, pattern or network. */
   who: string;
+};
+
+/** A page of a list. */
+export type BannedPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: Banned[];
 };
 
 /** How many messages are sent together. A batch is sent when one of the limits is reached. */
@@ -274,7 +314,8 @@ export type Benchmark = {
 
 export type BenchmarkErrors = {
   count: number;
-  what: string;
+  /** Kind of error, such as a rejected connection. */
+  error: string;
 };
 
 /** A measured number. All results have the same numbers in the same order. */
@@ -290,7 +331,7 @@ export type BenchmarkMeasure = {
 };
 
 /** Scenario and size of a run. */
-export type BenchmarkOrder = {
+export type BenchmarkRequest = {
   /** Must be `true`: the load slows down all other work of this node. */
   confirmed?: boolean;
   /** Duration of the measurement in seconds. */
@@ -344,21 +385,23 @@ export type BenchmarkSecond = {
 };
 
 export type BenchmarkVerdict = {
+  /** The measured value, such as `3 of 1000 lost`. */
   found: string;
   is_met: boolean;
+  /** The requirement, such as `nothing lost`. */
   rule: string;
 };
 
 /** Scenarios, the benchmark that runs, and reports. */
 export type Benchmarks = {
   clients_max: number;
+  /** Why benchmarks are disabled. `null`: they are enabled. */
+  disabled_reason: (string | null);
   duration_max_s: number;
   /** The last benchmark that produced no report. */
   failure: (FailedBenchmark | null);
   /** Newest first. */
   items: Benchmark[];
-  /** Why benchmarks are disabled. `null`: they are enabled. */
-  off_because: (string | null);
   running: (RunningBenchmark | null);
   scenarios: BenchmarkScenario[];
 };
@@ -372,7 +415,7 @@ export type BufferConfig = {
   memory_bytes?: number;
   mode?: BufferMode;
   /** The behaviour when the buffer is full. */
-  overflow?: Overflow;
+  overflow?: BufferOverflow;
   /** Size of one buffer file in bytes, at most a quarter of `max_bytes`. The buffer allocates and frees disk space in
    * whole files, and always has at least two. */
   segment_bytes?: number;
@@ -381,6 +424,8 @@ export type BufferConfig = {
 };
 
 export type BufferMode = ("memory" | "disk" | "hybrid");
+
+export type BufferOverflow = ("back-pressure" | "drop-oldest" | "drop-newest");
 
 export type ByQoS = {
   qos0: number;
@@ -507,6 +552,13 @@ export type ClientDetails = {
   will: (Will | null);
 };
 
+/** A page of a list. */
+export type ClientPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: Client[];
+};
+
 /** Sort key of clients. */
 export type ClientSort = ("client_id" | "subscriptions" | "queued" | "messages_received" | "messages_sent" | "dropped" | "since");
 
@@ -517,7 +569,7 @@ export type ConfigDifference = {
   /** Value in force; `null`: not set, without a default. */
   before: (string | null);
   /** `false`: not part of the request. The file has changed since it was last read, and is applied, too. */
-  is_asked_for: boolean;
+  is_requested: boolean;
   key: string;
   /** The change is stored and takes effect after a restart. */
   needs_restart: boolean;
@@ -531,7 +583,7 @@ export type ConfigValue = {
   choices: string[];
   description: string;
   /** Why the API cannot change the value; `null`: it can. */
-  fixed_because: (string | null);
+  fixed_reason: (string | null);
   is_default: boolean;
   /** Set by the file, environment or command line; the API cannot override it. */
   is_pinned: boolean;
@@ -545,10 +597,10 @@ export type ConfigValue = {
   origin: string;
   /** Type of the value: `duration`, `integer`, `list of network`. */
   type: string;
-  /** The value in force until the restart; `null`: `value` is in force. */
-  until_restart: (string | null);
   /** Value as in the file; `***` for a secret. */
   value: string;
+  /** The value in force until the restart; `null`: `value` is in force. */
+  value_in_force: (string | null);
 };
 
 export type ConfigurationChange = {
@@ -563,8 +615,19 @@ export type ConfigurationPlan = {
   items: ConfigDifference[];
 };
 
+export type ConnectionHealth = {
+  /** The last error. It stays after recovery. */
+  last_error: (string | null);
+  last_error_unix_ms: (number | null);
+  /** When the current state began, in Unix milliseconds. */
+  since_unix_ms: number;
+  state: ConnectionState;
+};
+
+export type ConnectionState = "connected" | "connecting" | "disconnected";
+
 /** MQTT connections. */
-export type Connections = {
+export type ConnectionStats = {
   current: number;
   /** Highest number of simultaneous connections. */
   maximum: number;
@@ -641,6 +704,26 @@ export type ConsoleUserChange = {
   role: Role;
 };
 
+/** A page of a list. */
+export type ConsoleUserPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: ConsoleUser[];
+};
+
+/** A new API key. */
+export type CreatedApiKey = {
+  key: ApiKey;
+  /** The secret. It is sent as `Authorization: Bearer <secret>`, and is shown only in this answer. */
+  secret: string;
+};
+
+/** A number that rises and falls, and its highest value. */
+export type CurrentAndMaximum = {
+  current: number;
+  maximum: number;
+};
+
 export type DeletedRetained = {
   deleted: number;
 };
@@ -680,20 +763,6 @@ export type DropCount = {
   reason: string;
 };
 
-/** Messages that were dropped before the target rejected them, by reason. */
-export type Dropped = {
-  /** New messages dropped because the disk was full, failing or too slow. */
-  disk: number;
-  /** Messages dropped because they exceeded `request_ttl_ms`. */
-  expired: number;
-  /** New messages dropped because the buffer was full. */
-  overflow_newest: number;
-  /** Oldest messages dropped because the buffer was full. */
-  overflow_oldest: number;
-  /** Messages dropped because an operator purged the buffer. */
-  purged: number;
-};
-
 /** SQL and the event to test it with. */
 export type DryRun = {
   /** Columns of the event by name, such as `topic`, `clientid`, `qos` or `payload`. A payload that is not a string is
@@ -722,14 +791,14 @@ export type ErrorPosition = {
 
 export type FailedBackup = {
   at_unix_ms: number;
-  because: string;
   name: string;
+  reason: string;
 };
 
 export type FailedBenchmark = {
   at_unix_ms: number;
-  because: string;
   name: string;
+  reason: string;
 };
 
 /** A fallback action. It receives the messages as if the rule had named it. */
@@ -752,30 +821,17 @@ export type FieldError = {
   field: string;
 };
 
+/** A generated password. */
+export type GeneratedPassword = {
+  name: string;
+  /** Shown only in this answer. The user can only set another password with it. */
+  password: string;
+};
+
 /** Result of the subscription. */
-export type Granted = {
+export type GrantedSubscription = {
   qos: number;
 };
-
-/** Whether the node accepts traffic. */
-export type Health = {
-  /** Why the node is not ready. */
-  reasons: string[];
-  status: HealthStatus;
-};
-
-export type Health2 = {
-  /** The last error. It stays after recovery. */
-  last_error: (string | null);
-  last_error_unix_ms: (number | null);
-  /** When the current state began, in Unix milliseconds. */
-  since_unix_ms: number;
-  state: HealthState;
-};
-
-export type HealthState = "connected" | "connecting" | "disconnected";
-
-export type HealthStatus = "ready" | "not_ready";
 
 /** Columns of equal length: times, and the values of each series at these times. */
 export type HistoryView = {
@@ -788,17 +844,11 @@ export type HistoryView = {
 };
 
 /** The journal, which stores all data that must survive a crash. */
-export type JournalNumbers = {
+export type JournalStats = {
   /** Bytes that are not written to disk yet. */
   backlog_bytes: number;
   /** Size of the journal's files. */
   file_bytes: number;
-};
-
-/** Stored messages and their size. */
-export type Kept = {
-  bytes: number;
-  messages: number;
 };
 
 export type LastDrop = {
@@ -812,12 +862,6 @@ export type LatencyBucket = {
   messages: number;
   /** Upper bound in microseconds. Null: no bound. */
   up_to_us: (number | null);
-};
-
-/** A number that rises and falls, and its highest value. */
-export type Level = {
-  current: number;
-  maximum: number;
 };
 
 /** The certificate of a listener. */
@@ -872,6 +916,13 @@ export type LogLine = {
   text: string;
 };
 
+/** A page of a list. */
+export type LogLinePage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: LogLine[];
+};
+
 /** A login. The token is sent as `Authorization: Bearer <token>`. */
 export type LoginAnswer = {
   expires_at_unix_ms: number;
@@ -890,20 +941,6 @@ export type LoginRequest = {
   user: string;
 };
 
-/** A new API key. */
-export type MadeApiKey = {
-  key: ApiKey;
-  /** The secret. It is sent as `Authorization: Bearer <secret>`, and is shown only in this answer. */
-  secret: string;
-};
-
-/** A generated password. */
-export type MadePassword = {
-  name: string;
-  /** Shown only in this answer. The user can only set another password with it. */
-  password: string;
-};
-
 /** MQTT 5 properties of a message. */
 export type MessageProperties = {
   content_type?: (string | null);
@@ -918,7 +955,7 @@ export type MessageProperties = {
 };
 
 /** Application messages (PUBLISH). */
-export type Messages = {
+export type MessageStats = {
   acknowledged: number;
   /** Messages forwarded from one shard to another. */
   forwarded: number;
@@ -1016,6 +1053,13 @@ export type NodeAlarms = {
   ended: Alarm[];
 };
 
+/** Whether the node accepts traffic. */
+export type NodeHealth = {
+  /** Why the node is not ready. */
+  reasons: string[];
+  status: Readiness;
+};
+
 /** The node. */
 export type NodeView = {
   /** One sentence about the data that survives a crash. */
@@ -1027,72 +1071,7 @@ export type NodeView = {
   version: string;
 };
 
-export type Overflow = ("back-pressure" | "drop-oldest" | "drop-newest");
-
-/** A page of a list. */
-export type Page = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: ConsoleUser[];
-};
-
-/** A page of a list. */
-export type Page2 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: ApiKey[];
-};
-
-/** A page of a list. */
-export type Page3 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: AuditEntry[];
-};
-
-/** A page of a list. */
-export type Page4 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: LogLine[];
-};
-
-/** A page of a list. */
-export type Page5 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: Client[];
-};
-
-/** A page of a list. */
-export type Page6 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: Subscription[];
-};
-
-/** A page of a list. */
-export type Page7 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: RetainedMessage[];
-};
-
-/** A page of a list. */
-export type Page8 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: User[];
-};
-
-/** A page of a list. */
-export type Page9 = {
-  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
-  cursor?: (string | null);
-  items: Banned[];
-};
-
-export type PartialView = "refuse" | "filter";
+export type PartialSubscription = "refuse" | "filter";
 
 export type PasswordChange = {
   current_password: Secret;
@@ -1102,6 +1081,43 @@ export type PasswordChange = {
 
 /** Encoding of a payload in JSON. */
 export type PayloadEncoding = ("base64" | "plain");
+
+/** A message in flight or in the queue. */
+export type PendingMessage = {
+  /** QoS 2 only: PUBREC was received and PUBCOMP is outstanding, so the message itself is no longer stored. */
+  is_released: boolean;
+  /** `null`: no longer stored, not written to the journal yet, or beyond the 8 MiB of the journal that one page
+   * reads. */
+  message: (PendingMessageContent | null);
+  /** `null` for QoS 0, and before the packet identifier is assigned. */
+  packet_id: (number | null);
+  qos: number;
+  retain: boolean;
+};
+
+export type PendingMessageContent = {
+  expires_in_s: (number | null);
+  /** The first bytes of the payload. */
+  payload: string;
+  /** Size of the whole payload. */
+  payload_bytes: number;
+  payload_encoding: PayloadEncoding;
+  /** Bytes that the stored message uses. */
+  stored_bytes: number;
+  topic: string;
+};
+
+/** A page of messages in flight or in the queue, oldest first. */
+export type PendingMessagePage = {
+  /** Value of `cursor` for the next page; absent on the last page. Acknowledgements between two requests shift the
+   * list. */
+  cursor?: (string | null);
+  items: PendingMessage[];
+  /** Number of all messages. */
+  messages: number;
+  /** Number of messages that are stored only in the journal and are not listed. */
+  unlisted: number;
+};
 
 /** An error [RFC 9457]. */
 export type Problem = {
@@ -1136,30 +1152,38 @@ export type ProcessView = {
 };
 
 /** Result of publishing a message. */
-export type Published = {
+export type PublishResult = {
   /** Whether the topic has a subscriber, as far as this node knows. */
   matched: boolean;
 };
 
-export type PublishedAll = {
+export type PublishResults = {
   /** In the order of the request. */
-  results: Published[];
+  results: PublishResult[];
 };
 
 export type QueryMode = ("async" | "sync");
+
+export type Readiness = "ready" | "not_ready";
 
 /** A rejected connection. */
 export type RefusedClient = {
   address: string;
   at_unix_ms: number;
-  /** Details for the operator; the client does not receive them. */
-  because: string;
   client_id: string;
+  /** Details for the operator; the client does not receive them. */
+  detail: string;
   /** The reason that the client received. */
   reason: string;
   reason_code: number;
   transport: TransportView;
   user_name: (string | null);
+};
+
+export type ReplacedData = {
+  at_unix_ms: number;
+  bytes: number;
+  name: string;
 };
 
 /** Templates of a published message. `${payload.x}` is a field of the rule's output. */
@@ -1203,8 +1227,8 @@ export type RestoreOutcome = {
   failure: (string | null);
   /** Name of the backup. */
   name: string;
-  /** Name of the directory below `set-aside` in the data directory that holds the previous data. */
-  set_aside: (string | null);
+  /** Name of the entry in `replaced_data` that contains the previous data. */
+  previous_data: (string | null);
 };
 
 export type RestoreState = ("preparing" | "prepared");
@@ -1219,6 +1243,13 @@ export type RetainedMessage = {
   properties: MessageProperties;
   qos: number;
   topic: string;
+};
+
+/** A page of a list. */
+export type RetainedMessagePage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: RetainedMessage[];
 };
 
 /** How failed messages are retried. */
@@ -1236,25 +1267,23 @@ export type RetryConfig = {
 /** Permissions of a login. An admin may do everything, a viewer may only read. */
 export type Role = "viewer" | "admin";
 
-export type RollBack = {
+export type RollbackRequest = {
   /** A version of the rule's history. */
   version: number;
 };
 
-export type RuleAction = "publish" | "subscribe" | "all";
+export type RuleAction = (string | RuleFunction);
 
-export type RuleAction2 = (string | RuleFunction);
-
-/** Counts of one thread, added to the rule's metrics once per tick. */
+/** Counters of a rule since the start of the server or the last reset. */
 export type RuleCounts = {
-  /** Outputs dropped because their message had already passed the action's connector and would loop. */
-  "actions.came_back": number;
   /** Outputs dropped because the action's buffer was full. */
   "actions.discarded": number;
   /** Outputs whose templates could not be rendered, or that an action did not accept. */
   "actions.failed": number;
   /** Outputs for an action that does not exist or is disabled. */
   "actions.failed.out_of_service": number;
+  /** Outputs dropped because their message had already passed the action's connector and would loop. */
+  "actions.looped": number;
   /** Outputs that an action accepted. */
   "actions.success": number;
   /** Outputs sent to actions. */
@@ -1275,7 +1304,7 @@ export type RuleCounts = {
 
 /** A rule and its actions. */
 export type RuleDefinition = {
-  actions?: RuleAction2[];
+  actions?: RuleAction[];
   description?: string;
   enable?: boolean;
   id: string;
@@ -1289,8 +1318,6 @@ export type RuleFunction = ({
 } | {
   function: "console";
 });
-
-export type RulePermission = "allow" | "deny";
 
 /** Evaluation time of a rule, and its queue in the slow lane. */
 export type RuleTiming = {
@@ -1308,9 +1335,18 @@ export type RuleTiming = {
   queued_bytes: number;
 };
 
+/** A version of a rule. */
+export type RuleVersion = {
+  /** `null`: the rule was deleted. */
+  rule: (RuleDefinition | null);
+  since_unix_ms: number;
+  /** Number of the version, from 1. */
+  version: number;
+};
+
 /** A rule and its actions. */
 export type RuleView = {
-  actions: RuleAction2[];
+  actions: RuleAction[];
   description: string;
   enable: boolean;
   /** Topics, events and sources in FROM. */
@@ -1355,12 +1391,6 @@ export type Schema = (Record<string, unknown> | boolean);
 
 /** Text that is never printed, and is wiped when it is dropped. */
 export type Secret = string;
-
-export type SetAside = {
-  at_unix_ms: number;
-  bytes: number;
-  name: string;
-};
 
 /** Members of a shared subscription within one shard. */
 export type SharedGroup = {
@@ -1426,7 +1456,7 @@ export type SourceView = {
   enable: boolean;
   /** Names of the source in FROM of rules. */
   from: string[];
-  health: (Health2 | null);
+  health: (ConnectionHealth | null);
   id: string;
   metrics: SourceCounts;
   name: string;
@@ -1457,7 +1487,7 @@ export type StatsView = {
   /** MQTT packets as bytes. */
   bytes_received: number;
   bytes_sent: number;
-  connections: Connections;
+  connections: ConnectionStats;
   delayed_messages: number;
   /** Ended connections, by reason. */
   disconnects: Record<string, number>;
@@ -1467,22 +1497,28 @@ export type StatsView = {
   drops: Record<string, number>;
   inflight_messages: number;
   /** `null`: the node has no journal. */
-  journal: (JournalNumbers | null);
-  messages: Messages;
+  journal: (JournalStats | null);
+  messages: MessageStats;
   node: NodeView;
   /** Bytes that wait to be written to sockets. */
   output_backlog_bytes: number;
   process: ProcessView;
   /** How long publishers waited for acknowledgements in the last second. `null`: no acknowledgement was measured, see
    * `/metrics`. */
-  publish_ack: (AckWait | null);
+  publish_ack: (AckLatency | null);
   /** Messages in the queues of sessions. */
-  queued: Kept;
-  retained: Kept;
+  queued: StoredTotals;
+  retained: StoredTotals;
   /** Sessions, connected or not. */
-  sessions: Level;
+  sessions: CurrentAndMaximum;
   shared_groups: number;
-  subscriptions: Level;
+  subscriptions: CurrentAndMaximum;
+};
+
+/** Stored messages and their size. */
+export type StoredTotals = {
+  bytes: number;
+  messages: number;
 };
 
 /** A subscription of a session. */
@@ -1497,6 +1533,13 @@ export type Subscription = {
   qos: number;
   retain_as_published: boolean;
   retain_handling: number;
+};
+
+/** A page of a list. */
+export type SubscriptionPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: Subscription[];
 };
 
 export type SyncMode = ("fsync" | "os");
@@ -1524,58 +1567,19 @@ export type UserChange = {
   password_hash?: (string | null);
 };
 
+/** A page of a list. */
+export type UserPage = {
+  /** Value of `cursor` for the next page; absent on the last page. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: User[];
+};
+
 /** User properties of a published message. */
 export type UserProperties = (Record<string, string> | string);
 
 export type UserProperty = {
   name: string;
   value: string;
-};
-
-/** A version of a rule. */
-export type Version = {
-  /** `None` if the rule was deleted. */
-  rule: (RuleDefinition | null);
-  since_unix_ms: number;
-  /** Number of the version, from 1. */
-  version: number;
-};
-
-/** A message in flight or in the queue. */
-export type Waiting = {
-  /** QoS 2 only: PUBREC was received and PUBCOMP is outstanding, so the message itself is no longer stored. */
-  is_released: boolean;
-  /** `null`: no longer stored, not written to the journal yet, or beyond the 8 MiB of the journal that one page
-   * reads. */
-  message: (WaitingMessage | null);
-  /** `null` for QoS 0, and before the packet identifier is assigned. */
-  packet_id: (number | null);
-  qos: number;
-  retain: boolean;
-};
-
-export type WaitingMessage = {
-  expires_in_s: (number | null);
-  /** Bytes that the stored message uses. */
-  kept_bytes: number;
-  /** The first bytes of the payload. */
-  payload: string;
-  /** Size of the whole payload. */
-  payload_bytes: number;
-  payload_encoding: PayloadEncoding;
-  topic: string;
-};
-
-/** A page of messages in flight or in the queue, oldest first. */
-export type WaitingPage = {
-  /** Value of `cursor` for the next page; absent on the last page. Acknowledgements between two requests shift the
-   * list. */
-  cursor?: (string | null);
-  items: Waiting[];
-  /** Number of all messages. */
-  messages: number;
-  /** Number of messages that are stored only in the journal and are not listed. */
-  unlisted: number;
 };
 
 export type Will = {
@@ -1605,7 +1609,7 @@ export const setAcl = (body: NewAcl, ifMatch?: string, signal?: AbortSignal): Pr
   request("PUT", "/api/v1/acl", { body, ifMatch, signal });
 
 /** Test the access rules */
-export const testAcl = (body: AccessQuestion, signal?: AbortSignal): Promise<AccessAnswer> =>
+export const testAcl = (body: AccessTest, signal?: AbortSignal): Promise<AccessTestResult> =>
   request("POST", "/api/v1/acl/test", { body, signal });
 
 /** All actions */
@@ -1653,7 +1657,7 @@ export const resumeAction = (id: string, signal?: AbortSignal): Promise<ActionVi
   request("POST", `/api/v1/actions/${part(id)}/resume`, { signal });
 
 /** Delete the ended alarms */
-export const forgetEndedAlarms = (signal?: AbortSignal): Promise<void> =>
+export const deleteEndedAlarms = (signal?: AbortSignal): Promise<void> =>
   request("DELETE", "/api/v1/alarms", { signal });
 
 /** The node's alarms */
@@ -1661,11 +1665,11 @@ export const alarms = (signal?: AbortSignal): Promise<NodeAlarms> =>
   request("GET", "/api/v1/alarms", { signal });
 
 /** API keys, page by page */
-export const apiKeys = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page2> =>
+export const apiKeys = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<ApiKeyPage> =>
   request("GET", "/api/v1/api-keys", { query, signal });
 
 /** Create an API key */
-export const addApiKey = (body: NewApiKey, signal?: AbortSignal): Promise<MadeApiKey> =>
+export const addApiKey = (body: NewApiKey, signal?: AbortSignal): Promise<CreatedApiKey> =>
   request("POST", "/api/v1/api-keys", { body, signal });
 
 /** Delete an API key */
@@ -1677,7 +1681,7 @@ export const changeApiKey = (name: string, body: ApiKeyChange, signal?: AbortSig
   request("PUT", `/api/v1/api-keys/${part(name)}`, { body, signal });
 
 /** Audit log of the API */
-export const audit = (query?: { cursor?: string | undefined; from_unix_ms?: number | undefined; limit?: number | undefined; operation?: string | undefined; text?: string | undefined; until_unix_ms?: number | undefined; user?: string | undefined }, signal?: AbortSignal): Promise<Page3> =>
+export const audit = (query?: { cursor?: string | undefined; from_unix_ms?: number | undefined; limit?: number | undefined; operation?: string | undefined; text?: string | undefined; until_unix_ms?: number | undefined; user?: string | undefined }, signal?: AbortSignal): Promise<AuditEntryPage> =>
   request("GET", "/api/v1/audit", { query, signal });
 
 /** Backups */
@@ -1701,7 +1705,7 @@ export const restoreBackup = (name: string, signal?: AbortSignal): Promise<Start
   request("POST", `/api/v1/backups/${part(name)}/restore`, { signal });
 
 /** Bans, page by page */
-export const banned = (query?: { cursor?: string | undefined; kind?: BanKind | undefined; limit?: number | undefined; who?: string | undefined }, signal?: AbortSignal): Promise<Page9> =>
+export const banned = (query?: { cursor?: string | undefined; kind?: BanKind | undefined; limit?: number | undefined; who?: string | undefined }, signal?: AbortSignal): Promise<BannedPage> =>
   request("GET", "/api/v1/banned", { query, signal });
 
 /** Ban clients */
@@ -1717,7 +1721,7 @@ export const benchmarks = (signal?: AbortSignal): Promise<Benchmarks> =>
   request("GET", "/api/v1/benchmarks", { signal });
 
 /** Run a benchmark against this node */
-export const startBenchmark = (body: BenchmarkOrder, signal?: AbortSignal): Promise<StartedBenchmark> =>
+export const startBenchmark = (body: BenchmarkRequest, signal?: AbortSignal): Promise<StartedBenchmark> =>
   request("POST", "/api/v1/benchmarks", { body, signal });
 
 /** Stop the running benchmark */
@@ -1753,7 +1757,7 @@ export const authority = (listener: string, signal?: AbortSignal): Promise<strin
   request("GET", `/api/v1/certificates/${part(listener)}/authority.pem`, { signal });
 
 /** Clients, page by page */
-export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; order?: SortOrder | undefined; sort?: ClientSort | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page5> =>
+export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; order?: SortOrder | undefined; sort?: ClientSort | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<ClientPage> =>
   request("GET", "/api/v1/clients", { query, signal });
 
 /** Disconnect a client */
@@ -1765,11 +1769,11 @@ export const client = (clientId: string, signal?: AbortSignal): Promise<ClientDe
   request("GET", `/api/v1/clients/${part(clientId)}`, { signal });
 
 /** In-flight messages of a client */
-export const clientInflight = (clientId: string, query?: { cursor?: string | undefined; limit?: number | undefined; payload_bytes?: number | undefined }, signal?: AbortSignal): Promise<WaitingPage> =>
+export const clientInflight = (clientId: string, query?: { cursor?: string | undefined; limit?: number | undefined; payload_bytes?: number | undefined }, signal?: AbortSignal): Promise<PendingMessagePage> =>
   request("GET", `/api/v1/clients/${part(clientId)}/inflight`, { query, signal });
 
 /** Queued messages of a client */
-export const clientQueue = (clientId: string, query?: { cursor?: string | undefined; limit?: number | undefined; payload_bytes?: number | undefined }, signal?: AbortSignal): Promise<WaitingPage> =>
+export const clientQueue = (clientId: string, query?: { cursor?: string | undefined; limit?: number | undefined; payload_bytes?: number | undefined }, signal?: AbortSignal): Promise<PendingMessagePage> =>
   request("GET", `/api/v1/clients/${part(clientId)}/queue`, { query, signal });
 
 /** Unsubscribe a client */
@@ -1781,7 +1785,7 @@ export const clientSubscriptions = (clientId: string, signal?: AbortSignal): Pro
   request("GET", `/api/v1/clients/${part(clientId)}/subscriptions`, { signal });
 
 /** Subscribe a client */
-export const subscribeClient = (clientId: string, body: NewSubscription, signal?: AbortSignal): Promise<Granted> =>
+export const subscribeClient = (clientId: string, body: NewSubscription, signal?: AbortSignal): Promise<GrantedSubscription> =>
   request("POST", `/api/v1/clients/${part(clientId)}/subscriptions`, { body, signal });
 
 /** The configuration in force */
@@ -1837,11 +1841,11 @@ export const testConnector = (name: string, signal?: AbortSignal): Promise<Conne
   request("POST", `/api/v1/connectors/${part(name)}/test`, { signal });
 
 /** Users of the console, page by page */
-export const consoleUsers = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page> =>
+export const consoleUsers = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<ConsoleUserPage> =>
   request("GET", "/api/v1/console-users", { query, signal });
 
 /** Add a console user */
-export const addConsoleUser = (body: NewConsoleUser, signal?: AbortSignal): Promise<MadePassword> =>
+export const addConsoleUser = (body: NewConsoleUser, signal?: AbortSignal): Promise<GeneratedPassword> =>
   request("POST", "/api/v1/console-users", { body, signal });
 
 /** Delete a console user */
@@ -1853,7 +1857,7 @@ export const changeConsoleUser = (name: string, body: ConsoleUserChange, signal?
   request("PUT", `/api/v1/console-users/${part(name)}`, { body, signal });
 
 /** Reset the password of a console user */
-export const resetConsolePassword = (name: string, signal?: AbortSignal): Promise<MadePassword> =>
+export const resetConsolePassword = (name: string, signal?: AbortSignal): Promise<GeneratedPassword> =>
   request("POST", `/api/v1/console-users/${part(name)}/password`, { signal });
 
 /** The node's metrics over time */
@@ -1873,7 +1877,7 @@ export const logout = (signal?: AbortSignal): Promise<void> =>
   request("POST", "/api/v1/logout", { signal });
 
 /** Last lines of the server log */
-export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<Page4> =>
+export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<LogLinePage> =>
   request("GET", "/api/v1/logs", { query, signal });
 
 /** Change your own password */
@@ -1885,16 +1889,20 @@ export const provisionDevice = (body: unknown, signal?: AbortSignal): Promise<un
   request("POST", "/api/v1/provision", { body, signal });
 
 /** Publish a message */
-export const publish = (body: NewMessage, signal?: AbortSignal): Promise<Published> =>
+export const publish = (body: NewMessage, signal?: AbortSignal): Promise<PublishResult> =>
   request("POST", "/api/v1/publish", { body, signal });
 
 /** Publish up to 1000 messages */
-export const publishBulk = (body: NewMessages, signal?: AbortSignal): Promise<PublishedAll> =>
+export const publishBulk = (body: NewMessages, signal?: AbortSignal): Promise<PublishResults> =>
   request("POST", "/api/v1/publish/bulk", { body, signal });
 
 /** Last rejected connections */
 export const refusedClients = (query?: { limit?: number | undefined }, signal?: AbortSignal): Promise<RefusedClient[]> =>
   request("GET", "/api/v1/refused-clients", { query, signal });
+
+/** Delete data that a restore replaced */
+export const removeReplacedData = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/replaced-data/${part(name)}`, { signal });
 
 /** Restart the server */
 export const restart = (signal?: AbortSignal): Promise<void> =>
@@ -1913,7 +1921,7 @@ export const deleteRetainedMessages = (query: { filter: string | undefined }, si
   request("DELETE", "/api/v1/retained", { query, signal });
 
 /** Retained messages by filter, page by page */
-export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page7> =>
+export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<RetainedMessagePage> =>
   request("GET", "/api/v1/retained", { query, signal });
 
 /** Delete the retained message of a topic */
@@ -1957,7 +1965,7 @@ export const enableRule = (id: string, signal?: AbortSignal): Promise<RuleView> 
   request("POST", `/api/v1/rules/${part(id)}/enable`, { signal });
 
 /** Version history of a rule */
-export const ruleHistory = (id: string, signal?: AbortSignal): Promise<Version[]> =>
+export const ruleHistory = (id: string, signal?: AbortSignal): Promise<RuleVersion[]> =>
   request("GET", `/api/v1/rules/${part(id)}/history`, { signal });
 
 /** Set a rule's counters to 0 */
@@ -1965,12 +1973,8 @@ export const resetRuleMetrics = (id: string, signal?: AbortSignal): Promise<Rule
   request("POST", `/api/v1/rules/${part(id)}/reset-metrics`, { signal });
 
 /** Restore an earlier version of a rule */
-export const rollBackRule = (id: string, body: RollBack, signal?: AbortSignal): Promise<RuleView> =>
+export const rollBackRule = (id: string, body: RollbackRequest, signal?: AbortSignal): Promise<RuleView> =>
   request("POST", `/api/v1/rules/${part(id)}/roll-back`, { body, signal });
-
-/** Delete data that a restore replaced */
-export const removeSetAside = (name: string, signal?: AbortSignal): Promise<void> =>
-  request("DELETE", `/api/v1/set-aside/${part(name)}`, { signal });
 
 /** Share groups */
 export const sharedGroups = (query?: { limit?: number | undefined }, signal?: AbortSignal): Promise<SharedGroup[]> =>
@@ -2013,11 +2017,11 @@ export const stats = (signal?: AbortSignal): Promise<StatsView> =>
   request("GET", "/api/v1/stats", { signal });
 
 /** Subscriptions of all clients, page by page */
-export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page6> =>
+export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<SubscriptionPage> =>
   request("GET", "/api/v1/subscriptions", { query, signal });
 
 /** MQTT users, page by page */
-export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page8> =>
+export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<UserPage> =>
   request("GET", "/api/v1/users", { query, signal });
 
 /** Add an MQTT user */
@@ -2081,9 +2085,9 @@ export const metrics = (signal?: AbortSignal): Promise<string> =>
   request("GET", "/metrics", { signal });
 
 /** Readiness of the node */
-export const readyz = (signal?: AbortSignal): Promise<Health> =>
+export const readyz = (signal?: AbortSignal): Promise<NodeHealth> =>
   request("GET", "/readyz", { signal });
 
 /** Readiness of the node: same as `/readyz` */
-export const status = (signal?: AbortSignal): Promise<Health> =>
+export const status = (signal?: AbortSignal): Promise<NodeHealth> =>
   request("GET", "/status", { signal });

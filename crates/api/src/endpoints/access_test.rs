@@ -23,7 +23,7 @@ const BODY_MAX: usize = 8 * 1024 * 1024;
 /// A client and the action to test.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AccessQuestion {
+pub struct AccessTest {
     /// `publish` or `subscribe`.
     action: AclAction,
     /// Topic name; for `subscribe`, topic filter.
@@ -48,13 +48,14 @@ pub struct AccessQuestion {
 
 /// The decision and its reason.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct AccessAnswer {
+pub struct AccessTestResult {
     pub is_allowed: bool,
     /// The subscription is granted, and messages that the rules deny are not delivered.
     pub filters_deliveries: bool,
     /// Index of the rule that decided, counted from 0. `null`: no rule of the list decided.
     pub rule: Option<usize>,
-    pub because: String,
+    /// The decisive rule, such as `rule 2 matches first`.
+    pub reason: String,
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -66,16 +67,16 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "Returns whether a client may publish or subscribe, and which rule decides. Changes nothing. Does not test whether the client may connect.",
             )
             .needs(RequiredAccess::Viewer)
-            .takes::<AccessQuestion>(BODY_MAX)
+            .takes::<AccessTest>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<AccessAnswer>("The decision and its reason."),
+            .returns::<AccessTestResult>("The decision and its reason."),
     ]
 }
 
 async fn test(
     State(app): State<App>,
-    body::Json(question): body::Json<AccessQuestion>,
-) -> Result<Json<AccessAnswer>, HttpProblem> {
+    body::Json(question): body::Json<AccessTest>,
+) -> Result<Json<AccessTestResult>, HttpProblem> {
     let question = Question::check(question)?;
     let access = app.access().clone();
     let answer = move || {
@@ -106,7 +107,7 @@ enum TestedAction {
 }
 
 impl Question {
-    fn check(asked: AccessQuestion) -> Result<Question, HttpProblem> {
+    fn check(asked: AccessTest) -> Result<Question, HttpProblem> {
         let qos = QoS::from_bits(asked.qos);
         let qos = qos.ok_or_else(|| HttpProblem::invalid("qos", "out of range").expected("0, 1 or 2"))?;
         let refuse = |detail: String| HttpProblem::invalid("topic", detail);
@@ -141,15 +142,15 @@ impl Question {
         })
     }
 
-    fn answer(&self, in_force: AclRules, is_superuser: bool) -> Result<AccessAnswer, HttpProblem> {
+    fn answer(&self, in_force: AclRules, is_superuser: bool) -> Result<AccessTestResult, HttpProblem> {
         let rules = self.rules.as_ref().unwrap_or(&in_force.rules);
         if is_superuser {
-            return Ok(AccessAnswer::allowed(
+            return Ok(AccessTestResult::allowed(
                 "the user is a superuser: access rules do not apply",
             ));
         }
         if rules.is_empty() {
-            return Ok(AccessAnswer::allowed(
+            return Ok(AccessTestResult::allowed(
                 "there are no rules: a client that may connect may publish and subscribe to all topics",
             ));
         }
@@ -157,11 +158,11 @@ impl Question {
         let all: Vec<AccessRule> = own.iter().chain(rules).cloned().collect();
         let (is_allowed, filters_deliveries) = self.ask(&all, in_force.options)?;
         let decisive = all.iter().position(|rule| self.is_decided_by(rule));
-        Ok(AccessAnswer {
+        Ok(AccessTestResult {
             is_allowed,
             filters_deliveries,
             rule: decisive.and_then(|index| index.checked_sub(own.len())),
-            because: match decisive {
+            reason: match decisive {
                 Some(index) if index < own.len() => "only the server may publish to this topic".into(),
                 Some(index) => format!("rule {} matches first", index - own.len() + 1),
                 None => "no rule matches".into(),
@@ -202,13 +203,13 @@ impl Question {
     }
 }
 
-impl AccessAnswer {
-    fn allowed(because: &str) -> AccessAnswer {
-        AccessAnswer {
+impl AccessTestResult {
+    fn allowed(reason: &str) -> AccessTestResult {
+        AccessTestResult {
             is_allowed: true,
             filters_deliveries: false,
             rule: None,
-            because: because.into(),
+            reason: reason.into(),
         }
     }
 }

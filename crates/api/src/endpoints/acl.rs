@@ -23,7 +23,7 @@ pub struct AclView {
     /// The decision if no rule matches.
     pub no_match: RulePermission,
     /// How the server handles a subscription if the rules allow only some of its topics.
-    pub partial_subscription: PartialView,
+    pub partial_subscription: PartialSubscription,
     /// Where the configuration sets the rules, if it does: they cannot be changed here.
     pub pinned_by: Option<String>,
 }
@@ -68,6 +68,7 @@ pub struct AclRule {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "AccessPermission")]
 pub enum RulePermission {
     Allow,
     Deny,
@@ -75,7 +76,7 @@ pub enum RulePermission {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "RuleAction")]
+#[schemars(rename = "AccessAction")]
 pub enum AclAction {
     Publish,
     Subscribe,
@@ -84,7 +85,7 @@ pub enum AclAction {
 
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum PartialView {
+pub enum PartialSubscription {
     Refuse,
     Filter,
 }
@@ -142,8 +143,8 @@ fn view(acl: AclRules) -> AclView {
         rules: acl.rules.into_iter().map(AclRule::from).collect(),
         no_match: acl.options.no_match.into(),
         partial_subscription: match acl.options.partial_subscription {
-            PartialSubscriptionPolicy::Refuse => PartialView::Refuse,
-            PartialSubscriptionPolicy::Filter => PartialView::Filter,
+            PartialSubscriptionPolicy::Refuse => PartialSubscription::Refuse,
+            PartialSubscriptionPolicy::Filter => PartialSubscription::Filter,
         },
         pinned_by: acl.pinned_by,
     }

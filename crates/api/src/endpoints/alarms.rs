@@ -33,7 +33,7 @@ pub fn endpoints() -> Vec<Endpoint> {
                  alarms until it restarts. Alarms of devices belong to the device platform.",
             )
             .returns::<NodeAlarms>("Active and ended alarms."),
-        Endpoint::delete(ALL, "forget_ended_alarms", forget)
+        Endpoint::delete(ALL, "delete_ended_alarms", forget)
             .tag("Node")
             .describe("Delete the ended alarms", "Active alarms stay.")
             .returns_nothing("Forgotten."),

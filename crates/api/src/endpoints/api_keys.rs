@@ -44,7 +44,7 @@ pub struct ApiKeyView {
 
 /// A new API key.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "MadeApiKey")]
+#[schemars(rename = "CreatedApiKey")]
 pub struct MadeKey {
     /// The secret. It is sent as `Authorization: Bearer <secret>`, and is shown only in this answer.
     pub secret: String,

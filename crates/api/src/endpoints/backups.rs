@@ -41,7 +41,7 @@ pub struct BackupsView {
     /// Result of the last restore.
     pub restored: Option<RestoreOutcome>,
     /// Data directories that a restore replaced, newest first.
-    pub set_aside: Vec<ReplacedDataView>,
+    pub replaced_data: Vec<ReplacedDataView>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -71,12 +71,12 @@ pub struct RestoreOutcome {
     pub at_unix_ms: u64,
     /// Why the restore failed and the previous data is in force. Absent if the restore succeeded.
     pub failure: Option<String>,
-    /// Name of the directory below `set-aside` in the data directory that holds the previous data.
-    pub set_aside: Option<String>,
+    /// Name of the entry in `replaced_data` that contains the previous data.
+    pub previous_data: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "SetAside")]
+#[schemars(rename = "ReplacedData")]
 pub struct ReplacedDataView {
     pub name: String,
     pub at_unix_ms: u64,
@@ -96,17 +96,17 @@ pub struct RunningBackup {
 pub struct FailedBackup {
     pub name: String,
     pub at_unix_ms: u64,
-    pub because: String,
+    pub reason: String,
 }
 
 /// A finished backup.
 #[derive(Serialize, JsonSchema)]
 pub struct Backup {
     pub name: String,
-    pub made_at_unix_ms: u64,
+    pub created_at_unix_ms: u64,
     pub bytes: u64,
     /// Summary of the contents.
-    pub holds: String,
+    pub contents: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -154,7 +154,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .describe(
                 "Restore a backup",
                 "The backup is verified and copied next to the data directory. Then the next start of the server restores all of it, or nothing. \
-                 The previous data is set aside. Users, keys and configuration changes are those of the backup; the audit log \
+                 The previous data moves to `replaced-data` of the data directory. Users, keys and configuration changes are those of the backup; the audit log \
                  continues.",
             )
             .path_parameter("name", NAME)
@@ -174,7 +174,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .fails(StatusCode::CONFLICT)
             .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "The server shuts down."),
-        Endpoint::delete("/api/v1/set-aside/{name}", "remove_set_aside", remove_replaced_data)
+        Endpoint::delete("/api/v1/replaced-data/{name}", "remove_replaced_data", remove_replaced_data)
             .tag("Backup")
             .describe("Delete data that a restore replaced", "Cannot be undone.")
             .path_parameter("name", NAME)
@@ -336,16 +336,16 @@ fn view(state: BackupState) -> BackupsView {
         failure: state.failure.map(|failed| FailedBackup {
             name: failed.name,
             at_unix_ms: unix_ms(failed.at),
-            because: failed.reason,
+            reason: failed.reason,
         }),
         items: state
             .finished
             .into_iter()
             .map(|one| Backup {
                 name: one.name,
-                made_at_unix_ms: unix_ms(one.made_at),
+                created_at_unix_ms: unix_ms(one.made_at),
                 bytes: one.bytes,
-                holds: one.contents,
+                contents: one.contents,
             })
             .collect(),
         restore: state.restoring.map(view_of_restore),
@@ -353,9 +353,9 @@ fn view(state: BackupState) -> BackupsView {
             name: one.name,
             at_unix_ms: unix_ms(one.at),
             failure: one.failure,
-            set_aside: one.previous_data,
+            previous_data: one.previous_data,
         }),
-        set_aside: state
+        replaced_data: state
             .replaced_data
             .into_iter()
             .map(|one| ReplacedDataView {

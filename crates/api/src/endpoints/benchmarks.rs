@@ -28,7 +28,7 @@ const BODY_MAX: usize = 4096;
 #[schemars(rename = "Benchmarks")]
 pub struct BenchmarksView {
     /// Why benchmarks are disabled. `null`: they are enabled.
-    pub off_because: Option<String>,
+    pub disabled_reason: Option<String>,
     pub clients_max: u64,
     pub duration_max_s: f64,
     pub scenarios: Vec<BenchScenario>,
@@ -56,7 +56,7 @@ pub struct RunningBenchmark {
 pub struct FailedBenchmark {
     pub name: String,
     pub at_unix_ms: u64,
-    pub because: String,
+    pub reason: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -213,7 +213,7 @@ fn problem(error: &BenchError) -> HttpProblem {
 
 fn view(state: BenchState) -> BenchmarksView {
     BenchmarksView {
-        off_because: state.off_because,
+        disabled_reason: state.disabled_reason,
         clients_max: state.clients_max,
         duration_max_s: state.duration_max_s,
         scenarios: state.scenarios,
@@ -230,7 +230,7 @@ fn view(state: BenchState) -> BenchmarksView {
         failure: state.failure.map(|failed| FailedBenchmark {
             name: failed.name,
             at_unix_ms: unix_ms(failed.at),
-            because: failed.reason,
+            reason: failed.reason,
         }),
         items: state.finished.into_iter().map(finished).collect(),
     }

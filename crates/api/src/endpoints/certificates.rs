@@ -248,7 +248,7 @@ fn view(one: &ServerCertificate, all: &[ServerCertificate]) -> ListenerCertifica
     let (on_disk, problem) = match &one.on_disk {
         DiskState::Same => (FileState::Same, None),
         DiskState::Changed => (FileState::Changed, None),
-        DiskState::Unusable { reason: because } => (FileState::Unusable, Some(because.clone())),
+        DiskState::Unusable { reason } => (FileState::Unusable, Some(reason.clone())),
     };
     ListenerCertificate {
         listener: one.listener.clone(),

@@ -124,7 +124,7 @@ pub struct RefusedClient {
     pub reason: &'static str,
     pub reason_code: u8,
     /// Details for the operator; the client does not receive them.
-    pub because: String,
+    pub detail: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -390,6 +390,6 @@ fn refused_view(refusal: RejectedConnection) -> RefusedClient {
         transport: refusal.transport.into(),
         reason: refusal.reason.name(),
         reason_code: refusal.reason.to_u8(),
-        because: refusal.detail.into(),
+        detail: refusal.detail.into(),
     }
 }

@@ -60,7 +60,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Node")
             .describe(
                 "Change the configuration",
-                "Changes values whose `fixed_because` is `null`. If one value is invalid, nothing changes. The change is written to `runtime.toml` in \
+                "Changes values whose `fixed_reason` is `null`. If one value is invalid, nothing changes. The change is written to `runtime.toml` in \
                  the data directory, which overrides the file, and is in force when the answer is sent. Changes of the files since the last \
                  reload are applied, too, as at SIGHUP.",
             )
@@ -149,8 +149,8 @@ fn problem(error: ConfigChangeError) -> HttpProblem {
     match error {
         ConfigChangeError::Rejected(errors) => {
             let at = |key: &str| format!("changes.{key}");
-            let (field, first) = errors.first().map_or(("changes".to_owned(), detail), |(key, because)| {
-                (at(key), because.clone())
+            let (field, first) = errors.first().map_or(("changes".to_owned(), detail), |(key, reason)| {
+                (at(key), reason.clone())
             });
             let mut problem = HttpProblem::invalid(field, first);
             if errors.len() > 1 {

@@ -51,7 +51,7 @@ pub struct ConsoleUserChange {
 
 /// A generated password.
 #[derive(Serialize, JsonSchema)]
-pub struct MadePassword {
+pub struct GeneratedPassword {
     pub name: String,
     /// Shown only in this answer. The user can only set another password with it.
     pub password: String,
@@ -89,7 +89,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<NewConsoleUser>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
-            .creates::<MadePassword>("Added."),
+            .creates::<GeneratedPassword>("Added."),
         Endpoint::put(ONE, "change_console_user", change)
             .tag("Login")
             .describe(
@@ -110,7 +110,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .path_parameter("name", NAME)
             .fails(StatusCode::NOT_FOUND)
-            .creates::<MadePassword>("Made."),
+            .creates::<GeneratedPassword>("Made."),
         Endpoint::delete(ONE, "remove_console_user", remove)
             .tag("Login")
             .describe(
@@ -142,7 +142,7 @@ async fn list(
 async fn add(
     State(app): State<App>,
     body::Json(new): body::Json<NewConsoleUser>,
-) -> Result<(StatusCode, Json<MadePassword>), HttpProblem> {
+) -> Result<(StatusCode, Json<GeneratedPassword>), HttpProblem> {
     if new.name.len() > NAME_BYTES_MAX {
         return Err(HttpProblem::invalid(
             "name",
@@ -177,7 +177,7 @@ async fn change(
 async fn reset(
     State(app): State<App>,
     Path(name): Path<String>,
-) -> Result<(StatusCode, Json<MadePassword>), HttpProblem> {
+) -> Result<(StatusCode, Json<GeneratedPassword>), HttpProblem> {
     let user = name.clone();
     let password = change_admins(&app, move |admins| admins.reset_password(&user)).await?;
     app.logins().revoke_user(&name);
@@ -218,9 +218,9 @@ fn problem(error: AdminsError) -> HttpProblem {
     }
 }
 
-fn made(name: String, password: &OneTimePassword) -> (StatusCode, Json<MadePassword>) {
+fn made(name: String, password: &OneTimePassword) -> (StatusCode, Json<GeneratedPassword>) {
     let password = password.expose().to_owned();
-    (StatusCode::CREATED, Json(MadePassword { name, password }))
+    (StatusCode::CREATED, Json(GeneratedPassword { name, password }))
 }
 
 fn view(user: AdminSummary, login: &AuthenticatedUser) -> ConsoleUser {

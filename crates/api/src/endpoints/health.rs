@@ -19,7 +19,7 @@ const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the node accepts traffic.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Health")]
+#[schemars(rename = "NodeHealth")]
 pub struct NodeHealth {
     pub status: HealthStatus,
     /// Why the node is not ready.
@@ -28,6 +28,7 @@ pub struct NodeHealth {
 
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Readiness")]
 pub enum HealthStatus {
     Ready,
     NotReady,
@@ -84,7 +85,7 @@ async fn readyz(State(app): State<App>) -> Response {
 /// A node with a failed journal is not ready, because it cannot store what its clients publish.
 fn failed_journal(app: &App) -> Option<String> {
     match app.net().journal()?.state {
-        journal::LogState::Failed { reason: because } => Some(format!("the journal has failed: {because}")),
+        journal::LogState::Failed { reason } => Some(format!("the journal has failed: {reason}")),
         journal::LogState::Ok | journal::LogState::Full { .. } => None,
     }
 }

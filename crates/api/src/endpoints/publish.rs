@@ -60,14 +60,14 @@ pub struct NewMessages {
 
 /// Result of publishing a message.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Published")]
+#[schemars(rename = "PublishResult")]
 pub struct PublishResult {
     /// Whether the topic has a subscriber, as far as this node knows.
     pub matched: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct PublishedAll {
+pub struct PublishResults {
     /// In the order of the request.
     pub results: Vec<PublishResult>,
 }
@@ -95,7 +95,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .takes::<NewMessages>(BULK_BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::SERVICE_UNAVAILABLE)
-            .returns::<PublishedAll>("Published and committed."),
+            .returns::<PublishResults>("Published and committed."),
     ]
 }
 
@@ -117,7 +117,7 @@ async fn publish(
 async fn bulk(
     State(app): State<App>,
     body::Json(new): body::Json<NewMessages>,
-) -> Result<Json<PublishedAll>, HttpProblem> {
+) -> Result<Json<PublishResults>, HttpProblem> {
     if new.messages.is_empty() || new.messages.len() > BULK_MESSAGES_MAX {
         return Err(
             HttpProblem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages"),
@@ -152,7 +152,7 @@ async fn bulk(
         }
     }
     wait_for_commits(commits).await?;
-    Ok(Json(PublishedAll { results }))
+    Ok(Json(PublishResults { results }))
 }
 
 /// Messages that a shard published in one visit.

@@ -15,7 +15,7 @@ use crate::problem::HttpProblem;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RollBack {
+pub struct RollbackRequest {
     /// A version of the rule's history.
     version: u64,
 }
@@ -93,7 +93,7 @@ fn versions() -> Vec<Endpoint> {
                 "This adds a new version to the history.",
             )
             .path_parameter("id", ID)
-            .takes::<RollBack>(BODY_MAX)
+            .takes::<RollbackRequest>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
             .returns::<RuleView>("The rule."),
@@ -107,7 +107,7 @@ async fn history(State(app): State<App>, Path(id): Path<String>) -> Result<Json<
 async fn roll_back(
     State(app): State<App>,
     Path(id): Path<String>,
-    body::Json(RollBack { version }): body::Json<RollBack>,
+    body::Json(RollbackRequest { version }): body::Json<RollbackRequest>,
 ) -> Result<Json<RuleView>, HttpProblem> {
     app.engine(move |engine| engine.roll_back(&id, version)).await.map(Json)
 }

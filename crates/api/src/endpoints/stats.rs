@@ -43,14 +43,14 @@ pub struct StatsView {
     pub bytes_sent: u64,
     /// How long publishers waited for acknowledgements in the last second. `null`: no acknowledgement was measured, see
     /// `/metrics`.
-    pub publish_ack: Option<AckWait>,
+    pub publish_ack: Option<AckLatency>,
     /// Messages not delivered, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Ended connections, by reason.
     pub disconnects: BTreeMap<&'static str, u64>,
     pub process: ProcessView,
     /// `null`: the node has no journal.
-    pub journal: Option<JournalNumbers>,
+    pub journal: Option<JournalStats>,
     /// Disk of the data directory. `null`: there is no data directory, or the disk's size is unknown.
     pub disk: Option<DiskView>,
     /// Names of the node's active alarms.
@@ -59,7 +59,7 @@ pub struct StatsView {
 
 /// The journal, which stores all data that must survive a crash.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct JournalNumbers {
+pub struct JournalStats {
     /// Size of the journal's files.
     pub file_bytes: u64,
     /// Bytes that are not written to disk yet.
@@ -68,7 +68,7 @@ pub struct JournalNumbers {
 
 /// Time from reading a PUBLISH of QoS 1 or 2 to writing its acknowledgement, including the journal's commit.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct AckWait {
+pub struct AckLatency {
     /// Median.
     pub p50_ms: f32,
     /// 99th percentile.
@@ -89,6 +89,7 @@ pub struct NodeView {
 
 /// MQTT connections.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ConnectionStats")]
 pub struct Connections {
     pub current: u64,
     /// Highest number of simultaneous connections.
@@ -103,7 +104,7 @@ pub struct Connections {
 
 /// A number that rises and falls, and its highest value.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Level")]
+#[schemars(rename = "CurrentAndMaximum")]
 pub struct CurrentAndMaximum {
     pub current: u64,
     pub maximum: u64,
@@ -111,7 +112,7 @@ pub struct CurrentAndMaximum {
 
 /// Stored messages and their size.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Kept")]
+#[schemars(rename = "StoredTotals")]
 pub struct StoredTotals {
     pub messages: u64,
     pub bytes: u64,
@@ -119,6 +120,7 @@ pub struct StoredTotals {
 
 /// Application messages (PUBLISH).
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MessageStats")]
 pub struct Messages {
     pub received: ByQoS,
     pub sent: ByQoS,
@@ -202,13 +204,13 @@ async fn listeners(State(app): State<App>) -> Json<Vec<ListenerView>> {
     Json(app.net().listeners().iter().map(listener).collect())
 }
 
-fn ack_wait(app: &App) -> Option<AckWait> {
+fn ack_wait(app: &App) -> Option<AckLatency> {
     let sample = app.history().subscribe().borrow().clone()?;
     let value = |name: &str| {
         let index = SERIES.iter().position(|series| *series == name)?;
         sample.values.get(index).copied().filter(|value| value.is_finite())
     };
-    Some(AckWait {
+    Some(AckLatency {
         p50_ms: value("publish_ack_p50_ms")?,
         p99_ms: value("publish_ack_p99_ms")?,
     })
@@ -267,7 +269,7 @@ fn view(app: &App, stats: &ShardStats) -> StatsView {
             .map(|reason| (reason.name(), stats.disconnects[reason as usize]))
             .collect(),
         process: ProcessView::now(),
-        journal: app.net().journal().map(|journal| JournalNumbers {
+        journal: app.net().journal().map(|journal| JournalStats {
             file_bytes: journal.stats.file_bytes,
             backlog_bytes: journal.backlog_bytes as u64,
         }),

@@ -96,7 +96,7 @@ pub struct NewSubscription {
 
 /// Result of the subscription.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Granted")]
+#[schemars(rename = "GrantedSubscription")]
 pub struct GrantedSubscription {
     #[schemars(range(max = 2))]
     pub qos: u8,

@@ -55,7 +55,7 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "Trace the packets of clients",
                 "A WebSocket: every packet that matching clients send or receive, decoded, and their events (connected, \
                  rejected, disconnected, dropped messages), as JSON in text frames. At least one of `client_id`, `user_name`, `address` and \
-                 `topic` is required; all given conditions must match. Passwords are never shown. `left_out` counts entries above the \
+                 `topic` is required; all given conditions must match. Passwords are never shown. `omitted` counts entries above the \
                  rate. Clients that cannot set headers offer the sub-protocols `tidewire` and `bearer.<token>`.",
             )
             .query::<TraceQuery>()

@@ -25,7 +25,7 @@ const JOURNAL_BYTES_MAX: usize = 8 << 20;
 
 /// A message in flight or in the queue.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Waiting")]
+#[schemars(rename = "PendingMessage")]
 pub struct WaitingEntry {
     /// `null` for QoS 0, and before the packet identifier is assigned.
     pub packet_id: Option<u16>,
@@ -39,7 +39,7 @@ pub struct WaitingEntry {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "WaitingMessage")]
+#[schemars(rename = "PendingMessageContent")]
 pub struct WaitingMessageView {
     pub topic: String,
     /// The first bytes of the payload.
@@ -48,13 +48,13 @@ pub struct WaitingMessageView {
     /// Size of the whole payload.
     pub payload_bytes: usize,
     /// Bytes that the stored message uses.
-    pub kept_bytes: usize,
+    pub stored_bytes: usize,
     pub expires_in_s: Option<u32>,
 }
 
 /// A page of messages in flight or in the queue, oldest first.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct WaitingPage {
+pub struct PendingMessagePage {
     pub items: Vec<WaitingEntry>,
     /// Number of all messages.
     pub messages: usize,
@@ -88,7 +88,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .path_parameter("client_id", ID)
             .query::<WaitingQuery>()
-            .returns::<WaitingPage>("A page."),
+            .returns::<PendingMessagePage>("A page."),
         Endpoint::get("/api/v1/clients/{client_id}/queue", "client_queue", queue)
             .tag("Clients")
             .describe(
@@ -97,7 +97,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .path_parameter("client_id", ID)
             .query::<WaitingQuery>()
-            .returns::<WaitingPage>("A page."),
+            .returns::<PendingMessagePage>("A page."),
     ]
 }
 
@@ -105,7 +105,7 @@ async fn inflight(
     State(app): State<App>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
-) -> Result<Json<WaitingPage>, HttpProblem> {
+) -> Result<Json<PendingMessagePage>, HttpProblem> {
     part(&app, client_id, &query, Shard::inflight_of).await
 }
 
@@ -113,7 +113,7 @@ async fn queue(
     State(app): State<App>,
     Path(client_id): Path<String>,
     Params(query): Params<WaitingQuery>,
-) -> Result<Json<WaitingPage>, HttpProblem> {
+) -> Result<Json<PendingMessagePage>, HttpProblem> {
     part(&app, client_id, &query, Shard::queue_of).await
 }
 
@@ -124,7 +124,7 @@ async fn part(
     client_id: String,
     query: &WaitingQuery,
     look: WaitingLookup,
-) -> Result<Json<WaitingPage>, HttpProblem> {
+) -> Result<Json<PendingMessagePage>, HttpProblem> {
     let payload_bytes_max = query.payload_bytes.unwrap_or(PAYLOAD_BYTES);
     if payload_bytes_max > PAYLOAD_BYTES_MAX {
         let problem = HttpProblem::invalid("payload_bytes", format!("is {payload_bytes_max}"));
@@ -149,7 +149,7 @@ async fn part(
             .block(move || read_from_journal(&reader, now, found, payload_bytes_max))
             .await?;
     }
-    Ok(Json(WaitingPage {
+    Ok(Json(PendingMessagePage {
         items: found.items.into_iter().map(view).collect(),
         messages: found.messages,
         unlisted: found.unlisted,
@@ -186,7 +186,7 @@ fn view(waiting: WaitingView) -> WaitingEntry {
                 payload,
                 payload_encoding,
                 payload_bytes: message.payload_bytes,
-                kept_bytes: message.stored_bytes,
+                stored_bytes: message.stored_bytes,
                 expires_in_s: message.expires_in_s,
             }
         }),

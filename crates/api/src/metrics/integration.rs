@@ -45,7 +45,7 @@ pub const FAMILIES: &[Family] = &[
             for it in listed(&s.integration.rules) {
                 let counts = &it.value;
                 for (outcome, count) in [
-                    ("taken", counts.actions_success),
+                    ("accepted", counts.actions_success),
                     ("failed", counts.actions_failed),
                     ("discarded", counts.actions_discarded),
                 ] {
@@ -108,10 +108,10 @@ pub const FAMILIES: &[Family] = &[
     ),
     counter(
         "tidewire_action_fallback",
-        "Messages that an action passed to a fallback action, by outcome: taken or lost.",
+        "Messages that an action passed to a fallback action, by outcome: stored in its buffer, or lost.",
         |s, out| {
             for (name, stats) in running(s) {
-                for (outcome, count) in [("taken", stats.fallen_back), ("lost", stats.fallback_lost)] {
+                for (outcome, count) in [("stored", stats.fallback_stored), ("lost", stats.fallback_lost)] {
                     out.put(&[("action", name), ("outcome", outcome)], count);
                 }
             }
@@ -173,7 +173,7 @@ pub const FAMILIES: &[Family] = &[
     counter(
         "tidewire_action_publishers_held_back",
         "How often publishers had to wait because the buffer was full.",
-        |s, out| actions(s, out, |it| it.held_back),
+        |s, out| actions(s, out, |it| it.publishers_held_back),
     ),
     counter(
         "tidewire_action_abandoned",

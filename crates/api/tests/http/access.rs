@@ -142,7 +142,7 @@ fn second_concurrent_rule_change_is_rejected() {
     };
     let first = put(&read, "first").ok();
     let problem = put(&read, "second").problem(412);
-    assert_eq!(problem["type"], "urn:tidewire:problem:changed-meanwhile");
+    assert_eq!(problem["type"], "urn:tidewire:problem:precondition-failed");
     let present = node.get("/api/v1/acl").ok();
     assert_eq!(present.json()["rules"][0]["topics"], json!(["first"]));
     assert_eq!(present.header("etag"), first.header("etag"));

@@ -52,7 +52,7 @@ fn rules_in_force_apply_without_rules_in_the_request() {
     node.send("PUT", "/api/v1/acl", &json!({ "rules": rules() })).ok();
     let answer = ask(&node, question.clone());
     assert_eq!(
-        (&answer["is_allowed"], &answer["because"]),
+        (&answer["is_allowed"], &answer["reason"]),
         (&false.into(), &"rule 1 matches first".into())
     );
     node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).ok();

@@ -127,10 +127,10 @@ fn backups_are_created_listed_downloaded_and_deleted() {
     let listed = node.get("/api/v1/backups").ok().json();
     assert_eq!(
         listed["items"][0],
-        json!({ "name": "one", "made_at_unix_ms": 1000, "bytes": 3, "holds": "2 sessions" })
+        json!({ "name": "one", "created_at_unix_ms": 1000, "bytes": 3, "contents": "2 sessions" })
     );
     assert_eq!(
-        (&listed["running"]["copied_bytes"], &listed["failure"]["because"]),
+        (&listed["running"]["copied_bytes"], &listed["failure"]["reason"]),
         (&json!(1), &json!("disk full"))
     );
 
@@ -169,7 +169,7 @@ fn restore_is_prepared_started_and_cancelled() {
         (
             &listed["restore"],
             &listed["restored"]["failure"],
-            &listed["set_aside"][0]["bytes"]
+            &listed["replaced_data"][0]["bytes"]
         ),
         (&json!(null), &json!("its journal is damaged"), &json!(9))
     );
@@ -188,9 +188,14 @@ fn restore_is_prepared_started_and_cancelled() {
     assert_eq!(node.send("POST", "/api/v1/restore/restart", &json!({})).status, 202);
     assert_eq!(node.delete("/api/v1/restore").status, 204);
     node.delete("/api/v1/restore").problem(409);
-    assert_eq!(node.delete("/api/v1/set-aside/aside").status, 204);
-    node.delete("/api/v1/set-aside/other").problem(404);
-    for operation in ["restore_backup", "restore_now", "cancel_restore", "remove_set_aside"] {
+    assert_eq!(node.delete("/api/v1/replaced-data/aside").status, 204);
+    node.delete("/api/v1/replaced-data/other").problem(404);
+    for operation in [
+        "restore_backup",
+        "restore_now",
+        "cancel_restore",
+        "remove_replaced_data",
+    ] {
         let log = node.all_pages(&format!("/api/v1/audit?operation={operation}"), 10);
         assert!(!log.is_empty(), "{operation}");
     }
@@ -208,5 +213,5 @@ fn viewer_cannot_access_backups() {
         .problem(403);
     node.send("POST", "/api/v1/restore/restart", &json!({})).problem(403);
     node.delete("/api/v1/restore").problem(403);
-    node.delete("/api/v1/set-aside/aside").problem(403);
+    node.delete("/api/v1/replaced-data/aside").problem(403);
 }

@@ -35,7 +35,7 @@ fn banned_client_is_rejected_until_the_ban_is_deleted() {
     assert_eq!(
         (
             &refused[0]["client_id"],
-            &refused[0]["because"],
+            &refused[0]["detail"],
             &refused[0]["reason_code"]
         ),
         (

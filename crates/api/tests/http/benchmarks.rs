@@ -18,7 +18,7 @@ impl BenchAdmin for Bench {
     fn state(&self) -> BenchState {
         let running = self.running.lock().unwrap().clone();
         BenchState {
-            off_because: None,
+            disabled_reason: None,
             clients_max: 10,
             duration_max_s: 60.0,
             scenarios: Vec::new(),
@@ -37,8 +37,8 @@ impl BenchAdmin for Bench {
 
     fn start(&self, order: BenchOrder) -> Result<String, BenchError> {
         if order.scenario == "off" {
-            let because = "benchmark.enabled is false".into();
-            return Err(BenchError::Off { reason: because });
+            let reason = "benchmark.enabled is false".into();
+            return Err(BenchError::Off { reason });
         }
         let mut running = self.running.lock().unwrap();
         if running.is_some() {

@@ -25,10 +25,10 @@ impl CertificateAdmin for TestBackend {
             chain: self.chain.clone(),
             on_disk,
         };
-        let because = "gone".into();
+        let reason = "gone".into();
         vec![
             one("tls.default", "/etc/key.pem", DiskState::Same),
-            one("api", "/etc/api.pem", DiskState::Unusable { reason: because }),
+            one("api", "/etc/api.pem", DiskState::Unusable { reason }),
         ]
     }
 
@@ -41,14 +41,14 @@ impl CertificateAdmin for TestBackend {
             .lock()
             .unwrap()
             .push(format!("{listener} {certificate} {key}"));
-        let because = "no".to_owned();
+        let reason = "no".to_owned();
         match certificate {
             "good" => Ok(()),
-            "linked" => Err(CertificateError::ExternallyManaged { reason: because }),
-            "half" => Err(CertificateError::Workers { reason: because }),
+            "linked" => Err(CertificateError::ExternallyManaged { reason }),
+            "half" => Err(CertificateError::Workers { reason }),
             "bad key" => Err(CertificateError::Rejected {
                 field: CertificateField::Key,
-                reason: because,
+                reason,
             }),
             _ => Err(CertificateError::Unknown),
         }

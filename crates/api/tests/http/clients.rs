@@ -302,7 +302,7 @@ fn share_groups_and_rejected_clients_are_listed() {
         (&json!("intruder"), &json!("eve"))
     );
     assert_eq!(
-        (&refused[0]["reason_code"], &refused[0]["because"]),
+        (&refused[0]["reason_code"], &refused[0]["detail"]),
         (&json!(0x86), &json!("wrong password"))
     );
     assert!(!node.get("/api/v1/refused-clients").body.contains("guess"));

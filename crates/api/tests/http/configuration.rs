@@ -35,20 +35,20 @@ fn value(key: &str, value: &str) -> ConfigValue {
         description: "Highest QoS.".into(),
         type_name: "QoS".into(),
         choices: vec!["0".into(), "1".into(), "2".into()],
-        fixed_because: None,
+        fixed_reason: None,
         is_runtime: false,
-        until_restart: None,
+        value_in_force: None,
     }
 }
 
 impl ConfigAdmin for TestBackend {
     fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigChangeError> {
-        let because = "no".to_owned();
+        let reason = "no".to_owned();
         if changes.contains_key("files") {
-            return Err(ConfigChangeError::Files { reason: because });
+            return Err(ConfigChangeError::Files { reason });
         }
         if changes.contains_key("workers") {
-            return Err(ConfigChangeError::Workers { reason: because });
+            return Err(ConfigChangeError::Workers { reason });
         }
         let wrong = |key: &&String| !key.starts_with("mqtt.");
         let errors: Vec<_> = changes
@@ -64,7 +64,7 @@ impl ConfigAdmin for TestBackend {
             before: Some("2".into()),
             after: after.clone(),
             origin: "runtime.toml:2".into(),
-            is_asked_for: true,
+            is_requested: true,
             needs_restart: false,
         };
         Ok(changes.iter().map(difference).collect())
@@ -84,15 +84,15 @@ impl ConfigAdmin for TestBackend {
         self.applied.lock().unwrap().push(changes.clone());
         tell(vec![value("mqtt.max_qos", "1")]);
         if changes.contains_key("mqtt.late") {
-            let because = "a worker does not answer".to_owned();
-            return Err(ConfigChangeError::Workers { reason: because });
+            let reason = "a worker does not answer".to_owned();
+            return Err(ConfigChangeError::Workers { reason });
         }
         Ok(planned)
     }
 
     fn restart(&self) -> Result<(), ConfigChangeError> {
-        let because = "listeners.tcp.default.bind: it is taken".to_owned();
-        Err(ConfigChangeError::Files { reason: because })
+        let reason = "listeners.tcp.default.bind: it is taken".to_owned();
+        Err(ConfigChangeError::Files { reason })
     }
 }
 
@@ -113,7 +113,7 @@ fn change_is_checked_applied_and_audited() {
     assert_eq!(kept.applied.lock().unwrap().len(), 1);
     let shown = node.get("/api/v1/configuration").ok().json();
     assert_eq!(
-        (&shown[0]["value"], &shown[0]["fixed_because"]),
+        (&shown[0]["value"], &shown[0]["fixed_reason"]),
         (&json!("1"), &Value::Null)
     );
     let log = node.all_pages("/api/v1/audit?operation=change_configuration", 10);

@@ -72,9 +72,9 @@ fn configuration_is_shown_as_given() {
         description: "Highest QoS.".into(),
         type_name: "QoS".into(),
         choices: Vec::new(),
-        fixed_because: Some("it is pinned by --set".into()),
+        fixed_reason: Some("it is pinned by --set".into()),
         is_runtime: false,
-        until_restart: None,
+        value_in_force: None,
     }]);
     let values = node.get("/api/v1/configuration").ok().json();
     assert_eq!(

@@ -94,6 +94,18 @@ fn all_references_are_defined() {
     assert!(references > 50);
 }
 
+/// A number at the end means that two types have the same schema name: one of them needs another name.
+#[test]
+fn schema_names_are_unique() {
+    let node = Node::start(1);
+    let document = document(&node);
+    let names: Vec<&String> = document["components"]["schemas"].as_object().unwrap().keys().collect();
+    assert!(names.iter().any(|name| *name == "ClientPage"), "{names:?}");
+    for name in names {
+        assert!(!name.ends_with(|c: char| c.is_ascii_digit()), "{name}");
+    }
+}
+
 #[test]
 fn answers_match_the_documented_schemas() {
     let node = Node::start(3).with_login();

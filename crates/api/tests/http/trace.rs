@@ -73,7 +73,7 @@ fn client_is_traced_from_connect_to_disconnect() {
         assert!(
             entries
                 .iter()
-                .all(|entry| entry["client_id"] == id && entry["left_out"] == 0)
+                .all(|entry| entry["client_id"] == id && entry["omitted"] == 0)
         );
         let connect = &entries[0]["fields"];
         assert_eq!(
@@ -92,7 +92,7 @@ fn client_is_traced_from_connect_to_disconnect() {
             (&json!("a/b"), &json!("from"), &json!(12), &json!(0))
         );
         assert_eq!(entries[7]["fields"]["reason"], "No matching subscribers");
-        assert_eq!(entries[8]["fields"]["because"], "disconnected by an operator");
+        assert_eq!(entries[8]["fields"]["detail"], "disconnected by an operator");
     }
 }
 
@@ -110,7 +110,7 @@ fn rejected_login_is_traced_by_user_and_address() {
             shorts(&entries),
             ["begin", "received CONNECT", "refused", "sent CONNACK"]
         );
-        assert_eq!(entries[2]["fields"]["because"], "wrong password");
+        assert_eq!(entries[2]["fields"]["detail"], "wrong password");
     }
     assert_eq!(by_other_user.next()["type"], "begin");
     let (_, reason) = Peer::try_connect(node.mqtt_address(), "other", Some(("eve", "wrong")));
@@ -150,14 +150,14 @@ fn entries_of_a_flooding_client_are_counted() {
     }
     peer.ping();
     // CONNECT, Connected, CONNACK, 200 PUBLISH, PINGREQ and PINGRESP.
-    let (mut shown, mut left_out) = (0, 0);
-    while shown + left_out < 205 {
+    let (mut shown, mut omitted) = (0, 0);
+    while shown + omitted < 205 {
         let entry = socket.next();
-        left_out += entry["left_out"].as_u64().unwrap();
-        shown += u64::from(entry["type"] != "left_out");
+        omitted += entry["omitted"].as_u64().unwrap();
+        shown += u64::from(entry["type"] != "omitted");
     }
-    assert_eq!(shown + left_out, 205);
-    assert!(left_out >= 100, "{left_out}");
+    assert_eq!(shown + omitted, 205);
+    assert!(omitted >= 100, "{omitted}");
 }
 
 #[test]

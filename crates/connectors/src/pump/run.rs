@@ -436,7 +436,7 @@ impl Pump {
     }
 
     fn count_fallback(&mut self, FallbackOutcome { taken, lost, reason }: FallbackOutcome) {
-        self.shared.metrics.fallen_back.fetch_add(taken, Relaxed);
+        self.shared.metrics.fallback_stored.fetch_add(taken, Relaxed);
         self.shared.metrics.fallback_lost.fetch_add(lost, Relaxed);
         if lost > 0 {
             let action = &self.shared.name;

@@ -356,7 +356,7 @@ async fn failed_records_finish_after_the_fallback_has_them() {
         .await;
         action.stop(Duration::from_millis(100)).await;
         assert_eq!(collector.taken(), taken);
-        assert_eq!(action.stats().fallen_back, taken.len() as u64);
+        assert_eq!(action.stats().fallback_stored, taken.len() as u64);
         buffer.shut_down().unwrap();
     }
     let buffer = open(&scratch, BufferMode::Disk);
@@ -684,7 +684,7 @@ async fn records_dropped_by_a_full_buffer_reach_the_fallback() {
                 let stats = action.stats();
                 stats.queued_messages < FIT
                     && stats.queued_messages + stats.dropped.total() == u64::from(TOTAL)
-                    && stats.fallen_back == stats.dropped.total()
+                    && stats.fallback_stored == stats.dropped.total()
             })
             .await;
             let (dropped, kept) = (collector.taken(), action.stats().queued_messages);
@@ -788,11 +788,11 @@ async fn dropped_records_are_due_after_the_fallback_has_them() {
     collector.gate.add_permits(1 << 20);
     until("the fallback has it", || buffer.committed() >= ticket).await;
     let dropped = action.stats().dropped.overflow_newest;
-    until("all of it is counted", || action.stats().fallen_back == dropped).await;
+    until("all of it is counted", || action.stats().fallback_stored == dropped).await;
     buffer.append(&mut records).expect("there is space again");
     action.stop(PATIENCE).await;
     assert_eq!(
-        action.stats().fallen_back,
+        action.stats().fallback_stored,
         dropped + 100,
         "a stop waits for records that are in memory only"
     );

@@ -41,7 +41,9 @@ impl Engine {
                         false => troubles.add_problems(name, &problems),
                     }
                     if running.action.buffer().failure().is_none() {
-                        troubles.held_back.push((id.clone(), running.action.stats().held_back));
+                        troubles
+                            .held_back
+                            .push((id.clone(), running.action.stats().publishers_held_back));
                     }
                 }
                 Err(problems) => troubles.add_problems(name, problems),
@@ -74,15 +76,15 @@ impl EngineFailures {
             HealthState::Connected => {}
             HealthState::Connecting => self.undecided.push(name),
             HealthState::Disconnected => {
-                let because = health.last_error.clone();
-                let because = because.unwrap_or_else(|| "the connection was closed".into());
-                self.found.push(EngineFailure { name, reason: because });
+                let reason = health.last_error.clone();
+                let reason = reason.unwrap_or_else(|| "the connection was closed".into());
+                self.found.push(EngineFailure { name, reason });
             }
         }
     }
 
     fn add_problems(&mut self, name: String, problems: &Problems) {
-        let because = problems.join("; ");
-        self.found.push(EngineFailure { name, reason: because });
+        let reason = problems.join("; ");
+        self.found.push(EngineFailure { name, reason });
     }
 }

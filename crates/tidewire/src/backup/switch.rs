@@ -5,7 +5,7 @@
 //! DATA/restore/new/           the copied and verified backup, which becomes the data directory
 //! DATA/restore/intent.json    the request to restore it, and the phase; replaced atomically
 //! DATA/restore/outcome.json   result of the last restore
-//! DATA/set-aside/NAME/        the previous data
+//! DATA/replaced-data/NAME/        the previous data
 //! ```
 //!
 //! The data directory itself may be a mount point and cannot be replaced. Its entries are replaced, one `rename` after
@@ -31,7 +31,7 @@ pub const DIRECTORY: &str = "restore";
 const NEW: &str = "new";
 const INTENT: &str = "intent.json";
 const OUTCOME: &str = "outcome.json";
-pub const SET_ASIDE: &str = "set-aside";
+pub const REPLACED_DATA: &str = "replaced-data";
 
 /// Maximum number of starts that may end before the server is ready, each for a reason of its own, such as `kill -9`.
 const TRIALS_MAX: u32 = 3;
@@ -83,7 +83,7 @@ pub struct RestoreIntent {
     trials: u32,
     /// Why the old data must be put back.
     #[serde(default)]
-    because: Option<String>,
+    reason: Option<String>,
 }
 
 impl RestoreIntent {
@@ -93,8 +93,8 @@ impl RestoreIntent {
     }
 
     /// Name of the old data that is put back if the server cannot start with the new data.
-    pub fn needs_old_data(&self, set_aside: &str) -> bool {
-        !self.is_prepared() && self.aside == set_aside
+    pub fn needs_old_data(&self, replaced_data: &str) -> bool {
+        !self.is_prepared() && self.aside == replaced_data
     }
 }
 
@@ -106,7 +106,7 @@ pub struct LastRestore {
     /// `None` if the backup was restored.
     pub failure: Option<String>,
     /// Directory of the old data after a successful restore.
-    pub set_aside: Option<String>,
+    pub previous_data: Option<String>,
 }
 
 /// Result of handling a pending restore at the start.
@@ -141,7 +141,7 @@ pub fn prepare(data_dir: &Path, backup: &str) -> Result<(), String> {
         phase: RestorePhase::Prepared,
         aside: String::new(),
         trials: 0,
-        because: None,
+        reason: None,
     };
     write(data_dir, INTENT, &intent)
 }
@@ -171,12 +171,12 @@ pub fn remove_copy(data_dir: &Path) -> Result<(), String> {
 }
 
 /// Records that the restore could not be prepared.
-pub fn fail(data_dir: &Path, backup: &str, because: &str) -> Result<(), String> {
+pub fn fail(data_dir: &Path, backup: &str, reason: &str) -> Result<(), String> {
     let outcome = LastRestore {
         backup: backup.to_owned(),
         at_unix_ms: now_ms(),
-        failure: Some(because.to_owned()),
-        set_aside: None,
+        failure: Some(reason.to_owned()),
+        previous_data: None,
     };
     write(data_dir, OUTCOME, &outcome)
 }
@@ -209,12 +209,12 @@ pub fn finish_trial(data_dir: &Path) -> Result<Option<String>, String> {
         return Ok(None);
     };
     // Deletes space that was reserved for later segments. A failure does not matter.
-    let _ = fs::remove_file(data_dir.join(SET_ASIDE).join(&intent.aside).join(SPARE));
+    let _ = fs::remove_file(data_dir.join(REPLACED_DATA).join(&intent.aside).join(SPARE));
     let outcome = LastRestore {
         backup: intent.backup.clone(),
         at_unix_ms: now_ms(),
         failure: None,
-        set_aside: Some(intent.aside),
+        previous_data: Some(intent.aside),
     };
     write(data_dir, OUTCOME, &outcome)?;
     cancel(data_dir)?;
@@ -223,11 +223,11 @@ pub fn finish_trial(data_dir: &Path) -> Result<Option<String>, String> {
 
 /// Records that the server cannot start with the new data, so that the next start puts back the old data. Returns
 /// `false` if no data is on trial.
-pub fn reject(data_dir: &Path, because: &str) -> Result<bool, String> {
+pub fn reject(data_dir: &Path, reason: &str) -> Result<bool, String> {
     let Some(mut intent) = intent(data_dir)?.filter(|intent| intent.phase == RestorePhase::OnTrial) else {
         return Ok(false);
     };
-    (intent.phase, intent.because) = (RestorePhase::MovingOut, Some(because.to_owned()));
+    (intent.phase, intent.reason) = (RestorePhase::MovingOut, Some(reason.to_owned()));
     write(data_dir, INTENT, &intent).map(|()| true)
 }
 
@@ -243,8 +243,8 @@ impl RestoreSwitch<'_> {
             match self.intent.phase {
                 RestorePhase::Prepared => match self.check(is_valid).and_then(|()| self.begin()) {
                     Ok(()) => self.enter(RestorePhase::SettingAside)?,
-                    Err(because) => {
-                        self.intent.because = Some(because);
+                    Err(reason) => {
+                        self.intent.reason = Some(reason);
                         return self.finish_rollback();
                     }
                 },
@@ -262,7 +262,7 @@ impl RestoreSwitch<'_> {
                 }
                 RestorePhase::OnTrial if self.intent.trials >= TRIALS_MAX => {
                     let trials = self.intent.trials;
-                    self.intent.because = Some(format!("{trials} starts with it ended before the server was ready"));
+                    self.intent.reason = Some(format!("{trials} starts with it ended before the server was ready"));
                     self.enter(RestorePhase::MovingOut)?;
                 }
                 RestorePhase::OnTrial => {
@@ -325,7 +325,7 @@ impl RestoreSwitch<'_> {
     }
 
     fn begin(&mut self) -> Result<(), String> {
-        let parent = self.data_dir.join(SET_ASIDE);
+        let parent = self.data_dir.join(REPLACED_DATA);
         let base = jiff::Timestamp::now()
             .strftime("before-restore-%Y%m%d-%H%M%S")
             .to_string();
@@ -341,7 +341,7 @@ impl RestoreSwitch<'_> {
     }
 
     fn old_data_dir(&self) -> PathBuf {
-        self.data_dir.join(SET_ASIDE).join(&self.intent.aside)
+        self.data_dir.join(REPLACED_DATA).join(&self.intent.aside)
     }
 
     fn enter(&mut self, phase: RestorePhase) -> Result<(), String> {
@@ -353,8 +353,8 @@ impl RestoreSwitch<'_> {
     fn enter_or(&mut self, moved: Result<(), String>, next: RestorePhase, back: RestorePhase) -> Result<(), String> {
         match moved {
             Ok(()) => self.enter(next),
-            Err(because) => {
-                self.intent.because = Some(because);
+            Err(reason) => {
+                self.intent.reason = Some(reason);
                 self.enter(back)
             }
         }
@@ -400,16 +400,13 @@ impl RestoreSwitch<'_> {
 
     /// All old data is in place.
     fn finish_rollback(mut self) -> Result<RestoreResult, String> {
-        let because = self.intent.because.take().unwrap_or_else(|| "unknown reason".into());
+        let reason = self.intent.reason.take().unwrap_or_else(|| "unknown reason".into());
         let backup = self.intent.backup;
         (self.step)();
-        fail(self.data_dir, &backup, &because)?;
+        fail(self.data_dir, &backup, &reason)?;
         (self.step)();
         cancel(self.data_dir)?;
-        Ok(RestoreResult::Failed {
-            backup,
-            reason: because,
-        })
+        Ok(RestoreResult::Failed { backup, reason })
     }
 }
 
@@ -572,7 +569,7 @@ mod tests {
                 }
             }
         }
-        found.retain(|(name, _)| !name.starts_with(DIRECTORY) && !name.starts_with(SET_ASIDE));
+        found.retain(|(name, _)| !name.starts_with(DIRECTORY) && !name.starts_with(REPLACED_DATA));
         found.sort();
         found
     }
@@ -633,7 +630,7 @@ mod tests {
             assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(RestoreResult::Nothing));
             let outcome = outcome(&path).unwrap().unwrap();
             assert_eq!((outcome.backup.as_str(), outcome.failure), ("one", None));
-            let aside = path.join(SET_ASIDE).join(outcome.set_aside.unwrap());
+            let aside = path.join(REPLACED_DATA).join(outcome.previous_data.unwrap());
             assert_eq!(fs::read_to_string(aside.join("journal/1.log")).unwrap(), "old");
             assert!(!aside.join(SPARE).exists(), "it has nothing in it");
             assert!(aside.join("banned.json").exists() && aside.join("platform/log").exists());
@@ -685,12 +682,12 @@ mod tests {
     fn what_cannot_be_restored_leaves_the_old_and_says_why() {
         let path = data_dir("invalid");
         let carried = run_pending_restore(&path, |runtime| Err(format!("it says {runtime}")));
-        let Ok(RestoreResult::Failed { reason: because, .. }) = carried else {
+        let Ok(RestoreResult::Failed { reason, .. }) = carried else {
             panic!("{carried:?}");
         };
         assert!(
-            because.contains("runtime.toml") && because.ends_with("it says new"),
-            "{because}"
+            reason.contains("runtime.toml") && reason.ends_with("it says new"),
+            "{reason}"
         );
         assert_eq!(files(&path), old());
 
@@ -704,9 +701,9 @@ mod tests {
 
         // A file at the target of a move.
         let path = data_dir("blocked");
-        fill(&path, &[(&format!("{SET_ASIDE}/x/y"), "z")]);
+        fill(&path, &[(&format!("{REPLACED_DATA}/x/y"), "z")]);
         let is_blocked = |_: &str| {
-            let aside = path.join(SET_ASIDE);
+            let aside = path.join(REPLACED_DATA);
             fs::remove_dir_all(&aside).unwrap();
             fs::write(aside, "a file").unwrap();
             Ok(())
@@ -715,7 +712,7 @@ mod tests {
             run_pending_restore(&path, is_blocked),
             Ok(RestoreResult::Failed { .. })
         ));
-        fs::remove_file(path.join(SET_ASIDE)).unwrap();
+        fs::remove_file(path.join(REPLACED_DATA)).unwrap();
         assert_eq!(files(&path), old());
         fs::remove_dir_all(&path).unwrap();
     }
@@ -743,7 +740,7 @@ mod tests {
         let path = data_dir("no-way-back");
         assert_eq!(run_pending_restore(&path, |_| Ok(())), Ok(restored()));
         let aside = intent(&path).unwrap().unwrap().aside;
-        fs::remove_dir_all(path.join(SET_ASIDE).join(&aside)).unwrap();
+        fs::remove_dir_all(path.join(REPLACED_DATA).join(&aside)).unwrap();
         assert_eq!(reject(&path, "the journal is damaged"), Ok(true));
         for _ in 0..2 {
             let refused = run_pending_restore(&path, |_| Ok(())).unwrap_err();

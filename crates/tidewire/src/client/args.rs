@@ -119,7 +119,7 @@ fn connection_args() -> Vec<Arg> {
             None,
             "Accepted for compatibility: packets are always sent at once",
         ),
-        flag("debug", Some('d'), "Say what is sent and received, on standard error"),
+        flag("debug", Some('d'), "Print sent and received packets on standard error"),
         flag("quiet", None, "No error messages"),
     ]
 }

@@ -101,11 +101,11 @@ fn rejection_message<T: OptionValue>(def: &OptionDef, raw: &RawOptionValue, reje
         .range
         .map(|(min, max)| format!(", from {min} to {max}"))
         .unwrap_or_default();
-    let because = match reject {
+    let reason = match reject {
         Reject::WithReason(why) => format!(" ({why})"),
         Reject::Mismatch => String::new(),
     };
-    format!("found {found}, expected {}{range}{because}", T::expected())
+    format!("found {found}, expected {}{range}{reason}", T::expected())
 }
 
 /// ```text

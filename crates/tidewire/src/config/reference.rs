@@ -16,7 +16,7 @@ The server runs without a configuration. It reads options from these places; a l
 
 1. the defaults on this page, or those of [`node.profile`](#nodeprofile);
 2. a TOML file: `--config PATH`, else `./tidewire.toml`, else `/etc/tidewire/tidewire.toml`; then all `conf.d/*.toml`
-   beside that file, in the order of their names;
+   in the directory of that file, in the order of their names;
 3. `runtime.toml` in the data directory, which holds the changes made in the console and over the API;
 4. environment variables: `TIDEWIRE__MQTT__MAX_QOS=1` sets `mqtt.max_qos`. A variable whose name ends in `_FILE` names a
    file with the value: `TIDEWIRE__ACCESS__USERS__ALICE_FILE=/run/secrets/alice`;

@@ -59,14 +59,14 @@ pub fn run(api: &ApiClient, path: &str, own: &ArgMatches) -> Result<ExitCode, Ap
     Ok(ExitCode::SUCCESS)
 }
 
-fn connection_lost(because: &str) -> ApiError {
-    ApiError::Unreachable(ClientFailure::ConnectionLost(because.to_owned()))
+fn connection_lost(reason: &str) -> ApiError {
+    ApiError::Unreachable(ClientFailure::ConnectionLost(reason.to_owned()))
 }
 
 struct TailView<'a> {
     own: &'a ArgMatches,
     left: Option<u64>,
-    left_out: u64,
+    omitted: u64,
     is_over: bool,
 }
 
@@ -75,7 +75,7 @@ impl TailView<'_> {
         TailView {
             own,
             left: own.get_one("count").copied(),
-            left_out: 0,
+            omitted: 0,
             is_over: false,
         }
     }
@@ -103,7 +103,7 @@ impl TailView<'_> {
     fn frame(&mut self, frame: &Value) {
         let is_sample = text(frame, "type") == "sample";
         if is_sample {
-            self.left_out += frame["left_out"].as_u64().unwrap_or(0);
+            self.omitted += frame["omitted"].as_u64().unwrap_or(0);
         }
         if is_sample && self.own.get_flag("errors") && frame["error"].is_null() {
             return;
@@ -131,9 +131,9 @@ impl TailView<'_> {
 
     fn sample(&mut self, frame: &Value) -> String {
         let mut shown = String::new();
-        if self.left_out > 0 {
-            shown.push_str(&format!("… {} not shown\n", self.left_out));
-            self.left_out = 0;
+        if self.omitted > 0 {
+            shown.push_str(&format!("… {} not shown\n", self.omitted));
+            self.omitted = 0;
         }
         shown.push_str(&head(frame));
         let outputs = frame["outputs"].as_array().into_iter().flatten();
@@ -151,7 +151,7 @@ impl TailView<'_> {
 /// When, what, from whom, with which payload; of an event without a topic all that there is.
 fn head(frame: &Value) -> String {
     let input = &frame["input"];
-    let time = jiff::Timestamp::from_millisecond(frame["unix_ms"].as_i64().unwrap_or(0)).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(frame["at_unix_ms"].as_i64().unwrap_or(0)).unwrap_or_default();
     let time = time.strftime("%H:%M:%S%.3f");
     let from = match text(input, "clientid") {
         "" => String::new(),

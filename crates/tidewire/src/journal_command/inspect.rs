@@ -91,7 +91,7 @@ fn text(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -
             format!("{bytes} incomplete bytes at the end, which the next start removes"),
         );
     }
-    line("holds", holdings.to_string());
+    line("contents", holdings.to_string());
     for (kind, number) in &holdings.kinds {
         line("", format!("{number:>12} {kind}"));
     }
@@ -145,7 +145,7 @@ fn json(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -
         "file_bytes": report.file_bytes,
         "torn_bytes": report.torn_bytes,
         "segments": segments.collect::<Vec<_>>(),
-        "holds": holdings.json(),
+        "contents": holdings.json(),
         "problems": problems(report).collect::<Vec<_>>(),
     })
 }

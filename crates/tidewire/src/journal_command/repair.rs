@@ -56,8 +56,8 @@ fn json(data_dir: &Path, repaired: &RepairReport) -> Value {
     let cut = repaired.cut.as_ref();
     json!({
         "data_dir": show(data_dir),
-        "is_nothing": repaired.is_empty(),
-        "cut": cut.map(|(segment, offset)| json!({"segment": segment, "offset": offset})),
+        "is_intact": repaired.is_empty(),
+        "truncated": cut.map(|(segment, offset)| json!({"segment": segment, "offset": offset})),
         "removed": repaired.removed,
         "replay_from": repaired.replay_from.map(|lsn| lsn.0),
         "is_emptied": repaired.is_emptied,

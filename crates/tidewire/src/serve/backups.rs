@@ -29,7 +29,7 @@ use crate::{backup, output};
 const DIRECTORY: &str = "backups";
 const BACKUPS_MAX: usize = 100;
 /// Maximum number of directories of replaced data.
-const SET_ASIDE_MAX: usize = 10;
+const REPLACED_DATA_MAX: usize = 10;
 /// Prefix of the name of an unfinished backup.
 const UNFINISHED: &str = ".";
 /// Maximum size of the output of the process.
@@ -74,8 +74,8 @@ impl NodeBackups {
         if let Err(error) = left_over.and_then(|is| if is { switch::remove_copy(data_dir) } else { Ok(()) }) {
             tracing::warn!(error, "cannot delete the files of an unfinished restore");
         }
-        let set_aside = data_dir.join(switch::SET_ASIDE);
-        for directory in [&backups.directory, &set_aside] {
+        let replaced_data = data_dir.join(switch::REPLACED_DATA);
+        for directory in [&backups.directory, &replaced_data] {
             remove_unfinished(directory);
         }
         backups
@@ -83,7 +83,7 @@ impl NodeBackups {
 
     /// Returns the estimated size of a backup.
     fn total_bytes(&self) -> u64 {
-        let beside = [DIRECTORY, switch::SET_ASIDE, switch::DIRECTORY];
+        let beside = [DIRECTORY, switch::REPLACED_DATA, switch::DIRECTORY];
         size(&self.data_dir, &beside.map(|name| self.data_dir.join(name)))
     }
 
@@ -140,8 +140,8 @@ impl NodeBackups {
             })
     }
 
-    fn set_aside(&self) -> Vec<ReplacedData> {
-        let directory = self.data_dir.join(switch::SET_ASIDE);
+    fn replaced_data(&self) -> Vec<ReplacedData> {
+        let directory = self.data_dir.join(switch::REPLACED_DATA);
         let whole = names(&directory)
             .into_iter()
             .filter(|name| !name.starts_with(UNFINISHED));
@@ -174,7 +174,7 @@ impl NodeBackups {
     /// Returns why the server must not restart only for its configuration.
     pub fn check_restart(&self) -> Result<(), String> {
         let state = self.lock();
-        let because = if state.running.is_some() {
+        let reason = if state.running.is_some() {
             "a backup is in progress, and a restart would stop it"
         } else if state.preparing.is_some() {
             "the preparation of a restore is in progress, and a restart would stop it"
@@ -183,7 +183,7 @@ impl NodeBackups {
         } else {
             return Ok(());
         };
-        Err(because.to_owned())
+        Err(reason.to_owned())
     }
 
     /// Returns the backup that the next start restores.
@@ -222,8 +222,8 @@ impl BackupProcess {
     }
 }
 
-fn files(because: String) -> BackupAdminError {
-    BackupAdminError::Files { reason: because }
+fn files(reason: String) -> BackupAdminError {
+    BackupAdminError::Files { reason }
 }
 
 /// Deletes what a crash has left.
@@ -272,9 +272,9 @@ impl BackupAdmin for NodeBackups {
                     name: outcome.backup,
                     at: SystemTime::UNIX_EPOCH + Duration::from_millis(outcome.at_unix_ms),
                     failure: outcome.failure,
-                    previous_data: outcome.set_aside,
+                    previous_data: outcome.previous_data,
                 }),
-            replaced_data: self.set_aside(),
+            replaced_data: self.replaced_data(),
         })
     }
 
@@ -332,13 +332,13 @@ impl BackupAdmin for NodeBackups {
 
     fn restore(&self, name: &str) -> Result<(), BackupAdminError> {
         let from = self.path(name)?;
-        let set_aside = self.set_aside().len();
+        let replaced_data = self.replaced_data().len();
         let mut state = self.lock();
         if state.preparing.is_some() || switch::intent(&self.data_dir).map_err(files)?.is_some() {
             return Err(BackupAdminError::Restoring);
         }
-        if set_aside >= SET_ASIDE_MAX {
-            return Err(BackupAdminError::TooMuchReplacedData { max: SET_ASIDE_MAX });
+        if replaced_data >= REPLACED_DATA_MAX {
+            return Err(BackupAdminError::TooMuchReplacedData { max: REPLACED_DATA_MAX });
         }
         let total_bytes = size(&from, &[]);
         // Full segments of the journal are linked, not copied.
@@ -386,13 +386,13 @@ impl BackupAdmin for NodeBackups {
     }
 
     fn remove_replaced_data(&self, name: &str) -> Result<(), BackupAdminError> {
-        let known = self.set_aside().into_iter().find(|one| one.name == name);
+        let known = self.replaced_data().into_iter().find(|one| one.name == name);
         let known = known.ok_or(BackupAdminError::Unknown)?;
         let intent = switch::intent(&self.data_dir).map_err(files)?;
         if intent.is_some_and(|intent| intent.needs_old_data(&known.name)) {
             return Err(BackupAdminError::RestoreUnconfirmed);
         }
-        remove_backup(&self.data_dir.join(switch::SET_ASIDE), &known.name)
+        remove_backup(&self.data_dir.join(switch::REPLACED_DATA), &known.name)
     }
 }
 
@@ -418,11 +418,11 @@ fn end_preparing(own: &Mutex<BackupsState>, data_dir: &Path, name: &str, complai
     if let Err(error) = switch::cancel(data_dir) {
         tracing::warn!(error, "cannot delete the prepared restore");
     }
-    let Some(because) = failed else {
+    let Some(reason) = failed else {
         return tracing::info!(backup = name, "the restore was cancelled");
     };
-    tracing::error!(because, backup = name, "the backup cannot be restored");
-    if let Err(error) = switch::fail(data_dir, name, &because) {
+    tracing::error!(reason, backup = name, "the backup cannot be restored");
+    if let Err(error) = switch::fail(data_dir, name, &reason) {
         tracing::warn!(error, "could not record that this backup is not restorable");
     }
 }
@@ -460,15 +460,15 @@ fn end(own: &Mutex<BackupsState>, directory: &Path, name: &str, said: &str, comp
     let _ = fs::remove_dir_all(unfinished_path(directory, name));
     let _ = fs::remove_file(words_file(directory, name));
     match &failed {
-        Some(because) => tracing::error!(because, name, "a backup failed"),
+        Some(reason) => tracing::error!(reason, name, "a backup failed"),
         None => tracing::info!(name, "a backup was cancelled"),
     }
     let mut state = lock(own);
     state.running = None;
-    state.failure = failed.map(|because| BackupFailure {
+    state.failure = failed.map(|reason| BackupFailure {
         name: name.to_owned(),
         at: SystemTime::now(),
-        reason: because,
+        reason,
     });
 }
 

@@ -83,7 +83,7 @@ impl NodeBenchmarks {
                 tracing::warn!(%error, name, "cannot delete the files of a benchmark");
             }
         }
-        let off_because = match (options.enabled, target) {
+        let disabled_reason = match (options.enabled, target) {
             (false, _) => Some("benchmark.enabled is false".to_owned()),
             (true, None) => Some("there is no listener for MQTT over TCP without the PROXY protocol".to_owned()),
             (true, Some(_)) => None,
@@ -91,7 +91,7 @@ impl NodeBenchmarks {
         NodeBenchmarks {
             directory,
             limits: BenchmarkLimits {
-                disabled_reason: off_because,
+                disabled_reason,
                 clients_max: u64::from(options.max_clients),
                 duration_max: options.max_duration,
             },
@@ -102,7 +102,7 @@ impl NodeBenchmarks {
 
     /// Returns the scenario of a request, if it is within the limits.
     fn check(&self, order: &BenchOrder) -> Result<(), BenchError> {
-        let wrong = |field, because: String| Err(BenchError::Order { field, reason: because });
+        let wrong = |field, reason: String| Err(BenchError::Order { field, reason });
         let Some(scenario) = scenarios().find(|scenario| scenario.name == order.scenario) else {
             return wrong(
                 "scenario",
@@ -208,7 +208,7 @@ impl BenchAdmin for NodeBenchmarks {
             .collect();
         finished.sort_by_key(|one| std::cmp::Reverse(one.at));
         BenchState {
-            off_because: self.limits.disabled_reason.clone(),
+            disabled_reason: self.limits.disabled_reason.clone(),
             clients_max: self.limits.clients_max,
             duration_max_s: self.limits.duration_max.as_secs_f64(),
             scenarios: scenarios().map(|scenario| view(&scenario)).collect(),
@@ -219,8 +219,8 @@ impl BenchAdmin for NodeBenchmarks {
     }
 
     fn start(&self, order: BenchOrder) -> Result<String, BenchError> {
-        if let Some(because) = self.limits.disabled_reason.clone() {
-            return Err(BenchError::Off { reason: because });
+        if let Some(reason) = self.limits.disabled_reason.clone() {
+            return Err(BenchError::Off { reason });
         }
         self.check(&order)?;
         let mut state = self.lock();
@@ -232,7 +232,7 @@ impl BenchAdmin for NodeBenchmarks {
         }
         let name = unused_name(&self.directory, &order.scenario);
         let unfinished = self.directory.join(format!("{UNFINISHED}{name}"));
-        let failed = |because: String| BenchError::Failed { reason: because };
+        let failed = |reason: String| BenchError::Failed { reason };
         fs::create_dir_all(&unfinished).map_err(|error| failed(format!("{}: {error}", unfinished.display())))?;
         let mut child = self.spawn(&order, &unfinished).map_err(failed)?;
         let stdin = child.stdin.take();
@@ -276,8 +276,8 @@ impl BenchAdmin for NodeBenchmarks {
 
     fn result(&self, name: &str) -> Result<BenchResult, BenchError> {
         let path = self.path(name)?.join(RESULT_FILE);
-        let failed = |because: String| BenchError::Failed {
-            reason: format!("{}: {because}", path.display()),
+        let failed = |reason: String| BenchError::Failed {
+            reason: format!("{}: {reason}", path.display()),
         };
         let bytes = fs::read(&path).map_err(|error| failed(error.to_string()))?;
         let result: RunResult = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
@@ -319,17 +319,17 @@ impl BenchmarkProcess {
         let kept = ended.and_then(|()| self.keep());
         let mut state = lock(&self.state);
         let running = state.running.take();
-        let Err(because) = kept else { return };
-        let because = match complaints.trim() {
-            "" => because,
+        let Err(reason) = kept else { return };
+        let reason = match complaints.trim() {
+            "" => reason,
             complaints => complaints.to_owned(),
         };
-        tracing::warn!(because, "a benchmark ended without a report");
+        tracing::warn!(reason, "a benchmark ended without a report");
         let _ = fs::remove_dir_all(&self.unfinished);
         state.failure = running.map(|running| FailedBench {
             name: running.shown.name,
             at: SystemTime::now(),
-            reason: because,
+            reason,
         });
     }
 
@@ -456,8 +456,8 @@ fn to_bench_result(name: &str, result: &RunResult) -> BenchResult {
         errors: result
             .errors
             .iter()
-            .map(|(what, count)| BenchErrors {
-                what: what.clone(),
+            .map(|(error, count)| BenchErrors {
+                error: error.clone(),
                 count: *count,
             })
             .collect(),

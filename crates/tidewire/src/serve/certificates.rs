@@ -144,7 +144,7 @@ impl NodeCertificates {
     ) -> Result<(), CertificateError> {
         let mut all = Vec::new();
         for one in held.iter_mut().filter(|one| is_wanted(one)) {
-            let fresh = fresh(&one.label, &one.files).map_err(|because| CertificateError::Files { reason: because })?;
+            let fresh = fresh(&one.label, &one.files).map_err(|reason| CertificateError::Files { reason })?;
             all.push((one, fresh));
         }
         let mut failures = Vec::new();

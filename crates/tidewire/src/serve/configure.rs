@@ -54,7 +54,7 @@ impl ConfigChanger {
         let mut errors = Vec::new();
         for (text, value) in changes {
             match change(&present, text, value.as_deref()) {
-                Err(because) => errors.push((text.clone(), because)),
+                Err(reason) => errors.push((text.clone(), reason)),
                 Ok((key, None)) => drop(runtime::remove(&mut document, &key.0)),
                 Ok((key, Some(value))) => {
                     runtime::set(&mut document, &key, value).map_err(|e| files(chain(&e)))?;
@@ -67,12 +67,12 @@ impl ConfigChanger {
         let loaded = load_with(sources, &document, changes)?;
         self.reloader
             .check(&loaded)
-            .map_err(|because| rejected(changes, because))?;
+            .map_err(|reason| rejected(changes, reason))?;
         if changes.keys().any(|key| is_of_listener(key)) {
             self.check_listeners(&loaded)
-                .map_err(|(key, because)| match changes.contains_key(&key) {
-                    true => ConfigChangeError::Rejected(vec![(key, because)]),
-                    false => rejected(changes, format!("{key}: {because}")),
+                .map_err(|(key, reason)| match changes.contains_key(&key) {
+                    true => ConfigChangeError::Rejected(vec![(key, reason)]),
+                    false => rejected(changes, format!("{key}: {reason}")),
                 })?;
         }
         let differences = differences(&self.reloader.applied_options(), &loaded.effective, changes);
@@ -104,31 +104,31 @@ impl ConfigAdmin for ConfigChanger {
         let failures = self
             .reloader
             .apply(planned.loaded)
-            .map_err(|because| ConfigChangeError::Workers { reason: because })?;
+            .map_err(|reason| ConfigChangeError::Workers { reason })?;
         tell(self.reloader.shown());
         if failures.is_empty() {
             return Ok(planned.differences);
         }
-        let because = failures.join("; ");
-        Err(ConfigChangeError::Workers { reason: because })
+        let reason = failures.join("; ");
+        Err(ConfigChangeError::Workers { reason })
     }
 
     fn restart(&self) -> Result<(), ConfigChangeError> {
         let _one_at_a_time = self.reloader.lock();
         self.backups
             .check_restart()
-            .map_err(|because| ConfigChangeError::Busy { reason: because })?;
+            .map_err(|reason| ConfigChangeError::Busy { reason })?;
         let loaded = config::load(self.reloader.sources()).map_err(|found| files(join_diagnostics(&found)))?;
         self.reloader.check(&loaded).map_err(files)?;
         self.check_listeners(&loaded)
-            .map_err(|(key, because)| files(format!("{key}: {because}")))?;
+            .map_err(|(key, reason)| files(format!("{key}: {reason}")))?;
         tracing::warn!("restarting, requested through the API");
         self.restart.request().map_err(files)
     }
 }
 
-fn files(because: String) -> ConfigChangeError {
-    ConfigChangeError::Files { reason: because }
+fn files(reason: String) -> ConfigChangeError {
+    ConfigChangeError::Files { reason }
 }
 
 /// Returns one value of the configuration as the API shows it.
@@ -149,9 +149,9 @@ pub fn value(value: &EffectiveOption) -> ConfigValue {
             .join(" "),
         type_name: (value.def.kind.type_name)(),
         choices: all_choices(&value.def.kind),
-        fixed_because: fixed_reason(value),
+        fixed_reason: fixed_reason(value),
         is_runtime: matches!(value.origin, ValueOrigin::Runtime { .. }),
-        until_restart: None,
+        value_in_force: None,
     }
 }
 
@@ -189,7 +189,7 @@ fn check_listeners(
     let listeners = listeners.map(|one| (format!("listeners.{}.bind", one.label()), &one.options.bind, false));
     let mut tried: Vec<(SocketAddr, String)> = Vec::new();
     for (key, bind, is_listened_on) in api.chain(listeners) {
-        let failed = |because: String| (key.clone(), because);
+        let failed = |reason: String| (key.clone(), reason);
         let address = translate::bind_address(&key, bind).map_err(failed)?;
         if let Some((_, other)) = tried.iter().find(|(taken, _)| is_same_address(*taken, address)) {
             return Err(failed(format!("{address} is already used by `{other}`")));
@@ -252,8 +252,8 @@ fn normalize_keys(changes: &ConfigChanges) -> Result<ConfigChanges, ConfigChange
     for (text, value) in changes {
         let key = OptionKey::parse(text).map_or_else(|| text.clone(), |key| key.to_string());
         if all.insert(key, value.clone()).is_some() {
-            let because = "is given twice, in two spellings".to_owned();
-            return Err(ConfigChangeError::Rejected(vec![(text.clone(), because)]));
+            let reason = "is given twice, in two spellings".to_owned();
+            return Err(ConfigChangeError::Rejected(vec![(text.clone(), reason)]));
         }
     }
     Ok(all)
@@ -271,8 +271,8 @@ fn change(present: &LoadedConfig, text: &str, value: Option<&str>) -> Result<(Op
             (def, not_editable_reason(&key, def).map(str::to_owned))
         }
     };
-    if let Some(because) = fixed {
-        return Err(format!("cannot be changed here: {because}"));
+    if let Some(reason) = fixed {
+        return Err(format!("cannot be changed here: {reason}"));
     }
     let value = match value {
         Some(value) => Some((def.kind.normalize)(def, &raw::text_to_raw(value))?),
@@ -303,9 +303,9 @@ fn load_with(
     })
 }
 
-fn rejected(changes: &ConfigChanges, because: String) -> ConfigChangeError {
+fn rejected(changes: &ConfigChanges, reason: String) -> ConfigChangeError {
     let first = changes.keys().next().cloned().unwrap_or_default();
-    ConfigChangeError::Rejected(vec![(first, because)])
+    ConfigChangeError::Rejected(vec![(first, reason)])
 }
 
 fn join_diagnostics(found: &[ConfigDiagnostic]) -> String {
@@ -327,7 +327,7 @@ fn differences(
         let either = after.or(before)?;
         let key = key.to_string();
         Some(ConfigDifference {
-            is_asked_for: changes.contains_key(&key),
+            is_requested: changes.contains_key(&key),
             key,
             before: before.map(shown),
             after: after.map(shown),

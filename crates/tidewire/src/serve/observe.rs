@@ -71,17 +71,17 @@ impl net::ConnectionObserver for EventLog {
         let journal = self.journal.display();
         match state {
             journal::LogState::Ok => tracing::warn!("the journal accepts messages again"),
-            journal::LogState::Full { reason: because } => {
+            journal::LogState::Full { reason } => {
                 tracing::error!(
                     %journal,
-                    because,
+                    reason,
                     "the journal is full: messages that need it are rejected or wait"
                 );
             }
-            journal::LogState::Failed { reason: because } => {
+            journal::LogState::Failed { reason } => {
                 tracing::error!(
                     %journal,
-                    because,
+                    reason,
                     "the journal has failed: messages that need it are not acknowledged; repair the disk and restart"
                 );
                 if self.on_failure == JournalFailure::Exit {
@@ -132,24 +132,21 @@ fn write(event: &ConnectionEvent, durability: &str) {
             user_name,
             address,
             reason,
-            detail: because,
+            detail,
         } => {
             let user_name = user_name.as_deref();
-            tracing::info!(client_id = &**client_id, user_name, %address, %reason, because = &**because, "refused");
+            tracing::info!(client_id = &**client_id, user_name, %address, %reason, detail = &**detail, "refused");
         }
         ConnectionEvent::Disconnected {
             client_id,
             address,
             reason,
-            detail: because,
+            detail,
         } => {
-            tracing::debug!(client_id = &**client_id, %address, reason = reason.name(), because = &**because, "disconnected");
+            tracing::debug!(client_id = &**client_id, %address, reason = reason.name(), detail = &**detail, "disconnected");
         }
-        ConnectionEvent::SessionEnded {
-            client_id,
-            detail: because,
-        } => {
-            tracing::debug!(client_id = &**client_id, because, "session ended");
+        ConnectionEvent::SessionEnded { client_id, detail } => {
+            tracing::debug!(client_id = &**client_id, detail, "session ended");
         }
         ConnectionEvent::Dropping { client_id, reason } => {
             tracing::info!(

@@ -82,7 +82,7 @@ impl Reloader {
             let before = started.get(&one.key).filter(|before| before.value != one.value);
             let before = before.filter(|_| one.def.apply == Apply::Restart);
             api::ConfigValue {
-                until_restart: before.map(|before| before.value.to_string()),
+                value_in_force: before.map(|before| before.value.to_string()),
                 ..configure::value(one)
             }
         });
@@ -105,11 +105,8 @@ impl Reloader {
 
     /// Handles SIGHUP.
     pub fn reload(&self, http: &Http, log_file: Option<&LogFile>) {
-        if let Some(Err(because)) = log_file.map(LogFile::reopen) {
-            tracing::error!(
-                because,
-                "cannot reopen the log file; logging continues in the open file"
-            );
+        if let Some(Err(reason)) = log_file.map(LogFile::reopen) {
+            tracing::error!(reason, "cannot reopen the log file; logging continues in the open file");
         }
         let _one_at_a_time = self.lock();
         let loaded = match config::load(&self.sources) {
@@ -122,11 +119,11 @@ impl Reloader {
             }
         };
         match self.apply(loaded) {
-            Err(because) => tracing::error!(because, "the configuration was not reloaded; nothing has changed"),
+            Err(reason) => tracing::error!(reason, "the configuration was not reloaded; nothing has changed"),
             Ok(failures) => {
                 http.set_configuration(self.shown());
-                for because in &failures {
-                    tracing::error!(because, "the configuration was reloaded in part");
+                for reason in &failures {
+                    tracing::error!(reason, "the configuration was reloaded in part");
                 }
                 if failures.is_empty() {
                     tracing::info!(

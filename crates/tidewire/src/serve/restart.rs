@@ -57,14 +57,14 @@ pub fn run_restore(sources: &ConfigSources) -> Result<RestoreResult, String> {
 }
 
 /// Called if the server cannot start. If it uses restored data on trial, it restarts with the previous data.
-pub fn reject_restore(data_dir: &Path, because: &str) -> Option<ExitCode> {
-    match switch::reject(data_dir, because) {
+pub fn reject_restore(data_dir: &Path, reason: &str) -> Option<ExitCode> {
+    match switch::reject(data_dir, reason) {
         Ok(false) => None,
         Ok(true) => {
-            print_error(&format!("{because}\nthe restored backup is undone"));
+            print_error(&format!("{reason}\nthe restored backup is undone"));
             Some(restart_process())
         }
-        Err(message) => Some(fail(EXIT_FAILURE, &format!("{because}; and {message}"))),
+        Err(message) => Some(fail(EXIT_FAILURE, &format!("{reason}; and {message}"))),
     }
 }
 
@@ -73,13 +73,10 @@ pub fn log_restore(carried_out: &RestoreResult) {
     match carried_out {
         RestoreResult::Nothing => {}
         RestoreResult::Restored { backup } => tracing::info!(backup, "starting with the restored data"),
-        RestoreResult::Failed {
-            backup,
-            reason: because,
-        } => {
+        RestoreResult::Failed { backup, reason } => {
             tracing::error!(
                 backup,
-                because,
+                reason,
                 "the backup was not restored; the previous data is in use"
             );
         }
