@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod descriptors;
+mod early_closes;
 mod failed_start;
 mod restore;
 mod screen;

@@ -30,6 +30,8 @@ pub struct Config {
     pub subcommand: Option<&'static str>,
     /// Environment variables. `{dir}` in a value is replaced with the path of the server's directory.
     pub environment: Vec<(&'static str, String)>,
+    /// Hard and soft limit of open files.
+    pub open_files_max: Option<u32>,
 }
 
 impl Config {

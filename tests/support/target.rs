@@ -66,6 +66,9 @@ impl Target {
             let set = set.map(|(name, value)| format!("{name}={}", in_dir(value)));
             command.splice(0..0, ["env".to_owned()].into_iter().chain(set));
         }
+        if let Some(most) = config.open_files_max {
+            command.splice(0..0, ["prlimit".to_owned(), format!("--nofile={most}:{most}")]);
+        }
         // mosquitto has no long form of this option.
         command.extend([
             if self.is_tidewire() { "--config" } else { "-c" }.to_owned(),

@@ -30,7 +30,7 @@ const EXPIRES_WITHIN_MS: i64 = 14 * 24 * 3_600_000;
 /// The check queries every shard.
 const DAMAGE_EVERY: Duration = Duration::from_secs(10);
 
-/// Alarm threshold in percent of the limit of open files. At 100 percent connections are rejected.
+/// Alarm threshold in percent of the limit of open files, and of the connections that it allows.
 const OPEN_FILES_PERCENT: u64 = 90;
 
 /// Limits how long a busy shard can delay the other reports of an alarm.
@@ -187,7 +187,10 @@ impl AlarmWatcher {
             self.open_files_at = Some(Instant::now());
             self.open_files = open_files(&ProcessView::now());
         }
-        self.open_files.clone()
+        let net = self.app.net();
+        self.open_files
+            .clone()
+            .or_else(|| clients_at_limit(net.connections(), net.descriptor_limit()?))
     }
 
     async fn certificates(&mut self) -> Vec<AlarmCondition> {
@@ -245,6 +248,19 @@ fn open_files(process: &ProcessView) -> Option<AlarmCondition> {
         "{open} of {max} files are open: new clients will be rejected. Raise the limit (LimitNOFILE, ulimit -n)"
     );
     let details = [("open", &*open.to_string()), ("max", &*max.to_string())];
+    Some(condition("open_files", message, &details))
+}
+
+/// Listeners refuse clients before the process has no descriptor left for its own files.
+fn clients_at_limit(connections: usize, limit: usize) -> Option<AlarmCondition> {
+    if (connections as u64) * 100 < limit as u64 * OPEN_FILES_PERCENT {
+        return None;
+    }
+    let message = format!(
+        "{connections} of the {limit} connections that the limit of open files allows are in use: further clients are \
+         rejected. Raise the limit (LimitNOFILE, ulimit -n)"
+    );
+    let details = [("connections", &*connections.to_string()), ("max", &*limit.to_string())];
     Some(condition("open_files", message, &details))
 }
 

@@ -25,7 +25,12 @@ const TICKS_PER_SECOND: f64 = 100.0;
 impl ProcessView {
     /// Counting the open files takes milliseconds with ten thousand connections: too slow for every second.
     pub fn now() -> ProcessView {
-        let open_files = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64);
+        let open_files = match fs::read_dir("/proc/self/fd") {
+            Ok(entries) => Some(entries.count() as u64),
+            // Counting needs a descriptor, and there is none left.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => open_files_max(),
+            Err(_) => None,
+        };
         ProcessView {
             open_files,
             ..ProcessView::without_files()
@@ -36,13 +41,12 @@ impl ProcessView {
     pub fn without_files() -> ProcessView {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         ProcessView {
             resident_bytes: field_kib(&status, "VmRSS:").map(|kib| kib * 1024),
             cpu_seconds: cpu_seconds(&stat),
             threads: field_kib(&status, "Threads:"),
             open_files: None,
-            open_files_max: soft_limit(&limits, "Max open files"),
+            open_files_max: open_files_max(),
         }
     }
 }
@@ -63,9 +67,9 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
-fn soft_limit(limits: &str, name: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+/// Needs no descriptor, unlike `/proc/self/limits`.
+fn open_files_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
 #[cfg(test)]
@@ -77,17 +81,6 @@ mod tests {
         let stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 7 0 1 2 3";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(field_kib("Name:\tx\nVmRSS:\t    1234 kB\n", "VmRSS:"), Some(1234));
-        assert_eq!(
-            soft_limit(
-                "Limit\nMax open files            1024                 4096  files\n",
-                "Max open files"
-            ),
-            Some(1024)
-        );
-        assert_eq!(
-            soft_limit("Max open files  unlimited unlimited files\n", "Max open files"),
-            None
-        );
         assert_eq!(cpu_seconds(""), None);
     }
 

@@ -10,7 +10,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -20,6 +21,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use net::descriptors::SpareDescriptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -54,6 +56,8 @@ const HEADERS_MAX: usize = 64;
 const WAIT_MAX: Duration = Duration::from_secs(330);
 /// Pause of `accept` when the process has no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Interval between log lines about failures of `accept`.
+const ACCEPT_FAILURES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why the HTTP server did not start. Nothing keeps running.
 #[derive(Debug)]
@@ -303,6 +307,8 @@ async fn accept(
 ) {
     let app = &context.app;
     let slots = Arc::new(Semaphore::new(app.config().limits.connections_max));
+    let spare = SpareDescriptor::new();
+    let mut failures = AcceptFailures::default();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -310,6 +316,11 @@ async fn accept(
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
         };
+        let accepted = accepted.or_else(|error| {
+            failures.report(&error);
+            // One request can still be served, so that an operator can see what is wrong.
+            spare.lend(|| accept_now(&listener)).ok_or(error)
+        });
         let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
@@ -330,6 +341,32 @@ async fn accept(
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
+}
+
+/// Accepts a connection if that is possible without waiting.
+fn accept_now(listener: &tokio::net::TcpListener) -> Option<(TcpStream, SocketAddr)> {
+    match listener.poll_accept(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(accepted) => accepted.ok(),
+        Poll::Pending => None,
+    }
+}
+
+/// Logs failures of accept, at most one line per interval.
+#[derive(Default)]
+struct AcceptFailures {
+    times: u64,
+    logged_at: Option<Instant>,
+}
+
+impl AcceptFailures {
+    fn report(&mut self, error: &io::Error) {
+        self.times += 1;
+        if self.logged_at.is_none_or(|at| at.elapsed() >= ACCEPT_FAILURES_INTERVAL) {
+            self.logged_at = Some(Instant::now());
+            let times = std::mem::take(&mut self.times);
+            tracing::warn!(times, %error, "the API cannot accept connections");
+        }
+    }
 }
 
 /// Answers 503 if the socket accepts it without waiting. Only called without TLS.

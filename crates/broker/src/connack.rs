@@ -165,6 +165,7 @@ impl Shard {
             user_name: user_name.map(Into::into),
             address: connection.peer.address,
             transport: connection.peer.transport,
+            listener,
             reason,
             detail: because.into(),
         };

@@ -22,6 +22,8 @@ pub struct RejectedConnection {
     pub user_name: Option<Box<str>>,
     pub address: SocketAddr,
     pub transport: Transport,
+    /// Index in the configuration.
+    pub listener: u16,
     pub reason: ReasonCode,
     pub detail: Box<str>,
 }

@@ -1,5 +1,5 @@
 //! Accepts connections: a few per tick, within the limits, and without spinning if the process has no file descriptors
-//! left.
+//! left. Then each connection is accepted with a spare descriptor and closed, so that its client learns it at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use trust::own::trusted_peer;
 
 use crate::connection::{Handshake, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
-use crate::listener::try_increment;
+use crate::early_close::describe_limit;
 use crate::worker::NetWorker;
 
 /// Maximum number of connections that one worker accepts from one listener per tick. The rest may go to less busy
@@ -56,11 +56,16 @@ impl NetWorker {
                     return;
                 }
                 Err(error) if is_transient(&error) => {}
-                Err(_) => {
-                    // EMFILE, ENFILE, ENOBUFS, ENOMEM: the connection stays in the backlog, and the socket stays ready.
+                Err(error) => {
+                    // EMFILE, ENFILE, ENOBUFS, ENOMEM. Without an answer the client would wait for its own timeout.
                     self.counters.accept_errors += 1;
-                    acceptor.paused_until_ms = self.now.monotonic_ms + EXHAUSTED_PAUSE_MS;
-                    return;
+                    if self.reject_with_spare_descriptor(index) {
+                        continue;
+                    }
+                    // The connection stays in the backlog, and the socket stays ready.
+                    self.acceptors[index].paused_until_ms = self.now.monotonic_ms + EXHAUSTED_PAUSE_MS;
+                    let listener = &self.common.listeners[index].config;
+                    return self.common.observer.accept_failed(&listener.name, &error);
                 }
             }
         }
@@ -72,14 +77,10 @@ impl NetWorker {
         let address = trusted_peer(address);
         let refusal = match listener.admit(self.now.monotonic_ms) {
             Err(refusal) => Some(refusal),
-            Ok(()) if !try_increment(&self.common.connections, self.common.config.max_connections) => {
-                listener.connection_closed();
-                Some(EarlyCloseReason::ServerFull)
-            }
-            Ok(()) => None,
+            Ok(()) => self.common.admit().inspect_err(|_| listener.connection_closed()).err(),
         };
         if let Some(refusal) = refusal {
-            listener.count_refusal(refusal);
+            self.record_rejected(index, address, refusal);
             return reset(&socket);
         }
         self.counters.accepted += 1;
@@ -89,12 +90,29 @@ impl NetWorker {
             .as_ref()
             .map(|proxy| proxy.trusted.iter().any(|net| net.contains(address.ip())));
         if trusts_proxy == Some(false) {
-            listener.count_refusal(EarlyCloseReason::ProxyUntrusted);
+            self.record_rejected(index, address, EarlyCloseReason::ProxyUntrusted);
             listener.connection_closed();
             self.common.connections.fetch_sub(1, Ordering::Relaxed);
             return reset(&socket);
         }
         self.begin_handshake(index, socket, address);
+    }
+
+    /// Accepts a connection with the spare descriptor, and closes it at once. Returns `false` if that is impossible.
+    fn reject_with_spare_descriptor(&mut self, index: usize) -> bool {
+        let acceptor = &mut self.acceptors[index];
+        let accepted = self.common.spare_descriptor.lend(|| acceptor.socket.accept().ok());
+        let Some((socket, address)) = accepted else {
+            return false;
+        };
+        self.record_rejected(index, trusted_peer(address), EarlyCloseReason::DescriptorLimit);
+        reset(&socket);
+        true
+    }
+
+    /// Counts and reports a connection that was accepted and closed at once.
+    fn record_rejected(&self, index: usize, address: SocketAddr, reason: EarlyCloseReason) {
+        self.report_early_close(index, address, reason, describe_limit(reason).into(), false);
     }
 
     fn begin_handshake(&mut self, index: usize, socket: TcpStream, address: SocketAddr) {

@@ -5,13 +5,15 @@
 //! packet. All of this is limited by the linger timeout. If the peer or the network closes: as soon as earlier data has
 //! been read. The shard is informed exactly once.
 
-use std::net::Shutdown;
+use std::borrow::Cow;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use broker::{CloseCause, ConnSlot};
 
 use crate::connection::{ConnectionStage, DRAIN_BYTES_MAX, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
+use crate::early_close::{EarlyClose, describe, has_sent};
 use crate::flush::FlushNotice;
 use crate::slots::SlotRef;
 use crate::worker::NetWorker;
@@ -52,15 +54,56 @@ impl NetWorker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        self.common.listeners[usize::from(connection.listener)].count_refusal(refusal);
+        let config = &self.common.listeners[usize::from(connection.listener)].config;
+        let detail = describe(refusal, connection, config);
+        self.refuse_because(slot, refusal, detail);
+    }
+
+    /// As `refuse`, with the reason in words.
+    pub(crate) fn refuse_because(&mut self, slot: u32, refusal: EarlyCloseReason, detail: Cow<'static, str>) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
         let has_answer = connection.tls().is_some_and(|tls| tls.wants_write())
             || connection
                 .websocket()
-                .is_some_and(|websocket| !websocket.is_between_frames());
+                .is_some_and(|websocket| !websocket.is_between_frames() || websocket.has_peer_closed());
+        let is_probe = refusal == EarlyCloseReason::PeerClosed && !has_sent(connection);
+        if let ConnectionStage::Handshake(handshake) = &connection.stage {
+            let (listener, address) = (usize::from(connection.listener), handshake.address);
+            self.report_early_close(listener, address, refusal, detail, is_probe);
+        }
         if has_answer {
             self.close(slot, CloseCause::Requested);
         } else {
             self.remove(slot);
+        }
+    }
+
+    /// Counts a connection that ended before its CONNECT, and reports it to operators.
+    pub(crate) fn report_early_close(
+        &self,
+        listener: usize,
+        address: SocketAddr,
+        reason: EarlyCloseReason,
+        detail: Cow<'static, str>,
+        is_probe: bool,
+    ) {
+        let listener = &self.common.listeners[listener];
+        listener.count_refusal(reason);
+        let close = EarlyClose {
+            at_unix_ms: self.now.unix_ms,
+            first_at_unix_ms: self.now.unix_ms,
+            count: 1,
+            address,
+            listener: listener.config.name.clone(),
+            transport: listener.config.transport,
+            reason,
+            detail,
+            is_probe,
+        };
+        if let Some(line) = self.common.early_closes.record(self.now, close) {
+            self.common.observer.early_close(&line);
         }
     }
 

@@ -26,6 +26,8 @@ pub struct ServerConfig {
     pub thread_sharing: ThreadSharingPolicy,
     /// Maximum number of connections of all listeners together, including those in their handshake.
     pub max_connections: usize,
+    /// Number of connections for which the process has file descriptors (`descriptors.rs`). `usize::MAX`: unknown.
+    pub descriptor_limit: usize,
     /// How long a closing connection may take to read its remaining output.
     pub linger_timeout: Duration,
     /// Maximum size of a CONNECT packet, which is read before the client is authenticated.
@@ -48,6 +50,7 @@ impl Default for ServerConfig {
             workers: None,
             thread_sharing: ThreadSharingPolicy::default(),
             max_connections: 1_000_000,
+            descriptor_limit: usize::MAX,
             linger_timeout: Duration::from_secs(5),
             maximum_connect_size: 512 * 1024,
             auth_threads: None,

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum EarlyCloseReason {
     /// `max_connections` of the server.
     ServerFull,
+    /// The process may not open more files.
+    DescriptorLimit,
     /// `max_connections` of the listener.
     ListenerFull,
     ConnectionRate,
@@ -19,6 +21,8 @@ pub enum EarlyCloseReason {
     WebSocketHandshake,
     /// WebSocket framing was violated before the CONNECT was complete.
     WebSocketFraming,
+    /// TLS, HTTP or another protocol arrived instead of MQTT.
+    OtherProtocol,
     HandshakeTimeout,
     /// The CONNECT exceeds `maximum_connect_size`.
     ConnectTooLarge,
@@ -30,10 +34,11 @@ pub enum EarlyCloseReason {
 }
 
 impl EarlyCloseReason {
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 15;
 
     pub const ALL: [EarlyCloseReason; EarlyCloseReason::COUNT] = [
         EarlyCloseReason::ServerFull,
+        EarlyCloseReason::DescriptorLimit,
         EarlyCloseReason::ListenerFull,
         EarlyCloseReason::ConnectionRate,
         EarlyCloseReason::ProxyUntrusted,
@@ -41,6 +46,7 @@ impl EarlyCloseReason {
         EarlyCloseReason::TlsHandshake,
         EarlyCloseReason::WebSocketHandshake,
         EarlyCloseReason::WebSocketFraming,
+        EarlyCloseReason::OtherProtocol,
         EarlyCloseReason::HandshakeTimeout,
         EarlyCloseReason::ConnectTooLarge,
         EarlyCloseReason::HandshakeMemory,
@@ -52,6 +58,7 @@ impl EarlyCloseReason {
     pub const fn name(self) -> &'static str {
         match self {
             EarlyCloseReason::ServerFull => "server_full",
+            EarlyCloseReason::DescriptorLimit => "descriptor_limit",
             EarlyCloseReason::ListenerFull => "listener_full",
             EarlyCloseReason::ConnectionRate => "connection_rate",
             EarlyCloseReason::ProxyUntrusted => "proxy_untrusted",
@@ -59,6 +66,7 @@ impl EarlyCloseReason {
             EarlyCloseReason::TlsHandshake => "tls_handshake",
             EarlyCloseReason::WebSocketHandshake => "websocket_handshake",
             EarlyCloseReason::WebSocketFraming => "websocket_framing",
+            EarlyCloseReason::OtherProtocol => "other_protocol",
             EarlyCloseReason::HandshakeTimeout => "handshake_timeout",
             EarlyCloseReason::ConnectTooLarge => "connect_too_large",
             EarlyCloseReason::HandshakeMemory => "handshake_memory",

@@ -18,7 +18,7 @@ use socket2::SockRef;
 
 use crate::connection::{ConnectionLayers, ConnectionStage, Handshake, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
-use crate::listener::{self, try_increment};
+use crate::listener;
 use crate::mailbox_item::MailboxItem;
 use crate::reply::CallError;
 use crate::server::{ServerCommon, ServerHandle};
@@ -76,13 +76,9 @@ impl ServerHandle {
         let common = self.common();
         let listener = common.listeners.last().filter(|last| last.is_handed_over)?;
         let now_ms = ServerClock { origin: common.origin }.now().monotonic_ms;
-        let admitted = listener.admit(now_ms).and_then(|()| {
-            if try_increment(&common.connections, common.config.max_connections) {
-                return Ok(());
-            }
-            listener.connection_closed();
-            Err(EarlyCloseReason::ServerFull)
-        });
+        let admitted = listener
+            .admit(now_ms)
+            .and_then(|()| common.admit().inspect_err(|_| listener.connection_closed()));
         Some(match admitted {
             Ok(()) => Ok(ConnectionReservation {
                 common: common.clone(),

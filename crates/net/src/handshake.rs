@@ -6,6 +6,7 @@
 //! that all connections in their handshake share. If the pool is empty, such a connection is rejected. Memory of TLS is
 //! allocated by the library in addition.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
@@ -16,6 +17,7 @@ use rustls::ServerConnection;
 use crate::certificate;
 use crate::connection::{ConnectionStage, Handshake, HandshakeStep, MovedConnection, SocketConnection};
 use crate::counters::EarlyCloseReason;
+use crate::early_close::{not_an_upgrade, other_protocol};
 use crate::mailbox_item::MailboxItem;
 use crate::proxy::{self, ProxyHeader};
 use crate::websocket::WebSocketState;
@@ -58,8 +60,8 @@ impl NetWorker {
                 self.next_step(slot, HandshakeStep::Proxy);
                 Some(size - before)
             }
-            Err(_) => {
-                self.refuse(slot, EarlyCloseReason::ProxyMalformed);
+            Err(error) => {
+                self.refuse_because(slot, EarlyCloseReason::ProxyMalformed, error.to_string().into());
                 None
             }
         }
@@ -118,6 +120,7 @@ impl NetWorker {
         let rules = &common.listeners[usize::from(connection.listener)].config.websocket;
         let before = connection.unread.len();
         connection.unread.extend_from_slice(bytes);
+        let foreign = not_an_upgrade(&connection.unread);
         let outcome = upgrade(&connection.unread, rules);
         if outcome == Upgrade::Incomplete {
             self.charge_pool(slot);
@@ -125,6 +128,7 @@ impl NetWorker {
         }
         connection.unread = Vec::new();
         let mut websocket = WebSocketState::default();
+        let mut detail = Cow::Borrowed("");
         let used = match outcome {
             Upgrade::Accepted { size, response, origin } => {
                 if let ConnectionStage::Handshake(handshake) = &mut connection.stage {
@@ -134,7 +138,8 @@ impl NetWorker {
                 websocket.respond(&response);
                 Some(size - before)
             }
-            Upgrade::Refused { response, .. } => {
+            Upgrade::Refused { response, reason } => {
+                detail = foreign.map_or(reason, Cow::Borrowed);
                 websocket.respond(&response);
                 websocket.skip_close();
                 None
@@ -147,7 +152,7 @@ impl NetWorker {
             self.list_for_flush(slot);
             self.next_step(slot, HandshakeStep::WebSocket);
         } else {
-            self.refuse(slot, EarlyCloseReason::WebSocketHandshake);
+            self.refuse_because(slot, EarlyCloseReason::WebSocketHandshake, detail);
         }
         used
     }
@@ -203,7 +208,10 @@ impl NetWorker {
                 return self.refuse(slot, EarlyCloseReason::ConnectTooLarge);
             }
             // The shard encodes the error response. Any shard can do it.
-            Err(_) => None,
+            Err(_) => match other_protocol(bytes) {
+                Some(detail) => return self.refuse_because(slot, EarlyCloseReason::OtherProtocol, detail.into()),
+                None => None,
+            },
         };
         let (start, range) = if stored > 0 {
             (range.end, range.end..range.end)

@@ -15,6 +15,7 @@ use broker::{CloseCause, ConnSlot, NextAction};
 
 use crate::connection::{ConnectionStage, HandshakeStep};
 use crate::counters::EarlyCloseReason;
+use crate::early_close::describe_tls;
 use crate::websocket::frame::DecodeEnd;
 use crate::worker::NetWorker;
 
@@ -198,16 +199,16 @@ impl NetWorker {
             let Some(tls) = self.slots.get_mut(slot).and_then(|connection| connection.tls()) else {
                 return;
             };
-            let progress = tls.read_tls(&mut ciphertext).map_err(|_| ()).and_then(|bytes| {
+            let received = ciphertext;
+            let progress = match tls.read_tls(&mut ciphertext) {
                 // Nothing was consumed: the TLS library waits for buffer space that will not become available.
-                if bytes == 0 {
-                    Err(())
-                } else {
-                    tls.process_new_packets().map_err(|_| ())
-                }
-            });
-            let Ok(state) = progress else {
-                return self.tls_failed(slot);
+                Ok(0) => Err(rustls::Error::General("a TLS message is too long".into())),
+                Ok(_) => tls.process_new_packets(),
+                Err(error) => Err(rustls::Error::General(error.to_string())),
+            };
+            let state = match progress {
+                Ok(state) => state,
+                Err(error) => return self.tls_failed(slot, &error, received),
             };
             let wants_write = tls.wants_write();
             if wants_write {
@@ -222,12 +223,14 @@ impl NetWorker {
     }
 
     /// Closes after a TLS error. A fatal alert is queued and is written first.
-    fn tls_failed(&mut self, slot: u32) {
+    fn tls_failed(&mut self, slot: u32, error: &rustls::Error, received: &[u8]) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
         match connection.stage {
-            ConnectionStage::Handshake(_) => self.refuse(slot, EarlyCloseReason::TlsHandshake),
+            ConnectionStage::Handshake(_) => {
+                self.refuse_because(slot, EarlyCloseReason::TlsHandshake, describe_tls(error, received))
+            }
             _ => self.close_after_violation(slot),
         }
     }

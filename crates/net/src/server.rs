@@ -19,7 +19,9 @@ use broker::{AccessControl, ConnectionEvent, NodeState, Now, Shard, ShardConfig,
 
 use crate::auth_pool::{self, Authenticator};
 use crate::config::ServerConfig;
-use crate::counters::{NetCounters, PublishedCounters};
+use crate::counters::{EarlyCloseReason, NetCounters, PublishedCounters};
+use crate::descriptors::SpareDescriptor;
+use crate::early_close::{EarlyClose, EarlyCloseLine, EarlyCloses};
 use crate::journal::{JournalLimits, NodeJournal, RestartState};
 use crate::latency;
 use crate::listener::{self, BindError, ListenerInfo, SharedListener};
@@ -34,6 +36,12 @@ pub trait ConnectionObserver: Send + Sync {
     /// Handles an event. `is_wanted`: a client may have subscribed to the `$SYS` topics about connecting and
     /// disconnecting clients.
     fn event(&self, event: &ConnectionEvent, is_wanted: bool);
+
+    /// Handles the log line of connections that ended before CONNECT. Their number is limited.
+    fn early_close(&self, _line: &EarlyCloseLine) {}
+
+    /// Called when a listener could not accept a connection because the process or the system has no resources left.
+    fn accept_failed(&self, _listener: &str, _error: &io::Error) {}
 
     /// Called when the state of the journal has changed, on the commit thread: the next commit waits for it.
     fn journal_state(&self, _state: &journal::LogState) {}
@@ -89,6 +97,8 @@ pub(crate) struct ServerCommon {
     pub(crate) shards: u16,
     pub(crate) listeners: Vec<SharedListener>,
     pub(crate) connections: AtomicUsize,
+    pub(crate) early_closes: EarlyCloses,
+    pub(crate) spare_descriptor: SpareDescriptor,
     /// Size of the unsent mailbox items of all workers.
     pub(crate) unsent_bytes: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
@@ -103,6 +113,24 @@ pub(crate) struct ServerCommon {
     pub(crate) origin: Instant,
     pub(crate) observer: Arc<dyn ConnectionObserver>,
     pub(crate) node_journal: Arc<NodeJournal>,
+}
+
+impl ServerCommon {
+    /// Counts a new connection of the server, or returns the limit that prevents it.
+    pub(crate) fn admit(&self) -> Result<(), EarlyCloseReason> {
+        let ServerConfig {
+            max_connections,
+            descriptor_limit,
+            ..
+        } = self.config;
+        if listener::try_increment(&self.connections, max_connections.min(descriptor_limit)) {
+            return Ok(());
+        }
+        Err(match descriptor_limit < max_connections {
+            true => EarlyCloseReason::DescriptorLimit,
+            false => EarlyCloseReason::ServerFull,
+        })
+    }
 }
 
 pub struct Server;
@@ -159,6 +187,8 @@ impl Server {
             shards,
             listeners,
             connections: AtomicUsize::new(0),
+            early_closes: EarlyCloses::new(),
+            spare_descriptor: SpareDescriptor::new(),
             unsent_bytes: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
             ack_latency_us: (0..shards).map(|_| latency::histogram()).collect(),
@@ -399,6 +429,17 @@ impl ServerHandle {
 
     pub fn listeners(&self) -> Vec<ListenerInfo> {
         self.inner.common.listeners.iter().map(SharedListener::info).collect()
+    }
+
+    /// Returns the latest connections that ended before CONNECT, newest first.
+    pub fn early_closes(&self, limit: usize) -> Vec<EarlyClose> {
+        self.inner.common.early_closes.newest(limit)
+    }
+
+    /// Returns the number of connections for which the process has file descriptors. `None` if that is not the limit.
+    pub fn descriptor_limit(&self) -> Option<usize> {
+        let config = &self.inner.common.config;
+        (config.descriptor_limit < config.max_connections).then_some(config.descriptor_limit)
     }
 
     /// Returns the sum over all workers, at most one tick old.

@@ -81,6 +81,11 @@ impl WebSocketState {
         true
     }
 
+    /// Returns whether the client has sent a close frame that is not answered yet.
+    pub(crate) fn has_peer_closed(&self) -> bool {
+        !self.is_close_sent && self.decoder.close_code().is_some()
+    }
+
     /// Suppresses the close frame of a connection that never became a WebSocket.
     pub(crate) fn skip_close(&mut self) {
         self.is_close_sent = true;

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use broker::{ClientFilter, ClientView, Now, RejectedConnection, ShardId, WillView};
+use net::EarlyClose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -112,17 +113,26 @@ pub struct LastDrop {
     pub at_unix_ms: u64,
 }
 
-/// A rejected connection.
+/// A connection that did not become a session: its CONNECT was rejected, or it ended before CONNECT.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RefusedClient {
+    /// Time of the last attempt.
     pub at_unix_ms: u64,
+    pub first_at_unix_ms: u64,
+    /// Attempts of this address before CONNECT that ended for the same reason. Rejected CONNECTs are listed one by one.
+    pub times: u64,
+    /// Empty if the connection ended before CONNECT.
     pub client_id: String,
     pub user_name: Option<String>,
     pub address: SocketAddr,
     pub transport: TransportView,
-    /// The reason that the client received.
+    /// Name of the listener.
+    pub listener: Option<String>,
+    /// The reason that the client received, or the `reason` of `tidewire_listener_connections_refused_total` if the
+    /// connection ended before CONNECT.
     pub reason: &'static str,
-    pub reason_code: u8,
+    /// Reason code of the CONNACK; `null` if the connection ended before CONNECT.
+    pub reason_code: Option<u8>,
     /// Details for the operator; the client does not receive them.
     pub detail: String,
 }
@@ -193,7 +203,11 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns_nothing("The client is disconnected."),
         Endpoint::get("/api/v1/refused-clients", "refused_clients", refused)
             .tag("Clients")
-            .describe("Last rejected connections", "Newest first; each shard remembers 256.")
+            .describe(
+                "Last rejected connections",
+                "Newest first. Each shard remembers 256 rejected CONNECTs, and the node 256 addresses and reasons of connections that ended \
+                 before CONNECT: a failed TLS, WebSocket or PROXY handshake, a timeout, or a limit.",
+            )
             .query::<RefusedQuery>()
             .returns::<Vec<RefusedClient>>("Rejected connections."),
     ]
@@ -310,10 +324,13 @@ async fn refused(
                 .collect::<Vec<RejectedConnection>>()
         })
         .await?;
-    let mut all: Vec<RejectedConnection> = of_shards.into_iter().flatten().collect();
+    let listeners = ListenerNames::of(&app);
+    let rejected = of_shards.into_iter().flatten().map(|one| refused_view(one, &listeners));
+    let early = app.net().early_closes(limit).into_iter().map(early_close_view);
+    let mut all: Vec<RefusedClient> = rejected.chain(early).collect();
     all.sort_by_key(|refusal| std::cmp::Reverse(refusal.at_unix_ms));
     all.truncate(limit);
-    Ok(Json(all.into_iter().map(refused_view).collect()))
+    Ok(Json(all))
 }
 
 pub fn unknown(client_id: &str) -> HttpProblem {
@@ -381,15 +398,34 @@ pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> ApiClien
     }
 }
 
-fn refused_view(refusal: RejectedConnection) -> RefusedClient {
+fn refused_view(refusal: RejectedConnection, listeners: &ListenerNames) -> RefusedClient {
     RefusedClient {
         at_unix_ms: refusal.at_unix_ms,
+        first_at_unix_ms: refusal.at_unix_ms,
+        times: 1,
         client_id: refusal.client_id.into(),
         user_name: refusal.user_name.map(String::from),
         address: refusal.address,
         transport: refusal.transport.into(),
+        listener: listeners.0.get(usize::from(refusal.listener)).cloned(),
         reason: refusal.reason.name(),
-        reason_code: refusal.reason.to_u8(),
+        reason_code: Some(refusal.reason.to_u8()),
         detail: refusal.detail.into(),
+    }
+}
+
+fn early_close_view(close: EarlyClose) -> RefusedClient {
+    RefusedClient {
+        at_unix_ms: close.at_unix_ms,
+        first_at_unix_ms: close.first_at_unix_ms,
+        times: close.count,
+        client_id: String::new(),
+        user_name: None,
+        address: close.address,
+        transport: close.transport.into(),
+        listener: Some(close.listener.into()),
+        reason: close.reason.name(),
+        reason_code: None,
+        detail: close.detail.into_owned(),
     }
 }

@@ -3,6 +3,7 @@
 //! A request head larger than `HEAD_BYTES_MAX` is rejected. Rejections contain a sentence that helps users of browsers
 //! and curl.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ring::digest;
@@ -10,6 +11,9 @@ use ring::digest;
 use crate::config::AddressPrefix;
 
 pub const HEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// Maximum part of a refused origin that the reason contains.
+const ORIGIN_CHARS_MAX: usize = 200;
 
 /// RFC 6455, section 1.3.
 const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -28,7 +32,10 @@ pub enum Upgrade {
         origin: RequestOrigin,
     },
     /// Send `response` and close.
-    Refused { response: Vec<u8>, reason: &'static str },
+    Refused {
+        response: Vec<u8>,
+        reason: Cow<'static, str>,
+    },
 }
 
 /// Where a request says that it comes from.
@@ -126,7 +133,7 @@ pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
         return refuse(UpgradeStatus::HeadersTooLarge, "the request head is larger than 8 KiB");
     }
     let checked = std::str::from_utf8(&bytes[..size])
-        .map_err(|_| (UpgradeStatus::BadRequest, "the request head is not text"))
+        .map_err(|_| (UpgradeStatus::BadRequest, "the request head is not text".into()))
         .and_then(|head| check(head, rules));
     match checked {
         Ok(request) => Upgrade::Accepted {
@@ -147,7 +154,7 @@ fn head_size(bytes: &[u8]) -> Option<usize> {
         .map(|at| at + 4)
 }
 
-type UpgradeRefusal = (UpgradeStatus, &'static str);
+type UpgradeRefusal = (UpgradeStatus, Cow<'static, str>);
 
 /// An upgrade request that the rules allow.
 struct UpgradeRequest<'a> {
@@ -161,44 +168,46 @@ fn check<'a>(head: &'a str, rules: &UpgradeRules) -> Result<UpgradeRequest<'a>, 
     let mut request = lines.next().unwrap_or_default().split(' ');
     let (method, target, version) = (request.next(), request.next().unwrap_or_default(), request.next());
     if method != Some("GET") {
-        return Err((UpgradeStatus::MethodNotAllowed, "only GET can be upgraded"));
+        return Err((UpgradeStatus::MethodNotAllowed, "only GET can be upgraded".into()));
     }
     if version != Some("HTTP/1.1") || request.next().is_some() {
-        return Err((UpgradeStatus::BadRequest, "HTTP/1.1 is required"));
+        return Err((UpgradeStatus::BadRequest, "HTTP/1.1 is required".into()));
     }
     if target.split('?').next() != Some(&*rules.path) {
         return Err((
             UpgradeStatus::NotFound,
-            "MQTT is not on this path; use the path of the listener, which is /mqtt by default",
+            "MQTT is not on this path; use the path of the listener, which is /mqtt by default".into(),
         ));
     }
     let headers = Headers::read(lines)?;
     if !headers.is_upgrade() {
         return Err((
             UpgradeStatus::UpgradeRequired,
-            "this path serves MQTT over WebSocket: use an MQTT client",
+            "this path serves MQTT over WebSocket: use an MQTT client".into(),
         ));
     }
     if headers.version != Some("13") {
-        return Err((UpgradeStatus::UpgradeRequired, "Sec-WebSocket-Version 13 is required"));
-    }
-    if headers
-        .origin
-        .is_some_and(|origin| !rules.allows_origin(origin, headers.host))
-    {
         return Err((
-            UpgradeStatus::Forbidden,
-            "pages of this origin are not allowed; see allowed_origins of the listener",
+            UpgradeStatus::UpgradeRequired,
+            "Sec-WebSocket-Version 13 is required".into(),
         ));
     }
-    let key = headers
-        .key
-        .filter(|key| is_key(key))
-        .ok_or((UpgradeStatus::BadRequest, "Sec-WebSocket-Key is missing or invalid"))?;
+    if let Some(origin) = headers
+        .origin
+        .filter(|origin| !rules.allows_origin(origin, headers.host))
+    {
+        let shown: String = origin.chars().take(ORIGIN_CHARS_MAX).collect();
+        let reason = format!("pages of the origin {shown} are not allowed; see allowed_origins of the listener");
+        return Err((UpgradeStatus::Forbidden, reason.into()));
+    }
+    let key = headers.key.filter(|key| is_key(key)).ok_or((
+        UpgradeStatus::BadRequest,
+        "Sec-WebSocket-Key is missing or invalid".into(),
+    ))?;
     // [MQTT-6.0.0-3]: without one of our sub-protocols the client may not speak MQTT.
     let sub_protocol = headers.sub_protocol.ok_or((
         UpgradeStatus::BadRequest,
-        "Sec-WebSocket-Protocol must offer mqtt or mqttv3.1",
+        "Sec-WebSocket-Protocol must offer mqtt or mqttv3.1".into(),
     ))?;
     let origin = match headers.is_forwarded {
         true => RequestOrigin::Forwarded(headers.forwarded_for),
@@ -241,13 +250,13 @@ impl<'a> Headers<'a> {
         for line in lines.filter(|line| !line.is_empty()) {
             let (name, value) = line
                 .split_once(':')
-                .ok_or((UpgradeStatus::BadRequest, "a header has no colon"))?;
+                .ok_or((UpgradeStatus::BadRequest, "a header has no colon".into()))?;
             if name.is_empty()
                 || name
                     .bytes()
                     .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
             {
-                return Err((UpgradeStatus::BadRequest, "a header name is malformed"));
+                return Err((UpgradeStatus::BadRequest, "a header name is malformed".into()));
             }
             headers.take(name, value.trim());
         }
@@ -352,7 +361,8 @@ impl UpgradeStatus {
     }
 }
 
-fn refuse(status: UpgradeStatus, reason: &'static str) -> Upgrade {
+fn refuse(status: UpgradeStatus, reason: impl Into<Cow<'static, str>>) -> Upgrade {
+    let reason = reason.into();
     let response = format!(
         "HTTP/1.1 {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{reason}\n",
         status.line(),

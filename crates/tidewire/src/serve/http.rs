@@ -45,6 +45,8 @@ pub struct ApiParts<'a> {
     pub certificates: &'a Arc<NodeCertificates>,
     pub reloader: &'a Arc<Reloader>,
     pub restart: &'a RestartRequest,
+    /// Maximum number of connections to each HTTP listener.
+    pub connections_max: usize,
 }
 
 pub fn start(
@@ -63,6 +65,7 @@ pub fn start(
         return Ok(http);
     }
     let mut api_config = ApiConfig::new(bind_address("api.bind", &config.api.bind)?);
+    api_config.limits.connections_max = parts.connections_max;
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.metrics_public = config.api.metrics_without_login;
     api_config.allowed_hosts = config.api.allowed_hosts.clone();

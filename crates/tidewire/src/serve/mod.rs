@@ -42,9 +42,10 @@ use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
-use api::{ClientEventSender, ClientEvents};
+use api::{ApiLimits, ClientEventSender, ClientEvents};
 use certificates::NodeCertificates;
 use devices::Devices;
+use net::descriptors::DescriptorShares;
 use observe::EventLog;
 use reload::Reloader;
 use restart::RestartRequest;
@@ -102,7 +103,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     // Before any other thread starts, so that all threads block these signals.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("cannot handle signals: {e}"))?;
     let config = &loaded.config;
-    raise_file_limit();
+    let open_files_max = raise_file_limit();
     memory::give_small_blocks_back().map_err(|e| format!("cannot start the thread that returns free memory: {e}"))?;
     create_data_dir(&config.data_dir)?;
     check_data_dir(&config.data_dir)?;
@@ -112,7 +113,9 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     let events = EventLog::start(&config.data_dir, &config.durability, sys_sender)
         .map_err(|e| format!("cannot start the thread of the log: {e}"))?;
     let workers = workers(config);
-    let server = translate::server_config(config, workers)?;
+    let mut server = translate::server_config(config, workers)?;
+    let shares = descriptor_shares(open_files_max, workers, &server);
+    server.descriptor_limit = shares.clients;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
     let prepared = net::Server::prepare(server, shard, access.clone(), access.clone(), Arc::new(events))
         .map_err(|error| chain(&error))?;
@@ -158,6 +161,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
         certificates: &certificates,
         reloader: &reloader,
         restart: &restart,
+        connections_max: shares.http,
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
@@ -289,8 +293,8 @@ fn workers(config: &Config) -> NonZeroU16 {
         .unwrap_or(NonZeroU16::MIN)
 }
 
-/// Raises the limit of open files to the maximum: every connection needs one.
-fn raise_file_limit() {
+/// Raises the limit of open files to the maximum: every connection needs one. Returns the limit.
+fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -300,6 +304,24 @@ fn raise_file_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, open_files = ?limit.current, "cannot raise the limit of open files");
     }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Divides the descriptors of the process between clients, the API and everything else.
+fn descriptor_shares(open_files_max: u64, workers: NonZeroU16, server: &net::ServerConfig) -> DescriptorShares {
+    const FEW_CLIENTS: usize = 1000;
+    // The epoll and the eventfd of a worker, and a duplicate of each listening socket.
+    let per_worker = 2 + server.listeners.len();
+    let http_max = ApiLimits::default().connections_max;
+    let shares = net::descriptors::shares(open_files_max, workers.get(), per_worker, http_max);
+    if shares.clients < FEW_CLIENTS.min(server.max_connections) {
+        tracing::warn!(
+            open_files_max,
+            clients_max = shares.clients,
+            "the limit of open files allows few clients: raise it (LimitNOFILE, ulimit -n)"
+        );
+    }
+    shares
 }
 
 fn create_data_dir(path: &Path) -> Result<(), String> {

@@ -5,13 +5,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use api::ClientEventSender;
 use broker::ConnectionEvent;
+use net::EarlyCloseLine;
 
 use crate::config::files::chain;
 use crate::config::options::server::{Durability, JournalFailure};
@@ -20,14 +22,24 @@ use crate::output::EXIT_FAILURE;
 /// Maximum number of events that wait to be written.
 const WAITING_MAX: usize = 8192;
 
+/// Interval between log lines about failed accepts.
+const FAILED_ACCEPTS_INTERVAL: Duration = Duration::from_secs(10);
+
 pub struct EventLog {
-    sender: SyncSender<ConnectionEvent>,
+    sender: SyncSender<LoggedEvent>,
     left_out: Arc<AtomicU64>,
     /// Receives events for `$SYS/brokers/<node>/clients/…`.
     sys: Option<ClientEventSender>,
     /// Removed from the paths of journal files in messages. Other journals have files of the same names.
     journal: PathBuf,
     on_failure: JournalFailure,
+    /// Failed accepts since the last line about them, and when that was written.
+    failed_accepts: Mutex<(u64, Option<Instant>)>,
+}
+
+enum LoggedEvent {
+    Client(ConnectionEvent),
+    EarlyClose(EarlyCloseLine),
 }
 
 impl EventLog {
@@ -46,7 +58,16 @@ impl EventLog {
             sys,
             journal: data_dir.join(journal::DIRECTORY_NAME),
             on_failure: options.on_failure,
+            failed_accepts: Mutex::default(),
         })
+    }
+}
+
+impl EventLog {
+    fn send(&self, event: LoggedEvent) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(event) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -58,8 +79,23 @@ impl net::ConnectionObserver for EventLog {
         if !is_written(event) {
             return;
         }
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(event.clone()) {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+        self.send(LoggedEvent::Client(event.clone()));
+    }
+
+    fn early_close(&self, line: &EarlyCloseLine) {
+        if tracing::enabled!(tracing::Level::INFO) {
+            self.send(LoggedEvent::EarlyClose(line.clone()));
+        }
+    }
+
+    fn accept_failed(&self, listener: &str, error: &io::Error) {
+        let mut failed = self.failed_accepts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (times, logged_at) = &mut *failed;
+        *times += 1;
+        if logged_at.is_none_or(|at| at.elapsed() >= FAILED_ACCEPTS_INTERVAL) {
+            *logged_at = Some(Instant::now());
+            let times = std::mem::take(times);
+            tracing::warn!(listener, times, %error, "cannot accept connections; clients wait");
         }
     }
 
@@ -106,13 +142,36 @@ fn is_written(event: &ConnectionEvent) -> bool {
     }
 }
 
-fn write_all(receiver: &Receiver<ConnectionEvent>, durability: &str, left_out: &AtomicU64) {
+fn write_all(receiver: &Receiver<LoggedEvent>, durability: &str, left_out: &AtomicU64) {
     for event in receiver {
         let lines = left_out.swap(0, Ordering::Relaxed);
         if lines > 0 {
             tracing::warn!(lines, "the log was too slow: lines about clients were omitted");
         }
-        write(&event, durability);
+        match &event {
+            LoggedEvent::Client(event) => write(event, durability),
+            LoggedEvent::EarlyClose(line) => write_early_close(line),
+        }
+    }
+}
+
+fn write_early_close(line: &EarlyCloseLine) {
+    let EarlyCloseLine {
+        close,
+        times,
+        omitted_lines,
+    } = line;
+    let listener = format!("{}.{}", net::transport_key(close.transport), close.listener);
+    let (address, reason, because) = (close.address, close.reason.name(), &*close.detail);
+    if *omitted_lines > 0 {
+        tracing::info!(
+            lines = omitted_lines,
+            "lines about connections that ended before CONNECT were omitted"
+        );
+    }
+    match close.is_probe {
+        true => tracing::debug!(%address, listener, reason, because, times, "ended before CONNECT"),
+        false => tracing::info!(%address, listener, reason, because, times, "ended before CONNECT"),
     }
 }
 

@@ -1,0 +1,103 @@
+//! File descriptors of the process: the share of client connections, and a spare descriptor for the time without any.
+//!
+//! Every connection takes a descriptor, and so do journal segments, databases, connectors and the API. If clients could
+//! take all of them, the journal could not open its next segment and the API could not answer. So listeners refuse
+//! connections while there are still descriptors for everything else.
+
+use std::fs::File;
+use std::sync::{Mutex, PoisonError};
+
+/// Descriptors for files of the process that do not depend on the limit: libraries, logs, databases, event loops.
+const BASE: u64 = 64;
+
+/// Maximum reserve for journals, time series, backups and connectors.
+const RESERVE_MAX: u64 = 4096;
+
+/// How the descriptors of the process are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorShares {
+    /// Connections of MQTT clients.
+    pub clients: usize,
+    /// Connections to each HTTP listener.
+    pub http: usize,
+}
+
+/// Divides `limit` descriptors. `per_worker` is the number of descriptors of a worker: its event loop, and a duplicate
+/// of each listening socket. `http_max` is the largest useful share of HTTP.
+pub fn shares(limit: u64, workers: u16, per_worker: usize, http_max: usize) -> DescriptorShares {
+    let http = (limit / 16).max(8).min(http_max as u64);
+    // The device platform may have an HTTP listener of its own.
+    let reserved = BASE + (limit / 16).min(RESERVE_MAX) + u64::from(workers) * per_worker as u64 + 2 * http;
+    DescriptorShares {
+        clients: usize::try_from(limit.saturating_sub(reserved))
+            .unwrap_or(usize::MAX)
+            .max(1),
+        http: usize::try_from(http).unwrap_or(usize::MAX),
+    }
+}
+
+/// A descriptor that is open for the time when the process can open no other: closing it makes it possible to accept a
+/// connection, if only to close it.
+pub struct SpareDescriptor(Mutex<Option<File>>);
+
+impl Default for SpareDescriptor {
+    fn default() -> SpareDescriptor {
+        SpareDescriptor::new()
+    }
+}
+
+impl SpareDescriptor {
+    pub fn new() -> SpareDescriptor {
+        SpareDescriptor(Mutex::new(open()))
+    }
+
+    /// Closes the spare descriptor, calls `f`, and opens it again after the result is dropped or later. Returns `None`
+    /// if there is no spare descriptor now.
+    pub fn lend<R>(&self, f: impl FnOnce() -> Option<R>) -> Option<R> {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.is_none() {
+            // What was accepted with it last has been closed since.
+            *spare = open();
+        }
+        spare.take()?;
+        let result = f();
+        if result.is_none() {
+            *spare = open();
+        }
+        result
+    }
+}
+
+fn open() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_leave_descriptors_for_everything_else() {
+        for (limit, workers, clients, http) in [
+            (256, 2, 128, 16),
+            (1024, 4, 736, 64),
+            (1_048_576, 16, 1_043_776, 256),
+            (64, 1, 1, 8),
+        ] {
+            let shares = shares(limit, workers, 8, 256);
+            assert_eq!((shares.clients, shares.http), (clients, http), "limit {limit}");
+            let used = shares.clients as u64 + 2 * shares.http as u64;
+            assert!(used + BASE <= limit || limit < 256, "limit {limit}");
+        }
+    }
+
+    #[test]
+    fn spare_descriptor_is_open_again_after_its_use() {
+        let spare = SpareDescriptor::new();
+        for _ in 0..3 {
+            assert_eq!(spare.lend(|| Some(7)), Some(7));
+        }
+        assert_eq!(spare.lend(|| None::<u8>), None);
+        assert_eq!(spare.lend(|| Some(8)), Some(8));
+    }
+}
