@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::real_servers::Mosquitto;
 use super::web_server::WebServer;
 use crate::support::api::Api;
 use crate::support::*;
@@ -199,4 +200,83 @@ fn source_messages_may_leave_through_the_same_connector() {
         .publish(&Publish::new("asked/1", "why").qos(1));
     let answer = watcher.receive();
     assert_eq!((answer.topic_str(), answer.payload_str()), ("answers/asked/1", "why"));
+}
+
+/// Bridges the topics `both/#` in both directions to the broker at `there`, without a prefix.
+fn bridge_both_ways(here: &Server, there: std::net::SocketAddr, login: Option<(&str, &str)>, version: &str) {
+    let api = Api::of(here);
+    let mut config = json!({"server": there.to_string(), "client_id": unique("both"), "version": version});
+    if let Some((user, password)) = login {
+        (config["user"], config["password"]) = (json!(user), json!(password));
+    }
+    api.ok(
+        "POST",
+        "/api/v1/connectors",
+        &json!({"type": "mqtt", "name": "far", "config": config}),
+    );
+    let parameters = json!({"topic": "${topic}", "payload": "${payload}", "qos": "1", "retain": "false"});
+    api.ok(
+        "POST",
+        "/api/v1/actions",
+        &json!({"type": "mqtt", "name": "far", "connector": "far", "parameters": parameters}),
+    );
+    let source = json!({
+        "type": "mqtt", "name": "far", "connector": "far", "publish": {"topic": "${topic}", "payload": "${payload}", "qos": 1},
+        "parameters": {"subscriptions": [{"filter": "both/#", "qos": 1}]},
+    });
+    api.ok("POST", "/api/v1/sources", &source);
+    let rule = json!({"id": "r", "sql": "SELECT topic, payload FROM \"both/#\"", "actions": ["mqtt:far"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+}
+
+fn two_way_bridge_echoes_nothing(there: std::net::SocketAddr, login: Option<(&str, &str)>, version: &str) {
+    let here = Server::start(&Config::new(""));
+    bridge_both_ways(&here, there, login, version);
+    let api = Api::of(&here);
+    let session = |client_id: &str| {
+        let connect = Connect::new(V5, client_id);
+        Peer::session(
+            there,
+            &login.map_or(connect.clone(), |(user, password)| connect.user(user, password)),
+        )
+    };
+    let mut near = watcher(&here, "both/#");
+    let mut far = session("far-watcher");
+    far.subscribe("both/#", 1);
+    let mut publisher = session("far-publisher");
+    let mut probes = 0;
+    here.wait_until("the source has subscribed", |_| {
+        publisher.publish(&Publish::new("both/probe", "probe").qos(1));
+        probes += 1;
+        api.get("/api/v1/sources/mqtt:far")["metrics"]["received"] != json!(0)
+    });
+    publisher.publish(&Publish::new("both/far", "from there").qos(1));
+    let arrived = near.receive_until("from there").len() + 1;
+    let mut client = here.session(&Connect::new(V5, "near-publisher"));
+    client.publish(&Publish::new("both/near", "from here").qos(1));
+    here.wait_until("the action has handled all messages", |_| {
+        api.get("/api/v1/actions/mqtt:far")["metrics"]["sent"] == json!(arrived + 1)
+    });
+    assert_eq!(far.receive_until("from there").len(), probes, "{version}");
+    assert!(far.receive_until("from here").is_empty(), "{version}");
+    far.ping_alone();
+    assert!(near.receive_until("from here").is_empty(), "{version}");
+    near.ping_alone();
+}
+
+#[test]
+fn two_way_bridge_with_mosquitto_echoes_nothing() {
+    let mosquitto = Mosquitto::start();
+    let address: std::net::SocketAddr = mosquitto.address.parse().unwrap();
+    for version in ["3.1.1", "5"] {
+        two_way_bridge_echoes_nothing(address, Some(("me", "right")), version);
+    }
+}
+
+#[test]
+fn two_way_bridge_with_another_node_echoes_nothing() {
+    for version in ["3.1.1", "5"] {
+        let there = Server::start(&Config::new(""));
+        two_way_bridge_echoes_nothing(there.mqtt(), None, version);
+    }
 }

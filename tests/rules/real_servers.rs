@@ -52,14 +52,14 @@ impl Drop for Started {
 }
 
 /// Starts a broker with one user, `me`, whose password is `right`.
-struct Mosquitto {
+pub struct Mosquitto {
     process: Child,
     directory: PathBuf,
-    address: String,
+    pub address: String,
 }
 
 impl Mosquitto {
-    fn start() -> Mosquitto {
+    pub fn start() -> Mosquitto {
         let directory = std::env::temp_dir().join(unique(&format!("tidewire-rules-mosquitto-{}", std::process::id())));
         std::fs::create_dir_all(&directory).expect("the directory for temporary files can be written to");
         let (passwords, settings) = (directory.join("passwords"), directory.join("mosquitto.conf"));

@@ -25,8 +25,8 @@ mod tests {
         assert_eq!(nearest("topc", KNOWN), Some("topic"));
         assert_eq!(nearest("paylaod", KNOWN), Some("payload"));
         assert_eq!(nearest("Retain", KNOWN), Some("retain"));
-        assert_eq!(nearest("foo", KNOWN), None);
         assert_eq!(nearest("colour", KNOWN), None);
+        assert_eq!(nearest("foo", KNOWN), None);
         assert_eq!(nearest(&"x".repeat(10_000), KNOWN), None);
     }
 }

@@ -254,7 +254,8 @@ pub struct EventTopic {
     pub payload: String,
 }
 
-/// Returns `None` for other events, and for a client id that cannot be a topic level.
+/// Returns `None` for other events. Wildcards of a client id are percent-encoded, because a topic cannot contain them; the
+/// payload has the client id itself.
 pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<EventTopic> {
     let (client_id, name, fields) = match event {
         ConnectionEvent::Connected {
@@ -284,7 +285,8 @@ pub fn event_topic(node: &str, event: &ConnectionEvent, unix_ms: u64) -> Option<
             return None;
         }
     };
-    let topic = format!("$SYS/brokers/{node}/clients/{client_id}/{name}");
+    let level = client_id.replace('+', "%2B").replace('#', "%23");
+    let topic = format!("$SYS/brokers/{node}/clients/{level}/{name}");
     mqtt::validate_topic_name(&topic).ok()?;
     let payload = format!(r#"{{"clientid":{},{fields},"ts":{unix_ms}}}"#, quoted(client_id));
     Some(EventTopic { topic, payload })
@@ -500,12 +502,14 @@ mod tests {
             r#"{"clientid":"c","ipaddress":"192.0.2.7","reason":"keep_alive_timeout","disconnected_at":6,"ts":6}"#
         );
         let wild = ConnectionEvent::Connected {
-            client_id: "#".into(),
+            client_id: "a+b#".into(),
             user_name: None,
             address,
             session_present: false,
         };
-        assert_eq!(event_topic("n", &wild, 5), None);
+        let event = event_topic("n", &wild, 5).unwrap();
+        assert_eq!(event.topic, "$SYS/brokers/n/clients/a%2Bb%23/connected");
+        assert!(event.payload.starts_with(r#"{"clientid":"a+b#","#), "{}", event.payload);
     }
 
     #[test]

@@ -200,6 +200,73 @@ async fn a_sentinel_provides_the_master() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_have_their_own_password() {
+    let master = Server::start("redis", "start", &["--requirepass", "of-master"]);
+    let port = master.port().to_string();
+    let lines = ["requirepass of-sentinel", "sentinel auth-pass mymaster of-master"];
+    let sentinel = Server::start("redis", "sentinel", &[&port, lines[0], lines[1]]);
+    let with = |sentinel_password: Option<&str>| RedisConnectorConfig {
+        mode: RedisMode::Sentinel,
+        sentinel_master: Some("mymaster".to_owned()),
+        sentinel_password: sentinel_password.map(Secret::new),
+        password: Some(Secret::new("of-master")),
+        ..connector(&sentinel.address)
+    };
+    let records = numbered(0..1, |_| vec![text("here")]);
+    let command = ["SET", "${key}", "x"];
+    let right = sink(&with(Some("of-sentinel")), &command);
+    assert_eq!(deliver(&right, &records, |_| ()).await, 0);
+    for wrong in [None, Some("of-master")] {
+        let outcome = sink(&with(wrong), &command).send(&records).await;
+        assert!(
+            matches!(outcome[0], Err(DeliveryFailure::Unreachable(_))),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_are_asked_over_tls() {
+    let files = Directory::new("redis-sentinel-tls");
+    certificates(&files);
+    let file = |name: &str| files.join(name).display().to_string();
+    let (ca, cert, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
+    let tls_port = free_port().to_string();
+    let master = [
+        ["--tls-port", &*tls_port],
+        ["--tls-auth-clients", "no"],
+        ["--tls-ca-cert-file", &*ca],
+        ["--tls-cert-file", &*cert],
+        ["--tls-key-file", &*key],
+    ];
+    let _master = Server::start("redis", "start", &master.concat());
+    let lines = [
+        "tls-replication yes".to_owned(),
+        "tls-auth-clients no".to_owned(),
+        format!("tls-ca-cert-file {ca}"),
+        format!("tls-cert-file {cert}"),
+        format!("tls-key-file {key}"),
+    ];
+    let mut arguments = vec![&*tls_port];
+    arguments.extend(lines.iter().map(String::as_str));
+    let sentinel = Server::start("redis", "sentinel", &arguments);
+    let config = RedisConnectorConfig {
+        mode: RedisMode::Sentinel,
+        sentinel_master: Some("mymaster".to_owned()),
+        tls: Some(TlsConfig {
+            ca_file: Some(files.join("ca.pem")),
+            ..TlsConfig::default()
+        }),
+        ..connector(&sentinel.address)
+    };
+    let records = numbered(0..1, |_| vec![text("here")]);
+    assert_eq!(
+        deliver(&sink(&config, &["SET", "${key}", "x"]), &records, |_| ()).await,
+        0
+    );
+}
+
 /// The master is killed under load, and a sentinel promotes the replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_follows_a_failover() {
@@ -401,6 +468,11 @@ fn problems_name_the_field() {
         (r#"{"servers": ["a:1"], "mode": "sentinel"}"#, "sentinel_master"),
         (r#"{"servers": ["a:1"], "mode": "cluster", "database": 1}"#, "database"),
         (r#"{"servers": ["a:1"], "user": "u"}"#, "password"),
+        (r#"{"servers": ["a:1"], "sentinel_password": "p"}"#, "sentinel_password"),
+        (
+            r#"{"servers": ["a:1"], "mode": "sentinel", "sentinel_master": "m", "sentinel_username": "u"}"#,
+            "sentinel_password",
+        ),
         (r#"{"servers": ["a:1"], "tls": {"cert_file": "x"}}"#, "tls.key_file"),
     ] {
         let config: RedisConnectorConfig = serde_json::from_str(json).expect("the right types");

@@ -3,6 +3,7 @@
 use rules::{Column, EvalOutcome, Evaluator, EventKind, FromEntry, JsonForm, Map, Rule, SampleEvent, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::compile::limits;
 use crate::engine::EngineError;
@@ -25,7 +26,8 @@ pub struct DryRunResult {
     pub is_matched: bool,
     /// Whether WHERE is true and there is output.
     pub is_passed: bool,
-    pub outputs: Vec<serde_json::Value>,
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub outputs: Vec<Box<RawValue>>,
     /// The error that would count as a failure of the rule.
     pub error: Option<String>,
     /// Position of the error in the SQL.
@@ -57,10 +59,19 @@ pub fn dry_run(run: &DryRun) -> Result<DryRunResult, EngineError> {
     Ok(DryRunResult {
         is_matched: is_source(&rule, &event),
         is_passed: matches!(outcome, Ok(EvalOutcome::Passed(_))),
-        outputs: outputs.iter().map(to_json).collect(),
+        outputs: outputs.iter().map(exact_json).collect(),
         error: outcome.err().map(|error| error.to_string()),
         error_position,
     })
+}
+
+/// Returns the JSON as an action gets it. `serde_json::Value` would round integers of more than 64 bits.
+fn exact_json(map: &Map) -> Box<RawValue> {
+    let bytes = rules::encode_json(&Value::Map(map.clone()), JsonForm::UndefinedAsString);
+    let text = String::from_utf8(bytes).ok();
+    let exact = text.and_then(|text| RawValue::from_string(text).ok());
+    // Strings that are not UTF-8 are shown with replacement characters.
+    exact.unwrap_or_else(|| serde_json::value::to_raw_value(&to_json(map)).expect("a value is JSON"))
 }
 
 pub fn to_json(map: &Map) -> serde_json::Value {

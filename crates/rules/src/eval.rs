@@ -356,8 +356,15 @@ impl RuleEvaluation<'_> {
                 }
                 Ok(Value::Bool(false))
             }
-            // The negation of a value that is not a boolean is also false.
-            ExprKind::Not(inner) => Ok(Value::Bool(self.eval(inner)? == Value::Bool(false))),
+            // As in EMQX, the negation of a missing value is also false.
+            ExprKind::Not(inner) => match self.eval(inner)? {
+                Value::Bool(truth) => Ok(Value::Bool(!truth)),
+                Value::Undefined | Value::Null => Ok(Value::Bool(false)),
+                other => {
+                    let message = format!("NOT requires true or false, not {}", other.type_name());
+                    Err(place(FunctionError::from(message)))
+                }
+            },
             ExprKind::In { item, list, is_negated } => {
                 let item = self.eval(item)?;
                 let mut is_member = false;

@@ -24,6 +24,16 @@ test("refused clients are grouped, searched and unbanned", async ({ console: pag
   await expect(page.getByText(/^None of the last \d+ refusals matches\.$/)).toBeVisible();
 });
 
+test("a failed handshake is listed without a reason code", async ({ console: page }) => {
+  const now = Date.now();
+  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: now, first_at_unix_ms: now - 60_000, times: 12, listener: "lan", client_id: "", user_name: null, address: "192.0.2.9:5000", transport: "tls", reason: "tls_handshake", reason_code: null, because: "the client does not speak TLS" }] }));
+  await open(page, "refused");
+  const row = page.getByRole("region", { name: "Table: Refused clients", exact: true }).getByRole("row").nth(1);
+  await expect(row.getByRole("cell").nth(1)).toHaveText("12");
+  await expect(row).toContainText("192.0.2.9 tls.lan");
+  await expect(row).toContainText("(before CONNECT)");
+});
+
 test("changing an existing password asks first", async ({ console: page, node }) => {
   await node.call("POST", "/api/v1/users", { name: "shared", password: "used by many" });
   const login = (password: string) => node.publish("x", "y", "-i", "late-1", "-u", "shared", "-P", password);
@@ -44,7 +54,7 @@ test("changing an existing password asks first", async ({ console: page, node })
 });
 
 test("an unauthorized client opens the access rule tester", async ({ console: page }) => {
-  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: Date.now(), client_id: "taken-1", user_name: "owner", address: "192.0.2.7:5000", transport: "tcp", reason: "not_authorized", reason_code: 0x87, detail: "refused by policy" }] }));
+  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: Date.now(), first_at_unix_ms: Date.now(), times: 1, listener: "default", client_id: "taken-1", user_name: "owner", address: "192.0.2.7:5000", transport: "tcp", reason: "not_authorized", reason_code: 0x87, detail: "refused by policy" }] }));
   await open(page, "refused");
   await page.getByRole("link", { name: "Access rules for taken-1", exact: true }).click();
   await expect(page.getByLabel("Client id", { exact: true })).toHaveValue("taken-1");

@@ -1169,13 +1169,21 @@ export type Readiness = "ready" | "not_ready";
 /** A rejected connection. */
 export type RefusedClient = {
   address: string;
+  /** Time of the last attempt. */
   at_unix_ms: number;
+  /** Empty if the connection ended before CONNECT. */
   client_id: string;
   /** Details for the operator; the client does not receive them. */
   detail: string;
-  /** The reason that the client received. */
+  first_at_unix_ms: number;
+  /** Name of the listener. */
+  listener: (string | null);
+  /** The reason that the client received, or the `reason` of `tidewire_listener_connections_refused_total` if the connection ended before CONNECT. */
   reason: string;
-  reason_code: number;
+  /** Reason code of the CONNACK; `null` if the connection ended before CONNECT. */
+  reason_code: (number | null);
+  /** Attempts of this address before CONNECT that ended for the same reason. Rejected CONNECTs are listed one by one. */
+  times: number;
   transport: TransportView;
   user_name: (string | null);
 };

@@ -170,7 +170,7 @@ fn accepted(
         packet_bytes_max: properties
             .maximum_packet_size()
             .map_or(268_435_455, |bytes| bytes as usize),
-        loop_mark: (config.loop_protection && version.has_properties()).then(|| bridge_mark.mark.clone()),
+        loop_mark: config.loop_protection.then(|| bridge_mark.mark.clone()),
     };
     let keep_alive = properties.server_keep_alive().unwrap_or(config.keep_alive_s);
     Ok((connack.session_present, limits, Duration::from_secs(keep_alive.into())))

@@ -34,6 +34,7 @@ pub(super) struct Registration {
 #[derive(Debug, Default)]
 pub(super) struct IncomingCounters {
     pub dropped_loop: AtomicU64,
+    pub skipped_echo: AtomicU64,
     pub dropped_no_source: AtomicU64,
 }
 
@@ -158,7 +159,7 @@ impl Dispatch<'_> {
         };
         let mut message = message(publish, &source.config);
         if let Some(mark) = self.loop_mark {
-            let value = Some(mark.received.as_bytes().to_vec());
+            let value = Some(mark.received(publish.topic).into_bytes());
             message.headers.push((LOOP_PROPERTY.to_owned(), value));
         }
         match source.queue.try_send(SourceDelivery { message, ticket }) {

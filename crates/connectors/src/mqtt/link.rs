@@ -58,11 +58,13 @@ pub(super) enum LinkCommand {
     },
 }
 
-/// Received messages that were dropped, by reason.
+/// Messages that were dropped or not sent, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MqttCounters {
     /// Our own messages that returned.
     pub dropped_loop: u64,
+    /// Messages that were not sent, because they came from this broker under the same topic.
+    pub skipped_echo: u64,
     /// Messages without a matching source, from a subscription of an earlier configuration in a stored session.
     pub dropped_no_source: u64,
 }
@@ -109,6 +111,7 @@ impl MqttConnector {
         let counters = &self.shared.counters;
         MqttCounters {
             dropped_loop: counters.dropped_loop.load(Ordering::Relaxed),
+            skipped_echo: counters.skipped_echo.load(Ordering::Relaxed),
             dropped_no_source: counters.dropped_no_source.load(Ordering::Relaxed),
         }
     }

@@ -81,8 +81,8 @@ pub(super) struct BrokerLimits {
 /// Marks of the messages that pass through a connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoopMark {
-    /// Mark of received messages.
-    pub received: String,
+    /// The mark of a received message begins with this. The topic at the broker follows, as a hash.
+    received: String,
     /// Mark of sent messages.
     pub sent: String,
 }
@@ -90,14 +90,36 @@ pub(super) struct LoopMark {
 impl LoopMark {
     pub fn new(connector: &str) -> LoopMark {
         LoopMark {
-            received: connector.to_owned(),
+            received: format!("{connector}/in/"),
             sent: format!("{connector}/out"),
         }
     }
 
     pub fn is(&self, mark: &str) -> bool {
-        mark == self.received || mark == self.sent
+        mark == self.sent || mark.starts_with(&self.received)
     }
+
+    /// Returns the mark of a message that was received under this topic.
+    pub fn received(&self, topic: &str) -> String {
+        format!("{}{:016x}", self.received, fnv1a(topic.as_bytes()))
+    }
+
+    /// Returns whether a record with this topic would return a message to the broker from which it came. Another topic
+    /// is not an echo: a rule may answer a message.
+    fn is_echo(&self, record: &Record, topic: &str) -> bool {
+        let Some(carried) = record.carried(LOOP_PROPERTY) else {
+            return false;
+        };
+        let received = self.received(topic);
+        (0..carried.fields()).any(|index| carried.field(index) == Some(received.as_bytes()))
+    }
+}
+
+/// The 64-bit FNV-1a hash. Equal in every version, because buffered records contain it.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    })
 }
 
 struct UnfinishedBatch {
@@ -141,6 +163,8 @@ pub(super) struct OutgoingState {
     release: Release,
     /// QoS 0 messages: end of the message in the output, batch and index.
     unwritten: VecDeque<(u64, u64, usize)>,
+    /// Number of messages that were not sent because they came from this broker.
+    pub echoes: u64,
 }
 
 impl OutgoingState {
@@ -162,6 +186,7 @@ impl OutgoingState {
                 Release::Done
             },
             unwritten: VecDeque::new(),
+            echoes: 0,
         }
     }
 
@@ -218,6 +243,16 @@ impl OutgoingState {
         let topic = record.field(TOPIC).unwrap_or_default();
         let topic = std::str::from_utf8(topic).map_err(|_| "topic: is not valid UTF-8".to_owned())?;
         mqtt::validate_topic_name(topic).map_err(|error| format!("topic: {error}"))?;
+        if self
+            .limits
+            .loop_mark
+            .as_ref()
+            .is_some_and(|mark| mark.is_echo(record, topic))
+        {
+            self.echoes += 1;
+            self.done(number, index, Ok(()));
+            return Ok(true);
+        }
         let qos = qos(record)?.min(self.limits.maximum_qos);
         let retain = retain(record)? && self.limits.is_retain_available;
         let mut properties = Vec::new();

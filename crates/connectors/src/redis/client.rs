@@ -207,7 +207,7 @@ fn cluster(config: &RedisConnectorConfig, nodes: Vec<ConnectionAddr>) -> Result<
     builder.build()
 }
 
-/// User, password and certificates are used for the master; the certificates also for the sentinels.
+/// The sentinels have a user and a password of their own. TLS is used for them if it is used for the master.
 fn sentinel(config: &RedisConnectorConfig, sentinels: Vec<ConnectionAddr>) -> Result<SentinelClient, RedisError> {
     let master = config.sentinel_master.clone().unwrap_or_default();
     let mut builder = SentinelClientBuilder::new(sentinels, master, SentinelServerType::Master)?;
@@ -218,8 +218,16 @@ fn sentinel(config: &RedisConnectorConfig, sentinels: Vec<ConnectionAddr>) -> Re
     if let Some(password) = &config.password {
         builder = builder.set_client_to_redis_password(password.expose());
     }
+    if let Some(user) = &config.sentinel_user {
+        builder = builder.set_client_to_sentinel_username(user);
+    }
+    if let Some(password) = &config.sentinel_password {
+        builder = builder.set_client_to_sentinel_password(password.expose());
+    }
     if let Some(mode) = tls_mode(config) {
-        builder = builder.set_client_to_redis_tls_mode(mode);
+        builder = builder
+            .set_client_to_redis_tls_mode(mode)
+            .set_client_to_sentinel_tls_mode(mode);
     }
     if let Some(certificates) = config.certificates().ok().flatten() {
         builder = builder

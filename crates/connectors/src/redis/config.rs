@@ -23,6 +23,12 @@ pub struct RedisConnectorConfig {
     /// Name of the master at the sentinels.
     #[serde(default)]
     pub sentinel_master: Option<String>,
+    /// User name at the sentinels, if they have access control lists.
+    #[serde(default, alias = "sentinel_username")]
+    pub sentinel_user: Option<String>,
+    /// Password of the sentinels. It is independent of `password`, which is that of the master.
+    #[serde(default)]
+    pub sentinel_password: Option<Secret>,
     /// User name, for servers with access control lists.
     #[serde(default)]
     pub user: Option<String>,
@@ -40,7 +46,7 @@ pub struct RedisConnectorConfig {
     #[serde(default = "answer_timeout_ms")]
     #[schemars(range(min = 1))]
     pub answer_timeout_ms: u64,
-    /// TLS settings. Without them, all data including the password is sent unencrypted.
+    /// TLS settings, also for the sentinels. Without them, all data including the password is sent unencrypted.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
 }
@@ -90,6 +96,12 @@ impl RedisConnectorConfig {
         }
         if self.user.is_some() && self.password.is_none() {
             problems.push("password: missing; user needs a password".to_owned());
+        }
+        if self.sentinel_user.is_some() && self.sentinel_password.is_none() {
+            problems.push("sentinel_password: missing; sentinel_user needs a password".to_owned());
+        }
+        if self.mode != RedisMode::Sentinel && self.sentinel_password.is_some() {
+            problems.push("sentinel_password: has no effect unless mode is sentinel".to_owned());
         }
         problems.extend(out_of_range([
             ("connect_timeout_ms", self.connect_timeout_ms, at_least(1)),

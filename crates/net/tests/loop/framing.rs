@@ -95,6 +95,20 @@ fn w03_w04_w06_violations_are_closed_with_their_code() {
 }
 
 #[test]
+fn close_before_connect_is_answered() {
+    let running = start(2);
+    let mut websocket = upgraded(&running);
+    websocket
+        .stream
+        .write_all(&frame(0x88, &1000u16.to_be_bytes()))
+        .unwrap();
+    assert_eq!(close_code(&mut websocket), Some(1000));
+    let refused = || running.refused(Transport::WebSocket, EarlyCloseReason::PeerClosed);
+    eventually("it is counted", || refused() == 1);
+    eventually("nothing is left", || running.handle.connections() == 0);
+}
+
+#[test]
 fn w05_missing_sub_protocol_is_rejected_with_a_message() {
     let running = start(1);
     for request in [

@@ -73,7 +73,7 @@ impl OptionValue for Bind {
             .map_err(|_| Reject::WithReason(format!("`{port}` is not a port number")))?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = match bare {
-            Some(inner) if inner.parse::<std::net::Ipv6Addr>().is_ok() => inner,
+            Some(inner) if is_v6(inner) => inner,
             None if !host.is_empty() && !host.contains([':', '[', ']', ' ', '/']) => host,
             None if host.contains(':') => {
                 return Err(Reject::WithReason(format!(
@@ -99,6 +99,13 @@ impl OptionValue for Bind {
     fn to_toml(&self) -> toml::Value {
         toml::Value::String(self.to_string())
     }
+}
+
+/// Whether this is an IPv6 address, with or without a zone: `fe80::1%eth0`.
+fn is_v6(text: &str) -> bool {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "0"));
+    let is_zone = !zone.is_empty() && zone.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+    address.parse::<std::net::Ipv6Addr>().is_ok() && is_zone
 }
 
 impl OptionValue for Cidr {
@@ -149,6 +156,7 @@ mod tests {
             ("0.0.0.0:1883", "0.0.0.0", 1883, "0.0.0.0:1883"),
             ("1883", "0.0.0.0", 1883, "0.0.0.0:1883"),
             ("[::]:1883", "::", 1883, "[::]:1883"),
+            ("[fe80::1%eth0]:1883", "fe80::1%eth0", 1883, "[fe80::1%eth0]:1883"),
             ("localhost:0", "localhost", 0, "localhost:0"),
         ] {
             let bind = Bind::from_text(text).expect(text);
@@ -166,6 +174,8 @@ mod tests {
             ":1883",
             "::1:1883",
             "[x]:1",
+            "[fe80::1%]:1",
+            "[fe80::1%a b]:1",
             "a b:1",
         ] {
             assert!(Bind::from_text(text).is_err(), "{text}");

@@ -71,6 +71,46 @@ impl ConfigSources {
     }
 }
 
+/// Variables are split into this many words at most; no option has more.
+const VARIABLE_WORDS_MAX: usize = 10;
+
+impl ConfigSources {
+    /// Returns the variables that would set an option if the levels of its key were separated by two underscores: the
+    /// variable, and the right name.
+    pub fn misspelt_variables(&self) -> Vec<(&str, String)> {
+        let names = self.environment.iter().map(|(name, _)| name.as_str());
+        names
+            .filter(|name| !name.starts_with(ENV_PREFIX))
+            .filter_map(|name| Some((name, option_variable(name.strip_prefix("TIDEWIRE_")?)?)))
+            .collect()
+    }
+}
+
+/// Tries every way to divide the words of a variable into the levels of a key.
+fn option_variable(rest: &str) -> Option<String> {
+    let lower = rest.to_lowercase();
+    let words: Vec<&str> = lower.split('_').collect();
+    if words.len() > VARIABLE_WORDS_MAX || words.contains(&"") {
+        return None;
+    }
+    let gaps = words.len() - 1;
+    let divided = |division: u32| {
+        let mut levels = vec![words[0].to_owned()];
+        for (gap, word) in words[1..].iter().enumerate() {
+            match (division >> gap & 1, levels.last_mut()) {
+                (0, Some(level)) => *level = format!("{level}_{word}"),
+                _ => levels.push((*word).to_owned()),
+            }
+        }
+        levels
+    };
+    (1..1u32 << gaps).map(divided).find_map(|levels| {
+        let key: Vec<&str> = levels.iter().map(String::as_str).collect();
+        let is_option = matches!(lookup(&key), SchemaLookup::Option(_));
+        is_option.then(|| format!("{ENV_PREFIX}{}", levels.join("__").to_uppercase()))
+    })
+}
+
 impl RawConfig {
     pub fn read(sources: &ConfigSources) -> RawConfig {
         let mut config = RawConfig::default();
@@ -327,4 +367,32 @@ fn to_value(value: &Spanned<DeValue<'_>>) -> Result<toml::Value, String> {
             toml::Value::Table(pairs.collect::<Result<_, String>>()?)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_with_single_underscores_are_recognised() {
+        for (name, expected) in [
+            ("TIDEWIRE_MQTT_MAX_QOS", Some("TIDEWIRE__MQTT__MAX_QOS")),
+            (
+                "TIDEWIRE_LISTENERS_TCP_DEFAULT_BIND",
+                Some("TIDEWIRE__LISTENERS__TCP__DEFAULT__BIND"),
+            ),
+            ("TIDEWIRE__MQTT__MAX_QOS", None),
+            ("TIDEWIRE_API_TOKEN", None),
+            ("TIDEWIRE_TEST_TARGET", None),
+            ("TIDEWIRE_", None),
+            ("PATH", None),
+        ] {
+            let sources = ConfigSources {
+                environment: vec![(name.into(), "1".into())],
+                ..ConfigSources::default()
+            };
+            let found = sources.misspelt_variables();
+            assert_eq!(found.first().map(|(_, right)| right.as_str()), expected, "{name}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ server leaves out more.
 
 | topic | when |
 |---|---|
-| `$SYS/brokers/<node>/clients/<client id>/connected` | A client connected. |
+| `$SYS/brokers/<node>/clients/<client id>/connected` | A client connected. `+` and `#` in its id are `%2B` and `%23`. |
 | `$SYS/brokers/<node>/clients/<client id>/disconnected` | A connection ended. |
 | `$SYS/brokers/<node>/alarms/activate` | An alarm of the node began. |
 | `$SYS/brokers/<node>/alarms/deactivate` | An alarm of the node ended. |";

@@ -103,6 +103,9 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     // Before any other thread starts, so that all threads block these signals.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("cannot handle signals: {e}"))?;
     let config = &loaded.config;
+    for (variable, right) in sources.misspelt_variables() {
+        tracing::warn!(variable, "the environment variable is ignored; did you mean {right}?");
+    }
     let open_files_max = raise_file_limit();
     memory::give_small_blocks_back().map_err(|e| format!("cannot start the thread that returns free memory: {e}"))?;
     create_data_dir(&config.data_dir)?;

@@ -1,6 +1,7 @@
 //! The task of a connector: connects, serves the connection until it is lost, and reconnects after a pause.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mqtt::{
@@ -221,6 +222,9 @@ impl ConnectedLink<'_> {
         loop {
             self.decode_all()?;
             self.outgoing.fill(&mut self.out, Instant::now());
+            let echoes = std::mem::take(&mut self.outgoing.echoes);
+            let counters = &self.task.shared.counters;
+            counters.skipped_echo.fetch_add(echoes, Ordering::Relaxed);
             self.input.reserve(READ_BYTES);
             tokio::select! {
                 read = reader.read_buf(&mut self.input), if self.may_read() => match read {
@@ -360,7 +364,9 @@ impl ConnectedLink<'_> {
             options: SubscriptionOptions {
                 maximum_qos: QoS::from_bits(subscription.qos).unwrap_or(QoS::AtLeastOnce),
                 // [MQTT-3.8.3-4]
-                no_local: self.limits.loop_mark.is_some() && !subscription.filter.starts_with("$share/"),
+                no_local: self.limits.loop_mark.is_some()
+                    && version.has_properties()
+                    && !subscription.filter.starts_with("$share/"),
                 retain_as_published: true,
                 retain_handling: RetainHandling::SendIfNew,
             },
