@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bridge_flag;
 mod descriptors;
 mod early_closes;
 mod failed_start;

@@ -110,6 +110,9 @@ fn rule_test_runs_without_a_server() {
 
     let hot = try_out(&["hot.sql", "--message", r#"{"t": 31}"#]);
     assert_eq!((hot.code, hot.out.as_str()), (0, "{\"t\":31}\n"), "{hot:?}");
+    // More than 64 bits.
+    let large = try_out(&["hot.sql", "--message", r#"{"t": 18446744073709551616}"#]);
+    assert_eq!(large.out, "{\"t\":18446744073709551616}\n", "{large:?}");
     let cold = try_out(&["hot.sql", "--message", r#"{"t": 1}"#]);
     assert!(cold.code == 3 && cold.err.contains("WHERE"), "{cold:?}");
     let elsewhere = try_out(&["hot.sql", "--message", r#"{"t": 31}"#, "--topic", "other"]);

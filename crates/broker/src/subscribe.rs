@@ -117,7 +117,13 @@ impl Shard {
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
         self.epochs = self.epochs.wrapping_add(1);
         let (ticket, mut waiting) = (self.epochs, 0);
-        for filter in subscribe.filters.iter() {
+        let is_bridge = self.core.session(slot).is_bridge;
+        for mut filter in subscribe.filters.iter() {
+            if is_bridge && matches!(ParsedFilter::parse(filter.filter), Ok(ParsedFilter::Plain(_))) {
+                // A bridge before MQTT 5 cannot ask for these options. As in Mosquitto, the bridge flag implies them.
+                filter.options.no_local = true;
+                filter.options.retain_as_published = true;
+            }
             let (reason, must_wait) = self.subscribe_filter(now, slot, filter, subscribe.properties, ticket);
             waiting += u32::from(must_wait);
             reasons.push(suback_code(reason, is_v5));

@@ -232,7 +232,7 @@ async fn sentinels_are_asked_over_tls() {
     certificates(&files);
     let file = |name: &str| files.join(name).display().to_string();
     let (ca, cert, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
-    let tls_port = free_port().to_string();
+    let tls_port = free_port().port().to_string();
     let master = [
         ["--tls-port", &*tls_port],
         ["--tls-auth-clients", "no"],

@@ -17,7 +17,7 @@ use crate::config::ListenerConfig;
 use crate::connection::{ConnectionStage, HandshakeStep, SocketConnection};
 use crate::counters::EarlyCloseReason;
 
-/// Maximum number of entries. The oldest is evicted.
+/// Maximum number of entries. The oldest is evicted, probes first.
 pub const EARLY_CLOSES_MAX: usize = 256;
 
 /// An entry is logged again at the earliest after this time.
@@ -135,7 +135,8 @@ impl EarlyCloseTable {
         let is_due = entry
             .logged_at_ms
             .is_none_or(|logged_at_ms| now_ms.saturating_sub(logged_at_ms) >= LOG_AGAIN_MS);
-        let line = match is_due && self.take_line(now_ms) {
+        // Probes are logged only at the level at which every connection is.
+        let line = match is_due && (entry.close.is_probe || self.take_line(now_ms)) {
             true => {
                 entry.logged_at_ms = Some(now_ms);
                 Some(EarlyCloseLine {
@@ -150,7 +151,8 @@ impl EarlyCloseTable {
             }
         };
         if self.entries.len() >= EARLY_CLOSES_MAX {
-            self.entries.pop_front();
+            let oldest_probe = self.entries.iter().position(|entry| entry.close.is_probe);
+            self.entries.remove(oldest_probe.unwrap_or(0));
         }
         self.entries.push_back(entry);
         line
@@ -369,6 +371,22 @@ mod tests {
         assert_eq!(closes.newest(usize::MAX).len(), EARLY_CLOSES_MAX);
         let later = flood(1000, 5 + LINE_INTERVAL_MS).expect("the budget has a line again");
         assert_eq!(later.omitted_lines, 1000 - LINES_MAX);
+    }
+
+    #[test]
+    fn port_scan_displaces_no_failure() {
+        let closes = EarlyCloses::new();
+        closes.record(at(5), close("10.0.0.1:1", "wrong CA"));
+        for n in 0..1000 {
+            let probe = EarlyClose {
+                is_probe: true,
+                ..close(&format!("10.1.{}.{}:1", n / 256, n % 256), "nothing sent")
+            };
+            assert!(closes.record(at(6), probe).is_some(), "probes have no budget");
+        }
+        let failures = closes.newest(usize::MAX).into_iter().filter(|one| !one.is_probe);
+        assert_eq!(failures.count(), 1);
+        assert!(closes.record(at(7), close("10.0.0.2:1", "wrong CA")).is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use crate::support::{World, compile, json_lines, publish, run};
+use crate::support::{World, compile, evaluate, json_lines, publish, run};
 use rules::{Column, EvalOutcome, Evaluator, EventKind, FromEntry, Map, Rule, RuleEvent, RuleLimits, Value};
 
 #[test]
@@ -219,4 +219,24 @@ fn select_star_has_every_column() {
     let found: Vec<String> = output.iter().map(|(name, _)| name.to_string()).collect();
     assert_eq!(found, names);
     assert_eq!(output.get(b"x"), Some(&Value::Int(5)));
+}
+
+#[test]
+fn not_requires_true_or_false() {
+    for (payload, expected) in [
+        (r#"{"x": true}"#, false),
+        (r#"{"x": false}"#, true),
+        (r#"{"x": null}"#, false),
+        ("{}", false),
+    ] {
+        assert_eq!(
+            evaluate("NOT payload.x", payload),
+            Ok(Value::Bool(expected)),
+            "{payload}"
+        );
+    }
+    for payload in [r#"{"x": 5}"#, r#"{"x": "true"}"#] {
+        let error = evaluate("NOT payload.x", payload).unwrap_err();
+        assert!(error.contains("NOT requires true or false"), "{error}");
+    }
 }

@@ -26,7 +26,7 @@ test("refused clients are grouped, searched and unbanned", async ({ console: pag
 
 test("a failed handshake is listed without a reason code", async ({ console: page }) => {
   const now = Date.now();
-  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: now, first_at_unix_ms: now - 60_000, times: 12, listener: "lan", client_id: "", user_name: null, address: "192.0.2.9:5000", transport: "tls", reason: "tls_handshake", reason_code: null, because: "the client does not speak TLS" }] }));
+  await page.route("**/api/v1/refused-clients?*", (route) => route.fulfill({ json: [{ at_unix_ms: now, first_at_unix_ms: now - 60_000, times: 12, listener: "lan", client_id: "", user_name: null, address: "192.0.2.9:5000", transport: "tls", reason: "tls_handshake", reason_code: null, detail: "the client does not speak TLS" }] }));
   await open(page, "refused");
   const row = page.getByRole("region", { name: "Table: Refused clients", exact: true }).getByRole("row").nth(1);
   await expect(row.getByRole("cell").nth(1)).toHaveText("12");

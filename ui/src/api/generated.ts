@@ -1166,7 +1166,7 @@ export type QueryMode = ("async" | "sync");
 
 export type Readiness = "ready" | "not_ready";
 
-/** A rejected connection. */
+/** A connection that did not become a session: its CONNECT was rejected, or it ended before CONNECT. */
 export type RefusedClient = {
   address: string;
   /** Time of the last attempt. */
@@ -1178,7 +1178,8 @@ export type RefusedClient = {
   first_at_unix_ms: number;
   /** Name of the listener. */
   listener: (string | null);
-  /** The reason that the client received, or the `reason` of `tidewire_listener_connections_refused_total` if the connection ended before CONNECT. */
+  /** The reason that the client received, or the `reason` of `tidewire_listener_connections_refused_total` if the
+   * connection ended before CONNECT. */
   reason: string;
   /** Reason code of the CONNACK; `null` if the connection ended before CONNECT. */
   reason_code: (number | null);

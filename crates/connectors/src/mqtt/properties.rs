@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use mqtt::{Property, PropertyWriter, validate_topic_name};
 use schemars::JsonSchema;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +15,7 @@ use crate::record::Record;
 use crate::sink::FieldTemplate;
 
 /// User properties of a published message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "UserProperties")]
 pub enum PublishUserProperties {
@@ -22,6 +24,45 @@ pub enum PublishUserProperties {
     /// A template that yields a map, or a list of objects with `key` and `value`, for example
     /// `${pub_props.User-Property}`. An empty template yields no properties.
     All(String),
+}
+
+/// Numbers and booleans in an object are constant values. A derived implementation would reject them, without naming the
+/// property.
+impl<'de> Deserialize<'de> for PublishUserProperties {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PublishUserProperties, D::Error> {
+        deserializer.deserialize_any(UserPropertiesVisitor)
+    }
+}
+
+struct UserPropertiesVisitor;
+
+impl<'de> Visitor<'de> for UserPropertiesVisitor {
+    type Value = PublishUserProperties;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a template of all user properties, or an object with a template for each name")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<PublishUserProperties, E> {
+        Ok(PublishUserProperties::All(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PublishUserProperties, A::Error> {
+        let mut each = BTreeMap::new();
+        while let Some((name, value)) = map.next_entry::<String, Value>()? {
+            let template = match value {
+                Value::String(text) => text,
+                Value::Number(_) | Value::Bool(_) => value.to_string(),
+                _ => {
+                    return Err(de::Error::custom(format!(
+                        "{name}: must be a template, a number or a boolean"
+                    )));
+                }
+            };
+            each.insert(name, template);
+        }
+        Ok(PublishUserProperties::Each(each))
+    }
 }
 
 impl Default for PublishUserProperties {
@@ -223,4 +264,29 @@ fn put_users(writer: &mut PropertyWriter<'_>, json: &[u8]) -> Result<(), String>
         _ => return Err(invalid()),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<PublishUserProperties, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn user_properties_are_a_template_or_an_object() {
+        let each = [("a", "${x}"), ("b", "5"), ("c", "true")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let expected = PublishUserProperties::Each(each.into());
+        assert_eq!(read(r#"{"a": "${x}", "b": 5, "c": true}"#), Ok(expected));
+        assert_eq!(read(r#""${x}""#), Ok(PublishUserProperties::All("${x}".to_owned())));
+        for (json, words) in [
+            (r#"{"a": {}}"#, "a: must be"),
+            ("[]", "a template of all"),
+            ("5", "a template of all"),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(words), "{json}: {error}");
+        }
+    }
 }

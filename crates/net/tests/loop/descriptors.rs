@@ -1,12 +1,13 @@
-//! Without free file descriptors, accepting pauses instead of spinning, and continues when some are free. Runs in a
-//! process of its own, because the limit belongs to the process.
+//! Without free file descriptors, each connection is accepted with a spare one and closed, without spinning. Accepting
+//! continues when some are free. Runs in a process of its own, because the limit belongs to the process.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use broker::Transport;
+use net::EarlyCloseReason;
 
 use super::client::*;
 use super::server::*;
@@ -35,12 +36,14 @@ fn accepting_pauses_without_descriptors_and_recovers() {
             .expect("the child process prints this field")
     };
     let address: SocketAddr = field("address=").parse().unwrap();
-    let mut sockets: Vec<_> = (0..100).map(|_| tcp(address)).collect();
+    let mut sockets: Vec<_> = (0..100).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"\n").unwrap();
     let errors: u64 = field("errors=").parse().unwrap();
     let ticks: u64 = field("ticks=").parse().unwrap();
+    let refused: u64 = field("refused=").parse().unwrap();
     assert!(errors > 0, "descriptors did not run out");
+    assert!(refused > 0, "the clients without a descriptor wait");
     assert!(ticks < 100, "{ticks} ticks within a second: the worker spins");
     sockets.truncate(1);
     let mut client = Client::connect(tcp(address), "after");
@@ -60,5 +63,9 @@ fn serve() {
     let counters = running.handle.counters();
     println!("errors={}", counters.accept_errors);
     println!("ticks={}", counters.ticks - before);
+    println!(
+        "refused={}",
+        running.refused(Transport::Tcp, EarlyCloseReason::DescriptorLimit)
+    );
     while stdin.next().is_some() {}
 }

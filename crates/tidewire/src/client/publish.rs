@@ -29,7 +29,11 @@ pub fn command() -> Command {
         .arg(valued("topic", Some('t'), "TOPIC", "Topic to publish to"))
         .arg(valued("message", Some('m'), "TEXT", "Payload"))
         .arg(valued("file", Some('f'), "FILE", "Take the payload from a file").value_parser(value_parser!(PathBuf)))
-        .arg(flag("stdin-line", Some('l'), "Publish every line of standard input"))
+        .arg(flag(
+            "stdin-line",
+            Some('l'),
+            "Publish every line of standard input, without CR or LF at its end",
+        ))
         .arg(flag("stdin-file", Some('s'), "Publish all of standard input as one message").visible_alias("stdin"))
         .arg(flag("null-message", Some('n'), "Publish an empty message"))
         .group(

@@ -83,7 +83,11 @@ impl net::ConnectionObserver for EventLog {
     }
 
     fn early_close(&self, line: &EarlyCloseLine) {
-        if tracing::enabled!(tracing::Level::INFO) {
+        let is_written = match line.close.is_probe {
+            true => tracing::enabled!(tracing::Level::DEBUG),
+            false => tracing::enabled!(tracing::Level::INFO),
+        };
+        if is_written {
             self.send(LoggedEvent::EarlyClose(line.clone()));
         }
     }
