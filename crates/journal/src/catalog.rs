@@ -10,7 +10,7 @@ use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
 use crate::scan::{FileEnd, file_end};
-use crate::segments::{LogSegment, base_of_name, segment_name};
+use crate::segments::{LogSegment, base_of_name, base_of_newest_name, segment_name};
 use storage::{Storage, read_full};
 
 pub(crate) struct SegmentCatalog {
@@ -26,13 +26,16 @@ impl SegmentCatalog {
     pub fn read(storage: &dyn Storage) -> Result<Option<SegmentCatalog>, OpenError> {
         let checkpoint = read_checkpoint(storage)?;
         let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
-        let mut bases = bases_from(storage, Lsn(0))?;
-        if bases.is_empty() && checkpoint.is_none() {
+        let SegmentNames { mut bases, newest } = SegmentNames::read(storage)?;
+        if bases.is_empty() && checkpoint.is_none() && newest.is_none() {
             return Ok(None);
         }
         let counting = bases.partition_point(|base| *base < first);
         if bases.get(counting) != Some(&first) {
             return Err(missing(storage, first));
+        }
+        if let Some(newest) = newest.filter(|newest| bases.last() < Some(newest)) {
+            return Err(missing(storage, newest));
         }
         let leftovers = bases.drain(..counting).map(segment_name).collect();
         let (segments, journal_id) = open_segments(storage, &bases, checkpoint)?;
@@ -40,6 +43,7 @@ impl SegmentCatalog {
             journal_id,
             replay_from: first,
             first,
+            reached: first,
         });
         check_contiguous(storage, &segments, checkpoint)?;
         Ok(Some(SegmentCatalog {
@@ -50,12 +54,29 @@ impl SegmentCatalog {
     }
 }
 
+/// Segments by the names in the directory.
+pub(crate) struct SegmentNames {
+    /// Bases of the segment files, sorted.
+    pub bases: Vec<Lsn>,
+    /// Base of the newest segment that existed. `None` in a copy, and in a log of an earlier version.
+    pub newest: Option<Lsn>,
+}
+
+impl SegmentNames {
+    pub fn read(storage: &dyn Storage) -> Result<SegmentNames, OpenError> {
+        let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
+        let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
+        bases.sort_unstable();
+        // A crash may leave the previous name beside the new one.
+        let newest = names.iter().filter_map(|name| base_of_newest_name(name)).max();
+        Ok(SegmentNames { bases, newest })
+    }
+}
+
 /// Returns the bases of all segment files from `first` on, sorted.
 pub(crate) fn bases_from(storage: &dyn Storage, first: Lsn) -> Result<Vec<Lsn>, OpenError> {
-    let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
-    let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
+    let mut bases = SegmentNames::read(storage)?.bases;
     bases.retain(|base| *base >= first);
-    bases.sort_unstable();
     Ok(bases)
 }
 

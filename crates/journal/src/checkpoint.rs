@@ -2,11 +2,15 @@
 //! a crash leaves the old or the new version.
 //!
 //! ```text
-//! magic "TWCHKPNT" | version u32 | crc32c u32 of the rest | journal_id u64 | replay_from u64 | first u64 | zeros to 64
+//! magic "TWCHKPNT" | version u32 | crc32c u32 of the rest | journal_id u64 | replay_from u64 | first u64 | reached u64
+//! | zeros to 64
 //! ```
 //!
 //! `first` is the base of the oldest segment in use. It advances before files are removed. The next start can then
 //! remove files that a crash left behind, and can detect a missing segment.
+//!
+//! `reached`: the log was synced at least up to this position when the checkpoint was written. A log that ends before
+//! it has lost its end. Checkpoints of earlier versions have 0 there.
 
 use std::io;
 
@@ -25,6 +29,7 @@ pub(crate) struct Checkpoint {
     pub journal_id: u64,
     pub replay_from: Lsn,
     pub first: Lsn,
+    pub reached: Lsn,
 }
 
 #[derive(Debug)]
@@ -50,6 +55,7 @@ impl Checkpoint {
         bytes[16..24].copy_from_slice(&self.journal_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.replay_from.0.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.first.0.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.reached.0.to_le_bytes());
         let checksum = checksum_without(&bytes, 12);
         bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -65,6 +71,7 @@ impl Checkpoint {
                 journal_id: u64_at(bytes, 16),
                 replay_from: Lsn(u64_at(bytes, 24)),
                 first: Lsn(u64_at(bytes, 32)),
+                reached: Lsn(u64_at(bytes, 40)),
             }),
             version => Err(CheckpointError::TooNew(version)),
         }

@@ -317,6 +317,7 @@ impl<F: Fn()> Committer<F> {
             // All appended records are safe already. Without the seal the next start only detects less damage.
             let _ = self.writer.flush();
             let _ = self.writer.sync();
+            let _ = self.writer.record_end();
         }
         self.report();
         result

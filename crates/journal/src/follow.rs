@@ -3,7 +3,7 @@
 //! A follower reads ahead, and checks headers and records as replay does. It never passes the committed position, so
 //! that a consumer never acts on records that a crash may still remove.
 
-use crate::layout::{BLOCK_HEADER_BYTES, BlockHeader, split_record, u32_at};
+use crate::layout::{BLOCK_HEADER_BYTES, BlockHeader, Frame, split_frame, u32_at};
 use crate::lsn::{Lsn, position};
 use crate::reader::{LogReader, ReadError, SegmentWindow};
 
@@ -69,8 +69,10 @@ impl BlockFollower {
         let mut rest = &block[BLOCK_HEADER_BYTES..];
         while !rest.is_empty() {
             let at = (block.len() - rest.len()) as u32;
-            let (payload, after) = split_record(rest).map_err(|_| readable.damaged(position(base, at)))?;
-            each(position(base, at), payload);
+            let (frame, after) = split_frame(rest).map_err(|_| readable.damaged(position(base, at)))?;
+            if let Frame::Record(payload) = frame {
+                each(position(base, at), payload);
+            }
             rest = after;
         }
         self.next = Lsn(base.0 + block_bytes);

@@ -139,18 +139,44 @@ impl fmt::Display for InvalidBlock {
     }
 }
 
-/// Checks the first record. Returns its payload and the bytes after it.
-pub(crate) fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), InvalidBlock> {
+/// A frame in a block: a record, or the space of a record that a repair could not save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame<'a> {
+    Record(&'a [u8]),
+    Lost,
+}
+
+/// Checks the first frame. Returns it and the bytes after it.
+pub(crate) fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, &[u8]), InvalidBlock> {
     let (header, rest) = bytes
         .split_first_chunk::<RECORD_HEADER_BYTES>()
         .ok_or(InvalidBlock::RecordLength)?;
     let (payload, rest) = rest
         .split_at_checked(u32_at(header, 0) as usize)
         .ok_or(InvalidBlock::RecordLength)?;
-    if u32_at(header, 4) != record_checksum(payload) {
-        return Err(InvalidBlock::RecordChecksum);
+    let (stored, computed) = (u32_at(header, 4), record_checksum(payload));
+    match stored {
+        _ if stored == computed => Ok((Frame::Record(payload), rest)),
+        _ if stored == !computed => Ok((Frame::Lost, rest)),
+        _ => Err(InvalidBlock::RecordChecksum),
     }
-    Ok((payload, rest))
+}
+
+/// Checks the first record. Returns its payload. A lost record is an error.
+pub(crate) fn first_record(bytes: &[u8]) -> Result<&[u8], InvalidBlock> {
+    match split_frame(bytes)?.0 {
+        Frame::Record(payload) => Ok(payload),
+        Frame::Lost => Err(InvalidBlock::RecordChecksum),
+    }
+}
+
+/// Returns the frame of a lost record that takes `frame_bytes` bytes.
+pub(crate) fn lost_frame(frame_bytes: usize) -> Vec<u8> {
+    let mut frame = vec![0; frame_bytes];
+    let (header, payload) = frame.split_at_mut(RECORD_HEADER_BYTES);
+    header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    header[4..].copy_from_slice(&(!record_checksum(payload)).to_le_bytes());
+    frame
 }
 
 /// Returns the frame header of a payload.

@@ -15,6 +15,7 @@
 //! {base, 16 hex digits}.log   a segment; its blocks end at the base of the next segment
 //! spare                       preallocated zeros; renamed to become the next segment
 //! checkpoint                  start of replay (checkpoint.rs)
+//! newest-{base, 16 hex digits}  empty; states the base of the newest segment (segments.rs)
 //! lock                        locked by the process that has the journal open
 //!
 //! segment  header, blocks, zeros up to the preallocated length; a full segment is truncated to its blocks
@@ -23,12 +24,14 @@
 //! block    magic u32 | records_bytes u32 | lsn u64 | synced u64
 //!          | crc32c u32 of journal_id and the rest of these 32 bytes | reserved u32, zero | records
 //! record   payload_bytes u32 | crc32c u32 of length and payload | payload
+//! lost     payload_bytes u32 | inverted crc32c u32 of length and payload | zeros
 //! ```
 //!
 //! A position ([`Lsn`]) counts bytes of blocks since the journal was created. Within a segment, position `lsn` is at
 //! file offset 64 + (lsn − base). The position of a record is the position of its length field. A block holds one
 //! batch, never crosses segments, and is replayed completely or not at all. `synced`: everything before this position
-//! was on disk when the block was appended.
+//! was on disk when the block was appended. A repair replaces a damaged record by a lost one of the same length, so that
+//! later records stay at their positions. Replay skips lost records, and reading one by its position fails as damaged.
 //!
 //! # Invariants
 //!
@@ -38,6 +41,8 @@
 //!   written to it.
 //! - Damage to synced data is reported with file and offset, never skipped, if anything behind it proves that it was
 //!   synced. An unfinished write at the end is truncated (open.rs).
+//! - A log without its last segment, or without its last synced blocks, does not open: the name `newest-*` and the
+//!   checkpoint tell how far it reached. The log cannot detect that its whole directory is missing; the owner must.
 //! - [`LogState`] reports a full disk or quota while there is still space for appended records. Nothing is lost, and
 //!   the state clears when space is available. A failed sync or write is permanent until the log is opened again.
 

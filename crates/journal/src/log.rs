@@ -96,6 +96,7 @@ impl RecordLog {
         // All appended records are safe already. Without the seal the next start only detects less damage.
         let _ = self.flush();
         let _ = self.sync();
+        let _ = self.writer.record_end();
         Ok(())
     }
 

@@ -2,11 +2,12 @@
 //!
 //! A crash may leave any part of the data that was not synced. An invalid position at the end is therefore a *torn
 //! tail*: it was never acknowledged, and it is truncated. If later data proves that the position had been synced, it is
-//! *damage*, and the log does not open, because truncating would lose acknowledged records. There are three proofs:
+//! *damage*, and the log does not open, because truncating would lose acknowledged records. There are four proofs:
 //! - the `synced` field of a later block;
 //! - a later segment, because a segment is started only after the previous one is synced completely;
 //! - a file that ends within a block. A crash cannot cause that: the file length is durable before the block is
-//!   written.
+//!   written;
+//! - the position that the checkpoint says was reached.
 //!
 //! The rest of the tail is rewritten and synced before the log continues. It may be only in the page cache, and after a
 //! failed sync of an earlier process the kernel may treat pages as clean that never reached the disk.
@@ -22,7 +23,7 @@ use crate::layout::{InvalidBlock, SegmentHeader};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, ReplayError, io_error};
 use crate::scan::{BlockScan, ScannedBlock, examine_rest};
-use crate::segments::{LogSegment, segment_name};
+use crate::segments::{LogSegment, base_of_newest_name, newest_name, segment_name};
 use crate::space::SPARE_NAME;
 use storage::{Storage, is_full, read_full, write_all};
 
@@ -75,6 +76,7 @@ pub(crate) fn recover(
     storage
         .sync_directory()
         .map_err(io_error("syncing", "the journal directory"))?;
+    name_newest(storage, last.base)?;
     opened.next = tail.end;
     opened.torn_bytes_cut = tail.torn_bytes;
     Ok(RecoveredLog { catalog, opened })
@@ -100,6 +102,18 @@ fn remove_existing(storage: &dyn Storage, unwanted: &[String]) -> Result<(), Ope
     Ok(())
 }
 
+/// Creates the file that states the base of the newest segment, whose name is durable. Removes earlier ones.
+fn name_newest(storage: &dyn Storage, base: Lsn) -> Result<(), OpenError> {
+    let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
+    let name = newest_name(base);
+    if !names.contains(&name) {
+        storage.create(&name, 0).map_err(io_error("creating", &name))?;
+    }
+    let is_earlier = |other: &String| base_of_newest_name(other).is_some() && *other != name;
+    let earlier: Vec<String> = names.into_iter().filter(is_earlier).collect();
+    remove_existing(storage, &earlier)
+}
+
 fn create(storage: &dyn Storage, config: &LogConfig) -> Result<RecoveredLog, OpenError> {
     let base = Lsn(0);
     let name = segment_name(base);
@@ -114,10 +128,12 @@ fn create(storage: &dyn Storage, config: &LogConfig) -> Result<RecoveredLog, Ope
     file.sync().map_err(failed())?;
     storage.rename(SPARE_NAME, &name).map_err(failed())?;
     storage.sync_directory().map_err(failed())?;
+    name_newest(storage, base)?;
     let checkpoint = Checkpoint {
         journal_id: header.journal_id,
         replay_from: base,
         first: base,
+        reached: base,
     };
     Ok(RecoveredLog {
         catalog: SegmentCatalog {
@@ -214,13 +230,20 @@ impl<'a, 'r> ReplayRun<'a, 'r> {
     fn check_tail(&self, segment: &LogSegment, end: Lsn, stop: Option<InvalidBlock>) -> Result<DiskTail, OpenError> {
         let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end)
             .map_err(io_error("reading", &segment.name))?;
-        match rest.is_damage() {
+        let reached = self.catalog.checkpoint.reached;
+        match rest.is_damage() || end < reached {
             false => Ok(DiskTail {
                 synced: self.synced.max(segment.base),
                 end,
                 torn_bytes: rest.used_bytes,
             }),
-            true => Err(self.damaged(segment, end, stop)),
+            true if rest.is_damage() || stop.is_some() => Err(self.damaged(segment, end, stop)),
+            true => Err(OpenError::EndMissing {
+                location: self.storage.location(),
+                file: segment.name.clone(),
+                lsn: end,
+                reached,
+            }),
         }
     }
 

@@ -58,6 +58,14 @@ pub enum OpenError {
         file: String,
         lsn: Lsn,
     },
+    /// The log ends before a position up to which it had been synced.
+    EndMissing {
+        location: String,
+        /// The last segment.
+        file: String,
+        lsn: Lsn,
+        reached: Lsn,
+    },
     /// The file belongs to another journal.
     WrongJournal {
         location: String,
@@ -98,6 +106,16 @@ impl fmt::Display for OpenError {
                 "journal segment {file} (position {lsn}) is missing, or the previous segment is truncated. Restore the file, or \
      remove the segments that are cut off from the start of replay: tidewire journal repair --data-dir \
      {location}"
+            ),
+            OpenError::EndMissing {
+                location,
+                file,
+                lsn,
+                reached,
+            } => write!(
+                f,
+                "the end of the journal is missing: {file} ends at position {lsn}, but the journal had been synced up to position \
+     {reached}. Restore the file, or accept the loss: tidewire journal repair --data-dir {location}"
             ),
             OpenError::WrongJournal {
                 location,

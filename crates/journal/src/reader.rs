@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
-use crate::layout::{RECORD_HEADER_BYTES, split_record, u32_at};
+use crate::layout::{RECORD_HEADER_BYTES, first_record, u32_at};
 use crate::lsn::Lsn;
 use crate::segments::{LogSegment, SegmentList};
 use crate::status::LogStatus;
@@ -135,10 +135,7 @@ impl LogReader {
             .ok_or_else(damaged)?;
         let record_bytes = RECORD_HEADER_BYTES as u64 + u64::from(payload_bytes);
         readable.load(position, record_bytes, read_ahead, window)?;
-        match split_record(window.from(position)) {
-            Ok((payload, _)) => Ok(payload),
-            _ => Err(damaged()),
-        }
+        first_record(window.from(position)).map_err(|_| damaged())
     }
 
     pub(crate) fn readable(&self, position: Lsn) -> Result<ReadableSegment, ReadError> {

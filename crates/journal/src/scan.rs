@@ -7,8 +7,8 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{
-    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, InvalidBlock, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
-    split_record, u32_at,
+    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, Frame, InvalidBlock, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
+    split_frame, u32_at,
 };
 use crate::lsn::Lsn;
 use crate::segments::LogSegment;
@@ -28,6 +28,8 @@ pub(crate) struct BlockScan<'a> {
 pub(crate) struct ParsedBlock<'a> {
     pub header: BlockHeader,
     pub records: &'a [u8],
+    /// Number of records that a repair replaced because they were damaged.
+    pub lost_records: u64,
 }
 
 pub(crate) enum ScannedBlock<'a> {
@@ -73,32 +75,46 @@ impl<'a> BlockScan<'a> {
         if records.len() as u64 != u64::from(header.records_bytes) {
             return Ok(ScannedBlock::Invalid(InvalidBlock::Cut));
         }
-        if let Err(invalid) = check_records(records) {
-            return Ok(ScannedBlock::Invalid(invalid));
-        }
+        let lost_records = match check_records(records) {
+            Ok(lost_records) => lost_records,
+            Err(invalid) => return Ok(ScannedBlock::Invalid(invalid)),
+        };
         self.position.0 += header.block_bytes();
-        Ok(ScannedBlock::Block(ParsedBlock { header, records }))
+        Ok(ScannedBlock::Block(ParsedBlock {
+            header,
+            records,
+            lost_records,
+        }))
     }
 }
 
-fn check_records(mut records: &[u8]) -> Result<(), InvalidBlock> {
+/// Returns the number of lost records.
+fn check_records(mut records: &[u8]) -> Result<u64, InvalidBlock> {
+    let mut lost_records = 0;
     while !records.is_empty() {
-        (_, records) = split_record(records)?;
+        let (frame, rest) = split_frame(records)?;
+        lost_records += u64::from(frame == Frame::Lost);
+        records = rest;
     }
-    Ok(())
+    Ok(lost_records)
 }
 
 impl<'a> ParsedBlock<'a> {
-    /// Returns position and payload of each record.
+    /// Returns position and payload of each record, without lost records.
     pub fn records(&self) -> impl Iterator<Item = (Lsn, &'a [u8])> + use<'a> {
-        let records = self.records;
+        let (records, has_lost) = (self.records, self.lost_records > 0);
+        let is_record = move |at: usize| !has_lost || matches!(split_frame(&records[at..]), Ok((Frame::Record(_), _)));
         let base = self.header.lsn.0 + BLOCK_HEADER_BYTES as u64;
         let mut at = 0;
         std::iter::from_fn(move || {
-            let header = records.get(at..at + RECORD_HEADER_BYTES)?;
-            let (position, payload_at) = (Lsn(base + at as u64), at + RECORD_HEADER_BYTES);
-            at = payload_at + u32_at(header, 0) as usize;
-            Some((position, &records[payload_at..at]))
+            loop {
+                let header = records.get(at..at + RECORD_HEADER_BYTES)?;
+                let (frame_at, payload_at) = (at, at + RECORD_HEADER_BYTES);
+                at = payload_at + u32_at(header, 0) as usize;
+                if is_record(frame_at) {
+                    return Some((Lsn(base + frame_at as u64), &records[payload_at..at]));
+                }
+            }
         })
     }
 }

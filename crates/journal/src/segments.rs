@@ -55,6 +55,21 @@ pub(crate) fn base_of_name(name: &str) -> Option<Lsn> {
     is_ours.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn))?
 }
 
+const NEWEST_PREFIX: &str = "newest-";
+
+/// Returns the name of the empty file that states the base of the newest segment. It is renamed after the name of a new
+/// segment is durable, and needs no sync of its own: it proves that the segment existed, and that is all.
+pub(crate) fn newest_name(base: Lsn) -> String {
+    format!("{NEWEST_PREFIX}{:016x}", base.0)
+}
+
+/// Returns the base in the name of such a file.
+pub(crate) fn base_of_newest_name(name: &str) -> Option<Lsn> {
+    let digits = name.strip_prefix(NEWEST_PREFIX)?;
+    let is_ours = digits.len() == NAME_DIGITS;
+    is_ours.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn))?
+}
+
 /// A segment, and its end unless it is the last one.
 pub(crate) struct SegmentWithEnd {
     pub segment: Arc<LogSegment>,

@@ -16,7 +16,7 @@ use crate::checkpoint::{Checkpoint, CheckpointReplaceError};
 use crate::config::{FlushPolicy, LogConfig};
 use crate::layout::{BLOCK_HEADER_BYTES, BlockHeader, SEGMENT_HEADER_BYTES, SegmentHeader, u32_at};
 use crate::lsn::Lsn;
-use crate::segments::{LogSegment, SegmentList, segment_name};
+use crate::segments::{LogSegment, SegmentList, newest_name, segment_name};
 use crate::space::{DiskSpace, SPARE_NAME, Shortage, SpareSegment};
 use crate::status::{LogState, LogStatus};
 use crate::tail::{Appended, TailChunk};
@@ -161,6 +161,16 @@ impl LogWriter {
         })
     }
 
+    /// Records in the checkpoint how far the log is synced, so that the next start detects a missing end. Part of a
+    /// clean shutdown.
+    pub fn record_end(&mut self) -> io::Result<()> {
+        self.check_failed().map_err(io::Error::other)?;
+        if self.checkpoint.reached == self.synced {
+            return Ok(());
+        }
+        self.replace_checkpoint(self.checkpoint)
+    }
+
     /// Sets the checkpoint to the start of a batch, after that batch is durable.
     pub fn set_checkpoint_at(&mut self, batch: Appended) -> io::Result<()> {
         if batch.end > self.synced {
@@ -296,6 +306,8 @@ impl LogWriter {
         self.storage
             .sync_directory()
             .map_err(|error| stop_of_sync("the directory", error))?;
+        // The next sync of the directory makes it durable. A failure only weakens the detection of a missing segment.
+        let _ = self.storage.rename(&newest_name(self.active.base), &newest_name(base));
         self.active = Arc::new(LogSegment::new(base, spare.file, spare.bytes));
         self.segments.push(Arc::clone(&self.active));
         self.space.prepare(self.segments.file_bytes());
@@ -339,6 +351,10 @@ impl LogWriter {
     }
 
     fn replace_checkpoint(&mut self, checkpoint: Checkpoint) -> io::Result<()> {
+        let checkpoint = Checkpoint {
+            reached: self.synced,
+            ..checkpoint
+        };
         match checkpoint.replace(&*self.storage) {
             Ok(()) => {
                 self.checkpoint = checkpoint;

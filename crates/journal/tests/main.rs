@@ -11,5 +11,7 @@ mod faults;
 mod follow;
 mod inspect;
 mod journal;
+mod missing;
 mod scratch;
+mod skip;
 mod threads;

@@ -6,13 +6,15 @@
 
 mod copy;
 mod repair;
+mod skip;
 mod survey;
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 pub use copy::{copy_around, copy_to};
-pub use repair::{RepairMode, RepairReport, repair, replay_all};
+pub use repair::{DamagePolicy, RepairMode, RepairOptions, RepairReport, repair, repair_log, replay_all};
+pub use skip::{LostRange, LostThing};
 
 use crate::DIRECTORY_NAME;
 use crate::lsn::Lsn;

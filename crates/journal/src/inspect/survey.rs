@@ -6,10 +6,10 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::catalog::{bases_from, missing, open_segment, read_checkpoint};
+use crate::catalog::{SegmentNames, missing, open_segment, read_checkpoint};
 use crate::checkpoint::Checkpoint;
 use crate::inspect::{InspectionReport, RecordVisitor, SegmentReport};
-use crate::layout::{InvalidBlock, SegmentHeader};
+use crate::layout::{InvalidBlock, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
 use crate::scan::{BlockScan, ScannedBlock, examine_rest, find_block};
@@ -23,6 +23,8 @@ pub(crate) struct Survey {
     pub checkpoint: Option<Checkpoint>,
     /// Sorted. Without segments that the checkpoint no longer includes.
     pub segments: Vec<SurveyedSegment>,
+    /// Base of the newest segment that existed, if its name is known.
+    pub newest: Option<Lsn>,
     /// Problems that concern whole files.
     pub problems: Vec<OpenError>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct SurveyedSegment {
     pub name: String,
     /// `None` if the header is damaged or does not match the file name.
     pub opened: Option<(LogSegment, SegmentHeader)>,
+    /// `opened` has a header that was made from the file name.
+    pub is_header_damaged: bool,
 }
 
 /// Totals of the blocks of one segment.
@@ -63,23 +67,66 @@ impl Survey {
             None
         });
         let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
-        let segments = bases_from(storage, first)?
+        let SegmentNames { mut bases, newest } = SegmentNames::read(storage)?;
+        // The listing of a directory in use may have the new name and not the segment.
+        if let Some(newest) =
+            newest.filter(|newest| bases.last() < Some(newest) && open_segment(storage, *newest).is_ok())
+        {
+            bases.push(newest);
+        }
+        let segments = bases
             .into_iter()
+            .filter(|base| *base >= first)
             .map(|base| SurveyedSegment {
                 base,
                 name: segment_name(base),
                 opened: open_segment(storage, base).map_err(|error| problems.push(error)).ok(),
+                is_header_damaged: false,
             })
             .collect();
         Ok(Survey {
             checkpoint,
             segments,
+            newest,
             problems,
         })
     }
 
     pub fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.checkpoint.is_none() && self.problems.is_empty()
+        self.segments.is_empty() && self.checkpoint.is_none() && self.newest.is_none() && self.problems.is_empty()
+    }
+
+    /// Opens segments with a damaged header as segments of this journal that begin where their file name says.
+    pub fn restore_headers(&mut self, storage: &dyn Storage) -> io::Result<()> {
+        let Some(journal_id) = self.journal_id() else {
+            return Ok(());
+        };
+        for segment in self.segments.iter_mut().filter(|segment| segment.opened.is_none()) {
+            let file = storage.open(&segment.name)?;
+            let file_bytes = file.len()?;
+            if file_bytes < SEGMENT_HEADER_BYTES as u64 {
+                continue;
+            }
+            let header = SegmentHeader {
+                base: segment.base,
+                journal_id,
+                created_unix_ms: storage.unix_ms(),
+            };
+            segment.opened = Some((LogSegment::new(segment.base, file, file_bytes), header));
+            segment.is_header_damaged = true;
+        }
+        Ok(())
+    }
+
+    /// Returns the base of the newest segment if that is missing.
+    pub fn missing_newest(&self) -> Option<Lsn> {
+        let last = self.segments.last().map(|segment| segment.base);
+        self.newest.filter(|newest| last < Some(*newest))
+    }
+
+    /// Returns the position up to which the log was synced, at least.
+    pub fn reached(&self) -> Lsn {
+        self.checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.reached)
     }
 
     pub fn journal_id(&self) -> Option<u64> {
@@ -132,8 +179,29 @@ impl Survey {
         {
             problems.push(missing(storage, report.next));
         }
+        self.check_end(storage, report.next, &mut problems);
         report.problems = problems;
         Ok(report)
+    }
+
+    /// Reports a missing end of the log, unless that is reported already.
+    fn check_end(&self, storage: &dyn Storage, end: Lsn, problems: &mut Vec<OpenError>) {
+        let is_reported = problems.iter().any(|problem| match problem {
+            OpenError::Damaged { lsn, .. } | OpenError::SegmentMissing { lsn, .. } => *lsn >= end,
+            _ => false,
+        });
+        match (self.missing_newest(), self.segments.last()) {
+            _ if is_reported => {}
+            (Some(newest), _) => problems.push(missing(storage, newest)),
+            (None, None) => problems.push(missing(storage, end)),
+            (None, Some(last)) if end < self.reached() => problems.push(OpenError::EndMissing {
+                location: storage.location(),
+                file: last.name.clone(),
+                lsn: end,
+                reached: self.reached(),
+            }),
+            (None, Some(_)) => {}
+        }
     }
 
     fn read(
@@ -165,6 +233,7 @@ impl Survey {
             segment,
             journal_id: header.journal_id,
             next_base,
+            reached: self.reached(),
             contents: SegmentContents::default(),
             visit,
         };
@@ -244,6 +313,8 @@ struct SegmentSurvey<'a, 'v> {
     segment: &'a LogSegment,
     journal_id: u64,
     next_base: Option<Lsn>,
+    /// The log was synced up to this position.
+    reached: Lsn,
     contents: SegmentContents,
     visit: &'a mut RecordVisitor<'v>,
 }
@@ -305,7 +376,7 @@ impl SegmentSurvey<'_, '_> {
 
     /// Returns whether the bytes at `lsn` cannot be the rest of a write that a crash interrupted.
     fn is_damage(&mut self, lsn: Lsn) -> io::Result<bool> {
-        if self.next_base.is_some() {
+        if self.next_base.is_some() || lsn < self.reached {
             return Ok(true);
         }
         let rest = examine_rest(self.segment, self.journal_id, lsn)?;
