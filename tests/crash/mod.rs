@@ -22,11 +22,13 @@ mod full_disk;
 mod judge;
 mod load;
 mod message;
+mod missing;
 mod publisher;
 mod random;
 mod restore;
 mod rounds;
 mod shared;
+mod skip;
 mod subscriber;
 mod wire;
 

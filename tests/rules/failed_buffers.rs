@@ -181,6 +181,51 @@ fn damaged_buffer_names_the_command_that_repairs_it() {
     assert_recovered(&server);
 }
 
+/// The messages of a buffer whose directory was deleted are lost, but not silently.
+#[test]
+fn missing_buffer_holds_publishers_back_until_the_loss_is_accepted() {
+    let mut server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    define(&Api::of(&server), &web);
+    publish(&server, 0..10);
+    server.kill();
+    fs::remove_dir_all(buffer(&server)).unwrap();
+    server.spawn_again();
+    server.wait_until("the server has started", |server| {
+        let is_listening = std::net::TcpStream::connect(server.http()).is_ok();
+        is_listening && !server.http_get("/readyz").1.contains("starting")
+    });
+    let alarm = assert_visible(&server, "existed and is missing");
+    let data_dir = server.dir().join("data");
+    let command = format!(
+        "tidewire journal repair --accept-loss --data-dir {}",
+        data_dir.display()
+    );
+    assert!(alarm.contains(&command), "{alarm}");
+    server.kill();
+    let repaired = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .args(["journal", "repair", "--accept-loss", "--data-dir"])
+        .arg(&data_dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&repaired.stdout);
+    assert!(
+        said.contains("integration/buffers/http-hook accepted as lost"),
+        "{repaired:?}"
+    );
+    server.spawn_again();
+    web.come();
+    server.wait_until_ready();
+    let expected = publish(&server, 50..60);
+    wait_for(&server, &web, &expected);
+    assert_recovered(&server);
+    // A deleted action is not missed.
+    let api = Api::of(&server);
+    api.ok("DELETE", "/api/v1/rules/all", &json!(null));
+    api.ok("DELETE", ACTION, &json!(null));
+    assert!(!buffer(&server).with_file_name("http-hook.exists").exists());
+}
+
 #[test]
 fn failed_sync_of_a_buffer_holds_publishers_back_until_it_reopens() {
     let server = Server::start(&faulty_disk::config(""));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
@@ -78,6 +78,7 @@ pub enum DevicesOpenError {
     LogIsOlder {
         ends_at: u64,
         needed: u64,
+        data_dir: PathBuf,
     },
     Repository(Box<dyn std::error::Error + Send + Sync>),
     Store(Box<dyn std::error::Error + Send + Sync>),
@@ -90,10 +91,16 @@ impl fmt::Display for DevicesOpenError {
         match self {
             DevicesOpenError::Directory(_) => f.write_str("cannot use the platform's directory"),
             DevicesOpenError::Log(_) => f.write_str("cannot open the device log"),
-            DevicesOpenError::LogIsOlder { ends_at, needed } => write!(
+            DevicesOpenError::LogIsOlder {
+                ends_at,
+                needed,
+                data_dir,
+            } => write!(
                 f,
                 "the device log ends at {ends_at}, but the platform's data includes position {needed}: \
-                 {DIRECTORY_NAME}/log does not match the rest of {DIRECTORY_NAME}; restore both from one backup"
+                 the end of {DIRECTORY_NAME}/log is missing, or the log is older than the rest of {DIRECTORY_NAME}. Restore a \
+                 backup of the whole data directory, or accept the loss: tidewire journal repair --accept-loss --data-dir {}",
+                data_dir.display()
             ),
             DevicesOpenError::Repository(_) => f.write_str("cannot read the platform's entities"),
             DevicesOpenError::Store(_) => f.write_str("cannot open the time series"),
@@ -154,6 +161,7 @@ impl Devices {
             return Err(DevicesOpenError::LogIsOlder {
                 ends_at: found.next.0,
                 needed: needed.0,
+                data_dir: data_dir.to_owned(),
             });
         }
         let hub = Arc::new(Hub::new(options, platform, log, ExternalRequests::new(sender)));
@@ -541,6 +549,7 @@ impl Devices {
             let _ = thread.join();
         }
         self.hub.save_events();
+        self.hub.checkpoint_entities();
         self.hub.log.shut_down();
     }
 }
@@ -629,6 +638,12 @@ fn device_login(device: DeviceId, directory: &platform::DeviceDirectory) -> Opti
 fn open_platform(directory: &Path, options: &DevicesOptions) -> Result<Arc<Platform>, DevicesOpenError> {
     let repository =
         SqliteRepository::open(directory).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
+    let check = repository.integrity_check();
+    tracing::info!(
+        took_ms = check.took.as_millis() as u64,
+        is_complete = check.is_complete,
+        "entity database checked"
+    );
     let entities =
         Entities::open(Arc::new(repository)).map_err(|error| DevicesOpenError::Repository(Box::new(error)))?;
     let disk = StorageDirectory::open(directory, timeseries::DIRECTORY_NAME)

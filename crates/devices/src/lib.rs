@@ -33,6 +33,7 @@ mod ingest;
 mod lifecycle;
 mod limits;
 mod log;
+pub mod loss;
 mod ota;
 mod outlet;
 mod outward;

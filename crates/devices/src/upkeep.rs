@@ -24,6 +24,9 @@ const CLEAN_UP_MS: i64 = 3_600_000;
 /// Interval at which events are saved.
 const EVENTS_MS: i64 = 10_000;
 
+/// Interval at which the write-ahead log of the entity database is emptied.
+const CHECKPOINT_MS: i64 = 60_000;
+
 /// Interval of rule node statistics, as ThingsBoard's `actors.statistics.persist_frequency`.
 const STATISTICS_MS: i64 = 3_600_000;
 
@@ -32,6 +35,7 @@ pub fn run(hub: &Arc<Hub>) {
     let store = hub.platform.store();
     let mut next_clean_up = (None, 0);
     let mut next_events_ms = 0;
+    let mut next_checkpoint_ms = unix_ms().saturating_add(CHECKPOINT_MS);
     let mut follow_ups = FollowUps::default();
     let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.is_stopping.load(Relaxed) {
@@ -62,6 +66,10 @@ pub fn run(hub: &Arc<Hub>) {
             next_events_ms = now_ms.saturating_add(EVENTS_MS);
             hub.save_events();
         }
+        if now_ms >= next_checkpoint_ms {
+            next_checkpoint_ms = now_ms.saturating_add(CHECKPOINT_MS);
+            hub.checkpoint_entities();
+        }
         if now_ms >= next_statistics_ms {
             next_statistics_ms = now_ms.saturating_add(STATISTICS_MS);
             hub.record_statistics(now_ms);
@@ -73,6 +81,13 @@ pub fn run(hub: &Arc<Hub>) {
 }
 
 impl Hub {
+    /// Empties the write-ahead log of the entity database.
+    pub fn checkpoint_entities(&self) {
+        if let Err(error) = self.platform.entities().repository().checkpoint() {
+            tracing::warn!(error = %error_chain(&error), "emptying the write-ahead log of the entity database failed");
+        }
+    }
+
     /// Saves events for the next start.
     pub fn save_events(&self) {
         self.save_lifecycle();

@@ -13,6 +13,7 @@
 //! - A slow rule delays its own publishers and no other client.
 //! - Without rules, the only cost of a message is reading one integer.
 
+mod buffer_marks;
 mod collector;
 mod compile;
 mod declared;
@@ -44,10 +45,13 @@ mod unavailable;
 
 /// Directory below the data directory, with the definitions and the buffers.
 pub const DIRECTORY_NAME: &str = "integration";
+/// File below `DIRECTORY_NAME`, with the definitions.
+pub const DEFINITIONS_NAME: &str = "definitions.json";
 /// Directory below `DIRECTORY_NAME`, with one directory per action.
 pub const BUFFERS_NAME: &str = "buffers";
 
 /// A running action.
+pub use buffer_marks::missing_buffers;
 pub use connectors::Action as RunningAction;
 pub use connectors::ActionStats;
 pub use declared::{Declaration, DeclarationProblem, DeclaredDefinitions};

@@ -129,7 +129,7 @@ impl DefinitionStore {
     /// Opens the store. Without a file there are no definitions.
     pub fn open(directory: &Path) -> Result<(DefinitionStore, StoredDefinitions), String> {
         let mut store = DefinitionStore {
-            path: directory.join("definitions.json"),
+            path: directory.join(crate::DEFINITIONS_NAME),
             whole_bytes: 0,
             changes_path: directory.join("definitions.changes"),
             changes_bytes: 0,

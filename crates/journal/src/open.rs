@@ -37,6 +37,8 @@ pub struct OpenReport {
     pub blocks: u64,
     pub records: u64,
     pub torn_bytes_cut: u64,
+    /// Records that a repair replaced because they were damaged.
+    pub lost_records: u64,
 }
 
 /// Receives the position and payload of each record.
@@ -215,6 +217,7 @@ impl<'a, 'r> ReplayRun<'a, 'r> {
                 ScannedBlock::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
             };
             self.opened.blocks += 1;
+            self.opened.lost_records += block.lost_records;
             self.synced = self.synced.max(block.header.synced);
             for (position, payload) in block.records() {
                 self.opened.records += 1;

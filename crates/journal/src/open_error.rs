@@ -98,8 +98,9 @@ impl fmt::Display for OpenError {
                 damage: what,
             } => write!(
                 f,
-                "the journal is damaged: {file}, offset {offset} (position {lsn}): {what}. Restore a backup, or truncate the \
-     journal there, which loses all later records: tidewire journal repair --data-dir {location}"
+                "the journal is damaged: {file}, offset {offset} (position {lsn}): {what}. Restore a backup, or repair \
+     the journal. A repair removes all later records; with --skip-damaged, only damaged ones: tidewire journal repair \
+     --data-dir {location}"
             ),
             OpenError::SegmentMissing { location, file, lsn } => write!(
                 f,

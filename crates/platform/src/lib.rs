@@ -46,5 +46,5 @@ pub use platform::{
 pub use queue_statistics::{Exception, QueueCounts};
 pub use retention::TimesToLive;
 pub use shares::{TenantLoad, TenantShares};
-pub use sqlite::{FILE_NAME, SqliteOpenError, SqliteRepository};
+pub use sqlite::{FILE_NAME, IntegrityCheck, SqliteOpenError, SqliteRepository};
 pub use usage::{UsageCounter, UsagePoint};

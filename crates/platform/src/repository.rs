@@ -171,6 +171,11 @@ pub struct AlarmSelection {
 pub trait Repository: Send + Sync {
     fn apply(&self, changes: &[RepositoryChange]) -> Result<(), RepositoryError>;
 
+    /// Shortens the write-ahead log, if the repository has one. Part of regular maintenance and of a clean stop.
+    fn checkpoint(&self) -> Result<(), RepositoryError> {
+        Ok(())
+    }
+
     fn get(&self, id: EntityId) -> Result<Option<EntityRecord>, RepositoryError>;
 
     fn find_by_key(&self, kind: EntityType, unique_key: &str) -> Result<Option<EntityRecord>, RepositoryError>;

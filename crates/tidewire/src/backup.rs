@@ -27,6 +27,7 @@ use crate::config::files::chain;
 use crate::journal_command::holdings::{JournalSummary, count};
 use crate::journal_command::{data_dir_args, readable_bytes};
 use crate::output::{EXIT_FAILURE, fail, print};
+use crate::stores;
 
 pub fn backup_command() -> Command {
     Command::new("backup")
@@ -103,6 +104,9 @@ fn restore_into(from: &Path, data_dir: &Path, is_whole: bool) -> Result<CopyResu
     if is_whole && let Err(message) = mark::check_copied(from, data_dir) {
         empty(data_dir);
         return Err(message);
+    }
+    if !is_whole {
+        stores::forget(data_dir)?;
     }
     mark::end_restore(data_dir).map(|()| copied)
 }
@@ -229,6 +233,11 @@ fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<B
     let definitions = copy_other_files(&from, &to)?;
     files.extend(definitions.into_iter().map(|file| format!("{name}/{file}")));
     let buffers = from.join(integration::BUFFERS_NAME);
+    if buffers.is_dir() {
+        // Also without a buffer: a data directory that has had this directory does not start without it.
+        let target = to.join(integration::BUFFERS_NAME);
+        fs::create_dir_all(&target).map_err(|error| format!("cannot create {}: {error}", target.display()))?;
+    }
     for buffer in directories(&buffers)? {
         let target = to
             .join(integration::BUFFERS_NAME)

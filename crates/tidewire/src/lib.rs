@@ -20,5 +20,6 @@ pub mod reference;
 mod remote;
 pub mod secret;
 pub mod serve;
+mod stores;
 pub mod systemd;
 mod top;

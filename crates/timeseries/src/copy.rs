@@ -14,6 +14,7 @@ use crate::column_store::ColumnStore;
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::manifest::{Manifest, NAME};
+use crate::value::LogPosition;
 use crate::{segment, series_log};
 
 /// Maximum number of attempts.
@@ -32,6 +33,18 @@ pub fn copy_to(parent: &Path, name: &str, target: &Path) -> Result<Option<u64>, 
         let _ = fs::remove_dir_all(&to);
     }
     result.map(Some)
+}
+
+/// Returns the durable position of the store `name` in `parent` without opening it. `None` if there is no store.
+pub fn durable_position_of(parent: &Path, name: &str) -> Result<Option<LogPosition>, StoreError> {
+    let directory = parent.join(name);
+    if !directory.join(NAME).is_file() {
+        return Ok(None);
+    }
+    let disk = StorageDirectory::open_read_only(parent, name)
+        .map_err(|error| failed("open", &directory)(io::Error::other(error)))?;
+    let manifest = Manifest::read(&disk)?;
+    Ok(manifest.map(|manifest| LogPosition(manifest.durable_position)))
 }
 
 fn copy_and_open(parent: &Path, name: &str, target: &Path) -> Result<u64, StoreError> {

@@ -2,12 +2,15 @@
 //! written to a temporary file, synced, renamed.
 //!
 //! ```text
-//! magic "TWMANIFE" | version u32 | bytes u32 of the body | crc32c u32 of the body | body
+//! magic "TWMANIFE" | version u32 | bytes u32 of the body | crc32c u32 of version, bytes and body | body
 //! body  durable position u64 | next sequence number | next file number | series log: number, bytes
 //!       | times to live: count, (class, ms)
 //!       | segments: count, (number, seq, clean_seq, bytes, group flag u8, class, window)
 //!       | tombstones: count, (series, start, end, seq, position, latest u8)
 //! ```
+//!
+//! Early manifests of version 1 have a checksum of the body only. Later versions must keep the header, so that a
+//! damaged version is not taken for a later one.
 
 use std::sync::Arc;
 
@@ -19,7 +22,8 @@ use crate::error::StoreError;
 use crate::file_name::{FileName, read_exact, write_all};
 use crate::segment::SegmentGroup;
 
-pub(crate) const NAME: &str = "manifest";
+/// Name of the manifest's file. A directory without it is no store.
+pub const NAME: &str = "manifest";
 pub(crate) const NEW_NAME: &str = "manifest.new";
 const MAGIC: [u8; 8] = *b"TWMANIFE";
 const HEADER_BYTES: usize = 20;
@@ -83,18 +87,19 @@ impl Manifest {
         if header[..8] != MAGIC {
             return Err(name.corrupt(0, "a valid header of a manifest"));
         }
-        if version > FORMAT_VERSION {
-            let file = name.path();
-            return Err(StoreError::Version { file, version });
-        }
         let length = file.len().map_err(name.io("read"))?;
         if length != HEADER_BYTES as u64 + u64::from(bytes) {
             return Err(name.corrupt(12, "the length of the manifest"));
         }
         let mut body = vec![0; bytes as usize];
         read_exact(&*file, &name, HEADER_BYTES as u64, &mut body)?;
-        if crc32c::crc32c(&body) != crc {
-            return Err(name.corrupt(HEADER_BYTES as u64, "a manifest with a valid checksum"));
+        let is_early = version == 1 && crc32c::crc32c(&body) == crc;
+        if !is_early && checksum(version, &body) != crc {
+            return Err(name.corrupt(8, "a manifest with a valid checksum"));
+        }
+        if version > FORMAT_VERSION {
+            let file = name.path();
+            return Err(StoreError::Version { file, version });
         }
         let invalid = |InvalidBytes(expected)| name.corrupt(HEADER_BYTES as u64, expected);
         Manifest::decode(&mut BytesReader::new(&body))
@@ -139,7 +144,7 @@ impl Manifest {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        out.extend_from_slice(&checksum(FORMAT_VERSION, &body).to_le_bytes());
         out.extend_from_slice(&body);
         out
     }
@@ -163,6 +168,11 @@ impl Manifest {
         }
         Ok(manifest)
     }
+}
+
+fn checksum(version: u32, body: &[u8]) -> u32 {
+    let header = [version.to_le_bytes(), (body.len() as u32).to_le_bytes()].concat();
+    crc32c::crc32c_append(crc32c::crc32c(&header), body)
 }
 
 pub(crate) enum ManifestReplaceError {

@@ -28,7 +28,7 @@ mod table;
 mod tag;
 mod unrouted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use foldhash::quality::RandomState;
 
@@ -298,6 +298,20 @@ impl Recovery {
 }
 
 impl RecoveredState {
+    /// Ends sessions whose client has a newer one, and returns their number. Only a log with lost records has them: the
+    /// record that the older session ended is missing. Nobody could connect to that session again.
+    pub fn end_replaced_sessions(&mut self) -> usize {
+        let mut newest: HashMap<Box<str>, SessionKey> = HashMap::new();
+        for session in &self.sessions {
+            let key = newest.entry(session.client_id.clone()).or_insert(session.key);
+            *key = session.key.max(*key);
+        }
+        let before = self.sessions.len();
+        self.sessions
+            .retain(|session| newest.get(&session.client_id) == Some(&session.key));
+        before - self.sessions.len()
+    }
+
     /// Returns all messages that something refers to. Those of released entries may have been deleted.
     fn messages(&self) -> impl Iterator<Item = RecordPosition> {
         let entries = self.sessions.iter().flat_map(|session| &session.entries);

@@ -1,6 +1,7 @@
 //! Creates, changes and deletes actions, with their buffers and pumps.
 
 use super::*;
+use crate::buffer_marks;
 
 impl Engine {
     pub fn actions(&self) -> Vec<ActionView> {
@@ -71,7 +72,8 @@ impl Engine {
         self.stop_action(id);
         self.apply_actions();
         let directory = self.buffer_directory(id);
-        if let Err(error) = std::fs::remove_dir_all(&directory)
+        let removed = buffer_marks::remove(&directory).and_then(|()| std::fs::remove_dir_all(&directory));
+        if let Err(error) = removed
             && error.kind() != std::io::ErrorKind::NotFound
         {
             let directory = directory.display();
@@ -179,9 +181,21 @@ impl Engine {
             progress.notify_waiters();
         };
         let (directory, config, mode) = (&self.buffer_directory(&id), &delivery.buffer, delivery.query_mode);
-        let buffer = ActionBuffer::open(directory, config, mode, on_progress.clone()).unwrap_or_else(|error| {
-            ActionBuffer::unavailable(directory, config, mode, with_causes(&error), on_progress)
-        });
+        let is_disk = config.mode == BufferMode::Disk;
+        let opened = match is_disk && buffer_marks::is_missing(directory) {
+            true => Err(self.missing_buffer(directory)),
+            false => {
+                ActionBuffer::open(directory, config, mode, on_progress.clone()).map_err(|error| with_causes(&error))
+            }
+        };
+        if is_disk
+            && opened.is_ok()
+            && let Err(error) = buffer_marks::set(directory)
+        {
+            tracing::warn!(action = %id, %error, "cannot mark the buffer of the action as existing");
+        }
+        let buffer =
+            opened.unwrap_or_else(|error| ActionBuffer::unavailable(directory, config, mode, error, on_progress));
         let running = |it: &Result<ActionEntry, Problems>| it.as_ref().ok().map(|running| running.action.clone());
         let previous = self.state().actions.get(&id).and_then(running);
         if let Some(previous) = previous {
@@ -232,6 +246,16 @@ impl Engine {
         self.inner.runtime_handle.block_on(action.stop(STOP_WITHIN));
         close_buffer(id, &action);
         self.state().action_counts.insert(id.to_owned(), action.stats());
+    }
+
+    fn missing_buffer(&self, directory: &Path) -> String {
+        let data_dir = self.inner.directory.parent().unwrap_or(Path::new("."));
+        format!(
+            "the buffer {} existed and is missing, with its messages. Restore it, or accept the loss: tidewire journal \
+             repair --accept-loss --data-dir {}",
+            directory.display(),
+            data_dir.display()
+        )
     }
 
     pub(super) fn buffer_directory(&self, id: &str) -> PathBuf {

@@ -14,7 +14,7 @@ use std::{fmt, io};
 
 pub use copy::{copy_around, copy_to};
 pub use repair::{DamagePolicy, RepairMode, RepairOptions, RepairReport, repair, repair_log, replay_all};
-pub use skip::{LostRange, LostThing};
+pub use skip::{LostRange, LostThing, extend_to};
 
 use crate::DIRECTORY_NAME;
 use crate::lsn::Lsn;
@@ -35,6 +35,8 @@ pub struct InspectionReport {
     pub segments: Vec<SegmentReport>,
     pub blocks: u64,
     pub records: u64,
+    /// Records that a repair replaced because they were damaged.
+    pub lost_records: u64,
     /// Size of all segments, including preallocated space.
     pub file_bytes: u64,
     /// Bytes of an unfinished write at the end, which the next start truncates. In a journal in use, a write in
@@ -131,10 +133,11 @@ pub fn inspect(data_directory: &Path) -> Result<InspectionReport, InspectError> 
 
 /// As [`inspect`], and passes every record to `visit`.
 pub fn inspect_records(data_directory: &Path, visit: &mut RecordVisitor<'_>) -> Result<InspectionReport, InspectError> {
-    inspect_named(data_directory, DIRECTORY_NAME, visit)
+    inspect_log(data_directory, DIRECTORY_NAME, visit)
 }
 
-fn inspect_named(parent: &Path, name: &str, visit: &mut RecordVisitor<'_>) -> Result<InspectionReport, InspectError> {
+/// As [`inspect_records`], for a log in any directory.
+pub fn inspect_log(parent: &Path, name: &str, visit: &mut RecordVisitor<'_>) -> Result<InspectionReport, InspectError> {
     let storage = StorageDirectory::open_read_only(parent, name).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     if survey.is_empty() {
@@ -150,7 +153,7 @@ pub fn verify(data_directory: &Path) -> Result<InspectionReport, InspectError> {
 }
 
 pub(super) fn verify_named(parent: &Path, name: &str) -> Result<InspectionReport, InspectError> {
-    let mut report = inspect_named(parent, name, &mut |_, _| {})?;
+    let mut report = inspect_log(parent, name, &mut |_, _| {})?;
     match report.problems.is_empty() {
         true => Ok(report),
         false => Err(InspectError::Journal(report.problems.swap_remove(0))),

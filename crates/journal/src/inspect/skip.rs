@@ -14,6 +14,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::catalog::SegmentCatalog;
+use crate::checkpoint::Checkpoint;
 use crate::inspect::copy::{sync_directory, write_synced};
 use crate::inspect::repair::REWRITTEN_NAME;
 use crate::inspect::{InspectError, io_error};
@@ -22,8 +24,8 @@ use crate::layout::{
 };
 use crate::lsn::Lsn;
 use crate::scan::{BlockScan, ScannedBlock, examine_rest, find_block};
-use crate::segments::LogSegment;
-use storage::read_full;
+use crate::segments::{LogSegment, segment_name};
+use storage::{Storage, StorageDirectory, read_full};
 
 /// Longest block of lost records, because a block is read at once.
 const LOST_BLOCK_BYTES: u64 = 1 << 20;
@@ -268,6 +270,58 @@ impl DamagedBlock<'_> {
             payload,
         }
     }
+}
+
+/// Extends a log that has lost its end to a position, with lost records, or creates a log that begins there. For a log
+/// with positions that other stores have recorded: new records must not get positions of lost ones. The log must open.
+pub fn extend_to(parent: &Path, name: &str, end: Lsn) -> Result<(), InspectError> {
+    let storage = StorageDirectory::open(parent, name).map_err(InspectError::Directory)?;
+    let journal = storage.path();
+    let Some(catalog) = SegmentCatalog::read(&storage).map_err(InspectError::Journal)? else {
+        return create_at(&storage, end);
+    };
+    let last = catalog.segments.last().expect("a journal has a segment");
+    let journal_id = catalog.checkpoint.journal_id;
+    let read = io_error("reading", journal);
+    let mut scan = BlockScan::new(last, journal_id, last.base.max(catalog.checkpoint.replay_from), None);
+    let at = loop {
+        match scan.next() {
+            Ok(ScannedBlock::Block(_)) => {}
+            Ok(_) => break scan.position(),
+            Err(error) => return Err(read(error)),
+        }
+    };
+    if at >= end {
+        return Ok(());
+    }
+    // The last block may be longer than the positions that are missing, but not shorter than a block.
+    let end = end.max(Lsn(at.0 + LOST_BLOCK_BYTES_MIN));
+    let mut patch = SegmentPatch::default();
+    patch.fill(last, journal_id, at, end);
+    patch.parts.push((last.offset(end), Vec::new()));
+    patch.perform(journal, &last.name)
+}
+
+/// Creates an empty log that begins at a position.
+fn create_at(storage: &StorageDirectory, base: Lsn) -> Result<(), InspectError> {
+    let journal = storage.path();
+    let header = SegmentHeader {
+        base,
+        journal_id: storage.random().map_err(io_error("creating", journal))?,
+        created_unix_ms: storage.unix_ms(),
+    };
+    let checkpoint = Checkpoint {
+        journal_id: header.journal_id,
+        replay_from: base,
+        first: base,
+        reached: base,
+    };
+    // The checkpoint alone is not a log that opens. So an interrupted creation can be repeated.
+    checkpoint
+        .replace(storage)
+        .map_err(|failure| io_error("creating", journal)(failure.error))?;
+    write_synced(&journal.join(segment_name(base)), &mut &header.encode()[..])?;
+    sync_directory(journal)
 }
 
 /// Returns a block of this length with one lost record, or without a record if it is too short.

@@ -43,6 +43,7 @@ pub(crate) struct SurveyedSegment {
 struct SegmentContents {
     blocks: u64,
     records: u64,
+    lost_records: u64,
     end: Lsn,
     torn_bytes: u64,
 }
@@ -158,6 +159,7 @@ impl Survey {
             segments: Vec::new(),
             blocks: 0,
             records: 0,
+            lost_records: 0,
             file_bytes: 0,
             torn_bytes: 0,
             problems: Vec::new(),
@@ -277,6 +279,7 @@ impl InspectionReport {
         self.next = contents.end;
         self.blocks += contents.blocks;
         self.records += contents.records;
+        self.lost_records += contents.lost_records;
         self.file_bytes += file_bytes;
         self.torn_bytes += contents.torn_bytes;
     }
@@ -363,6 +366,7 @@ impl SegmentSurvey<'_, '_> {
             match scan.next()? {
                 ScannedBlock::Block(block) => {
                     self.contents.blocks += 1;
+                    self.contents.lost_records += block.lost_records;
                     for (position, payload) in block.records() {
                         self.contents.records += 1;
                         (self.visit)(position, payload);

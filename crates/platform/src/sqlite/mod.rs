@@ -1,19 +1,26 @@
 //! The embedded repository: one SQLite file in WAL mode, with one writing and several reading connections. All SQL of
 //! the platform is in this directory. Calls block, so they must not run on threads that serve sockets.
+//!
+//! SQLite ignores the part of its write-ahead log behind a damaged frame, and starts without a missing log. The
+//! repository detects both: `generation.rs` counts transactions outside of the database.
 
 mod alarms;
 mod apply;
 mod entities;
+mod generation;
 mod schema;
 mod values;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, mpsc};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use self::generation::GenerationFile;
 use crate::ids::{AlarmId, EntityId, EntityType, Uuid};
 use crate::model::{Alarm, Attribute, AttributeScope, Relation};
 use crate::page::{PageData, PageLink};
@@ -28,15 +35,54 @@ pub const FILE_NAME: &str = "entities.sqlite";
 /// Reading connections.
 const READERS: usize = 2;
 
+/// Longest integrity check at the start.
+const CHECK_MAX: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub struct SqliteRepository {
-    writer: Mutex<Connection>,
+    path: PathBuf,
+    writer: Mutex<Writer>,
+    check: IntegrityCheck,
     readers: Vec<Mutex<Connection>>,
     next_reader: AtomicUsize,
 }
 
 #[derive(Debug)]
+struct Writer {
+    connection: Connection,
+    generation: GenerationFile,
+}
+
+/// The integrity check of an opened database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntegrityCheck {
+    pub took: Duration,
+    /// False if the check was stopped because it took too long.
+    pub is_complete: bool,
+}
+
+#[derive(Debug)]
 pub enum SqliteOpenError {
+    /// The database has fewer transactions than it had: its write-ahead log is damaged or missing, or the file was
+    /// replaced by an older one.
+    Behind {
+        path: PathBuf,
+        generation: u64,
+        expected: u64,
+    },
+    Missing {
+        path: PathBuf,
+        expected: u64,
+    },
+    /// The integrity check has found damage.
+    Damaged {
+        path: PathBuf,
+        problem: String,
+    },
+    Generation {
+        path: PathBuf,
+        source: io::Error,
+    },
     Sqlite {
         path: PathBuf,
         source: rusqlite::Error,
@@ -51,6 +97,30 @@ pub enum SqliteOpenError {
 impl fmt::Display for SqliteOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            SqliteOpenError::Behind {
+                path,
+                generation,
+                expected,
+            } => write!(
+                f,
+                "the entity database {shown} has lost its last {lost} transactions ({generation} of {expected} remain): its \
+                 write-ahead log {shown}-wal is damaged or missing, or the database was replaced by an older one. {way_out}",
+                shown = path.display(),
+                lost = expected - generation,
+                way_out = way_out(path),
+            ),
+            SqliteOpenError::Missing { path, expected } => write!(
+                f,
+                "the entity database {} with {expected} transactions is missing. {}",
+                path.display(),
+                way_out(path)
+            ),
+            SqliteOpenError::Damaged { path, problem } => write!(
+                f,
+                "the entity database {} is damaged: {problem}. Restore a backup",
+                path.display()
+            ),
+            SqliteOpenError::Generation { path, .. } => write!(f, "cannot use {}", path.display()),
             SqliteOpenError::Sqlite { path, .. } => write!(f, "cannot open the entity database {}", path.display()),
             SqliteOpenError::Version { path, version } => write!(
                 f,
@@ -66,31 +136,82 @@ impl std::error::Error for SqliteOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             SqliteOpenError::Sqlite { source, .. } => Some(source),
-            SqliteOpenError::Version { .. } => None,
+            SqliteOpenError::Generation { source, .. } => Some(source),
+            SqliteOpenError::Version { .. }
+            | SqliteOpenError::Behind { .. }
+            | SqliteOpenError::Missing { .. }
+            | SqliteOpenError::Damaged { .. } => None,
         }
     }
 }
 
 impl SqliteRepository {
-    /// Opens or creates the file in this directory.
+    /// Opens or creates the file in this directory. Fails if transactions are missing ([`SqliteOpenError::Behind`]).
     pub fn open(directory: &Path) -> Result<SqliteRepository, SqliteOpenError> {
         let path = directory.join(FILE_NAME);
         let wrap = |source| SqliteOpenError::Sqlite {
             path: path.clone(),
             source,
         };
-        let mut writer = Connection::open(&path).map_err(wrap)?;
-        schema::configure(&writer).map_err(wrap)?;
-        match schema::version(&writer).map_err(wrap)? {
-            0 => schema::create(&mut writer).map_err(wrap)?,
+        let check = check(directory)?;
+        let mut connection = Connection::open(&path).map_err(wrap)?;
+        schema::configure(&connection).map_err(wrap)?;
+        match schema::version(&connection).map_err(wrap)? {
+            0 => schema::create(&mut connection).map_err(wrap)?,
             version if version > schema::VERSION => return Err(SqliteOpenError::Version { path, version }),
-            version => schema::migrate(&mut writer, version).map_err(wrap)?,
+            version => schema::migrate(&mut connection, version).map_err(wrap)?,
         }
+        let generation = schema::generation(&connection).map_err(wrap)?;
+        let generation = GenerationFile::open(directory, generation).map_err(generation_error(directory))?;
         let readers = (0..READERS).map(|_| open_reader(&path).map(Mutex::new));
+        let readers = readers.collect::<Result<_, _>>().map_err(wrap)?;
         Ok(SqliteRepository {
-            writer: Mutex::new(writer),
-            readers: readers.collect::<Result<_, _>>().map_err(wrap)?,
+            writer: Mutex::new(Writer { connection, generation }),
+            check,
+            readers,
             next_reader: AtomicUsize::new(0),
+            path,
+        })
+    }
+
+    /// Returns the integrity check that was made when the database was opened.
+    pub fn integrity_check(&self) -> IntegrityCheck {
+        self.check
+    }
+
+    /// Returns the transactions that are missing from a database that does not open because of this. The next opening
+    /// accepts the loss if `is_accepted`. The files remain as they are.
+    pub fn missing_transactions(directory: &Path, is_accepted: bool) -> Result<Option<u64>, SqliteOpenError> {
+        let missing = match check(directory) {
+            Ok(_) => return Ok(None),
+            Err(SqliteOpenError::Behind {
+                generation, expected, ..
+            }) => expected - generation,
+            Err(SqliteOpenError::Missing { expected, .. }) => expected,
+            Err(error) => return Err(error),
+        };
+        if is_accepted {
+            GenerationFile::remove(directory).map_err(generation_error(directory))?;
+        }
+        Ok(Some(missing))
+    }
+
+    /// Returns a state of a repository without opening it. `None` if there is no repository.
+    pub fn stored_state(directory: &Path, state: StateKind, id: Uuid) -> Result<Option<Vec<u8>>, SqliteOpenError> {
+        let path = directory.join(FILE_NAME);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let read = || {
+            let reader = open_reader(&path)?;
+            match schema::version(&reader)? {
+                0 => Ok(None),
+                _ => values::state(&reader, state, id),
+            }
+        };
+        read().map_err(|source| SqliteOpenError::Sqlite {
+            path: path.clone(),
+            source,
         })
     }
 
@@ -116,6 +237,77 @@ impl SqliteRepository {
     }
 }
 
+fn way_out(path: &Path) -> String {
+    let data_dir = path.ancestors().nth(2).unwrap_or(Path::new("."));
+    format!(
+        "Restore a backup of the whole data directory, or accept the loss: tidewire journal repair --accept-loss --data-dir {}",
+        data_dir.display()
+    )
+}
+
+fn generation_error(directory: &Path) -> impl FnOnce(io::Error) -> SqliteOpenError {
+    let path = directory.join(generation::FILE_NAME);
+    move |source| SqliteOpenError::Generation { path, source }
+}
+
+/// Checks the file for missing transactions and for damage, on a connection that cannot change it: closing a writing
+/// connection would replace a damaged write-ahead log.
+fn check(directory: &Path) -> Result<IntegrityCheck, SqliteOpenError> {
+    let path = directory.join(FILE_NAME);
+    let wrap = |source| SqliteOpenError::Sqlite {
+        path: path.clone(),
+        source,
+    };
+    let expected = GenerationFile::read(directory).map_err(generation_error(directory))?;
+    let has_file = path.try_exists().map_err(|source| SqliteOpenError::Generation {
+        path: path.clone(),
+        source,
+    })?;
+    if !has_file {
+        return match expected.unwrap_or(0) {
+            0 => Ok(IntegrityCheck::default()),
+            expected => Err(SqliteOpenError::Missing { path, expected }),
+        };
+    }
+    let reader = open_reader(&path).map_err(wrap)?;
+    let begun = Instant::now();
+    let problem = find_damage(&reader).map_err(wrap)?;
+    let took = begun.elapsed();
+    let is_complete = problem.is_some();
+    if let Some(problem) = problem.filter(|problem| problem != "ok") {
+        return Err(SqliteOpenError::Damaged { path, problem });
+    }
+    let generation = schema::generation(&reader).map_err(wrap)?;
+    if let Some(expected) = expected.filter(|expected| *expected > generation) {
+        return Err(SqliteOpenError::Behind {
+            path,
+            generation,
+            expected,
+        });
+    }
+    Ok(IntegrityCheck { took, is_complete })
+}
+
+/// Returns the first problem of the database, or "ok". `None` if the check takes too long.
+fn find_damage(reader: &Connection) -> rusqlite::Result<Option<String>> {
+    let interrupt = reader.get_interrupt_handle();
+    let (done, is_done) = mpsc::channel::<()>();
+    let result = thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(CHECK_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
+                interrupt.interrupt();
+            }
+        });
+        let result = reader.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        drop(done);
+        result
+    });
+    match result {
+        Err(rusqlite::Error::SqliteFailure(failure, _)) if failure.code == ErrorCode::OperationInterrupted => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -134,11 +326,35 @@ fn storage(doing: &'static str) -> impl Fn(rusqlite::Error) -> RepositoryError {
 impl Repository for SqliteRepository {
     fn apply(&self, changes: &[RepositoryChange]) -> Result<(), RepositoryError> {
         let mut writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let transaction = writer.transaction().map_err(storage("begin a transaction"))?;
+        let transaction = writer
+            .connection
+            .transaction()
+            .map_err(storage("begin a transaction"))?;
         for change in changes {
             apply::apply(&transaction, change)?;
         }
-        transaction.commit().map_err(storage("commit"))
+        let generation = schema::count_transaction(&transaction).map_err(storage("count a transaction"))?;
+        transaction.commit().map_err(storage("commit"))?;
+        writer.generation.advance(generation);
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Result<(), RepositoryError> {
+        let mut wal = self.path.clone().into_os_string();
+        wal.push("-wal");
+        let mut writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if fs::metadata(wal).is_ok_and(|wal| wal.len() > 0) {
+            let connection = &writer.connection;
+            // A reader may be at work. The rest then follows with the next call.
+            connection
+                .execute_batch("PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(TRUNCATE);")
+                .and(connection.execute_batch("PRAGMA busy_timeout = 5000;"))
+                .map_err(storage("copy the write-ahead log to the database"))?;
+        }
+        writer.generation.sync().map_err(|source| RepositoryError::Storage {
+            operation: "store the number of transactions",
+            source: Box::new(source),
+        })
     }
 
     fn get(&self, id: EntityId) -> Result<Option<EntityRecord>, RepositoryError> {

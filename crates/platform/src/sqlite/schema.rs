@@ -1,4 +1,5 @@
-//! Tables of the entity database, and the settings of a connection. Version 2 added the table `part`.
+//! Tables of the entity database, and the settings of a connection. Version 2 added the table `part`, version 3 the
+//! table `generation`.
 //!
 //! ```text
 //! entity        all entity types: columns for searching, the rest as JSON in body
@@ -8,11 +9,12 @@
 //! entity_alarm  entities that show an alarm: its originator and those it is propagated to
 //! state         state that components save for the next start
 //! part          parts of OTA packages, 1 MiB each except the last
+//! generation    one row: the number of transactions so far (generation.rs)
 //! ```
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 
-pub const VERSION: i64 = 2;
+pub const VERSION: i64 = 3;
 
 const TABLES: &str = "
 CREATE TABLE entity (
@@ -99,7 +101,14 @@ CREATE TABLE part (
     bytes BLOB NOT NULL,
     UNIQUE (owner, number)
 );
-PRAGMA user_version = 2;
+";
+
+const GENERATION: &str = "
+CREATE TABLE generation (
+    value INTEGER NOT NULL
+);
+INSERT INTO generation (value) VALUES (0);
+PRAGMA user_version = 3;
 ";
 
 /// Version 1 stored a package as one state of kind 6.
@@ -135,10 +144,25 @@ pub fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
+/// Returns the number of transactions. 0 for a database of an earlier version.
+pub fn generation(connection: &Connection) -> rusqlite::Result<u64> {
+    match version(connection)? {
+        ..3 => Ok(0),
+        _ => connection.query_row("SELECT value FROM generation", [], |row| row.get(0)),
+    }
+}
+
+/// Counts a transaction, and returns the new number.
+pub fn count_transaction(transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
+    let mut statement = transaction.prepare_cached("UPDATE generation SET value = value + 1 RETURNING value")?;
+    statement.query_row([], |row| row.get(0))
+}
+
 pub fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
     transaction.execute_batch(PARTS)?;
+    transaction.execute_batch(GENERATION)?;
     transaction.commit()
 }
 
@@ -148,8 +172,11 @@ pub fn migrate(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    transaction.execute_batch(PARTS)?;
-    transaction.execute_batch(INTO_PARTS)?;
+    if from < 2 {
+        transaction.execute_batch(PARTS)?;
+        transaction.execute_batch(INTO_PARTS)?;
+    }
+    transaction.execute_batch(GENERATION)?;
     transaction.commit()
 }
 

@@ -131,7 +131,7 @@ pub fn count(number: usize, noun: &str) -> String {
     }
 }
 
-fn kind_of(record: &JournalRecord<'_>) -> &'static str {
+pub fn kind_of(record: &JournalRecord<'_>) -> &'static str {
     match record {
         JournalRecord::Boot { .. } => "boot",
         JournalRecord::Checkpoint { .. } => "checkpoint",

@@ -84,6 +84,10 @@ fn text(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -
         "records",
         format!("{} in {}", report.records, count(report.blocks as usize, "block")),
     );
+    if report.lost_records > 0 {
+        let records = report.lost_records;
+        line("lost", format!("{records} damaged records, which a repair replaced"));
+    }
     if report.torn_bytes > 0 {
         let bytes = report.torn_bytes;
         line(
@@ -142,6 +146,7 @@ fn json(data_dir: &Path, report: &InspectionReport, holdings: &JournalSummary) -
         "replay_from": report.replay_from.map(|lsn| lsn.0),
         "blocks": report.blocks,
         "records": report.records,
+        "lost_records": report.lost_records,
         "file_bytes": report.file_bytes,
         "torn_bytes": report.torn_bytes,
         "segments": segments.collect::<Vec<_>>(),

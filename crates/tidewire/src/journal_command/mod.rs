@@ -1,4 +1,4 @@
-//! `tidewire journal`: inspects and verifies the journal of a data directory, and repairs a damaged one.
+//! `tidewire journal`: inspects and verifies the journal of a data directory, and repairs damaged logs.
 //!
 //! Inspecting and verifying work while a server uses the journal. Repairing needs exclusive access. It does not ask
 //! for confirmation and destroys no data: it first copies everything that it removes.
@@ -11,9 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use journal::inspect::RepairMode;
+use journal::inspect::{DamagePolicy, RepairMode, RepairOptions};
 
 use crate::output::{EXIT_FAILURE, fail};
+use repair::RepairRequest;
+
+const REPAIR_HELP: &str = "\
+Repair the journal of a data directory, the buffers of its actions and the log of its device platform, after copying the \
+files that change. Stop the server first.
+
+By default, a damaged journal is truncated at the damage, which loses all later records. With --skip-damaged, only damaged \
+records are lost.
+
+With --accept-loss, the server starts again although a store, an action buffer or transactions of the entity database are \
+missing.";
 
 pub fn command() -> Command {
     Command::new("journal")
@@ -34,9 +45,22 @@ pub fn command() -> Command {
         )
         .subcommand(
             Command::new("repair")
-                .about("Truncate a damaged journal at the damage, after copying the removed part")
+                .about("Repair damaged journals, action buffers and device logs, after copying the files that change")
+                .long_about(REPAIR_HELP)
                 .args(data_dir_args())
                 .arg(json_arg())
+                .arg(
+                    Arg::new("skip-damaged")
+                        .long("skip-damaged")
+                        .action(ArgAction::SetTrue)
+                        .help("Keep all intact records behind the damage, and list the lost ones"),
+                )
+                .arg(
+                    Arg::new("accept-loss")
+                        .long("accept-loss")
+                        .action(ArgAction::SetTrue)
+                        .help("Also accept that missing stores, buffers and transactions are lost"),
+                )
                 .arg(
                     Arg::new("dry-run")
                         .long("dry-run")
@@ -77,7 +101,7 @@ pub fn run(matches: &ArgMatches, data_dir: impl FnOnce(&ArgMatches) -> Result<Pa
     let result = match name {
         "inspect" => inspect::inspect(&data_dir, form),
         "verify" => inspect::verify(&data_dir, form),
-        _ => repair::repair(&data_dir, mode(own), form),
+        _ => repair::repair(&data_dir, &request(own), form),
     };
     result.unwrap_or_else(|message| fail(EXIT_FAILURE, &message))
 }
@@ -98,10 +122,19 @@ impl OutputForm {
     }
 }
 
-fn mode(matches: &ArgMatches) -> RepairMode {
-    match matches.get_flag("dry-run") {
-        true => RepairMode::Plan,
-        false => RepairMode::Repair,
+fn request(matches: &ArgMatches) -> RepairRequest {
+    RepairRequest {
+        options: RepairOptions {
+            mode: match matches.get_flag("dry-run") {
+                true => RepairMode::Plan,
+                false => RepairMode::Repair,
+            },
+            damage: match matches.get_flag("skip-damaged") {
+                true => DamagePolicy::Skip,
+                false => DamagePolicy::Truncate,
+            },
+        },
+        accepts_loss: matches.get_flag("accept-loss"),
     }
 }
 

@@ -36,7 +36,15 @@ pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::RestartSta
     let mut recovery = Recovery::new();
     let replayed = replay(Arc::new(storage), log_config, &mut recovery, told);
     let (log, opened) = replayed.map_err(|error| chain(&error))?;
-    let recovered = recovery.finish();
+    let mut recovered = recovery.finish();
+    if opened.lost_records > 0 {
+        let ended = recovered.end_replaced_sessions();
+        tracing::warn!(
+            lost_records = opened.lost_records,
+            ended_sessions = ended,
+            "the journal was repaired and lacks records: messages, acknowledgements or changes of sessions"
+        );
+    }
     log_opened(&opened, recovered.sessions.len(), recovered.retained.len(), begun);
     Ok(Some(net::RestartState {
         log,

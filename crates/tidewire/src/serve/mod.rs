@@ -40,6 +40,7 @@ use crate::config::{Config, ConfigSources, LoadedConfig, ValueOrigin};
 use crate::logging::LogFile;
 use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
+use crate::stores::{self, StoresRecorder};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use api::{ApiLimits, ClientEventSender, ClientEvents};
@@ -110,6 +111,7 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     memory::give_small_blocks_back().map_err(|e| format!("cannot start the thread that returns free memory: {e}"))?;
     create_data_dir(&config.data_dir)?;
     check_data_dir(&config.data_dir)?;
+    stores::check(config)?;
     let devices = platform::open(config)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
@@ -205,6 +207,9 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     tracing::info!(listeners = config.listeners.len(), workers, "ready");
     http.set_configuration(reloader.shown());
     restart::finish_restore_trial(&config.data_dir);
+    let recorder = StoresRecorder::start(&config.data_dir)
+        .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that records the stores"))
+        .ok();
     http.ready();
     notifier.ready();
     feed_watchdog(&notifier, &handle);
@@ -233,6 +238,9 @@ fn run(loaded: &LoadedConfig, sources: &ConfigSources, options: &ServeOptions) -
     http.stop();
     if let Some(devices) = &devices {
         devices.shut_down();
+    }
+    if let Some(recorder) = recorder {
+        recorder.stop();
     }
     tracing::info!("stopped");
     // A stop request during a pending restart has priority.

@@ -1,0 +1,83 @@
+//! Marks of action buffers that exist: the empty files `buffers/<action>.exists`. A disk buffer with a mark and without
+//! its journal has lost its messages. It does not open until an operator accepts the loss.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+const EXTENSION: &str = ".exists";
+
+/// Returns the mark of the buffer in `directory`.
+fn mark_of(directory: &Path) -> PathBuf {
+    let mut name = directory.file_name().unwrap_or_default().to_owned();
+    name.push(EXTENSION);
+    directory.with_file_name(name)
+}
+
+fn has_log(directory: &Path) -> bool {
+    let log = directory.join(journal::DIRECTORY_NAME);
+    let names = fs::read_dir(log).into_iter().flatten().flatten();
+    names.into_iter().any(|entry| {
+        let path = entry.path();
+        path.ends_with(journal::CHECKPOINT_NAME) || path.extension().is_some_and(|extension| extension == "log")
+    })
+}
+
+/// Returns whether the buffer existed and is missing. A journal with missing files reports those itself.
+pub fn is_missing(directory: &Path) -> bool {
+    mark_of(directory).exists() && !has_log(directory)
+}
+
+/// Marks an open buffer as existing.
+pub fn set(directory: &Path) -> io::Result<()> {
+    let mark = mark_of(directory);
+    if mark.exists() || !has_log(directory) {
+        return Ok(());
+    }
+    File::create(&mark)?;
+    sync_parent(&mark)
+}
+
+/// Removes the mark of a buffer that is about to be deleted.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    let mark = mark_of(directory);
+    match fs::remove_file(&mark) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => sync_parent(&mark),
+    }
+}
+
+fn sync_parent(mark: &Path) -> io::Result<()> {
+    match mark.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Returns the paths of missing buffers within the data directory. With `is_accepted`, new buffers take their place.
+pub fn missing_buffers(data_dir: &Path, is_accepted: bool) -> io::Result<Vec<String>> {
+    let buffers = Path::new(crate::DIRECTORY_NAME).join(crate::BUFFERS_NAME);
+    let entries = match fs::read_dir(data_dir.join(&buffers)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut missing = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(buffer) = name.strip_suffix(EXTENSION) else {
+            continue;
+        };
+        let directory = path.with_file_name(buffer);
+        if is_missing(&directory) {
+            missing.push(buffers.join(buffer).to_string_lossy().into_owned());
+            if is_accepted {
+                remove(&directory)?;
+            }
+        }
+    }
+    missing.sort();
+    Ok(missing)
+}

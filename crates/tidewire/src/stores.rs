@@ -1,0 +1,256 @@
+//! The stores that a data directory has had: the file `stores.json`. A start with a missing store would begin with an
+//! empty one, and nobody would notice. It is refused instead, until an operator accepts the loss.
+//!
+//! Each store detects missing parts of its own: the journal its segments, the time series their files, the entity
+//! database its transactions. This file detects missing directories.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::config::options::server::DurabilityPolicy;
+
+const NAME: &str = "stores.json";
+const FORMAT: u32 = 1;
+
+/// Interval at which new stores are recorded. Some are created while the server runs.
+const RECORD_EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Serialize, Deserialize)]
+struct StoresFile {
+    format: u32,
+    stores: BTreeSet<String>,
+}
+
+/// What proves that a store exists.
+enum Proof {
+    /// A segment of a log in the directory.
+    Segment,
+    /// A file in the directory.
+    File(&'static str),
+    /// The store is a file.
+    Itself,
+    /// A directory that contains directories with a log.
+    Logs,
+}
+
+/// A part of the server, which can be off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Journal,
+    Platform,
+    History,
+    Integration,
+}
+
+struct Store {
+    /// Within the data directory.
+    path: PathBuf,
+    part: Part,
+    proof: Proof,
+}
+
+fn stores() -> Vec<Store> {
+    let platform = Path::new(devices::DIRECTORY_NAME);
+    let integration = Path::new(integration::DIRECTORY_NAME);
+    let store = |path, part, proof| Store { path, part, proof };
+    vec![
+        store(journal::DIRECTORY_NAME.into(), Part::Journal, Proof::Segment),
+        store(platform.join(platform::FILE_NAME), Part::Platform, Proof::Itself),
+        store(platform.join(devices::LOG_NAME), Part::Platform, Proof::Segment),
+        store(
+            platform.join(timeseries::DIRECTORY_NAME),
+            Part::Platform,
+            Proof::File(timeseries::MANIFEST_NAME),
+        ),
+        store(
+            api::HISTORY_NAME.into(),
+            Part::History,
+            Proof::File(timeseries::MANIFEST_NAME),
+        ),
+        store(
+            integration.join(integration::DEFINITIONS_NAME),
+            Part::Integration,
+            Proof::Itself,
+        ),
+        store(
+            integration.join(integration::BUFFERS_NAME),
+            Part::Integration,
+            Proof::Logs,
+        ),
+    ]
+}
+
+impl Store {
+    fn name(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+
+    fn exists(&self, data_dir: &Path) -> bool {
+        let path = data_dir.join(&self.path);
+        match self.proof {
+            Proof::Segment => has_segment(&path),
+            Proof::File(name) => path.join(name).is_file(),
+            Proof::Itself => path.is_file(),
+            Proof::Logs => {
+                let logs = fs::read_dir(&path).into_iter().flatten().flatten();
+                logs.into_iter()
+                    .any(|entry| has_segment(&entry.path().join(journal::DIRECTORY_NAME)))
+            }
+        }
+    }
+
+    /// A store whose directory exists reports missing files itself.
+    fn is_missing(&self, data_dir: &Path) -> bool {
+        let path = data_dir.join(&self.path);
+        match self.proof {
+            Proof::Segment => !path.join(journal::CHECKPOINT_NAME).exists() && !has_segment(&path),
+            Proof::File(_) | Proof::Itself => !self.exists(data_dir),
+            Proof::Logs => !path.is_dir(),
+        }
+    }
+}
+
+fn has_segment(log: &Path) -> bool {
+    let names = fs::read_dir(log).into_iter().flatten().flatten();
+    names
+        .into_iter()
+        .any(|entry| entry.path().extension().is_some_and(|extension| extension == "log"))
+}
+
+/// Rejects a data directory without a store that it has had and that the configuration uses.
+pub fn check(config: &Config) -> Result<(), String> {
+    let is_used = |part| match part {
+        Part::Journal => config.durability.policy != DurabilityPolicy::Memory,
+        Part::Platform => config.platform.enabled,
+        Part::History => config.api.enabled,
+        Part::Integration => true,
+    };
+    let data_dir = &config.data_dir;
+    let missing: Vec<String> = missing(data_dir)?
+        .into_iter()
+        .filter(|store| is_used(store.part))
+        .map(|store| store.name())
+        .collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is missing in the data directory {dir}, although it was there before (see {NAME}). Restore the files or a \
+             backup, or accept the loss: tidewire journal repair --accept-loss --data-dir {dir}",
+            missing.join(", "),
+            dir = data_dir.display()
+        )),
+    }
+}
+
+/// Returns the names of the missing stores. With `is_accepted`, the next start creates them.
+pub fn missing_stores(data_dir: &Path, is_accepted: bool) -> Result<Vec<String>, String> {
+    let missing: Vec<String> = missing(data_dir)?.iter().map(Store::name).collect();
+    if is_accepted && !missing.is_empty() {
+        let mut known = read(data_dir)?;
+        known.retain(|name| !missing.contains(name));
+        write(data_dir, known)?;
+    }
+    Ok(missing)
+}
+
+/// Forgets all stores. For a data directory that was restored in part.
+pub fn forget(data_dir: &Path) -> Result<(), String> {
+    match fs::remove_file(data_dir.join(NAME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", data_dir, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn missing(data_dir: &Path) -> Result<Vec<Store>, String> {
+    let known = read(data_dir)?;
+    let is_missing = |store: &Store| known.contains(&store.name()) && store.is_missing(data_dir);
+    Ok(stores().into_iter().filter(is_missing).collect())
+}
+
+/// Adds the stores that exist.
+fn record(data_dir: &Path) -> Result<(), String> {
+    let before = read(data_dir)?;
+    let mut known = before.clone();
+    let found = stores().into_iter().filter(|store| store.exists(data_dir));
+    known.extend(found.map(|store| store.name()));
+    match known == before {
+        true => Ok(()),
+        false => write(data_dir, known),
+    }
+}
+
+/// Records the stores of a running server.
+pub struct StoresRecorder {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl StoresRecorder {
+    /// Records the stores that exist already, and new ones while the server runs.
+    pub fn start(data_dir: &Path) -> io::Result<StoresRecorder> {
+        let data_dir = data_dir.to_owned();
+        let (stop, is_stopped) = mpsc::channel();
+        record_or_warn(&data_dir);
+        let run = move || {
+            while is_stopped.recv_timeout(RECORD_EVERY) == Err(RecvTimeoutError::Timeout) {
+                record_or_warn(&data_dir);
+            }
+            record_or_warn(&data_dir);
+        };
+        let thread = thread::Builder::new().name("stores".to_owned()).spawn(run)?;
+        Ok(StoresRecorder { stop, thread })
+    }
+
+    pub fn stop(self) {
+        drop(self.stop);
+        // The panicking thread has already reported its panic.
+        let _ = self.thread.join();
+    }
+}
+
+fn record_or_warn(data_dir: &Path) {
+    if let Err(error) = record(data_dir) {
+        tracing::warn!(error, "cannot record the stores of the data directory");
+    }
+}
+
+fn read(data_dir: &Path) -> Result<BTreeSet<String>, String> {
+    let text = match fs::read(data_dir.join(NAME)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(failed("read", data_dir, &error)),
+    };
+    let path = data_dir.join(NAME);
+    let file: StoresFile = serde_json::from_slice(&text).map_err(|error| {
+        format!(
+            "{} is damaged: {error}. Restore it from a backup, or remove it if no store is missing",
+            path.display()
+        )
+    })?;
+    match file.format {
+        FORMAT => Ok(file.stores),
+        format => Err(format!(
+            "{} has format {format}; this program supports {FORMAT}. Use a newer version of tidewire",
+            path.display()
+        )),
+    }
+}
+
+fn write(data_dir: &Path, stores: BTreeSet<String>) -> Result<(), String> {
+    let file = StoresFile { format: FORMAT, stores };
+    let mut text = serde_json::to_vec_pretty(&file).map_err(|error| failed("write", data_dir, &error.into()))?;
+    text.push(b'\n');
+    storage::copy::replace(&data_dir.join(NAME), &text).map_err(|error| failed("write", data_dir, &error))
+}
+
+fn failed(doing: &str, data_dir: &Path, error: &io::Error) -> String {
+    format!("cannot {doing} {}: {error}", data_dir.join(NAME).display())
+}
