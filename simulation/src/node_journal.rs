@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 
 use broker::durable::moves::MovePart;
 use broker::durable::record::RecordPosition;
-use broker::durable::{FETCH_FOR_GROUP, FETCH_FOR_MOVE};
-use broker::{FinishedCheckpoint, Shard};
+use broker::{FetchPurpose, FinishedCheckpoint, Shard};
 use journal::{LogHealth, Lsn, ReadError, RecordLog};
 
 use storage::model::Random;
@@ -57,8 +56,7 @@ struct SimulatedCheckpoint {
 
 struct PendingFetch {
     worker: usize,
-    session: u32,
-    connects: u32,
+    purpose: FetchPurpose,
     positions: Vec<RecordPosition>,
 }
 
@@ -236,11 +234,10 @@ impl SimulatedJournal {
 
     // --- reads ---
 
-    pub fn fetch(&mut self, worker: usize, session: u32, connects: u32, positions: Vec<RecordPosition>) {
+    pub fn fetch(&mut self, worker: usize, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
         self.fetches.push_back(PendingFetch {
             worker,
-            session,
-            connects,
+            purpose,
             positions,
         });
     }
@@ -265,9 +262,9 @@ impl SimulatedJournal {
             return false;
         };
         if self.conditions.is_reader_busy && random.one_in(3) {
-            match matches!(fetch.session, FETCH_FOR_MOVE | FETCH_FOR_GROUP) {
-                true => shard.retry_fetch(fetch.session, fetch.connects, fetch.positions),
-                false => shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, Vec::new()),
+            match fetch.purpose.is_retried() {
+                true => shard.retry_fetch(fetch.purpose, fetch.positions),
+                false => shard.fetched(now, fetch.purpose, &fetch.positions, Vec::new()),
             }
             return true;
         }
@@ -282,7 +279,7 @@ impl SimulatedJournal {
             let at = random.below(records.len());
             self.unreadable += u64::from(records[at].take().is_some());
         }
-        shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, records);
+        shard.fetched(now, fetch.purpose, &fetch.positions, records);
         true
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use broker::{ClientFilter, ClientView, DropReason, Shard, ShardConfig, ShardStats};
+use broker::{ClientFilter, ClientView, DropReason, SessionSlot, Shard, ShardConfig, ShardStats};
 
 /// Drop reasons that always concern a session. Queue reasons also occur in groups.
 const OF_SESSIONS: [DropReason; 4] = [
@@ -29,7 +29,7 @@ impl StatsCheck {
     /// Returns an error for the first inconsistency.
     pub fn check(&mut self, shard: &Shard, config: &ShardConfig) -> Result<(), String> {
         let stats = shard.stats();
-        let (clients, _) = shard.clients(&ClientFilter::default(), 0, usize::MAX);
+        let (clients, _) = shard.clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
         check_connections(&stats, &clients)?;
         check_gauges(&stats, &clients)?;
         for client in &clients {

@@ -235,13 +235,9 @@ impl SimulatedWorker {
                         connection.is_paused = false;
                     }
                 }
-                Effect::Fetch {
-                    session,
-                    connects,
-                    positions,
-                } => {
+                Effect::Fetch { purpose, positions } => {
                     if let Some(journal) = &mut s.journal {
-                        journal.fetch(self.id, session, connects, positions);
+                        journal.fetch(self.id, purpose, positions);
                     }
                 }
                 // All clients are authenticated immediately, so this effect does not occur.

@@ -6,7 +6,7 @@
 mod acts;
 mod finish;
 
-use broker::{ClientFilter, DropReason};
+use broker::{ClientFilter, DropReason, SessionSlot};
 
 use crate::client::{ClientContext, SimulatedClient};
 use crate::network::Network;
@@ -168,7 +168,7 @@ impl World {
             self.oracle.violated(|| text);
         }
         let shard = &worker.shard;
-        let (clients, _) = shard.clients(&ClientFilter::default(), 0, usize::MAX);
+        let (clients, _) = shard.clients(&ClientFilter::default(), SessionSlot::FIRST, usize::MAX);
         // Dropped messages that a crash restores may exceed the limit, because they are in the journal.
         if self.oracle.crashes > 0 && self.plan.durability != PlannedDurability::None {
             return;

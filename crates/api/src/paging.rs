@@ -4,6 +4,7 @@
 //! page has none.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
+use broker::SessionSlot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -32,18 +33,18 @@ pub struct CursorPosition {
 }
 
 impl CursorPosition {
-    pub fn slot(shard: u16, slot: u32) -> CursorPosition {
+    pub fn slot(shard: u16, slot: SessionSlot) -> CursorPosition {
         CursorPosition {
             shard,
-            within: slot.to_be_bytes().into(),
+            within: slot.0.to_be_bytes().into(),
         }
     }
 
-    /// Returns the session slot; 0 at the start of a shard.
-    pub fn to_slot(&self) -> Result<u32, HttpProblem> {
+    /// Returns the session slot, which is the first one at the start of a shard.
+    pub fn to_slot(&self) -> Result<SessionSlot, HttpProblem> {
         match (<[u8; 4]>::try_from(&*self.within), self.within.is_empty()) {
-            (Ok(bytes), _) => Ok(u32::from_be_bytes(bytes)),
-            (Err(_), true) => Ok(0),
+            (Ok(bytes), _) => Ok(SessionSlot(u32::from_be_bytes(bytes))),
+            (Err(_), true) => Ok(SessionSlot::FIRST),
             (Err(_), false) => Err(malformed()),
         }
     }
@@ -88,7 +89,7 @@ mod tests {
     fn position_round_trips_through_a_cursor() {
         for place in [
             CursorPosition::default(),
-            CursorPosition::slot(3, 70_000),
+            CursorPosition::slot(3, SessionSlot(70_000)),
             CursorPosition {
                 shard: 1,
                 within: b"a\0b".to_vec(),
@@ -96,8 +97,12 @@ mod tests {
         ] {
             assert_eq!(CursorPosition::parse(Some(&place.to_text())).unwrap(), place);
         }
-        assert_eq!(CursorPosition::slot(3, 70_000).to_slot().unwrap(), 70_000);
-        assert_eq!(CursorPosition::parse(None).unwrap().to_slot().unwrap(), 0);
+        let slot = SessionSlot(70_000);
+        assert_eq!(CursorPosition::slot(3, slot).to_slot().unwrap(), slot);
+        assert_eq!(
+            CursorPosition::parse(None).unwrap().to_slot().unwrap(),
+            SessionSlot::FIRST
+        );
     }
 
     #[test]

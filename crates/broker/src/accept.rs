@@ -9,11 +9,12 @@ use crate::connack::Rejection;
 use crate::connection::{Aliases, ConnectionPhase, PublishQuota};
 use crate::deliver::SessionLink;
 use crate::device::{DeviceAccess, DeviceKey};
-use crate::effect::{ConnSlot, ConnectionEvent, DisconnectReason, Now};
+use crate::effect::{ConnectionEvent, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::ConnectionEnd;
 use crate::session::{Session, SessionWill};
 use crate::shard::Shard;
+use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, SessionEpoch, SessionSlot};
 use crate::tap::{DeviceConnectionEvent, GrantedConnect, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
@@ -143,7 +144,7 @@ impl Shard {
 
     /// Closes the present connection of a session. With Clean Start it also discards the session. Returns the slot if
     /// the session continues.
-    fn take_over(&mut self, now: Now, slot: u32, clean_start: bool) -> Option<u32> {
+    fn take_over(&mut self, now: Now, slot: SessionSlot, clean_start: bool) -> Option<SessionSlot> {
         let old = self.core.session(slot).conn;
         if let Some(old) = old {
             self.core.stats.takeovers += 1;
@@ -179,20 +180,20 @@ impl Shard {
         Some(slot)
     }
 
-    fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> u32 {
+    fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> SessionSlot {
         let connection = self.core.connection_mut(conn).expect("the connection is open");
         let address = connection.peer.address;
         self.add_session(now, client_id, address)
     }
 
-    pub(crate) fn add_session(&mut self, now: Now, client_id: &str, address: SocketAddr) -> u32 {
-        self.epochs = self.epochs.wrapping_add(1);
-        let session = Session::new(now, client_id, address, self.epochs);
+    pub(crate) fn add_session(&mut self, now: Now, client_id: &str, address: SocketAddr) -> SessionSlot {
+        let epoch = SessionEpoch(self.numbers.next());
+        let session = Session::new(now, client_id, address, epoch);
         let slot = match self.free_sessions.pop() {
             Some(slot) => slot,
             None => self.core.add_session_slot(),
         };
-        self.core.sessions[slot as usize] = Some(Box::new(session));
+        self.core.sessions[slot.index()] = Some(Box::new(session));
         *self.core.link_mut(slot) = SessionLink::default();
         self.client_ids.insert(client_id, slot);
         self.core.stats.sessions = self.client_ids.len() as u64;
@@ -201,7 +202,7 @@ impl Shard {
     }
 
     /// Applies the terms of a CONNECT to the connection.
-    fn attach_connection(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>) {
+    fn attach_connection(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, connect: &Connect<'_>) {
         let config = self.core.config.clone();
         let properties = connect.properties;
         let outgoing_max = properties
@@ -229,7 +230,7 @@ impl Shard {
         }
         let is_replaying = !self.core.session(slot).replays.is_empty();
         let link = self.core.link_mut(slot);
-        link.conn = conn.0;
+        link.conn = conn;
         link.is_v5 = connect.version == ProtocolVersion::V5;
         link.is_replaying = is_replaying;
         link.uses_aliases = uses_aliases;
@@ -241,12 +242,12 @@ impl Shard {
         &mut self,
         now: Now,
         conn: ConnSlot,
-        slot: u32,
+        slot: SessionSlot,
         connect: &Connect<'_>,
         client: AcceptedClient<'_>,
     ) {
-        self.epochs = self.epochs.wrapping_add(1);
-        let (connects, inflight_max) = (self.epochs, self.core.config.inflight_max);
+        let connect_number = ConnectNumber(self.numbers.next());
+        let inflight_max = self.core.config.inflight_max;
         let (expiry_s, keep_alive_s) = (
             self.granted_expiry(connect, client.device),
             self.granted_keep_alive(connect),
@@ -268,7 +269,7 @@ impl Shard {
         let receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
         session.window = receive_maximum.min(inflight_max).max(1);
         session.expiry_s = expiry_s;
-        session.connects = connects;
+        session.connect_number = connect_number;
         session.connected_at_ms = now.unix_ms;
         session.outgoing.sent = 0;
         if let Some(cold) = &mut session.outgoing.cold {
@@ -286,20 +287,20 @@ impl Shard {
 
     fn set_keep_alive(&mut self, now: Now, conn: ConnSlot, keep_alive_s: u16) {
         if keep_alive_s > 0 {
-            let epoch = self.core.connection_mut(conn).map_or(0, |c| c.epoch);
+            let epoch = self.core.connection_mut(conn).map_or(ConnEpoch(0), |c| c.epoch);
             let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
-            let timer = ShardTimer::KeepAlive { conn: conn.0, epoch };
+            let timer = ShardTimer::KeepAlive { conn, epoch };
             self.core.wake(now, now.monotonic_ms + allowed_ms, timer);
         }
     }
 
-    fn connected(&mut self, now: Now, slot: u32, session_present: bool, connect: &Connect<'_>) {
+    fn connected(&mut self, now: Now, slot: SessionSlot, session_present: bool, connect: &Connect<'_>) {
         let stats = &mut self.core.stats;
         stats.connections += 1;
         stats.connections_total += 1;
         stats.connections_max = stats.connections_max.max(stats.connections);
         let session = self.core.session(slot);
-        let (connects, is_v5) = (session.connects, session.version == ProtocolVersion::V5);
+        let (connect_number, is_v5) = (session.connect_number, session.version == ProtocolVersion::V5);
         let event = ConnectionEvent::Connected {
             client_id: session.client_id.clone(),
             user_name: session.user_name.clone(),
@@ -327,7 +328,7 @@ impl Shard {
                 now.monotonic_ms + retry_ms,
                 ShardTimer::Retry {
                     session: slot,
-                    connects,
+                    connect_number,
                 },
             );
         }

@@ -4,8 +4,9 @@ use mqtt::{Auth, Decoded, Packet, PacketType, Property, PropertyWriter, ReasonCo
 
 use crate::access::{AuthOutcome, ConnectCredentials};
 use crate::connection::{Connection, ConnectionPhase, PendingConnect};
-use crate::effect::{ConnSlot, DisconnectReason, Effect, Now};
+use crate::effect::{DisconnectReason, Effect, Now};
 use crate::shard::Shard;
+use crate::slots::ConnSlot;
 
 impl Shard {
     /// Handles the authenticator's decision about a CONNECT, an AUTH, or a re-authentication.
@@ -135,8 +136,7 @@ impl Shard {
 
     /// Sends an AUTH of a client to the authenticator.
     fn request_authentication(&mut self, conn: ConnSlot, client_id: Box<str>, auth: &Auth<'_>) {
-        self.epochs = self.epochs.wrapping_add(1);
-        let attempt = self.epochs;
+        let attempt = self.numbers.next();
         let method: Option<Box<str>> = auth.properties.authentication_method().map(Into::into);
         let connection = self.core.connection_mut(conn).expect("the connection is open");
         connection.attempt = attempt;

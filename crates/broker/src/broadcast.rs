@@ -9,12 +9,13 @@
 
 use mqtt::{PacketType, PublishExtras, QoS};
 
-use crate::deliver::{NO_CONN, ShardCore};
-use crate::effect::{ConnSlot, DropReason, Now};
+use crate::deliver::ShardCore;
+use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
 use crate::shard::{InterestedSession, Shard};
-use crate::shared::GROUP_KEY;
+use crate::slots::{ConnSlot, SessionSlot};
+use crate::subscribe::Subscriber;
 use crate::subscriptions::{ListId, SubscriptionEntry};
 
 /// Below this the normal path costs no more.
@@ -40,7 +41,7 @@ struct RecipientList {
 }
 
 struct BroadcastRecipient {
-    session: u32,
+    session: SessionSlot,
     conn: ConnSlot,
 }
 
@@ -110,7 +111,10 @@ impl ShardCore {
     }
 
     fn find_recipients(&self, list: ListId, entries: &[SubscriptionEntry<InterestedSession>]) -> RecipientList {
-        let first = self.link(entries[0].key & !GROUP_KEY);
+        let first = match Subscriber::from_key(entries[0].key) {
+            Subscriber::Session(slot) => self.link(slot),
+            Subscriber::Group(index) => self.link(SessionSlot(index.0)),
+        };
         let mut audience = RecipientList {
             list,
             is_v5: first.is_v5,
@@ -121,12 +125,15 @@ impl ShardCore {
             return audience;
         }
         for entry in entries {
-            let link = self.link(entry.key);
+            let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
+                continue;
+            };
+            let link = self.link(slot);
             let limit = link.maximum_packet_size as usize;
             audience.maximum_packet_size = audience.maximum_packet_size.min(limit);
             audience.members.push(BroadcastRecipient {
-                session: entry.key,
-                conn: ConnSlot(link.conn),
+                session: slot,
+                conn: link.conn,
             });
         }
         audience
@@ -135,11 +142,18 @@ impl ShardCore {
     /// Returns whether a subscriber receives every message of its list immediately, in the form that all subscribers of
     /// its version share.
     fn can_share_encoding(&self, entry: &SubscriptionEntry<InterestedSession>, is_v5: bool) -> bool {
-        if entry.key & GROUP_KEY != 0 || entry.value.identifier != 0 || entry.value.options.no_local {
+        let Subscriber::Session(slot) = Subscriber::from_key(entry.key) else {
+            return false;
+        };
+        if entry.value.identifier != 0 || entry.value.options.no_local {
             return false;
         }
-        let link = self.link(entry.key);
-        link.conn != NO_CONN && link.is_v5 == is_v5 && !link.is_filtered && !link.is_replaying && !link.uses_aliases
+        let link = self.link(slot);
+        link.conn != ConnSlot::NONE
+            && link.is_v5 == is_v5
+            && !link.is_filtered
+            && !link.is_replaying
+            && !link.uses_aliases
     }
 
     fn add_to_run(&mut self, now: Now, p: &Publication<'_>) -> bool {

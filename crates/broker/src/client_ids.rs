@@ -4,6 +4,7 @@ use foldhash::quality::RandomState;
 
 use crate::id_table::{IdMap, hash_text};
 use crate::shard::Shard;
+use crate::slots::SessionSlot;
 
 pub struct ClientIds {
     slots: IdMap,
@@ -26,12 +27,12 @@ impl ClientIds {
     }
 
     /// Requires that the client id is not in the map.
-    pub fn insert(&mut self, client_id: &str, slot: u32) {
-        self.slots.insert(self.hash(client_id), slot);
+    pub fn insert(&mut self, client_id: &str, slot: SessionSlot) {
+        self.slots.insert(self.hash(client_id), slot.0);
     }
 
-    pub fn remove(&mut self, client_id: &str, slot: u32) {
-        self.slots.remove(self.hash(client_id), |other| other == slot);
+    pub fn remove(&mut self, client_id: &str, slot: SessionSlot) {
+        self.slots.remove(self.hash(client_id), |other| other == slot.0);
     }
 
     fn hash(&self, client_id: &str) -> u64 {
@@ -41,8 +42,9 @@ impl ClientIds {
 
 impl Shard {
     /// Returns the slot of a client's session on this shard.
-    pub(crate) fn slot_of(&self, client_id: &str) -> Option<u32> {
-        let is_equal = |slot| *self.core.session(slot).client_id == *client_id;
-        self.client_ids.slots.find(self.client_ids.hash(client_id), is_equal)
+    pub(crate) fn slot_of(&self, client_id: &str) -> Option<SessionSlot> {
+        let is_equal = |slot| *self.core.session(SessionSlot(slot)).client_id == *client_id;
+        let slot = self.client_ids.slots.find(self.client_ids.hash(client_id), is_equal);
+        slot.map(SessionSlot)
     }
 }

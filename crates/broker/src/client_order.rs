@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use crate::inspect::{ClientFilter, ClientView, LOOK_MAX};
 use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
+use crate::slots::SessionSlot;
 
 /// Sort key of a client list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,13 +70,13 @@ impl Shard {
         filter: &ClientFilter,
         order: ClientOrder,
         after: Option<&ClientPlace>,
-        from: u32,
+        from: SessionSlot,
         limit: usize,
-    ) -> (Vec<ClientView>, Option<u32>) {
-        let end = (from as usize).saturating_add(LOOK_MAX);
-        let slots = self.core.sessions.iter().enumerate().take(end).skip(from as usize);
-        let mut found: Vec<(u64, &str, u32)> = slots
-            .filter_map(|(slot, session)| Some((slot as u32, session.as_deref()?)))
+    ) -> (Vec<ClientView>, Option<SessionSlot>) {
+        let end = from.index().saturating_add(LOOK_MAX);
+        let slots = self.core.sessions.iter().enumerate().take(end).skip(from.index());
+        let mut found: Vec<(u64, &str, SessionSlot)> = slots
+            .filter_map(|(slot, session)| Some((SessionSlot::from_index(slot), session.as_deref()?)))
             .filter(|(_, session)| filter.matches(session))
             .map(|(slot, session)| (self.sorted_by(order.by, slot, session), &*session.client_id, slot))
             .filter(|(value, client_id, _)| {
@@ -86,7 +87,8 @@ impl Shard {
                 })
             })
             .collect();
-        let compare = |a: &(u64, &str, u32), b: &(u64, &str, u32)| order.compare_parts((a.0, a.1), (b.0, b.1));
+        let compare =
+            |a: &(u64, &str, SessionSlot), b: &(u64, &str, SessionSlot)| order.compare_parts((a.0, a.1), (b.0, b.1));
         if limit < found.len() {
             found.select_nth_unstable_by(limit, compare);
             found.truncate(limit);
@@ -95,11 +97,14 @@ impl Shard {
         let views = found
             .iter()
             .map(|(_, _, slot)| self.view(*slot, self.core.session(*slot)));
-        (views.collect(), (end < self.core.sessions.len()).then_some(end as u32))
+        (
+            views.collect(),
+            (end < self.core.sessions.len()).then(|| SessionSlot::from_index(end)),
+        )
     }
 
     /// Returns the sort key of [`ClientOrder::place`] without building the view.
-    fn sorted_by(&self, by: ClientSort, slot: u32, session: &Session) -> u64 {
+    fn sorted_by(&self, by: ClientSort, slot: SessionSlot, session: &Session) -> u64 {
         match by {
             ClientSort::ClientId => 0,
             ClientSort::Since if session.conn.is_some() => session.connected_at_ms,

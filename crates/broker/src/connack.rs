@@ -6,9 +6,10 @@ use crate::accept::AcceptedClient;
 use crate::config::ShardConfig;
 use crate::connection::ConnectionPhase;
 use crate::device::DeviceKey;
-use crate::effect::{ConnSlot, ConnectionEvent, Effect, Now};
+use crate::effect::{ConnectionEvent, Effect, Now};
 use crate::inspect::RejectedConnection;
 use crate::shard::{REFUSALS_MAX, Shard};
+use crate::slots::ConnSlot;
 use crate::tap::{GrantedConnect, TapClient, TapEvent, TapEventMask};
 
 /// Reason for rejecting a CONNECT: the reason code for the client and the text for the operator.

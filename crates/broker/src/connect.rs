@@ -9,8 +9,9 @@ use mqtt::{Connect, DecodeError, DecodeErrorKind, ProtocolVersion, ReasonCode};
 use crate::access::{AuthOutcome, ConnectCredentials};
 use crate::connack::Rejection;
 use crate::connection::{ConnectionPhase, PendingConnect};
-use crate::effect::{ConnSlot, Effect, Now};
+use crate::effect::{Effect, Now};
 use crate::shard::Shard;
+use crate::slots::ConnSlot;
 
 impl Shard {
     /// Handles a well-formed CONNECT. `bytes` is the packet.
@@ -69,8 +70,7 @@ impl Shard {
         client_id: Box<str>,
         bytes: &[u8],
     ) -> u32 {
-        self.epochs = self.epochs.wrapping_add(1);
-        let attempt = self.epochs;
+        let attempt = self.numbers.next();
         let connection = self
             .core
             .connection_mut(conn)

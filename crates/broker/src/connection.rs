@@ -5,18 +5,19 @@ use std::collections::HashMap;
 use mqtt::ProtocolVersion;
 
 use crate::effect::Peer;
+use crate::slots::{ConnEpoch, SessionSlot};
 
 pub struct Connection {
     pub peer: Peer,
     pub phase: ConnectionPhase,
     pub version: ProtocolVersion,
-    /// Slot of the session; `u32::MAX` before CONNECT is accepted.
-    pub session: u32,
+    /// Slot of the session; `SessionSlot::NONE` before CONNECT is accepted.
+    pub session: SessionSlot,
     /// Number of the last question to the authenticator. Numbers are unique, so that a late answer, also one for an
     /// earlier connection in the slot, is recognised.
     pub attempt: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
-    pub epoch: u32,
+    pub epoch: ConnEpoch,
     pub last_packet_ms: u64,
     /// Maximum Packet Size of CONNECT (MQTT 5).
     pub maximum_packet_size: u32,
@@ -116,12 +117,12 @@ pub struct PublishQuota {
 }
 
 impl Connection {
-    pub fn new(peer: Peer, epoch: u32, now_ms: u64) -> Connection {
+    pub fn new(peer: Peer, epoch: ConnEpoch, now_ms: u64) -> Connection {
         Connection {
             peer,
             phase: ConnectionPhase::New,
             version: ProtocolVersion::V3_1_1,
-            session: u32::MAX,
+            session: SessionSlot::NONE,
             attempt: 0,
             user_properties: Box::default(),
             epoch,

@@ -13,6 +13,7 @@ use crate::effect::{DropReason, Now};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::parking::ParkedAction;
 use crate::shard::Shard;
+use crate::slots::SessionSlot;
 use crate::timers::ShardTimer;
 
 /// Memory limit for the delayed messages of a shard. A limit on their number is not enough, because each may be a
@@ -51,7 +52,7 @@ impl Shard {
     pub(crate) fn delay(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         seconds: u32,
         publisher: Option<(SessionKey, u16)>,

@@ -20,13 +20,14 @@ use crate::config::ShardConfig;
 use crate::connection::Connection;
 use crate::durable::journaling::RecordFields;
 use crate::durable::ledger::PendingRecords;
-use crate::effect::{ConnSlot, ConnectionEvent, DropReason, Effect, Now, ShardId};
+use crate::effect::{ConnectionEvent, DropReason, Effect, Now, ShardId};
 use crate::mail::SessionRef;
 use crate::message::Publication;
 use crate::outbox::Outbox;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
 use crate::session::Session;
 use crate::shard::hash;
+use crate::slots::{ConnSlot, SessionEpoch, SessionSlot};
 use crate::stats::ShardStats;
 use crate::tapping::TapState;
 use crate::timer::TimerWheel;
@@ -34,7 +35,7 @@ use crate::timers::ShardTimer;
 use crate::trace::Traces;
 
 pub use encode::EncodedForms;
-pub use link::{NO_CONN, SessionLink};
+pub use link::SessionLink;
 
 pub struct ShardCore {
     pub id: ShardId,
@@ -50,7 +51,7 @@ pub struct ShardCore {
     pub effects: Vec<Effect>,
     pub timers: TimerWheel<ShardTimer>,
     /// Sessions with more messages to send than fit into this tick.
-    pub unfinished: VecDeque<u32>,
+    pub unfinished: VecDeque<SessionSlot>,
     /// Time until which nothing was read from clients.
     pub not_reading_ms: u64,
     /// Set while unrouted messages of the previous run are routed: number of shards of that run, and bit set of the
@@ -108,40 +109,40 @@ impl ShardCore {
         }
     }
 
-    pub fn session(&self, slot: u32) -> &Session {
-        self.sessions[slot as usize]
+    pub fn session(&self, slot: SessionSlot) -> &Session {
+        self.sessions[slot.index()]
             .as_ref()
             .expect("subscriptions, timers and connections refer to live sessions only")
     }
 
-    pub fn session_mut(&mut self, slot: u32) -> &mut Session {
-        self.sessions[slot as usize]
+    pub fn session_mut(&mut self, slot: SessionSlot) -> &mut Session {
+        self.sessions[slot.index()]
             .as_mut()
             .expect("subscriptions, timers and connections refer to live sessions only")
     }
 
     /// Returns the session in a slot if it has this epoch.
-    pub fn live_session(&mut self, slot: u32, epoch: u32) -> Option<&mut Session> {
+    pub fn live_session(&mut self, slot: SessionSlot, epoch: SessionEpoch) -> Option<&mut Session> {
         self.sessions
-            .get_mut(slot as usize)?
+            .get_mut(slot.index())?
             .as_deref_mut()
             .filter(|s| s.epoch == epoch)
     }
 
     pub fn connection_mut(&mut self, conn: ConnSlot) -> Option<&mut Connection> {
-        self.connections.get_mut(conn.0 as usize)?.as_deref_mut()
+        self.connections.get_mut(conn.index())?.as_deref_mut()
     }
 
     /// Delivers a message to one session.
     pub fn deliver(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot as usize];
+        let link = self.links[slot.index()];
         if self.home_filter.is_some() && terms.group.is_none() && !self.is_selected_home(&self.session(slot).client_id)
         {
             return DeliverResult::Queued;
@@ -165,17 +166,17 @@ impl ShardCore {
     fn deliver_now(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot as usize];
+        let link = self.links[slot.index()];
         if terms.qos == QoS::AtMostOnce {
             return self.deliver_qos0(now, slot, link, p, terms, forms);
         }
-        if link.conn != NO_CONN {
-            let is_open = self.can_queue_live(ConnSlot(link.conn)) && !self.must_wait_for_commit(link, terms);
+        if link.conn != ConnSlot::NONE {
+            let is_open = self.can_queue_live(link.conn) && !self.must_wait_for_commit(link, terms);
             let session = self.session(slot);
             let out = &session.outgoing;
             if is_open
@@ -201,8 +202,8 @@ impl ShardCore {
             tag: DeliveryTag::new(terms.identifiers, terms.group),
         };
         let delivered = self.enqueue(now, slot, delivery, terms);
-        if link.conn != NO_CONN && !self.has_tick_capacity(ConnSlot(link.conn)) {
-            self.continue_later(ConnSlot(link.conn), slot);
+        if link.conn != ConnSlot::NONE && !self.has_tick_capacity(link.conn) {
+            self.continue_later(link.conn, slot);
         }
         delivered
     }
@@ -212,7 +213,7 @@ impl ShardCore {
     fn hold_for_replay(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
@@ -244,7 +245,7 @@ impl ShardCore {
     }
 
     /// Delivers the held messages in order.
-    pub fn release(&mut self, now: Now, slot: u32) {
+    pub fn release(&mut self, now: Now, slot: SessionSlot) {
         self.link_mut(slot).is_replaying = false;
         // Another message may be in the middle of routing. Its recipients must not be mixed with those of these
         // messages.
@@ -276,7 +277,7 @@ impl ShardCore {
         }
     }
 
-    fn can_receive(&self, slot: u32, topic: &str) -> bool {
+    fn can_receive(&self, slot: SessionSlot, topic: &str) -> bool {
         self.session(slot)
             .access
             .as_ref()
@@ -286,16 +287,16 @@ impl ShardCore {
     fn deliver_qos0(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         link: SessionLink,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        if link.conn == NO_CONN || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
+        if link.conn == ConnSlot::NONE || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
             return self.queue_qos0(now, slot, p, terms, forms);
         }
-        if !self.can_queue_live(ConnSlot(link.conn)) {
+        if !self.can_queue_live(link.conn) {
             return self.drop_delivery(now, slot, DropReason::SlowConsumer, p, terms);
         }
         self.send_qos0(now, slot, link, p, terms, forms)
@@ -306,16 +307,16 @@ impl ShardCore {
     pub fn deliver_retained(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let link = self.links[slot as usize];
+        let link = self.links[slot.index()];
         if link.is_filtered && !self.can_receive(slot, p.topic) {
             return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
-        if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
+        if terms.qos != QoS::AtMostOnce || link.conn == ConnSlot::NONE {
             return self.deliver_now(now, slot, p, terms, forms);
         }
         self.send_qos0(now, slot, link, p, terms, forms)
@@ -324,12 +325,12 @@ impl ShardCore {
     fn queue_qos0(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let is_lost = self.links[slot as usize].conn == NO_CONN && self.session(slot).expiry_s == 0;
+        let is_lost = self.links[slot.index()].conn == ConnSlot::NONE && self.session(slot).expiry_s == 0;
         if !self.config.is_qos0_queued || is_lost {
             return self.drop_delivery(now, slot, DropReason::OfflineQoS0, p, terms);
         }
@@ -354,7 +355,7 @@ impl ShardCore {
     pub fn drop_delivery(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         reason: DropReason,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
@@ -370,21 +371,27 @@ impl ShardCore {
 
     /// Drops a message from the session's queue.
     #[cold]
-    pub fn drop_queued(&mut self, now: Now, slot: u32, reason: DropReason, delivery: &Delivery) -> DeliverResult {
+    pub fn drop_queued(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        reason: DropReason,
+        delivery: &Delivery,
+    ) -> DeliverResult {
         self.tap_delivery_dropped(now, slot, Some(&delivery.publication()), reason);
         self.dropped(now, slot, reason)
     }
 
     /// Drops a message that is only in the journal.
     #[cold]
-    pub fn drop_cold(&mut self, now: Now, slot: u32, reason: DropReason) -> DeliverResult {
+    pub fn drop_cold(&mut self, now: Now, slot: SessionSlot, reason: DropReason) -> DeliverResult {
         self.tap_delivery_dropped(now, slot, None, reason);
         self.dropped(now, slot, reason)
     }
 
     /// Counts a drop for the node and the session. Emits an event for the first drop per reason.
     #[cold]
-    pub fn dropped(&mut self, now: Now, slot: u32, reason: DropReason) -> DeliverResult {
+    pub fn dropped(&mut self, now: Now, slot: SessionSlot, reason: DropReason) -> DeliverResult {
         self.stats.drop_message(reason);
         let session = self.session_mut(slot);
         if session.count_drop(reason, now.monotonic_ms) {

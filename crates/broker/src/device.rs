@@ -12,11 +12,12 @@ use crate::accept::AcceptedClient;
 use crate::access::{SessionAccess, SubscribeAccess};
 use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
 use crate::durable::journaling::PendingCommits;
-use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now};
+use crate::effect::{DisconnectReason, DropReason, Now};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::slots::{ConnSlot, SessionSlot};
 use crate::tap::{DeviceConnectionEvent, DeviceMessage, DeviceMessageResult, Tap};
 
 /// Id of a device, as used by the tap and the authenticator.
@@ -82,8 +83,8 @@ impl Shard {
         self.admit(now, conn, &connect, client, None);
     }
 
-    pub(crate) fn device_of(&self, slot: u32) -> Option<DeviceKey> {
-        self.core.sessions.get(slot as usize)?.as_deref()?.device()
+    pub(crate) fn device_of(&self, slot: SessionSlot) -> Option<DeviceKey> {
+        self.core.sessions.get(slot.index())?.as_deref()?.device()
     }
 
     /// Returns whether reading from a device must stop because the tap is full. MQTT 5 devices get a reason code
@@ -95,7 +96,7 @@ impl Shard {
     pub(crate) fn publish_from_device(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         device: DeviceKey,
         publish: &Publish<'_>,
     ) -> (ReasonCode, PendingCommits) {
@@ -244,8 +245,8 @@ impl ShardCore {
     }
 
     /// Reports an event of a device to the tap. Does nothing for other sessions.
-    pub fn tap_device(&mut self, now: Now, slot: u32, what: DeviceConnectionEvent) {
-        let session = self.sessions.get(slot as usize).and_then(Option::as_deref);
+    pub fn tap_device(&mut self, now: Now, slot: SessionSlot, what: DeviceConnectionEvent) {
+        let session = self.sessions.get(slot.index()).and_then(Option::as_deref);
         let Some(device) = session.and_then(Session::device) else {
             return;
         };
@@ -255,8 +256,8 @@ impl ShardCore {
     }
 
     /// Reports to the tap that a device has acknowledged a message. Does nothing for other sessions.
-    pub fn tap_device_acked(&mut self, now: Now, slot: u32, delivery: &Delivery) {
-        let session = self.sessions.get(slot as usize).and_then(Option::as_deref);
+    pub fn tap_device_acked(&mut self, now: Now, slot: SessionSlot, delivery: &Delivery) {
+        let session = self.sessions.get(slot.index()).and_then(Option::as_deref);
         let Some(device) = session.and_then(Session::device) else {
             return;
         };

@@ -22,7 +22,3 @@ pub(crate) mod journaling;
 pub(crate) mod ledger;
 pub mod moves;
 pub(crate) mod pages;
-
-pub use cold::FETCH_FOR_MOVE;
-
-pub use crate::shared::FETCH_FOR_GROUP;

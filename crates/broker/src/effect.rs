@@ -8,6 +8,7 @@ use mqtt::ReasonCode;
 
 use crate::access::ConnectCredentials;
 use crate::durable::record::RecordPosition;
+use crate::slots::{ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
 /// The current time: milliseconds of a monotonic clock, and since the Unix epoch. Passed in with every input. The
 /// monotonic clock starts at a large number, so that times before the start of the process can be expressed and
@@ -17,10 +18,6 @@ pub struct Now {
     pub monotonic_ms: u64,
     pub unix_ms: u64,
 }
-
-/// Slot of a network connection. The driver assigns dense numbers and reuses a slot only after `Shard::closed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnSlot(pub u32);
 
 /// Number of a shard of the node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,11 +88,31 @@ pub enum Effect {
     },
     /// Read the first of these messages from the journal, and call `Shard::fetched` with the same arguments.
     Fetch {
-        session: u32,
-        connects: u32,
+        purpose: FetchPurpose,
         positions: Vec<RecordPosition>,
     },
     Event(ConnectionEvent),
+}
+
+/// Receiver of the messages that `Effect::Fetch` reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchPurpose {
+    /// A session, while this is its connection.
+    Session {
+        slot: SessionSlot,
+        connect_number: ConnectNumber,
+    },
+    /// The members of a share group.
+    Group(GroupIndex),
+    /// The running checkpoint, which rewrites the messages.
+    Move,
+}
+
+impl FetchPurpose {
+    /// Returns whether the driver must call `Shard::retry_fetch` if it could not queue the request.
+    pub fn is_retried(self) -> bool {
+        !matches!(self, FetchPurpose::Session { .. })
+    }
 }
 
 /// Why a network connection has closed, from the driver's view.

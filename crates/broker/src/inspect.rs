@@ -7,11 +7,12 @@ use std::net::SocketAddr;
 
 use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
-use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now, Transport};
+use crate::effect::{DisconnectReason, DropReason, Now, Transport};
 use crate::mail::SessionRef;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
+use crate::slots::{ConnSlot, SessionSlot};
 use crate::stats::ShardStats;
 
 /// A rejected connection.
@@ -165,15 +166,21 @@ impl Shard {
 
     /// Returns up to `limit` clients, starting at session slot `from`. The second value is the slot to continue at, if
     /// there are more.
-    pub fn clients(&self, filter: &ClientFilter, from: u32, limit: usize) -> (Vec<ClientView>, Option<u32>) {
+    pub fn clients(
+        &self,
+        filter: &ClientFilter,
+        from: SessionSlot,
+        limit: usize,
+    ) -> (Vec<ClientView>, Option<SessionSlot>) {
         let mut found = Vec::new();
-        let sessions = self.core.sessions.iter().enumerate().skip(from as usize);
-        for (looked, (slot, session)) in sessions.enumerate() {
+        let sessions = self.core.sessions.iter().enumerate().skip(from.index());
+        for (looked, (index, session)) in sessions.enumerate() {
+            let slot = SessionSlot::from_index(index);
             if found.len() == limit || looked == LOOK_MAX {
-                return (found, Some(slot as u32));
+                return (found, Some(slot));
             }
             if let Some(session) = session.as_deref().filter(|s| filter.matches(s)) {
-                found.push(self.view(slot as u32, session));
+                found.push(self.view(slot, session));
             }
         }
         (found, None)
@@ -189,7 +196,7 @@ impl Shard {
         let session = self.core.session(slot);
         let connection = session
             .conn
-            .and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
+            .and_then(|conn| self.core.connections[conn.index()].as_deref());
         let will = session.will.as_deref();
         let will = will.map(|will| WillView {
             topic: will.topic.to_string(),
@@ -213,11 +220,11 @@ impl Shard {
         })
     }
 
-    pub(crate) fn view(&self, slot: u32, session: &Session) -> ClientView {
+    pub(crate) fn view(&self, slot: SessionSlot, session: &Session) -> ClientView {
         let link = self.core.link(slot);
         let connection = session
             .conn
-            .and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
+            .and_then(|conn| self.core.connections[conn.index()].as_deref());
         let drops = session.drops.as_deref();
         let (held, held_bytes) = session.replays.held();
         ClientView {
@@ -269,15 +276,15 @@ impl Shard {
     pub fn subscriptions(
         &self,
         matching: Option<&str>,
-        from: u32,
+        from: SessionSlot,
         limit: usize,
-    ) -> (Vec<SubscriptionView>, Option<u32>) {
+    ) -> (Vec<SubscriptionView>, Option<SessionSlot>) {
         let mut found = Vec::new();
-        for (looked, slot) in (from as usize..self.core.sessions.len()).enumerate() {
+        for (looked, slot) in from.until(self.core.end_slot()).enumerate() {
             if found.len() >= limit || looked == LOOK_MAX {
-                return (found, Some(slot as u32));
+                return (found, Some(slot));
             }
-            let Some(session) = self.core.sessions[slot].as_deref() else {
+            let Some(session) = self.core.sessions[slot.index()].as_deref() else {
                 continue;
             };
             for (filter, s) in session.subscriptions.iter() {
@@ -330,7 +337,7 @@ impl Shard {
             let SessionRef {
                 session: slot, epoch, ..
             } = member.session;
-            let session = self.core.sessions.get(slot as usize)?.as_deref()?;
+            let session = self.core.sessions.get(slot.index())?.as_deref()?;
             (session.epoch == epoch).then(|| (*member, self.view(slot, session)))
         };
         members.iter().filter_map(view).collect()

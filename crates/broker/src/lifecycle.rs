@@ -4,13 +4,14 @@ use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter,
 
 use crate::access::ClientIdentity;
 use crate::connection::ConnectionPhase;
-use crate::deliver::{NO_CONN, SessionLink};
-use crate::effect::{ConnSlot, ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
+use crate::deliver::SessionLink;
+use crate::effect::{ConnectionEvent, DisconnectReason, DropReason, Effect, Now};
 use crate::inspect::LOOK_MAX;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::provenance::Provenance;
 use crate::session::{Session, SessionWill};
 use crate::shard::{Shard, hash};
+use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, SessionSlot};
 use crate::tap::{DeviceConnectionEvent, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
@@ -119,8 +120,8 @@ impl Shard {
     }
 
     fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, because: &str) {
-        let slot = self.core.connection_mut(conn).map_or(u32::MAX, |c| c.session);
-        let link = if slot == u32::MAX {
+        let slot = self.core.connection_mut(conn).map_or(SessionSlot::NONE, |c| c.session);
+        let link = if slot == SessionSlot::NONE {
             SessionLink::default()
         } else {
             self.core.link(slot)
@@ -142,9 +143,15 @@ impl Shard {
     }
 
     /// Handles DISCONNECT of the client.
-    pub(crate) fn disconnect_received(&mut self, now: Now, conn: ConnSlot, slot: u32, disconnect: &Disconnect<'_>) {
+    pub(crate) fn disconnect_received(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        slot: SessionSlot,
+        disconnect: &Disconnect<'_>,
+    ) {
         self.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
-        let Some(session) = self.core.sessions.get_mut(slot as usize).and_then(Option::as_deref_mut) else {
+        let Some(session) = self.core.sessions.get_mut(slot.index()).and_then(Option::as_deref_mut) else {
             // The client disconnected during an enhanced authentication.
             return self.close_rejected(
                 now,
@@ -199,15 +206,15 @@ impl Shard {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
-        let slot = std::mem::replace(&mut connection.session, u32::MAX);
+        let slot = std::mem::replace(&mut connection.session, SessionSlot::NONE);
         let was_online = connection.phase == ConnectionPhase::Online;
         connection.phase = ConnectionPhase::Closing;
-        if !was_online || slot == u32::MAX {
+        if !was_online || slot == SessionSlot::NONE {
             return;
         }
         self.core.stats.connections -= 1;
         self.core.stats.disconnects[reason as usize] += 1;
-        self.core.link_mut(slot).conn = NO_CONN;
+        self.core.link_mut(slot).conn = ConnSlot::NONE;
         let session = self.core.session_mut(slot);
         session.conn = None;
         session.disconnected_at_ms = now.unix_ms;
@@ -216,8 +223,7 @@ impl Shard {
         session.subacks.take();
         if let Some(replay) = session.replays.first_mut().filter(|r| r.is_waiting) {
             // A new number, so that the late answer is not taken for one to the next connection's request.
-            self.epochs = self.epochs.wrapping_add(1);
-            replay.number = self.epochs;
+            replay.number = self.numbers.next();
             replay.is_waiting = false;
         }
         let expiry_s = session.expiry_s;
@@ -250,9 +256,9 @@ impl Shard {
     }
 
     /// Ends a session whose expiry interval has passed, or starts a timer [MQTT-3.1.2-23].
-    pub(crate) fn expiry_after_disconnect(&mut self, now: Now, slot: u32) {
+    pub(crate) fn expiry_after_disconnect(&mut self, now: Now, slot: SessionSlot) {
         let session = self.core.session(slot);
-        let connects = session.connects;
+        let connect_number = session.connect_number;
         match session.expires_at_ms() {
             None => {}
             Some(at_ms) if at_ms <= now.monotonic_ms => {
@@ -261,7 +267,7 @@ impl Shard {
             Some(at_ms) => {
                 let timer = ShardTimer::SessionExpiry {
                     session: slot,
-                    connects,
+                    connect_number,
                 };
                 self.core.wake(now, at_ms, timer);
             }
@@ -269,16 +275,16 @@ impl Shard {
     }
 
     /// Publishes the will, or starts a timer for its delay [MQTT-3.1.2-8].
-    pub(crate) fn will_after_disconnect(&mut self, now: Now, slot: u32) {
+    pub(crate) fn will_after_disconnect(&mut self, now: Now, slot: SessionSlot) {
         let session = self.core.session(slot);
-        let connects = session.connects;
+        let connect_number = session.connect_number;
         match session.will_due_ms() {
             None => {}
             Some(at_ms) if at_ms <= now.monotonic_ms => self.publish_will(now, slot),
             Some(at_ms) => {
                 let timer = ShardTimer::Will {
                     session: slot,
-                    connects,
+                    connect_number,
                 };
                 self.core.wake(now, at_ms, timer);
             }
@@ -286,7 +292,7 @@ impl Shard {
     }
 
     /// Publishes the will with the access rules of the session, at most once [MQTT-3.1.2-10].
-    fn publish_will(&mut self, now: Now, slot: u32) {
+    fn publish_will(&mut self, now: Now, slot: SessionSlot) {
         let Some(will) = self.core.session_mut(slot).will.take() else {
             return;
         };
@@ -334,7 +340,7 @@ impl Shard {
     }
 
     /// Ends a session: publishes a pending will [MQTT-3.1.2-8] and removes subscriptions, queue and client id.
-    pub(crate) fn end_session(&mut self, now: Now, slot: u32, because: &'static str) {
+    pub(crate) fn end_session(&mut self, now: Now, slot: SessionSlot, because: &'static str) {
         // Leaves its groups first, so that they do not select it for its own messages.
         self.drop_subscriptions(slot);
         self.core.release(now, slot);
@@ -342,7 +348,7 @@ impl Shard {
         self.publish_will(now, slot);
         self.record_session_ended(slot);
         self.core.tap_undelivered(now, slot);
-        let Some(session) = self.core.sessions[slot as usize].take() else {
+        let Some(session) = self.core.sessions[slot.index()].take() else {
             return;
         };
         let out = &session.outgoing;
@@ -354,7 +360,7 @@ impl Shard {
         stats.inflight_messages -= out.unacknowledged() as u64;
         self.client_ids.remove(&session.client_id, slot);
         self.core.stats.sessions = self.client_ids.len() as u64;
-        self.core.link_mut(slot).conn = NO_CONN;
+        self.core.link_mut(slot).conn = ConnSlot::NONE;
         self.free_sessions.push(slot);
         self.event(ConnectionEvent::SessionEnded {
             client_id: session.client_id,
@@ -364,32 +370,41 @@ impl Shard {
 
     pub(crate) fn timer_due(&mut self, now: Now, timer: ShardTimer) {
         match timer {
-            ShardTimer::KeepAlive { conn, epoch } => self.check_keep_alive(now, ConnSlot(conn), epoch),
-            ShardTimer::SessionExpiry { session, connects } if self.is_offline(session, connects) => {
+            ShardTimer::KeepAlive { conn, epoch } => self.check_keep_alive(now, conn, epoch),
+            ShardTimer::SessionExpiry {
+                session,
+                connect_number,
+            } if self.is_offline(session, connect_number) => {
                 self.expiry_after_disconnect(now, session);
             }
-            ShardTimer::Will { session, connects } if self.is_offline(session, connects) => {
+            ShardTimer::Will {
+                session,
+                connect_number,
+            } if self.is_offline(session, connect_number) => {
                 self.will_after_disconnect(now, session);
             }
             ShardTimer::SessionExpiry { .. } | ShardTimer::Will { .. } => {}
             ShardTimer::Delayed { index } => self.delayed_due(now, index),
-            ShardTimer::Retry { session, connects } => self.retry_due(now, session, connects),
-            ShardTimer::Quota { conn, epoch } => self.quota_due(now, ConnSlot(conn), epoch),
+            ShardTimer::Retry {
+                session,
+                connect_number,
+            } => self.retry_due(now, session, connect_number),
+            ShardTimer::Quota { conn, epoch } => self.quota_due(now, conn, epoch),
             ShardTimer::RetainedExpiry => self.retained_expiry_due(now),
             ShardTimer::Space { index, epoch } => self.retry_full_members(now, index, epoch),
         }
     }
 
     /// Returns whether the session has not been connected since the timer was set.
-    fn is_offline(&self, slot: u32, connects: u32) -> bool {
-        self.core.sessions[slot as usize]
+    fn is_offline(&self, slot: SessionSlot, connect_number: ConnectNumber) -> bool {
+        self.core.sessions[slot.index()]
             .as_ref()
-            .is_some_and(|s| s.connects == connects && s.conn.is_none())
+            .is_some_and(|s| s.connect_number == connect_number && s.conn.is_none())
     }
 
     /// Only complete packets count [MQTT-3.1.2-22]. The time during which the server did not read from the client does
     /// not count.
-    fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: u32) {
+    fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch) {
         let Some(connection) = self
             .core
             .connection_mut(conn)
@@ -407,7 +422,7 @@ impl Shard {
         let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
         let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
         if deadline > now.monotonic_ms {
-            let timer = ShardTimer::KeepAlive { conn: conn.0, epoch };
+            let timer = ShardTimer::KeepAlive { conn, epoch };
             self.core.wake(now, deadline, timer);
             return;
         }
@@ -429,14 +444,14 @@ impl Shard {
     }
 
     /// Resends messages that a 3.1 or 3.1.1 client has not acknowledged in time.
-    fn retry_due(&mut self, now: Now, slot: u32, connects: u32) {
+    fn retry_due(&mut self, now: Now, slot: SessionSlot, connect_number: ConnectNumber) {
         let Some(retry_ms) = self.core.config.retry_interval_ms else {
             return;
         };
-        let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+        let Some(session) = self.core.sessions[slot.index()].as_deref() else {
             return;
         };
-        if session.connects != connects || session.conn.is_none() {
+        if session.connect_number != connect_number || session.conn.is_none() {
             return;
         }
         let link = self.core.link(slot);
@@ -445,7 +460,7 @@ impl Shard {
                 break;
             };
             let (id, delivery) = (entry.id(), entry.delivery.clone());
-            if self.core.outbox.queued_bytes(ConnSlot(link.conn)) > self.core.config.output_buffer_bytes {
+            if self.core.outbox.queued_bytes(link.conn) > self.core.config.output_buffer_bytes {
                 break;
             }
             self.core.resend(now, slot, link, id, delivery);
@@ -454,7 +469,7 @@ impl Shard {
             now.monotonic_ms + retry_ms,
             ShardTimer::Retry {
                 session: slot,
-                connects,
+                connect_number,
             },
         );
     }
@@ -493,14 +508,19 @@ impl Shard {
 
     /// Disconnects users whose name `is_meant`, among the sessions from slot `from` on. The sessions stay. Visits a
     /// bounded number of slots and returns the slot to continue at.
-    pub fn kick_users(&mut self, now: Now, from: u32, is_meant: impl Fn(&str) -> bool) -> Option<u32> {
+    pub fn kick_users(&mut self, now: Now, from: SessionSlot, is_meant: impl Fn(&str) -> bool) -> Option<SessionSlot> {
         self.kick_where(now, from, "the user must authenticate again", true, |session| {
             session.device().is_none() && session.user_name.as_deref().is_some_and(&is_meant)
         })
     }
 
     /// Disconnects banned clients, in the same way. The user name of a device is ignored, because it is a secret.
-    pub fn kick_banned(&mut self, now: Now, from: u32, is_banned: impl Fn(&ClientIdentity) -> bool) -> Option<u32> {
+    pub fn kick_banned(
+        &mut self,
+        now: Now,
+        from: SessionSlot,
+        is_banned: impl Fn(&ClientIdentity) -> bool,
+    ) -> Option<SessionSlot> {
         let publishes_will = self.core.config.is_banned_will_published;
         self.kick_where(now, from, "banned by an operator", publishes_will, |session| {
             let mut who = session.identity();
@@ -512,15 +532,15 @@ impl Shard {
     fn kick_where(
         &mut self,
         now: Now,
-        from: u32,
+        from: SessionSlot,
         because: &str,
         publishes_will: bool,
         is_meant: impl Fn(&Session) -> bool,
-    ) -> Option<u32> {
-        let end = self.core.sessions.len() as u32;
-        let until = from.saturating_add(LOOK_MAX as u32).min(end);
-        for slot in from..until {
-            let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+    ) -> Option<SessionSlot> {
+        let end = self.core.end_slot();
+        let until = SessionSlot(from.0.saturating_add(LOOK_MAX as u32)).min(end);
+        for slot in from.until(until) {
+            let Some(session) = self.core.sessions[slot.index()].as_deref() else {
                 continue;
             };
             if let Some(conn) = session.conn
@@ -544,8 +564,8 @@ impl Shard {
 
     /// Applies changed access rules to every session.
     pub fn access_changed(&mut self) {
-        for slot in 0..self.core.sessions.len() as u32 {
-            let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+        for slot in SessionSlot::FIRST.until(self.core.end_slot()) {
+            let Some(session) = self.core.sessions[slot.index()].as_deref() else {
                 continue;
             };
             if session.device().is_some() {

@@ -22,6 +22,7 @@ use crate::outgoing::GroupRef;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
 use crate::shared::{ReturnedMessage, ShareGroupMember};
+use crate::slots::{GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 
 /// Mail for one other shard. Opaque to the driver.
 #[derive(Default)]
@@ -38,8 +39,8 @@ pub struct Mail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRef {
     pub shard: ShardId,
-    pub session: u32,
-    pub epoch: u32,
+    pub session: SessionSlot,
+    pub epoch: SessionEpoch,
 }
 
 /// How the receiving shard handles a publication.
@@ -55,8 +56,8 @@ pub enum Envelope {
     Retain { routed_by: u64, stamp: u64 },
     /// Deliver to a member of a shared subscription.
     Member {
-        session: u32,
-        epoch: u32,
+        session: SessionSlot,
+        epoch: SessionEpoch,
         group: GroupRef,
         maximum_qos: QoS,
         retain_as_published: bool,
@@ -64,9 +65,17 @@ pub enum Envelope {
     },
     /// A member cannot receive the message; select another. `held_by` is the group that holds it in the journal, if
     /// any.
-    Return { index: u32, epoch: u32, held_by: GroupKey },
+    Return {
+        index: GroupIndex,
+        epoch: GroupEpoch,
+        held_by: GroupKey,
+    },
     /// Deliver a retained message of a replay.
-    Replay { session: u32, epoch: u32, number: u32 },
+    Replay {
+        session: SessionSlot,
+        epoch: SessionEpoch,
+        number: u32,
+    },
 }
 
 /// Requests other than publications.
@@ -79,7 +88,11 @@ pub enum MailRequest {
         ticket: u32,
     },
     /// The member has joined or left the group, so SUBACK or UNSUBACK can be sent.
-    Joined { session: u32, epoch: u32, ticket: u32 },
+    Joined {
+        session: SessionSlot,
+        epoch: SessionEpoch,
+        ticket: u32,
+    },
     Leave {
         share_name: Box<str>,
         filter: Box<str>,
@@ -95,21 +108,33 @@ pub enum MailRequest {
         is_online: bool,
     },
     /// Return the group's messages that were sent to the member, if it is still disconnected.
-    Reclaim { session: u32, epoch: u32, group: GroupRef },
+    Reclaim {
+        session: SessionSlot,
+        epoch: SessionEpoch,
+        group: GroupRef,
+    },
     /// Messages of the member that are only in the journal return to the group.
     ReturnCold {
-        index: u32,
-        epoch: u32,
+        index: GroupIndex,
+        epoch: GroupEpoch,
         returned: Vec<ReturnedMessage>,
     },
     /// The member's queue is full. The message has been returned.
-    Full { index: u32, epoch: u32, member: SessionRef },
+    Full {
+        index: GroupIndex,
+        epoch: GroupEpoch,
+        member: SessionRef,
+    },
     /// The member has acknowledged a message. Sent only if the strategy counts messages in flight.
-    Acknowledged { index: u32, epoch: u32, member: SessionRef },
+    Acknowledged {
+        index: GroupIndex,
+        epoch: GroupEpoch,
+        member: SessionRef,
+    },
     /// Send matching retained messages, starting at the cursor.
     ReplayRequest {
-        session: u32,
-        epoch: u32,
+        session: SessionSlot,
+        epoch: SessionEpoch,
         number: u32,
         filter: Box<str>,
         cursor: Option<ScanCursor>,
@@ -120,8 +145,8 @@ pub enum MailRequest {
     Barrier { is_end: bool },
     /// The batch has been sent. More messages follow if there is a cursor.
     ReplayEnd {
-        session: u32,
-        epoch: u32,
+        session: SessionSlot,
+        epoch: SessionEpoch,
         number: u32,
         cursor: Option<ScanCursor>,
     },
@@ -198,11 +223,11 @@ impl Mail {
                 put_u32s(
                     out,
                     [
-                        session,
-                        epoch,
+                        session.0,
+                        epoch.0,
                         u32::from(group.shard.0),
-                        group.index,
-                        group.epoch,
+                        group.index.0,
+                        group.epoch.0,
                         identifier,
                     ],
                 );
@@ -211,12 +236,12 @@ impl Mail {
             }
             Envelope::Return { index, epoch, held_by } => {
                 out.push(RETURN);
-                put_u32s(out, [index, epoch]);
+                put_u32s(out, [index.0, epoch.0]);
                 out.extend_from_slice(&held_by.0.to_ne_bytes());
             }
             Envelope::Replay { session, epoch, number } => {
                 out.push(REPLAY);
-                put_u32s(out, [session, epoch, number]);
+                put_u32s(out, [session.0, epoch.0, number]);
             }
         }
         put_publication(out, p);
@@ -282,7 +307,7 @@ fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
         out,
         [
             u32::from(p.origin.shard.0),
-            p.origin.epoch,
+            p.origin.epoch.0,
             p.publisher_hash,
             p.topic.len() as u32,
             p.properties.len() as u32,
@@ -340,11 +365,11 @@ impl<'a> MailDecoder<'a> {
                 stamp: self.u64(),
             },
             MEMBER => {
-                let (session, epoch) = (self.u32(), self.u32());
+                let (session, epoch) = (SessionSlot(self.u32()), SessionEpoch(self.u32()));
                 let mut group = GroupRef {
                     shard: ShardId(self.u32() as u16),
-                    index: self.u32(),
-                    epoch: self.u32(),
+                    index: GroupIndex(self.u32()),
+                    epoch: GroupEpoch(self.u32()),
                     key: GroupKey::default(),
                 };
                 let identifier = self.u32();
@@ -360,13 +385,13 @@ impl<'a> MailDecoder<'a> {
                 }
             }
             RETURN => Envelope::Return {
-                index: self.u32(),
-                epoch: self.u32(),
+                index: GroupIndex(self.u32()),
+                epoch: GroupEpoch(self.u32()),
                 held_by: GroupKey(self.u64()),
             },
             REPLAY => Envelope::Replay {
-                session: self.u32(),
-                epoch: self.u32(),
+                session: SessionSlot(self.u32()),
+                epoch: SessionEpoch(self.u32()),
                 number: self.u32(),
             },
             _ => unreachable!("every tag is written by this module"),
@@ -380,7 +405,7 @@ impl<'a> MailDecoder<'a> {
         let place = RecordLocation::from_bits(self.u64()).placed(base);
         let origin = MessageOrigin {
             shard: ShardId(self.u32() as u16),
-            epoch: self.u32(),
+            epoch: SessionEpoch(self.u32()),
         };
         let publisher_hash = self.u32();
         let (topic, properties, payload) = (self.u32() as usize, self.u32() as usize, self.u32() as usize);

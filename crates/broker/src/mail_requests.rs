@@ -10,6 +10,7 @@ use crate::message::Publication;
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::ReturnedMessage;
+use crate::slots::{SessionEpoch, SessionSlot};
 
 impl Shard {
     pub(crate) fn request(&mut self, now: Now, request: MailRequest) {
@@ -76,7 +77,7 @@ impl Shard {
 
     /// Returns a message to its group because the member's queue is full. The group queues it before all others,
     /// because it is older.
-    fn send_back(&mut self, session: u32, epoch: u32, group: GroupRef, p: &Publication<'_>) {
+    fn send_back(&mut self, session: SessionSlot, epoch: SessionEpoch, group: GroupRef, p: &Publication<'_>) {
         let member = SessionRef {
             shard: self.core.id,
             session,

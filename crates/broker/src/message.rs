@@ -7,6 +7,7 @@ use mqtt::QoS;
 
 use crate::durable::record::RecordPosition;
 use crate::provenance::Provenance;
+use crate::slots::SessionEpoch;
 use crate::{Now, ShardId};
 
 /// Session that published a message, for No Local [MQTT-3.8.3-3]. Messages of the server have none.
@@ -14,13 +15,13 @@ use crate::{Now, ShardId};
 pub struct MessageOrigin {
     pub shard: ShardId,
     /// Value of `Session::epoch`, because another session may use the slot when the message arrives.
-    pub epoch: u32,
+    pub epoch: SessionEpoch,
 }
 
 impl MessageOrigin {
     pub const NONE: MessageOrigin = MessageOrigin {
         shard: ShardId(u16::MAX),
-        epoch: u32::MAX,
+        epoch: SessionEpoch(u32::MAX),
     };
 }
 

@@ -14,6 +14,7 @@ use crate::durable::entry::StoredEntry;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, Publication, RecordLocation};
+use crate::slots::{GroupEpoch, GroupIndex};
 
 /// A message for one session, with the fields that are specific to the session.
 #[derive(Debug, Clone)]
@@ -63,8 +64,8 @@ pub struct FullDeliveryTag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupRef {
     pub shard: ShardId,
-    pub index: u32,
-    pub epoch: u32,
+    pub index: GroupIndex,
+    pub epoch: GroupEpoch,
     /// Key in the journal; 0 if the group is not durable.
     pub key: GroupKey,
 }

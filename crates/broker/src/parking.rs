@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use mqtt::{PacketId, PacketType, ReasonCode};
 
-use crate::effect::{ConnSlot, Effect, Now};
+use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::shard::Shard;
+use crate::slots::{ConnEpoch, ConnSlot, SessionEpoch, SessionSlot};
 use crate::tap::{Receipt, Tap};
 
 /// Maximum number of waiting acknowledgements per connection.
@@ -21,7 +22,7 @@ pub const PARKED_MAX: u32 = u16::MAX as u32;
 #[derive(Clone, Copy, Debug)]
 pub struct PendingAck {
     pub conn: ConnSlot,
-    pub epoch: u32,
+    pub epoch: ConnEpoch,
     pub kind: PacketType,
     pub id: PacketId,
     pub reason: ReasonCode,
@@ -31,8 +32,8 @@ pub struct PendingAck {
 /// A QoS 2 message that a client may repeat before the tap has stored it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenId {
-    pub session: u32,
-    pub epoch: u32,
+    pub session: SessionSlot,
+    pub epoch: SessionEpoch,
     pub id: u16,
 }
 
@@ -50,7 +51,7 @@ pub enum ParkedAction {
 pub struct ParkedActions {
     waiting: BTreeMap<Receipt, Vec<ParkedAction>>,
     /// Keyed by slot and epoch of the connection. The lists are never empty.
-    behind: HashMap<(ConnSlot, u32), VecDeque<PendingAck>>,
+    behind: HashMap<(ConnSlot, ConnEpoch), VecDeque<PendingAck>>,
     open: HashMap<OpenId, Receipt>,
 }
 
@@ -178,7 +179,7 @@ impl Shard {
     }
 
     /// Returns the next acknowledgement that can be sent. If it must wait, it is registered as the oldest.
-    fn next_behind(&mut self, key: (ConnSlot, u32)) -> Option<PendingAck> {
+    fn next_behind(&mut self, key: (ConnSlot, ConnEpoch)) -> Option<PendingAck> {
         let parking = &mut self.core.tap.parking;
         let behind = parking.behind.get_mut(&key)?;
         let ack = behind.pop_front();

@@ -9,7 +9,7 @@ use crate::connection::PublishQuota;
 use crate::delayed::{PublishDelay, strip_delay};
 use crate::durable::journaling::PendingCommits;
 use crate::durable::ledger::CommitAction;
-use crate::effect::{ConnSlot, DropReason, Effect, Now};
+use crate::effect::{DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lifecycle::is_reserved;
 use crate::message::{MessageOrigin, Publication, RecordLocation};
@@ -18,6 +18,7 @@ use crate::parking::{OpenId, ParkedAction};
 use crate::provenance::Provenance;
 use crate::route::PublishResult;
 use crate::shard::{Shard, hash};
+use crate::slots::{ConnEpoch, ConnSlot, SessionSlot};
 use crate::tap::{Receipt, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
@@ -38,7 +39,7 @@ impl Shard {
         &mut self,
         now: Now,
         conn: ConnSlot,
-        slot: u32,
+        slot: SessionSlot,
         publish: &Publish<'_>,
         packet_bytes: usize,
     ) {
@@ -89,7 +90,14 @@ impl Shard {
     }
 
     /// Routes a QoS 2 message on first receipt, and stores its packet identifier until PUBREL [MQTT-4.3.3-10].
-    fn publish_exactly_once(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, id: PacketId) {
+    fn publish_exactly_once(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        slot: SessionSlot,
+        publish: &Publish<'_>,
+        id: PacketId,
+    ) {
         let is_quota_used_up = self
             .core
             .connection_mut(conn)
@@ -123,7 +131,7 @@ impl Shard {
         self.acknowledge_when_committed(conn, PacketType::PubRec, id, reason, commits);
     }
 
-    fn open_id(&self, slot: u32, id: PacketId) -> OpenId {
+    fn open_id(&self, slot: SessionSlot, id: PacketId) -> OpenId {
         OpenId {
             session: slot,
             epoch: self.core.session(slot).epoch,
@@ -133,7 +141,12 @@ impl Shard {
 
     /// Authorizes a PUBLISH, strips `$delayed`, and routes it. Returns the reason code of the acknowledgement, and the
     /// commits that it waits for.
-    fn authorize_and_route(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, PendingCommits) {
+    fn authorize_and_route(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        publish: &Publish<'_>,
+    ) -> (ReasonCode, PendingCommits) {
         if let Some(device) = self.device_of(slot) {
             return self.publish_from_device(now, slot, device, publish);
         }
@@ -244,7 +257,7 @@ impl Shard {
     }
 
     /// Passes a repeated message to the tap again.
-    fn repeat_to_tap(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> Option<Receipt> {
+    fn repeat_to_tap(&mut self, now: Now, slot: SessionSlot, publish: &Publish<'_>) -> Option<Receipt> {
         let mut properties = Vec::new();
         publish.properties.append_forwarded(&mut properties);
         let p = Publication {
@@ -259,7 +272,7 @@ impl Shard {
     pub(crate) fn reject(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         drop: DropReason,
         reason: ReasonCode,
     ) -> (ReasonCode, PendingCommits) {
@@ -380,7 +393,7 @@ impl Shard {
         let wants_text = self
             .core
             .sessions
-            .get(slot as usize)
+            .get(slot.index())
             .and_then(Option::as_ref)
             .is_some_and(|s| s.wants_problem_information);
         let mut bytes = Vec::new();
@@ -401,7 +414,7 @@ impl Shard {
         self.send(conn, &packet);
     }
 
-    pub(crate) fn puback(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
+    pub(crate) fn puback(&mut self, now: Now, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubAck as usize] += 1;
         let out = &mut self.core.session_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
@@ -410,7 +423,7 @@ impl Shard {
         self.acknowledged(now, slot, seq, result);
     }
 
-    pub(crate) fn pubrec(&mut self, now: Now, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
+    pub(crate) fn pubrec(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRec as usize] += 1;
         let out = &mut self.core.session_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
@@ -435,7 +448,7 @@ impl Shard {
         self.acknowledge_when_committed(conn, PacketType::PubRel, ack.packet_id, reason, commits);
     }
 
-    pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
+    pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRel as usize] += 1;
         let was_open = self.core.session_mut(slot).received.remove(ack.packet_id.get());
         if let Some(connection) = self.core.connection_mut(conn).filter(|_| was_open) {
@@ -452,7 +465,7 @@ impl Shard {
         self.acknowledge_when_committed(conn, PacketType::PubComp, ack.packet_id, reason, commits);
     }
 
-    pub(crate) fn pubcomp(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
+    pub(crate) fn pubcomp(&mut self, now: Now, slot: SessionSlot, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubComp as usize] += 1;
         let out = &mut self.core.session_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
@@ -460,14 +473,14 @@ impl Shard {
         self.acknowledged(now, slot, seq, result);
     }
 
-    fn tap_client_ack(&mut self, now: Now, slot: u32, result: &AckResult, ack: &Ack<'_>) {
+    fn tap_client_ack(&mut self, now: Now, slot: SessionSlot, result: &AckResult, ack: &Ack<'_>) {
         if let AckResult::Done(Some(delivery)) = result {
             self.core.tap_acked(now, slot, delivery, ack.properties.as_bytes());
             self.core.tap_device_acked(now, slot, delivery);
         }
     }
 
-    fn acknowledged(&mut self, now: Now, slot: u32, seq: u64, result: AckResult) {
+    fn acknowledged(&mut self, now: Now, slot: SessionSlot, seq: u64, result: AckResult) {
         let AckResult::Done(delivery) = result else { return };
         self.core.record_acknowledged(slot, seq, false);
         self.core.stats.inflight_messages -= 1;
@@ -478,7 +491,7 @@ impl Shard {
         self.pump(now, slot);
     }
 
-    fn group_acknowledged(&mut self, slot: u32, delivery: &Delivery) {
+    fn group_acknowledged(&mut self, slot: SessionSlot, delivery: &Delivery) {
         if let Some(group) = delivery.tag.group() {
             if self.core.group_retains(slot, delivery.qos, group.key) {
                 self.record_group_dropped(group.key, delivery.message.place());
@@ -488,7 +501,7 @@ impl Shard {
     }
 
     /// Sends what a session waits for: its queue, then retained messages for new subscriptions.
-    pub(crate) fn pump(&mut self, now: Now, slot: u32) {
+    pub(crate) fn pump(&mut self, now: Now, slot: SessionSlot) {
         self.core.pump(now, slot);
         if !self.core.session(slot).replays.is_done() {
             self.replay(now, slot);
@@ -520,7 +533,7 @@ impl Shard {
         if !quota.is_paused {
             quota.is_paused = true;
             self.core.stats.publishers_slowed += 1;
-            let timer = ShardTimer::Quota { conn: conn.0, epoch };
+            let timer = ShardTimer::Quota { conn, epoch };
             self.core.wake(now, now.monotonic_ms.saturating_add(wait_ms), timer);
         }
         true
@@ -546,7 +559,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn quota_due(&mut self, now: Now, conn: ConnSlot, epoch: u32) {
+    pub(crate) fn quota_due(&mut self, now: Now, conn: ConnSlot, epoch: ConnEpoch) {
         let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else {
             return;
         };

@@ -18,6 +18,7 @@ use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::RetainedReplay;
 use crate::shard::Shard;
+use crate::slots::{SessionEpoch, SessionSlot};
 use crate::timers::ShardTimer;
 
 /// Messages per batch, and topics visited per batch.
@@ -47,7 +48,7 @@ impl Shard {
 
     pub(crate) fn start_replay(
         &mut self,
-        slot: u32,
+        slot: SessionSlot,
         filter: &str,
         options: SubscriptionOptions,
         identifier: Option<u32>,
@@ -59,7 +60,7 @@ impl Shard {
     /// Registers a replay that starts when the client connects.
     pub(crate) fn register_replay(
         &mut self,
-        slot: u32,
+        slot: SessionSlot,
         filter: &str,
         options: SubscriptionOptions,
         identifier: Option<u32>,
@@ -68,8 +69,7 @@ impl Shard {
             true => self.replay_shard(filter, 0).unwrap_or(ShardId(0)),
             false => self.retained_owner(filter),
         };
-        self.epochs = self.epochs.wrapping_add(1);
-        let number = self.epochs;
+        let number = self.numbers.next();
         let replays = &mut self.core.session_mut(slot).replays;
         let options = SubscriptionOptions {
             retain_handling: RetainHandling::SendAtSubscribe,
@@ -106,7 +106,7 @@ impl Shard {
     }
 
     /// Continues the first replay of a session while its connection accepts more.
-    pub(crate) fn replay(&mut self, now: Now, slot: u32) {
+    pub(crate) fn replay(&mut self, now: Now, slot: SessionSlot) {
         loop {
             let Some(replay) = self.core.session(slot).replays.first().cloned() else {
                 return self.core.release(now, slot);
@@ -131,14 +131,14 @@ impl Shard {
 
     /// Yields to other sessions. Live messages need not wait, because this shard's retained messages are always up to
     /// date.
-    fn yield_replay(&mut self, now: Now, slot: u32) {
+    fn yield_replay(&mut self, now: Now, slot: SessionSlot) {
         self.core.release(now, slot);
         if let Some(conn) = self.core.session(slot).conn {
             self.core.continue_later(conn, slot);
         }
     }
 
-    fn request_replay(&mut self, slot: u32, replay: RetainedReplay) {
+    fn request_replay(&mut self, slot: SessionSlot, replay: RetainedReplay) {
         self.core.link_mut(slot).is_replaying = true;
         let session = self.core.session_mut(slot);
         if let Some(asked) = session.replays.first_mut() {
@@ -157,7 +157,7 @@ impl Shard {
 
     /// Returns whether the connection accepts more now. If only this tick is full, the session continues in the next
     /// one.
-    fn can_replay(&mut self, slot: u32) -> bool {
+    fn can_replay(&mut self, slot: SessionSlot) -> bool {
         let session = self.core.session(slot);
         let Some(conn) = session.conn else { return false };
         if !session.outgoing.is_idle() {
@@ -170,7 +170,7 @@ impl Shard {
         false
     }
 
-    fn replay_batch(&mut self, now: Now, slot: u32, replay: &RetainedReplay) -> Option<ScanCursor> {
+    fn replay_batch(&mut self, now: Now, slot: SessionSlot, replay: &RetainedReplay) -> Option<ScanCursor> {
         let (core, retained) = (&mut self.core, &self.retained);
         let mut steps = 0;
         let cursor = retained.scan_counted(
@@ -191,7 +191,7 @@ impl Shard {
     }
 
     /// A batch is complete. Continues with the rest of this shard, the next shard, or the next replay.
-    fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
+    fn replay_advanced(&mut self, slot: SessionSlot, number: u32, cursor: Option<ScanCursor>) {
         let first = self.core.session(slot).replays.first();
         let Some(replay) = first.filter(|r| r.number == number) else {
             return;
@@ -217,8 +217,8 @@ impl Shard {
     pub(crate) fn replay_for(
         &mut self,
         now: Now,
-        session: u32,
-        epoch: u32,
+        session: SessionSlot,
+        epoch: SessionEpoch,
         number: u32,
         filter: &str,
         cursor: Option<ScanCursor>,
@@ -249,7 +249,14 @@ impl Shard {
     }
 
     /// Delivers a message of a batch that this session requested from another shard.
-    pub(crate) fn replayed(&mut self, now: Now, slot: u32, epoch: u32, number: u32, p: &Publication<'_>) {
+    pub(crate) fn replayed(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        epoch: SessionEpoch,
+        number: u32,
+        p: &Publication<'_>,
+    ) {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
         };
@@ -260,7 +267,14 @@ impl Shard {
         deliver_retained(&mut self.core, now, slot, &replay, p, &mut forms);
     }
 
-    pub(crate) fn replay_ended(&mut self, now: Now, slot: u32, epoch: u32, number: u32, cursor: Option<ScanCursor>) {
+    pub(crate) fn replay_ended(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        epoch: SessionEpoch,
+        number: u32,
+        cursor: Option<ScanCursor>,
+    ) {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
         };
@@ -302,7 +316,7 @@ impl Shard {
 fn deliver_retained(
     core: &mut crate::deliver::ShardCore,
     now: Now,
-    slot: u32,
+    slot: SessionSlot,
     replay: &RetainedReplay,
     p: &Publication<'_>,
     forms: &mut EncodedForms,

@@ -13,14 +13,15 @@ use crate::mail::Envelope;
 use crate::message::{MessageOrigin, Publication};
 use crate::retained::RetainedLimits;
 use crate::shard::{InterestedSession, Shard, hash, retained_limits};
-use crate::shared::GROUP_KEY;
-use crate::subscriptions::{ListId, SubscriptionEntry};
+use crate::slots::{GroupIndex, SessionSlot};
+use crate::subscribe::Subscriber;
+use crate::subscriptions::ListId;
 
 /// Buffers of routing, reused to avoid allocations.
 #[derive(Default)]
 pub(crate) struct RouteScratch {
     lists: Vec<ListId>,
-    groups: Vec<u32>,
+    groups: Vec<GroupIndex>,
     merged: Vec<MergedSubscription>,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct PublishResult {
 
 /// The subscriptions of one session that match one message.
 struct MergedSubscription {
-    session: u32,
+    session: SessionSlot,
     maximum_qos: QoS,
     retain_as_published: bool,
     identifiers: Vec<u32>,
@@ -176,12 +177,15 @@ impl Shard {
             [list] => {
                 self.core.end_broadcast_run();
                 for entry in self.subscriptions.entries(list) {
-                    if entry.key & GROUP_KEY != 0 {
-                        scratch.groups.push(entry.key & !GROUP_KEY);
-                        continue;
-                    }
+                    let slot = match Subscriber::from_key(entry.key) {
+                        Subscriber::Session(slot) => slot,
+                        Subscriber::Group(index) => {
+                            scratch.groups.push(index);
+                            continue;
+                        }
+                    };
                     let InterestedSession { identifier, options } = &entry.value;
-                    if options.no_local && is_publisher(&self.core, entry.key, p.origin) {
+                    if options.no_local && is_publisher(&self.core, slot, p.origin) {
                         continue;
                     }
                     let identifiers = if *identifier == 0 {
@@ -195,7 +199,7 @@ impl Shard {
                         identifiers,
                         group: None,
                     };
-                    self.core.deliver(now, entry.key, p, terms, forms);
+                    self.core.deliver(now, slot, p, terms, forms);
                 }
             }
             _ => {
@@ -221,22 +225,25 @@ impl Shard {
         scratch.merged.clear();
         for list in &scratch.lists {
             for entry in self.subscriptions.entries(*list) {
-                if entry.key & GROUP_KEY != 0 {
-                    scratch.groups.push(entry.key & !GROUP_KEY);
+                let slot = match Subscriber::from_key(entry.key) {
+                    Subscriber::Session(slot) => slot,
+                    Subscriber::Group(index) => {
+                        scratch.groups.push(index);
+                        continue;
+                    }
+                };
+                if entry.value.options.no_local && is_publisher(&self.core, slot, p.origin) {
                     continue;
                 }
-                if entry.value.options.no_local && is_publisher(&self.core, entry.key, p.origin) {
-                    continue;
-                }
-                let link = self.core.link(entry.key);
+                let link = self.core.link(slot);
                 let is_merged = link.is_v5 || self.core.config.overlapping == OverlappingDelivery::DeliverOnce;
                 let at = link.stamp as usize;
                 // A stamp is an index of `merged`. It is valid only if that entry is of this session.
-                if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == entry.key) {
-                    scratch.merged[at].add(entry);
+                if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == slot) {
+                    scratch.merged[at].add(&entry.value);
                 } else {
-                    *self.core.stamp_mut(entry.key) = scratch.merged.len() as u32;
-                    scratch.merged.push(MergedSubscription::new(entry));
+                    *self.core.stamp_mut(slot) = scratch.merged.len() as u32;
+                    scratch.merged.push(MergedSubscription::new(slot, &entry.value));
                 }
             }
         }
@@ -338,20 +345,20 @@ impl Shard {
 }
 
 impl MergedSubscription {
-    fn new(entry: &SubscriptionEntry<InterestedSession>) -> MergedSubscription {
+    fn new(session: SessionSlot, subscription: &InterestedSession) -> MergedSubscription {
         let mut merged = MergedSubscription {
-            session: entry.key,
+            session,
             maximum_qos: QoS::AtMostOnce,
             retain_as_published: false,
             identifiers: Vec::new(),
         };
-        merged.add(entry);
+        merged.add(subscription);
         merged
     }
 
     /// Merges a subscription: one copy with the highest QoS and all identifiers [MQTT-3.3.4-3], [MQTT-3.3.5-1].
-    fn add(&mut self, entry: &SubscriptionEntry<InterestedSession>) {
-        let InterestedSession { identifier, options } = entry.value;
+    fn add(&mut self, subscription: &InterestedSession) {
+        let InterestedSession { identifier, options } = *subscription;
         self.maximum_qos = self.maximum_qos.max(options.maximum_qos);
         self.retain_as_published |= options.retain_as_published;
         if identifier != 0 {
@@ -361,6 +368,6 @@ impl MergedSubscription {
 }
 
 /// Returns whether the session is the publisher, for No Local [MQTT-3.8.3-3].
-fn is_publisher(core: &ShardCore, slot: u32, origin: MessageOrigin) -> bool {
+fn is_publisher(core: &ShardCore, slot: SessionSlot, origin: MessageOrigin) -> bool {
     origin.shard == core.id && origin.epoch == core.session(slot).epoch
 }

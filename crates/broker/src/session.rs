@@ -17,6 +17,7 @@ use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, OutgoingMessages};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
+use crate::slots::{ConnectNumber, SessionEpoch};
 use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 
 pub struct Session {
@@ -26,7 +27,7 @@ pub struct Session {
     /// Listener of the last connection since the server was started.
     pub listener: Option<u16>,
     /// Distinguishes this session from earlier ones in the same slot.
-    pub epoch: u32,
+    pub epoch: SessionEpoch,
     pub conn: Option<ConnSlot>,
     pub version: ProtocolVersion,
     pub is_superuser: bool,
@@ -40,7 +41,7 @@ pub struct Session {
     pub expiry_s: u32,
     /// Number of the current or last connection, unique in the shard. Timers of earlier connections, also of earlier
     /// sessions in the slot, are ignored.
-    pub connects: u32,
+    pub connect_number: ConnectNumber,
     pub connected_at_ms: u64,
     pub disconnected_at_ms: u64,
     /// End of the last connection in monotonic milliseconds. Session expiry and will delay count from here.
@@ -67,7 +68,7 @@ pub struct Session {
 
 impl Session {
     /// Creates a session. The caller sets the terms of the CONNECT.
-    pub fn new(now: Now, client_id: &str, address: SocketAddr, epoch: u32) -> Session {
+    pub fn new(now: Now, client_id: &str, address: SocketAddr, epoch: SessionEpoch) -> Session {
         Session {
             client_id: client_id.into(),
             user_name: None,
@@ -83,7 +84,7 @@ impl Session {
             keep_alive_s: 0,
             window: 0,
             expiry_s: 0,
-            connects: 0,
+            connect_number: ConnectNumber::default(),
             connected_at_ms: now.unix_ms,
             disconnected_at_ms: 0,
             left_at_ms: 0,

@@ -21,7 +21,7 @@ use crate::durable::checkpoint::RunningCheckpoint;
 use crate::durable::ledger::PendingRecords;
 use crate::durable::record::JournalRecord;
 use crate::effect::{
-    CloseCause, ConnSlot, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
+    CloseCause, ConnectionEvent, DisconnectReason, Effect, NextAction, Now, Peer, ReceiveResult, ShardId,
 };
 use crate::exclusive::Exclusives;
 use crate::inspect::RejectedConnection;
@@ -36,6 +36,7 @@ use crate::replay::STEPS_PER_TICK;
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
+use crate::slots::{ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceConnectionEvent;
@@ -53,7 +54,7 @@ pub struct Shard {
     pub(crate) access: Arc<dyn AccessControl>,
     pub(crate) shared: Arc<NodeState>,
     pub(crate) interest: InterestCounts,
-    /// Filters to sessions and groups: keys below `GROUP_KEY` are session slots.
+    /// Filters to sessions and groups. The keys are those of `Subscriber`.
     pub(crate) subscriptions: SubscriptionTree<InterestedSession>,
     pub(crate) groups: ShareGroups,
     pub(crate) retained: RetainedStore<Arc<Message>>,
@@ -64,7 +65,7 @@ pub struct Shard {
     /// Remaining part of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
     pub(crate) client_ids: ClientIds,
-    pub(crate) free_sessions: Vec<u32>,
+    pub(crate) free_sessions: Vec<SessionSlot>,
     /// Filters of durable sessions and groups. `None` without a journal.
     pub(crate) durable_interest: Option<InterestCounts>,
     /// Connections from which reading is paused until the journal accepts records again.
@@ -72,7 +73,7 @@ pub struct Shard {
     /// The running checkpoint.
     pub(crate) running_checkpoint: Option<Box<RunningCheckpoint>>,
     /// Groups that continue to dispatch queued messages in the next tick.
-    pub(crate) dispatching: VecDeque<u32>,
+    pub(crate) dispatching: VecDeque<GroupIndex>,
     pub(crate) returning: ReturnQueue,
     /// Messages that may still be returned to groups in this tick.
     pub(crate) return_left: usize,
@@ -90,7 +91,8 @@ pub struct Shard {
     pub(crate) bytes: Vec<u8>,
     /// Timers that are due.
     pub(crate) due: Vec<ShardTimer>,
-    pub(crate) epochs: u32,
+    /// Numbers of connections, sessions and requests.
+    pub(crate) numbers: NumberSequence,
     pub(crate) random: u64,
     pub(crate) is_shutting_down: bool,
     shut_down_at: usize,
@@ -209,7 +211,7 @@ impl Shard {
             scratch: RouteScratch::default(),
             bytes: Vec::new(),
             due: Vec::new(),
-            epochs: 0,
+            numbers: NumberSequence::default(),
             random: seed | 1,
             is_shutting_down: false,
             shut_down_at: 0,
@@ -237,13 +239,13 @@ impl Shard {
         // Stays the same for the lifetime of the connection, because CONNACK reports it to the client.
         let limit = self.core.config.maximum_packet_size;
         peer.maximum_packet_size = Some(peer.maximum_packet_size.map_or(limit, |own| own.min(limit)));
-        let index = conn.0 as usize;
+        let index = conn.index();
         if self.core.connections.len() <= index {
             self.core.connections.resize_with(index + 1, || None);
         }
         self.core.outbox.open(conn);
-        self.epochs = self.epochs.wrapping_add(1);
-        self.core.connections[index] = Some(Box::new(Connection::new(peer, self.epochs, now.monotonic_ms)));
+        let epoch = ConnEpoch(self.numbers.next());
+        self.core.connections[index] = Some(Box::new(Connection::new(peer, epoch, now.monotonic_ms)));
     }
 
     /// Handles received bytes of a connection, from its CONNECT on: as many complete packets as possible.
@@ -275,7 +277,7 @@ impl Shard {
     /// Returns why the next packet of a connection cannot be handled now.
     #[inline]
     fn must_wait(&mut self, now: Now, conn: ConnSlot) -> Option<NextAction> {
-        let Some(connection) = self.core.connections.get(conn.0 as usize).and_then(Option::as_deref) else {
+        let Some(connection) = self.core.connections.get(conn.index()).and_then(Option::as_deref) else {
             return Some(NextAction::Closed);
         };
         match connection.phase {
@@ -368,7 +370,7 @@ impl Shard {
         let slot = self
             .core
             .connection_mut(conn)
-            .map_or(u32::MAX, |connection| connection.session);
+            .map_or(SessionSlot::NONE, |connection| connection.session);
         let is_device = self.device_of(slot).is_some();
         if is_device && (!self.must_pause_device() || receives_reason_code(version, publish.qos)) {
             return None;
@@ -452,7 +454,7 @@ impl Shard {
         }
     }
 
-    fn ping(&mut self, now: Now, conn: ConnSlot, slot: u32) {
+    fn ping(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot) {
         self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
         self.core.tap_ping(now, slot);
         self.core.tap_device(now, slot, DeviceConnectionEvent::Pinged);
@@ -496,7 +498,7 @@ impl Shard {
         self.detach(now, conn, ending);
         self.core.trace_closed(conn);
         self.core.outbox.close(conn);
-        self.core.connections[conn.0 as usize] = None;
+        self.core.connections[conn.index()] = None;
     }
 
     /// The backlog of a connection has been written; continues with queued messages.
@@ -599,7 +601,7 @@ impl Shard {
             let Some(slot) = self.core.unfinished.pop_front() else {
                 break;
             };
-            if let Some(session) = self.core.sessions[slot as usize].as_deref_mut() {
+            if let Some(session) = self.core.sessions[slot.index()].as_deref_mut() {
                 session.is_unfinished = false;
                 self.pump(now, slot);
             }

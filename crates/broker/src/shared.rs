@@ -26,14 +26,12 @@ use crate::message::{Message, Publication};
 use crate::outgoing::GroupRef;
 use crate::session::SubscriptionKind;
 use crate::shard::{Shard, hash};
-use crate::subscribe::ParsedFilter;
+use crate::slots::{GroupEpoch, GroupIndex, SessionSlot};
+use crate::subscribe::{ParsedFilter, Subscriber};
 
 pub(crate) use group::{ShareGroup, ShareGroupMember, ShareGroups};
-pub use queue_dispatch::{FETCH_FOR_GROUP, ReturnedMessage};
+pub use queue_dispatch::ReturnedMessage;
 pub(crate) use returning::{RETURNED_WINDOWS, ReturnQueue};
-
-/// Marks a key of the subscription tree as a group.
-pub(crate) const GROUP_KEY: u32 = 1 << 31;
 
 /// Returns the home shard of a group.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
@@ -49,7 +47,7 @@ impl Shard {
     pub(crate) fn join_group(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         shared: SharedFilter<'_>,
         options: SubscriptionOptions,
         identifier: u32,
@@ -81,7 +79,7 @@ impl Shard {
     }
 
     /// Removes a session from a group. Returns true if another shard must answer the ticket with `MailRequest::Joined`.
-    pub(crate) fn leave_group(&mut self, slot: u32, shared: SharedFilter<'_>, ticket: Option<u32>) -> bool {
+    pub(crate) fn leave_group(&mut self, slot: SessionSlot, shared: SharedFilter<'_>, ticket: Option<u32>) -> bool {
         let member = self.session_ref(slot);
         let home = self.home_of_share_group(shared.share_name, shared.filter);
         if home == self.core.id {
@@ -99,7 +97,7 @@ impl Shard {
     }
 
     /// Informs the groups of a session that it has connected or disconnected.
-    pub(crate) fn announce_member_state(&mut self, now: Now, slot: u32, is_online: bool) {
+    pub(crate) fn announce_member_state(&mut self, now: Now, slot: SessionSlot, is_online: bool) {
         let session = self.core.session(slot);
         let shared = session
             .subscriptions
@@ -159,18 +157,20 @@ impl Shard {
 
     /// Ends groups whose last member left before a crash without the commit of that record.
     pub(crate) fn end_empty_groups(&mut self) {
-        for index in 0..self.groups.slots() as u32 {
+        let mut index = GroupIndex::FIRST;
+        while index < self.groups.end() {
             self.update_group_durability(index);
             self.end_if_empty(index);
+            index = index.next();
         }
     }
 
-    fn end_if_empty(&mut self, index: u32) {
+    fn end_if_empty(&mut self, index: GroupIndex) {
         let Some(group) = self.groups.get_mut(index).filter(|group| group.members.is_empty()) else {
             return;
         };
         let filter = group.filter.clone();
-        self.unindex(&filter, GROUP_KEY | index);
+        self.unindex(&filter, Subscriber::Group(index));
         if let Some(group) = self.groups.remove(index) {
             let stats = &mut self.core.stats;
             stats.drops[DropReason::NoSharedMember as usize] += group.queue.len() as u64;
@@ -215,7 +215,7 @@ impl Shard {
     }
 
     /// The first member has connected. It may receive messages that the disconnected members have not acknowledged.
-    fn reclaim_from_disconnected(&mut self, now: Now, index: u32) {
+    fn reclaim_from_disconnected(&mut self, now: Now, index: GroupIndex) {
         let Some(group) = self.groups.get_mut(index).filter(|g| g.has_online()) else {
             return;
         };
@@ -254,12 +254,12 @@ impl Shard {
     pub(crate) fn return_shared(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         max: usize,
         wanted: impl Fn(GroupRef) -> bool,
     ) -> usize {
         let stats = &mut self.core.stats;
-        let session = self.core.sessions[slot as usize]
+        let session = self.core.sessions[slot.index()]
             .as_deref_mut()
             .expect("the session exists");
         let (queued, inflight, bytes) = (
@@ -306,8 +306,8 @@ impl Shard {
     pub(crate) fn redispatch(
         &mut self,
         now: Now,
-        index: u32,
-        epoch: u32,
+        index: GroupIndex,
+        epoch: GroupEpoch,
         p: &Publication<'_>,
         message: Option<Arc<Message>>,
         held_by: GroupKey,
@@ -323,7 +323,7 @@ impl Shard {
     }
 
     /// Counts an acknowledgement of a member, if the strategy needs it.
-    pub(crate) fn member_acknowledged(&mut self, slot: u32, group: GroupRef) {
+    pub(crate) fn member_acknowledged(&mut self, slot: SessionSlot, group: GroupRef) {
         if self.core.config.counts_inflight() {
             self.count_member_acknowledgement(self.session_ref(slot), group);
         }
@@ -342,7 +342,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn count_acknowledged(&mut self, index: u32, epoch: u32, member: SessionRef) {
+    pub(crate) fn count_acknowledged(&mut self, index: GroupIndex, epoch: GroupEpoch, member: SessionRef) {
         if let Some(group) = self.groups.get_current(index, epoch)
             && let Some(at) = group.position(member)
         {

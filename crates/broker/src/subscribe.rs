@@ -6,11 +6,12 @@ use mqtt::{
 };
 
 use crate::access::SubscribeAccess;
-use crate::effect::{ConnSlot, Now};
+use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::{InterestedSession, Shard};
+use crate::slots::{ConnSlot, GroupIndex, SessionEpoch, SessionSlot};
 use crate::tap::{TapEvent, TapEventMask};
 
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
@@ -63,6 +64,32 @@ impl<'a> ParsedFilter<'a> {
     }
 }
 
+/// A subscriber in the subscription tree. Its key has the highest bit set for a share group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subscriber {
+    Session(SessionSlot),
+    Group(GroupIndex),
+}
+
+impl Subscriber {
+    const GROUP_BIT: u32 = 1 << 31;
+
+    #[inline]
+    pub fn from_key(key: u32) -> Subscriber {
+        match key & Self::GROUP_BIT {
+            0 => Subscriber::Session(SessionSlot(key)),
+            _ => Subscriber::Group(GroupIndex(key & !Self::GROUP_BIT)),
+        }
+    }
+
+    pub fn key(self) -> u32 {
+        match self {
+            Subscriber::Session(slot) => slot.0,
+            Subscriber::Group(index) => index.0 | Self::GROUP_BIT,
+        }
+    }
+}
+
 /// Returns whether a filter is malformed, so that the connection is closed [MQTT-4.7.3-1], [MQTT-4.13.1-1] (in 3.1.1
 /// [MQTT-4.8.0-1]). Shared subscriptions are not part of 3.1.1: there an invalid one only gets a failure code.
 fn is_malformed(error: FilterError, is_v5: bool) -> bool {
@@ -78,7 +105,7 @@ fn suback_code(reason: ReasonCode, is_v5: bool) -> u8 {
 }
 
 impl Shard {
-    pub(crate) fn subscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, subscribe: &Subscribe<'_>) {
+    pub(crate) fn subscribe(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, subscribe: &Subscribe<'_>) {
         self.core.stats.packets_received[PacketType::Subscribe as usize] += 1;
         let identifier = subscribe.properties.subscription_identifier();
         let refusal = match self.core.config.is_identifier_available {
@@ -115,8 +142,7 @@ impl Shard {
             return self.suback(now, conn, slot, subscribe.packet_id, &reasons);
         }
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
-        self.epochs = self.epochs.wrapping_add(1);
-        let (ticket, mut waiting) = (self.epochs, 0);
+        let (ticket, mut waiting) = (self.numbers.next(), 0);
         let is_bridge = self.core.session(slot).is_bridge;
         for mut filter in subscribe.filters.iter() {
             if is_bridge && matches!(ParsedFilter::parse(filter.filter), Ok(ParsedFilter::Plain(_))) {
@@ -161,7 +187,7 @@ impl Shard {
         None
     }
 
-    fn suback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
+    fn suback(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, packet_id: PacketId, reasons: &[u8]) {
         if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_committed(conn);
         }
@@ -185,7 +211,7 @@ impl Shard {
     }
 
     /// Another shard has added a shared subscription to its index, or removed it.
-    pub(crate) fn joined(&mut self, now: Now, slot: u32, epoch: u32, ticket: u32) {
+    pub(crate) fn joined(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, ticket: u32) {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
         };
@@ -211,7 +237,7 @@ impl Shard {
     pub(crate) fn subscribe_filter(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         asked: SubscribeFilter<'_>,
         properties: Properties<'_>,
         ticket: u32,
@@ -264,7 +290,7 @@ impl Shard {
             ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) => {
                 self.index(
                     filter,
-                    slot,
+                    Subscriber::Session(slot),
                     InterestedSession {
                         identifier: identifier.unwrap_or(0),
                         options,
@@ -299,7 +325,7 @@ impl Shard {
         is_wanted && target.kind() != SubscriptionKind::Shared && self.has_retained(target.filter())
     }
 
-    fn check_filter<'a>(&mut self, slot: u32, filter: &'a str) -> Result<ParsedFilter<'a>, ReasonCode> {
+    fn check_filter<'a>(&mut self, slot: SessionSlot, filter: &'a str) -> Result<ParsedFilter<'a>, ReasonCode> {
         let target = ParsedFilter::parse(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let config = &self.core.config;
         let bare = target.filter();
@@ -329,7 +355,7 @@ impl Shard {
         Ok(target)
     }
 
-    pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+    pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, unsubscribe: &Unsubscribe<'_>) {
         self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
         let mut errors = unsubscribe
@@ -346,8 +372,7 @@ impl Shard {
             return self.unsuback(now, conn, slot, unsubscribe.packet_id, &reasons);
         }
         let mut reasons = Vec::new();
-        self.epochs = self.epochs.wrapping_add(1);
-        let (ticket, mut waiting) = (self.epochs, 0);
+        let (ticket, mut waiting) = (self.numbers.next(), 0);
         for filter in unsubscribe.filters.iter() {
             let known = self.core.session(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
@@ -384,7 +409,7 @@ impl Shard {
         self.unsuback(now, conn, slot, packet_id, &reasons);
     }
 
-    fn unsuback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
+    fn unsuback(&mut self, now: Now, conn: ConnSlot, slot: SessionSlot, packet_id: PacketId, reasons: &[u8]) {
         if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_committed(conn);
         }
@@ -411,13 +436,13 @@ impl Shard {
     }
 
     /// Removes one subscription. Returns false if there was none.
-    pub(crate) fn unsubscribe_filter(&mut self, slot: u32, filter: &str) -> bool {
+    pub(crate) fn unsubscribe_filter(&mut self, slot: SessionSlot, filter: &str) -> bool {
         self.remove_subscription(slot, filter, None).is_some()
     }
 
     /// Removes one subscription. Returns `Some(true)` if UNSUBACK must wait for `MailRequest::Joined` with the ticket,
     /// and `None` if there was no subscription.
-    fn remove_subscription(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> Option<bool> {
+    fn remove_subscription(&mut self, slot: SessionSlot, filter: &str, ticket: Option<u32>) -> Option<bool> {
         let session = self.core.session_mut(slot);
         session.subscriptions.remove(filter)?;
         self.core.stats.subscriptions -= 1;
@@ -425,7 +450,7 @@ impl Shard {
         Some(self.unindex_target(slot, filter, ticket))
     }
 
-    fn unindex_target(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> bool {
+    fn unindex_target(&mut self, slot: SessionSlot, filter: &str, ticket: Option<u32>) -> bool {
         let target = ParsedFilter::parse(filter);
         if let Ok(target) = target {
             self.update_durable_filter(slot, target, false);
@@ -446,7 +471,7 @@ impl Shard {
     }
 
     /// A session may hold a filter both plainly and exclusively. The index has one entry for both.
-    fn unindex_unless_held(&mut self, slot: u32, bare: &str, other_prefix: &str) {
+    fn unindex_unless_held(&mut self, slot: SessionSlot, bare: &str, other_prefix: &str) {
         let session = self.core.session(slot);
         let other = match other_prefix {
             "" => session.subscriptions.get(bare).copied(),
@@ -455,18 +480,18 @@ impl Shard {
         match other {
             Some(held) => self.index(
                 bare,
-                slot,
+                Subscriber::Session(slot),
                 InterestedSession {
                     identifier: held.identifier.unwrap_or(0),
                     options: held.options,
                 },
             ),
-            None => self.unindex(bare, slot),
+            None => self.unindex(bare, Subscriber::Session(slot)),
         }
     }
 
     /// Removes all subscriptions of a session that ends.
-    pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
+    pub(crate) fn drop_subscriptions(&mut self, slot: SessionSlot) {
         let session = self.core.session_mut(slot);
         session.replays.clear();
         let subscriptions = std::mem::take(&mut session.subscriptions);
@@ -477,7 +502,7 @@ impl Shard {
     }
 
     /// Removes subscriptions that changed access rules no longer allow.
-    pub(crate) fn recheck_subscriptions(&mut self, slot: u32) {
+    pub(crate) fn recheck_subscriptions(&mut self, slot: SessionSlot) {
         let session = self.core.session(slot);
         let mut denied = Vec::new();
         let mut is_filtered = false;
@@ -501,7 +526,7 @@ impl Shard {
 
     /// Announces to all shards that a durable session has, or no longer has, this filter. For shared subscriptions the
     /// group's home shard does that.
-    fn update_durable_filter(&mut self, slot: u32, target: ParsedFilter<'_>, is_added: bool) {
+    fn update_durable_filter(&mut self, slot: SessionSlot, target: ParsedFilter<'_>, is_added: bool) {
         if let ParsedFilter::Plain(filter) | ParsedFilter::Exclusive(filter) = target
             && self.core.link(slot).is_durable
         {
@@ -519,7 +544,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn session_ref(&self, slot: u32) -> SessionRef {
+    pub(crate) fn session_ref(&self, slot: SessionSlot) -> SessionRef {
         SessionRef {
             shard: self.core.id,
             session: slot,
@@ -528,9 +553,9 @@ impl Shard {
     }
 
     /// Adds a subscription to the tree, and announces the filter to other shards before SUBACK is sent.
-    pub(crate) fn index(&mut self, filter: &str, key: u32, value: InterestedSession) {
+    pub(crate) fn index(&mut self, filter: &str, subscriber: Subscriber, value: InterestedSession) {
         self.core.invalidate_recipients();
-        let inserted = self.subscriptions.insert(filter, key, value);
+        let inserted = self.subscriptions.insert(filter, subscriber.key(), value);
         if inserted.is_new_filter {
             self.shared.filter_added(filter);
             if self.core.shards > 1 {
@@ -539,9 +564,9 @@ impl Shard {
         }
     }
 
-    pub(crate) fn unindex(&mut self, filter: &str, key: u32) {
+    pub(crate) fn unindex(&mut self, filter: &str, subscriber: Subscriber) {
         self.core.invalidate_recipients();
-        let removed = self.subscriptions.remove(filter, key);
+        let removed = self.subscriptions.remove(filter, subscriber.key());
         if removed.is_some_and(|r| r.was_last) {
             self.shared.filter_removed(filter);
             if self.core.shards > 1 {

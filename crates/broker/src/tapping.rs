@@ -5,7 +5,7 @@ use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::delayed::{PublishDelay, strip_delay};
 use crate::deliver::ShardCore;
 use crate::durable::journaling::PendingCommits;
-use crate::effect::{ConnSlot, DropReason, Now};
+use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
@@ -13,6 +13,7 @@ use crate::parking::ParkedActions;
 use crate::provenance::{DecodedProvenance, Provenance};
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::slots::{ConnSlot, SessionEpoch, SessionSlot};
 use crate::tap::{OffloadedResult, Receipt, Tap, TapClient, TapEvent, TapEventMask, TapMessage, TapResult};
 
 /// The tap of a shard, with its state.
@@ -29,7 +30,7 @@ pub struct TapState {
     /// The tap was called in this tick.
     is_used: bool,
     /// Sessions up to this epoch (`Session::epoch`) were restored from the journal.
-    restored_epochs: u32,
+    restored_epochs: SessionEpoch,
     ids: u64,
 }
 
@@ -79,9 +80,9 @@ impl Session {
 impl ShardCore {
     /// Reports an event of a session's client to the tap, if the tap wants such events.
     #[inline]
-    pub fn tap_session(&mut self, now: Now, slot: u32, wanted: TapEventMask, tap_event: &TapEvent<'_>) {
+    pub fn tap_session(&mut self, now: Now, slot: SessionSlot, wanted: TapEventMask, tap_event: &TapEvent<'_>) {
         if self.tap.wants.has(wanted)
-            && let Some(session) = self.sessions[slot as usize].as_deref()
+            && let Some(session) = self.sessions[slot.index()].as_deref()
             && session.device().is_none()
             && let Some(tap) = &mut self.tap.tap
         {
@@ -91,7 +92,7 @@ impl ShardCore {
     }
 
     #[inline]
-    pub fn tap_ping(&mut self, now: Now, slot: u32) {
+    pub fn tap_ping(&mut self, now: Now, slot: SessionSlot) {
         if self.tap.wants.has(TapEventMask::PING) {
             let session = self.session(slot);
             let tap_event = TapEvent::Ping {
@@ -162,7 +163,7 @@ impl ShardCore {
     pub fn tap_message(
         &mut self,
         now: Now,
-        slot: Option<u32>,
+        slot: Option<SessionSlot>,
         p: &Publication<'_>,
         is_duplicate: bool,
     ) -> Option<Receipt> {
@@ -173,7 +174,7 @@ impl ShardCore {
     pub fn tap_marked(
         &mut self,
         now: Now,
-        slot: Option<u32>,
+        slot: Option<SessionSlot>,
         p: &Publication<'_>,
         is_duplicate: bool,
         mark: u64,
@@ -182,7 +183,7 @@ impl ShardCore {
             return None;
         }
         let known = tap_message(now, p);
-        let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
+        let session = slot.and_then(|slot| self.sessions[slot.index()].as_deref());
         let message = TapMessage {
             id: match known.id {
                 0 => self.tap.next_id(now, self.id.0),
@@ -215,11 +216,11 @@ impl ShardCore {
 
     /// Returns the encoded provenance that is stored with a message for later events. Empty unless the tap wants one of
     /// these events.
-    pub fn provenance(&mut self, now: Now, slot: Option<u32>, mark: u64, wanted: TapEventMask) -> Vec<u8> {
+    pub fn provenance(&mut self, now: Now, slot: Option<SessionSlot>, mark: u64, wanted: TapEventMask) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.tap.wants.has(wanted) {
             let id = self.tap.next_id(now, self.id.0);
-            let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
+            let session = slot.and_then(|slot| self.sessions[slot.index()].as_deref());
             let source = DecodedProvenance {
                 id,
                 received_at_ms: now.unix_ms,
@@ -232,7 +233,7 @@ impl ShardCore {
     }
 
     /// Reports a message that is not delivered to any client.
-    pub fn tap_dropped(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, reason: DropReason) {
+    pub fn tap_dropped(&mut self, now: Now, slot: Option<SessionSlot>, p: &Publication<'_>, reason: DropReason) {
         if let Some(slot) = slot {
             self.tap_message_event(now, slot, TapEventMask::DROPPED, p, |message| TapEvent::Dropped {
                 message,
@@ -246,7 +247,7 @@ impl ShardCore {
     pub fn tap_delivered(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         qos: QoS,
         retain: bool,
@@ -267,7 +268,7 @@ impl ShardCore {
 
     /// Reports the acknowledgement of a message.
     #[inline]
-    pub fn tap_acked(&mut self, now: Now, slot: u32, delivery: &Delivery, properties: &[u8]) {
+    pub fn tap_acked(&mut self, now: Now, slot: SessionSlot, delivery: &Delivery, properties: &[u8]) {
         if self.tap.wants.has(TapEventMask::ACKED) {
             self.tap_message_event(now, slot, TapEventMask::ACKED, &delivery.publication(), |message| {
                 TapEvent::Acked { message, properties }
@@ -276,7 +277,13 @@ impl ShardCore {
     }
 
     /// Reports a message that was dropped for a client. `p` is `None` if the message is only in the journal.
-    pub fn tap_delivery_dropped(&mut self, now: Now, slot: u32, p: Option<&Publication<'_>>, reason: DropReason) {
+    pub fn tap_delivery_dropped(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        p: Option<&Publication<'_>>,
+        reason: DropReason,
+    ) {
         let wanted = TapEventMask::DELIVERY_DROPPED;
         match p {
             Some(p) => self.tap_message_event(now, slot, wanted, p, |message| TapEvent::DeliveryDropped {
@@ -291,11 +298,11 @@ impl ShardCore {
     }
 
     /// Reports the undelivered messages in memory of a session that ends.
-    pub fn tap_undelivered(&mut self, now: Now, slot: u32) {
+    pub fn tap_undelivered(&mut self, now: Now, slot: SessionSlot) {
         if !self.tap.wants.has(TapEventMask::DELIVERY_DROPPED) {
             return;
         }
-        let session = self.sessions[slot as usize].as_deref();
+        let session = self.sessions[slot.index()].as_deref();
         let session = session.filter(|session| session.device().is_none());
         let (Some(session), Some(tap)) = (session, &mut self.tap.tap) else {
             return;
@@ -314,7 +321,7 @@ impl ShardCore {
     fn tap_message_event<'m>(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         wanted: TapEventMask,
         p: &Publication<'m>,
         tap_event: impl FnOnce(TapMessage<'m>) -> TapEvent<'m>,
@@ -333,11 +340,11 @@ impl ShardCore {
     }
 
     /// Returns whether the tap must be asked before a message is accepted, and cannot accept it.
-    pub fn is_rejected_by_tap(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>) -> bool {
+    pub fn is_rejected_by_tap(&mut self, now: Now, slot: Option<SessionSlot>, p: &Publication<'_>) -> bool {
         if !self.tap.wants.has(TapEventMask::CHECK_FULL) || p.qos == QoS::AtMostOnce {
             return false;
         }
-        let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
+        let session = slot.and_then(|slot| self.sessions[slot.index()].as_deref());
         let message = TapMessage {
             client: session.map(Session::tap_client),
             received_at_ms: now.unix_ms,
@@ -371,7 +378,7 @@ impl Shard {
     /// Attaches a tap to this shard. It receives no earlier events.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.core.tap.tap = Some(tap);
-        self.core.tap.restored_epochs = self.epochs;
+        self.core.tap.restored_epochs = SessionEpoch(self.numbers.last());
     }
 
     pub fn begin_tap_tick(&mut self, now: Now) {
@@ -447,7 +454,7 @@ impl Shard {
 
     /// Returns whether the tap must receive a QoS 2 message again that the journal lists as received. The process may
     /// have ended before the tap stored it.
-    pub(crate) fn must_repeat_to_tap(&self, slot: u32) -> bool {
+    pub(crate) fn must_repeat_to_tap(&self, slot: SessionSlot) -> bool {
         let is_wanted = self.core.tap.wants.has(TapEventMask::MESSAGES) && !is_planted(Fault::ForgetTap);
         is_wanted && self.core.session(slot).epoch <= self.core.tap.restored_epochs
     }
@@ -467,7 +474,7 @@ impl Shard {
         let Some(slot) = self.core.connection_mut(conn).map(|connection| connection.session) else {
             return false;
         };
-        if self.core.sessions.get(slot as usize).is_none_or(Option::is_none) {
+        if self.core.sessions.get(slot.index()).is_none_or(Option::is_none) {
             return false;
         }
         let topic = match strip_delay(publish.topic) {

@@ -6,6 +6,7 @@
 
 use crate::deliver::ShardCore;
 use crate::effect::Now;
+use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionSlot};
 
 /// Maximum delay of a timer. Bounds the memory of obsolete timers.
 const LOOK_AGAIN_MS: u64 = 5 * 60 * 1000;
@@ -14,21 +15,30 @@ const LOOK_AGAIN_MS: u64 = 5 * 60 * 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardTimer {
     /// The keep-alive time of a connection may have passed [MQTT-3.1.2-22]. Set again if not.
-    KeepAlive { conn: u32, epoch: u32 },
+    KeepAlive { conn: ConnSlot, epoch: ConnEpoch },
     /// The expiry interval of a disconnected session has passed [MQTT-3.1.2-23].
-    SessionExpiry { session: u32, connects: u32 },
+    SessionExpiry {
+        session: SessionSlot,
+        connect_number: ConnectNumber,
+    },
     /// The Will Delay Interval has passed [MQTT-3.1.3-9].
-    Will { session: u32, connects: u32 },
+    Will {
+        session: SessionSlot,
+        connect_number: ConnectNumber,
+    },
     /// A delayed message is due.
     Delayed { index: u32 },
     /// Resend messages to a 3.1 or 3.1.1 client.
-    Retry { session: u32, connects: u32 },
+    Retry {
+        session: SessionSlot,
+        connect_number: ConnectNumber,
+    },
     /// A paused publisher may continue.
-    Quota { conn: u32, epoch: u32 },
+    Quota { conn: ConnSlot, epoch: ConnEpoch },
     /// Remove expired retained messages.
     RetainedExpiry,
     /// Members of a group may have queue space again.
-    Space { index: u32, epoch: u32 },
+    Space { index: GroupIndex, epoch: GroupEpoch },
 }
 
 impl ShardCore {

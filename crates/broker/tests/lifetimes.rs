@@ -122,7 +122,10 @@ fn will_of_a_banned_client_is_published_only_if_configured() {
         w.subscribe(watcher, "will", AtMostOnce);
         let bad = connect(&mut w, "bad", true, &[session_for(100)], Some(("will", 0)));
         let now = w.now;
-        assert_eq!(w.shards[0].kick_banned(now, 0, |who| &*who.client_id == "bad"), None);
+        assert_eq!(
+            w.shards[0].kick_banned(now, SessionSlot::FIRST, |who| &*who.client_id == "bad"),
+            None
+        );
         w.settle();
         w.pass(200_000);
         assert_eq!(w.payloads(watcher).len(), usize::from(is_published));

@@ -34,11 +34,7 @@ impl NetWorker {
                 attempt,
                 credentials,
             } => self.authenticate(conn, attempt, credentials),
-            Effect::Fetch {
-                session,
-                connects,
-                positions,
-            } => self.fetch(session, connects, positions),
+            Effect::Fetch { purpose, positions } => self.fetch(purpose, positions),
             Effect::Event(event) => {
                 let is_wanted = self.common.node.are_client_events_wanted();
                 self.common.observer.event(&event, is_wanted);

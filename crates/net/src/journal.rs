@@ -16,8 +16,7 @@ use broker::durable::moves::MovePart;
 use broker::durable::record::RecordPosition;
 use broker::durable::recovery::RecoveredState;
 use broker::durable::restore::{RestoreCounts, restore};
-use broker::durable::{FETCH_FOR_GROUP, FETCH_FOR_MOVE};
-use broker::{FinishedCheckpoint, Shard};
+use broker::{FetchPurpose, FinishedCheckpoint, Shard};
 
 use crate::compaction::{Compaction, FreeSpace, RewritePart, is_long};
 use crate::mailbox::MailboxSender;
@@ -607,7 +606,7 @@ impl NetWorker {
 
     /// Reads messages on a thread of the journal, and passes the leading ones that could be read to the shard. Records
     /// that are appended but not yet written cannot be read.
-    pub(crate) fn fetch(&mut self, session: u32, connects: u32, positions: Vec<RecordPosition>) {
+    pub(crate) fn fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
         let Some(journal) = self.common.node_journal.journal() else {
             return;
         };
@@ -625,7 +624,7 @@ impl NetWorker {
                 // stays where it is.
                 Err(error @ ReadError::Io { .. }) => {
                     observer.journal_error(UNREADABLE_NOW, error);
-                    is_broken = session != FETCH_FOR_MOVE;
+                    is_broken = purpose != FetchPurpose::Move;
                     false
                 }
                 _ => true,
@@ -633,10 +632,10 @@ impl NetWorker {
             let read: Vec<_> = fetched.into_iter().take_while(is_available).collect();
             let report = |error: ReadError| observer.journal_error(UNREADABLE, &error);
             let records: Vec<_> = read.into_iter().map(|record| record.map_err(report).ok()).collect();
-            let is_retry = matches!(session, FETCH_FOR_MOVE | FETCH_FOR_GROUP) && is_early && records.is_empty();
+            let is_retry = purpose.is_retried() && is_early && records.is_empty();
             let item = MailboxItem::Call(Box::new(move |shard, now| match is_retry {
-                true => shard.retry_fetch(session, connects, positions),
-                false => shard.fetched(now, session, connects, &positions, records),
+                true => shard.retry_fetch(purpose, positions),
+                false => shard.fetched(now, purpose, &positions, records),
             }));
             // If the worker has stopped, the records are not needed.
             let send = move || _ = mailbox.send(item);

@@ -8,7 +8,7 @@ use auth::{Ban, BanCandidate, BanError, BanKind};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use broker::{ClientIdentity, Shard, ShardId};
+use broker::{ClientIdentity, SessionSlot, Shard, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -201,7 +201,7 @@ async fn disconnect(app: &App, now: u64) -> Result<(), HttpProblem> {
         access.bans().find(&suspect, now).is_some()
     };
     for shard in (0..app.net().shards()).map(ShardId) {
-        let mut from = Some(0);
+        let mut from = Some(SessionSlot::FIRST);
         while let Some(slot) = from {
             let is_banned = is_banned.clone();
             let visit = move |shard: &mut Shard, now| shard.kick_banned(now, slot, is_banned);

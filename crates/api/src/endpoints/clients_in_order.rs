@@ -5,7 +5,7 @@
 
 use axum::Json;
 use base64ct::{Base64UrlUnpadded, Encoding};
-use broker::{ClientFilter, ClientOrder, ClientPlace, ClientSort, ClientView, Now};
+use broker::{ClientFilter, ClientOrder, ClientPlace, ClientSort, ClientView, Now, SessionSlot};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -62,7 +62,7 @@ pub async fn page(
 ) -> Result<Json<Page<ApiClient>>, HttpProblem> {
     let after = cursor.map(|text| parse(order, text)).transpose()?;
     let mut first: Vec<(ClientPlace, ClientView, Now)> = Vec::new();
-    let mut from = Some(0);
+    let mut from = Some(SessionSlot::FIRST);
     for _ in 0..paging::VISITS_MAX {
         let Some(slot) = from else {
             return Ok(page_of(app, order, first, limit));

@@ -4,7 +4,7 @@ use auth::{PasswordHash, UserError, UserSummary};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::Shard;
+use broker::{SessionSlot, Shard};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -237,7 +237,7 @@ fn view(user: UserSummary) -> MqttUser {
 /// Disconnects all clients of a user; their sessions stay.
 async fn disconnect(app: &App, name: &str) -> Result<(), HttpProblem> {
     for shard in 0..app.net().shards() {
-        let mut from = Some(0);
+        let mut from = Some(SessionSlot::FIRST);
         while let Some(slot) = from {
             let wanted = name.to_owned();
             let visit = move |shard: &mut Shard, now| shard.kick_users(now, slot, |user| user == wanted);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use mqtt::{PacketId, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 
 use crate::deliver::{DeliveryOptions, SessionLink, ShardCore};
-use crate::effect::{ConnSlot, Now};
+use crate::effect::Now;
 use crate::message::{Message, Publication};
 use crate::outbox::Range;
+use crate::slots::ConnSlot;
 
 /// Shorter topics do not get an alias, because the alias itself takes three bytes.
 const ALIAS_TOPIC_BYTES_MIN: usize = 4;
@@ -130,7 +131,7 @@ impl ShardCore {
         id: Option<PacketId>,
     ) -> (Range, u32) {
         let topic_alias = if link.uses_aliases {
-            self.alias_for(ConnSlot(link.conn), p.topic)
+            self.alias_for(link.conn, p.topic)
         } else {
             None
         };
@@ -146,7 +147,7 @@ impl ShardCore {
             && alias & KNOWN_ALIAS == 0
         {
             // With topic and alias the packet exceeds the client's maximum. It is sent without the alias.
-            self.forget_alias(ConnSlot(link.conn), p.topic);
+            self.forget_alias(link.conn, p.topic);
             self.outbox.arena.truncate(range.start as usize);
             return self.encode(
                 now,

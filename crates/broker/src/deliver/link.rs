@@ -3,14 +3,13 @@
 use mqtt::{PacketType, QoS};
 
 use crate::deliver::ShardCore;
-
-pub const NO_CONN: u32 = u32::MAX;
+use crate::slots::{ConnSlot, SessionSlot};
 
 /// Hot fields of a session: half a cache line.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionLink {
-    /// Connection slot, or `NO_CONN`.
-    pub conn: u32,
+    /// Connection slot, or `ConnSlot::NONE`.
+    pub conn: ConnSlot,
     /// The client's Maximum Packet Size.
     pub maximum_packet_size: u32,
     /// Set to the current route's stamp once the session has received the message.
@@ -31,7 +30,7 @@ pub struct SessionLink {
 impl Default for SessionLink {
     fn default() -> Self {
         SessionLink {
-            conn: NO_CONN,
+            conn: ConnSlot::NONE,
             maximum_packet_size: u32::MAX,
             stamp: 0,
             is_v5: false,
@@ -47,31 +46,36 @@ impl Default for SessionLink {
 
 impl ShardCore {
     #[inline]
-    pub fn link(&self, slot: u32) -> SessionLink {
-        self.links[slot as usize]
+    pub fn link(&self, slot: SessionSlot) -> SessionLink {
+        self.links[slot.index()]
     }
 
     /// Returns the fields for modification. Invalidates cached broadcasts.
-    pub fn link_mut(&mut self, slot: u32) -> &mut SessionLink {
+    pub fn link_mut(&mut self, slot: SessionSlot) -> &mut SessionLink {
         self.invalidate_recipients();
-        &mut self.links[slot as usize]
+        &mut self.links[slot.index()]
     }
 
     #[inline]
-    pub fn stamp_mut(&mut self, slot: u32) -> &mut u32 {
-        &mut self.links[slot as usize].stamp
+    pub fn stamp_mut(&mut self, slot: SessionSlot) -> &mut u32 {
+        &mut self.links[slot.index()].stamp
+    }
+
+    /// Returns the slot after the last one.
+    pub fn end_slot(&self) -> SessionSlot {
+        SessionSlot::from_index(self.sessions.len())
     }
 
     /// Adds a session slot.
-    pub fn add_session_slot(&mut self) -> u32 {
+    pub fn add_session_slot(&mut self) -> SessionSlot {
         self.sessions.push(None);
         self.links.push(SessionLink::default());
-        self.sessions.len() as u32 - 1
+        SessionSlot::from_index(self.sessions.len() - 1)
     }
 
     #[inline]
-    pub fn count_sent(&mut self, slot: u32, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
-        let link = &mut self.links[slot as usize];
+    pub fn count_sent(&mut self, slot: SessionSlot, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
+        let link = &mut self.links[slot.index()];
         link.messages_sent += 1;
         link.bytes_sent += packet_bytes as u64;
         self.stats.messages_sent[qos as usize] += 1;
@@ -81,8 +85,8 @@ impl ShardCore {
     }
 
     #[inline]
-    pub fn count_broadcast(&mut self, slot: u32, messages: u64, bytes: usize) {
-        let link = &mut self.links[slot as usize];
+    pub fn count_broadcast(&mut self, slot: SessionSlot, messages: u64, bytes: usize) {
+        let link = &mut self.links[slot.index()];
         link.messages_sent += messages;
         link.bytes_sent += bytes as u64;
     }

@@ -4,23 +4,24 @@ use mqtt::{PacketId, PacketType, PublishExtras, QoS};
 
 use crate::config::QueueDropPolicy;
 use crate::deliver::encode::EncodedForms;
-use crate::deliver::{DeliverResult, DeliveryOptions, NO_CONN, SessionLink, ShardCore};
+use crate::deliver::{DeliverResult, DeliveryOptions, SessionLink, ShardCore};
 use crate::durable::record::JournalRecord;
-use crate::effect::{ConnSlot, DropReason, Now};
+use crate::effect::{DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::message::RecordLocation;
 use crate::outgoing::{Delivery, DeliveryTag, GroupRef};
+use crate::slots::{ConnSlot, SessionSlot};
 
 impl ShardCore {
     /// Sends messages of a session: first those in flight from an earlier connection, in order [MQTT-4.4.0-1], then the
     /// queue.
-    pub fn pump(&mut self, now: Now, slot: u32) {
-        let link = self.links[slot as usize];
-        if link.conn == NO_CONN {
+    pub fn pump(&mut self, now: Now, slot: SessionSlot) {
+        let link = self.links[slot.index()];
+        if link.conn == ConnSlot::NONE {
             return;
         }
-        let conn = ConnSlot(link.conn);
+        let conn = link.conn;
         while self.has_tick_capacity(conn) {
             let session = self.session(slot);
             let out = &session.outgoing;
@@ -42,7 +43,7 @@ impl ShardCore {
     }
 
     /// Schedules the session for the next tick. A session with a backlog continues when that has drained.
-    pub fn continue_later(&mut self, conn: ConnSlot, slot: u32) {
+    pub fn continue_later(&mut self, conn: ConnSlot, slot: SessionSlot) {
         let has_backlog = self.outbox.has_backlog(conn);
         let session = self.session_mut(slot);
         if !has_backlog && !session.is_unfinished {
@@ -51,7 +52,7 @@ impl ShardCore {
         }
     }
 
-    fn resend_next(&mut self, now: Now, slot: u32, link: SessionLink) -> bool {
+    fn resend_next(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {
         let out = &mut self.session_mut(slot).outgoing;
         let entry = &out.inflight[out.sent];
         let (id, delivery) = (entry.id(), entry.delivery.clone());
@@ -61,8 +62,8 @@ impl ShardCore {
     }
 
     /// Resends a PUBLISH with DUP set [MQTT-3.3.1-1], or its PUBREL.
-    pub fn resend(&mut self, now: Now, slot: u32, link: SessionLink, id: PacketId, delivery: Option<Delivery>) {
-        let conn = ConnSlot(link.conn);
+    pub fn resend(&mut self, now: Now, slot: SessionSlot, link: SessionLink, id: PacketId, delivery: Option<Delivery>) {
+        let conn = link.conn;
         let Some(delivery) = delivery else {
             self.send_ack(conn, PacketType::PubRel, id);
             return;
@@ -106,7 +107,7 @@ impl ShardCore {
         self.tap_delivered(now, slot, &p, delivery.qos, delivery.retain, true);
     }
 
-    fn send_queued(&mut self, now: Now, slot: u32, link: SessionLink) -> bool {
+    fn send_queued(&mut self, now: Now, slot: SessionSlot, link: SessionLink) -> bool {
         let session = self.session_mut(slot);
         let Some(next) = session.outgoing.queue.front() else {
             return false;
@@ -160,7 +161,7 @@ impl ShardCore {
     }
 
     /// Informs the group that a member dropped a message without acknowledging it.
-    fn report_group_drop(&mut self, slot: u32, group: GroupRef, place: RecordLocation) {
+    fn report_group_drop(&mut self, slot: SessionSlot, group: GroupRef, place: RecordLocation) {
         if self.group_retains(slot, QoS::AtLeastOnce, group.key) {
             let group = group.key;
             self.record_of(place, |message| JournalRecord::GroupDropped { group, message });
@@ -176,7 +177,7 @@ impl ShardCore {
     }
 
     /// Returns whether a group's message of `bytes` fits into a session's queue without dropping another.
-    pub fn has_space(&self, slot: u32, bytes: usize) -> bool {
+    pub fn has_space(&self, slot: SessionSlot, bytes: usize) -> bool {
         let out = &self.session(slot).outgoing;
         let bytes = bytes + DeliveryTag::GROUP_BYTES_MAX;
         let is_full =
@@ -188,7 +189,7 @@ impl ShardCore {
     pub fn enqueue(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         mut delivery: Delivery,
         terms: DeliveryOptions<'_>,
     ) -> DeliverResult {
@@ -226,7 +227,7 @@ impl ShardCore {
         DeliverResult::Queued
     }
 
-    fn drop_oldest(&mut self, now: Now, slot: u32, reason: DropReason) {
+    fn drop_oldest(&mut self, now: Now, slot: SessionSlot, reason: DropReason) {
         let out = &mut self.session_mut(slot).outgoing;
         let before = out.queued_bytes;
         if let Some(oldest) = out.pop_queue() {

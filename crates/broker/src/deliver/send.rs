@@ -5,10 +5,11 @@ use mqtt::{PacketId, PacketType, QoS};
 use crate::deliver::encode::{EncodedForms, EncodedTemplate};
 use crate::deliver::{DeliverResult, DeliveryOptions, SessionLink, ShardCore};
 use crate::durable::record::Seq;
-use crate::effect::{ConnSlot, DropReason, Now};
+use crate::effect::{DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
 use crate::outgoing::{Delivery, DeliveryTag, packet_id};
+use crate::slots::{ConnSlot, SessionSlot};
 
 /// At QoS 1 and 2, payloads up to this size are copied with their header for each subscriber; larger ones are
 /// referenced.
@@ -25,13 +26,13 @@ impl ShardCore {
     pub(super) fn send_qos0(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         link: SessionLink,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
         forms: &mut EncodedForms,
     ) -> DeliverResult {
-        let conn = ConnSlot(link.conn);
+        let conn = link.conn;
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
         let range = if is_shared_form {
             self.plain_form(now, link.is_v5, terms.retain, p, forms)
@@ -59,7 +60,7 @@ impl ShardCore {
     pub(super) fn send_new(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         link: SessionLink,
         p: &Publication<'_>,
         terms: DeliveryOptions<'_>,
@@ -67,7 +68,7 @@ impl ShardCore {
         seq: Seq,
     ) -> DeliverResult {
         let id = packet_id(seq);
-        let conn = ConnSlot(link.conn);
+        let conn = link.conn;
         let mark = self.outbox.mark();
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
         let template = &mut forms.templates[usize::from(link.is_v5)][usize::from(terms.retain)][terms.qos as usize - 1];

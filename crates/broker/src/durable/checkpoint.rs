@@ -32,6 +32,7 @@ use crate::outgoing::Delivery;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::Session;
 use crate::shard::Shard;
+use crate::slots::{GroupEpoch, GroupIndex, SessionSlot};
 
 /// Bytes of records per tick; writing them takes some hundred microseconds.
 const STEP_BYTES: usize = 128 * 1024;
@@ -60,20 +61,20 @@ enum CheckpointStep {
     /// Waits until all other shards have started.
     Begin,
     /// Visits sessions with held messages that must be moved.
-    Holding(u32),
-    Groups(u32),
+    Holding(SessionSlot),
+    Groups(GroupIndex),
     /// In the queue of a group, after entry `behind`.
     Held {
-        index: u32,
-        epoch: u32,
+        index: GroupIndex,
+        epoch: GroupEpoch,
         behind: Seq,
     },
     Retained(Option<ScanCursor>),
     Delayed(usize),
-    Sessions(u32),
+    Sessions(SessionSlot),
     /// In the queue of a session, after entry `behind`.
     Queue {
-        slot: u32,
+        slot: SessionSlot,
         session: SessionKey,
         behind: Seq,
         /// Value of `Outgoing::evictions` when the queue was started.
@@ -153,7 +154,7 @@ impl Shard {
         match walk.at {
             CheckpointStep::Begin => {
                 self.consume_barriers(false);
-                walk.at = CheckpointStep::Holding(0);
+                walk.at = CheckpointStep::Holding(SessionSlot::FIRST);
             }
             CheckpointStep::End => {
                 self.consume_barriers(true);
@@ -208,21 +209,20 @@ impl Shard {
     fn step(&mut self, now: Now, walk: &mut RunningCheckpoint) -> CheckpointStep {
         let oldest = &mut walk.oldest;
         match walk.at.clone() {
-            CheckpointStep::Holding(slot)
-                if walk.moves.has_old_entries() && (slot as usize) < self.core.sessions.len() =>
-            {
-                let end = (slot + SLOTS).min(self.core.sessions.len() as u32);
-                (slot..end).for_each(|slot| self.core.release_held_messages(now, slot, &walk.moves));
+            CheckpointStep::Holding(slot) if walk.moves.has_old_entries() && slot < self.core.end_slot() => {
+                let end = SessionSlot(slot.0 + SLOTS).min(self.core.end_slot());
+                slot.until(end)
+                    .for_each(|slot| self.core.release_held_messages(now, slot, &walk.moves));
                 CheckpointStep::Holding(end)
             }
-            CheckpointStep::Groups(index) if (index as usize) < self.groups.slots() => {
+            CheckpointStep::Groups(index) if index < self.groups.end() => {
                 if self.move_group(now, index, &mut walk.moves) {
                     return CheckpointStep::Groups(index);
                 }
                 self.write_group(index)
             }
             at @ CheckpointStep::Held { .. } => self.write_held(at, walk),
-            CheckpointStep::Begin | CheckpointStep::Holding(_) => CheckpointStep::Groups(0),
+            CheckpointStep::Begin | CheckpointStep::Holding(_) => CheckpointStep::Groups(GroupIndex::FIRST),
             CheckpointStep::Groups(_) => CheckpointStep::Retained(None),
             CheckpointStep::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
                 Some(cursor) => CheckpointStep::Retained(Some(cursor)),
@@ -232,8 +232,8 @@ impl Shard {
                 self.write_delayed(now, index, oldest, &mut walk.moves);
                 CheckpointStep::Delayed(index + 1)
             }
-            CheckpointStep::Delayed(_) => CheckpointStep::Sessions(0),
-            CheckpointStep::Sessions(slot) if (slot as usize) < self.core.sessions.len() => {
+            CheckpointStep::Delayed(_) => CheckpointStep::Sessions(SessionSlot::FIRST),
+            CheckpointStep::Sessions(slot) if slot < self.core.end_slot() => {
                 match self.move_session(now, slot, &mut walk.moves) {
                     true => CheckpointStep::Sessions(slot),
                     false => self.write_session(slot),
@@ -245,9 +245,9 @@ impl Shard {
     }
 
     /// Writes a group. Its queue follows.
-    fn write_group(&mut self, index: u32) -> CheckpointStep {
+    fn write_group(&mut self, index: GroupIndex) -> CheckpointStep {
         let Some(group) = self.groups.get_mut(index) else {
-            return CheckpointStep::Groups(index + 1);
+            return CheckpointStep::Groups(index.next());
         };
         if group.is_durable()
             && let Some(ledger) = &mut self.core.ledger
@@ -272,13 +272,13 @@ impl Shard {
             return at;
         };
         if self.groups.get_current(index, epoch).is_none() {
-            return CheckpointStep::Groups(index + 1);
+            return CheckpointStep::Groups(index.next());
         }
         if self.move_group_entries(index, behind, ENTRIES_MAX, &mut walk.moves) {
             return at;
         }
         let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
-            return CheckpointStep::Groups(index + 1);
+            return CheckpointStep::Groups(index.next());
         };
         let part = group.queue.part(behind, ENTRIES_MAX);
         let (next, positions) = match part.last() {
@@ -292,7 +292,7 @@ impl Shard {
             }
             None => {
                 let warm = group.queue.warm().filter_map(|message| message.place().position());
-                (CheckpointStep::Groups(index + 1), warm.collect::<Vec<_>>())
+                (CheckpointStep::Groups(index.next()), warm.collect::<Vec<_>>())
             }
         };
         if !is_planted(Fault::CheckpointForgetsHeld) {
@@ -361,9 +361,9 @@ impl Shard {
     }
 
     /// Writes a session. Its queue follows.
-    fn write_session(&mut self, slot: u32) -> CheckpointStep {
-        let Some(session) = self.core.sessions[slot as usize].as_deref() else {
-            return CheckpointStep::Sessions(slot + 1);
+    fn write_session(&mut self, slot: SessionSlot) -> CheckpointStep {
+        let Some(session) = self.core.sessions[slot.index()].as_deref() else {
+            return CheckpointStep::Sessions(slot.next());
         };
         let (key, evictions) = (session.key, session.outgoing.evictions);
         if key.0 != 0
@@ -392,9 +392,9 @@ impl Shard {
         else {
             return at;
         };
-        let session = self.core.sessions[slot as usize].as_deref();
+        let session = self.core.sessions[slot.index()].as_deref();
         let Some(session) = session.filter(|session| session.key == key) else {
-            return CheckpointStep::Sessions(slot + 1);
+            return CheckpointStep::Sessions(slot.next());
         };
         let cold = session.outgoing.cold.as_deref();
         if behind == 0
@@ -423,7 +423,7 @@ impl Shard {
         }
         let warm = memory_entries(session);
         self.write_entries(key, &warm, oldest);
-        CheckpointStep::Sessions(slot + 1)
+        CheckpointStep::Sessions(slot.next())
     }
 
     /// Writes nothing for a non-durable session, but keeps its messages in the journal because the session may still

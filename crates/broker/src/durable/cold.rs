@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::deliver::{NO_CONN, ShardCore};
+use crate::deliver::ShardCore;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
 use crate::durable::ledger::{CommitAction, PendingRecords};
 use crate::durable::pages::Pages;
 use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq};
-use crate::effect::{DropReason, Effect, Now};
+use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, MessageOrigin, Publication, RecordLocation};
 use crate::outgoing::{Delivery, DeliveryTag, Inflight, OutgoingMessages};
 use crate::shard::Shard;
-use crate::shared::FETCH_FOR_GROUP;
+use crate::slots::{ConnSlot, ConnectNumber, SessionSlot};
 
 /// Messages that a connected session keeps in memory. Further messages are evicted.
 const WARM_MAX: usize = 512;
@@ -34,9 +34,6 @@ const FETCH_MAX: usize = 256;
 
 /// Concurrent fetches per shard, for sessions and groups. Further fetches are queued.
 pub(crate) const FETCHES_MAX: usize = 64;
-
-/// Session slot of a fetch that belongs to compaction.
-pub const FETCH_FOR_MOVE: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub struct ColdEntries {
@@ -221,12 +218,12 @@ impl OutgoingMessages {
 
 impl ShardCore {
     /// Evicts messages of a session from memory. Called after a batch was appended.
-    pub fn evict(&mut self, slot: u32) {
-        if !self.links[slot as usize].is_durable {
+    pub fn evict(&mut self, slot: SessionSlot) {
+        if !self.links[slot.index()].is_durable {
             return;
         }
-        let is_offline = self.links[slot as usize].conn == NO_CONN;
-        let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
+        let is_offline = self.links[slot.index()].conn == ConnSlot::NONE;
+        let Some(session) = self.sessions[slot.index()].as_deref_mut() else {
             return;
         };
         session.is_eviction_scheduled = false;
@@ -249,9 +246,9 @@ impl ShardCore {
     }
 
     /// Schedules an eviction check of the session for when this tick's batch has been appended.
-    pub fn evict_later(&mut self, slot: u32) {
+    pub fn evict_later(&mut self, slot: SessionSlot) {
         let Some(ledger) = &mut self.ledger else { return };
-        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
+        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
         if session.key.0 != 0 && !session.is_eviction_scheduled {
             session.is_eviction_scheduled = true;
             ledger.eviction_candidates.push(slot);
@@ -259,8 +256,8 @@ impl ShardCore {
     }
 
     /// Fetches the next messages of a session if they are not in memory.
-    pub fn fetch_more(&mut self, slot: u32) {
-        let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
+    pub fn fetch_more(&mut self, slot: SessionSlot) {
+        let Some(session) = self.sessions[slot.index()].as_deref_mut() else {
             return;
         };
         if session.conn.is_none() || !session.outgoing.needs_fetch() {
@@ -271,18 +268,26 @@ impl ShardCore {
         if let Some(cold) = &mut session.outgoing.cold {
             cold.is_fetching = true;
         }
-        let (connects, epoch) = (session.connects, session.epoch);
+        let (connect_number, epoch) = (session.connect_number, session.epoch);
+        let purpose = FetchPurpose::Session { slot, connect_number };
         match positions {
             None => ledger.wait(CommitAction::Deliver { slot, epoch, seq: 0 }),
-            Some(_) if ledger.fetches >= FETCHES_MAX => ledger.fetch_queue.push_back((slot, connects)),
+            Some(_) if ledger.fetches >= FETCHES_MAX => ledger.fetch_queue.push_back(purpose),
             Some(positions) => {
                 ledger.fetches += 1;
-                self.effects.push(Effect::Fetch {
-                    session: slot,
-                    connects,
-                    positions,
-                });
+                self.effects.push(Effect::Fetch { purpose, positions });
             }
+        }
+    }
+
+    /// Starts a queued fetch, if the session still has this connection.
+    fn resume_fetch(&mut self, slot: SessionSlot, connect_number: ConnectNumber) {
+        let session = self.sessions[slot.index()].as_deref_mut();
+        if let Some(session) = session.filter(|session| session.connect_number == connect_number) {
+            if let Some(cold) = &mut session.outgoing.cold {
+                cold.is_fetching = false;
+            }
+            self.fetch_more(slot);
         }
     }
 }
@@ -293,26 +298,27 @@ impl Shard {
     pub fn fetched(
         &mut self,
         now: Now,
-        slot: u32,
-        connects: u32,
+        purpose: FetchPurpose,
         positions: &[RecordPosition],
         records: Vec<Option<Vec<u8>>>,
     ) {
-        if slot == FETCH_FOR_MOVE {
+        if purpose == FetchPurpose::Move {
             return self.fetched_for_move(positions, &records);
         }
         if let Some(ledger) = &mut self.core.ledger {
             ledger.fetches = ledger.fetches.saturating_sub(1);
         }
-        if slot == FETCH_FOR_GROUP {
-            self.fetched_for_group(now, connects, positions, records);
-            return self.start_queued_fetches(now);
-        }
-        let is_current = self.core.sessions.get(slot as usize).and_then(Option::as_deref);
-        if is_current.is_some_and(|session| session.connects == connects && session.conn.is_some()) {
-            let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
-            self.load_fetched(now, slot, &records);
-            self.pump(now, slot);
+        let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
+        match purpose {
+            FetchPurpose::Session { slot, connect_number } => {
+                let session = self.core.sessions.get(slot.index()).and_then(Option::as_deref);
+                if session.is_some_and(|session| session.connect_number == connect_number && session.conn.is_some()) {
+                    self.load_fetched(now, slot, &records);
+                    self.pump(now, slot);
+                }
+            }
+            FetchPurpose::Group(index) => self.fetched_for_group(now, index, &records),
+            FetchPurpose::Move => {}
         }
         self.start_queued_fetches(now);
     }
@@ -323,23 +329,21 @@ impl Shard {
             true => ledger.fetch_queue.pop_front(),
             false => None,
         };
-        while let Some((slot, connects)) = self.core.ledger.as_deref_mut().and_then(next) {
-            if slot == FETCH_FOR_GROUP {
-                self.resume_group_fetch(now, connects);
-                continue;
-            }
-            let session = self.core.sessions[slot as usize].as_deref_mut();
-            if let Some(session) = session.filter(|session| session.connects == connects) {
-                if let Some(cold) = &mut session.outgoing.cold {
-                    cold.is_fetching = false;
-                }
-                self.core.fetch_more(slot);
+        while let Some(purpose) = self.core.ledger.as_deref_mut().and_then(next) {
+            match purpose {
+                FetchPurpose::Session { slot, connect_number } => self.core.resume_fetch(slot, connect_number),
+                FetchPurpose::Group(index) => self.resume_group_fetch(now, index),
+                FetchPurpose::Move => {}
             }
         }
     }
 
     /// Loads the next page if its record has arrived. Returns the entries that could not be read.
-    fn load_fetched_page(&mut self, slot: u32, records: &BTreeMap<RecordPosition, Option<Vec<u8>>>) -> Vec<Seq> {
+    fn load_fetched_page(
+        &mut self,
+        slot: SessionSlot,
+        records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
+    ) -> Vec<Seq> {
         let cold = self.core.session(slot).outgoing.cold.as_deref();
         let next = cold
             .and_then(ColdEntries::next_page)
@@ -351,7 +355,12 @@ impl Shard {
     }
 
     /// Turns cold entries into deliveries, in order, as far as their records have arrived.
-    pub(super) fn load_fetched(&mut self, now: Now, slot: u32, records: &BTreeMap<RecordPosition, Option<Vec<u8>>>) {
+    pub(super) fn load_fetched(
+        &mut self,
+        now: Now,
+        slot: SessionSlot,
+        records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
+    ) {
         let lost_page = self.load_fetched_page(slot, records);
         let out = &mut self.core.session_mut(slot).outgoing;
         let Some(cold) = &mut out.cold else { return };

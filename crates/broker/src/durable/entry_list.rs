@@ -24,6 +24,7 @@ use crate::durable::record::{
     GroupKey, NotARecord, PackedEntries, Reader, RecordPosition, Seq, SessionEntry, put_integer,
 };
 use crate::outgoing::{DeliveryTag, GroupRef};
+use crate::slots::{GroupEpoch, GroupIndex};
 
 /// A chunk is decoded as a whole to add or remove an entry, which takes some hundred nanoseconds.
 const CHUNK_MAX: u8 = 64;
@@ -440,7 +441,7 @@ fn put_tag(out: &mut Vec<u8>, tag: &DeliveryTag) {
             epoch,
             key,
         } = group;
-        for integer in [u64::from(shard.0), u64::from(index), u64::from(epoch), key.0] {
+        for integer in [u64::from(shard.0), u64::from(index.0), u64::from(epoch.0), key.0] {
             put_integer(out, integer);
         }
     }
@@ -456,8 +457,8 @@ fn tag(reader: &mut Reader<'_>) -> Result<DeliveryTag, NotARecord> {
     }
     let group = GroupRef {
         shard: ShardId(reader.small()?),
-        index: reader.small()?,
-        epoch: reader.small()?,
+        index: GroupIndex(reader.small()?),
+        epoch: GroupEpoch(reader.small()?),
         key: GroupKey(reader.integer()?),
     };
     Ok(DeliveryTag::new(&identifiers, Some(group)))

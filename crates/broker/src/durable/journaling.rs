@@ -23,12 +23,13 @@ use crate::durable::record::{
     GroupKey, JournalRecord, MessageRecord, Recipient, RecordPosition, RecordTarget, RetainedTerms, Seq, SessionKey,
     SessionRecord, SubscriptionRecord, Targets, WillRecord,
 };
-use crate::effect::{ConnSlot, Effect, Now};
+use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Publication, RecordLocation};
 use crate::parking::PendingAck;
 use crate::session::{RetainedReplay, Session, SessionWill, Subscription, SubscriptionKind};
 use crate::shard::Shard;
+use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
 use crate::subscribe::EXCLUSIVE;
 use crate::tap::Receipt;
 
@@ -81,14 +82,14 @@ impl ShardCore {
     }
 
     /// A non-durable session has queued a QoS 2 message of a durable group. Its delivery waits for the commit.
-    fn await_group_commit(&mut self, slot: u32, seq: u64, terms: DeliveryOptions<'_>) {
+    fn await_group_commit(&mut self, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
         let (Some(group), Some(ledger)) = (terms.group, &mut self.ledger) else {
             return;
         };
         if group.key.0 == 0 || terms.qos != QoS::ExactlyOnce || seq == 0 {
             return;
         }
-        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
+        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
         match ledger.has_uncommitted() {
             true => ledger.wait(CommitAction::Deliver {
                 slot,
@@ -100,11 +101,11 @@ impl ShardCore {
     }
 
     /// Adds a recipient to the record that is being built.
-    pub fn add_recipient(&mut self, slot: u32, seq: u64, terms: DeliveryOptions<'_>) {
-        if !self.links[slot as usize].is_durable {
+    pub fn add_recipient(&mut self, slot: SessionSlot, seq: u64, terms: DeliveryOptions<'_>) {
+        if !self.links[slot.index()].is_durable {
             return self.await_group_commit(slot, seq, terms);
         }
-        let session = self.sessions[slot as usize].as_deref().expect("the session exists");
+        let session = self.sessions[slot.index()].as_deref().expect("the session exists");
         let (key, epoch) = (session.key, session.epoch);
         let group = terms.group.map(|group| group.key).filter(|key| key.0 != 0);
         let Some(ledger) = &mut self.ledger else { return };
@@ -125,8 +126,8 @@ impl ShardCore {
     /// Returns whether a share group keeps the message until this member acknowledges it. True for QoS 1 and a
     /// non-durable member: if it disconnects, another member gets the message. A QoS 2 message must not change the
     /// member [MQTT-4.8.2-5].
-    pub fn group_retains(&self, slot: u32, qos: QoS, group: GroupKey) -> bool {
-        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.links[slot as usize].is_durable
+    pub fn group_retains(&self, slot: SessionSlot, qos: QoS, group: GroupKey) -> bool {
+        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.links[slot.index()].is_durable
     }
 
     /// Adds a share group that has no available member as a recipient.
@@ -187,11 +188,11 @@ impl ShardCore {
     }
 
     /// Records that a session acknowledged a message. At QoS 2, `is_release` means that only PUBCOMP is outstanding.
-    pub fn record_acknowledged(&mut self, slot: u32, seq: u64, is_release: bool) {
-        if self.links[slot as usize].is_durable
+    pub fn record_acknowledged(&mut self, slot: SessionSlot, seq: u64, is_release: bool) {
+        if self.links[slot.index()].is_durable
             && !is_planted(Fault::ForgetSettled)
             && let Some(ledger) = &mut self.ledger
-            && let Some(session) = self.sessions[slot as usize].as_deref()
+            && let Some(session) = self.sessions[slot.index()].as_deref()
         {
             ledger.acknowledge(session.key, seq, is_release);
         }
@@ -211,7 +212,7 @@ impl ShardCore {
     }
 
     /// Records that a held message was dropped from a session's queue.
-    pub fn record_dropped(&mut self, slot: u32, place: RecordLocation) {
+    pub fn record_dropped(&mut self, slot: SessionSlot, place: RecordLocation) {
         if let Some(session) = self.durable_key(slot) {
             self.record_of(place, |message| JournalRecord::HeldDropped { session, message });
         }
@@ -257,8 +258,8 @@ impl ShardCore {
     }
 
     /// Returns the key of a durable session.
-    fn durable_key(&self, slot: u32) -> Option<SessionKey> {
-        let session = self.sessions[slot as usize].as_deref()?;
+    fn durable_key(&self, slot: SessionSlot) -> Option<SessionKey> {
+        let session = self.sessions[slot.index()].as_deref()?;
         (self.ledger.is_some() && session.key.0 != 0).then_some(session.key)
     }
 }
@@ -273,7 +274,7 @@ impl Shard {
         reason: ReasonCode,
         commits: PendingCommits,
     ) {
-        let Some(connection) = self.core.connections[conn.0 as usize].as_deref_mut() else {
+        let Some(connection) = self.core.connections[conn.index()].as_deref_mut() else {
             return;
         };
         if reason.is_error() && connection.phase == ConnectionPhase::Closing {
@@ -301,8 +302,8 @@ impl Shard {
 
     /// Records the terms of a CONNECT. The session becomes or stays durable. That includes a session with a new expiry
     /// interval of 0: a crash may lose this CONNECT, and then its later messages must be in the journal.
-    pub(crate) fn record_session(&mut self, slot: u32) {
-        let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
+    pub(crate) fn record_session(&mut self, slot: SessionSlot) {
+        let Some(session) = self.core.sessions[slot.index()].as_deref_mut() else {
             return;
         };
         let Some(ledger) = &mut self.core.ledger else { return };
@@ -321,7 +322,7 @@ impl Shard {
         self.core.link_mut(slot).is_durable = true;
     }
 
-    pub(crate) fn record_disconnected(&mut self, now: Now, slot: u32) {
+    pub(crate) fn record_disconnected(&mut self, now: Now, slot: SessionSlot) {
         let Some(session) = self.core.durable_key(slot) else {
             return;
         };
@@ -337,15 +338,15 @@ impl Shard {
         self.core.evict_later(slot);
     }
 
-    pub(crate) fn record_will_published(&mut self, slot: u32) {
+    pub(crate) fn record_will_published(&mut self, slot: SessionSlot) {
         if let Some(session) = self.core.durable_key(slot) {
             self.core.record(&JournalRecord::WillPublished { session });
         }
     }
 
-    pub(crate) fn record_session_ended(&mut self, slot: u32) {
+    pub(crate) fn record_session_ended(&mut self, slot: SessionSlot) {
         if let Some(key) = self.core.durable_key(slot)
-            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions[slot as usize].as_deref())
+            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions[slot.index()].as_deref())
         {
             ledger.record_end(key, &session.client_id);
         }
@@ -353,7 +354,7 @@ impl Shard {
 
     pub(crate) fn record_subscribed(
         &mut self,
-        slot: u32,
+        slot: SessionSlot,
         filter: &str,
         subscription: &Subscription,
         is_replaying: bool,
@@ -370,7 +371,7 @@ impl Shard {
     }
 
     /// Records that a replay has queued all its messages. Written after those.
-    pub(crate) fn record_replayed(&mut self, slot: u32, replay: &RetainedReplay) {
+    pub(crate) fn record_replayed(&mut self, slot: SessionSlot, replay: &RetainedReplay) {
         if let Some(session) = self.core.durable_key(slot)
             && replay.options.maximum_qos != QoS::AtMostOnce
         {
@@ -379,7 +380,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn record_unsubscribed(&mut self, slot: u32, filter: &str) {
+    pub(crate) fn record_unsubscribed(&mut self, slot: SessionSlot, filter: &str) {
         if let Some(session) = self.core.durable_key(slot)
             && !is_planted(Fault::ForgetUnsubscribed)
         {
@@ -388,7 +389,7 @@ impl Shard {
     }
 
     /// Records PUBREL. Returns true if PUBCOMP must wait for the commit.
-    pub(crate) fn record_packet_id_freed(&mut self, slot: u32, packet_id: u16) -> bool {
+    pub(crate) fn record_packet_id_freed(&mut self, slot: SessionSlot, packet_id: u16) -> bool {
         let Some(session) = self.core.durable_key(slot) else {
             return false;
         };
@@ -399,7 +400,7 @@ impl Shard {
     }
 
     /// Makes a group durable with its first durable member, and non-durable after the last.
-    pub(crate) fn update_group_durability(&mut self, index: u32) {
+    pub(crate) fn update_group_durability(&mut self, index: GroupIndex) {
         let Some(ledger) = &mut self.core.ledger else { return };
         let Some(group) = self.groups.get_mut(index) else {
             return;
@@ -431,7 +432,7 @@ impl Shard {
     /// from now on.
     pub(crate) fn record_returned(
         &mut self,
-        slot: u32,
+        slot: SessionSlot,
         seq: Seq,
         qos: QoS,
         place: RecordLocation,
@@ -499,7 +500,7 @@ impl Shard {
     }
 
     /// Returns whether a message needs the journal, before its recipients are known. `slot` is the publishing session.
-    pub(crate) fn needs_journal(&self, slot: Option<u32>, topic: &str, qos: QoS, retain: bool) -> bool {
+    pub(crate) fn needs_journal(&self, slot: Option<SessionSlot>, topic: &str, qos: QoS, retain: bool) -> bool {
         let is_acknowledged = qos != QoS::AtMostOnce;
         // Duplicates must be recognised after a crash.
         let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.session(slot).key.0 != 0);

@@ -12,12 +12,13 @@ use mqtt::ReasonCode;
 
 use crate::durable::ended_sessions::EndedSessions;
 use crate::durable::record::{AcknowledgedEntry, GroupKey, JournalRecord, RecordPosition, SessionKey, SettledItems};
-use crate::effect::{ConnSlot, DisconnectReason, Now};
+use crate::effect::{DisconnectReason, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, RecordLocation};
 use crate::parking::PendingAck;
 use crate::shard::Shard;
+use crate::slots::{ConnEpoch, ConnSlot, GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 use crate::tap::Receipt;
 use journal::{LogBatch, LogHealth};
 
@@ -30,13 +31,13 @@ pub struct PendingRecords {
     /// `Targets` of the message that is being routed.
     pub targets: Vec<u8>,
     /// Sessions whose messages can leave memory after the batch has been appended.
-    pub eviction_candidates: Vec<u32>,
+    pub eviction_candidates: Vec<SessionSlot>,
     /// Sessions whose queues are so long that a part is written as pages.
-    pub paging: Vec<u32>,
+    pub paging: Vec<SessionSlot>,
     /// Pages of the batch: slot of the session and offset of the page.
-    pub unplaced_pages: Vec<(u32, RecordLocation)>,
+    pub unplaced_pages: Vec<(SessionSlot, RecordLocation)>,
     pub fetches: usize,
-    pub fetch_queue: VecDeque<(u32, u32)>,
+    pub fetch_queue: VecDeque<FetchPurpose>,
     waiting: VecDeque<CommitAction>,
     waiter_groups: VecDeque<WaiterGroup>,
     /// Waiters of this tick that are not in `waiter_groups` yet.
@@ -67,14 +68,18 @@ pub enum CommitAction {
     /// Send an acknowledgement. It may then have to wait for the tap.
     Ack(PendingAck),
     /// Write the output of a connection that is held back.
-    Release { conn: ConnSlot, epoch: u32 },
+    Release { conn: ConnSlot, epoch: ConnEpoch },
     /// Call a function of another component, after the tap has stored the message too.
     Call(Option<Receipt>, Box<dyn FnOnce() + Send>),
     /// Allow QoS 2 deliveries of a session up to `seq`. If `seq` is 0, its messages have become readable from the
     /// journal.
-    Deliver { slot: u32, epoch: u32, seq: u64 },
+    Deliver {
+        slot: SessionSlot,
+        epoch: SessionEpoch,
+        seq: u64,
+    },
     /// The messages that a group holds have become readable from the journal.
-    FetchForGroup { index: u32, epoch: u32 },
+    FetchForGroup { index: GroupIndex, epoch: GroupEpoch },
 }
 
 impl PendingRecords {
@@ -384,8 +389,8 @@ mod tests {
 
     fn wait(ledger: &mut PendingRecords) {
         ledger.wait(CommitAction::Deliver {
-            slot: 0,
-            epoch: 0,
+            slot: SessionSlot::FIRST,
+            epoch: SessionEpoch(0),
             seq: 1,
         });
     }

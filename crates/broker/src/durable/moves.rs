@@ -18,18 +18,18 @@ use mqtt::QoS;
 
 use crate::deliver::ShardCore;
 use crate::durable::checkpoint::RunningCheckpoint;
-use crate::durable::cold::FETCH_FOR_MOVE;
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, entry_of};
 use crate::durable::journaling::put_group_recipient;
 use crate::durable::ledger::PendingRecords;
 use crate::durable::pages::QueuePage;
 use crate::durable::record::{JournalRecord, MessageRecord, RecordPosition, Seq, SessionEntry, SessionKey, Targets};
-use crate::effect::{Effect, Now};
+use crate::effect::{Effect, FetchPurpose, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, RecordLocation};
 use crate::outgoing::{Delivery, DeliveryTag, OutgoingMessages};
 use crate::shard::Shard;
+use crate::slots::{GroupIndex, SessionSlot};
 
 /// Messages per read.
 const READ_MAX: usize = 256;
@@ -187,7 +187,7 @@ impl Shard {
 
     /// Moves the old messages of a group that are in memory. Returns false if there are none. The journal identifies
     /// messages of a group by their positions, so the batch with the copies also replaces the old ones in the group.
-    pub(super) fn move_group(&mut self, now: Now, index: u32, moves: &mut CheckpointMoves) -> bool {
+    pub(super) fn move_group(&mut self, now: Now, index: GroupIndex, moves: &mut CheckpointMoves) -> bool {
         let Some(ledger) = &mut self.core.ledger else {
             return false;
         };
@@ -215,7 +215,7 @@ impl Shard {
     /// The batch that records the new positions also removes the old ones from the group.
     pub(super) fn move_group_entries(
         &mut self,
-        index: u32,
+        index: GroupIndex,
         behind: Seq,
         max: usize,
         moves: &mut CheckpointMoves,
@@ -256,13 +256,13 @@ impl Shard {
     }
 
     /// Moves the old messages of a session. Returns false if there are none.
-    pub(super) fn move_session(&mut self, now: Now, slot: u32, moves: &mut CheckpointMoves) -> bool {
+    pub(super) fn move_session(&mut self, now: Now, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
         // A `$delayed` message may have been published to it since the first pass.
         self.core.release_held_messages(now, slot, moves);
         let Some(ledger) = &mut self.core.ledger else {
             return false;
         };
-        let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
+        let Some(session) = self.core.sessions[slot.index()].as_deref_mut() else {
             return false;
         };
         let is_retained_by_group = session.key.0 == 0;
@@ -308,12 +308,8 @@ impl Shard {
     }
 
     /// Repeats a fetch that the driver could not queue.
-    pub fn retry_fetch(&mut self, session: u32, connects: u32, positions: Vec<RecordPosition>) {
-        self.core.effects.push(Effect::Fetch {
-            session,
-            connects,
-            positions,
-        });
+    pub fn retry_fetch(&mut self, purpose: FetchPurpose, positions: Vec<RecordPosition>) {
+        self.core.effects.push(Effect::Fetch { purpose, positions });
     }
 
     /// Moves the messages that were read, within the byte budget. `records` is empty if the journal cannot be read now;
@@ -360,8 +356,8 @@ impl Shard {
 
 impl ShardCore {
     /// Queues the held messages of a session if any of them must be moved.
-    pub(super) fn release_held_messages(&mut self, now: Now, slot: u32, moves: &CheckpointMoves) {
-        if !self.links[slot as usize].is_replaying {
+    pub(super) fn release_held_messages(&mut self, now: Now, slot: SessionSlot, moves: &CheckpointMoves) {
+        if !self.links[slot.index()].is_replaying {
             return;
         }
         let is_old = |delivery: &Delivery| {
@@ -376,15 +372,14 @@ impl ShardCore {
     fn fetch_for_move(&mut self, moves: &mut CheckpointMoves, positions: impl IntoIterator<Item = RecordPosition>) {
         moves.is_fetching = true;
         self.effects.push(Effect::Fetch {
-            session: FETCH_FOR_MOVE,
-            connects: 0,
+            purpose: FetchPurpose::Move,
             positions: positions.into_iter().collect(),
         });
     }
 
     /// Moves the old messages of a session's pages, then rewrites each page. Returns false if there are none.
-    fn move_page(&mut self, slot: u32, moves: &mut CheckpointMoves) -> bool {
-        let session = self.sessions[slot as usize].as_deref_mut();
+    fn move_page(&mut self, slot: SessionSlot, moves: &mut CheckpointMoves) -> bool {
+        let session = self.sessions[slot.index()].as_deref_mut();
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
         moves.page_needed = RecordPosition(u64::MAX);
         let Some(pages) = pages else {
@@ -425,8 +420,8 @@ impl ShardCore {
     }
 
     /// Records the page at its new position. Returns false if the session no longer has the page.
-    fn rewrite_page(&mut self, slot: u32, loaded: LoadedPage) -> bool {
-        let (Some(session), Some(ledger)) = (self.sessions[slot as usize].as_deref_mut(), &mut self.ledger) else {
+    fn rewrite_page(&mut self, slot: SessionSlot, loaded: LoadedPage) -> bool {
+        let (Some(session), Some(ledger)) = (self.sessions[slot.index()].as_deref_mut(), &mut self.ledger) else {
             return false;
         };
         let pages = session

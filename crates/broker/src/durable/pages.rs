@@ -34,6 +34,7 @@ use crate::durable::ledger::PendingRecords;
 use crate::durable::record::{JournalRecord, PackedEntries, PageRef, RecordPosition, Seq, SessionKey};
 use crate::message::RecordLocation;
 use crate::outgoing::DeliveryTag;
+use crate::slots::SessionSlot;
 
 /// Pages per session and tick.
 const WRITTEN_MAX: usize = 16;
@@ -204,10 +205,10 @@ impl ShardCore {
         }
     }
 
-    fn write_pages_of(&mut self, slot: u32) {
+    fn write_pages_of(&mut self, slot: SessionSlot) {
         let page_entries = self.config.page_entries.max(1);
         let Some(ledger) = &mut self.ledger else { return };
-        let session = self.sessions[slot as usize].as_deref_mut();
+        let session = self.sessions[slot.index()].as_deref_mut();
         let Some(session) = session.filter(|session| session.key.0 != 0) else {
             return;
         };
@@ -241,8 +242,8 @@ impl ShardCore {
     }
 
     /// Sets the position of a page when its batch has been appended.
-    pub fn set_page_place(&mut self, slot: u32, pending: RecordLocation, place: RecordLocation) {
-        let session = self.sessions[slot as usize].as_deref_mut();
+    pub fn set_page_place(&mut self, slot: SessionSlot, pending: RecordLocation, place: RecordLocation) {
+        let session = self.sessions[slot.index()].as_deref_mut();
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
         let page = pages.and_then(|pages| pages.list.iter_mut().rev().find(|page| page.place == pending));
         if let Some(page) = page {
@@ -251,8 +252,8 @@ impl ShardCore {
     }
 
     /// Loads the first page of a session's queue. Returns the numbers of its entries if the record could not be read.
-    pub fn load_page(&mut self, slot: u32, record: Option<&[u8]>) -> Vec<Seq> {
-        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
+    pub fn load_page(&mut self, slot: SessionSlot, record: Option<&[u8]>) -> Vec<Seq> {
+        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
         let (key, out) = (session.key, &mut session.outgoing);
         let Some(cold) = out.cold.as_deref_mut() else {
             return Vec::new();
@@ -278,8 +279,8 @@ impl ShardCore {
 
 impl ShardCore {
     /// Marks queued entries up to `started` as sent at least once.
-    pub(super) fn mark_sent(&mut self, slot: u32, started: Seq) {
-        let session = self.sessions[slot as usize].as_deref_mut().expect("the session exists");
+    pub(super) fn mark_sent(&mut self, slot: SessionSlot, started: Seq) {
+        let session = self.sessions[slot.index()].as_deref_mut().expect("the session exists");
         let Some(cold) = session.outgoing.cold.as_deref_mut() else {
             return;
         };
@@ -307,7 +308,7 @@ impl ShardCore {
 
 impl PendingRecords {
     /// Records a page. Its position is known once the batch is appended.
-    pub(super) fn put_page(&mut self, slot: u32, session: SessionKey, items: Vec<TaggedEntry>) -> QueuePage {
+    pub(super) fn put_page(&mut self, slot: SessionSlot, session: SessionKey, items: Vec<TaggedEntry>) -> QueuePage {
         let first = items.first().map_or(0, |(entry, _)| entry.seq());
         let oldest = items.iter().map(|(entry, _)| entry.message()).min();
         let page = QueuePage {

@@ -29,8 +29,9 @@ use crate::message::{Publication, RecordLocation};
 use crate::outgoing::{DeliveryTag, GroupRef};
 use crate::session::{Session, SessionWill, Subscription};
 use crate::shard::{DUE_BYTES, InterestedSession, Shard, hash};
-use crate::shared::GROUP_KEY;
+use crate::slots::{GroupIndex, SessionSlot};
 use crate::subscribe::ParsedFilter;
+use crate::subscribe::Subscriber;
 
 /// Reads message records. Calls back with the index of each position and its payload, or `None` if it cannot be read.
 pub type ReadMessages<'a> = dyn FnMut(&[RecordPosition], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
@@ -184,13 +185,13 @@ fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
 
 /// Works in parts, because many wills may be due at once.
 fn resume_deadlines(now: Now, shards: &mut [Shard], append: &mut AppendBatch<'_>) {
-    let mut slots = vec![0; shards.len()];
+    let mut slots = vec![SessionSlot::FIRST; shards.len()];
     let mut is_any_left = true;
     while is_any_left {
         is_any_left = false;
         for (shard, slot) in shards.iter_mut().zip(&mut slots) {
             *slot = shard.resume_deadlines(now, *slot);
-            is_any_left |= (*slot as usize) < shard.core.sessions.len();
+            is_any_left |= *slot < shard.core.end_slot();
         }
         exchange_mail(now, shards, append);
     }
@@ -338,7 +339,7 @@ impl Shard {
         recovered: RecoveredSession,
         groups: &HashMap<GroupKey, GroupRef>,
         read: &mut ReadMessages<'_>,
-    ) -> (u32, u64) {
+    ) -> (SessionSlot, u64) {
         let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.unix_ms);
         let session = self.core.session_mut(slot);
@@ -359,7 +360,7 @@ impl Shard {
         (slot, damaged)
     }
 
-    fn restore_subscription(&mut self, now: Now, slot: u32, filter: &str, recovered: &RecoveredSubscription) {
+    fn restore_subscription(&mut self, now: Now, slot: SessionSlot, filter: &str, recovered: &RecoveredSubscription) {
         let (options, identifier) = (recovered.options, recovered.identifier);
         let Ok(target) = ParsedFilter::parse(filter) else {
             return;
@@ -383,12 +384,16 @@ impl Shard {
                     self.shared.exclusives.claim(bare, self.session_ref(slot));
                 }
                 self.update_durable_interest(bare, true);
-                self.index(bare, slot, InterestedSession { identifier, options });
+                self.index(
+                    bare,
+                    Subscriber::Session(slot),
+                    InterestedSession { identifier, options },
+                );
             }
         }
     }
 
-    fn restore_queue(&mut self, slot: u32, recovered: RecoveredSession, groups: &HashMap<GroupKey, GroupRef>) {
+    fn restore_queue(&mut self, slot: SessionSlot, recovered: RecoveredSession, groups: &HashMap<GroupKey, GroupRef>) {
         let tag_of = |entry: &StoredEntry| {
             let tag = Some(entry.seq()).filter(|_| entry.is_tagged());
             let tag = tag.and_then(|seq| recovered.tags.get(seq));
@@ -422,7 +427,7 @@ impl Shard {
 
     /// Loads the pages that a connected client may already have received from. Returns the number of messages that
     /// could not be read.
-    fn load_started_pages(&mut self, now: Now, slot: u32, started: Seq, read: &mut ReadMessages<'_>) -> u64 {
+    fn load_started_pages(&mut self, now: Now, slot: SessionSlot, started: Seq, read: &mut ReadMessages<'_>) -> u64 {
         let mut damaged = 0;
         loop {
             let cold = self.core.session(slot).outgoing.cold.as_deref();
@@ -448,13 +453,13 @@ impl Shard {
 
     /// Schedules wills and expiry of the sessions from slot `from` on, including those due while the process was down.
     /// Returns the slot to continue at.
-    fn resume_deadlines(&mut self, now: Now, from: u32) -> u32 {
-        let end = self.core.sessions.len() as u32;
-        for slot in from..end {
+    fn resume_deadlines(&mut self, now: Now, from: SessionSlot) -> SessionSlot {
+        let end = self.core.end_slot();
+        for slot in from.until(end) {
             if self.batch_bytes() >= DUE_BYTES {
                 return slot;
             }
-            if self.core.sessions[slot as usize].is_none() {
+            if self.core.sessions[slot.index()].is_none() {
                 continue;
             }
             let epoch = self.core.session(slot).epoch;
@@ -467,7 +472,7 @@ impl Shard {
     }
 
     /// Creates a group without members.
-    pub(crate) fn create_group(&mut self, share_name: &str, filter: &str) -> u32 {
+    pub(crate) fn create_group(&mut self, share_name: &str, filter: &str) -> GroupIndex {
         let config = &self.core.config;
         let strategy = config.share_strategies.get(share_name).copied();
         let index = self
@@ -477,7 +482,7 @@ impl Shard {
             identifier: 0,
             options: SubscriptionOptions::default(),
         };
-        self.index(filter, GROUP_KEY | index, interested);
+        self.index(filter, Subscriber::Group(index), interested);
         self.core.stats.shared_groups = self.groups.len() as u64;
         index
     }
@@ -486,8 +491,8 @@ impl Shard {
 impl ShardCore {
     /// A message that was just routed to a session that was connected at the crash may have been sent before its record
     /// was written. It is sent again with DUP [MQTT-3.3.1-1].
-    fn mark_possibly_sent(&mut self, slot: u32) {
-        let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
+    fn mark_possibly_sent(&mut self, slot: SessionSlot) {
+        let Some(session) = self.sessions[slot.index()].as_deref_mut() else {
             return;
         };
         let out = &mut session.outgoing;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use mqtt::QoS;
 
 use crate::config::{QueueDropPolicy, ShareStrategy};
-use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, NO_CONN, ShardCore};
+use crate::deliver::{DeliverResult, DeliveryOptions, EncodedForms, ShardCore};
 use crate::durable::journaling::RecordFields;
 use crate::durable::record::GroupKey;
-use crate::effect::{ConnSlot, DropReason, Now};
+use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
 use crate::message::{Message, Publication, RecordLocation};
@@ -16,6 +16,7 @@ use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::group::{ShareGroup, ShareGroupMember};
 use crate::shared::group_home;
+use crate::slots::{ConnSlot, GroupIndex, SessionSlot};
 
 /// Number of members that are checked for an open in-flight window. If none has one, the first member with queue space
 /// receives the message. If no member has queue space either, the remaining members are checked as well, because any
@@ -34,7 +35,7 @@ enum DispatchResult {
 
 impl Shard {
     /// Dispatches a live message to a member of a group.
-    pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut EncodedForms) {
+    pub(crate) fn dispatch(&mut self, now: Now, index: GroupIndex, p: &Publication<'_>, forms: &mut EncodedForms) {
         if !self.must_queue(now, index, p) {
             self.select_and_dispatch(now, index, p, forms, false, false);
         } else if self.make_space_in_group(now, index, p.stored_bytes()) {
@@ -43,7 +44,7 @@ impl Shard {
     }
 
     /// Returns whether a live message must be queued because the group is still dispatching earlier ones.
-    fn must_queue(&self, now: Now, index: u32, p: &Publication<'_>) -> bool {
+    fn must_queue(&self, now: Now, index: GroupIndex, p: &Publication<'_>) -> bool {
         let Some(group) = self.groups.get(index).filter(|group| !group.queue.is_empty()) else {
             return false;
         };
@@ -63,7 +64,7 @@ impl Shard {
     pub(crate) fn dispatch_again(
         &mut self,
         now: Now,
-        index: u32,
+        index: GroupIndex,
         p: &Publication<'_>,
         forms: &mut EncodedForms,
         is_held: bool,
@@ -88,7 +89,7 @@ impl Shard {
     fn select_and_dispatch(
         &mut self,
         now: Now,
-        index: u32,
+        index: GroupIndex,
         p: &Publication<'_>,
         forms: &mut EncodedForms,
         is_held: bool,
@@ -139,7 +140,7 @@ impl Shard {
     }
 
     /// Returns whether a connected member can receive a message, as far as this shard knows.
-    pub(super) fn has_available_member(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+    pub(super) fn has_available_member(&mut self, now: Now, index: GroupIndex, bytes: usize) -> bool {
         let core = &self.core;
         let Some(group) = self.groups.get(index) else {
             return false;
@@ -150,7 +151,7 @@ impl Shard {
 
     /// Like `has_available_member`, for live messages. Returns false without a check while the timer for full members
     /// is running.
-    fn is_dispatching(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+    fn is_dispatching(&mut self, now: Now, index: GroupIndex, bytes: usize) -> bool {
         let waits_for_space = self.groups.get(index).is_some_and(|group| group.queue.waits_for_space);
         !waits_for_space && self.has_available_member(now, index, bytes)
     }
@@ -158,7 +159,7 @@ impl Shard {
     fn dispatch_to(
         &mut self,
         now: Now,
-        index: u32,
+        index: GroupIndex,
         at: usize,
         p: &Publication<'_>,
         forms: &mut EncodedForms,
@@ -237,7 +238,7 @@ impl Shard {
     pub(crate) fn deliver_member(
         &mut self,
         now: Now,
-        slot: u32,
+        slot: SessionSlot,
         p: &Publication<'_>,
         group: GroupRef,
         maximum_qos: QoS,
@@ -274,7 +275,7 @@ impl Shard {
     fn queue_in_group(
         &mut self,
         now: Now,
-        index: u32,
+        index: GroupIndex,
         p: &Publication<'_>,
         forms: &mut EncodedForms,
         is_held: bool,
@@ -312,7 +313,7 @@ impl Shard {
 
     /// Makes space in a group's queue by dropping messages, expired ones first. Returns false if the new message must
     /// be dropped.
-    fn make_space_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+    fn make_space_in_group(&mut self, now: Now, index: GroupIndex, bytes: usize) -> bool {
         let config = self.core.config.clone();
         while let Some(group) = self.groups.get_mut(index) {
             let (max, all, new) = (config.queued_messages_max, group.queue.len(), group.queue.new_len());
@@ -354,7 +355,7 @@ impl Shard {
         false
     }
 
-    fn drop_oldest_of_group(&mut self, index: u32, is_warm: bool) {
+    fn drop_oldest_of_group(&mut self, index: GroupIndex, is_warm: bool) {
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
@@ -372,7 +373,7 @@ impl Shard {
 
     /// Evicts all but the newest messages of a durable group, as far as they are in the journal. Returns false if that
     /// frees nothing.
-    fn evict_group(&mut self, index: u32, newest: usize) -> bool {
+    fn evict_group(&mut self, index: GroupIndex, newest: usize) -> bool {
         let Some(group) = self.groups.get_mut(index).filter(|group| group.is_durable()) else {
             return false;
         };
@@ -381,7 +382,7 @@ impl Shard {
         freed > 0
     }
 
-    pub(super) fn pop_warm(&mut self, index: u32) -> Option<Arc<Message>> {
+    pub(super) fn pop_warm(&mut self, index: GroupIndex) -> Option<Arc<Message>> {
         let message = self.groups.get_mut(index)?.queue.pop_warm()?;
         self.core.stats.queued_messages -= 1;
         self.core.stats.queued_bytes -= message.stored_bytes() as u64;
@@ -406,7 +407,7 @@ fn is_queued_for(member: &ShareGroupMember, p: &Publication<'_>) -> bool {
 fn has_open_window(core: &ShardCore, member: ShareGroupMember, qos: QoS) -> bool {
     let slot = member.session.session;
     let link = core.link(slot);
-    if link.conn == NO_CONN || core.outbox.queued_bytes(ConnSlot(link.conn)) > core.config.output_buffer_bytes {
+    if link.conn == ConnSlot::NONE || core.outbox.queued_bytes(link.conn) > core.config.output_buffer_bytes {
         return false;
     }
     let out = &core.session(slot).outgoing;

@@ -10,19 +10,20 @@ use crate::mail::SessionRef;
 use crate::message::Publication;
 use crate::shard::hash;
 use crate::shared::queue::GroupQueue;
+use crate::slots::{GroupEpoch, GroupIndex, NumberSequence};
 
 #[derive(Default)]
 pub(crate) struct ShareGroups {
-    by_name: HashMap<Box<str>, u32>,
+    by_name: HashMap<Box<str>, GroupIndex>,
     groups: Vec<Option<Box<ShareGroup>>>,
-    free: Vec<u32>,
-    epochs: u32,
+    free: Vec<GroupIndex>,
+    epochs: NumberSequence,
 }
 
 pub(crate) struct ShareGroup {
     pub share_name: Box<str>,
     pub filter: Box<str>,
-    pub epoch: u32,
+    pub epoch: GroupEpoch,
     /// Key in the journal while a durable session is a member; 0 otherwise.
     pub key: GroupKey,
     pub strategy: ShareStrategy,
@@ -61,37 +62,36 @@ impl ShareGroups {
         self.by_name.len()
     }
 
-    /// Returns the highest index plus one.
-    pub fn slots(&self) -> usize {
-        self.groups.len()
+    /// Returns the index after the highest one.
+    pub fn end(&self) -> GroupIndex {
+        GroupIndex(self.groups.len() as u32)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &ShareGroup> {
         self.groups.iter().flatten().map(|g| &**g)
     }
 
-    pub fn find(&self, share_name: &str, filter: &str) -> Option<u32> {
+    pub fn find(&self, share_name: &str, filter: &str) -> Option<GroupIndex> {
         self.by_name.get(&Self::key(share_name, filter)).copied()
     }
 
-    pub fn get(&self, index: u32) -> Option<&ShareGroup> {
-        self.groups.get(index as usize)?.as_deref()
+    pub fn get(&self, index: GroupIndex) -> Option<&ShareGroup> {
+        self.groups.get(index.index())?.as_deref()
     }
 
-    pub fn get_mut(&mut self, index: u32) -> Option<&mut ShareGroup> {
-        self.groups.get_mut(index as usize)?.as_deref_mut()
+    pub fn get_mut(&mut self, index: GroupIndex) -> Option<&mut ShareGroup> {
+        self.groups.get_mut(index.index())?.as_deref_mut()
     }
 
-    pub fn get_current(&mut self, index: u32, epoch: u32) -> Option<&mut ShareGroup> {
+    pub fn get_current(&mut self, index: GroupIndex, epoch: GroupEpoch) -> Option<&mut ShareGroup> {
         self.get_mut(index).filter(|g| g.epoch == epoch)
     }
 
-    pub fn create(&mut self, share_name: &str, filter: &str, strategy: ShareStrategy) -> u32 {
-        self.epochs = self.epochs.wrapping_add(1);
+    pub fn create(&mut self, share_name: &str, filter: &str, strategy: ShareStrategy) -> GroupIndex {
         let group = ShareGroup {
             share_name: share_name.into(),
             filter: filter.into(),
-            epoch: self.epochs,
+            epoch: GroupEpoch(self.epochs.next()),
             key: GroupKey::default(),
             strategy,
             members: Vec::new(),
@@ -100,16 +100,17 @@ impl ShareGroups {
             queue: GroupQueue::default(),
         };
         let index = self.free.pop().unwrap_or_else(|| {
+            let added = self.end();
             self.groups.push(None);
-            self.groups.len() as u32 - 1
+            added
         });
-        self.groups[index as usize] = Some(Box::new(group));
+        self.groups[index.index()] = Some(Box::new(group));
         self.by_name.insert(Self::key(share_name, filter), index);
         index
     }
 
-    pub fn remove(&mut self, index: u32) -> Option<Box<ShareGroup>> {
-        let group = self.groups[index as usize].take()?;
+    pub fn remove(&mut self, index: GroupIndex) -> Option<Box<ShareGroup>> {
+        let group = self.groups[index.index()].take()?;
         self.by_name.remove(&Self::key(&group.share_name, &group.filter));
         self.free.push(index);
         Some(group)
@@ -196,13 +197,13 @@ impl ShareGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ShardId;
+    use crate::{SessionEpoch, SessionSlot, ShardId};
 
-    fn member(session: u32, is_online: bool) -> ShareGroupMember {
+    fn member(slot: u32, is_online: bool) -> ShareGroupMember {
         let session = SessionRef {
             shard: ShardId(0),
-            session,
-            epoch: 1,
+            session: SessionSlot(slot),
+            epoch: SessionEpoch(1),
         };
         ShareGroupMember {
             session,
@@ -260,6 +261,6 @@ mod tests {
         }
         group.next = 2;
         group.remove(0);
-        assert_eq!(group.members[group.next].session.session, 2);
+        assert_eq!(group.members[group.next].session.session, SessionSlot(2));
     }
 }

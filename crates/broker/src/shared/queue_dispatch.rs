@@ -10,15 +10,13 @@ use crate::deliver::EncodedForms;
 use crate::durable::cold::{FETCHES_MAX, publication_of};
 use crate::durable::ledger::CommitAction;
 use crate::durable::record::{GroupKey, JournalRecord, RecordPosition, SessionKey};
-use crate::effect::{DropReason, Effect, Now};
+use crate::effect::{DropReason, Effect, FetchPurpose, Now};
 use crate::mail::SessionRef;
 use crate::message::RecordLocation;
 use crate::shard::Shard;
 use crate::shared::queue::RemovedPositions;
+use crate::slots::{GroupEpoch, GroupIndex};
 use crate::timers::ShardTimer;
-
-/// Session slot of a fetch that belongs to a group. The group's index replaces the connection number.
-pub const FETCH_FOR_GROUP: u32 = u32::MAX - 1;
 
 /// Limit, in windows, of the messages published since the last part. Twice their number is dispatched in addition to
 /// one window, so that the queue shrinks.
@@ -42,7 +40,7 @@ pub struct ReturnedMessage {
 
 impl Shard {
     /// Dispatches a part of a group's queue, and schedules the next part.
-    pub(crate) fn dispatch_queue(&mut self, now: Now, index: u32) {
+    pub(crate) fn dispatch_queue(&mut self, now: Now, index: GroupIndex) {
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
@@ -63,7 +61,7 @@ impl Shard {
     }
 
     /// Starts the timer for full members.
-    pub(super) fn wait_for_space(&mut self, now: Now, index: u32) {
+    pub(super) fn wait_for_space(&mut self, now: Now, index: GroupIndex) {
         if let Some(group) = self.groups.get_mut(index)
             && group.has_online()
             && !std::mem::replace(&mut group.queue.waits_for_space, true)
@@ -74,7 +72,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn retry_full_members(&mut self, now: Now, index: u32, epoch: u32) {
+    pub(crate) fn retry_full_members(&mut self, now: Now, index: GroupIndex, epoch: GroupEpoch) {
         if let Some(group) = self.groups.get_current(index, epoch) {
             group.queue.waits_for_space = false;
             self.dispatch_queue(now, index);
@@ -82,7 +80,7 @@ impl Shard {
     }
 
     /// A member of another shard has a full queue.
-    pub(crate) fn member_is_full(&mut self, now: Now, index: u32, epoch: u32, member: SessionRef) {
+    pub(crate) fn member_is_full(&mut self, now: Now, index: GroupIndex, epoch: GroupEpoch, member: SessionRef) {
         if let Some(group) = self.groups.get_current(index, epoch)
             && let Some(at) = group.position(member)
         {
@@ -97,7 +95,7 @@ impl Shard {
         }
     }
 
-    fn dispatch_warm(&mut self, now: Now, index: u32, part: usize) {
+    fn dispatch_warm(&mut self, now: Now, index: GroupIndex, part: usize) {
         for _ in 0..part {
             let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) else {
                 return;
@@ -137,7 +135,7 @@ impl Shard {
         }
     }
 
-    fn fetch_for_group(&mut self, index: u32) {
+    fn fetch_for_group(&mut self, index: GroupIndex) {
         let (Some(ledger), Some(group)) = (&mut self.core.ledger, self.groups.get_mut(index)) else {
             return;
         };
@@ -149,19 +147,16 @@ impl Shard {
             let epoch = group.epoch;
             ledger.wait_for(first, CommitAction::FetchForGroup { index, epoch });
         } else if ledger.fetches >= FETCHES_MAX {
-            ledger.fetch_queue.push_back((FETCH_FOR_GROUP, index));
+            ledger.fetch_queue.push_back(FetchPurpose::Group(index));
         } else {
             ledger.fetches += 1;
-            self.core.effects.push(Effect::Fetch {
-                session: FETCH_FOR_GROUP,
-                connects: index,
-                positions,
-            });
+            let purpose = FetchPurpose::Group(index);
+            self.core.effects.push(Effect::Fetch { purpose, positions });
         }
     }
 
     /// The journal has committed more, or it is the group's turn.
-    pub(crate) fn resume_group_fetch(&mut self, now: Now, index: u32) {
+    pub(crate) fn resume_group_fetch(&mut self, now: Now, index: GroupIndex) {
         if let Some(group) = self.groups.get_mut(index) {
             group.queue.is_fetching = false;
             self.dispatch_queue(now, index);
@@ -172,11 +167,9 @@ impl Shard {
     pub(crate) fn fetched_for_group(
         &mut self,
         now: Now,
-        index: u32,
-        positions: &[RecordPosition],
-        records: Vec<Option<Vec<u8>>>,
+        index: GroupIndex,
+        records: &BTreeMap<RecordPosition, Option<Vec<u8>>>,
     ) {
-        let records: BTreeMap<RecordPosition, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
         if let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) {
             let epoch = group.epoch;
             let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
@@ -201,7 +194,7 @@ impl Shard {
     }
 
     /// Dispatches one message. Returns false if no member has space.
-    fn dispatch_read(&mut self, now: Now, index: u32, position: RecordPosition, record: Option<&[u8]>) -> bool {
+    fn dispatch_read(&mut self, now: Now, index: GroupIndex, position: RecordPosition, record: Option<&[u8]>) -> bool {
         let Some(group) = self.groups.get_mut(index) else {
             return false;
         };
@@ -220,7 +213,7 @@ impl Shard {
     }
 
     /// Returns messages to the front of the queue because no member is connected or has space.
-    fn put_back(&mut self, index: u32, epoch: u32, taken: RemovedPositions) {
+    fn put_back(&mut self, index: GroupIndex, epoch: GroupEpoch, taken: RemovedPositions) {
         let count = taken.positions.len() as u64;
         match self.groups.get_current(index, epoch) {
             Some(group) => {
@@ -234,7 +227,13 @@ impl Shard {
     /// Queues returned cold messages before all others, because they are older. During a checkpoint the group is
     /// recorded as their holder even if the journal names it already: that record may precede the checkpoint, the
     /// snapshot of the group may be written, and the member's snapshot may not contain the message.
-    pub(crate) fn accept_returned(&mut self, now: Now, index: u32, epoch: u32, returned: &[ReturnedMessage]) {
+    pub(crate) fn accept_returned(
+        &mut self,
+        now: Now,
+        index: GroupIndex,
+        epoch: GroupEpoch,
+        returned: &[ReturnedMessage],
+    ) {
         let Some(group) = self.groups.get_current(index, epoch) else {
             self.core.stats.drops[DropReason::NoSharedMember as usize] += returned.len() as u64;
             return;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mqtt::QoS;
 
+use crate::ShardId;
 use crate::durable::entry_list::{EntryList, TaggedEntry};
 use crate::effect::Now;
 use crate::mail::MailRequest;
@@ -12,6 +13,7 @@ use crate::message::RecordLocation;
 use crate::outgoing::{DeliveryTag, GroupRef, OutgoingMessages};
 use crate::shard::Shard;
 use crate::shared::queue_dispatch::ReturnedMessage;
+use crate::slots::{GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 
 /// Limit of returned cold messages per tick, in windows of a group.
 pub(crate) const RETURNED_WINDOWS: usize = 8;
@@ -53,17 +55,20 @@ fn take(list: &mut EntryList, max: usize, is_wanted: impl Fn(&TaggedEntry) -> bo
 /// A disconnected session that has more messages to return to a group.
 #[derive(Clone, Copy)]
 struct ReturningSession {
-    slot: u32,
-    epoch: u32,
+    slot: SessionSlot,
+    epoch: SessionEpoch,
     group: GroupRef,
 }
+
+/// A session and a group.
+type ReturnKey = (SessionSlot, SessionEpoch, ShardId, GroupIndex, GroupEpoch);
 
 /// Sessions that continue to return messages in the next tick. A group asks again whenever its first member connects;
 /// `queued_keys` prevents duplicates.
 #[derive(Default)]
 pub(crate) struct ReturnQueue {
     queue: VecDeque<ReturningSession>,
-    queued_keys: BTreeSet<[u32; 5]>,
+    queued_keys: BTreeSet<ReturnKey>,
 }
 
 impl ReturnQueue {
@@ -91,17 +96,17 @@ impl ReturnQueue {
 }
 
 impl ReturningSession {
-    fn key(&self) -> [u32; 5] {
+    fn key(&self) -> ReturnKey {
         let GroupRef {
             shard, index, epoch, ..
         } = self.group;
-        [self.slot, self.epoch, u32::from(shard.0), index, epoch]
+        (self.slot, self.epoch, shard, index, epoch)
     }
 }
 
 impl Shard {
     /// Starts immediately if the limit of this tick allows it.
-    pub(crate) fn start_or_queue_reclaim(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
+    pub(crate) fn start_or_queue_reclaim(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, group: GroupRef) {
         let session = self.core.live_session(slot, epoch);
         let is_offline = session.filter(|session| session.conn.is_none());
         let has_any =
@@ -136,8 +141,8 @@ impl Shard {
         }
     }
 
-    pub(super) fn return_cold(&mut self, now: Now, slot: u32, items: Vec<TaggedEntry>) {
-        let mut by_group = BTreeMap::<(u16, u32, u32), Vec<ReturnedMessage>>::new();
+    pub(super) fn return_cold(&mut self, now: Now, slot: SessionSlot, items: Vec<TaggedEntry>) {
+        let mut by_group = BTreeMap::<(u16, GroupIndex, GroupEpoch), Vec<ReturnedMessage>>::new();
         for (entry, tag) in items {
             let Some(group) = tag.group() else { continue };
             self.member_acknowledged(slot, group);

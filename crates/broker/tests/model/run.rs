@@ -539,7 +539,7 @@ impl Run {
             .world
             .shards
             .iter()
-            .flat_map(|s| s.clients(&ClientFilter::default(), 0, 1000).0);
+            .flat_map(|s| s.clients(&ClientFilter::default(), SessionSlot::FIRST, 1000).0);
         let (mut queued, mut bytes, mut inflight) = (0, 0, 0);
         for view in views {
             queued += view.queued as u64;

@@ -120,17 +120,12 @@ fn tick(shard: &mut Shard, end: &mut u64, records: &Records) {
     let mut effects = Vec::new();
     shard.take_effects(&mut effects);
     for effect in effects {
-        if let Effect::Fetch {
-            session,
-            connects,
-            positions,
-        } = effect
-        {
+        if let Effect::Fetch { purpose, positions } = effect {
             let found = positions
                 .iter()
                 .map(|position| records.get(position).cloned())
                 .collect();
-            shard.fetched(NOW, session, connects, &positions, found);
+            shard.fetched(NOW, purpose, &positions, found);
         }
     }
 }

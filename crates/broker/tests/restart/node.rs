@@ -81,18 +81,13 @@ impl Node {
         self.shard.take_effects(&mut effects);
         let mut is_any = false;
         for effect in effects {
-            if let Effect::Fetch {
-                session,
-                connects,
-                positions,
-            } = effect
-            {
+            if let Effect::Fetch { purpose, positions } = effect {
                 let wanted: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
                 let mut records = vec![None; wanted.len()];
                 self.log.reader().read_many(&wanted, |index, record| {
                     records[index] = record.ok().map(<[u8]>::to_vec)
                 });
-                self.shard.fetched(NOW, session, connects, &positions, records);
+                self.shard.fetched(NOW, purpose, &positions, records);
                 is_any = true;
             }
         }

@@ -19,7 +19,7 @@ use auth::{
 };
 use broker::{
     AccessControl, AuthOutcome, ClientIdentity, ConnectCredentials, ConnectIdentity, DeviceKey, IdentifiedDevice,
-    SessionAccess, ShardId, SubscribeAccess,
+    SessionAccess, SessionSlot, ShardId, SubscribeAccess,
 };
 use devices::{DEVICE_PREFIX, DeviceLogin, Devices, PROVISION_PREFIX};
 use mqtt::{QoS, ReasonCode};
@@ -154,7 +154,7 @@ impl NodeAccess {
         };
         let names: Arc<HashSet<Box<str>>> = Arc::new(names.into_iter().collect());
         for shard in (0..net.shards()).map(ShardId) {
-            let mut from = Some(0);
+            let mut from = Some(SessionSlot::FIRST);
             while let Some(slot) = from {
                 let names = names.clone();
                 from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| {

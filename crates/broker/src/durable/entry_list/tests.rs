@@ -54,8 +54,8 @@ fn step() -> impl Strategy<Value = EntryListStep> {
 fn tag_of(kind: u8) -> DeliveryTag {
     let group = GroupRef {
         shard: ShardId(3),
-        index: 70_000,
-        epoch: u32::MAX,
+        index: GroupIndex(70_000),
+        epoch: GroupEpoch(u32::MAX),
         key: GroupKey(u64::MAX),
     };
     match kind {

@@ -1,0 +1,94 @@
+//! Numbers of the connections, sessions and share groups of a shard.
+//!
+//! A shard reuses its slots. A reference that may outlive its object therefore also has an epoch, or the number of the
+//! connection.
+
+/// Slot of a network connection. The driver assigns dense numbers and reuses a slot only after `Shard::closed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnSlot(pub u32);
+
+/// Slot of a session in its shard. Dense and reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionSlot(pub u32);
+
+/// Index of a share group in the shard that owns it. Dense and reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupIndex(pub u32);
+
+/// Distinguishes a connection from earlier ones in the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnEpoch(pub u32);
+
+/// Distinguishes a session from earlier ones in the same slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionEpoch(pub u32);
+
+/// Distinguishes a share group from earlier ones with the same index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupEpoch(pub u32);
+
+/// Number of a session's connection, unique in the shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectNumber(pub u32);
+
+/// Assigns the epochs and numbers of a shard.
+#[derive(Default)]
+pub struct NumberSequence {
+    last: u32,
+}
+
+impl NumberSequence {
+    pub fn next(&mut self) -> u32 {
+        self.last = self.last.wrapping_add(1);
+        self.last
+    }
+
+    /// Returns the last assigned number; 0 if there is none.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+}
+
+impl ConnSlot {
+    /// Not a connection.
+    pub const NONE: ConnSlot = ConnSlot(u32::MAX);
+
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl SessionSlot {
+    /// Not a session.
+    pub const NONE: SessionSlot = SessionSlot(u32::MAX);
+    pub const FIRST: SessionSlot = SessionSlot(0);
+
+    pub fn from_index(index: usize) -> SessionSlot {
+        SessionSlot(index as u32)
+    }
+
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub fn next(self) -> SessionSlot {
+        SessionSlot(self.0 + 1)
+    }
+
+    /// Returns the slots from this one to the one before `end`.
+    pub fn until(self, end: SessionSlot) -> impl Iterator<Item = SessionSlot> + use<> {
+        (self.0..end.0).map(SessionSlot)
+    }
+}
+
+impl GroupIndex {
+    pub const FIRST: GroupIndex = GroupIndex(0);
+
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub fn next(self) -> GroupIndex {
+        GroupIndex(self.0 + 1)
+    }
+}
