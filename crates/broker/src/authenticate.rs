@@ -6,7 +6,7 @@ use crate::access::{AuthOutcome, ConnectCredentials};
 use crate::connection::{Connection, ConnectionPhase, PendingConnect};
 use crate::effect::{DisconnectReason, Effect, Now};
 use crate::shard::Shard;
-use crate::slots::ConnSlot;
+use crate::slots::{AuthAttempt, ConnSlot};
 
 impl Shard {
     /// Handles the authenticator's decision about a CONNECT, an AUTH, or a re-authentication.
@@ -136,7 +136,7 @@ impl Shard {
 
     /// Sends an AUTH of a client to the authenticator.
     fn request_authentication(&mut self, conn: ConnSlot, client_id: Box<str>, auth: &Auth<'_>) {
-        let attempt = self.numbers.next();
+        let attempt = AuthAttempt(self.numbers.next());
         let method: Option<Box<str>> = auth.properties.authentication_method().map(Into::into);
         let connection = self.core.connection_mut(conn).expect("the connection is open");
         connection.attempt = attempt;

@@ -11,7 +11,7 @@ use crate::connack::Rejection;
 use crate::connection::{ConnectionPhase, PendingConnect};
 use crate::effect::{Effect, Now};
 use crate::shard::Shard;
-use crate::slots::ConnSlot;
+use crate::slots::{AuthAttempt, ConnSlot};
 
 impl Shard {
     /// Handles a well-formed CONNECT. `bytes` is the packet.
@@ -69,8 +69,8 @@ impl Shard {
         connect: &Connect<'_>,
         client_id: Box<str>,
         bytes: &[u8],
-    ) -> u32 {
-        let attempt = self.numbers.next();
+    ) -> AuthAttempt {
+        let attempt = AuthAttempt(self.numbers.next());
         let connection = self
             .core
             .connection_mut(conn)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mqtt::ProtocolVersion;
 
 use crate::effect::Peer;
-use crate::slots::{ConnEpoch, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, SessionSlot};
 
 pub struct Connection {
     pub peer: Peer,
@@ -15,7 +15,7 @@ pub struct Connection {
     pub session: SessionSlot,
     /// Number of the last question to the authenticator. Numbers are unique, so that a late answer, also one for an
     /// earlier connection in the slot, is recognised.
-    pub attempt: u32,
+    pub attempt: AuthAttempt,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub epoch: ConnEpoch,
     pub last_packet_ms: u64,
@@ -123,7 +123,7 @@ impl Connection {
             phase: ConnectionPhase::New,
             version: ProtocolVersion::V3_1_1,
             session: SessionSlot::NONE,
-            attempt: 0,
+            attempt: AuthAttempt::default(),
             user_properties: Box::default(),
             epoch,
             last_packet_ms: now_ms,

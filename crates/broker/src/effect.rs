@@ -8,7 +8,7 @@ use mqtt::ReasonCode;
 
 use crate::access::ConnectCredentials;
 use crate::durable::record::RecordPosition;
-use crate::slots::{ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
+use crate::slots::{AuthAttempt, ConnSlot, ConnectNumber, GroupIndex, SessionSlot};
 
 /// The current time: milliseconds of a monotonic clock, and since the Unix epoch. Passed in with every input. The
 /// monotonic clock starts at a large number, so that times before the start of the process can be expressed and
@@ -83,7 +83,7 @@ pub enum Effect {
     /// Authenticate, and call `Shard::authenticated` with the same connection and `attempt`.
     Authenticate {
         conn: ConnSlot,
-        attempt: u32,
+        attempt: AuthAttempt,
         credentials: Box<ConnectCredentials>,
     },
     /// Read the first of these messages from the journal, and call `Shard::fetched` with the same arguments.

@@ -12,7 +12,7 @@ use crate::mail::SessionRef;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::{DropCounts, Session};
 use crate::shard::Shard;
-use crate::slots::{ConnSlot, SessionSlot};
+use crate::slots::{ConnSlot, SessionSlot, SubscribeTicket};
 use crate::stats::ShardStats;
 
 /// A rejected connection.
@@ -395,7 +395,13 @@ impl Shard {
     ) -> Option<ReasonCode> {
         let slot = self.slot_of(client_id)?;
         let reason = self
-            .subscribe_filter(now, slot, SubscribeFilter { filter, options }, Properties::EMPTY, 0)
+            .subscribe_filter(
+                now,
+                slot,
+                SubscribeFilter { filter, options },
+                Properties::EMPTY,
+                SubscribeTicket::NONE,
+            )
             .0;
         self.pump(now, slot);
         Some(reason)

@@ -78,7 +78,7 @@ pub use mail::{Mail, SessionRef};
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;
 pub use shard::{NodeState, Shard};
-pub use slots::{ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
+pub use slots::{AuthAttempt, ConnEpoch, ConnSlot, ConnectNumber, GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
 pub use stats::ShardStats;
 pub use sys::{EventTopic, LoadAverage, LoadAverages, SysInfo, emqx_tree, event_topic, mosquitto_tree, rfc3339};
 pub use sys_topics::{SysTopic, emqx_sys_topics, mosquitto_sys_topics};

@@ -11,7 +11,7 @@ use crate::message::{MessageOrigin, Publication, RecordLocation};
 use crate::provenance::Provenance;
 use crate::session::{Session, SessionWill};
 use crate::shard::{Shard, hash};
-use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, SessionSlot};
+use crate::slots::{ConnEpoch, ConnSlot, ConnectNumber, ReplayNumber, SessionSlot};
 use crate::tap::{DeviceConnectionEvent, TapEvent, TapEventMask};
 use crate::timers::ShardTimer;
 
@@ -223,7 +223,7 @@ impl Shard {
         session.subacks.take();
         if let Some(replay) = session.replays.first_mut().filter(|r| r.is_waiting) {
             // A new number, so that the late answer is not taken for one to the next connection's request.
-            replay.number = self.numbers.next();
+            replay.number = ReplayNumber(self.numbers.next());
             replay.is_waiting = false;
         }
         let expiry_s = session.expiry_s;

@@ -22,7 +22,7 @@ use crate::outgoing::GroupRef;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
 use crate::shared::{ReturnedMessage, ShareGroupMember};
-use crate::slots::{GroupEpoch, GroupIndex, SessionEpoch, SessionSlot};
+use crate::slots::{GroupEpoch, GroupIndex, ReplayNumber, SessionEpoch, SessionSlot, SubscribeTicket};
 
 /// Mail for one other shard. Opaque to the driver.
 #[derive(Default)]
@@ -74,7 +74,7 @@ pub enum Envelope {
     Replay {
         session: SessionSlot,
         epoch: SessionEpoch,
-        number: u32,
+        number: ReplayNumber,
     },
 }
 
@@ -85,20 +85,20 @@ pub enum MailRequest {
         share_name: Box<str>,
         filter: Box<str>,
         member: ShareGroupMember,
-        ticket: u32,
+        ticket: SubscribeTicket,
     },
     /// The member has joined or left the group, so SUBACK or UNSUBACK can be sent.
     Joined {
         session: SessionSlot,
         epoch: SessionEpoch,
-        ticket: u32,
+        ticket: SubscribeTicket,
     },
     Leave {
         share_name: Box<str>,
         filter: Box<str>,
         member: SessionRef,
         /// Ticket of the UNSUBACK that waits for the answer.
-        ticket: Option<u32>,
+        ticket: Option<SubscribeTicket>,
     },
     /// The member has connected or disconnected; the session continues.
     MemberState {
@@ -135,7 +135,7 @@ pub enum MailRequest {
     ReplayRequest {
         session: SessionSlot,
         epoch: SessionEpoch,
-        number: u32,
+        number: ReplayNumber,
         filter: Box<str>,
         cursor: Option<ScanCursor>,
         from: ShardId,
@@ -147,7 +147,7 @@ pub enum MailRequest {
     ReplayEnd {
         session: SessionSlot,
         epoch: SessionEpoch,
-        number: u32,
+        number: ReplayNumber,
         cursor: Option<ScanCursor>,
     },
 }
@@ -241,7 +241,7 @@ impl Mail {
             }
             Envelope::Replay { session, epoch, number } => {
                 out.push(REPLAY);
-                put_u32s(out, [session.0, epoch.0, number]);
+                put_u32s(out, [session.0, epoch.0, number.0]);
             }
         }
         put_publication(out, p);
@@ -392,7 +392,7 @@ impl<'a> MailDecoder<'a> {
             REPLAY => Envelope::Replay {
                 session: SessionSlot(self.u32()),
                 epoch: SessionEpoch(self.u32()),
-                number: self.u32(),
+                number: ReplayNumber(self.u32()),
             },
             _ => unreachable!("every tag is written by this module"),
         }

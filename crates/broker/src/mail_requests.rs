@@ -10,7 +10,7 @@ use crate::message::Publication;
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::ReturnedMessage;
-use crate::slots::{SessionEpoch, SessionSlot};
+use crate::slots::{SessionEpoch, SessionSlot, SubscribeTicket};
 
 impl Shard {
     pub(crate) fn request(&mut self, now: Now, request: MailRequest) {
@@ -70,7 +70,7 @@ impl Shard {
     }
 
     /// Confirms that a member has joined or left its group.
-    fn confirm_membership(&mut self, member: SessionRef, ticket: u32) {
+    fn confirm_membership(&mut self, member: SessionRef, ticket: SubscribeTicket) {
         let (session, epoch) = (member.session, member.epoch);
         self.outgoing_mail[usize::from(member.shard.0)].request(MailRequest::Joined { session, epoch, ticket });
     }

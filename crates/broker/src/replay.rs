@@ -18,7 +18,7 @@ use crate::message::Publication;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::RetainedReplay;
 use crate::shard::Shard;
-use crate::slots::{SessionEpoch, SessionSlot};
+use crate::slots::{ReplayNumber, SessionEpoch, SessionSlot};
 use crate::timers::ShardTimer;
 
 /// Messages per batch, and topics visited per batch.
@@ -69,7 +69,7 @@ impl Shard {
             true => self.replay_shard(filter, 0).unwrap_or(ShardId(0)),
             false => self.retained_owner(filter),
         };
-        let number = self.numbers.next();
+        let number = ReplayNumber(self.numbers.next());
         let replays = &mut self.core.session_mut(slot).replays;
         let options = SubscriptionOptions {
             retain_handling: RetainHandling::SendAtSubscribe,
@@ -191,7 +191,7 @@ impl Shard {
     }
 
     /// A batch is complete. Continues with the rest of this shard, the next shard, or the next replay.
-    fn replay_advanced(&mut self, slot: SessionSlot, number: u32, cursor: Option<ScanCursor>) {
+    fn replay_advanced(&mut self, slot: SessionSlot, number: ReplayNumber, cursor: Option<ScanCursor>) {
         let first = self.core.session(slot).replays.first();
         let Some(replay) = first.filter(|r| r.number == number) else {
             return;
@@ -219,7 +219,7 @@ impl Shard {
         now: Now,
         session: SessionSlot,
         epoch: SessionEpoch,
-        number: u32,
+        number: ReplayNumber,
         filter: &str,
         cursor: Option<ScanCursor>,
         from: ShardId,
@@ -254,7 +254,7 @@ impl Shard {
         now: Now,
         slot: SessionSlot,
         epoch: SessionEpoch,
-        number: u32,
+        number: ReplayNumber,
         p: &Publication<'_>,
     ) {
         let Some(session) = self.core.live_session(slot, epoch) else {
@@ -272,7 +272,7 @@ impl Shard {
         now: Now,
         slot: SessionSlot,
         epoch: SessionEpoch,
-        number: u32,
+        number: ReplayNumber,
         cursor: Option<ScanCursor>,
     ) {
         let Some(session) = self.core.live_session(slot, epoch) else {

@@ -17,7 +17,7 @@ use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, OutgoingMessages};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
-use crate::slots::{ConnectNumber, SessionEpoch};
+use crate::slots::{ConnectNumber, ReplayNumber, SessionEpoch, SubscribeTicket};
 use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 
 pub struct Session {
@@ -172,7 +172,7 @@ pub struct PendingSubAck {
     pub kind: PacketType,
     pub waiting: u32,
     /// Ticket of the requests whose answers it waits for.
-    pub ticket: u32,
+    pub ticket: SubscribeTicket,
 }
 
 /// Will Message of the current or last connection [MQTT-3.1.2-7].
@@ -241,7 +241,7 @@ impl Replays {
     }
 
     /// Returns the active replay if it has this number.
-    pub fn numbered_mut(&mut self, number: u32) -> Option<&mut RetainedReplay> {
+    pub fn numbered_mut(&mut self, number: ReplayNumber) -> Option<&mut RetainedReplay> {
         self.first_mut().filter(|first| first.number == number)
     }
 
@@ -343,7 +343,7 @@ pub struct RetainedReplay {
     pub cursor: Option<ScanCursor>,
     /// Waits for the answer of another shard.
     pub is_waiting: bool,
-    pub number: u32,
+    pub number: ReplayNumber,
 }
 
 /// A map from the filters of a session: a list while it is small, a sorted map when it is large. The order is the same

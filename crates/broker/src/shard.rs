@@ -36,7 +36,7 @@ use crate::replay::STEPS_PER_TICK;
 use crate::retained::{RetainedLimits, RetainedStore};
 use crate::route::RouteScratch;
 use crate::shared::{RETURNED_WINDOWS, ReturnQueue, ShareGroups};
-use crate::slots::{ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
+use crate::slots::{AuthAttempt, ConnEpoch, ConnSlot, GroupIndex, NumberSequence, SessionSlot};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceConnectionEvent;
@@ -513,7 +513,7 @@ impl Shard {
     }
 
     /// The answer to `Effect::Authenticate`. Ignored if the connection has another pending question or none.
-    pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: u32, outcome: AuthOutcome) {
+    pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: AuthAttempt, outcome: AuthOutcome) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };

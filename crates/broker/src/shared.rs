@@ -26,7 +26,7 @@ use crate::message::{Message, Publication};
 use crate::outgoing::GroupRef;
 use crate::session::SubscriptionKind;
 use crate::shard::{Shard, hash};
-use crate::slots::{GroupEpoch, GroupIndex, SessionSlot};
+use crate::slots::{GroupEpoch, GroupIndex, SessionSlot, SubscribeTicket};
 use crate::subscribe::{ParsedFilter, Subscriber};
 
 pub(crate) use group::{ShareGroup, ShareGroupMember, ShareGroups};
@@ -51,7 +51,7 @@ impl Shard {
         shared: SharedFilter<'_>,
         options: SubscriptionOptions,
         identifier: u32,
-        ticket: u32,
+        ticket: SubscribeTicket,
     ) -> bool {
         let is_online = self.core.session(slot).conn.is_some();
         let member = ShareGroupMember {
@@ -79,7 +79,12 @@ impl Shard {
     }
 
     /// Removes a session from a group. Returns true if another shard must answer the ticket with `MailRequest::Joined`.
-    pub(crate) fn leave_group(&mut self, slot: SessionSlot, shared: SharedFilter<'_>, ticket: Option<u32>) -> bool {
+    pub(crate) fn leave_group(
+        &mut self,
+        slot: SessionSlot,
+        shared: SharedFilter<'_>,
+        ticket: Option<SubscribeTicket>,
+    ) -> bool {
         let member = self.session_ref(slot);
         let home = self.home_of_share_group(shared.share_name, shared.filter);
         if home == self.core.id {

@@ -31,6 +31,18 @@ pub struct GroupEpoch(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectNumber(pub u32);
 
+/// Number of a request to the authenticator, unique in the shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AuthAttempt(pub u32);
+
+/// Number of a SUBSCRIBE or UNSUBSCRIBE whose answer waits for share groups, unique in the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SubscribeTicket(pub u32);
+
+/// Number of a request for retained messages, unique in the shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplayNumber(pub u32);
+
 /// Assigns the epochs and numbers of a shard.
 #[derive(Default)]
 pub struct NumberSequence {
@@ -47,6 +59,11 @@ impl NumberSequence {
     pub fn last(&self) -> u32 {
         self.last
     }
+}
+
+impl SubscribeTicket {
+    /// No answer waits.
+    pub const NONE: SubscribeTicket = SubscribeTicket(0);
 }
 
 impl ConnSlot {

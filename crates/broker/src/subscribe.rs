@@ -11,7 +11,7 @@ use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::{InterestedSession, Shard};
-use crate::slots::{ConnSlot, GroupIndex, SessionEpoch, SessionSlot};
+use crate::slots::{ConnSlot, GroupIndex, SessionEpoch, SessionSlot, SubscribeTicket};
 use crate::tap::{TapEvent, TapEventMask};
 
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
@@ -142,7 +142,7 @@ impl Shard {
             return self.suback(now, conn, slot, subscribe.packet_id, &reasons);
         }
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
-        let (ticket, mut waiting) = (self.numbers.next(), 0);
+        let (ticket, mut waiting) = (SubscribeTicket(self.numbers.next()), 0);
         let is_bridge = self.core.session(slot).is_bridge;
         for mut filter in subscribe.filters.iter() {
             if is_bridge && matches!(ParsedFilter::parse(filter.filter), Ok(ParsedFilter::Plain(_))) {
@@ -211,7 +211,7 @@ impl Shard {
     }
 
     /// Another shard has added a shared subscription to its index, or removed it.
-    pub(crate) fn joined(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, ticket: u32) {
+    pub(crate) fn joined(&mut self, now: Now, slot: SessionSlot, epoch: SessionEpoch, ticket: SubscribeTicket) {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
         };
@@ -240,7 +240,7 @@ impl Shard {
         slot: SessionSlot,
         asked: SubscribeFilter<'_>,
         properties: Properties<'_>,
-        ticket: u32,
+        ticket: SubscribeTicket,
     ) -> (ReasonCode, bool) {
         let identifier = properties.subscription_identifier();
         let checked = self.check_filter(slot, asked.filter);
@@ -372,7 +372,7 @@ impl Shard {
             return self.unsuback(now, conn, slot, unsubscribe.packet_id, &reasons);
         }
         let mut reasons = Vec::new();
-        let (ticket, mut waiting) = (self.numbers.next(), 0);
+        let (ticket, mut waiting) = (SubscribeTicket(self.numbers.next()), 0);
         for filter in unsubscribe.filters.iter() {
             let known = self.core.session(slot).subscriptions.get(filter);
             let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
@@ -442,7 +442,12 @@ impl Shard {
 
     /// Removes one subscription. Returns `Some(true)` if UNSUBACK must wait for `MailRequest::Joined` with the ticket,
     /// and `None` if there was no subscription.
-    fn remove_subscription(&mut self, slot: SessionSlot, filter: &str, ticket: Option<u32>) -> Option<bool> {
+    fn remove_subscription(
+        &mut self,
+        slot: SessionSlot,
+        filter: &str,
+        ticket: Option<SubscribeTicket>,
+    ) -> Option<bool> {
         let session = self.core.session_mut(slot);
         session.subscriptions.remove(filter)?;
         self.core.stats.subscriptions -= 1;
@@ -450,7 +455,7 @@ impl Shard {
         Some(self.unindex_target(slot, filter, ticket))
     }
 
-    fn unindex_target(&mut self, slot: SessionSlot, filter: &str, ticket: Option<u32>) -> bool {
+    fn unindex_target(&mut self, slot: SessionSlot, filter: &str, ticket: Option<SubscribeTicket>) -> bool {
         let target = ParsedFilter::parse(filter);
         if let Ok(target) = target {
             self.update_durable_filter(slot, target, false);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use broker::ConnSlot;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use socket2::SockRef;
@@ -142,14 +143,14 @@ impl NetWorker {
         self.handshake_deadlines[index].push(self.now.monotonic_ms, conn);
     }
 
-    pub(crate) fn register(&mut self, slot: u32) -> io::Result<()> {
+    pub(crate) fn register(&mut self, slot: ConnSlot) -> io::Result<()> {
         let Some(connection) = self.slots.get_mut(slot) else {
             return Ok(());
         };
         let interests = Interest::READABLE | Interest::WRITABLE;
         self.poll
             .registry()
-            .register(&mut connection.socket, Token(slot as usize), interests)
+            .register(&mut connection.socket, Token(slot.index()), interests)
     }
 }
 

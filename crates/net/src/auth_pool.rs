@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-use broker::{AuthOutcome, ConnSlot, ConnectCredentials};
+use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials};
 
 use crate::failed_logins::FailedLogins;
 use crate::mailbox::MailboxSender;
 use crate::mailbox_item::MailboxItem;
+use crate::slots::ConnGeneration;
 
 /// Authenticates a client. Called on a thread of the pool, so it may block. At most `auth_threads` calls run at a time.
 pub trait Authenticator: Send + Sync {
@@ -26,8 +27,8 @@ pub trait Authenticator: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AuthTicket {
     pub(crate) conn: ConnSlot,
-    pub(crate) generation: u32,
-    pub(crate) attempt: u32,
+    pub(crate) generation: ConnGeneration,
+    pub(crate) attempt: AuthAttempt,
 }
 
 pub(crate) struct AuthJob {

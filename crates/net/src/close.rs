@@ -21,7 +21,7 @@ use crate::worker::NetWorker;
 impl NetWorker {
     /// Closes for the shard. TLS and WebSocket have close messages after MQTT's DISCONNECT; with a layer, the peer's
     /// are awaited.
-    pub(crate) fn close_for_shard(&mut self, slot: u32, has_sent_disconnect: bool) {
+    pub(crate) fn close_for_shard(&mut self, slot: ConnSlot, has_sent_disconnect: bool) {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.has_ended |= has_sent_disconnect && connection.layer.is_none();
         }
@@ -29,7 +29,7 @@ impl NetWorker {
     }
 
     /// Closes gracefully. Nothing is read from now on.
-    pub(crate) fn close(&mut self, slot: u32, cause: CloseCause) {
+    pub(crate) fn close(&mut self, slot: ConnSlot, cause: CloseCause) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -50,7 +50,7 @@ impl NetWorker {
 
     /// Closes a connection that the shard does not have, and counts the reason. A response of its layers (TLS alert,
     /// HTTP status) is still written.
-    pub(crate) fn refuse(&mut self, slot: u32, refusal: EarlyCloseReason) {
+    pub(crate) fn refuse(&mut self, slot: ConnSlot, refusal: EarlyCloseReason) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -108,7 +108,7 @@ impl NetWorker {
     }
 
     /// Closes a connection that is unusable.
-    pub(crate) fn fail(&mut self, slot: u32, cause: CloseCause) {
+    pub(crate) fn fail(&mut self, slot: ConnSlot, cause: CloseCause) {
         let Some(reference) = self.slots.reference(slot) else {
             return;
         };
@@ -131,7 +131,7 @@ impl NetWorker {
     /// Handles a connection that the network has closed. Data that the peer sent before is read first: a peer that
     /// closes with unread input sends a reset right after its DISCONNECT, and that DISCONNECT decides about its will
     /// and its session.
-    pub(crate) fn handle_broken(&mut self, slot: u32) {
+    pub(crate) fn handle_broken(&mut self, slot: ConnSlot) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -144,7 +144,7 @@ impl NetWorker {
     }
 
     /// After reading: closes a broken connection that has no more data.
-    pub(crate) fn close_if_broken(&mut self, slot: u32) {
+    pub(crate) fn close_if_broken(&mut self, slot: ConnSlot) {
         if let Some(connection) = self.slots.get_mut(slot)
             && connection.is_broken
             && !connection.is_closing()
@@ -154,7 +154,7 @@ impl NetWorker {
         }
     }
 
-    fn refuse_broken(&mut self, slot: u32, cause: CloseCause) {
+    fn refuse_broken(&mut self, slot: ConnSlot, cause: CloseCause) {
         let refusal = if cause == CloseCause::Transport {
             EarlyCloseReason::WebSocketFraming
         } else {
@@ -164,7 +164,7 @@ impl NetWorker {
     }
 
     /// Handles the end of the peer's stream. Queued output is written once, in case the peer still reads.
-    pub(crate) fn peer_closed(&mut self, slot: u32) {
+    pub(crate) fn peer_closed(&mut self, slot: ConnSlot) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -181,7 +181,7 @@ impl NetWorker {
     }
 
     /// Called when all output of a closing connection is written. Sends the close messages of the layers, then FIN.
-    pub(crate) fn finish_writing(&mut self, slot: u32) {
+    pub(crate) fn finish_writing(&mut self, slot: ConnSlot) {
         if self.queue_layer_close(slot) {
             // The flush calls this function again when the close message is written.
             self.list_for_flush(slot);
@@ -206,7 +206,7 @@ impl NetWorker {
     }
 
     /// Queues the next close message of the layers. Returns `false` if all have been sent.
-    fn queue_layer_close(&mut self, slot: u32) -> bool {
+    fn queue_layer_close(&mut self, slot: ConnSlot) -> bool {
         let Some(connection) = self.slots.get_mut(slot) else {
             return false;
         };
@@ -236,7 +236,7 @@ impl NetWorker {
         for notice in notices.drain(..) {
             match notice {
                 FlushNotice::Drained(conn) if self.slots.is_current(conn) => {
-                    self.shard.drained(self.now, ConnSlot(conn.slot));
+                    self.shard.drained(self.now, conn.slot);
                     self.resume(conn.slot);
                 }
                 FlushNotice::Closed { conn, cause } if self.slots.is_current(conn) => self.closed(conn.slot, cause),
@@ -249,7 +249,7 @@ impl NetWorker {
     }
 
     /// Tells the shard, once, and then removes the connection or reads up to the peer's FIN.
-    pub(crate) fn closed(&mut self, slot: u32, cause: CloseCause) {
+    pub(crate) fn closed(&mut self, slot: ConnSlot, cause: CloseCause) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -260,7 +260,7 @@ impl NetWorker {
             left_bytes: DRAIN_BYTES_MAX,
         };
         connection.unread = Vec::new();
-        self.shard.closed(self.now, ConnSlot(slot), cause);
+        self.shard.closed(self.now, slot, cause);
         match cause {
             CloseCause::Requested | CloseCause::Transport => self.drain(slot),
             CloseCause::Peer | CloseCause::Network => self.remove(slot),
@@ -268,7 +268,7 @@ impl NetWorker {
     }
 
     /// Reads up to the peer's FIN, unless it has arrived.
-    fn drain(&mut self, slot: u32) {
+    fn drain(&mut self, slot: ConnSlot) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -305,7 +305,7 @@ impl NetWorker {
     }
 
     /// Removes the connection. The shard must not have it any more.
-    pub(crate) fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: ConnSlot) {
         self.release_handshake(slot);
         if let Some(connection) = self.slots.remove(slot) {
             debug_assert!(!connection.has_outbox(), "the shard still has the connection");

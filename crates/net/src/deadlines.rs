@@ -42,11 +42,16 @@ impl Deadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::ConnGeneration;
+    use broker::ConnSlot;
 
     #[test]
     fn deadlines_come_due_in_order() {
         let mut deadlines = Deadlines::new(10);
-        let conn = |slot| SlotRef { slot, generation: slot };
+        let conn = |number| SlotRef {
+            slot: ConnSlot(number),
+            generation: ConnGeneration(number),
+        };
         deadlines.push(0, conn(1));
         deadlines.push(5, conn(2));
         assert_eq!((deadlines.next_ms(), deadlines.pop_due(9)), (Some(10), None));

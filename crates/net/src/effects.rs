@@ -1,6 +1,6 @@
 //! Performs the effects that the shard requests: closing, resuming, authenticating, reporting.
 
-use broker::{AuthOutcome, ConnSlot, ConnectCredentials, Effect};
+use broker::{AuthAttempt, AuthOutcome, ConnSlot, ConnectCredentials, Effect};
 use mqtt::ReasonCode;
 
 use crate::auth_pool::{AuthJob, AuthTicket};
@@ -27,8 +27,8 @@ impl NetWorker {
             Effect::Close {
                 conn,
                 has_sent_disconnect,
-            } => self.close_for_shard(conn.0, has_sent_disconnect),
-            Effect::Resume { conn } => self.resume(conn.0),
+            } => self.close_for_shard(conn, has_sent_disconnect),
+            Effect::Resume { conn } => self.resume(conn),
             Effect::Authenticate {
                 conn,
                 attempt,
@@ -42,8 +42,8 @@ impl NetWorker {
         }
     }
 
-    fn authenticate(&mut self, conn: ConnSlot, attempt: u32, credentials: Box<ConnectCredentials>) {
-        let Some(SlotRef { generation, .. }) = self.slots.reference(conn.0) else {
+    fn authenticate(&mut self, conn: ConnSlot, attempt: AuthAttempt, credentials: Box<ConnectCredentials>) {
+        let Some(SlotRef { generation, .. }) = self.slots.reference(conn) else {
             return;
         };
         let ticket = AuthTicket {
@@ -76,14 +76,9 @@ impl NetWorker {
         } = ticket;
         let is_open = self
             .slots
-            .get_mut(conn.0)
+            .get_mut(conn)
             .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Open));
-        if is_open
-            && self.slots.is_current(SlotRef {
-                slot: conn.0,
-                generation,
-            })
-        {
+        if is_open && self.slots.is_current(SlotRef { slot: conn, generation }) {
             self.shard.authenticated(self.now, conn, attempt, outcome);
         }
     }

@@ -37,7 +37,7 @@ impl NetWorker {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.extend_from_slice(self.shard.outbox().dirty());
         for slot in dirty.drain(..) {
-            self.flush_connection(slot.0);
+            self.flush_connection(slot);
         }
         self.dirty = dirty;
         let mut listed = std::mem::take(&mut self.flush_list);
@@ -55,11 +55,11 @@ impl NetWorker {
 
     fn hold_output(&mut self) {
         for conn in self.shard.outbox().dirty() {
-            if let Some(connection) = self.slots.get_mut(conn.0)
+            if let Some(connection) = self.slots.get_mut(*conn)
                 && !connection.is_held
             {
                 connection.is_held = true;
-                self.held_output.push(conn.0);
+                self.held_output.push(*conn);
             }
         }
     }
@@ -74,7 +74,7 @@ impl NetWorker {
     }
 
     /// Lists a connection whose TLS or WebSocket layer has output, or that waits to be closed.
-    pub(crate) fn list_for_flush(&mut self, slot: u32) {
+    pub(crate) fn list_for_flush(&mut self, slot: ConnSlot) {
         if let Some(connection) = self.slots.get_mut(slot)
             && !connection.is_in_flush_list
         {
@@ -83,7 +83,7 @@ impl NetWorker {
         }
     }
 
-    fn flush_connection(&mut self, slot: u32) {
+    fn flush_connection(&mut self, slot: ConnSlot) {
         let Some(reference) = self.slots.reference(slot) else {
             return;
         };
@@ -96,16 +96,15 @@ impl NetWorker {
         {
             return;
         }
-        let conn = ConnSlot(slot);
         let mut was_held_back = false;
         let outbox = if connection.has_outbox() {
             let outbox = self.shard.outbox();
-            if outbox.is_held(conn) {
+            if outbox.is_held(slot) {
                 return;
             }
             was_held_back =
-                outbox.has_backlog(conn) || outbox.queued_bytes(conn) > self.common.shard_config.output_buffer_bytes;
-            Some((outbox, conn))
+                outbox.has_backlog(slot) || outbox.queued_bytes(slot) > self.common.shard_config.output_buffer_bytes;
+            Some((outbox, slot))
         } else {
             None
         };

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use broker::{ConnSlot, ShardId};
+use broker::ShardId;
 use rustls::ServerConnection;
 use socket2::SockRef;
 
@@ -206,11 +206,8 @@ impl NetWorker {
                 .is_some_and(|connection| has_tenure(connection))
         });
         if let Some(slot) = found {
-            self.shard.kick_connection(
-                self.now,
-                ConnSlot(slot),
-                "the console login of this connection has ended",
-            );
+            self.shard
+                .kick_connection(self.now, slot, "the console login of this connection has ended");
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const POOL_BYTES: usize = 8 * 1024 * 1024;
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl NetWorker {
-    fn handshake(&mut self, slot: u32) -> Option<(&mut Handshake, &mut Vec<u8>)> {
+    fn handshake(&mut self, slot: ConnSlot) -> Option<(&mut Handshake, &mut Vec<u8>)> {
         match self.slots.get_mut(slot)? {
             SocketConnection {
                 stage: ConnectionStage::Handshake(handshake),
@@ -46,7 +46,7 @@ impl NetWorker {
     }
 
     /// Reads the PROXY header. `Some(n)`: the step is complete, and the first `n` of these bytes belonged to it.
-    pub(crate) fn proxy_step(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn proxy_step(&mut self, slot: ConnSlot, bytes: &[u8]) -> Option<usize> {
         let (handshake, unread) = self.handshake(slot)?;
         let before = unread.len();
         unread.extend_from_slice(bytes);
@@ -68,7 +68,7 @@ impl NetWorker {
     }
 
     /// Continues when the TLS handshake is complete.
-    pub(crate) fn tls_step(&mut self, slot: u32) {
+    pub(crate) fn tls_step(&mut self, slot: ConnSlot) {
         let Some(SocketConnection {
             stage: ConnectionStage::Handshake(handshake),
             layer,
@@ -91,7 +91,7 @@ impl NetWorker {
 
     /// Creates the TLS state when the first byte for it has arrived, so that silent peers cost nothing. Returns `false`
     /// on failure.
-    pub(crate) fn begin_tls(&mut self, slot: u32) -> bool {
+    pub(crate) fn begin_tls(&mut self, slot: ConnSlot) -> bool {
         let Some(SocketConnection {
             stage: ConnectionStage::Handshake(handshake),
             layer,
@@ -114,7 +114,7 @@ impl NetWorker {
     }
 
     /// Reads the upgrade request. Returns as `proxy_step`.
-    pub(crate) fn websocket_step(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn websocket_step(&mut self, slot: ConnSlot, bytes: &[u8]) -> Option<usize> {
         let common = self.common.clone();
         let connection = self.slots.get_mut(slot)?;
         let rules = &common.listeners[usize::from(connection.listener)].config.websocket;
@@ -157,7 +157,7 @@ impl NetWorker {
         used
     }
 
-    fn next_step(&mut self, slot: u32, done: HandshakeStep) {
+    fn next_step(&mut self, slot: ConnSlot, done: HandshakeStep) {
         let common = self.common.clone();
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -173,7 +173,7 @@ impl NetWorker {
     }
 
     /// Reads the CONNECT and decides which worker gets the connection.
-    pub(crate) fn connect_step(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
+    pub(crate) fn connect_step(&mut self, slot: ConnSlot, buffer: &mut [u8], range: Range<usize>) {
         let limit = self.common.config.maximum_connect_size as usize;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -222,7 +222,7 @@ impl NetWorker {
     }
 
     /// Opens the connection here, or marks it for the move. The CONNECT is in `unread` or in `buffer[range]`.
-    fn assign_to_worker(&mut self, slot: u32, target: Option<ShardId>, buffer: &mut [u8], range: Range<usize>) {
+    fn assign_to_worker(&mut self, slot: ConnSlot, target: Option<ShardId>, buffer: &mut [u8], range: Range<usize>) {
         match target.filter(|target| *target != self.id) {
             Some(target) => {
                 if let Some((handshake, unread)) = self.handshake(slot) {
@@ -241,7 +241,7 @@ impl NetWorker {
         }
     }
 
-    fn store_handshake_bytes(&mut self, slot: u32, bytes: &[u8]) {
+    fn store_handshake_bytes(&mut self, slot: ConnSlot, bytes: &[u8]) {
         if let Some(connection) = self.slots.get_mut(slot)
             && !bytes.is_empty()
         {
@@ -251,7 +251,7 @@ impl NetWorker {
     }
 
     /// Charges the pool for bytes of a handshake beyond the free ones.
-    fn charge_pool(&mut self, slot: u32) {
+    fn charge_pool(&mut self, slot: ConnSlot) {
         let available = self.handshake_pool_bytes;
         let Some((handshake, unread)) = self.handshake(slot) else {
             return;
@@ -266,7 +266,7 @@ impl NetWorker {
     }
 
     /// Returns to the pool what `charge_pool` took.
-    pub(crate) fn release_handshake(&mut self, slot: u32) {
+    pub(crate) fn release_handshake(&mut self, slot: ConnSlot) {
         if let Some((handshake, _)) = self.handshake(slot) {
             let reserved = std::mem::take(&mut handshake.reserved_bytes);
             self.handshake_pool_bytes += reserved;
@@ -274,7 +274,7 @@ impl NetWorker {
     }
 
     /// Rejects a connection that violated WebSocket framing before its CONNECT.
-    pub(crate) fn refuse_framing(&mut self, slot: u32) {
+    pub(crate) fn refuse_framing(&mut self, slot: ConnSlot) {
         if let Some(websocket) = self.slots.get_mut(slot).and_then(|connection| connection.websocket())
             && websocket.is_between_frames()
         {
@@ -284,18 +284,18 @@ impl NetWorker {
     }
 
     /// Ends the handshake and passes the connection to the shard.
-    fn open(&mut self, slot: u32) {
+    fn open(&mut self, slot: ConnSlot) {
         self.release_handshake(slot);
         let Some(peer) = self.peer(slot) else { return };
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.stage = ConnectionStage::Open;
             connection.needed = 0;
-            self.shard.open(self.now, ConnSlot(slot), peer);
+            self.shard.open(self.now, slot, peer);
         }
     }
 
     /// Returns the properties of a connection that the shard needs.
-    fn peer(&mut self, slot: u32) -> Option<Peer> {
+    fn peer(&mut self, slot: ConnSlot) -> Option<Peer> {
         let common = self.common.clone();
         let listener = self.slots.get_mut(slot)?.listener;
         let (handshake, _) = self.handshake(slot)?;
@@ -311,7 +311,7 @@ impl NetWorker {
     }
 
     /// Moves a connection to its worker, with all bytes read from it, after the bytes at hand are unpacked.
-    pub(crate) fn move_if_due(&mut self, slot: u32) {
+    pub(crate) fn move_if_due(&mut self, slot: ConnSlot) {
         let Some((
             &mut Handshake {
                 step: HandshakeStep::Moving(target),
@@ -355,7 +355,7 @@ impl NetWorker {
         };
         connection.stage = ConnectionStage::Open;
         connection.needed = 0;
-        self.shard.open(self.now, ConnSlot(slot), peer);
+        self.shard.open(self.now, slot, peer);
         self.read_previous_connection(slot);
         self.list_for_flush(slot);
         self.list_for_read(slot);
@@ -364,7 +364,7 @@ impl NetWorker {
     /// Reads the client's previous connection before its new CONNECT is processed. Data may have arrived there while
     /// the new connection was moving, with its event still pending: a DISCONNECT decides whether the session and the
     /// will continue.
-    fn read_previous_connection(&mut self, slot: u32) {
+    fn read_previous_connection(&mut self, slot: ConnSlot) {
         let limit = self.common.config.maximum_connect_size as usize;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -372,7 +372,7 @@ impl NetWorker {
         let Ok(Decoded::Complete { packet, .. }) = mqtt::decode_connect(&connection.unread, limit) else {
             return;
         };
-        let Some(ConnSlot(old)) = self.shard.connection_of(packet.client_id) else {
+        let Some(old) = self.shard.connection_of(packet.client_id) else {
             return;
         };
         if let Some(old_connection) = self.slots.get_mut(old) {

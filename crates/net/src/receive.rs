@@ -62,7 +62,7 @@ enum ReadEnd {
 
 impl NetWorker {
     /// Lists a connection to be read in this tick or the next.
-    pub(crate) fn list_for_read(&mut self, slot: u32) {
+    pub(crate) fn list_for_read(&mut self, slot: ConnSlot) {
         if let Some(connection) = self.slots.get_mut(slot)
             && !connection.is_in_ready_list
         {
@@ -96,12 +96,12 @@ impl NetWorker {
         }
         self.buffers = buffers;
         // Connections that were not read come first in the next tick.
-        let mut listed: Vec<u32> = turns.collect();
+        let mut listed: Vec<ConnSlot> = turns.collect();
         listed.append(&mut self.ready_list);
         self.ready_list = listed;
     }
 
-    fn read_connection(&mut self, slot: u32, buffers: &mut ReadBuffers) {
+    fn read_connection(&mut self, slot: ConnSlot, buffers: &mut ReadBuffers) {
         self.pass_unread_to_shard(slot);
         match self.read_socket(slot, buffers) {
             ReadEnd::Empty => {
@@ -117,7 +117,7 @@ impl NetWorker {
         self.move_if_due(slot);
     }
 
-    fn read_socket(&mut self, slot: u32, buffers: &mut ReadBuffers) -> ReadEnd {
+    fn read_socket(&mut self, slot: ConnSlot, buffers: &mut ReadBuffers) -> ReadEnd {
         let mut budget = READ_BUDGET_BYTES;
         loop {
             let Some(connection) = self.slots.get_mut(slot) else {
@@ -159,7 +159,7 @@ impl NetWorker {
     }
 
     /// Processes `bytes` from the socket in the input buffer.
-    fn received(&mut self, slot: u32, buffers: &mut ReadBuffers, bytes: usize) {
+    fn received(&mut self, slot: ConnSlot, buffers: &mut ReadBuffers, bytes: usize) {
         let mut range = HEADROOM_BYTES..HEADROOM_BYTES + bytes;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -192,7 +192,7 @@ impl NetWorker {
         }
     }
 
-    fn decrypt(&mut self, slot: u32, buffers: &mut ReadBuffers, range: Range<usize>) {
+    fn decrypt(&mut self, slot: ConnSlot, buffers: &mut ReadBuffers, range: Range<usize>) {
         buffers.plain.resize(HEADROOM_BYTES + PLAIN_BYTES, 0);
         let mut ciphertext = &buffers.input[range];
         while !ciphertext.is_empty() {
@@ -223,7 +223,7 @@ impl NetWorker {
     }
 
     /// Closes after a TLS error. A fatal alert is queued and is written first.
-    fn tls_failed(&mut self, slot: u32, error: &rustls::Error, received: &[u8]) {
+    fn tls_failed(&mut self, slot: ConnSlot, error: &rustls::Error, received: &[u8]) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -235,12 +235,12 @@ impl NetWorker {
         }
     }
 
-    fn close_after_violation(&mut self, slot: u32) {
+    fn close_after_violation(&mut self, slot: ConnSlot) {
         self.counters.transport_errors += 1;
         self.close(slot, CloseCause::Transport);
     }
 
-    fn take_plaintext(&mut self, slot: u32, plain: &mut [u8]) {
+    fn take_plaintext(&mut self, slot: ConnSlot, plain: &mut [u8]) {
         while let Some(tls) = self.slots.get_mut(slot).and_then(|connection| connection.tls()) {
             // `WouldBlock` means that all plaintext is read. The caller detects a closed stream.
             let bytes = match tls.reader().read(&mut plain[HEADROOM_BYTES..]) {
@@ -252,7 +252,7 @@ impl NetWorker {
     }
 
     /// Processes `buffer[range]` after TLS decryption, or without TLS.
-    fn unpacked(&mut self, slot: u32, buffer: &mut [u8], mut range: Range<usize>) {
+    fn unpacked(&mut self, slot: ConnSlot, buffer: &mut [u8], mut range: Range<usize>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -287,14 +287,14 @@ impl NetWorker {
         }
     }
 
-    pub(crate) fn is_in_handshake(&mut self, slot: u32) -> bool {
+    pub(crate) fn is_in_handshake(&mut self, slot: ConnSlot) -> bool {
         self.slots
             .get_mut(slot)
             .is_some_and(|connection| matches!(connection.stage, ConnectionStage::Handshake(_)))
     }
 
     /// Processes MQTT bytes in `buffer[range]`. The buffer before the range may be overwritten.
-    fn deliver(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
+    fn deliver(&mut self, slot: ConnSlot, buffer: &mut [u8], range: Range<usize>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -309,7 +309,7 @@ impl NetWorker {
     }
 
     /// Passes stored and new bytes of a connection to the shard.
-    pub(crate) fn pass_to_shard(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
+    pub(crate) fn pass_to_shard(&mut self, slot: ConnSlot, buffer: &mut [u8], range: Range<usize>) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -334,7 +334,7 @@ impl NetWorker {
     }
 
     /// Passes the stored bytes of a connection to the shard.
-    pub(crate) fn pass_unread_to_shard(&mut self, slot: u32) {
+    pub(crate) fn pass_unread_to_shard(&mut self, slot: ConnSlot) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -355,10 +355,10 @@ impl NetWorker {
     }
 
     /// Lets the shard process packets until it stops. Returns the number of bytes used.
-    fn handle(&mut self, slot: u32, bytes: &[u8]) -> usize {
+    fn handle(&mut self, slot: ConnSlot, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let received = self.shard.receive(self.now, ConnSlot(slot), &bytes[used..]);
+            let received = self.shard.receive(self.now, slot, &bytes[used..]);
             used += received.consumed;
             if received.next == NextAction::Flush {
                 self.flush_all();
@@ -381,7 +381,7 @@ impl NetWorker {
     }
 
     /// Resumes a connection that the shard had paused.
-    pub(crate) fn resume(&mut self, slot: u32) {
+    pub(crate) fn resume(&mut self, slot: ConnSlot) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };

@@ -1,26 +1,32 @@
 //! A worker's connections, by slot. Slots are dense and reused. A generation distinguishes a connection from a later
 //! one in the same slot, so that late timers and decisions do not reach the wrong connection.
 
+use broker::ConnSlot;
+
 use crate::connection::SocketConnection;
+
+/// Number of an insertion into any slot of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnGeneration(pub(crate) u32);
 
 /// A reference to a connection from outside of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRef {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
+    pub(crate) slot: ConnSlot,
+    pub(crate) generation: ConnGeneration,
 }
 
 /// Generic, so that tests need no sockets.
 pub(crate) struct SlotTable<T = SocketConnection> {
     entries: Vec<SlotEntry<T>>,
-    free: Vec<u32>,
+    free: Vec<ConnSlot>,
     live: usize,
-    /// Number of insertions into any slot. It survives the table being freed.
-    generation: u32,
+    /// Number of the last insertion. It survives the table being freed.
+    generation: ConnGeneration,
 }
 
 struct SlotEntry<T> {
-    generation: u32,
+    generation: ConnGeneration,
     value: Option<T>,
 }
 
@@ -33,12 +39,12 @@ impl<T> SlotTable<T> {
             entries: Vec::new(),
             free: Vec::new(),
             live: 0,
-            generation: 0,
+            generation: ConnGeneration::default(),
         }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> SlotRef {
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = ConnGeneration(self.generation.0.wrapping_add(1));
         self.live += 1;
         let entry = SlotEntry {
             generation: self.generation,
@@ -46,12 +52,13 @@ impl<T> SlotTable<T> {
         };
         let slot = match self.free.pop() {
             Some(slot) => {
-                self.entries[slot as usize] = entry;
+                self.entries[slot.index()] = entry;
                 slot
             }
             None => {
                 self.entries.push(entry);
-                u32::try_from(self.entries.len() - 1).expect("fewer connections than file descriptors")
+                let index = u32::try_from(self.entries.len() - 1).expect("fewer connections than file descriptors");
+                ConnSlot(index)
             }
         };
         SlotRef {
@@ -61,12 +68,12 @@ impl<T> SlotTable<T> {
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.entries.get_mut(slot as usize)?.value.as_mut()
+    pub(crate) fn get_mut(&mut self, slot: ConnSlot) -> Option<&mut T> {
+        self.entries.get_mut(slot.index())?.value.as_mut()
     }
 
-    pub(crate) fn reference(&self, slot: u32) -> Option<SlotRef> {
-        let entry = self.entries.get(slot as usize)?;
+    pub(crate) fn reference(&self, slot: ConnSlot) -> Option<SlotRef> {
+        let entry = self.entries.get(slot.index())?;
         entry.value.is_some().then_some(SlotRef {
             slot,
             generation: entry.generation,
@@ -78,8 +85,8 @@ impl<T> SlotTable<T> {
         self.reference(reference.slot) == Some(reference)
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
-        let value = self.entries.get_mut(slot as usize)?.value.take()?;
+    pub(crate) fn remove(&mut self, slot: ConnSlot) -> Option<T> {
+        let value = self.entries.get_mut(slot.index())?.value.take()?;
         self.live -= 1;
         self.free.push(slot);
         if self.live == 0 && self.entries.len() > KEEP_ENTRIES {
@@ -94,11 +101,11 @@ impl<T> SlotTable<T> {
     }
 
     /// Returns the occupied slots.
-    pub(crate) fn occupied(&self) -> Vec<u32> {
+    pub(crate) fn occupied(&self) -> Vec<ConnSlot> {
         (0u32..)
             .zip(&self.entries)
             .filter(|(_, entry)| entry.value.is_some())
-            .map(|(slot, _)| slot)
+            .map(|(index, _)| ConnSlot(index))
             .collect()
     }
 }
@@ -131,9 +138,9 @@ mod tests {
         }
         assert_eq!((slots.entries.capacity(), slots.occupied().len()), (0, 0));
         let reference = slots.insert(7);
-        assert_eq!(reference.slot, 0);
+        assert_eq!(reference.slot, ConnSlot(0));
         assert!(!slots.is_current(references[0]));
-        assert_eq!(slots.occupied(), [0]);
+        assert_eq!(slots.occupied(), [ConnSlot(0)]);
     }
 
     #[test]

@@ -104,8 +104,8 @@ pub(crate) struct NetWorker {
     pub(crate) latency: AckLatency,
     pub(crate) buffers: ReadBuffers,
     pub(crate) scratch: WriteBuffers,
-    pub(crate) ready_list: Vec<u32>,
-    pub(crate) flush_list: Vec<u32>,
+    pub(crate) ready_list: Vec<ConnSlot>,
+    pub(crate) flush_list: Vec<ConnSlot>,
     pub(crate) dirty: Vec<ConnSlot>,
     pub(crate) notices: Vec<FlushNotice>,
     /// One per listener, because each has its own timeout.
@@ -122,7 +122,7 @@ pub(crate) struct NetWorker {
     pub(crate) unsent: Vec<VecDeque<MailboxItem>>,
     pub(crate) unsent_items: usize,
     /// Connections whose output waits until those items are sent.
-    pub(crate) held_output: Vec<u32>,
+    pub(crate) held_output: Vec<ConnSlot>,
     /// Workers that received an item in this tick and may be asleep.
     pub(crate) workers_to_wake: Vec<bool>,
     /// Workers that have arrived to share this worker's thread.
@@ -331,13 +331,13 @@ impl NetWorker {
                         acceptor.is_ready = true;
                     }
                 }
-                Token(slot) => self.record_event(slot as u32, event),
+                Token(slot) => self.record_event(ConnSlot(slot as u32), event),
             }
         }
         count
     }
 
-    fn record_event(&mut self, slot: u32, event: &mio::event::Event) {
+    fn record_event(&mut self, slot: ConnSlot, event: &mio::event::Event) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -410,7 +410,7 @@ impl NetWorker {
         }
     }
 
-    pub(crate) fn linger_until_deadline(&mut self, slot: u32) {
+    pub(crate) fn linger_until_deadline(&mut self, slot: ConnSlot) {
         if let Some(conn) = self.slots.reference(slot) {
             self.linger_deadlines.push(self.now.monotonic_ms, conn);
         }

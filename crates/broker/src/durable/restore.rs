@@ -29,7 +29,7 @@ use crate::message::{Publication, RecordLocation};
 use crate::outgoing::{DeliveryTag, GroupRef};
 use crate::session::{Session, SessionWill, Subscription};
 use crate::shard::{DUE_BYTES, InterestedSession, Shard, hash};
-use crate::slots::{GroupIndex, SessionSlot};
+use crate::slots::{GroupIndex, SessionSlot, SubscribeTicket};
 use crate::subscribe::ParsedFilter;
 use crate::subscribe::Subscriber;
 
@@ -378,7 +378,9 @@ impl Shard {
         }
         let identifier = identifier.unwrap_or(0);
         match target {
-            ParsedFilter::Shared(shared) => _ = self.join_group(now, slot, shared, options, identifier, 0),
+            ParsedFilter::Shared(shared) => {
+                _ = self.join_group(now, slot, shared, options, identifier, SubscribeTicket::NONE)
+            }
             ParsedFilter::Plain(bare) | ParsedFilter::Exclusive(bare) => {
                 if matches!(target, ParsedFilter::Exclusive(_)) {
                     self.shared.exclusives.claim(bare, self.session_ref(slot));

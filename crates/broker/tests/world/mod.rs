@@ -20,7 +20,7 @@ pub struct World {
     slots: Vec<Vec<Option<usize>>>,
     next: usize,
     pub events: Vec<ConnectionEvent>,
-    pub authentications: Vec<(usize, u32, ConnectCredentials)>,
+    pub authentications: Vec<(usize, AuthAttempt, ConnectCredentials)>,
     /// Connections whose socket accepts no bytes.
     pub blocked: Vec<usize>,
     pub node: Arc<NodeState>,
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    pub fn decide(&mut self, client: usize, attempt: u32, outcome: AuthOutcome) {
+    pub fn decide(&mut self, client: usize, attempt: AuthAttempt, outcome: AuthOutcome) {
         let (shard, conn) = self.connections[&client].shard.unwrap();
         self.shards[shard].authenticated(self.now, conn, attempt, outcome);
         self.settle();
